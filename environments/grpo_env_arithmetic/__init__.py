@@ -1,0 +1,8 @@
+"""Sums of a few small integers, harder by level: the first task a small model can learn by itself."""
+
+from grpo_core import Spec, hookimpl
+
+
+@hookimpl
+def grpo_environments() -> list[Spec]:
+    return [Spec("arithmetic", "grpo_env_arithmetic.env:Arithmetic", summary=__doc__)]

@@ -1,0 +1,99 @@
+"""The expressions of each level, and which of them are held out.
+
+The split belongs to an expression and not to a key: a hash of the text decides it once for all levels, seeds and indices, so no
+held-out expression is ever trained on, at any level.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+import operator
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from grpo_core import ConfigError
+
+_EVAL_SHARE = 0.4  # leaves more than 300 of the 864 expressions of level 0 for evaluation
+_LISTABLE = 5_000  # spaces up to this size are listed, so that held-out tasks are distinct
+_OPERATORS: Mapping[str, Callable[[int, int], int]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """The verifier's secret: the expression as it is printed, and its value."""
+
+    expression: str
+    answer: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What expressions a level draws from: `terms` operands in 0..largest, joined from left to right by `operators`."""
+
+    from_level: float
+    largest: int
+    operators: str
+    terms: int
+
+    def space(self) -> int:
+        """How many expressions there are."""
+        return int((self.largest + 1) ** self.terms * len(self.operators) ** (self.terms - 1))
+
+
+SHAPES = (
+    Shape(0.0, 5, "+-", 3),
+    Shape(0.2, 9, "+-", 3),
+    Shape(0.4, 20, "+-", 3),
+    Shape(0.6, 20, "+-*", 3),
+    Shape(0.8, 50, "+-*", 4),
+    Shape(1.0, 99, "+-*", 5),
+)
+# Shown in every prompt, so neither trained on nor asked.
+EXAMPLES = (Problem("(2 - 3) - 4", -5), Problem("(1 + 5) - 2", 4), Problem("(4 - 1) - 2", 1), Problem("(2 - 3) + 0", -1))
+
+
+def shape_at(level: float) -> Shape:
+    """The hardest shape that starts at or below `level`."""
+    if not 0 <= level <= 1:
+        raise ConfigError(f"level {level:g} is outside 0..1; 0 is the easiest")
+    return [shape for shape in SHAPES if shape.from_level <= level][-1]
+
+
+def draw(shape: Shape, rng: random.Random, *, held_out: bool) -> Problem:
+    """A random problem of the shape, from the held-out ones or from the others."""
+    while True:
+        operands = [rng.randint(0, shape.largest) for _ in range(shape.terms)]
+        problem = _problem(operands, [rng.choice(shape.operators) for _ in operands[1:]])
+        if _asked(problem) and is_held_out(problem.expression) == held_out:
+            return problem
+
+
+@functools.cache
+def listed_held_out(shape: Shape) -> tuple[Problem, ...]:
+    """Every held-out problem of the shape, in a fixed order; none if the shape is too large to list."""
+    if shape.space() > _LISTABLE:
+        return ()
+    operands = itertools.product(range(shape.largest + 1), repeat=shape.terms)
+    signs = list(itertools.product(shape.operators, repeat=shape.terms - 1))
+    problems = (_problem(o, s) for o in operands for s in signs)
+    return tuple(p for p in problems if _asked(p) and is_held_out(p.expression))
+
+
+def is_held_out(expression: str) -> bool:
+    digest = hashlib.sha256(expression.encode()).digest()
+    return int.from_bytes(digest[:8], "big") < _EVAL_SHARE * 2**64
+
+
+def _asked(problem: Problem) -> bool:
+    return problem not in EXAMPLES
+
+
+def _problem(operands: Sequence[int], signs: Sequence[str]) -> Problem:
+    text, value = str(operands[0]), operands[0]
+    for place, (sign, operand) in enumerate(zip(signs, operands[1:], strict=True)):
+        text = f"({text}) {sign} {operand}" if place else f"{text} {sign} {operand}"
+        value = _OPERATORS[sign](value, operand)
+    return Problem(text, value)

@@ -1,0 +1,103 @@
+"""What a task and a verdict must be before anyone computes with them; a breach is the environment's bug, told in one line."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from numbers import Real
+from typing import Any
+
+from grpo_core.environment import Environment
+from grpo_core.types import Message, Reward, Task, TaskKey, Verdict
+
+_TOLERANCE = 1e-6
+
+
+class BrokenContractError(Exception):
+    """An environment returned what the protocol does not allow. Never leaves the engine: it becomes an error verdict or a GrpoError."""
+
+
+def check_task(task: object, key: TaskKey) -> Task[Any]:
+    """`task` itself, if it is one, bears `key` and asks something."""
+    if not isinstance(task, Task):
+        raise BrokenContractError(f"task() returned {_kind(task)}; it must return a Task")
+    if task.key != key:
+        raise BrokenContractError(f"task() returned the task of {task.key}, asked for {key}; pass the key on unchanged")
+    if isinstance(task.prompt, str):
+        texts = [task.prompt]
+    elif isinstance(task.prompt, tuple) and all(isinstance(m, Message) for m in task.prompt):
+        texts = [m.content for m in task.prompt]
+    else:
+        raise BrokenContractError(f"task().prompt is {_kind(task.prompt)}; it must be a str or a tuple of Message")
+    if not any(text.strip() for text in texts):
+        raise BrokenContractError(f"task().prompt is empty for {key}; the policy needs something to answer")
+    return task
+
+
+def check_verdict(verdict: object, env: type[Environment[Any]] | Environment[Any]) -> Verdict:
+    """`verdict` with plain numbers and the environment's default weights, if it keeps the protocol; raises BrokenContractError if not."""
+    if not isinstance(verdict, Verdict):
+        raise BrokenContractError(f"the verifier returned {_kind(verdict)}; it must return a Verdict")
+    if verdict.error is not None:
+        return replace(verdict, error=str(verdict.error), rewards={}, metrics={}, detail=_json_or(verdict.detail, {}))
+    if set(verdict.rewards) != set(env.parts):
+        found, wanted = sorted(map(str, verdict.rewards)), sorted(env.parts)
+        raise BrokenContractError(f"the verdict has the parts {found}, `parts` declares {wanted}; every verdict lists every part")
+    rewards = {name: _check_reward(name, verdict.rewards[name], weight) for name, weight in env.parts.items()}
+    detail = _json_or(verdict.detail, None)
+    if detail is None:
+        raise BrokenContractError("the verdict's detail is not JSON (texts, finite numbers, lists, dicts with text keys)")
+    checked = replace(verdict, rewards=rewards, passed=bool(verdict.passed), metrics=_check_metrics(verdict.metrics), detail=detail)
+    low, high = env.reward_range
+    if not low - _TOLERANCE <= checked.total <= high + _TOLERANCE:
+        raise BrokenContractError(f"the total reward {checked.total:g} is outside reward_range {low:g}..{high:g}")
+    if checked.answer is not None and not isinstance(checked.answer, str):
+        raise BrokenContractError(f"the verdict's answer is {_kind(checked.answer)}; it must be a str or None")
+    return checked
+
+
+def reweigh(verdict: Verdict, weights: Mapping[str, float]) -> Verdict:
+    """The same verdict under the run's own weights."""
+    if not weights or not verdict.scored:
+        return verdict
+    return replace(verdict, rewards={n: replace(r, weight=weights.get(n, r.weight)) for n, r in verdict.rewards.items()})
+
+
+def _check_reward(name: str, reward: object, weight: float) -> Reward:
+    if not isinstance(reward, Reward):
+        raise BrokenContractError(f"the reward part {name!r} is {_kind(reward)}; it must be a Reward")
+    if reward.weight not in (1.0, weight):
+        raise BrokenContractError(
+            f"the reward part {name!r} has the weight {reward.weight:g}, `parts` declares {weight:g}; leave it out, the engine sets it"
+        )
+    value = _finite(reward.value, f"the reward part {name!r}")
+    return Reward(value, float(weight), str(reward.note), _finite(reward.seconds, f"the seconds of the reward part {name!r}"))
+
+
+def _check_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:
+    return {str(name): _finite(value, f"the metric {name!r}") for name, value in metrics.items()}
+
+
+def _finite(value: Any, what: str) -> float:
+    if not isinstance(value, Real):
+        raise BrokenContractError(f"{what} is {_kind(value)}; it must be a number")
+    try:
+        number = float(value)
+    except OverflowError:  # an int beyond any float
+        number = math.inf
+    if not math.isfinite(number):
+        raise BrokenContractError(f"{what} is {number}; it must be finite")
+    return number
+
+
+def _json_or(detail: Mapping[str, Any], otherwise: Any) -> Any:
+    try:
+        return json.loads(json.dumps(dict(detail), allow_nan=False))
+    except (TypeError, ValueError, RecursionError):
+        return otherwise
+
+
+def _kind(value: object) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"

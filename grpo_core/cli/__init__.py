@@ -1,0 +1,5 @@
+"""The command `grpo`."""
+
+from grpo_core.cli.app import main
+
+__all__ = ["main"]

@@ -1,0 +1,66 @@
+"""Puts the commands together and turns errors into one line and an exit status."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from grpo_core import __version__
+from grpo_core.cli import envs, generate, model, plugins, run
+from grpo_core.cli.output import fail
+from grpo_core.errors import GrpoError
+
+INTERRUPTED = 130
+
+
+class _Commands(TyperGroup):
+    """Mistakes of the user exit with 2, other failures with 1, Ctrl-C with 130; only bugs show a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except GrpoError as error:
+            fail(str(error), status=error.exit_status)
+        except KeyboardInterrupt:
+            raise typer.Exit(INTERRUPTED) from None
+
+
+app = typer.Typer(
+    name="grpo",
+    cls=_Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help="Train language models with GRPO on tasks that are ordinary Python packages.",
+    epilog="Example: grpo run --env arithmetic",
+)
+run.register(app)
+generate.register(app)
+envs.register(app)
+plugins.register(app)
+app.add_typer(model.model_app, name="model")
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"grpo-core {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)] = False,
+) -> None:
+    """Options that stand before the command."""
+
+
+def main() -> None:
+    """The console script."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)

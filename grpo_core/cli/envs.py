@@ -1,0 +1,217 @@
+"""`grpo envs` lists environments; `grpo env show` and `grpo env score` look at one of their tasks."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from grpo_core.cli.output import fail, print_json, prints_to_stderr, remark
+from grpo_core.errors import ConfigError, UserError
+
+if TYPE_CHECKING:
+    from grpo_core.environment import Environment
+    from grpo_core.types import Task, TaskKey, Verdict
+    from grpo_core.verify import Verifier
+
+env_app = typer.Typer(no_args_is_help=True, help="Look at one task of an environment, or score one answer.")
+
+Name = Annotated[str, typer.Argument(help="Name of the environment; `grpo envs` lists them.", show_default=False)]
+SplitOption = Annotated[Literal["train", "eval"], typer.Option("--split", help="Take the task from the training or the held-out tasks.")]
+Index = Annotated[int, typer.Option("--index", min=0, help="Number of the task within its split.")]
+Seed = Annotated[int, typer.Option("--seed", help="Stream of generated tasks, the seed of a run.")]
+Level = Annotated[float, typer.Option("--level", min=0.0, max=1.0, help="Difficulty, from 0 (easiest) to 1.")]
+Draw = Annotated[int, typer.Option("--draw", help="Draw of hidden test inputs, as rollouts.jsonl records it.")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="env.KEY=VALUE", help="Change a setting of the environment; may be repeated.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("envs", epilog="Example: grpo envs --json")(envs)
+    env_app.command("show", epilog="Example: grpo env show arithmetic --split eval --index 3 --reference")(show)
+    env_app.command("score", epilog="Example: echo '<answer>4</answer>' | grpo env score arithmetic --index 3 --answer -")(score)
+    app.add_typer(env_app, name="env")
+
+
+def envs(as_json: AsJson = False) -> None:
+    """List the environments that can be trained on."""
+    from grpo_core.plugins import PluginHost
+
+    host = PluginHost()
+    offers = host.specs("environment")
+    rows = [
+        {
+            "name": offer.spec.name,
+            "distribution": offer.plugin.distribution,
+            "version": offer.plugin.version,
+            "summary": next(iter((offer.spec.summary or "").strip().splitlines()), ""),
+            "extra": offer.spec.extra,
+        }
+        for offer in offers
+    ]
+    if as_json:
+        print_json(rows)
+    else:
+        _print_environments(rows)
+    if host.failures:
+        remark(f"{len(host.failures)} of the installed plugins cannot be used; `grpo plugins` says why.")
+
+
+def _print_environments(rows: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    if not rows:
+        typer.echo("No environment is installed. An environment is a pip package: pip install grpo-env-NAME")
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in ("environment", "distribution", "about"):
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*map(escape, (row["name"], f"{row['distribution']} {row['version']}", row["summary"])))
+    Console().print(table)
+
+
+def show(
+    name: Name,
+    split: SplitOption = "train",
+    index: Index = 0,
+    seed: Seed = 0,
+    level: Level = 0.0,
+    reference: Annotated[bool, typer.Option("--reference", help="Also print an answer that passes.")] = False,
+    as_json: AsJson = False,
+    settings: Settings = None,
+) -> None:
+    """Print the prompt of one task."""
+    import asyncio
+
+    from grpo_core.types import TaskKey
+
+    with prints_to_stderr():
+        verifier = _open(name, settings or [])
+        key = _existing(verifier.env, TaskKey(env=name, split=split, index=index, seed=seed, level=level))
+        task, answer = asyncio.run(_ask(verifier, key, reference=reference))
+    if as_json:
+        prompt = task.prompt if isinstance(task.prompt, str) else [dataclasses.asdict(message) for message in task.prompt]
+        print_json({"key": dataclasses.asdict(task.key), "prompt": prompt} | ({"reference": answer} if reference else {}))
+        return
+    _print_prompt(task)
+    if reference:
+        _print_turn("reference", "(this environment knows no reference answer)" if answer is None else answer)
+
+
+def _print_prompt(task: Task[Any]) -> None:
+    if isinstance(task.prompt, str):
+        _print_turn("text", task.prompt)
+        return
+    for message in task.prompt:
+        _print_turn(message.role, message.content)
+
+
+def _print_turn(who: str, content: str) -> None:
+    typer.secho(f"[{who}]", bold=True)
+    typer.echo(content)
+
+
+def score(
+    name: Name,
+    answer: Annotated[
+        str,
+        typer.Option(
+            "--answer", metavar="FILE_OR_-", help="File with what the model would have said; - reads it from stdin.", show_default=False
+        ),
+    ],
+    split: SplitOption = "train",
+    index: Index = 0,
+    seed: Seed = 0,
+    level: Level = 0.0,
+    draw: Draw = 0,
+    as_json: AsJson = False,
+    settings: Settings = None,
+) -> None:
+    """Score one answer to one task. Exits with 0 whatever the score is, and with 1 if the answer could not be judged."""
+    import asyncio
+
+    from grpo_core.types import TaskKey
+
+    text = _read_answer(answer)
+    with prints_to_stderr():
+        verifier = _open(name, settings or [])
+        key = _existing(verifier.env, TaskKey(env=name, split=split, index=index, seed=seed, level=level))
+        verdict = asyncio.run(_judge(verifier, key, draw=draw, text=text))
+    if as_json:
+        print_json(_without_seconds(verdict.to_json()))
+    elif verdict.scored:
+        _print_verdict(verdict)
+    if not verdict.scored:
+        fail(f"the answer could not be judged: {verdict.error}", status=1)
+
+
+async def _ask(verifier: Verifier, key: TaskKey, *, reference: bool) -> tuple[Task[Any], str | None]:
+    async with verifier:
+        (task,) = await verifier.tasks([key])
+        return task, await verifier.reference(task) if reference else None
+
+
+async def _judge(verifier: Verifier, key: TaskKey, *, draw: int, text: str) -> Verdict:
+    from grpo_core.types import Rollout
+
+    async with verifier:
+        tasks = await verifier.tasks([key], draw)
+        ((verdict,),) = await verifier.verify(tasks, [[Rollout.of(text)]])
+    return verdict
+
+
+def _without_seconds(verdict: dict[str, Any]) -> dict[str, Any]:
+    """The same answer prints the same text."""
+    return verdict | {"rewards": {name: {k: v for k, v in part.items() if k != "seconds"} for name, part in verdict["rewards"].items()}}
+
+
+def _print_verdict(verdict: Verdict) -> None:
+    for name, reward in verdict.rewards.items():
+        typer.echo(f"{name:<20} {reward.value:>8.4g}  x {reward.weight:<6.4g} {reward.note}".rstrip())
+    typer.secho(f"{'total':<20} {verdict.total:>8.4g}  {'passed' if verdict.passed else 'not passed'}", bold=True)
+    typer.echo(f"{'answer':<20} {'(none found)' if verdict.answer is None else verdict.answer}")
+
+
+def _open(name: str, settings: list[str]) -> Verifier:
+    """The environment behind the engine that a run uses, so that deadlines hold and failures read the same."""
+    from grpo_core.environments import load_environment
+    from grpo_core.plugins import PluginHost
+    from grpo_core.verify import Verifier
+
+    host = PluginHost()
+    overrides = _overrides(settings)
+    return Verifier(load_environment(host, name, overrides), spec=host.get("environment", name), overrides=overrides)
+
+
+def _overrides(settings: list[str]) -> dict[str, Any]:
+    from grpo_core.config import parse_setting
+
+    merged: dict[str, Any] = {}
+    for text in settings:
+        parsed = parse_setting(text)
+        if not isinstance(parsed.get("env"), dict):
+            raise ConfigError(f"--set changes settings of the environment here, as in --set env.digits=2; found {text!r}")
+        merged |= parsed["env"]
+    return merged
+
+
+def _existing(environment: Environment[Any], key: TaskKey) -> TaskKey:
+    size = environment.size(key.split)
+    if size is not None and key.index >= size:
+        raise UserError(f"--index {key.index} is too large: the {key.split} split of {key.env!r} holds {size} tasks, numbered from 0")
+    return key
+
+
+def _read_answer(source: str) -> str:
+    try:
+        return sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"--answer {source!r} cannot be read: {error}; name a text file, or - for stdin") from None

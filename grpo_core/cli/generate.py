@@ -1,0 +1,103 @@
+"""`grpo generate`: ask a trained run, or any model, a question."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from grpo_core.errors import ConfigError, MissingExtraError, UserError
+
+if TYPE_CHECKING:
+    from grpo_core.config import RunConfig
+    from grpo_core.types import Message
+
+RUNS = Path("runs")
+
+
+def register(app: typer.Typer) -> None:
+    app.command("generate", epilog='Example: grpo generate "(4 - 9) + 6"')(generate)
+
+
+def generate(
+    question: Annotated[str, typer.Argument(help="What to ask, in the form in which the environment asks.", show_default=False)],
+    run: Annotated[Path | None, typer.Option("--run", help="Run folder. [default: the newest finished run in runs/]", show_default=False)] = None,
+    model: Annotated[str | None, typer.Option("--model", help="A model instead of a run: hub id, folder or alias.", show_default=False)] = None,
+    max_new_tokens: Annotated[int | None, typer.Option("--max-new-tokens", min=1, help="Most tokens of the answer. [default: 256, or the run's]")] = None,
+    temperature: Annotated[float, typer.Option("--temperature", min=0.0, help="0 takes the likeliest token each time.")] = 0.0,
+    seed: Annotated[int, typer.Option("--seed", help="Decides what is drawn at temperatures above 0.")] = 0,
+) -> None:
+    """Answer a question with a trained run or a model.
+
+    A run is asked as its environment asked it in training: with the same system prompt and the same examples.
+    """
+    if run is not None and model is not None:
+        raise ConfigError("--run and --model exclude each other; give one of them")
+    folder = None if model is not None else run or _newest()
+    config = _config(folder, model)
+    prompt = _prompt(config, question) if folder is not None else _chat(question)
+    budget = max_new_tokens or config.sampling.max_new_tokens or 256
+    typer.echo(_answer(config, prompt, budget=budget, temperature=temperature, seed=seed))
+
+
+def _newest() -> Path:
+    from grpo_core.runlog import newest_run
+
+    found = newest_run(RUNS)
+    if found is None:
+        raise ConfigError(f"no finished run was found in {RUNS}/; name one with --run, or a model with --model")
+    return found
+
+
+def _config(folder: Path | None, model: str | None) -> RunConfig:
+    """The run's settings with the trained model in place of the one it started from."""
+    from grpo_core.config import build_config
+    from grpo_core.runlog import RunFolder
+
+    if folder is None:
+        return build_config([{"environment": "none", "model": {"name": model}}])
+    opened = RunFolder.open(folder)
+    if not opened.finished:
+        raise ConfigError(f"the run {folder} is not finished (it has no final/); continue it with grpo run --resume {folder}")
+    return build_config([opened.config(), {"model": {"name": str(folder / "final")}}])
+
+
+def _chat(question: str) -> tuple[Message, ...]:
+    from grpo_core.types import Message
+
+    return (Message("user", question),)
+
+
+def _prompt(config: RunConfig, question: str) -> str | tuple[Message, ...]:
+    """A task of the run's environment, with the question in place of its own."""
+    from grpo_core.environments import load_environment
+    from grpo_core.plugins import PluginHost
+    from grpo_core.types import Message, TaskKey
+
+    try:
+        environment = load_environment(PluginHost(), config.environment, config.env)
+    except UserError as error:
+        raise ConfigError(f"the run's environment cannot be used ({error}); ask the bare model with --model RUN/final") from None
+    frame = environment.task(TaskKey(config.environment, "train", 0, level=config.level)).prompt
+    return question if isinstance(frame, str) else (*frame[:-1], Message("user", question))
+
+
+def _answer(config: RunConfig, prompt: str | tuple[Message, ...], *, budget: int, temperature: float, seed: int) -> str:
+    try:
+        import asyncio
+
+        from grpo_core.train.policy import Policy
+        from grpo_core.train.rollout import roll_out
+        from grpo_core.train.sampler import Engine
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("grpo generate", "train", package=error.name or "") from None
+    from grpo_core.types import Task, TaskKey
+
+    policy = Policy.load(config, need_reference=False)
+    sampling = config.sampling.model_copy(update={"temperature": temperature})
+    task = Task(TaskKey("generate", "eval", 0, seed), prompt, None)
+    rolled = roll_out(
+        [task], attempts=1, policy=policy, sampler=Engine(policy), sampling=sampling, max_new_tokens=budget, seed=seed, step=0
+    )
+    return asyncio.run(rolled)[0][0][0].text

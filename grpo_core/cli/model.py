@@ -1,0 +1,53 @@
+"""`grpo model`: bring a model to this machine, and list those that are there."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from grpo_core.errors import MissingExtraError
+from grpo_core.modelcache import ALIASES, DEFAULT_MODEL, cached_models
+
+model_app = typer.Typer(no_args_is_help=True, help="Fetch models and list those that are on this machine.")
+
+
+@model_app.command()
+def pull(
+    name: Annotated[str, typer.Argument(help=f"A hub id ORG/NAME[@REVISION], or an alias such as {DEFAULT_MODEL}.")] = DEFAULT_MODEL,
+    trust_remote_code: Annotated[bool, typer.Option(help="Also fetch the model's own Python code, which runs when it is loaded.")] = False,
+) -> None:
+    """Fetch a model so that later runs need no network; a cached hub model is brought up to date.
+
+    Example: grpo model pull smollm2-135m
+    """
+    try:
+        from grpo_core.train.models import local_folder, resolve
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("`grpo model pull`", "train", package=error.name or "") from error
+    source = resolve(name, trust_remote_code=trust_remote_code, refresh=True)
+    typer.echo(local_folder(source))
+
+
+@model_app.command("list")
+def list_models(as_json: Annotated[bool, typer.Option("--json", help="Print [{name, path}] for programs.")] = False) -> None:
+    """List the models that need no network, then the aliases that could be pulled.
+
+    Example: grpo model list --json
+    """
+    models = cached_models()
+    if as_json:
+        typer.echo(json.dumps([asdict(model) for model in models], indent=2))
+        return
+    table = Table("model", "folder", box=None)
+    for model in models:
+        table.add_row(model.name, model.path)
+    console = Console(soft_wrap=True)
+    console.print(table if models else "No model is cached yet.")
+    for alias in ALIASES.values():
+        if alias.name not in {model.name for model in models}:
+            console.print(f"`grpo model pull {alias.name}` fetches {alias.summary}", highlight=False, markup=False)

@@ -1,0 +1,59 @@
+"""`grpo plugins`: what is installed, and why something does not work."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from grpo_core.cli.output import print_json
+
+if TYPE_CHECKING:
+    from grpo_core.plugin_check import PluginStatus
+
+
+def register(app: typer.Typer) -> None:
+    app.command("plugins", epilog="Example: grpo plugins --check")(plugins)
+
+
+def plugins(
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array for programs.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Load each plugin in a process of its own, time its import, and exit with 1 if one fails.")
+    ] = False,
+    timeout_seconds: Annotated[
+        float, typer.Option("--timeout", min=0.1, help="With --check: seconds that one plugin may take to load.")
+    ] = 30.0,
+) -> None:
+    """List the installed plugins with what they offer, and the reason and the fix for each that cannot be used."""
+    from dataclasses import asdict
+
+    from grpo_core.plugin_check import all_statuses
+    from grpo_core.plugins import PluginHost
+
+    statuses = all_statuses(PluginHost(), timeout_seconds=timeout_seconds if check else None)
+    if as_json:
+        print_json([asdict(status) for status in statuses])
+    else:
+        _print_table(statuses)
+    if check and any(status.status == "failed" for status in statuses):
+        raise typer.Exit(1)
+
+
+def _print_table(statuses: list[PluginStatus]) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for column in ("plugin", "distribution", "status", "import", "offers"):
+        table.add_column(column, overflow="fold")
+    for status in statuses:
+        offers = ", ".join(f"{kind} {name}" for kind, names in status.offers.items() for name in names)
+        seconds = "" if status.import_seconds is None else f"{status.import_seconds:.2f} s"
+        table.add_row(*map(escape, (status.name, f"{status.distribution} {status.version}", status.status, seconds, offers)))
+    console = Console()
+    console.print(table)
+    for status in statuses:
+        if status.reason:
+            typer.secho(f"{status.name} ({status.distribution} {status.version}): {status.reason}; {status.fix}", fg=typer.colors.RED)

@@ -1,0 +1,88 @@
+"""How `grpo run` shows itself: a live bar on a terminal, plain lines elsewhere, and a table at the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from grpo_core.evaluate import Gain
+
+
+class RunProgress:
+    """The Observer of the command line. Use it as a context manager, so that the bar is taken down whatever happens."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._live = console.is_terminal
+        self._bar = Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[facts]}"), console=console)
+        self._task = self._bar.add_task("starting", total=None, facts="")
+        self._first: float | None = None
+
+    def __enter__(self) -> RunProgress:
+        if self._live:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live:
+            self._bar.stop()
+
+    def say(self, text: str) -> None:
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def warn(self, text: str) -> None:
+        self.console.print(f"WARNING: {text}", style="bold yellow", highlight=False, markup=False, soft_wrap=True)
+
+    def step(self, step: int, total: int, metrics: Mapping[str, float]) -> None:
+        facts = self._facts(step, total, metrics)
+        if self._live:
+            self._bar.update(self._task, description="training", completed=step, total=total, facts=facts)
+        else:
+            self.say(f"step {step}/{total}  {facts}")
+
+    def evaluating(self, done: int, total: int) -> None:
+        if self._live:
+            self._bar.update(self._task, facts=f"evaluating {done}/{total}")
+        elif done == 0:
+            self.say(f"evaluating {total} held-out tasks ...")
+
+    def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
+        self.say(
+            f"held-out after step {step}: reward {metrics['eval/reward/mean']:.3f}, pass rate {metrics['eval/pass_rate']:.1%} "
+            f"({metrics['eval/tasks']:.0f} tasks, {metrics['eval/seconds']:.0f} s)"
+        )
+
+    def finished(self, gains: Mapping[str, Gain]) -> None:
+        if not gains:
+            return
+        table = Table("held-out", "before", "after", "gain", "95 % interval", title=f"{next(iter(gains.values())).tasks} tasks, paired")
+        for name, gain in gains.items():
+            table.add_row(
+                name.replace("_", " "), f"{gain.before:.3f}", f"{gain.after:.3f}", f"{gain.mean:+.3f}", f"{gain.low:+.3f} .. {gain.high:+.3f}"
+            )
+        self.console.print(table)
+
+    def _facts(self, step: int, total: int, metrics: Mapping[str, float]) -> str:
+        """Reward, pass rate, KL, generation speed, time left (from the mean of the steps seen so far)."""
+        now = time.monotonic()
+        if self._first is None:
+            self._first, self._first_step = now - metrics["time/step"], step - 1
+        left = (now - self._first) / (step - self._first_step) * (total - step)
+        speed = metrics["tokens/generated"] / max(metrics["time/rollout"], 1e-9)
+        kl = f"  kl {metrics['kl']:.4f}" if "kl" in metrics else ""
+        return (
+            f"reward {metrics['reward/mean']:.3f}  pass {metrics['pass_rate']:.0%}{kl}  {speed:.0f} tok/s  "
+            f"{metrics['time/step']:.1f} s/step  {_duration(left)} left"
+        )
+
+
+def _duration(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min" if minutes >= 10 else f"{minutes}:{seconds:02d} min"

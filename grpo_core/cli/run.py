@@ -1,0 +1,193 @@
+"""`grpo run`: from the command line to a trained adapter."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from grpo_core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from grpo_core.config import RunConfig
+    from grpo_core.train.trainer import Trainer
+
+
+def register(app: typer.Typer) -> None:
+    app.command(
+        "run",
+        epilog="Example: grpo run --env arithmetic --steps 150 --set kl.beta=0.02 --out runs/first",
+    )(run)
+
+
+def run(
+    env: Annotated[str | None, typer.Option("--env", help="Environment to train on; `grpo envs` lists them.", show_default=False)] = None,
+    model: Annotated[str | None, typer.Option("--model", help="Hub id (with @revision), folder or alias. [default: smollm2-135m]")] = None,
+    steps: Annotated[int | None, typer.Option("--steps", help="Rollout batches to train on. [default: 150]")] = None,
+    epochs: Annotated[float | None, typer.Option("--epochs", help="Passes over an environment of finite size, instead of --steps.")] = None,
+    group_size: Annotated[int | None, typer.Option("--group-size", help="Completions of each prompt, at least 2. [default: 8]")] = None,
+    prompts_per_step: Annotated[int | None, typer.Option("--prompts-per-step", help="Prompts of each step. [default: 8]")] = None,
+    max_new_tokens: Annotated[
+        int | None, typer.Option("--max-new-tokens", help="Most tokens of one completion. [default: what the environment recommends]")
+    ] = None,
+    lr: Annotated[float | None, typer.Option("--lr", help="Peak learning rate. [default: 2e-4]")] = None,
+    beta: Annotated[float | None, typer.Option("--beta", help="Weight of the KL to the reference; 0 switches it off. [default: 0.04]")] = None,
+    level: Annotated[float | None, typer.Option("--level", help="Difficulty of the tasks, from 0 to 1. [default: 0]")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Decides tasks, draws and initial adapter. [default: 0]")] = None,
+    device: Annotated[Literal["auto", "cpu", "cuda", "mps"] | None, typer.Option("--device", help="Where to compute. [default: auto]")] = None,
+    dtype: Annotated[
+        Literal["auto", "float32", "bfloat16", "float16", "float64"] | None,
+        typer.Option("--dtype", help="Type of the weights; auto takes bfloat16 where the hardware computes in it. [default: auto]"),
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Run folder to make. [default: runs/ENV-DATE-TIME]", show_default=False)] = None,
+    recipe: Annotated[
+        list[str] | None, typer.Option("--recipe", help="Settings from a TOML file, a run's config.json or a plugin's recipe; may be repeated.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting, such as kl.estimator=k1; may be repeated.")
+    ] = None,
+    resume: Annotated[Path | None, typer.Option("--resume", help="Continue the run in this folder, with its settings.", show_default=False)] = None,
+    eval_every: Annotated[
+        int | None, typer.Option("--eval-every", help="Evaluate on held-out tasks every so many steps. [default: before and after]")
+    ] = None,
+) -> None:
+    """Train a model on an environment with GRPO.
+
+    Tasks, completions, verdicts and metrics go to the run folder, the adapter to its folder final/. Ctrl-C saves and ends after the
+    step that is under way; a second Ctrl-C ends at once.
+    """
+    options = {
+        "environment": env,
+        "model.name": model,
+        "steps": steps,
+        "epochs": epochs,
+        "group_size": group_size,
+        "prompts_per_step": prompts_per_step,
+        "sampling.max_new_tokens": max_new_tokens,
+        "optimizer.lr": lr,
+        "kl.beta": beta,
+        "level": level,
+        "seed": seed,
+        "model.device": device,
+        "model.dtype": dtype,
+        "eval.every": eval_every,
+    }
+    given = {key: value for key, value in options.items() if value is not None}
+    if resume is not None:
+        if given or recipe or settings or out:
+            raise ConfigError(f"--resume continues with the settings in {resume / 'config.json'}; leave the other options away")
+        _start(_resumed(resume), resume, resume=True)
+    else:
+        config = _config(given, recipe or [], settings or [])
+        _start(config, out or _default_folder(config.environment), resume=False)
+
+
+def _config(given: dict[str, Any], recipes: Sequence[str], settings: Sequence[str]) -> RunConfig:
+    """Recipes from left to right, then options, then --set."""
+    from grpo_core.config import build_config, nested, parse_setting
+
+    layers = [_recipe(name) for name in recipes]
+    return build_config([*layers, nested(given), *map(parse_setting, settings)])
+
+
+def _recipe(name: str) -> dict[str, Any]:
+    from grpo_core.config import read_recipe
+    from grpo_core.plugins import PluginHost
+
+    path = Path(name)
+    if path.suffix in {".toml", ".json"} or path.exists():
+        return read_recipe(path)
+    return dict(PluginHost().load("recipe", name))
+
+
+def _resumed(folder: Path) -> RunConfig:
+    from grpo_core.config import build_config
+    from grpo_core.runlog import RunFolder
+
+    return build_config([RunFolder.open(folder).config()])
+
+
+def _default_folder(environment: str) -> Path:
+    from datetime import datetime
+
+    return Path("runs") / f"{environment.replace('/', '-')}-{datetime.now():%Y%m%d-%H%M%S}"
+
+
+def _start(config: RunConfig, path: Path, *, resume: bool) -> None:
+    """Everything that can be wrong with the request is found before the folder is made."""
+    from rich.console import Console
+
+    from grpo_core.cli.progress import RunProgress
+    from grpo_core.environments import load_environment
+    from grpo_core.plugins import PluginHost
+    from grpo_core.runlog import RunFolder
+
+    host = PluginHost()
+    spec = host.get("environment", config.environment)
+    environment = load_environment(host, config.environment, config.env)
+    console = Console(stderr=False)
+    progress = RunProgress(console)
+    plugins = host.observers(config.plugins, report=progress.warn)
+    folder = RunFolder.open(path) if resume else RunFolder.unused(path)
+    trainer_class = _import_trainer()
+    progress.say(f"{config.environment}: loading {config.model.name}")
+    trainer = trainer_class(config, environment, folder=folder, spec=spec, observer=progress, plugins=plugins)
+    if resume:
+        progress.say(f"continuing {path} after step {trainer.resume()} of {trainer.total}")
+    else:
+        progress.say(f"writing to {path}")
+    with progress, _stoppable(trainer, progress):
+        _train(trainer)
+    _say_where(trainer, console)
+
+
+def _import_trainer() -> type[Trainer]:
+    from grpo_core.errors import MissingExtraError
+
+    try:
+        from grpo_core.train.trainer import Trainer
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("grpo run", "train", package=error.name or "") from None
+    return Trainer
+
+
+def _train(trainer: Trainer) -> None:
+    import asyncio
+
+    from grpo_core.report.plots import draw_plots
+
+    try:
+        asyncio.run(trainer.run())
+    finally:
+        draw_plots(trainer.folder.path)
+
+
+def _say_where(trainer: Trainer, console: Any) -> None:
+    folder = trainer.folder
+    if folder.finished:
+        console.print(f"the trained adapter is in {folder.path / 'final'}; try it: grpo generate --run {folder.path} \"...\"", highlight=False)
+    elif trainer.done < trainer.total:
+        raise typer.Exit(130)
+
+
+@contextmanager
+def _stoppable(trainer: Trainer, progress: Any) -> Iterator[None]:
+    """Ctrl-C and SIGTERM ask the trainer to save and end; the second one leaves at once (workers die with this process)."""
+
+    def stop(number: int, _: object) -> None:
+        if trainer.stop_requested:
+            os._exit(128 + number)
+        trainer.request_stop()
+        progress.say("stopping: finishing this step, then saving (again to leave at once)")
+
+    previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -1,0 +1,297 @@
+"""The complete description of a run, validated at the border: files, recipes and `--set` end here and nowhere else."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from grpo_core.errors import ConfigError, did_you_mean
+
+Positive = Annotated[int, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+class Section(BaseModel):
+    """Frozen, and unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class ModelConfig(Section):
+    name: str = "smollm2-135m"
+    """A hub id (with @revision), a folder, or an alias (`grpo model list`)."""
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """Where to compute; auto takes the accelerator if there is one."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16", "float64"] = "auto"
+    """Type of the frozen weights; auto takes bfloat16 where the hardware computes in it, else float32."""
+    trust_remote_code: bool = False
+    """Run Python code that comes with the model."""
+    chat_template: str | None = None
+    """A Jinja chat template for models whose tokenizer has none."""
+
+
+class SamplingConfig(Section):
+    max_new_tokens: Positive | None = None
+    """Most tokens of one completion; unset takes the environment's recommendation."""
+    temperature: NotNegative = 1.0
+    """Divides the logits before drawing, and wherever a log-prob is computed."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Draw from the smallest set of tokens that holds this much probability."""
+    top_k: Annotated[int, Field(ge=0)] = 0
+    """Draw from the k likeliest tokens; 0 is off."""
+    min_p: Fraction = 0.0
+    """Draw from tokens at least this fraction as likely as the likeliest; 0 is off."""
+    stop: tuple[str, ...] = ()
+    """A completion ends with the token that completes one of these strings."""
+    max_rows: Positive = 256
+    """Most completions that are decoded at the same time."""
+
+
+class OptimizerConfig(Section):
+    name: Literal["adamw", "adamw8bit"] = "adamw"
+    """adamw (torch) or adamw8bit (bitsandbytes: a quarter of the optimizer's memory)."""
+    lr: NotNegative = 2e-4
+    """Peak learning rate; 2e-4 suits LoRA, full fine-tuning wants about 1e-6."""
+    weight_decay: NotNegative = 0.0
+    """Decoupled weight decay."""
+    betas: tuple[Fraction, Fraction] = (0.9, 0.999)
+    """Decay rates of Adam's two running means."""
+    max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
+    """The gradient's norm is clipped to this."""
+
+
+class ScheduleConfig(Section):
+    name: Literal["constant", "linear", "cosine"] = "constant"
+    """Shape of the learning rate after the warm-up; linear and cosine end at 0."""
+    warmup: NotNegative = 0.03
+    """Warm-up: below 1 a fraction of all optimizer steps, else a number of them."""
+
+
+class KLConfig(Section):
+    beta: NotNegative = 0.04
+    """Weight of the KL to the reference in the loss; 0 leaves out the reference pass."""
+    estimator: Literal["k1", "k2", "k3"] = "k3"
+    """k3 = exp(-d) + d - 1 with d = log pi - log pi_ref (Schulman), always positive."""
+
+
+class LoraConfig(Section):
+    enabled: bool = True
+    """false trains all weights (and copies the model as reference)."""
+    r: Positive = 16
+    """Rank of the adapter."""
+    alpha: Annotated[float, Field(gt=0)] = 32.0
+    """The adapter's output is scaled by alpha / r."""
+    targets: str | tuple[str, ...] = "all-linear"
+    """Which modules get an adapter: all-linear, or names such as q_proj."""
+
+
+class AdvantageConfig(Section):
+    name: Literal["grpo", "mean_only"] = "grpo"
+    """Estimator: grpo = (r - mean) / (std + eps), mean_only = r - mean."""
+    ddof: Literal[0, 1] = 0
+    """0 divides the variance by G, 1 by G - 1."""
+    eps: NotNegative = 1e-6
+    """Added to the standard deviation."""
+    clip: Annotated[float, Field(gt=0)] | None = None
+    """Clamp advantages to [-clip, clip] after normalisation."""
+
+
+class LossConfig(Section):
+    name: Literal["clip", "reinforce"] = "clip"
+    """Policy surrogate: clip (PPO, GRPO) or reinforce."""
+    clip_low: Fraction = 0.2
+    """The ratio is clipped at 1 - clip_low."""
+    clip_high: NotNegative = 0.2
+    """The ratio is clipped at 1 + clip_high."""
+    aggregation: Literal["sequence_mean", "token_mean", "sequence_sum", "constant"] = "sequence_mean"
+    """How token losses become one number; sequence_mean is GRPO's, token_mean DAPO's, constant Dr. GRPO's."""
+
+
+class TrainerConfig(Section):
+    mu: Positive = 1
+    """Passes over each rollout batch."""
+    minibatches: Positive = 1
+    """Optimizer steps in each pass; the batch is split by prompts."""
+    micro_batch_tokens: Positive = 4096
+    """Most tokens in one forward pass (gradients are accumulated; the result does not depend on it)."""
+    shared_prefix: bool = True
+    """Compute each prompt once for all its completions instead of once per completion."""
+    shuffle_rewards: bool = False
+    """Control experiment: permute the rewards within each group. A run that still learns has a leak."""
+
+
+class VerifyConfig(Section):
+    workers: Positive | None = None
+    """Worker processes for synchronous verifiers; unset: one per core, at most 4."""
+    timeout_seconds: Annotated[float, Field(gt=0)] | None = None
+    """Deadline of one verdict; unset takes the environment's."""
+    retries: Annotated[int, Field(ge=0)] = 1
+    """How often an attempt that could not be judged is tried again."""
+    isolation: Literal["auto", "process", "inline"] = "auto"
+    """process: in a worker that is killed at the deadline; inline: in the trainer; auto: inline only if the environment is trusted."""
+    max_error_rate: Fraction = 0.2
+    """The run stops when more than this share of recent attempts could not be judged."""
+
+
+class CheckpointConfig(Section):
+    every: Annotated[int, Field(ge=0)] = 50
+    """Save every so many steps; 0 saves only at the end and when interrupted."""
+    keep: Positive = 2
+    """How many checkpoints are kept."""
+
+
+class EvalConfig(Section):
+    every: Annotated[int, Field(ge=0)] = 0
+    """Evaluate on held-out tasks every so many steps; 0: only before and after."""
+    tasks: Annotated[int, Field(ge=0)] = 128
+    """How many held-out tasks; 0 leaves evaluation out."""
+    temperature: NotNegative | None = None
+    """Temperature of evaluation; unset takes sampling.temperature, 0 is greedy."""
+
+
+class LogConfig(Section):
+    samples_every: Annotated[int, Field(ge=0)] = 10
+    """Write one group with its verdicts to log.txt every so many steps; 0 never."""
+
+
+class RunConfig(Section):
+    """Everything that decides a run. `grpo run --recipe config.json` replays one."""
+
+    environment: str
+    """Name of the environment (`grpo envs`)."""
+    env: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the environment."""
+    weights: dict[str, Annotated[float, Field(allow_inf_nan=False)]] = Field(default_factory=dict)
+    """New weights for the environment's reward parts, by name."""
+    level: Fraction = 0.0
+    """Difficulty of the tasks, from 0 to 1."""
+    steps: Positive | None = None
+    """Rollout batches to train on; unset: 150, or what epochs gives."""
+    epochs: Annotated[float, Field(gt=0)] | None = None
+    """Passes over an environment of finite size, instead of steps."""
+    group_size: Annotated[int, Field(ge=2)] = 8
+    """Completions of each prompt, compared with one another."""
+    prompts_per_step: Positive = 8
+    """Prompts of each step."""
+    seed: int = 0
+    """Decides tasks, draws and initial adapter."""
+    plugins: tuple[str, ...] = ()
+    """Plugins whose event hooks watch this run."""
+    model: ModelConfig = ModelConfig()
+    sampling: SamplingConfig = SamplingConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+    kl: KLConfig = KLConfig()
+    lora: LoraConfig = LoraConfig()
+    advantage: AdvantageConfig = AdvantageConfig()
+    loss: LossConfig = LossConfig()
+    trainer: TrainerConfig = TrainerConfig()
+    verify: VerifyConfig = VerifyConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    eval: EvalConfig = EvalConfig()
+    log: LogConfig = LogConfig()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> RunConfig:
+        if self.steps is not None and self.epochs is not None:
+            raise ValueError("steps and epochs exclude each other; set one of them")
+        if self.trainer.minibatches > self.prompts_per_step:
+            raise ValueError(
+                f"trainer.minibatches is {self.trainer.minibatches}, but there are only {self.prompts_per_step} prompts per step"
+            )
+        if self.sampling.temperature == 0:
+            raise ValueError(
+                "sampling.temperature is 0: all completions of a group would be equal; set it above 0 (eval.temperature may be 0)"
+            )
+        return self
+
+
+def build_config(layers: Sequence[Mapping[str, Any]]) -> RunConfig:
+    """Merge nested mappings, later ones winning key by key, and validate the result. Errors name the key and the nearest known one."""
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        _merge(merged, layer)
+    try:
+        return RunConfig.model_validate(merged)
+    except ValidationError as error:
+        raise ConfigError("; ".join(_explain(e) for e in error.errors())) from None
+
+
+def _merge(into: dict[str, Any], layer: Mapping[str, Any]) -> None:
+    for key, value in layer.items():
+        if isinstance(value, Mapping) and isinstance(into.get(key), dict):
+            _merge(into[key], value)
+        else:
+            into[key] = dict(value) if isinstance(value, Mapping) else value
+
+
+def _explain(error: Any) -> str:
+    key = ".".join(str(part) for part in error["loc"])
+    if error["type"] == "extra_forbidden":
+        return f"setting {key!r} is not known{did_you_mean(key, known_keys())}"
+    if error["type"] == "missing":
+        return (
+            f"setting {key!r} is missing; set it with --set {key}=..."
+            if key != "environment"
+            else "no environment is named; use --env NAME (`grpo envs` lists them)"
+        )
+    message = error["msg"].removeprefix("Value error, ")
+    return message if not key else f"setting {key!r}: {message[0].lower()}{message[1:]}; found {error['input']!r}"
+
+
+def known_keys(section: type[Section] = RunConfig, prefix: str = "") -> Iterator[str]:
+    """Every settable key in dotted form."""
+    for name, info in section.model_fields.items():
+        nested = info.annotation
+        if isinstance(nested, type) and issubclass(nested, Section):
+            yield from known_keys(nested, f"{prefix}{name}.")
+        else:
+            yield prefix + name
+
+
+def parse_setting(text: str) -> dict[str, Any]:
+    """ "a.b=c" as {"a": {"b": c}}; c is a TOML value (numbers, true, lists), else plain text."""
+    key, separator, value = text.partition("=")
+    path = key.strip().split(".")
+    if not separator or not all(path):
+        raise ConfigError(f"--set wants key=value, for example --set optimizer.lr=1e-5; found {text!r}")
+    return nested({key.strip(): _toml_value(value.strip())})
+
+
+def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """{"a.b": c} as {"a": {"b": c}}."""
+    result: dict[str, Any] = {}
+    for key, value in flat.items():
+        *parents, last = key.split(".")
+        place = result
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        place[last] = value
+    return result
+
+
+def _toml_value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def read_recipe(path: Path) -> dict[str, Any]:
+    """A recipe file: TOML, or the config.json of a run."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        data: Any = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"recipe {str(path)!r} cannot be read: {error}") from None
+    except ValueError as error:
+        raise ConfigError(f"recipe {str(path)!r} is not valid {'JSON' if path.suffix == '.json' else 'TOML'}: {error}") from None
+    if not isinstance(data, dict):
+        raise ConfigError(f"recipe {str(path)!r} must hold settings by name; found a {type(data).__name__}")
+    return data

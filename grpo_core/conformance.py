@@ -1,0 +1,240 @@
+"""Questions to an environment that settle whether it can be trusted with a run: no model, no GPU, a few seconds.
+
+Each function here looks at one promise of the protocol and answers valid, invalid or not checked, with one sentence. A promise that
+could not be looked at is never reported as kept.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from grpo_core.environment import Environment
+from grpo_core.errors import GrpoError
+from grpo_core.hosts import Host
+from grpo_core.types import Rollout, Split, Task, TaskKey, Verdict
+from grpo_core.verify import Verifier
+
+Status = Literal["valid", "invalid", "not_checked"]
+JUNK = {
+    "an empty answer": "",
+    "white space": " \t\n ",
+    "a NUL": "\x00",
+    "a lone surrogate": "\ud800",
+    "100,000 digits": "1" * 10**5,
+    "deeply nested brackets": "[" * 10_000,
+}
+_FEW = 5  # tasks for the checks that ask for many verdicts of each
+_ENOUGH = 4  # tasks from which a share means something
+_TOO_OFTEN = 0.75  # a constant may be right by chance, where answers are few; not this often
+_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """What became of one check. message: one sentence that says what was found."""
+
+    check: str
+    status: Status
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """An environment with what was already asked of it. host: this process, where tasks keep their data."""
+
+    env: Environment[Any]
+    host: Host
+    verifier: Verifier
+    tasks: Sequence[Task[Any]]
+    eval_tasks: Sequence[Task[Any]]
+    references: Sequence[str | None]
+
+    async def verdicts(self, pairs: Sequence[tuple[Task[Any], str]]) -> list[Verdict]:
+        rows = await self.verifier.verify([task for task, _ in pairs], [[Rollout.of(text)] for _, text in pairs])
+        return [row[0] for row in rows]
+
+    @property
+    def answered(self) -> list[tuple[Task[Any], str]]:
+        return [(task, text) for task, text in zip(self.tasks, self.references, strict=True) if text is not None]
+
+
+def task_keys(env: Environment[Any], name: str, split: Split, count: int, seed: int) -> list[TaskKey]:
+    """The easiest and the hardest level in turn."""
+    size = env.size(split)
+    count = count if size is None else min(count, size)
+    return [TaskKey(name, split, index, seed, float(index % 2)) for index in range(count)]
+
+
+def check_declarations(env: Environment[Any]) -> CheckResult:
+    low, high = env.reward_range
+    if not env.parts or not all(math.isfinite(weight) for weight in env.parts.values()):
+        return CheckResult("declarations", "invalid", f"parts must name reward parts with finite weights; found {dict(env.parts)}")
+    if not low <= env.floor <= high or low >= high:
+        return CheckResult(
+            "declarations", "invalid", f"floor {env.floor:g} must lie in reward_range {low:g}..{high:g}, which must not be empty"
+        )
+    return CheckResult(
+        "declarations", "valid", f"the parts are {', '.join(env.parts)}, totals are {low:g}..{high:g}, the floor is {env.floor:g}"
+    )
+
+
+async def check_purity(subject: Subject) -> CheckResult:
+    compared = True
+    for task in reversed(subject.tasks):  # another order than the first time
+        again = await subject.host.task(task.key, seconds=subject.verifier.settings.task_timeout_seconds)
+        same = _same(again.data, task.data)
+        if again.prompt != task.prompt or same is False:
+            return CheckResult("purity", "invalid", f"task() gave two different tasks for {task.key}; take all randomness from key.rng()")
+        compared = compared and same is not None
+    if not compared:
+        return CheckResult("purity", "not_checked", "the prompts agree, but the data can be neither compared nor pickled; keep it plain")
+    return CheckResult("purity", "valid", f"{len(subject.tasks)} keys gave the same task twice")
+
+
+async def check_pickling(subject: Subject) -> CheckResult:
+    for task in subject.tasks:
+        try:
+            same = pickle.loads(pickle.dumps(task)).prompt == task.prompt
+        except Exception as error:  # noqa: BLE001 - pickling runs code of the environment
+            return CheckResult("pickling", "invalid", f"the task of {task.key} cannot be pickled: {error}; keep only plain data in it")
+        if not same:
+            return CheckResult("pickling", "invalid", f"the task of {task.key} comes back from pickle with another prompt")
+    return CheckResult("pickling", "valid", f"{len(subject.tasks)} tasks survive pickling")
+
+
+async def check_splits(subject: Subject) -> CheckResult:
+    if not subject.eval_tasks or not subject.tasks:
+        return CheckResult("splits", "not_checked", "one of the splits has no tasks")
+    shared = {task.prompt for task in subject.tasks} & {task.prompt for task in subject.eval_tasks}
+    if shared:
+        return CheckResult(
+            "splits", "invalid", f"{len(shared)} prompts are in both splits, such as {_short(shared.pop())}; held-out scores mean nothing"
+        )
+    return CheckResult("splits", "valid", f"{len(subject.tasks)} train and {len(subject.eval_tasks)} eval prompts share none")
+
+
+async def check_references(subject: Subject) -> CheckResult:
+    if not subject.answered:
+        return CheckResult(
+            "references", "not_checked", "reference() gives no answers; write it, so that the verifier is known to accept what is right"
+        )
+    top = subject.env.reward_range[1]
+    for (task, text), verdict in zip(subject.answered, await subject.verdicts(subject.answered), strict=True):
+        if not verdict.scored or not verdict.passed or verdict.total < top - _TOLERANCE:
+            return CheckResult(
+                "references", "invalid", f"the reference {_short(text)} of {task.key} {_got(verdict)}; it must pass with {top:g}"
+            )
+    return CheckResult("references", "valid", f"{len(subject.answered)} references pass with {top:g}")
+
+
+async def check_cheats(subject: Subject) -> CheckResult:
+    pairs = [(task, text) for task in subject.tasks[:_FEW] for text in subject.env.cheats(task)]
+    if not pairs:
+        return CheckResult("cheats", "not_checked", "cheats() gives no answers; list what a model might try")
+    for (task, text), verdict in zip(pairs, await subject.verdicts(pairs), strict=True):
+        if not verdict.scored or verdict.passed or verdict.total > subject.env.floor + _TOLERANCE:
+            return CheckResult(
+                "cheats", "invalid", f"the cheat {_short(text)} at {task.key} {_got(verdict)}; it must get the floor {subject.env.floor:g}"
+            )
+    return CheckResult("cheats", "valid", f"{len(pairs)} cheats get the floor")
+
+
+async def check_junk(subject: Subject) -> CheckResult:
+    """Also shows that every verdict keeps the protocol: its part names, finite numbers, the range, JSON."""
+    pairs = [(task, text) for task in subject.tasks[:_FEW] for text in JUNK.values()]
+    for (task, text), verdict in zip(pairs, await subject.verdicts(pairs), strict=True):
+        if not verdict.scored or verdict.passed:
+            name = next(name for name, junk in JUNK.items() if junk == text)
+            return CheckResult(
+                "junk", "invalid", f"{name} at {task.key} {_got(verdict)}; any text gets a verdict, and this one must not pass"
+            )
+    return CheckResult("junk", "valid", f"{len(JUNK)} kinds of junk get well-formed verdicts and never pass")
+
+
+async def check_constants(subject: Subject) -> CheckResult:
+    """The prompt echoed and references of other tasks, where they are not the reference: they may be right by chance, not as a rule."""
+    known = dict.fromkeys(text for _, text in subject.answered)
+    candidates: list[tuple[str, list[tuple[Task[Any], str]]]] = [
+        ("the prompt echoed", [(task, prompt_text(task)) for task in subject.tasks])
+    ]
+    for constant in list(known)[:_ENOUGH]:
+        pairs = [(task, constant) for task, text in subject.answered if text != constant]
+        candidates.append((f"the constant answer {_short(constant)}", pairs))
+    checked = 0
+    for name, pairs in candidates:
+        if len(pairs) < _ENOUGH:
+            continue
+        checked += 1
+        passed = sum(verdict.passed for verdict in await subject.verdicts(pairs))
+        if passed >= _TOO_OFTEN * len(pairs):
+            return CheckResult(
+                "constants", "invalid", f"{name} passes {passed} of {len(pairs)} tasks; the verifier does not look at the answer"
+            )
+    if not checked:
+        return CheckResult("constants", "not_checked", f"there are fewer than {_ENOUGH} tasks to try a constant answer on")
+    return CheckResult("constants", "valid", f"{checked} answers that ignore the task do not pass as a rule")
+
+
+async def check_determinism(subject: Subject) -> CheckResult:
+    if not subject.env.deterministic:
+        return CheckResult("determinism", "not_checked", "the environment says that it is not deterministic")
+    pairs = [*subject.answered[:_FEW], *((task, prompt_text(task)) for task in subject.tasks[:_FEW])]
+    first, second = await subject.verdicts(pairs), (await subject.verdicts(pairs[::-1]))[::-1]
+    for (task, text), one, two in zip(pairs, first, second, strict=True):
+        if (one.rewards, one.passed, one.answer, one.error) != (two.rewards, two.passed, two.answer, two.error):
+            message = (
+                f"the answer {_short(text)} at {task.key} first {_got(one)} and then {_got(two)}; mend it or set deterministic = False"
+            )
+            return CheckResult("determinism", "invalid", message)
+    return CheckResult("determinism", "valid", f"{len(pairs)} attempts got the same verdict twice, in another order")
+
+
+CHECKS: Sequence[Callable[[Subject], Awaitable[CheckResult]]] = (
+    check_purity,
+    check_pickling,
+    check_splits,
+    check_references,
+    check_cheats,
+    check_junk,
+    check_constants,
+    check_determinism,
+)
+
+
+async def run_check(check: Callable[[Subject], Awaitable[CheckResult]], subject: Subject) -> CheckResult:
+    name = check.__name__.removeprefix("check_")
+    if not subject.tasks:
+        return CheckResult(name, "not_checked", "there are no tasks in the train split")
+    try:
+        return await check(subject)
+    except GrpoError as error:
+        return CheckResult(name, "invalid", str(error))
+    except Exception as error:  # noqa: BLE001 - the environment's own code raised
+        return CheckResult(name, "invalid", f"the environment raised {type(error).__name__}: {error}")
+
+
+def prompt_text(task: Task[Any]) -> str:
+    return task.prompt if isinstance(task.prompt, str) else "\n".join(message.content for message in task.prompt)
+
+
+def _same(one: object, two: object) -> bool | None:
+    """None: cannot be told."""
+    try:
+        return bool(one == two) or pickle.dumps(one) == pickle.dumps(two)
+    except Exception:  # noqa: BLE001 - comparing and pickling run code of the environment
+        return None
+
+
+def _got(verdict: Verdict) -> str:
+    if not verdict.scored:
+        return f"could not be judged ({verdict.error})"
+    return f"got {verdict.total:g} and {'passed' if verdict.passed else 'did not pass'}"
+
+
+def _short(text: object, size: int = 60) -> str:
+    shown = repr(text)
+    return shown if len(shown) <= size else f"{shown[:size]}..."

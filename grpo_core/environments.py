@@ -1,0 +1,67 @@
+"""Makes an environment out of its name and settings: the border where the settings are validated."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from grpo_core.environment import Environment, Services
+from grpo_core.errors import ConfigError, PluginError, did_you_mean
+from grpo_core.plugins import PluginHost
+from grpo_core.spec import Spec
+
+
+def load_environment(
+    host: PluginHost, name: str, overrides: Mapping[str, object] | None = None, *, services: Services | None = None
+) -> Environment[Any]:
+    """The environment called `name`, with `overrides` on top of the defaults of its Config."""
+    return _make(host.load("environment", name), name, overrides or {}, services)
+
+
+def build_environment(spec: Spec, overrides: Mapping[str, object] | None = None, *, services: Services | None = None) -> Environment[Any]:
+    """The same without a host, as in a worker process, which is sent the Spec."""
+    return _make(spec.load(), spec.name, overrides or {}, services)
+
+
+def _make(environment_class: Any, name: str, overrides: Mapping[str, object], services: Services | None) -> Environment[Any]:
+    if not isinstance(environment_class, type) or not issubclass(environment_class, Environment):
+        raise PluginError(f"environment {name!r} is {environment_class!r}; its Spec must name a subclass of grpo_core.Environment")
+    environment: Environment[Any] = environment_class(_config(environment_class, name, overrides), services)
+    return environment
+
+
+def _config(environment_class: type[Environment[Any]], name: str, overrides: Mapping[str, object]) -> Any:
+    """The frozen Config of an environment. Errors speak of `env.key`, as one writes it in a recipe and after --set."""
+    config_class = environment_class.Config
+    if not dataclasses.is_dataclass(config_class):
+        raise PluginError(f"the Config of environment {name!r} is {config_class!r}; write it as a frozen dataclass")
+    _refuse_unknown_keys(config_class, overrides, name=name, prefix="env.")
+    try:
+        return TypeAdapter(config_class).validate_python(dict(overrides))
+    except ValidationError as error:
+        raise ConfigError("; ".join(_explain(problem, name) for problem in error.errors())) from None
+
+
+def _refuse_unknown_keys(config_class: Any, overrides: Mapping[str, object], *, name: str, prefix: str) -> None:
+    """pydantic ignores unknown keys of standard dataclasses, and a setting that is silently ignored is the worst kind."""
+    known = [prefix + field.name for field in dataclasses.fields(config_class)]
+    types = typing.get_type_hints(config_class)
+    for key, value in overrides.items():
+        if prefix + key not in known:
+            near = did_you_mean(prefix + key, known)
+            listing = f"; it has {', '.join(known) or 'none'}." if near == "." else near
+            raise ConfigError(f"{prefix}{key} is not a setting of {name!r}{listing}")
+        if dataclasses.is_dataclass(types[key]) and isinstance(value, Mapping):
+            _refuse_unknown_keys(types[key], value, name=name, prefix=f"{prefix}{key}.")
+
+
+def _explain(problem: Any, name: str) -> str:
+    key = ".".join(["env", *(str(part) for part in problem["loc"])])
+    message = problem["msg"].removeprefix("Value error, ")
+    if not problem["loc"] or problem["type"] == "missing":  # a check over several settings, or one without a default
+        return f"{key} of {name!r}: {message}"
+    return f"{key} of {name!r}: {message[0].lower()}{message[1:]}; found {problem['input']!r}"

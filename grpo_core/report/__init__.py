@@ -1,0 +1,1 @@
+"""What a run looked like: pictures drawn from its metrics.jsonl."""

@@ -1,0 +1,142 @@
+"""The run folder: config.json, metrics.jsonl, rollouts.jsonl, log.txt. Readable after a kill at any moment."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from grpo_core.errors import ConfigError
+from grpo_core.types import Group
+
+JsonObject = dict[str, Any]
+
+
+class RunFolder:
+    """The files of one run. Lines are written whole, in one call each, so that a kill can at worst cut the last one."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def unused(cls, path: Path) -> RunFolder:
+        """A folder that holds no run yet; nothing is written."""
+        if (path / "config.json").exists():
+            raise ConfigError(f"{path} already holds a run; continue it with --resume {path}, or choose another --out")
+        existing = next(p for p in (path, *path.absolute().parents) if p.exists())
+        if not existing.is_dir() or not os.access(existing, os.W_OK):
+            raise ConfigError(f"the run folder {path} cannot be written ({existing} is no writable folder); choose another --out")
+        return cls(path)
+
+    def start(self, config: Mapping[str, Any]) -> None:
+        """Make the folder and its config.json."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.path / "config.json", json.dumps(config, indent=2) + "\n")
+        except OSError as error:
+            raise ConfigError(f"the run folder {self.path} cannot be written: {error.strerror}; choose another --out") from None
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder:
+        """An existing run."""
+        if not (path / "config.json").is_file():
+            raise ConfigError(f"{path} holds no run (there is no config.json in it); give the folder that `grpo run --out` named")
+        return cls(path)
+
+    def config(self) -> JsonObject:
+        data: JsonObject = json.loads((self.path / "config.json").read_text(encoding="utf-8"))
+        return data
+
+    @property
+    def finished(self) -> bool:
+        return (self.path / "final").is_dir()
+
+    def metrics(self, values: Mapping[str, Any]) -> None:
+        _append(self.path / "metrics.jsonl", json.dumps(values, allow_nan=False, default=str))
+
+    def rollouts(self, step: int, group: Group[Any], advantages: list[float] | None = None) -> None:
+        """One line per attempt, with the key and draw that replay its task."""
+        for attempt, (rollout, verdict) in enumerate(zip(group.rollouts, group.verdicts, strict=True)):
+            line = {
+                "step": step,
+                "key": asdict(group.task.key),
+                "draw": group.task.draw,
+                "attempt": attempt,
+                "messages": [asdict(m) for m in rollout.messages],
+                "finish": rollout.finish,
+                "tokens": len(rollout.token_ids),
+                "verdict": verdict.to_json(),
+                "advantage": None if advantages is None else advantages[attempt],
+            }
+            _append(self.path / "rollouts.jsonl", json.dumps(line, ensure_ascii=True, default=str))
+
+    def log(self, text: str) -> None:
+        _append(self.path / "log.txt", text)
+
+    def rollout_lines(self) -> Iterator[JsonObject]:
+        return read_lines(self.path / "rollouts.jsonl")
+
+    def finish(self, save: Callable[[Path], None], *, title: str) -> None:
+        """final/, written under another name first: that it is there means that the run is finished and it is whole."""
+        final, temporary = self.path / "final", self.path / ".final"
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
+        save(temporary)
+        (temporary / "README.md").write_text(_model_card(title, self.config()), encoding="utf-8")
+        shutil.rmtree(final, ignore_errors=True)
+        temporary.rename(final)
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes of each growing file now: where a resume from this moment cuts them."""
+        return {name: _size(self.path / name) for name in ("metrics.jsonl", "rollouts.jsonl")}
+
+    def cut(self, sizes: Mapping[str, int]) -> None:
+        """Forget what was written after a checkpoint."""
+        for name, size in sizes.items():
+            if _size(self.path / name) > size:
+                os.truncate(self.path / name, size)
+
+
+def _model_card(title: str, config: JsonObject) -> str:
+    base = config["model"]["name"]
+    header = f"---\nlibrary_name: peft\nbase_model: {base}\ntags: [grpo, grpo-core]\n---\n"
+    return f"{header}\n# {title}\n\nTrained with grpo-core. All settings:\n\n```json\n{json.dumps(config, indent=2)}\n```\n"
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _append(path: Path, line: str) -> None:
+    with path.open("ab", buffering=0) as file:
+        file.write(line.encode("utf-8", "backslashreplace") + b"\n")
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """The old content or the new, never a part."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def read_lines(path: Path) -> Iterator[JsonObject]:
+    """The objects of a .jsonl file; a last line that a kill cut is left out."""
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        for line in file:
+            if line.endswith(b"\n"):
+                yield json.loads(line)
+
+
+def newest_run(folder: Path) -> Path | None:
+    """The finished run below `folder` that was finished last."""
+    runs = [run for run in folder.glob("*") if (run / "final").is_dir() and (run / "config.json").is_file()]
+    return max(runs, key=lambda run: (run / "final").stat().st_mtime, default=None)

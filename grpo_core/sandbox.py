@@ -1,0 +1,66 @@
+"""What an environment may ask of a sandbox: run programs nobody trusts and get machine-readable outcomes. Types only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+Status = Literal[
+    "ok",
+    "exception",
+    "timeout_cpu",
+    "timeout_wall",
+    "oom",
+    "output_limit",
+    "signal",
+    "no_result",
+    "bad_result",
+    "infra_error",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one call may use; beyond it the call ends with the matching status, which is the program's own fault."""
+
+    cpu_seconds: float = 2.0
+    wall_seconds: float = 5.0
+    memory_mb: int = 256
+    output_bytes: int = 64_000
+    result_bytes: int = 64_000
+    processes: int = 16
+    file_mb: int = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Source text and the function in it that is called once per input; every call sees one input and nothing else."""
+
+    source: str
+    entry: str
+    inputs: Sequence[Sequence[Any]]
+    limits: Limits = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How one call ended. value: what the program CLAIMS, decoded from size- and depth-capped JSON; only the caller judges it."""
+
+    status: Status
+    value: Any = None
+    error: str = ""
+    stdout: str = ""
+    stderr: str = ""
+    cpu_seconds: float = 0.0
+    wall_seconds: float = 0.0
+
+
+class Sandbox(Protocol):
+    """Runs programs. An `infra_error` outcome is never the program's fault; everything else is."""
+
+    async def run(self, programs: Sequence[Program]) -> Sequence[Sequence[Outcome]]:
+        """One list of outcomes per program, one outcome per input, in order. Callers wait when the sandbox is full."""
+        ...
+
+    async def close(self) -> None: ...

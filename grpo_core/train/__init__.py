@@ -1,0 +1,1 @@
+"""The trainer: the only part of the core that imports torch."""

@@ -1,0 +1,101 @@
+"""Rollouts with advantages as tensors: rows, their exact weights in the loss, and micro-batches of bounded size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from grpo_core.train.algorithm import row_weights
+from grpo_core.types import Rollout
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One scored attempt. weight: of each trainable token's loss in the sum over the optimizer step (see `algorithm.row_weights`)."""
+
+    rollout: Rollout
+    advantage: float
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatch:
+    """Rows that share a forward pass, padded on the right.
+
+    prompts: the distinct prompts; owner_B: each row's prompt; tokens_BT, real_BT: tokens and 1 where they are no padding;
+    trainable_BT: 1 where the policy wrote the token; advantage_B1, weight_B1: one number a row.
+    """
+
+    rows: tuple[Row, ...]
+    prompts: tuple[tuple[int, ...], ...]
+    owner_B: Tensor
+    tokens_BT: Tensor
+    real_BT: Tensor
+    trainable_BT: Tensor
+    advantage_B1: Tensor
+    weight_B1: Tensor
+
+
+def collate(
+    rollouts_PG: Sequence[Sequence[Rollout]],
+    advantage_PG: Tensor,
+    scored_PG: Tensor,
+    *,
+    aggregation: str,
+    max_length: int,
+    minibatches: int = 1,
+) -> list[list[Row]]:
+    """One list of rows per optimizer step, split by prompts as evenly as possible. Unscored attempts are left out of everything.
+
+    The weights of a step's rows are fixed here, over the whole step. A step without a scored row is left out.
+    """
+    P = len(rollouts_PG)
+    steps = []
+    for i in range(minibatches):
+        prompts = range(i * P // minibatches, (i + 1) * P // minibatches)
+        kept = [(p, g) for p in prompts for g in range(len(rollouts_PG[p])) if scored_PG[p, g]]
+        lengths = [sum(rollouts_PG[p][g].trainable) for p, g in kept]
+        weights = row_weights(lengths, aggregation, max_length=max_length) if kept else []
+        if kept:
+            steps.append([Row(rollouts_PG[p][g], float(advantage_PG[p, g]), w) for (p, g), w in zip(kept, weights, strict=True)])
+    return steps
+
+
+def micro_batches(rows: Sequence[Row], *, max_tokens: int, device: torch.device, dtype: torch.dtype) -> Iterator[MicroBatch]:
+    """Neighbouring rows, as many as fit in `max_tokens` (each distinct prompt counted once, completions at their padded width)."""
+    chunk: list[Row] = []
+    for row in rows:
+        if chunk and _tokens([*chunk, row]) > max_tokens:
+            yield _tensors(chunk, device=device, dtype=dtype)
+            chunk = []
+        chunk.append(row)
+    if chunk:
+        yield _tensors(chunk, device=device, dtype=dtype)
+
+
+def _tokens(rows: Sequence[Row]) -> int:
+    prompts = {row.rollout.prompt_ids for row in rows}
+    return sum(map(len, prompts)) + len(rows) * max(len(row.rollout.token_ids) for row in rows)
+
+
+def _tensors(rows: Sequence[Row], *, device: torch.device, dtype: torch.dtype) -> MicroBatch:
+    prompts = tuple(dict.fromkeys(row.rollout.prompt_ids for row in rows))
+    place = {prompt: i for i, prompt in enumerate(prompts)}
+    width = max(1, *(len(row.rollout.token_ids) for row in rows))
+
+    def padded(values: Sequence[Sequence[int]]) -> Tensor:
+        return torch.tensor([[*v, *[0] * (width - len(v))] for v in values], device=device)
+
+    return MicroBatch(
+        rows=tuple(rows),
+        prompts=prompts,
+        owner_B=torch.tensor([place[row.rollout.prompt_ids] for row in rows], device=device),
+        tokens_BT=padded([row.rollout.token_ids for row in rows]),
+        real_BT=padded([[1] * len(row.rollout.token_ids) for row in rows]),
+        trainable_BT=padded([row.rollout.trainable for row in rows]),
+        advantage_B1=torch.tensor([[row.advantage] for row in rows], device=device, dtype=dtype),
+        weight_B1=torch.tensor([[row.weight] for row in rows], device=device, dtype=dtype),
+    )

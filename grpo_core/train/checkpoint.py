@@ -1,0 +1,99 @@
+"""Atomic checkpoints: everything that the next step depends on, written beside and renamed into place."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+
+from grpo_core.errors import ConfigError
+from grpo_core.train.policy import Policy
+from grpo_core.train.update import Updater
+
+PREFIX = "step-"
+
+
+def save_checkpoint(folder: Path, *, step: int, policy: Policy, updater: Updater, sizes: dict[str, int], keep: int) -> Path:
+    """`folder`/step-N after step N. A kill at any moment leaves the older checkpoints whole and at most a folder that starts with a dot."""
+    final, temporary = folder / f"{PREFIX}{step:06d}", folder / f".{PREFIX}{step:06d}"
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    weights = {name: tensor.detach().contiguous().cpu() for name, tensor in policy.trainable()}
+    save_file(weights, temporary / "trainable.safetensors")
+    state = {
+        "optimizer": updater.optimizer.state_dict(),
+        "schedule": updater.schedule.state_dict(),
+        "scaler": updater.accelerator.scaler.state_dict() if updater.accelerator.scaler is not None else None,
+        "torch_rng": torch.get_rng_state(),
+        "cuda_rng": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+    }
+    torch.save(state, temporary / "state.pt")
+    progress = {
+        "step": step,
+        "sizes": sizes,
+        "skipped": updater.skipped,
+        "skipped_in_a_row": updater.skipped_in_a_row,
+        "python_rng": random.getstate(),
+        "numpy_rng": _numpy_state(),
+    }
+    (temporary / "progress.json").write_text(json.dumps(progress), encoding="utf-8")
+    for file in temporary.iterdir():
+        _sync(file)
+    _sync(temporary)
+    shutil.rmtree(final, ignore_errors=True)
+    temporary.rename(final)
+    _sync(folder)
+    for old in checkpoints(folder)[:-keep]:
+        shutil.rmtree(old, ignore_errors=True)
+    return final
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """Whole checkpoints, oldest first."""
+    return sorted(path for path in folder.glob(f"{PREFIX}*") if (path / "progress.json").is_file())
+
+
+def load_checkpoint(path: Path, *, policy: Policy, updater: Updater) -> dict[str, Any]:
+    """Put everything back; returns the progress: the step that was done last and the sizes of the logs then."""
+    weights = load_file(path / "trainable.safetensors")
+    parameters = dict(policy.trainable())
+    if weights.keys() != parameters.keys() or any(weights[n].shape != parameters[n].shape for n in weights):
+        raise ConfigError(f"{path} does not fit this model and adapter; resume with the settings of the run's config.json")
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(weights[name])
+    state = torch.load(path / "state.pt", weights_only=True, map_location="cpu")
+    updater.optimizer.load_state_dict(state["optimizer"])
+    updater.schedule.load_state_dict(state["schedule"])
+    if state["scaler"] is not None and updater.accelerator.scaler is not None:
+        updater.accelerator.scaler.load_state_dict(state["scaler"])
+    torch.set_rng_state(state["torch_rng"])
+    if state["cuda_rng"] and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(state["cuda_rng"])
+    progress: dict[str, Any] = json.loads((path / "progress.json").read_text(encoding="utf-8"))
+    updater.skipped, updater.skipped_in_a_row = progress["skipped"], progress["skipped_in_a_row"]
+    version, internal, gauss = progress["python_rng"]
+    random.setstate((version, tuple(internal), gauss))
+    name, keys, *rest = progress["numpy_rng"]
+    np.random.set_state((name, np.array(keys, dtype=np.uint32), *rest))  # the global one: a verifier may use it
+    return progress
+
+
+def _numpy_state() -> list[Any]:
+    name, keys, position, has_gauss, cached = np.random.get_state()
+    return [name, np.asarray(keys).tolist(), position, has_gauss, cached]
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

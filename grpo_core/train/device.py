@@ -1,0 +1,49 @@
+"""Where a model computes and in which precision: "auto" is what the hardware does well."""
+
+from __future__ import annotations
+
+import torch
+
+from grpo_core.errors import ConfigError, UnknownNameError
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
+DEVICES = ("auto", "cpu", "cuda", "mps")
+CPU_BFLOAT16_UNITS = ("amx_bf16", "avx512_bf16", "sve_bf16", "bf16")  # x86 server, x86, ARM server, ARM
+
+
+def pick_device(name: str = "auto") -> torch.device:
+    """The named device; "auto" takes CUDA, then Apple's GPU, then the CPU."""
+    if name not in DEVICES:
+        raise UnknownNameError("device", name, DEVICES, hint=f"known: {', '.join(DEVICES)}")
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if name == "auto":
+        return torch.device(next(device for device, there in available.items() if there))
+    if available[name]:
+        return torch.device(name)
+    if name == "cuda" and torch.version.cuda is None and torch.version.hip is None:
+        raise ConfigError(
+            f"device 'cuda' was asked for, but torch {torch.__version__} is a build without it; install another, or use 'auto'"
+        )
+    raise ConfigError(f"device {name!r} was asked for, but torch {torch.__version__} finds none on this machine; use 'auto'")
+
+
+def pick_dtype(name: str, device: torch.device) -> torch.dtype:
+    """The named dtype; "auto" is bfloat16 where `device` has units for it (without them it is slower than float32), else float32."""
+    if name == "auto":
+        return torch.bfloat16 if _has_bfloat16(device) else torch.float32
+    if name not in DTYPES:
+        raise UnknownNameError("dtype", name, DTYPES, hint=f"known: auto, {', '.join(DTYPES)}")
+    if name == "float16" and device.type == "cpu":
+        raise ConfigError("dtype 'float16' overflows in training on a CPU and is slow there; use 'auto', 'bfloat16' or 'float32'")
+    if name == "float64" and device.type == "mps":
+        raise ConfigError("dtype 'float64' does not exist on device 'mps'; use 'float32', or device 'cpu'")
+    return DTYPES[name]
+
+
+def _has_bfloat16(device: torch.device) -> bool:
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    if device.type == "mps":
+        return bool(torch.backends.mps.is_macos_or_newer(14, 0))
+    capabilities = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}  # older torch: the safe choice
+    return any(capabilities.get(unit, False) for unit in CPU_BFLOAT16_UNITS)

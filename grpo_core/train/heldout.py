@@ -1,0 +1,88 @@
+"""Evaluation on held-out tasks during a run, and one group as text for the log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from grpo_core.config import RunConfig, SamplingConfig
+from grpo_core.environment import Environment
+from grpo_core.runlog import RunFolder
+from grpo_core.train.metrics import rollout_metrics
+from grpo_core.train.observe import Observer
+from grpo_core.train.tasks import eval_keys
+from grpo_core.types import Group, Rollout, Task, TaskKey, Verdict
+from grpo_core.verify import Verifier
+
+Scores = dict[TaskKey, dict[str, float]]
+CHUNK = 64
+"""Tasks between two moves of the progress bar."""
+
+
+class Sample(Protocol):
+    async def __call__(
+        self, tasks_P: Sequence[Task[Any]], *, attempts: int, step: int, sampling: SamplingConfig
+    ) -> list[list[Rollout]]: ...
+
+
+async def held_out(
+    config: RunConfig,
+    env: Environment[Any],
+    verifier: Verifier,
+    sample: Sample,
+    folder: RunFolder,
+    observer: Observer,
+    *,
+    step: int,
+    stopped: Callable[[], bool],
+) -> tuple[Scores, dict[str, float]]:
+    """One attempt at each held-out task, drawn with the same numbers at every step, so that evaluations are paired.
+
+    Returns the scores by task and the metrics as eval/...; the attempts go to rollouts.jsonl.
+    """
+    started = time.perf_counter()
+    temperature = config.sampling.temperature if config.eval.temperature is None else config.eval.temperature
+    sampling = config.sampling.model_copy(update={"temperature": temperature})
+    keys = eval_keys(config, env)
+    scores: Scores = {}
+    rollouts_P1: list[list[Rollout]] = []
+    verdicts_P1: list[list[Verdict]] = []
+    for start in range(0, len(keys), CHUNK):
+        if stopped():
+            break
+        observer.evaluating(start, len(keys))
+        tasks_P = await verifier.tasks(keys[start : start + CHUNK])
+        rollouts_P1 += await sample(tasks_P, attempts=1, step=0, sampling=sampling)
+        verdicts_P1 += await verifier.verify(tasks_P, rollouts_P1[start:])
+        for task, rollouts, verdicts in zip(tasks_P, rollouts_P1[start:], verdicts_P1[start:], strict=True):
+            folder.rollouts(step, Group(task, rollouts, verdicts))
+            if verdicts[0].scored:
+                scores[task.key] = _score(verdicts[0])
+    values = rollout_metrics(rollouts_P1, verdicts_P1, list(env.parts))
+    metrics = {f"eval/{name}": value for name, value in values.items() if name != "groups/mixed"}
+    return scores, metrics | {"eval/tasks": float(len(scores)), "eval/seconds": time.perf_counter() - started}
+
+
+def logged_scores(folder: RunFolder, *, step: int) -> Scores:
+    """The scores that an evaluation at `step` left in rollouts.jsonl."""
+    scores: Scores = {}
+    for line in folder.rollout_lines():
+        if line["step"] == step and line["key"]["split"] == "eval" and line["verdict"]["error"] is None:
+            scores[TaskKey(**line["key"])] = _score(Verdict.from_json(line["verdict"]))
+    return scores
+
+
+def _score(verdict: Verdict) -> dict[str, float]:
+    return {"reward": verdict.total, "pass_rate": float(verdict.passed)}
+
+
+def as_text(step: int, group: Group[Any], advantage_G: Sequence[float]) -> str:
+    """A group for a person to read: the question, and each attempt with reward, advantage and the verifier's words."""
+    prompt = group.task.prompt if isinstance(group.task.prompt, str) else group.task.prompt[-1].content
+    lines = [f"step {step}, task {group.task.key.index}: {prompt!r}"]
+    for rollout, verdict, advantage in zip(group.rollouts, group.verdicts, advantage_G, strict=True):
+        judged = f"error: {verdict.error}" if verdict.error else f"reward {verdict.total:.2f}, advantage {advantage:+.2f}"
+        notes = "; ".join(f"{name}: {part.note}" for name, part in verdict.rewards.items() if part.note)
+        lines.append(f"  {judged:<32} {rollout.finish:<6} {rollout.text!r}{'  (' + notes + ')' if notes else ''}")
+    return "\n".join(lines)

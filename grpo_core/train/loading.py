@@ -1,0 +1,36 @@
+"""Loads weights with transformers, without its bars and advice, but never with a tensor that the files do not have."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import transformers
+from huggingface_hub.utils import logging as hub_logging
+from transformers.utils import logging
+
+
+@contextlib.contextmanager
+def quiet_loading() -> Iterator[None]:
+    """No progress bars and only errors inside; the user's own settings afterwards."""
+    verbosity, hub_verbosity, bars = logging.get_verbosity(), hub_logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity(logging.ERROR)
+    hub_logging.set_verbosity(logging.ERROR)
+    logging.disable_progress_bar()  # also switches off those of the hub's client
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        hub_logging.set_verbosity(hub_verbosity)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def load_causal(folder: str, **arguments: Any) -> transformers.PreTrainedModel:
+    """A causal language model whose every weight comes from `folder`; transformers itself fills gaps with random numbers and a warning."""
+    with quiet_loading():
+        model, info = transformers.AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True, **arguments)
+    if missing := sorted(info["missing_keys"]):
+        raise ValueError(f"its files lack {len(missing)} of its tensors, for example {missing[0]}")
+    return model

@@ -1,0 +1,65 @@
+"""What a rollout batch looked like, as numbers under the names that metrics.jsonl uses."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from collections.abc import Sequence
+from statistics import fmean, pstdev
+
+import torch
+from torch import Tensor
+
+from grpo_core.types import Rollout, Verdict
+
+
+def rollout_metrics(
+    rollouts_PG: Sequence[Sequence[Rollout]], verdicts_PG: Sequence[Sequence[Verdict]], parts: Sequence[str]
+) -> dict[str, float]:
+    """Rewards, parts, verifier and lengths. Attempts that could not be judged are in no mean, only in verify/error_rate."""
+    verdicts = [v for group in verdicts_PG for v in group]
+    rollouts = [r for group in rollouts_PG for r in group]
+    scored = [v for v in verdicts if v.scored]
+    totals = [v.total for v in scored]
+    lengths = [len(r.token_ids) for r in rollouts]
+    values = {
+        "reward/mean": _mean(totals),
+        "reward/std": pstdev(totals) if totals else 0.0,
+        "pass_rate": _mean([float(v.passed) for v in scored]),
+    }
+    for part in parts:
+        values[f"reward/{part}"] = _mean([v.rewards[part].value for v in scored])
+        values[f"verify/seconds/{part}"] = sum(v.rewards[part].seconds for v in scored)
+    extra = sorted({name for v in scored for name in v.metrics})
+    values |= {f"env/{name}": _mean([v.metrics[name] for v in scored if name in v.metrics]) for name in extra}
+    values |= {
+        "completion_length/mean": _mean(lengths),
+        "completion_length/clipped": _mean([float(r.finish == "length") for r in rollouts]),
+        "groups/mixed": _mean([float(_is_mixed(group)) for group in verdicts_PG]),
+        "verify/error_rate": _mean([float(not v.scored) for v in verdicts]),
+        "tokens/generated": float(sum(sum(r.trainable) for r in rollouts)),
+    }
+    return values
+
+
+def advantage_metrics(advantage_PG: Tensor, scored_PG: Tensor) -> dict[str, float]:
+    scored = advantage_PG[scored_PG]
+    if scored.numel() == 0:
+        return {"advantage/mean": 0.0, "advantage/std": 0.0}
+    return {"advantage/mean": scored.mean().item(), "advantage/std": scored.std(correction=0).item()}
+
+
+def peak_memory_mb(device: torch.device) -> float:
+    """Highest memory so far: of the accelerator, or of the process on a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
+
+
+def _is_mixed(group: Sequence[Verdict]) -> bool:
+    return len({v.total for v in group if v.scored}) > 1
+
+
+def _mean(values: Sequence[float]) -> float:
+    return fmean(values) if values else 0.0

@@ -1,0 +1,209 @@
+"""What `--model` means: an alias, a folder or a hub id becomes a source on this disk, and a source a model with its tokenizer."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from jinja2 import TemplateError
+
+from grpo_core import modelcache
+from grpo_core.errors import UnknownNameError, UserError, did_you_mean
+from grpo_core.train import bundled, hub
+from grpo_core.train.loading import load_causal, quiet_loading
+from grpo_core.train.progress import Report
+
+HUB_ID = re.compile(r"(?P<repo>[\w.-]+(/[\w.-]+)?)(@(?P<revision>[\w./-]+))?", re.ASCII)
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSource:
+    """A model that `load_model` finds without a network.
+
+    name: as the user wrote it; path: a folder, or a hub id whose files are in the hub's cache; gguf_file: the weights' file name
+    where they are one GGUF in the folder; adapter_path: a peft adapter that belongs on top of the model at `path`.
+    """
+
+    name: str
+    path: str
+    revision: str | None = None
+    trust_remote_code: bool = False
+    gguf_file: str | None = None
+    adapter_path: str | None = None
+
+
+def resolve(name: str, *, trust_remote_code: bool = False, progress: bool = True, refresh: bool = False) -> ModelSource:
+    """Find the model `name` and bring it to this disk if it is not there.
+
+    A cached model is used as it is, without asking the hub; `refresh` asks it for a newer version first.
+    """
+    report = Report(enabled=progress)
+    if name in modelcache.ALIASES:
+        return _from_alias(modelcache.ALIASES[name], report=report)
+    path = Path(name).expanduser()
+    if path.exists():
+        return _from_path(name, path, trust_remote_code=trust_remote_code, progress=progress)
+    return _from_hub(name, trust_remote_code=trust_remote_code, refresh=refresh, report=report)
+
+
+def local_folder(source: ModelSource) -> str:
+    """Where the files of `source` lie."""
+    return source.path if Path(source.path).is_dir() else hub.snapshot(source.path, source.revision)
+
+
+def load_tokenizer(source: ModelSource) -> transformers.PreTrainedTokenizerBase:
+    """The tokenizer that was saved with the adapter, else that of the model; padding falls back on the end token."""
+    adapter = source.adapter_path
+    own = adapter is not None and any((Path(adapter) / file).is_file() for file in TOKENIZER_FILES)
+    arguments = {} if own else _arguments(source)
+    try:
+        with quiet_loading():
+            tokenizer = transformers.AutoTokenizer.from_pretrained(adapter if own else local_folder(source), **arguments)
+    except (OSError, ValueError) as error:
+        raise _unusable(source, "tokenizer", error) from error
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def load_model(
+    source: ModelSource, *, dtype: torch.dtype, device: torch.device, attn_implementation: str | None = None
+) -> transformers.PreTrainedModel:
+    """The causal language model at `source.path`, in eval mode; an adapter is not applied here (the policy owns adapters)."""
+    arguments = _arguments(source) | {"dtype": dtype}
+    if attn_implementation is not None:
+        arguments["attn_implementation"] = attn_implementation
+    if source.gguf_file is not None:
+        arguments["quantization_config"] = transformers.GgufConfig(dequantize=True)
+    try:
+        model = load_causal(local_folder(source), **arguments)
+    except (OSError, ValueError) as error:
+        raise _unusable(source, "causal language model", error) from error
+    model.name_or_path = source.path  # a hub id, not a folder of this machine: adapters name their base by it
+    return model.to(device)
+
+
+def end_token_ids(model: Any, tokenizer: transformers.PreTrainedTokenizerBase) -> tuple[int, ...]:
+    """Every token that ends an answer: from generation config, config and tokenizer, and what the chat template puts after a turn.
+
+    One is not enough: chat models often name the end of the document in one place and the end of the turn in another, and a
+    policy that is not stopped at its own end token babbles to the length limit.
+    """
+    found: list[int | None] = []
+    for config in (getattr(model, "generation_config", None), model.config.get_text_config(decoder=True)):
+        eos = getattr(config, "eos_token_id", None)
+        found += eos if isinstance(eos, (list, tuple)) else [eos]
+    found += [tokenizer.eos_token_id, _end_of_turn_id(tokenizer)]
+    return tuple(dict.fromkeys(token for token in found if token is not None))
+
+
+def _from_alias(alias: modelcache.Alias, *, report: Report) -> ModelSource:
+    """The original weights from the hub's cache or the hub; a conversion that was made before is kept, so runs stay comparable."""
+    original = ModelSource(alias.name, alias.hub_id)
+    converted = ModelSource(alias.name, str(bundled.bundled_folder(alias)))
+    if hub.is_cached(alias.hub_id, None):
+        return original
+    if bundled.is_converted(alias):
+        return converted
+    try:
+        hub.fetch(alias.hub_id, None, code=False, report=report)
+    except (hub.HubUnreachableError, hub.HubRefusedError):
+        bundled.convert_bundled(alias, report=report)
+        return converted
+    return original
+
+
+def _from_path(name: str, path: Path, *, trust_remote_code: bool, progress: bool) -> ModelSource:
+    if path.suffix == ".gguf" and path.is_file():
+        return ModelSource(name, str(path.parent), gguf_file=path.name)
+    if (path / "adapter_config.json").is_file():
+        return _from_adapter(name, path, trust_remote_code=trust_remote_code, progress=progress)
+    missing = modelcache.missing_files(path)
+    ggufs = [file.name for file in sorted(path.glob("*.gguf"))]
+    if missing and len(ggufs) == 1:
+        return ModelSource(name, str(path), gguf_file=ggufs[0])
+    if missing:
+        raise UserError(f"{name!r} is not a model folder: it has no {' and no '.join(missing)} ({_advice(path, ggufs)})")
+    return ModelSource(name, str(path), trust_remote_code=trust_remote_code)
+
+
+def _advice(path: Path, ggufs: list[str]) -> str:
+    if (path / "final" / "adapter_config.json").is_file():
+        return f"it is a run; its model is {str(path / 'final')!r}"
+    if ggufs:
+        return f"it holds {len(ggufs)} GGUF files; name one of them: {', '.join(ggufs)}"
+    if not path.is_dir():
+        return "it is a file; pass a folder, or a .gguf"
+    return f"found: {', '.join(sorted(file.name for file in path.iterdir())[:5]) or 'nothing'}"
+
+
+def _from_adapter(name: str, path: Path, *, trust_remote_code: bool, progress: bool) -> ModelSource:
+    config = json.loads((path / "adapter_config.json").read_text(encoding="utf-8"))
+    base_name, revision = config.get("base_model_name_or_path"), config.get("revision")
+    if not base_name:
+        raise UserError(f"the adapter {name!r} does not say what it adapts; set base_model_name_or_path in its adapter_config.json")
+    try:
+        base = resolve(f"{base_name}@{revision}" if revision else base_name, trust_remote_code=trust_remote_code, progress=progress)
+    except UserError as error:
+        raise UserError(f"the base model of the adapter {name!r} is missing: {error}") from error
+    return ModelSource(name, base.path, base.revision, trust_remote_code, base.gguf_file, str(path))
+
+
+def _from_hub(name: str, *, trust_remote_code: bool, refresh: bool, report: Report) -> ModelSource:
+    match = HUB_ID.fullmatch(name)
+    if match is None or name.startswith("."):
+        raise UserError(f"there is no model folder {name!r}; pass a folder, a hub id ORG/NAME[@REVISION] or an alias: {_aliases()}")
+    repo, revision = match["repo"], match["revision"]
+    if "/" not in repo and did_you_mean(repo, modelcache.ALIASES) != ".":
+        raise UnknownNameError("model", name, modelcache.ALIASES, hint="`grpo model list` shows what is cached.")
+    cached = hub.is_cached(repo, revision)
+    if refresh or trust_remote_code or not cached:  # the cached files may lack the code
+        try:
+            hub.fetch(repo, revision, code=trust_remote_code, report=report)
+        except hub.HubUnreachableError:
+            if not cached:
+                raise
+            report.say(f"The hub cannot be reached; the cached copy of {name} is used")
+    return ModelSource(name, repo, revision, trust_remote_code)
+
+
+def _aliases() -> str:
+    return ", ".join(sorted(modelcache.ALIASES))
+
+
+def _arguments(source: ModelSource) -> dict[str, Any]:
+    gguf = {} if source.gguf_file is None else {"gguf_file": source.gguf_file}
+    return {"trust_remote_code": source.trust_remote_code, **gguf}
+
+
+def _unusable(source: ModelSource, what: str, error: Exception) -> UserError:
+    reason = str(error).strip().splitlines()[0]
+    if "trust_remote_code" in str(error):
+        return UserError(f"model {source.name!r} comes with its own Python code; set model.trust_remote_code=true if you trust its authors")
+    return UserError(f"model {source.name!r} cannot be loaded as a {what}: {reason}")
+
+
+def _end_of_turn_id(tokenizer: transformers.PreTrainedTokenizerBase) -> int | None:
+    """The special token that the chat template writes right behind an assistant's words, found by rendering a marked dialogue."""
+    if not tokenizer.chat_template:
+        return None
+    mark = "grpo-end-of-turn-mark"
+    dialogue = [{"role": "user", "content": "?"}, {"role": "assistant", "content": mark}]
+    try:
+        rendered = str(tokenizer.apply_chat_template(dialogue, tokenize=False))
+    except TemplateError:  # some templates refuse some dialogues; the other sources still count
+        return None
+    after = rendered.rpartition(mark)[2].lstrip()
+    return _special_prefix(after, tokenizer.added_tokens_decoder.items())
+
+
+def _special_prefix(text: str, tokens: Iterable[tuple[int, Any]]) -> int | None:
+    fitting = [(len(token.content), index) for index, token in tokens if token.special and text.startswith(token.content)]
+    return max(fitting)[1] if fitting else None

@@ -1,0 +1,198 @@
+"""The policy: a causal language model, its adapter and its frozen reference, seen through log-probs."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from grpo_core.config import LoraConfig, RunConfig
+from grpo_core.errors import ConfigError
+from grpo_core.train.batch import MicroBatch
+from grpo_core.train.device import pick_device, pick_dtype
+from grpo_core.train.models import ModelSource, end_token_ids, load_model, load_tokenizer, resolve
+from grpo_core.train.logprob import tempered, token_logprobs
+from grpo_core.train.prefix import prefill
+from grpo_core.types import Message
+
+REFERENCE = "reference"
+
+
+class Policy:
+    """model: what is trained; tokenizer; end_ids: every token that ends a completion; pad_id; device.
+
+    reference: a copied model for full fine-tuning; None where switching the adapter off (or to the frozen one) gives it.
+    compute_dtype: what the forward pass computes in; full fine-tuning keeps float32 weights and casts as it goes.
+    """
+
+    def __init__(
+        self, model: Any, tokenizer: Any, *, reference: Any = None, shared_prefix: bool = True, compute_dtype: torch.dtype | None = None
+    ) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.reference = reference
+        self.shared_prefix = shared_prefix
+        self.end_ids = end_token_ids(model, tokenizer)
+        self.pad_id: int = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else self.end_ids[0]
+        weight = next(model.parameters())
+        self.device: torch.device = weight.device
+        self.compute_dtype: torch.dtype = compute_dtype or weight.dtype
+        self._cast = self.compute_dtype != weight.dtype
+        model.eval()  # dropout off wherever a log-prob is computed, also while training
+
+    @classmethod
+    def load(cls, config: RunConfig, *, need_reference: bool) -> Policy:
+        """The configured model with a fresh adapter (seeded), or all weights trainable."""
+        source = resolve(config.model.name, trust_remote_code=config.model.trust_remote_code)
+        device = pick_device(config.model.device)
+        dtype = pick_dtype(config.model.dtype, device)
+        # Full fine-tuning keeps master weights in float32: steps of 1e-6 vanish in bfloat16.
+        stored = dtype if config.lora.enabled or dtype == torch.float64 else torch.float32
+        base = load_model(source, dtype=stored, device=device)
+        tokenizer = load_tokenizer(source)
+        if config.model.chat_template:
+            tokenizer.chat_template = config.model.chat_template
+        torch.manual_seed(config.seed)
+        model, reference = (add_adapter(base, config.lora, source), None) if config.lora.enabled else _full(base, source, need_reference)
+        return cls(model, tokenizer, reference=reference, shared_prefix=config.trainer.shared_prefix, compute_dtype=dtype)
+
+    def autocast(self) -> torch.autocast:
+        """Casts to `compute_dtype` where the weights are kept in another type; else does nothing."""
+        return torch.autocast(self.device.type, dtype=self.compute_dtype if self._cast else None, enabled=self._cast)
+
+    def trainable(self) -> list[tuple[str, Tensor]]:
+        """Names and tensors that are trained; refuses a model in which nothing is."""
+        found = [(name, p) for name, p in self.model.named_parameters() if p.requires_grad]
+        if not found:
+            raise ConfigError(
+                "nothing in the model is trainable; set lora.enabled=true with lora.targets that exist, or lora.enabled=false"
+            )
+        return found
+
+    def encode(self, prompt: str | tuple[Message, ...]) -> tuple[int, ...]:
+        """Tokens of a prompt: raw text as it is, a chat through the model's template, ready for the assistant's turn."""
+        if isinstance(prompt, str):
+            ids = self.tokenizer(prompt)["input_ids"]
+        else:
+            if not self.tokenizer.chat_template:
+                raise ConfigError(
+                    "the environment sends a chat, but the model has no chat template; set model.chat_template or take an instruct model"
+                )
+            turns = [{"role": m.role, "content": m.content} for m in prompt]
+            text = self.tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
+            ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        return tuple(ids)
+
+    def decode(self, token_ids: tuple[int, ...] | list[int]) -> str:
+        text: str = self.tokenizer.decode(list(token_ids), skip_special_tokens=True)
+        return text
+
+    def logprobs(self, micro: MicroBatch, *, temperature: float) -> tuple[Tensor, Tensor]:
+        """Log-prob of each completion token under the full distribution at `temperature`, and that distribution's entropy (no gradient).
+
+        Both (B, T); what they hold at padding means nothing and must be masked.
+        """
+        return self._logprobs(self.model, micro, temperature)
+
+    @torch.no_grad()
+    def reference_logprobs(self, micro: MicroBatch, *, temperature: float) -> Tensor:
+        """The same log-probs (B, T) under the frozen reference."""
+        with self._as_reference() as model:
+            return self._logprobs(model, micro, temperature)[0]
+
+    def _logprobs(self, model: Any, micro: MicroBatch, temperature: float) -> tuple[Tensor, Tensor]:
+        with self.autocast():
+            pieces = list(self._logits(model, micro))
+        parts, start = [], 0
+        while pieces:  # each piece of the logits is let go as soon as it is used: they are the largest tensors of a step
+            logits_BTV = tempered(pieces.pop(0), temperature)
+            tokens_BT = micro.tokens_BT[:, start : start + logits_BTV.shape[1]]
+            parts.append(token_logprobs(logits_BTV, tokens_BT))
+            start += logits_BTV.shape[1]
+        logprobs, entropies = zip(*parts, strict=True)
+        return torch.cat(logprobs, dim=1), torch.cat(entropies, dim=1)
+
+    @contextmanager
+    def _as_reference(self) -> Iterator[Any]:
+        if self.reference is not None:
+            yield self.reference
+        elif not hasattr(self.model, "peft_config"):
+            raise ConfigError("this policy keeps no reference; load it with need_reference=True or set kl.beta=0")
+        elif REFERENCE in self.model.peft_config:  # a pre-tuned adapter: its frozen copy is the reference
+            active = self.model.active_adapter
+            self.model.set_adapter(REFERENCE)
+            try:
+                yield self.model
+            finally:
+                self.model.set_adapter(active)
+        else:
+            with self.model.disable_adapter():
+                yield self.model
+
+    def _logits(self, model: Any, micro: MicroBatch) -> Iterator[Tensor]:
+        """The logits from which each completion token was drawn, in pieces (B, t, V) along T."""
+        if not self.shared_prefix:
+            yield _plain_logits(model, micro, pad_id=self.pad_id)
+            return
+        prefix = prefill(model, micro.prompts, pad_id=self.pad_id, device=self.device)
+        prefix.select(micro.owner_B)
+        yield prefix.logits_BV.unsqueeze(1)
+        if micro.tokens_BT.shape[1] > 1:
+            yield prefix.extend(model, micro.tokens_BT[:, :-1], micro.real_BT[:, :-1])
+
+    def save(self, folder: Path) -> None:
+        """Adapter (or whole model) and tokenizer, as transformers and peft load them."""
+        selected = {"selected_adapters": ["default"]} if hasattr(self.model, "peft_config") else {}
+        self.model.save_pretrained(folder, **selected)
+        self.tokenizer.save_pretrained(folder)
+
+
+def add_adapter(base: Any, config: LoraConfig, source: ModelSource) -> Any:
+    """`base` with a trainable LoRA adapter in float32; one that the source brings is continued and kept frozen as reference, too."""
+    import peft
+
+    if source.adapter_path is not None:
+        model = peft.PeftModel.from_pretrained(base, source.adapter_path, is_trainable=True)
+        model.load_adapter(source.adapter_path, adapter_name=REFERENCE, is_trainable=False)
+        return model
+    targets = config.targets if isinstance(config.targets, str) else list(config.targets)
+    lora = peft.LoraConfig(r=config.r, lora_alpha=config.alpha, target_modules=targets, task_type="CAUSAL_LM")
+    try:
+        return peft.get_peft_model(base, lora)
+    except ValueError as error:
+        raise ConfigError(f"lora.targets={config.targets!r} does not fit the model: {error}") from None
+
+
+def _full(base: Any, source: ModelSource, need_reference: bool) -> tuple[Any, Any]:
+    """All weights trainable (an adapter that the source brings is merged first), with a frozen copy if a reference is needed."""
+    if source.adapter_path is not None:
+        import peft
+
+        base = peft.PeftModel.from_pretrained(base, source.adapter_path).merge_and_unload()
+    for parameter in base.parameters():
+        parameter.requires_grad_(True)
+    if not need_reference:
+        return base, None
+    reference = copy.deepcopy(base).eval()
+    for parameter in reference.parameters():
+        parameter.requires_grad_(False)
+    return base, reference
+
+
+def _plain_logits(model: Any, micro: MicroBatch, *, pad_id: int) -> Tensor:
+    """The slow path: every row with its own copy of the prompt, in one forward pass, padded on the left before the prompt."""
+    width = max(map(len, micro.prompts))
+    prompts = torch.tensor([[pad_id] * (width - len(p)) + list(p) for p in micro.prompts], device=micro.tokens_BT.device)
+    real = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in micro.prompts], device=micro.tokens_BT.device)
+    tokens_BS = torch.cat([prompts[micro.owner_B], micro.tokens_BT], dim=1)
+    mask_BS = torch.cat([real[micro.owner_B], micro.real_BT], dim=1)
+    positions_BS = (mask_BS.cumsum(dim=1) - 1).clamp(min=0)
+    T = micro.tokens_BT.shape[1]
+    out = model(input_ids=tokens_BS, attention_mask=mask_BS, position_ids=positions_BS, use_cache=False, logits_to_keep=T + 1)
+    logits_BTV: Tensor = out.logits[:, :-1]
+    return logits_BTV

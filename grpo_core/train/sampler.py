@@ -1,0 +1,137 @@
+"""The Sampler protocol and the built-in generation engine.
+
+The engine computes each distinct prefix once for all that continue it, drops finished rows from the batch, and draws by inverse CDF
+with one fixed uniform number per token: what is drawn for a row does not depend on which other rows are in the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from grpo_core.config import SamplingConfig
+from grpo_core.train.logprob import tempered
+from grpo_core.train.policy import Policy
+from grpo_core.train.prefix import prefill
+from grpo_core.types import Finish
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Continue `prefix` by at most len(uniforms) tokens; uniforms: (T,) in [0, 1), the number that draws each token."""
+
+    prefix: tuple[int, ...]
+    uniforms: Sequence[float]
+
+
+@dataclass(slots=True)
+class Completion:
+    """token_ids: (T,) with the end token; logprobs: (T,) full distribution at the temperature; kept_mass: least probability kept by
+    top-p, top-k and min-p in any draw (1.0 without them)."""
+
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    finish: Finish = "length"
+    kept_mass: float = 1.0
+
+
+class Sampler(Protocol):
+    """Continues token prefixes; never sees text, so earlier turns are never tokenised again."""
+
+    async def sample(self, requests: Sequence[Request], config: SamplingConfig) -> list[Completion]:
+        """One completion per request, in order."""
+        ...
+
+
+class Engine:
+    """The built-in sampler: the policy's own model, in this process."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+
+    async def sample(self, requests: Sequence[Request], config: SamplingConfig) -> list[Completion]:
+        completions: list[Completion] = []
+        for start in range(0, len(requests), config.max_rows):
+            with self.policy.autocast():
+                completions += self._decode(requests[start : start + config.max_rows], config)
+        return completions
+
+    @torch.inference_mode()
+    def _decode(self, requests: Sequence[Request], config: SamplingConfig) -> list[Completion]:
+        policy, device = self.policy, self.policy.device
+        prompts = list(dict.fromkeys(r.prefix for r in requests))
+        place = {prompt: i for i, prompt in enumerate(prompts)}
+        prefix = prefill(policy.model, prompts, pad_id=policy.pad_id, device=device)
+        prefix.select(torch.tensor([place[r.prefix] for r in requests], device=device))
+        completions = [Completion() for _ in requests]
+        alive = [i for i, r in enumerate(requests) if len(r.uniforms) > 0]
+        if len(alive) < len(requests):
+            prefix.select(torch.tensor(alive, device=device, dtype=torch.long))
+        logits_BV, position = prefix.logits_BV, 0
+        while alive:
+            uniform_B = torch.tensor([requests[i].uniforms[position] for i in alive], dtype=torch.float64, device=device)
+            token_B, logprob_B, kept_B = draw(logits_BV, uniform_B, config)
+            for i, token, logprob, kept in zip(alive, token_B.tolist(), logprob_B.tolist(), kept_B.tolist(), strict=True):
+                completion = completions[i]
+                completion.token_ids.append(token)
+                completion.logprobs.append(logprob)
+                completion.kept_mass = min(completion.kept_mass, kept)
+                if token in policy.end_ids or self._hits_stop(completion.token_ids, config.stop):
+                    completion.finish = "stop"
+            position += 1
+            going = [row for row, i in enumerate(alive) if completions[i].finish != "stop" and position < len(requests[i].uniforms)]
+            if not going:
+                break
+            if len(going) < len(alive):
+                index = torch.tensor(going, device=device)
+                prefix.select(index)
+                token_B, alive = token_B[index], [alive[row] for row in going]
+            tokens_B1 = token_B.unsqueeze(1)
+            logits_BV = prefix.extend(policy.model, tokens_B1, torch.ones_like(tokens_B1))[:, -1]
+        return completions
+
+    def _hits_stop(self, token_ids: list[int], stop: tuple[str, ...]) -> bool:
+        """Whether the last token completed a stop string. Only a tail is decoded: a stop string of n characters spans at most n + 1 tokens."""
+        if not stop:
+            return False
+        tail = self.policy.decode(token_ids[-(max(map(len, stop)) + 1) :])
+        return any(s in tail for s in stop)
+
+
+def draw(logits_BV: Tensor, uniform_B: Tensor, config: SamplingConfig) -> tuple[Tensor, Tensor, Tensor]:
+    """Tokens (B,), their log-probs (B,) under the full distribution at the temperature, and the probability mass (B,) that top-p, top-k
+    and min-p left to draw from. Inverse CDF: the first token whose cumulative probability exceeds the uniform number."""
+    logits_BV = tempered(logits_BV, config.temperature)
+    norm_B = torch.logsumexp(logits_BV, dim=-1)
+    if config.temperature == 0:
+        token_B = logits_BV.argmax(dim=-1)
+        kept_B = torch.ones_like(norm_B)
+    else:
+        probs_BV = (logits_BV - norm_B.unsqueeze(-1)).exp()
+        probs_BV = narrow(probs_BV, config)
+        cumulative_BV = probs_BV.cumsum(dim=-1)
+        kept_B = cumulative_BV[:, -1]
+        # Strictly below the total, so that rounding can never choose a token of probability 0 at the end of the vocabulary.
+        highest_B = torch.nextafter(kept_B, torch.zeros_like(kept_B))
+        threshold_B = torch.minimum((uniform_B * kept_B.double()).to(kept_B.dtype), highest_B)
+        token_B = torch.searchsorted(cumulative_BV, threshold_B.unsqueeze(-1), right=True).squeeze(-1)
+    logprob_B = logits_BV.gather(-1, token_B.unsqueeze(-1)).squeeze(-1) - norm_B
+    return token_B, logprob_B, kept_B.clamp(max=1.0)
+
+
+def narrow(probs_BV: Tensor, config: SamplingConfig) -> Tensor:
+    """Probabilities with those outside top-k, top-p and min-p set to 0 (each judged on the full distribution; not renormalised)."""
+    keep_BV = torch.ones_like(probs_BV, dtype=torch.bool)
+    if 0 < config.top_k < probs_BV.shape[-1]:
+        keep_BV &= probs_BV >= probs_BV.topk(config.top_k, dim=-1).values[:, -1:]
+    if config.min_p > 0:
+        keep_BV &= probs_BV >= config.min_p * probs_BV.amax(dim=-1, keepdim=True)
+    if config.top_p < 1:
+        sorted_BV, order_BV = probs_BV.sort(dim=-1, descending=True)
+        before_BV = sorted_BV.cumsum(dim=-1) - sorted_BV
+        keep_BV &= torch.zeros_like(keep_BV).scatter(-1, order_BV, before_BV < config.top_p)
+    return torch.where(keep_BV, probs_BV, 0.0)

@@ -1,0 +1,249 @@
+"""The engine: concurrency, deadlines, retries, and the only place that turns a failure into `Verdict.error` - never into a reward of 0."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar
+
+from grpo_core.checks import BrokenContractError, check_verdict, reweigh
+from grpo_core.deadline import DeadlineError, Slots, describe, within
+from grpo_core.environment import Environment
+from grpo_core.error_rate import ErrorRate
+from grpo_core.errors import ConfigError, GrpoError, did_you_mean
+from grpo_core.hosts import Host, InlineHost, ProcessHost, boot_message
+from grpo_core.pool import WorkerLostError, WorkerPool
+from grpo_core.spec import Spec
+from grpo_core.types import Group, Message, Rollout, Task, TaskKey, Verdict
+
+__all__ = ["ErrorRate", "Verifier", "VerifySettings", "VerifyStats"]
+
+Isolation = Literal["auto", "process", "inline"]
+T = TypeVar("T")
+_CLOSE_SECONDS = 10.0
+_BROKEN_DIALOGUE = "the dialogue broke before its end, so the attempt was not judged"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifySettings:
+    """workers: processes for synchronous verifiers; None: one per core, at most 4. retries: of what could not be judged.
+    timeout_seconds: deadline of one verdict (for `verify_batch`: of each group in the call); None: the environment's.
+    isolation: "process" in a worker that is killed at the deadline; "inline" in this process; "auto" is inline only for trusted
+    environments (and for asynchronous rungs, which hand untrusted work to services).
+    max_concurrency: how many asynchronous verdicts are under way at once. weights: the run's own weights of reward parts, by name.
+    task_timeout_seconds: deadline of task() and reference(). worker_start_seconds: of a worker's start, imports included.
+    worker_memory_mb: a worker that holds more than this after a verdict is replaced.
+    """
+
+    workers: int | None = None
+    timeout_seconds: float | None = None
+    retries: int = 1
+    isolation: Isolation = "auto"
+    max_concurrency: int = 32
+    weights: Mapping[str, float] = field(default_factory=dict)
+    task_timeout_seconds: float = 30.0
+    worker_start_seconds: float = 60.0
+    worker_memory_mb: float = 2048.0
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyStats:
+    """What one call of `verify` cost. retried: calls beyond the first for an attempt (or a group)."""
+
+    verdicts: int = 0
+    errors: int = 0
+    retried: int = 0
+    seconds: float = 0.0
+
+    @property
+    def error_rate(self) -> float:
+        return self.errors / self.verdicts if self.verdicts else 0.0
+
+
+class Verifier:
+    """Asks one environment for tasks and verdicts; use it as `async with Verifier(env) as verifier`.
+
+    spec, overrides: how a worker builds its own copy of `env`; without them they are derived from the class and config of `env`.
+    """
+
+    def __init__(
+        self,
+        env: Environment[Any],
+        *,
+        spec: Spec | None = None,
+        overrides: Mapping[str, Any] | None = None,
+        settings: VerifySettings | None = None,
+    ) -> None:
+        self.env = env
+        self.settings = settings or VerifySettings()
+        self.stats = VerifyStats()
+        self._rung = env.rung()
+        self._seconds = self.settings.timeout_seconds or env.timeout_seconds
+        self._groups = Slots(1 if env.stateful else self.settings.max_concurrency)
+        self._retried = 0
+        self._host: Host = _host(env, spec, overrides, self.settings)
+        for name in self.settings.weights:
+            if name not in env.parts:
+                hint = did_you_mean(name, env.parts)
+                raise ConfigError(f"weights.{name} names no reward part{hint} The environment has {', '.join(env.parts)}")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End the workers (none is left when this returns) and close the environment."""
+        await self._host.close()
+        try:
+            await within(self.env.close(), _CLOSE_SECONDS)
+        except Exception as error:  # noqa: BLE001 - what was computed is worth more than a tidy end
+            logging.getLogger(__name__).warning("the environment could not be closed: %s", _failure(error, "close", _CLOSE_SECONDS))
+
+    async def tasks(self, keys: Sequence[TaskKey], draws: Sequence[int] | int = 0) -> list[Task[Any]]:
+        """The tasks of `keys`, each with its draw; raises GrpoError if one cannot be made."""
+        draws_P = [draws] * len(keys) if isinstance(draws, int) else draws
+        tasks = await asyncio.gather(*(self._task(key) for key in keys))
+        return [replace(task, draw=draw) for task, draw in zip(tasks, draws_P, strict=True)]
+
+    async def verify(self, tasks_P: Sequence[Task[Any]], rollouts_PG: Sequence[Sequence[Rollout]]) -> list[list[Verdict]]:
+        """One verdict per attempt, under the run's weights. Whatever the environment does, this returns, and every row is marked."""
+        started = time.perf_counter()
+        self._retried = 0
+        groups = [Group(task, rollouts) for task, rollouts in zip(tasks_P, rollouts_PG, strict=True)]
+        verdicts_PG = await (self._by_batch(groups) if self._rung == "verify_batch" else self._by_row(groups))
+        verdicts = [v for group in verdicts_PG for v in group]
+        errors = sum(not v.scored for v in verdicts)
+        self.stats = VerifyStats(len(verdicts), errors, self._retried, time.perf_counter() - started)
+        return [[reweigh(v, self.settings.weights) for v in group] for group in verdicts_PG]
+
+    async def reference(self, task: Task[Any]) -> str | None:
+        """The environment's own answer; raises GrpoError if it cannot be had."""
+        seconds = self.settings.task_timeout_seconds
+        return await self._insist("reference", task.key, lambda: self._host.reference(task, seconds=seconds), seconds)
+
+    async def audit(self, task: Task[Any], rollout: Rollout) -> float | None:
+        """The stricter check that training never sees; raises GrpoError if it fails."""
+        return await self._insist("audit", task.key, lambda: self._host.audit(task, rollout, seconds=self._seconds), self._seconds)
+
+    async def reply(self, task: Task[Any], messages: Sequence[Message]) -> Sequence[Message] | None:
+        """The environment's next turn; raises GrpoError if it fails (the attempt then ends with finish="error")."""
+        return await self._insist("reply", task.key, lambda: self._host.reply(task, messages, seconds=self._seconds), self._seconds)
+
+    async def _task(self, key: TaskKey) -> Task[Any]:
+        seconds = self.settings.task_timeout_seconds
+        return await self._insist("task", key, lambda: self._host.task(key, seconds=seconds), seconds)
+
+    async def _insist(self, op: str, key: TaskKey, call: Callable[[], Coroutine[Any, Any, T]], seconds: float) -> T:
+        failure = ""
+        for _ in range(1 + self.settings.retries):
+            try:
+                return await call()
+            except Exception as error:  # noqa: BLE001 - environments raise what they like
+                failure = _failure(error, op, seconds)
+        raise GrpoError(f"environment {key.env!r} failed in {op}() for {key}: {failure}")
+
+    async def _by_row(self, groups: Sequence[Group[Any]]) -> list[list[Verdict]]:
+        rows = await asyncio.gather(*(self._row(group.task, rollout) for group in groups for rollout in group.rollouts))
+        verdicts = iter(rows)
+        return [[next(verdicts) for _ in group.rollouts] for group in groups]
+
+    async def _row(self, task: Task[Any], rollout: Rollout) -> Verdict:
+        if rollout.finish == "error":
+            return Verdict.failed(_BROKEN_DIALOGUE)
+        verdict = await self._judge(task, rollout)
+        for _ in range(self.settings.retries):
+            if verdict.scored:
+                break
+            self._retried += 1
+            verdict = await self._judge(task, rollout)
+        return verdict
+
+    async def _judge(self, task: Task[Any], rollout: Rollout) -> Verdict:
+        try:
+            return check_verdict(await self._host.verify(task, rollout, seconds=self._seconds), self.env)
+        except Exception as error:  # noqa: BLE001 - environments raise what they like
+            return Verdict.failed(_failure(error, "verify", self._seconds))
+
+    async def _by_batch(self, groups: Sequence[Group[Any]]) -> list[list[Verdict]]:
+        """All groups in one call; then each group that has an error alone, once more even without retries if it failed with others."""
+        whole = [Group(g.task, [r for r in g.rollouts if r.finish != "error"]) for g in groups]
+        asked = [g for g in whole if g.rollouts]
+        verdicts = await self._batch(asked) if asked else []
+        alone = self.settings.retries or int(len(asked) > 1)
+        judged = iter(await asyncio.gather(*(self._regroup(g, v, alone) for g, v in zip(asked, verdicts, strict=True))))
+        found = [iter(next(judged) if g.rollouts else []) for g in whole]
+        return [
+            [Verdict.failed(_BROKEN_DIALOGUE) if r.finish == "error" else next(verdicts) for r in group.rollouts]
+            for group, verdicts in zip(groups, found, strict=True)
+        ]
+
+    async def _regroup(self, group: Group[Any], verdicts: list[Verdict], times: int) -> list[Verdict]:
+        for _ in range(times):
+            if all(v.scored for v in verdicts):
+                break
+            self._retried += 1
+            async with self._groups.here():
+                again = (await self._batch([group]))[0]
+            verdicts = min(again, verdicts, key=lambda found: sum(not v.scored for v in found))
+        return verdicts
+
+    async def _batch(self, groups: list[Group[Any]]) -> list[list[Verdict]]:
+        """One call of verify_batch; a list of the right length for each group, whatever came back."""
+        seconds = self._seconds * len(groups)
+        try:
+            found: Any = await within(self.env.verify_batch(groups), seconds)
+            if not isinstance(found, (list, tuple)) or len(found) != len(groups):
+                raise BrokenContractError(f"verify_batch returned {_count(found)} for {len(groups)} groups; return one list for each")
+        except Exception as error:  # noqa: BLE001 - environments raise what they like
+            return [_all_failed(group, _failure(error, "verify_batch", seconds)) for group in groups]
+        return [self._checked(group, verdicts) for group, verdicts in zip(groups, found, strict=True)]
+
+    def _checked(self, group: Group[Any], verdicts: Any) -> list[Verdict]:
+        if not isinstance(verdicts, (list, tuple)) or len(verdicts) != len(group.rollouts):
+            text = f"verify_batch returned {_count(verdicts)} for {len(group.rollouts)} attempts; return one verdict for each"
+            return _all_failed(group, text)
+        return [self._checked_one(verdict) for verdict in verdicts]
+
+    def _checked_one(self, verdict: object) -> Verdict:
+        try:
+            return check_verdict(verdict, self.env)
+        except BrokenContractError as error:
+            return Verdict.failed(str(error))
+
+
+def _host(env: Environment[Any], spec: Spec | None, overrides: Mapping[str, Any] | None, settings: VerifySettings) -> Host:
+    synchronous = env.rung() == "verify"
+    if settings.isolation == "process" and not synchronous:
+        raise ConfigError(f"verify.isolation=process is for a synchronous verify(); {type(env).__qualname__} has {env.rung()}(): use auto")
+    if settings.isolation == "inline" or (settings.isolation == "auto" and (env.trusted or not synchronous)):
+        return InlineHost(env, max_concurrency=settings.max_concurrency)
+    if env.needs:
+        raise ConfigError(
+            f"{type(env).__qualname__} needs {', '.join(sorted(env.needs))}, which a worker process cannot reach; "
+            "write averify() instead of verify(), or set verify.isolation=inline"
+        )
+    boot = boot_message(env, spec, overrides)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    size = 1 if env.stateful else settings.workers or min(4, cores)
+    return ProcessHost(WorkerPool(boot, size=size, start_seconds=settings.worker_start_seconds, memory_mb=settings.worker_memory_mb))
+
+
+def _failure(error: Exception, op: str, seconds: float) -> str:
+    if isinstance(error, DeadlineError):
+        return f"{op}() exceeded its deadline of {seconds:g} s{error}"
+    return str(error) if isinstance(error, (BrokenContractError, WorkerLostError)) else describe(error)
+
+
+def _all_failed(group: Group[Any], text: str) -> list[Verdict]:
+    return [Verdict.failed(text) for _ in group.rollouts]
+
+
+def _count(found: object) -> str:
+    return f"{len(found)} items" if isinstance(found, (list, tuple)) else f"a {type(found).__name__}"

@@ -1,0 +1,136 @@
+"""`python -m grpo_core.worker`: an environment behind a pipe, so that whatever it does can be ended by killing it.
+
+The trainer sends a spec and a config, then task keys and rollouts; tasks are derived again from their keys, so secrets never travel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import faulthandler
+import functools
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from io import RawIOBase
+from pathlib import Path
+from typing import Any
+
+from grpo_core.checks import BrokenContractError, check_task, check_verdict
+from grpo_core.deadline import describe
+from grpo_core.environment import Environment
+from grpo_core.environments import build_environment
+from grpo_core.spec import Spec
+from grpo_core.types import Task, TaskKey
+from grpo_core.wire import (
+    key_from_json,
+    messages_from_json,
+    messages_to_json,
+    prompt_digest,
+    prompt_to_json,
+    read_frame,
+    rollout_from_json,
+    write_frame,
+)
+
+_CACHED_TASKS = 64
+_DUMP_AT = 0.9  # of the deadline: late enough to be the culprit's stack, early enough to be read before the kill
+_PR_SET_PDEATHSIG = 1
+
+Derive = Callable[[TaskKey], Task[Any]]
+
+
+def main() -> None:
+    """Serve until the trainer closes the pipe."""
+    _die_with_parent(int(sys.argv[1]))
+    requests, replies = _private_pipes()
+    with contextlib.suppress(EOFError, BrokenPipeError):  # the trainer has gone: so do we
+        boot = read_frame(requests)
+        try:
+            env = build_environment(Spec(**boot["spec"]), boot["overrides"])
+        except BaseException as error:  # noqa: BLE001 - an import may do anything; the trainer is told why
+            write_frame(replies, {"error": describe(error)})
+            return
+        write_frame(replies, {"value": None})
+        with contextlib.closing(asyncio.new_event_loop()) as loop:
+            try:
+                _serve(env, requests, replies, loop)
+            finally:
+                loop.run_until_complete(env.close())
+
+
+def _serve(env: Environment[Any], requests: RawIOBase, replies: RawIOBase, loop: asyncio.AbstractEventLoop) -> None:
+    @functools.lru_cache(maxsize=_CACHED_TASKS)
+    def derive(key: TaskKey) -> Task[Any]:
+        return check_task(env.task(key), key)
+
+    while True:
+        request = read_frame(requests)
+        faulthandler.dump_traceback_later(request["seconds"] * _DUMP_AT)
+        try:
+            reply = {"value": _answer(env, derive, request, loop)}
+        except BrokenContractError as error:
+            reply = {"error": str(error)}
+        except BaseException as error:  # noqa: BLE001 - also sys.exit(): whatever is raised is reported
+            reply = {"error": describe(error)}
+        faulthandler.cancel_dump_traceback_later()
+        memory_mb = _resident_mb()
+        try:
+            write_frame(replies, {**reply, "memory_mb": memory_mb})
+        except (TypeError, ValueError) as error:
+            write_frame(replies, {"error": f"{request['op']}() returned what cannot be sent: {error}", "memory_mb": memory_mb})
+
+
+def _answer(env: Environment[Any], derive: Derive, request: Mapping[str, Any], loop: asyncio.AbstractEventLoop) -> Any:
+    op = request["op"]
+    task = derive(key_from_json(request["key"]))
+    if op == "task":
+        return prompt_to_json(task.prompt)
+    if prompt_digest(task) != request["prompt"]:
+        raise BrokenContractError("task() gave another prompt for the same key in another process; take all randomness from key.rng()")
+    task = replace(task, draw=request["draw"])
+    if op == "verify":
+        return check_verdict(env.verify(task, rollout_from_json(request["rollout"])), env).to_json()
+    if op == "reference":
+        return env.reference(task)
+    if op == "audit":
+        return env.audit(task, rollout_from_json(request["rollout"]))
+    if op == "reply":
+        turn = loop.run_until_complete(env.reply(task, messages_from_json(request["messages"])))
+        return None if turn is None else messages_to_json(turn)
+    raise ValueError(f"a worker knows no operation {op!r}")
+
+
+def _private_pipes() -> tuple[RawIOBase, RawIOBase]:
+    """Keep the pipes to ourselves: the environment's prints go to stderr and its stdin is empty."""
+    requests, replies = os.dup(0), os.dup(1)
+    empty = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(empty, 0)
+    os.dup2(2, 1)
+    os.close(empty)
+    return os.fdopen(requests, "rb", buffering=0), os.fdopen(replies, "wb", buffering=0)
+
+
+def _die_with_parent(parent: int) -> None:
+    """On Linux the kernel kills us when the trainer dies, even by kill -9 and even while we hold the GIL; elsewhere the pipe's end does."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        with contextlib.suppress(OSError):  # when memory runs out, the kernel should take the verifier, not the trainer
+            Path("/proc/self/oom_score_adj").write_text("1000")
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _resident_mb() -> float:
+    """From /proc: the peak of getrusage() begins at the trainer's own size."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+    except OSError:
+        return 0.0
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""`grpo plugins` and `grpo plugins --check`, with distributions that do their worst."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .distributions import OFFERS_ONE, grpo, install_plugin, install_toy
+
+
+def rows(output: str) -> dict[str, dict[str, Any]]:
+    return {row["name"]: row for row in json.loads(output)}
+
+
+def test_json_names_each_plugin_with_its_distribution_and_what_it_offers(site: Path) -> None:
+    install_toy(site)
+    result = grpo("plugins", "--json")
+    row = rows(result.stdout)["toy"]
+    assert result.exit_code == 0
+    assert (row["distribution"], row["version"], row["status"], row["reason"]) == ("grpo-env-toy", "1.0", "ok", None)
+    assert row["offers"] == {"environment": ["toy"]}
+
+
+def test_a_broken_plugin_is_listed_with_reason_and_fix_and_the_command_succeeds(site: Path) -> None:
+    install_plugin(site, "bad", "import a_package_nobody_has")
+    install_toy(site)
+    result = grpo("plugins")
+    assert result.exit_code == 0
+    assert "bad (grpo-env-bad 1.0): the package 'a_package_nobody_has' is not installed; install it" in result.stdout
+    assert "environment toy" in result.stdout
+
+
+def test_a_disabled_plugin_is_listed_as_such(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install_plugin(site, "bad", "raise ValueError")
+    monkeypatch.setenv("GRPO_DISABLE_PLUGINS", "bad")
+    result = grpo("plugins", "--json")
+    assert rows(result.stdout)["bad"]["status"] == "disabled"
+
+
+@pytest.mark.parametrize("arguments", [["plugins", "--json"], ["plugins", "--json", "--check"]])
+def test_prints_on_import_do_not_corrupt_json(site: Path, arguments: list[str]) -> None:
+    install_plugin(site, "chatty", "print('noise')\n" + OFFERS_ONE.format(name="chatty", target="x:Y"))
+    result = grpo(*arguments)
+    assert rows(result.stdout)["chatty"]["status"] == "ok"
+
+
+def test_check_keeps_its_json_whole_beside_a_plugin_that_writes_past_python(site: Path) -> None:
+    install_plugin(site, "chatty", "import os; os.write(1, b'noise')\n" + OFFERS_ONE.format(name="chatty", target="x:Y"))
+    assert rows(grpo("plugins", "--json", "--check").stdout)["chatty"]["status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "loading crashed the interpreter with SIGSEGV"),
+        ("import os; os._exit(0)", "loading ended the interpreter with status 0"),
+        ("import time; time.sleep(60)", "loading took longer than 2 s"),
+        ("raise ValueError('no luck')", "ValueError: no luck"),
+    ],
+)
+def test_check_survives_a_plugin_that_does_not_and_exits_with_1(site: Path, source: str, reason: str) -> None:
+    install_plugin(site, "bad", source)
+    result = grpo("plugins", "--check", "--json", "--timeout", "2")
+    row = rows(result.stdout)["bad"]
+    assert result.exit_code == 1
+    assert row["status"] == "failed"
+    assert reason in row["reason"]
+    assert "GRPO_DISABLE_PLUGINS=bad" in row["fix"]
+
+
+def test_check_says_how_long_the_import_took(site: Path) -> None:
+    install_plugin(site, "slow", "import time; time.sleep(0.3)\n" + OFFERS_ONE.format(name="slow", target="x:Y"))
+    result = grpo("plugins", "--check", "--json")
+    assert 0.3 <= rows(result.stdout)["slow"]["import_seconds"] < 5
+
+
+def test_check_of_working_plugins_exits_with_0(site: Path) -> None:
+    install_toy(site)
+    result = grpo("plugins", "--check")
+    assert result.exit_code == 0
+    assert "environment toy" in result.stdout

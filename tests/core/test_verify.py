@@ -1,0 +1,381 @@
+"""The engine against verifiers that do everything wrong, in real worker processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpo_core import ConfigError, Environment, GrpoError, Message, NoConfig, Reward, Rollout, RunStoppedError, Spec, Task, TaskKey, Verdict
+from grpo_core.verify import ErrorRate, Verifier, VerifySettings, VerifyStats
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))  # so that this process and the workers find the module of hostile environments
+
+import hostile_envs as hostile  # noqa: E402
+
+
+def keys(count: int) -> list[TaskKey]:
+    return [TaskKey("hostile", "train", index) for index in range(count)]
+
+
+def judge(env: Environment[Any], answers_PG: Sequence[Sequence[str | Rollout]], **settings: Any) -> tuple[list[list[Verdict]], VerifyStats]:
+    async def run() -> tuple[list[list[Verdict]], VerifyStats]:
+        async with Verifier(env, settings=VerifySettings(**{"workers": 2, "retries": 0, **settings})) as verifier:
+            tasks = await verifier.tasks(keys(len(answers_PG)))
+            rollouts = [[a if isinstance(a, Rollout) else Rollout.of(a) for a in answers] for answers in answers_PG]
+            return await verifier.verify(tasks, rollouts), verifier.stats
+
+    return asyncio.run(run())
+
+
+def judge_one(env: Environment[Any], answer: str, **settings: Any) -> Verdict:
+    return judge(env, [[answer]], **settings)[0][0][0]
+
+
+def is_alive(pid: int) -> bool:
+    """A zombie is dead, though its number is still taken until its parent reaps it."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def workers_of(parent: int) -> list[int]:
+    found = subprocess.run(["ps", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
+    rows = [line.split(None, 2) for line in found.splitlines()]
+    return [int(pid) for pid, ppid, *args in rows if int(ppid) == parent and "grpo_core.worker" in " ".join(args)]
+
+
+# What comes back
+
+
+BAD_RESULTS = {
+    "raise": "ValueError: the table is missing",
+    "exit": "sys.exit(3)",
+    "none": "returned None",
+    "nan": "must be finite",
+    "above": "outside reward_range 0..1",
+    "text": "is a str; it must be a number",
+    "number": "is a float; it must be a Reward",
+    "names": "has the parts ['format'], `parts` declares ['reward']",
+    "weight": "has the weight 0.5, `parts` declares 1",
+    "object": "detail is not JSON",
+    "unjudged": "the judge is down",
+}
+
+
+@pytest.mark.parametrize("env", [hostile.Hostile(), hostile.Trusted()], ids=["in a worker", "inline"])
+def test_a_result_that_is_no_verdict_becomes_an_error_that_says_what_was_wrong(env: Environment[Any]) -> None:
+    verdicts, stats = judge(env, [["1", *BAD_RESULTS, "0.5"]])
+    first, *bad, last = verdicts[0]
+    assert (first.total, first.passed, last.total) == (1.0, True, 0.5)
+    for verdict, (order, reason) in zip(bad, BAD_RESULTS.items(), strict=True):
+        assert not verdict.scored, order
+        assert reason in (verdict.error or ""), order
+    assert stats.errors == len(BAD_RESULTS)
+    assert stats.error_rate == pytest.approx(len(BAD_RESULTS) / (len(BAD_RESULTS) + 2))
+
+
+def test_verifiers_that_hang_or_die_lose_only_their_own_row_within_a_bounded_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOSTILE_PIDS", str(tmp_path / "pids"))
+    started = time.monotonic()
+    verdicts, _ = judge(hostile.Hostile(), [["1", "sleep", "hold the GIL"], ["die", "0", "segfault"], ["spawn", "exit", "1"]])
+    assert time.monotonic() - started < 12
+    assert [[v.scored for v in group] for group in verdicts] == [[True, False, False], [False, True, False], [False, False, True]]
+    errors = [v.error or "" for group in verdicts for v in group]
+    assert "exceeded its deadline of 1 s" in errors[1]
+    assert "in misbehave" in errors[1], "the error shows where the verifier hung"
+    assert "exceeded its deadline of 1 s" in errors[2]
+    assert "exited with status 7" in errors[3]
+    assert "goodbye" in errors[3]
+    assert "SIGSEGV" in errors[5]
+    assert not is_alive(int((tmp_path / "pids").read_text())), "what the verifier started is killed with it"
+    assert workers_of(os.getpid()) == []
+
+
+def test_what_a_verifier_prints_or_reads_does_not_touch_the_pipe() -> None:
+    verdicts, stats = judge(hostile.Hostile(), [["print", "read stdin", "1", "print", "1"]], workers=1)
+    assert [v.total for v in verdicts[0]] == [1.0] * 5
+    assert stats.errors == 0
+
+
+def test_what_a_verifier_writes_to_its_folder_goes_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = judge_one(hostile.Hostile(), "write").answer
+    assert folder is not None
+    assert folder != str(tmp_path)
+    assert not Path(folder).exists()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_worker_that_leaks_memory_is_replaced_and_no_row_is_lost() -> None:
+    verdicts, stats = judge(hostile.Hostile(), [["leak"] * 12], workers=1, worker_memory_mb=120)
+    assert stats.errors == 0
+    held = [v.metrics["held"] for v in verdicts[0]]
+    assert max(held) < 12
+    assert held.count(1) > 1
+
+
+def test_a_verdict_that_was_lost_to_a_dead_worker_is_asked_for_again(tmp_path: Path) -> None:
+    verdicts, stats = judge(hostile.Hostile(), [[f"once:{tmp_path / 'marker'}", "1"]], retries=1)
+    assert [v.total for v in verdicts[0]] == [1.0, 1.0]
+    assert (stats.retried, stats.errors) == (1, 0)
+
+
+def test_an_attempt_whose_dialogue_broke_is_never_judged() -> None:
+    broken = Rollout((Message("assistant", "1"),), finish="error")
+    verdicts, _ = judge(hostile.Trusted(), [["1", broken]])
+    assert [v.scored for v in verdicts[0]] == [True, False]
+
+
+def test_hostile_texts_travel_unchanged() -> None:
+    text = "\x00\ud800" + "x" * 1_000_000
+
+    async def run() -> float | None:
+        async with Verifier(hostile.Hostile(), settings=VerifySettings(workers=1)) as verifier:
+            (task,) = await verifier.tasks(keys(1))
+            return await verifier.audit(task, Rollout.of(text))
+
+    assert asyncio.run(run()) == len(text)
+
+
+# Tasks, references, dialogues
+
+
+def test_tasks_and_references_come_from_a_worker_and_secrets_stay_there() -> None:
+    async def run() -> None:
+        async with Verifier(hostile.Hostile(), settings=VerifySettings(workers=2)) as verifier:
+            tasks = await verifier.tasks(keys(3), draws=[7, 8, 9])
+            assert [(t.prompt, t.data, t.draw) for t in tasks] == [(f"question {i}", None, 7 + i) for i in range(3)]
+            assert await verifier.reference(tasks[1]) == "1 drawn 8"
+            assert await verifier.reply(tasks[2], [Message("assistant", "why")]) == (Message("user", "2: why?"),)
+            with pytest.raises(GrpoError, match=r"failed in reply\(\).*exceeded its deadline"):
+                await verifier.reply(tasks[2], [Message("assistant", "fall silent")])
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("order", "reason"),
+    [
+        ("raise", "the table is missing"),
+        ("sleep", "exceeded its deadline of 0.5 s"),
+        ("die", "exited with status 7"),
+        ("empty", "prompt is empty"),
+        ("other key", "pass the key on unchanged"),
+        ("none", "AssertionError"),
+    ],
+)
+def test_a_task_that_cannot_be_made_is_a_clear_error(order: str, reason: str) -> None:
+    env = hostile.HostileTasks(hostile.HostileTasksConfig(order))
+    with pytest.raises(GrpoError, match=r"environment 'hostile' failed in task\(\) for TaskKey") as caught:
+        judge(env, [["1"]], task_timeout_seconds=0.5)
+    assert reason in str(caught.value)
+
+
+def test_a_task_that_differs_between_processes_is_never_judged_as_if_it_were_the_same() -> None:
+    async def run() -> Verdict:
+        env = hostile.HostileTasks(hostile.HostileTasksConfig("impure"))
+        async with Verifier(env, settings=VerifySettings(workers=1, retries=0)) as verifier:
+            (task,) = await verifier.tasks(keys(1))
+            await verifier.verify([task], [[Rollout.of("die")]])
+            return (await verifier.verify([task], [[Rollout.of("1")]]))[0][0]
+
+    assert "take all randomness from key.rng()" in (asyncio.run(run()).error or "")
+
+
+def test_an_environment_that_a_worker_cannot_build_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOSTILE_PARENT", str(os.getpid()))
+    with pytest.raises(GrpoError, match="could not build the environment: OSError: no data set here"):
+        judge(hostile.UnbuildableEnvironment(), [["1"]])
+
+
+def test_a_worker_is_built_from_the_spec_and_the_overrides_when_they_are_given() -> None:
+    async def run() -> Task[Any]:
+        spec = Spec("hostile", "hostile_envs:HostileTasks")
+        async with Verifier(hostile.Hostile(), spec=spec, overrides={"order": "plain"}) as verifier:
+            return (await verifier.tasks(keys(1)))[0]
+
+    assert asyncio.run(run()).prompt == "question 0"
+
+
+# Inline and asynchronous
+
+
+def test_a_trusted_environment_runs_in_this_process_and_still_has_deadlines() -> None:
+    verdicts, _ = judge(hostile.Trusted(), [["pid", "sleep", "1"]], timeout_seconds=0.3)
+    assert verdicts[0][0].answer == str(os.getpid())
+    assert "exceeded its deadline of 0.3 s" in (verdicts[0][1].error or "")
+    assert verdicts[0][2].total == 1.0
+
+
+def test_an_untrusted_environment_runs_elsewhere_unless_told_otherwise() -> None:
+    assert judge_one(hostile.Hostile(), "pid").answer != str(os.getpid())
+    assert judge_one(hostile.Hostile(), "pid", isolation="inline").answer == str(os.getpid())
+    assert judge_one(hostile.Trusted(), "pid", isolation="process").answer != str(os.getpid())
+
+
+def test_asynchronous_verdicts_keep_their_limit_and_their_deadlines() -> None:
+    env = hostile.Patient()
+    answers = ["1"] * 10 + ["sleep", "swallow", "raise", "exit", "none"]
+    verdicts, _ = judge(env, [answers], timeout_seconds=0.3, max_concurrency=4)
+    assert [v.scored for v in verdicts[0]] == [True] * 10 + [False] * 5
+    assert env.most <= 4
+
+
+def test_two_event_loops_one_after_the_other_can_use_the_same_verifier() -> None:
+    verifier = Verifier(hostile.Hostile(), settings=VerifySettings(workers=1))
+    tasks = asyncio.run(verifier.tasks(keys(2)))
+    first = asyncio.run(verifier.verify(tasks, [[Rollout.of("1")] * 3] * 2))
+    asyncio.run(verifier.close())
+    assert [v.total for group in first for v in group] == [1.0] * 6
+    assert workers_of(os.getpid()) == []
+
+
+# Whole groups
+
+
+def test_a_batch_that_fails_is_judged_group_by_group_so_that_one_group_cannot_take_the_others_with_it() -> None:
+    env = hostile.Batch()
+    verdicts, stats = judge(env, [["1", "0"], ["1", "raise"], ["0.5", "1"]])
+    assert [[v.scored for v in group] for group in verdicts] == [[True, True], [False, False], [True, True]]
+    assert env.calls == [[0, 1, 2], [0], [1], [2]]
+    assert stats.errors == 2
+
+
+def test_only_the_group_with_too_few_verdicts_is_asked_again() -> None:
+    env = hostile.Batch()
+    verdicts, _ = judge(env, [["1", "0"], ["1", "forgotten"], ["1", "nan"]], retries=1)
+    assert env.calls == [[0, 1, 2], [1], [2]]
+    assert [[v.scored for v in group] for group in verdicts] == [[True, True], [False, False], [True, False]]
+    assert "returned 1 items for 2 attempts" in (verdicts[1][0].error or "")
+
+
+def test_a_batch_that_hangs_ends_at_its_deadline_and_costs_only_the_group_that_hung_it() -> None:
+    verdicts, _ = judge(hostile.Batch(), [["1"], ["wait"]], timeout_seconds=0.2)
+    assert verdicts[0][0].total == 1.0
+    assert "verify_batch() exceeded its deadline of 0.2 s" in (verdicts[1][0].error or "")
+
+
+def test_attempts_whose_dialogue_broke_are_left_out_of_the_batch() -> None:
+    env = hostile.Batch()
+    broken = Rollout((), finish="error")
+    verdicts, _ = judge(env, [[broken, "1"], ["1"], [broken]])
+    assert [[v.scored for v in group] for group in verdicts] == [[False, True], [True], [False]]
+    assert env.calls == [[0, 1]]
+
+
+# Settings
+
+
+def test_weights_of_the_run_apply_after_the_range_was_checked() -> None:
+    verdict = judge_one(hostile.Trusted(), "1", weights={"reward": 3.0})
+    assert verdict.rewards == {"reward": Reward(1.0, 3.0)}
+    assert verdict.total == 3.0
+
+
+def test_a_weight_for_an_unknown_part_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'reward'"):
+        Verifier(hostile.Trusted(), settings=VerifySettings(weights={"rewards": 1.0}))
+
+
+def test_an_environment_that_no_worker_could_import_says_what_to_do() -> None:
+    class Local(hostile.Hostile):
+        pass
+
+    with pytest.raises(ConfigError, match=r"top of a module.*trusted = True.*verify\.isolation=inline"):
+        Verifier(Local())
+
+
+def test_a_verifier_that_needs_services_cannot_run_in_a_worker() -> None:
+    class Needy(hostile.Hostile):
+        needs = frozenset({"sandbox"})
+
+    with pytest.raises(ConfigError, match=r"needs sandbox.*averify"):
+        Verifier(Needy(NoConfig()))
+
+
+# Nothing left behind
+
+
+def test_ctrl_c_in_the_middle_of_a_verdict_leaves_no_process() -> None:
+    async def run() -> None:
+        async with Verifier(hostile.Hostile(), settings=VerifySettings(workers=2, timeout_seconds=60)) as verifier:
+            tasks = await verifier.tasks(keys(1))
+            job = asyncio.ensure_future(verifier.verify(tasks, [[Rollout.of("sleep"), Rollout.of("sleep")]]))
+            await asyncio.sleep(0.5)
+            assert len(workers_of(os.getpid())) == 2
+            job.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await job
+
+    asyncio.run(run())
+    assert workers_of(os.getpid()) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux kills the workers of a killed parent at once")
+@pytest.mark.parametrize("order", ["sleep", "hold the GIL"])
+def test_kill_9_of_the_trainer_leaves_no_worker(order: str, tmp_path: Path) -> None:
+    script = f"""
+import asyncio, sys
+sys.path.insert(0, {str(HERE)!r})
+from hostile_envs import Hostile
+from grpo_core import Rollout, TaskKey
+from grpo_core.verify import Verifier, VerifySettings
+async def main():
+    verifier = Verifier(Hostile(), settings=VerifySettings(workers=1, timeout_seconds=60))
+    tasks = await verifier.tasks([TaskKey("hostile", "train", 0)])
+    print("ready", flush=True)
+    await verifier.verify(tasks, [[Rollout.of({order!r})]])
+asyncio.run(main())
+"""
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    environ = {**os.environ, "PYTHONPATH": path, "TMPDIR": str(tmp_path)}  # kill -9 leaves the worker's empty folder
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, env=environ) as trainer:
+        assert trainer.stdout is not None
+        assert trainer.stdout.readline() == b"ready\n"
+        time.sleep(0.3)
+        (worker,) = workers_of(trainer.pid)
+        trainer.send_signal(signal.SIGKILL)
+        trainer.wait()
+    limit = time.monotonic() + 5
+    while is_alive(worker) and time.monotonic() < limit:
+        time.sleep(0.02)
+    assert not is_alive(worker)
+
+
+# The error rate
+
+
+def test_a_run_stops_above_the_error_rate_and_names_the_most_common_reasons() -> None:
+    rate = ErrorRate(stop_above=0.2)
+    good, bad = Verdict(rewards={"reward": Reward(0.0)}), Verdict.failed("the judge is down\ndetails")
+    rate.add([good] * 8 + [bad] * 2)
+    rate.add([good] * 8 + [bad] * 2)
+    assert rate.rate == 0.2
+    with pytest.raises(RunStoppedError, match=r"(?s)5 of the last 21 attempts.*\n  4 x the judge is down\n  1 x out of memory"):
+        rate.add([Verdict.failed("out of memory")])
+
+
+def test_a_few_early_errors_and_errors_of_long_ago_do_not_stop_a_run() -> None:
+    rate = ErrorRate(stop_above=0.2, window=100, minimum=20)
+    good, bad = Verdict(rewards={"reward": Reward(0.0)}), Verdict.failed("slow start")
+    rate.add([bad] * 3 + [good] * 100)
+    assert rate.rate == 0.0
+    rate.add([bad] * 20)
+    assert rate.rate == 0.2
+
+
+def test_a_verifier_that_fails_on_a_third_of_the_attempts_stops_the_run() -> None:
+    verdicts, _ = judge(hostile.Trusted(), [["1", "raise", "0"] * 8])
+    with pytest.raises(RunStoppedError, match="the table is missing"):
+        ErrorRate().add(verdicts[0])

@@ -1,0 +1,257 @@
+"""The arithmetic environment: what it asks, what it pays, and what it never lets through."""
+
+import itertools
+import os
+import pickle
+import subprocess
+import sys
+import time
+
+import pytest
+from grpo_env_arithmetic import grpo_environments
+from grpo_env_arithmetic.env import Arithmetic, Config
+from grpo_env_arithmetic.expressions import Problem
+
+from grpo_core import ConfigError, Message, Rollout, Task, TaskKey
+from grpo_core.environments import build_environment
+
+LEVELS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+ENV = Arithmetic()
+
+
+def ask(index: int = 0, *, split: str = "train", seed: int = 0, level: float = 0.0) -> Task[Problem]:
+    return ENV.task(TaskKey("arithmetic", split, index, seed, level))  # type: ignore[arg-type]
+
+
+def total(task: Task[Problem], text: str) -> float:
+    return ENV.verify(task, Rollout.of(text)).total
+
+
+def expressions(split: str, *, count: int, seed: int = 0, level: float = 0.0) -> list[str]:
+    return [ask(i, split=split, seed=seed, level=level).data.expression for i in range(count)]
+
+
+# What it asks
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("split", ["train", "eval"])
+def test_the_secret_is_the_value_of_the_expression_and_the_prompt_ends_with_it(split: str, level: float) -> None:
+    for index in range(50):
+        task = ask(index, split=split, level=level)
+        assert eval(task.data.expression) == task.data.answer
+        assert task.prompt[-1] == Message("user", f"{task.data.expression} =")
+
+
+def test_all_prompts_share_everything_but_the_question() -> None:
+    prompts = [ask(index, split=split, level=level).prompt for split in ("train", "eval") for level in LEVELS for index in range(5)]
+    assert len({prompt[:-1] for prompt in prompts}) == 1
+    assert [message.role for message in prompts[0]] == ["system", "user", "assistant", "user", "assistant", "user"]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("shots", [0, 1, 2, 3, 4])
+def test_the_number_of_examples_is_a_setting_and_every_example_is_right(shots: int) -> None:
+    task = Arithmetic(Config(shots=shots)).task(TaskKey("arithmetic", "train", 0))  # type: ignore[arg-type]
+    examples = task.prompt[1:-1]
+    assert len(examples) == 2 * shots
+    for question, answer in zip(examples[::2], examples[1::2], strict=True):
+        assert answer.content == f"<answer>{eval(question.content.removesuffix('='))}</answer>"  # type: ignore[union-attr]
+
+
+def test_examples_are_neither_trained_on_nor_asked() -> None:
+    examples = {m.content.removesuffix(" =") for m in Arithmetic(Config(shots=4)).task(ask().key).prompt[1:-1:2]}  # type: ignore[union-attr]
+    assert len(examples) == 4
+    assert not examples & set(expressions("train", count=5000))
+    assert not examples & set(expressions("eval", count=ENV.size("eval") or 0))
+
+
+def test_level_0_adds_and_subtracts_operands_up_to_5() -> None:
+    for expression in expressions("train", count=500):
+        assert set(expression) <= set("012345+-() ")
+        assert len(expression) == len("(1 + 2) - 3")
+
+
+def test_every_level_is_harder_than_the_one_before() -> None:
+    """Harder: more values to tell apart, and no less to read."""
+    problems = [[ask(i, level=level).data for i in range(300)] for level in LEVELS]
+    lengths = [sum(len(p.expression) for p in some) for some in problems]
+    values = [len({p.answer for p in some}) for some in problems]
+    assert lengths == sorted(lengths)
+    assert values == sorted(set(values))
+
+
+def test_a_level_between_two_rows_is_the_row_below() -> None:
+    assert all("*" not in e for e in expressions("train", count=200, level=0.59))
+    assert any("*" in e for e in expressions("train", count=200, level=0.6))
+
+
+@pytest.mark.parametrize("level", [-0.1, 1.01, float("nan")])
+def test_a_level_outside_0_to_1_is_refused(level: float) -> None:
+    with pytest.raises(ConfigError, match=r"outside 0\.\.1"):
+        ask(level=level)
+
+
+# Splits
+
+
+def test_train_and_eval_share_no_expression_at_any_level_or_seed() -> None:
+    trained = {e for level in LEVELS for seed in range(3) for e in expressions("train", count=400, seed=seed, level=level)}
+    held_out = {e for level in LEVELS for seed in range(3) for e in expressions("eval", count=400, seed=seed, level=level)}
+    assert len(trained) > 4000
+    assert len(held_out) > 3000
+    assert not trained & held_out
+
+
+@pytest.mark.parametrize("level", [0.0, 0.2])
+@pytest.mark.parametrize("seed", [0, 7])
+def test_at_least_300_held_out_tasks_are_distinct_at_the_small_levels(level: float, seed: int) -> None:
+    size = ENV.size("eval")
+    assert size is not None
+    assert size >= 300
+    assert len(set(expressions("eval", count=size, seed=seed, level=level))) == size
+
+
+def test_training_has_no_end() -> None:
+    assert ENV.size("train") is None
+    assert ask(10**9).data.answer == eval(ask(10**9).data.expression)
+
+
+@pytest.mark.parametrize("split", ["train", "eval"])
+def test_seeds_ask_in_another_order_and_do_not_shift_into_each_other(split: str) -> None:
+    here, there = expressions(split, count=50, seed=0), expressions(split, count=50, seed=1)
+    assert here != there
+    assert here[1:] != there[:-1]
+
+
+# Purity
+
+
+def test_a_task_is_a_pure_function_of_its_key_and_pickles() -> None:
+    for split, level, index in itertools.product(("train", "eval"), LEVELS, (0, 3)):
+        task = ask(index, split=split, level=level)
+        assert Arithmetic().task(task.key) == task
+        assert pickle.loads(pickle.dumps(task)) == task
+
+
+def test_tasks_do_not_depend_on_the_hash_seed_of_the_process() -> None:
+    program = (
+        "from grpo_core import TaskKey\nfrom grpo_env_arithmetic.env import Arithmetic\n"
+        "cases = [(s, i, level) for s in ('train', 'eval') for i in (0, 9) for level in (0.0, 0.5, 1.0)]\n"
+        "print([Arithmetic().task(TaskKey('arithmetic', s, i, 3, level)).data for s, i, level in cases])"
+    )
+
+    def output(hash_seed: str) -> str:
+        environ = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)}
+        return subprocess.run([sys.executable, "-c", program], env=environ, capture_output=True, text=True, check=True).stdout
+
+    here = [ask(i, split=s, seed=3, level=level).data for s in ("train", "eval") for i in (0, 9) for level in (0.0, 0.5, 1.0)]
+    assert output("0") == output("1") == f"{here}\n"
+
+
+# What it pays
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_reference_passes_with_the_full_reward(level: float) -> None:
+    for index in range(50):
+        task = ask(index, level=level)
+        verdict = ENV.verify(task, Rollout.of(ENV.reference(task)))
+        assert verdict.passed
+        assert verdict.total == pytest.approx(ENV.reward_range[1])
+        assert verdict.answer == str(task.data.answer)
+
+
+@pytest.mark.parametrize(("away", "reward"), [(0, 1.0), (1, 0.4), (-1, 0.4), (2, 0.2), (-2, 0.2), (1000, 0.2)])
+def test_a_well_formed_answer_is_paid_by_its_distance(away: int, reward: float) -> None:
+    for index in range(50):
+        task = ask(index)
+        verdict = ENV.verify(task, Rollout.of(f"<answer>{task.data.answer + away}</answer>"))
+        assert verdict.total == pytest.approx(reward)
+        assert verdict.passed == (away == 0)
+
+
+def test_white_space_and_text_before_the_block_are_free() -> None:
+    task = ask()
+    assert total(task, f"  First 5, then 3.\n<answer>\n {task.data.answer} </answer>\n ") == 1.0
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_every_cheat_scores_the_floor_and_holds_the_right_number(level: float) -> None:
+    for index in range(50):
+        task = ask(index, level=level)
+        cheats = ENV.cheats(task)
+        assert len(set(cheats)) >= 14
+        assert [total(task, cheat) for cheat in cheats] == [ENV.floor] * len(cheats)
+
+
+def test_the_reference_of_another_task_passes_only_where_the_answer_is_the_same() -> None:
+    tasks = [ask(index, level=0.4) for index in range(40)]
+    pairs = [(a, b) for a, b in itertools.permutations(tasks, 2) if a.data.answer != b.data.answer]
+    assert len(pairs) > 1000
+    assert not any(ENV.verify(a, Rollout.of(ENV.reference(b))).passed for a, b in pairs)
+
+
+def test_no_constant_answer_pays_much() -> None:
+    tasks = [ask(index, split="eval") for index in range(ENV.size("eval") or 0)]
+    exact = [sum(ENV.verify(t, Rollout.of(f"<answer>{n}</answer>")).passed for t in tasks) / len(tasks) for n in range(-10, 16)]
+    assert max(exact) < 0.15
+
+
+WORTHLESS = {
+    "empty": "",
+    "white space": " \n\t ",
+    "junk": "%$§ lorem ipsum",
+    "nul": "<answer>\x001</answer>",
+    "surrogate": "<answer>\ud8001</answer>",
+    "no content": "<answer></answer>",
+    "not a number": "<answer>N</answer>",
+    "nan": "<answer>NaN</answer>",
+    "infinity": "<answer>1e999</answer>",
+    "many digits": f"<answer>{'1' * 10**5}</answer>",
+    "superscript": "<answer>²</answer>",
+    "two numbers": "<answer>1 2</answer>",
+    "tail": "<answer>1</answer> or so",
+    "upper case": "<ANSWER>1</ANSWER>",
+    "wrong order": "</answer>1<answer>",
+    "nested json": "[" * 10**5,
+    "megabyte": "<answer>1</answer>" * 60_000,
+    "open tags": "<answer>" * 125_000,
+}
+
+
+@pytest.mark.parametrize("name", WORTHLESS)
+def test_a_worthless_answer_gets_the_floor_in_no_time_with_every_part_named(name: str) -> None:
+    task, started = ask(), time.process_time()
+    verdict = ENV.verify(task, Rollout.of(WORTHLESS[name]))
+    assert time.process_time() - started < 0.5
+    assert verdict.total == ENV.floor
+    assert not verdict.passed
+    assert verdict.scored
+    assert verdict.rewards.keys() == ENV.parts.keys()
+
+
+def test_an_echo_of_the_prompt_gets_the_floor() -> None:
+    task = ask()
+    assert total(task, "\n".join(message.content for message in task.prompt)) == ENV.floor  # type: ignore[union-attr]
+
+
+def test_the_same_attempt_gets_the_same_verdict_twice() -> None:
+    task, rollout = ask(), Rollout.of("<answer>3</answer>")
+    assert ENV.verify(task, rollout) == Arithmetic().verify(ask(), rollout)
+
+
+# As a plugin
+
+
+def test_the_plugin_offers_the_environment_with_its_settings_checked() -> None:
+    (spec,) = grpo_environments()
+    assert spec.name == "arithmetic"
+    assert spec.summary
+    assert isinstance(build_environment(spec, {"shots": 4}), Arithmetic)
+    with pytest.raises(ConfigError, match=r"env\.shots"):
+        build_environment(spec, {"shots": 5})
+
+
+def test_the_fingerprint_knows_the_settings() -> None:
+    assert ENV.fingerprint() == Arithmetic().fingerprint()
+    assert ENV.fingerprint() != Arithmetic(Config(shots=3)).fingerprint()

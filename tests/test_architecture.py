@@ -1,0 +1,186 @@
+"""The direction of imports: who may know of whom, read from the sources and from what interpreters really load."""
+
+from __future__ import annotations
+
+import ast
+import graphlib
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import grpo_core
+
+ROOT = Path(__file__).parents[1]
+SOURCE_ROOTS = [ROOT / name for name in ("environments", "plugins", "sandbox")]
+BUNDLED = {
+    package.name: package for root in SOURCE_ROOTS if root.is_dir() for package in root.iterdir() if (package / "__init__.py").exists()
+}
+
+# A file may import only from lines above its own. A new file gets its place here.
+LAYOUT = """
+    types errors
+    spec sandbox judge
+    environment rubric extract
+    hookspecs
+    __init__
+    isolation
+    plugins
+    plugin_check environments
+    config
+    deadline wire checks
+    pool worker error_rate
+    hosts
+    verify
+    runlog modelcache evaluate
+    conformance
+    testing
+    train
+    report
+    cli
+"""
+LINE_OF = {name: number for number, line in enumerate(LAYOUT.strip().splitlines()) for name in line.split()}
+FOLDERS = {"train", "report", "cli"}  # each a line of its own: inside, only cycles are forbidden
+
+PUBLIC_MODULES = {"grpo_core.extract", "grpo_core.rubric", "grpo_core.testing"}
+TRAINING_PACKAGES = {"torch", "transformers", "peft", "accelerate", "bitsandbytes", "safetensors"}
+
+
+def modules(package: Path) -> Iterator[tuple[str, Path]]:
+    """Dotted name and file of every module of a package."""
+    for path in sorted(package.rglob("*.py")):
+        parts = path.relative_to(package.parent).with_suffix("").parts
+        yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
+
+
+def imports(path: Path) -> set[str]:
+    """Everything a file imports anywhere in it, as "module" or "module.name"."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: write imports in full"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+CORE = dict(modules(ROOT / "grpo_core"))
+
+
+def core_module(name: str) -> str | None:
+    """The module of the core that `name` is, or is a name of."""
+    if name.partition(".")[0] != "grpo_core":
+        return None
+    return name if name in CORE else name.rpartition(".")[0]
+
+
+def place(module: str) -> str:
+    """The name under which LAYOUT lists a module."""
+    return module.split(".")[1] if "." in module else "__init__"
+
+
+def tops(path: Path) -> set[str]:
+    return {name.partition(".")[0] for name in imports(path)}
+
+
+def test_the_layout_names_every_file_of_the_core_and_no_other() -> None:
+    assert {place(module) for module in CORE} == set(LINE_OF)
+
+
+def test_a_file_of_the_core_imports_only_from_lines_above_its_own() -> None:
+    violations = [
+        f"{importer} imports {imported}"
+        for importer, path in CORE.items()
+        for imported in filter(None, map(core_module, imports(path)))
+        if LINE_OF[place(imported)] >= LINE_OF[place(importer)] and not (place(imported) == place(importer) and place(importer) in FOLDERS)
+    ]
+    assert violations == []
+
+
+def test_the_core_has_no_import_cycles() -> None:
+    graph = {importer: {m for m in map(core_module, imports(path)) if m and m != importer} for importer, path in CORE.items()}
+    assert list(graphlib.TopologicalSorter(graph).static_order())
+
+
+def test_the_core_imports_no_bundled_package() -> None:
+    assert {f"{module} imports {top}" for module, path in CORE.items() for top in tops(path) & BUNDLED.keys()} == set()
+
+
+def test_bundled_packages_import_only_public_names_of_the_core() -> None:
+    public = {f"grpo_core.{name}" for name in grpo_core.__all__} | {"grpo_core"} | PUBLIC_MODULES
+    violations = {
+        f"{module} imports {name}"
+        for package in BUNDLED.values()
+        for module, path in modules(package)
+        for name in imports(path)
+        if name.partition(".")[0] == "grpo_core" and name not in public and name.rpartition(".")[0] not in PUBLIC_MODULES
+    }
+    assert violations == set()
+
+
+def test_bundled_packages_do_not_import_each_other() -> None:
+    violations = {
+        f"{module} imports {top}"
+        for name, package in BUNDLED.items()
+        for module, path in modules(package)
+        for top in tops(path) & (BUNDLED.keys() - {name})
+    }
+    assert violations == set()
+
+
+def test_only_the_trainer_and_plugins_import_torch_and_its_kin() -> None:
+    outside = {module: path for module, path in CORE.items() if place(module) != "train"}
+    for package in BUNDLED.values():
+        if package.parent.name != "plugins":
+            outside |= dict(modules(package))
+    assert {f"{module} imports {top}" for module, path in outside.items() for top in tops(path) & TRAINING_PACKAGES} == set()
+
+
+def test_only_the_docker_sandbox_imports_docker() -> None:
+    everything = CORE | {m: p for name, package in BUNDLED.items() if name != "grpo_sandbox" for m, p in modules(package)}
+    assert {module for module, path in everything.items() if "docker" in tops(path)} == set()
+
+
+def loaded_after(code: str, *arguments: str, path: list[Path]) -> set[str]:
+    """The modules of a fresh interpreter after `code`."""
+    script = f"import json, sys\ntry:\n    {code}\nfinally:\n    json.dump(sorted(sys.modules), sys.stderr)"
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))}
+    result = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, env=env, timeout=60, check=True)
+    return set(json.loads(result.stderr))
+
+
+@pytest.fixture
+def source_tree(tmp_path: Path) -> list[Path]:
+    """A search path on which the sources are installed with the entry points of pyproject.toml."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    info = tmp_path / "grpo_core-0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: grpo-core\nVersion: 0\n")
+    lines = [f"{name} = {target}\n" for name, target in project["entry-points"]["grpo"].items()]
+    (info / "entry_points.txt").write_text("[grpo]\n" + "".join(lines))
+    return [tmp_path, ROOT, *SOURCE_ROOTS]
+
+
+def test_importing_the_sdk_loads_nothing_heavy(source_tree: list[Path]) -> None:
+    loaded = loaded_after("import grpo_core", path=source_tree)
+    assert "grpo_core.environment" in loaded
+    assert loaded & {"torch", "docker", "transformers", "pydantic", "asyncio", "typer", "rich"} == set()
+
+
+def test_help_loads_no_torch_no_docker_no_transformers_and_no_plugin(source_tree: list[Path]) -> None:
+    loaded = loaded_after("from grpo_core.cli import main; main()", "--help", path=source_tree)
+    assert "grpo_core.cli.app" in loaded
+    assert loaded & {"torch", "docker", "transformers", "pydantic", *BUNDLED} == set()
+
+
+def test_listing_environments_loads_the_plugins_but_neither_their_environments_nor_torch(source_tree: list[Path]) -> None:
+    loaded = loaded_after("from grpo_core.cli import main; main()", "envs", path=source_tree)
+    assert "grpo_env_arithmetic" in loaded
+    assert "grpo_env_arithmetic.env" not in loaded
+    assert loaded & {"torch", "docker", "transformers"} == set()

@@ -1,0 +1,54 @@
+"""What the trainer's tests start from: a tiny float64 policy with a LoRA adapter that is not zero, and random rollouts."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import torch
+
+from grpo_core.config import RunConfig, build_config
+from grpo_core.train.models import ModelSource
+from grpo_core.train.policy import Policy, add_adapter
+from grpo_core.types import Message, Rollout
+
+from .tiny import tiny_model, tiny_tokenizer
+
+CPU = torch.device("cpu")
+
+
+def run_config(**sections: Any) -> RunConfig:
+    return build_config([{"environment": "letters", "model": {"dtype": "float64"}, **sections}])
+
+
+def tiny_policy(*, shared_prefix: bool = True, adapter: bool = True, scale: float = 0.3) -> Policy:
+    """scale: of the random adapter; with 0 the policy equals its reference."""
+    config = run_config()
+    model: Any = tiny_model(dtype=torch.float64)
+    if adapter:
+        model = add_adapter(model, config.lora, ModelSource("tiny", "tiny")).to(torch.float64)
+        generator = torch.Generator().manual_seed(1)
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if "lora_" in name:
+                    parameter.copy_(scale * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+    return Policy(model, tiny_tokenizer(), shared_prefix=shared_prefix)
+
+
+def random_rollouts(prompts: int, attempts: int, *, seed: int = 0, vocab: int = 100) -> list[list[Rollout]]:
+    """Ragged prompts with a common start, ragged completions; one is empty, one is wholly written by the environment."""
+    rng = random.Random(seed)
+    common = tuple(rng.randrange(4, vocab) for _ in range(10))
+    rollouts = []
+    for _ in range(prompts):
+        prompt = common + tuple(rng.randrange(4, vocab) for _ in range(rng.randint(1, 6)))
+        group = []
+        for _ in range(attempts):
+            tokens = tuple(rng.randrange(4, vocab) for _ in range(rng.randint(1, 9)))
+            trainable = tuple(int(rng.random() < 0.8) for _ in tokens)
+            group.append(Rollout((Message("assistant", "x"),), "stop", prompt, tokens, (0.0,) * len(tokens), trainable))
+        rollouts.append(group)
+    rollouts[0][0] = Rollout((Message("assistant", ""),), "stop", rollouts[0][0].prompt_ids)
+    last = rollouts[-1][-1]
+    rollouts[-1][-1] = Rollout(last.messages, "stop", last.prompt_ids, last.token_ids, last.logprobs, (0,) * len(last.token_ids))
+    return rollouts

@@ -1,0 +1,25 @@
+"""Fixtures of the trainer's tests: a model folder that costs milliseconds, and a cache that is nobody's home folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .tiny import save_tiny
+
+
+@pytest.fixture
+def tiny_folder(tmp_path: Path) -> Path:
+    """A fresh folder with a tiny random Llama and its tokenizer."""
+    return save_tiny(tmp_path / "tiny")
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache for converted models and for the hub's, in this process and its children; the hub is switched off."""
+    monkeypatch.setenv("GRPO_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))  # the client read the variable at its import
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    return tmp_path / "cache"

@@ -1,0 +1,231 @@
+"""Loss and gradient against a naive oracle that walks over sequences and tokens, as the paper writes it; all in float64."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from grpo_core.config import AdvantageConfig, RunConfig
+from grpo_core.train.algorithm import advantages
+from grpo_core.train.batch import Row, collate, micro_batches
+from grpo_core.train.logprob import token_logprobs
+from grpo_core.train.policy import Policy
+from grpo_core.train.update import Sums, Updater
+from grpo_core.types import Rollout
+
+from .arrange import CPU, random_rollouts, run_config, tiny_policy
+
+P, G = 3, 4
+REWARD_PG = torch.tensor([[0.1, 0.9, 0.4, 0.4], [0.7, 0.7, 0.7, 0.7], [0.0, 0.2, 1.0, 0.3]], dtype=torch.float64)
+SCORED_PG = torch.tensor([[True] * 4, [True] * 4, [True, True, False, True]])
+
+
+def rows_of(config: RunConfig, rollouts_PG: list[list[Rollout]]) -> list[Row]:
+    advantage_PG = advantages(REWARD_PG, SCORED_PG, config.advantage)
+    return collate(rollouts_PG, advantage_PG, SCORED_PG, aggregation=config.loss.aggregation, max_length=9)[0]
+
+
+def gradient(policy: Policy) -> dict[str, torch.Tensor]:
+    return {name: p.grad.clone() for name, p in policy.trainable() if p.grad is not None}
+
+
+def ours(policy: Policy, config: RunConfig, rollouts_PG: list[list[Rollout]], old: dict[tuple[int, ...], list[float]] | None = None):
+    """Loss and gradient as the trainer computes them."""
+    updater = Updater(policy, config, steps=1)
+    policy.model.zero_grad()
+    total = 0.0
+    for micro in micro_batches(rows_of(config, rollouts_PG), max_tokens=config.trainer.micro_batch_tokens, device=CPU, dtype=torch.float64):
+        width = micro.tokens_BT.shape[1]
+        old_BT = None
+        if old is not None:
+            padded = [old[row.rollout.token_ids] + [0.0] * (width - len(row.rollout.token_ids)) for row in micro.rows]
+            old_BT = torch.tensor(padded, dtype=torch.float64)
+        reference_BT = policy.reference_logprobs(micro, temperature=config.sampling.temperature) if config.kl.beta else None
+        loss = updater.loss(micro, old_BT, reference_BT, Sums())
+        loss.backward()
+        total += loss.item()
+    return total, gradient(policy)
+
+
+def token_logprob(policy: Policy, prompt: Sequence[int], tokens: Sequence[int], t: int, temperature: float) -> torch.Tensor:
+    """One forward pass over everything before token t: no cache, no padding, no batch."""
+    ids = torch.tensor([[*prompt, *tokens[:t]]])
+    logits = policy.model(input_ids=ids, use_cache=False).logits[0, -1] / temperature
+    return torch.log_softmax(logits, dim=-1)[tokens[t]]
+
+
+def oracle(policy: Policy, config: RunConfig, rollouts_PG: list[list[Rollout]], old: dict[tuple[int, ...], list[float]] | None):
+    """The definition, one token at a time."""
+    policy.model.zero_grad()
+    temperature = config.sampling.temperature
+    kept = []
+    for p, g in itertools.product(range(P), range(G)):
+        if SCORED_PG[p, g]:
+            scored = [REWARD_PG[p, j].item() for j in range(G) if SCORED_PG[p, j]]
+            centred = REWARD_PG[p, g].item() - statistics.fmean(scored)
+            spread = statistics.pstdev(scored) + config.advantage.eps if config.advantage.name == "grpo" else 1.0
+            advantage = 0.0 if len(set(scored)) == 1 else centred / spread
+            if config.advantage.clip is not None:
+                advantage = max(-config.advantage.clip, min(config.advantage.clip, advantage))
+            kept.append((rollouts_PG[p][g], advantage))
+    total_tokens = sum(sum(r.trainable) for r, _ in kept)
+    loss = torch.zeros((), dtype=torch.float64)
+    for rollout, advantage in kept:
+        terms = []
+        for t in range(len(rollout.token_ids)):
+            if not rollout.trainable[t]:
+                continue
+            logprob = token_logprob(policy, rollout.prompt_ids, rollout.token_ids, t, temperature)
+            before = logprob.detach() if old is None else torch.tensor(old[rollout.token_ids][t], dtype=torch.float64)
+            ratio = torch.exp(logprob - before)
+            if config.loss.name == "clip":
+                bounded = torch.clamp(ratio, 1 - config.loss.clip_low, 1 + config.loss.clip_high)
+                term = -torch.min(ratio * advantage, bounded * advantage)
+            else:
+                term = -advantage * logprob
+            if config.kl.beta:
+                with torch.no_grad(), policy.model.disable_adapter():
+                    reference = token_logprob(policy, rollout.prompt_ids, rollout.token_ids, t, temperature)
+                d = logprob - reference
+                term = term + config.kl.beta * {"k1": d, "k2": d * d / 2, "k3": torch.exp(-d) + d - 1}[config.kl.estimator]
+            terms.append(term)
+        if not terms:
+            continue
+        summed = torch.stack(terms).sum()
+        loss = loss + {
+            "sequence_mean": summed / len(terms) / len(kept),
+            "token_mean": summed / total_tokens,
+            "sequence_sum": summed / len(kept),
+            "constant": summed / (len(kept) * 9),
+        }[config.loss.aggregation]
+    loss.backward()
+    return loss.item(), gradient(policy)
+
+
+def assert_same(found, expected, *, rtol: float) -> None:
+    assert found[0] == pytest.approx(expected[0], rel=rtol, abs=1e-14)
+    assert found[1].keys() == expected[1].keys()
+    norm = math.sqrt(sum(float((g**2).sum()) for g in expected[1].values()))
+    assert norm > 1e-6
+    for name, expected_gradient in expected[1].items():
+        torch.testing.assert_close(found[1][name], expected_gradient, rtol=rtol, atol=rtol * norm)
+
+
+@pytest.fixture(scope="module")
+def policy() -> Policy:
+    return tiny_policy()
+
+
+@pytest.fixture(scope="module")
+def rollouts_PG() -> list[list[Rollout]]:
+    return random_rollouts(P, G)
+
+
+@pytest.fixture(scope="module")
+def old(policy: Policy, rollouts_PG: list[list[Rollout]]) -> dict[tuple[int, ...], list[float]]:
+    """Log-probs of a policy that has since moved: some ratios lie outside the clip on either side."""
+    noise = torch.Generator().manual_seed(3)
+    found = {}
+    with torch.no_grad():
+        for rollout in itertools.chain.from_iterable(rollouts_PG):
+            values = [
+                token_logprob(policy, rollout.prompt_ids, rollout.token_ids, t, 1.0).item() + 0.4 * torch.randn((), generator=noise).item()
+                for t in range(len(rollout.token_ids))
+            ]
+            found[rollout.token_ids] = values
+    return found
+
+
+def test_the_default_algorithm_equals_the_oracle(policy, rollouts_PG, old):
+    config = run_config()
+    for moved in (None, old):
+        assert_same(ours(policy, config, rollouts_PG, moved), oracle(policy, config, rollouts_PG, moved), rtol=1e-9)
+
+
+@pytest.mark.parametrize("aggregation", ["sequence_mean", "token_mean", "sequence_sum", "constant"])
+@pytest.mark.parametrize(("loss", "estimator", "beta"), [("clip", "k1", 0.1), ("clip", "k2", 0.1), ("clip", "k3", 0.0), ("reinforce", "k3", 0.1)])
+def test_every_loss_equals_the_oracle(policy, rollouts_PG, old, aggregation, loss, estimator, beta):
+    config = run_config(
+        loss={"name": loss, "aggregation": aggregation, "clip_low": 0.1, "clip_high": 0.3},
+        kl={"beta": beta, "estimator": estimator},
+        advantage={"name": "mean_only", "clip": 0.35},
+        sampling={"temperature": 0.7},
+    )
+    assert_same(ours(policy, config, rollouts_PG, old), oracle(policy, config, rollouts_PG, old), rtol=1e-9)
+
+
+@pytest.mark.parametrize("max_tokens", [1, 25, 60, 10_000])
+@pytest.mark.parametrize("aggregation", ["sequence_mean", "token_mean"])
+def test_micro_batch_size_does_not_change_the_gradient(policy, rollouts_PG, old, aggregation, max_tokens):
+    loss = {"aggregation": aggregation}
+    whole = ours(policy, run_config(loss=loss), rollouts_PG, old)
+    assert_same(ours(policy, run_config(loss=loss, trainer={"micro_batch_tokens": max_tokens}), rollouts_PG, old), whole, rtol=1e-10)
+
+
+def test_the_order_of_rows_does_not_change_the_gradient(policy, rollouts_PG, old):
+    config = run_config(trainer={"micro_batch_tokens": 40})
+    updater, losses, gradients = Updater(policy, config, steps=1), [], []
+    for reverse in (False, True):
+        rows = sorted(rows_of(config, rollouts_PG), key=lambda row: row.rollout.token_ids, reverse=reverse)
+        policy.model.zero_grad()
+        total = 0.0
+        for micro in micro_batches(rows, max_tokens=40, device=CPU, dtype=torch.float64):
+            loss = updater.loss(micro, None, policy.reference_logprobs(micro, temperature=1.0), Sums())
+            loss.backward()
+            total += loss.item()
+        losses.append(total)
+        gradients.append(gradient(policy))
+    assert_same((losses[0], gradients[0]), (losses[1], gradients[1]), rtol=1e-10)
+
+
+def test_a_shared_prefix_equals_a_repeated_one_whatever_the_padding(rollouts_PG, old):
+    shared, repeated = tiny_policy(shared_prefix=True), tiny_policy(shared_prefix=False)
+    config = run_config()
+    assert_same(ours(shared, config, rollouts_PG, old), ours(repeated, config, rollouts_PG, old), rtol=1e-10)
+
+
+def test_the_fast_log_prob_has_the_gradient_of_log_softmax():
+    logits = torch.randn(2, 3, 7, dtype=torch.float64, requires_grad=True)
+    tokens = torch.randint(0, 7, (2, 3))
+    assert torch.autograd.gradcheck(lambda x: token_logprobs(x, tokens)[0], (logits,))
+    logprob, entropy = token_logprobs(logits, tokens)
+    plain = torch.log_softmax(logits, dim=-1)
+    torch.testing.assert_close(logprob, plain.gather(-1, tokens.unsqueeze(-1)).squeeze(-1))
+    torch.testing.assert_close(entropy, -(plain.exp() * plain).sum(-1))
+
+
+def test_equal_rewards_give_exactly_no_advantage():
+    reward = torch.full((1, 8), 0.7, dtype=torch.float32)
+    assert advantages(reward, torch.ones(1, 8, dtype=torch.bool), AdvantageConfig()).abs().max() == 0
+
+
+def test_a_large_offset_of_the_rewards_changes_nothing():
+    small = torch.tensor([[0.0, 0.25, 0.5, 1.0]], dtype=torch.float32)
+    scored = torch.ones(1, 4, dtype=torch.bool)
+    torch.testing.assert_close(
+        advantages(small + 1000, scored, AdvantageConfig()), advantages(small, scored, AdvantageConfig()), rtol=1e-9, atol=1e-9
+    )
+
+
+@pytest.mark.parametrize("scored", [[False] * 4, [True, False, False, False]])
+def test_a_group_with_fewer_than_two_scored_attempts_has_no_advantage(scored):
+    reward = torch.tensor([[1.0, 0.0, 0.5, 0.2]])
+    assert advantages(reward, torch.tensor([scored]), AdvantageConfig()).abs().max() == 0
+
+
+def test_an_unscored_attempt_leaves_mean_and_spread():
+    reward = torch.tensor([[1.0, 0.0, 123.0]])
+    scored = torch.tensor([[True, True, False]])
+    expected = torch.tensor([[0.5, -0.5, 0.0]], dtype=torch.float64) / (0.5 + 1e-6)
+    torch.testing.assert_close(advantages(reward, scored, AdvantageConfig()), expected, rtol=1e-12, atol=0)
+
+
+def test_ddof_1_divides_by_one_less():
+    reward = torch.tensor([[1.0, 0.0]])
+    found = advantages(reward, torch.ones(1, 2, dtype=torch.bool), AdvantageConfig(ddof=1, eps=0.0))
+    torch.testing.assert_close(found, torch.tensor([[1.0, -1.0]], dtype=torch.float64) * 0.5 / math.sqrt(0.5))

@@ -1,0 +1,240 @@
+"""What `--model` accepts, what it refuses and in which words, and what is loaded."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file, save_file
+
+from grpo_core import modelcache
+from grpo_core.errors import UserError
+from grpo_core.train.device import pick_device, pick_dtype
+from grpo_core.train.models import end_token_ids, load_model, load_tokenizer, resolve
+
+from .fakes import Hub, write_gguf
+from .tiny import END, SPECIAL, START, save_tiny, tiny_model, tiny_tokenizer
+
+CPU = torch.device("cpu")
+HUB_SCRIPT = """
+import sys, urllib.request, torch
+from grpo_core.train.models import load_model, load_tokenizer, resolve
+resolve("org/tiny@v1")
+urllib.request.urlopen(sys.argv[1] + "/api/models/org/tiny/mark")
+source = resolve("org/tiny@v1")
+model = load_model(source, dtype=torch.float32, device=torch.device("cpu"))
+print(source.path, source.revision, model.name_or_path, len(load_tokenizer(source)))
+"""
+
+
+@pytest.fixture
+def hub(tiny_folder: Path) -> Iterator[Hub]:
+    (tiny_folder / "modeling_own.py").write_text("")
+    (tiny_folder / "pytorch_model.bin").write_bytes(b"not wanted where there are safetensors")
+    server = Hub({"org/tiny": tiny_folder})
+    yield server
+    server.close()
+
+
+def test_a_folder_gives_the_weights_that_were_saved_in_it(tiny_folder: Path) -> None:
+    model = load_model(resolve(str(tiny_folder)), dtype=torch.float64, device=CPU)
+    expected = tiny_model(dtype=torch.float32).get_input_embeddings().weight.double()
+    assert torch.equal(model.get_input_embeddings().weight, expected)
+    assert not model.training
+
+
+def test_the_attention_implementation_can_be_chosen(tiny_folder: Path) -> None:
+    model = load_model(resolve(str(tiny_folder)), dtype=torch.float32, device=CPU, attn_implementation="eager")
+    assert model.config._attn_implementation == "eager"
+
+
+def test_loading_prints_nothing(tiny_folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    capfd.readouterr()
+    load_model(resolve(str(tiny_folder)), dtype=torch.float32, device=CPU)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("as_file", [True, False])
+def test_a_gguf_file_or_a_folder_with_one_is_a_model(tmp_path: Path, as_file: bool) -> None:
+    write_gguf(tmp_path / "tiny.gguf")
+    source = resolve(str(tmp_path / "tiny.gguf" if as_file else tmp_path))
+    ids = load_tokenizer(source)("x 1", return_tensors="pt").input_ids
+    assert load_model(source, dtype=torch.float32, device=CPU)(ids).logits.isfinite().all()
+
+
+def test_an_adapter_folder_names_its_base_and_brings_its_own_tokenizer(tiny_folder: Path, tmp_path: Path) -> None:
+    base = load_model(resolve(str(tiny_folder)), dtype=torch.float32, device=CPU)
+    get_peft_model(base, LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM")).save_pretrained(tmp_path / "final")
+    tiny_tokenizer("abc").save_pretrained(tmp_path / "final")
+    source = resolve(str(tmp_path / "final"))
+    assert (source.path, source.adapter_path) == (str(tiny_folder), str(tmp_path / "final"))
+    assert len(load_tokenizer(source)) == len(SPECIAL) + 3
+
+
+def test_an_adapter_whose_base_is_gone_says_so(tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "/gone/model"}))
+    with pytest.raises(UserError, match=r"base model of the adapter .* is missing: there is no model folder '/gone/model'"):
+        resolve(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"notes.txt": "x"}, r"is not a model folder: it has no config\.json and no model\.safetensors \(found: notes\.txt\)"),
+        ({"config.json": "{}"}, r"it has no model\.safetensors"),
+        ({"a.gguf": "", "b.gguf": ""}, r"holds 2 GGUF files; name one of them: a\.gguf, b\.gguf"),
+        ({"final/adapter_config.json": "{}"}, r"it is a run; its model is '.*final'"),
+        (
+            {"config.json": "{}", "model.safetensors.index.json": '{"weight_map": {"w": "part-2.safetensors"}}'},
+            r"has no part-2\.safetensors",
+        ),
+    ],
+)
+def test_a_folder_that_is_no_model_is_refused_with_what_it_lacks(tmp_path: Path, files: dict[str, str], message: str) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    with pytest.raises(UserError, match=message):
+        resolve(str(tmp_path))
+
+
+def test_a_broken_config_is_one_clear_line(tiny_folder: Path) -> None:
+    (tiny_folder / "config.json").write_text('{"model_type": "no-such-architecture"}')
+    with pytest.raises(UserError, match=r"^model '.*' cannot be loaded as a causal language model: [^\n]*no-such-architecture[^\n]*$"):
+        load_model(resolve(str(tiny_folder)), dtype=torch.float32, device=CPU)
+
+
+def test_weights_that_lack_a_tensor_are_refused_instead_of_filled_with_random_numbers(tiny_folder: Path) -> None:
+    weights = load_file(tiny_folder / "model.safetensors")
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    save_file(weights, tiny_folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(UserError, match=r"its files lack 1 of its tensors, for example model\.layers\.1\.mlp\.up_proj\.weight"):
+        load_model(resolve(str(tiny_folder)), dtype=torch.float32, device=CPU)
+
+
+def test_code_of_a_model_does_not_run_unless_asked_for(tiny_folder: Path) -> None:
+    ran = tiny_folder / "ran"
+    (tiny_folder / "own.py").write_text(f"open({str(ran)!r}, 'w')\nclass Own: ...\n")
+    config = {"model_type": "own", "auto_map": {"AutoConfig": "own.Own", "AutoModelForCausalLM": "own.Own"}}
+    (tiny_folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match=r"comes with its own Python code; set model\.trust_remote_code=true if you trust its authors"):
+        load_model(resolve(str(tiny_folder)), dtype=torch.float32, device=CPU)
+    assert not ran.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("smolm2-135m", r"model 'smolm2-135m' is not known; did you mean 'smollm2-135m'\?"),
+        ("./nowhere", r"there is no model folder './nowhere'; .* an alias: smollm2-135m"),
+        ("a/b/c", r"there is no model folder 'a/b/c'"),
+        ("org/name@", r"there is no model folder 'org/name@'; pass a folder, a hub id ORG/NAME\[@REVISION\]"),
+        ("org/name@v2", r"model 'org/name@v2' is not cached and HF_HUB_OFFLINE is set; unset it, or pass a model folder"),
+    ],
+)
+@pytest.mark.usefixtures("own_cache")
+def test_a_name_that_leads_nowhere_is_refused_with_advice(name: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        resolve(name)
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_a_hub_model_is_fetched_once_and_then_needs_no_network(hub: Hub) -> None:
+    environment = os.environ | {"HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "0"}
+    command = [sys.executable, "-c", HUB_SCRIPT, hub.url]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["org/tiny", "v1", "org/tiny", str(len(tiny_tokenizer()))]
+    asked = [request.partition("?")[0] for request in hub.requests]
+    assert asked[-1] == "/api/models/org/tiny/mark", "the second resolve and the loading asked the hub"
+    assert not [path for path in asked if path.endswith((".py", ".bin"))]
+    assert [model.name for model in modelcache.cached_models()] == ["org/tiny@v1"]
+
+
+def test_a_cached_hub_model_is_used_when_a_newer_one_cannot_be_asked_for(
+    own_cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    repo = tmp_path / "hub" / "models--org--tiny"
+    save_tiny(repo / "snapshots" / Hub.COMMIT)
+    (repo / "refs").mkdir()
+    (repo / "refs" / "main").write_text(Hub.COMMIT)
+    assert resolve("org/tiny", refresh=True).path == "org/tiny"
+    assert "The hub cannot be reached; the cached copy of org/tiny is used" in capsys.readouterr().err
+
+
+def test_a_hub_that_does_not_know_the_model_says_so_and_a_dead_one_is_noticed(
+    hub: Hub, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.url)
+    with pytest.raises(UserError, match="the hub has no model 'org/other', or it is private"):
+        resolve("org/other")
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(UserError, match="model 'org/tiny' is not cached and the hub cannot be reached"):
+        resolve("org/tiny")
+
+
+def test_end_tokens_come_from_every_place_that_names_one() -> None:
+    model, tokenizer = tiny_model(), tiny_tokenizer()
+    model.generation_config.eos_token_id = [10, 11]
+    model.config.eos_token_id = 12
+    tokenizer.eos_token = "a"
+    ends = end_token_ids(model, tokenizer)
+    assert ends == (10, 11, 12, tokenizer.convert_tokens_to_ids("a"), tokenizer.convert_tokens_to_ids(END))
+
+
+def test_without_a_chat_template_the_end_of_a_turn_is_no_end_token() -> None:
+    model, tokenizer = tiny_model(), tiny_tokenizer()
+    model.generation_config.eos_token_id = model.config.eos_token_id = None
+    tokenizer.chat_template, tokenizer.eos_token = None, START
+    assert end_token_ids(model, tokenizer) == (SPECIAL.index(START),)
+
+
+def test_padding_falls_back_on_the_end_token(tmp_path: Path) -> None:
+    folder = save_tiny(tmp_path / "tiny")
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    del settings["pad_token"]
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    assert load_tokenizer(resolve(str(folder))).pad_token == END
+
+
+def test_auto_precision_on_a_cpu_is_bfloat16_only_with_units_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {}
+    for unit in ("amx_bf16", "avx512_bf16", "avx2"):
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda unit=unit: {unit: True, "amx_bf16": unit == "amx_bf16"})
+        found[unit] = pick_dtype("auto", CPU)
+    assert found == {"amx_bf16": torch.bfloat16, "avx512_bf16": torch.bfloat16, "avx2": torch.float32}
+
+
+def test_a_named_precision_is_taken_as_it_is() -> None:
+    assert [pick_dtype(name, CPU) for name in ("float32", "bfloat16", "float64")] == [torch.float32, torch.bfloat16, torch.float64]
+
+
+@pytest.mark.parametrize(("name", "message"), [("float16", "float16' overflows"), ("bfloat", "did you mean 'bfloat16'")])
+def test_a_precision_that_cannot_work_is_refused(name: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        pick_dtype(name, CPU)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
+def test_asking_for_cuda_where_there_is_none_says_what_was_found() -> None:
+    with pytest.raises(UserError, match=f"device 'cuda' was asked for, but torch {torch.__version__.replace('+', '.')}"):
+        pick_device("cuda")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+def test_auto_takes_cuda_where_it_is(tiny_folder: Path) -> None:
+    device = pick_device("auto")
+    model = load_model(resolve(str(tiny_folder)), dtype=pick_dtype("auto", device), device=device)
+    assert model.device.type == "cuda"
+
+
+def test_an_unknown_device_is_refused() -> None:
+    with pytest.raises(UserError, match="did you mean 'cuda'"):
+        pick_device("cudaa")
