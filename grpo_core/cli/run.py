@@ -149,6 +149,8 @@ def _start(config: RunConfig, path: Path, *, resume: bool) -> None:
 def _import_trainer() -> type[Trainer]:
     from grpo_core.errors import MissingExtraError
 
+    # OpenMP threads that wait by spinning make a step five times slower as soon as anything else runs on the same cores.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
         from grpo_core.train.trainer import Trainer
     except ModuleNotFoundError as error:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from grpo_core.train.algorithm import row_weights
+from grpo_core.train.tree import size as tree_size
 from grpo_core.types import Rollout
 
 
@@ -64,11 +65,13 @@ def collate(
     return steps
 
 
-def micro_batches(rows: Sequence[Row], *, max_tokens: int, device: torch.device, dtype: torch.dtype) -> Iterator[MicroBatch]:
-    """Neighbouring rows, as many as fit in `max_tokens` (each distinct prompt counted once, completions at their padded width)."""
+def micro_batches(
+    rows: Sequence[Row], *, max_tokens: int, device: torch.device, dtype: torch.dtype, shared_prefix: bool = True
+) -> Iterator[MicroBatch]:
+    """Neighbouring rows, as many as fit in `max_tokens`; what they share counts once if it is computed once."""
     chunk: list[Row] = []
     for row in rows:
-        if chunk and _tokens([*chunk, row]) > max_tokens:
+        if chunk and _tokens([*chunk, row], shared_prefix=shared_prefix) > max_tokens:
             yield _tensors(chunk, device=device, dtype=dtype)
             chunk = []
         chunk.append(row)
@@ -76,9 +79,11 @@ def micro_batches(rows: Sequence[Row], *, max_tokens: int, device: torch.device,
         yield _tensors(chunk, device=device, dtype=dtype)
 
 
-def _tokens(rows: Sequence[Row]) -> int:
+def _tokens(rows: Sequence[Row], *, shared_prefix: bool) -> int:
     prompts = {row.rollout.prompt_ids for row in rows}
-    return sum(map(len, prompts)) + len(rows) * max(len(row.rollout.token_ids) for row in rows)
+    if shared_prefix:
+        return tree_size(list(prompts), [row.rollout.token_ids for row in rows])
+    return len(rows) * (max(map(len, prompts)) + max(len(row.rollout.token_ids) for row in rows))
 
 
 def _tensors(rows: Sequence[Row], *, device: torch.device, dtype: torch.dtype) -> MicroBatch:

@@ -17,32 +17,34 @@ def tempered(logits: Tensor, temperature: float) -> Tensor:
     return logits if temperature in (0.0, 1.0) else logits / temperature
 
 
-def token_logprobs(logits_BTV: Tensor, tokens_BT: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-probs (B, T) of `tokens_BT` with their gradient, and entropies (B, T) without, in few passes over the vocabulary."""
-    logprob_BT, entropy_BT = _TokenLogprobs.apply(logits_BTV, tokens_BT)  # type: ignore[no-untyped-call]
-    return logprob_BT, entropy_BT
+def token_logprobs(logits_KV: Tensor, place_M: Tensor, tokens_M: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-probs (M,) of `tokens_M` with their gradient, and entropies (M,) without, in few passes over the vocabulary.
+
+    place_M: which of the K distributions each token was drawn from; several tokens may share one.
+    """
+    logprob_M, entropy_K = _TokenLogprobs.apply(logits_KV, place_M, tokens_M)  # type: ignore[no-untyped-call]
+    return logprob_M, entropy_K[place_M]
 
 
 class _TokenLogprobs(torch.autograd.Function):
-    """Keeps one probability tensor, which becomes the gradient in place; autograd over logsumexp and gather would keep and fill four."""
+    """Keeps one tensor of probabilities and makes the gradient of it; autograd over logsumexp and gather would keep and fill four."""
 
     @staticmethod
-    def forward(ctx: Any, logits_BTV: Tensor, tokens_BT: Tensor) -> tuple[Tensor, Tensor]:
-        highest_BT1 = logits_BTV.amax(dim=-1, keepdim=True)
-        probs_BTV = (logits_BTV - highest_BT1).exp_()
-        total_BT1 = probs_BTV.sum(dim=-1, keepdim=True)
-        norm_BT = (total_BT1.log() + highest_BT1).squeeze(-1)
-        probs_BTV.div_(total_BT1)
-        entropy_BT = norm_BT - torch.linalg.vecdot(probs_BTV, logits_BTV)
-        chosen_BT1 = logits_BTV.gather(-1, tokens_BT.unsqueeze(-1))
-        ctx.save_for_backward(probs_BTV, tokens_BT)
-        ctx.mark_non_differentiable(entropy_BT)
-        return chosen_BT1.squeeze(-1) - norm_BT, entropy_BT
+    def forward(ctx: Any, logits_KV: Tensor, place_M: Tensor, tokens_M: Tensor) -> tuple[Tensor, Tensor]:
+        highest_K1 = logits_KV.amax(dim=-1, keepdim=True)
+        probs_KV = (logits_KV - highest_K1).exp_()
+        total_K1 = probs_KV.sum(dim=-1, keepdim=True)
+        norm_K = (total_K1.log() + highest_K1).squeeze(-1)
+        probs_KV.div_(total_K1)
+        entropy_K = norm_K - torch.linalg.vecdot(probs_KV, logits_KV)
+        ctx.save_for_backward(probs_KV, place_M, tokens_M)
+        ctx.mark_non_differentiable(entropy_K)
+        return logits_KV[place_M, tokens_M] - norm_K[place_M], entropy_K
 
     @staticmethod
-    def backward(ctx: Any, grad_BT: Tensor, _: Tensor) -> tuple[Tensor, None]:
-        """d logprob / d logits = onehot(token) - probs."""
-        probs_BTV, tokens_BT = ctx.saved_tensors
-        grad_BT1 = grad_BT.unsqueeze(-1)
-        gradient_BTV = probs_BTV * -grad_BT1
-        return gradient_BTV.scatter_add_(-1, tokens_BT.unsqueeze(-1), grad_BT1), None
+    def backward(ctx: Any, grad_M: Tensor, _: Tensor) -> tuple[Tensor, None, None]:
+        """d logprob / d logits = onehot(token) - probs, summed over the tokens of a distribution."""
+        probs_KV, place_M, tokens_M = ctx.saved_tensors
+        grad_K = torch.zeros(probs_KV.shape[0], dtype=grad_M.dtype, device=grad_M.device).index_add_(0, place_M, grad_M)
+        gradient_KV = probs_KV * -grad_K.unsqueeze(-1)
+        return gradient_KV.index_put_((place_M, tokens_M), grad_M, accumulate=True), None, None

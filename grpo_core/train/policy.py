@@ -17,7 +17,7 @@ from grpo_core.train.batch import MicroBatch
 from grpo_core.train.device import pick_device, pick_dtype
 from grpo_core.train.models import ModelSource, end_token_ids, load_model, load_tokenizer, resolve
 from grpo_core.train.logprob import tempered, token_logprobs
-from grpo_core.train.prefix import prefill
+from grpo_core.train.tree import can_be_masked, plant
 from grpo_core.types import Message
 
 REFERENCE = "reference"
@@ -36,7 +36,7 @@ class Policy:
         self.model = model
         self.tokenizer = tokenizer
         self.reference = reference
-        self.shared_prefix = shared_prefix
+        self.shared_prefix = shared_prefix and can_be_masked(model)
         self.end_ids = end_token_ids(model, tokenizer)
         self.pad_id: int = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else self.end_ids[0]
         weight = next(model.parameters())
@@ -106,16 +106,20 @@ class Policy:
             return self._logprobs(model, micro, temperature)[0]
 
     def _logprobs(self, model: Any, micro: MicroBatch, temperature: float) -> tuple[Tensor, Tensor]:
+        real_BT = micro.real_BT.bool()
         with self.autocast():
-            pieces = list(self._logits(model, micro))
-        parts, start = [], 0
-        while pieces:  # each piece of the logits is let go as soon as it is used: they are the largest tensors of a step
-            logits_BTV = tempered(pieces.pop(0), temperature)
-            tokens_BT = micro.tokens_BT[:, start : start + logits_BTV.shape[1]]
-            parts.append(token_logprobs(logits_BTV, tokens_BT))
-            start += logits_BTV.shape[1]
-        logprobs, entropies = zip(*parts, strict=True)
-        return torch.cat(logprobs, dim=1), torch.cat(entropies, dim=1)
+            logits_KV, place_M = self._logits(model, micro)
+        logprob_M, entropy_M = token_logprobs(tempered(logits_KV, temperature), place_M, micro.tokens_BT[real_BT])
+        logprob_BT = logprob_M.new_zeros(real_BT.shape).masked_scatter(real_BT, logprob_M)
+        return logprob_BT, entropy_M.new_zeros(real_BT.shape).masked_scatter(real_BT, entropy_M)
+
+    def _logits(self, model: Any, micro: MicroBatch) -> tuple[Tensor, Tensor]:
+        """Logits (K, V), and for each completion token, row by row, which of them it was drawn from (M,)."""
+        if not self.shared_prefix:
+            return _plain_logits(model, micro, pad_id=self.pad_id)
+        completions = [row.rollout.token_ids for row in micro.rows]
+        tree = plant(micro.prompts, micro.owner_B.tolist(), completions, device=self.device)
+        return tree.logits(model, self.compute_dtype), tree.place_M
 
     @contextmanager
     def _as_reference(self) -> Iterator[Any]:
@@ -134,16 +138,29 @@ class Policy:
             with self.model.disable_adapter():
                 yield self.model
 
-    def _logits(self, model: Any, micro: MicroBatch) -> Iterator[Tensor]:
-        """The logits from which each completion token was drawn, in pieces (B, t, V) along T."""
-        if not self.shared_prefix:
-            yield _plain_logits(model, micro, pad_id=self.pad_id)
+    @contextmanager
+    def merged(self) -> Iterator[None]:
+        """The adapter folded into a copy of the weights, for sampling: 210 pairs of small products less in every decode step.
+
+        Only where the weights are at least float32: in bfloat16 the sum would round away what the adapter learned. The weights
+        themselves are put back untouched, so that nothing drifts.
+        """
+        layers = [m for m in self.model.modules() if hasattr(m, "lora_A") and hasattr(m, "get_delta_weight")]
+        plain = all(isinstance(m.get_base_layer(), torch.nn.Linear) for m in layers)
+        if not layers or not plain or self.compute_dtype not in (torch.float32, torch.float64) or self._cast:
+            yield
             return
-        prefix = prefill(model, micro.prompts, pad_id=self.pad_id, device=self.device)
-        prefix.select(micro.owner_B)
-        yield prefix.logits_BV.unsqueeze(1)
-        if micro.tokens_BT.shape[1] > 1:
-            yield prefix.extend(model, micro.tokens_BT[:, :-1], micro.real_BT[:, :-1])
+        adapter = self.model.active_adapter
+        weights = [(layer.get_base_layer().weight, layer.get_base_layer().weight.data) for layer in layers]
+        try:
+            for layer, (weight, original) in zip(layers, weights, strict=True):
+                if adapter in layer.lora_A:
+                    weight.data = original + layer.get_delta_weight(adapter)
+            with self.model.disable_adapter():
+                yield
+        finally:
+            for weight, original in weights:
+                weight.data = original
 
     def save(self, folder: Path) -> None:
         """Adapter (or whole model) and tokenizer, as transformers and peft load them."""
@@ -184,15 +201,16 @@ def _full(base: Any, source: ModelSource, need_reference: bool) -> tuple[Any, An
     return base, reference
 
 
-def _plain_logits(model: Any, micro: MicroBatch, *, pad_id: int) -> Tensor:
-    """The slow path: every row with its own copy of the prompt, in one forward pass, padded on the left before the prompt."""
+def _plain_logits(model: Any, micro: MicroBatch, *, pad_id: int) -> tuple[Tensor, Tensor]:
+    """The slow path, for models that cannot be given a mask: every row with its own copy of the prompt, padded on the left."""
+    device = micro.tokens_BT.device
     width = max(map(len, micro.prompts))
-    prompts = torch.tensor([[pad_id] * (width - len(p)) + list(p) for p in micro.prompts], device=micro.tokens_BT.device)
-    real = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in micro.prompts], device=micro.tokens_BT.device)
+    prompts = torch.tensor([[pad_id] * (width - len(p)) + list(p) for p in micro.prompts], device=device)
+    real = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in micro.prompts], device=device)
     tokens_BS = torch.cat([prompts[micro.owner_B], micro.tokens_BT], dim=1)
     mask_BS = torch.cat([real[micro.owner_B], micro.real_BT], dim=1)
     positions_BS = (mask_BS.cumsum(dim=1) - 1).clamp(min=0)
     T = micro.tokens_BT.shape[1]
     out = model(input_ids=tokens_BS, attention_mask=mask_BS, position_ids=positions_BS, use_cache=False, logits_to_keep=T + 1)
-    logits_BTV: Tensor = out.logits[:, :-1]
-    return logits_BTV
+    logits_KV = out.logits[:, :-1].flatten(0, 1)
+    return logits_KV, micro.real_BT.flatten().nonzero().squeeze(1)

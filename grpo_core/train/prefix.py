@@ -1,8 +1,4 @@
-"""Compute what several sequences share once: the common start of all prompts, then each prompt, then all that continues them.
-
-The sampler and the trainer use the same code, with and without gradients: the key-value cache is part of the autograd graph, so the
-gradient of a prompt's tokens is the sum over everything that continued it.
-"""
+"""For the sampler: the cache of what several sequences share is computed once, for the common start of all prompts, then each prompt."""
 
 from __future__ import annotations
 
@@ -49,7 +45,7 @@ class Prefix:
 
 def prefill(model: Any, prompts: Sequence[Sequence[int]], *, pad_id: int, device: torch.device) -> Prefix:
     """The cache of `prompts` (none empty), padded on the left so that what continues them follows the last token directly."""
-    start = _common_length(prompts)
+    start = common_length(prompts)
     cache, shared_mask = None, torch.ones(len(prompts), start, dtype=torch.long, device=device)
     if start:
         shared = torch.tensor([list(prompts[0][:start])], device=device)
@@ -73,7 +69,7 @@ def prefill(model: Any, prompts: Sequence[Sequence[int]], *, pad_id: int, device
     return Prefix(out.past_key_values, out.logits[:, -1], mask_PS, length_P)
 
 
-def _common_length(prompts: Sequence[Sequence[int]]) -> int:
+def common_length(prompts: Sequence[Sequence[int]]) -> int:
     """How many tokens all prompts share at the start, leaving at least one token to each; 0 if too few to pay."""
     first, last = min(prompts), max(prompts)  # the lexicographic extremes differ earliest
     limit = min(map(len, prompts)) - 1

@@ -55,12 +55,11 @@ class Engine:
 
     async def sample(self, requests: Sequence[Request], config: SamplingConfig) -> list[Completion]:
         completions: list[Completion] = []
-        for start in range(0, len(requests), config.max_rows):
-            with self.policy.autocast():
+        with torch.inference_mode(), self.policy.autocast(), self.policy.merged():
+            for start in range(0, len(requests), config.max_rows):
                 completions += self._decode(requests[start : start + config.max_rows], config)
         return completions
 
-    @torch.inference_mode()
     def _decode(self, requests: Sequence[Request], config: SamplingConfig) -> list[Completion]:
         policy, device = self.policy, self.policy.device
         prompts = list(dict.fromkeys(r.prefix for r in requests))

@@ -128,7 +128,8 @@ class Updater:
 
     def _micro_batches(self, rows: Sequence[Row]) -> list[MicroBatch]:
         dtype = torch.float64 if next(iter(self.parameters)).dtype == torch.float64 else torch.float32
-        return list(micro_batches(rows, max_tokens=self.config.trainer.micro_batch_tokens, device=self.policy.device, dtype=dtype))
+        most, policy = self.config.trainer.micro_batch_tokens, self.policy
+        return list(micro_batches(rows, max_tokens=most, device=policy.device, dtype=dtype, shared_prefix=policy.shared_prefix))
 
     @torch.no_grad()
     def _old(self, micro: MicroBatch) -> Tensor:

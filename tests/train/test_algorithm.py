@@ -190,13 +190,13 @@ def test_a_shared_prefix_equals_a_repeated_one_whatever_the_padding(rollouts_PG,
 
 
 def test_the_fast_log_prob_has_the_gradient_of_log_softmax():
-    logits = torch.randn(2, 3, 7, dtype=torch.float64, requires_grad=True)
-    tokens = torch.randint(0, 7, (2, 3))
-    assert torch.autograd.gradcheck(lambda x: token_logprobs(x, tokens)[0], (logits,))
-    logprob, entropy = token_logprobs(logits, tokens)
+    logits = torch.randn(4, 7, dtype=torch.float64, requires_grad=True)
+    place, tokens = torch.tensor([0, 1, 1, 1, 3]), torch.tensor([2, 0, 6, 0, 5])  # one distribution used thrice, one not at all
+    assert torch.autograd.gradcheck(lambda x: token_logprobs(x, place, tokens)[0], (logits,))
+    logprob, entropy = token_logprobs(logits, place, tokens)
     plain = torch.log_softmax(logits, dim=-1)
-    torch.testing.assert_close(logprob, plain.gather(-1, tokens.unsqueeze(-1)).squeeze(-1))
-    torch.testing.assert_close(entropy, -(plain.exp() * plain).sum(-1))
+    torch.testing.assert_close(logprob, plain[place, tokens])
+    torch.testing.assert_close(entropy, -(plain.exp() * plain).sum(-1)[place])
 
 
 def test_equal_rewards_give_exactly_no_advantage():
