@@ -42,6 +42,7 @@ class Arithmetic(Environment[Problem]):
 
     Config = Config
     parts: ClassVar[Mapping[str, float]] = {"format": 0.2, "close": 0.2, "exact": 0.6}
+    max_new_tokens = 16
     trusted = True
 
     def task(self, key: TaskKey) -> Task[Problem]:

@@ -22,9 +22,15 @@ def register(app: typer.Typer) -> None:
 
 def generate(
     question: Annotated[str, typer.Argument(help="What to ask, in the form in which the environment asks.", show_default=False)],
-    run: Annotated[Path | None, typer.Option("--run", help="Run folder. [default: the newest finished run in runs/]", show_default=False)] = None,
-    model: Annotated[str | None, typer.Option("--model", help="A model instead of a run: hub id, folder or alias.", show_default=False)] = None,
-    max_new_tokens: Annotated[int | None, typer.Option("--max-new-tokens", min=1, help="Most tokens of the answer. [default: 256, or the run's]")] = None,
+    run: Annotated[
+        Path | None, typer.Option("--run", help="Run folder. [default: the newest finished run in runs/]", show_default=False)
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", help="A model instead of a run: hub id, folder or alias.", show_default=False)
+    ] = None,
+    max_new_tokens: Annotated[
+        int | None, typer.Option("--max-new-tokens", min=1, help="Most tokens of the answer. [default: 256, or the run's]")
+    ] = None,
     temperature: Annotated[float, typer.Option("--temperature", min=0.0, help="0 takes the likeliest token each time.")] = 0.0,
     seed: Annotated[int, typer.Option("--seed", help="Decides what is drawn at temperatures above 0.")] = 0,
 ) -> None:

@@ -20,7 +20,9 @@ class RunProgress:
     def __init__(self, console: Console) -> None:
         self.console = console
         self._live = console.is_terminal
-        self._bar = Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[facts]}"), console=console)
+        self._bar = Progress(
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[facts]}"), console=console
+        )
         self._task = self._bar.add_task("starting", total=None, facts="")
         self._first: float | None = None
 
@@ -64,7 +66,11 @@ class RunProgress:
         table = Table("held-out", "before", "after", "gain", "95 % interval", title=f"{next(iter(gains.values())).tasks} tasks, paired")
         for name, gain in gains.items():
             table.add_row(
-                name.replace("_", " "), f"{gain.before:.3f}", f"{gain.after:.3f}", f"{gain.mean:+.3f}", f"{gain.low:+.3f} .. {gain.high:+.3f}"
+                name.replace("_", " "),
+                f"{gain.before:.3f}",
+                f"{gain.after:.3f}",
+                f"{gain.mean:+.3f}",
+                f"{gain.low:+.3f} .. {gain.high:+.3f}",
             )
         self.console.print(table)
 

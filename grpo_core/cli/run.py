@@ -36,22 +36,29 @@ def run(
         int | None, typer.Option("--max-new-tokens", help="Most tokens of one completion. [default: what the environment recommends]")
     ] = None,
     lr: Annotated[float | None, typer.Option("--lr", help="Peak learning rate. [default: 2e-4]")] = None,
-    beta: Annotated[float | None, typer.Option("--beta", help="Weight of the KL to the reference; 0 switches it off. [default: 0.04]")] = None,
+    beta: Annotated[
+        float | None, typer.Option("--beta", help="Weight of the KL to the reference; 0 switches it off. [default: 0.04]")
+    ] = None,
     level: Annotated[float | None, typer.Option("--level", help="Difficulty of the tasks, from 0 to 1. [default: 0]")] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Decides tasks, draws and initial adapter. [default: 0]")] = None,
-    device: Annotated[Literal["auto", "cpu", "cuda", "mps"] | None, typer.Option("--device", help="Where to compute. [default: auto]")] = None,
+    device: Annotated[
+        Literal["auto", "cpu", "cuda", "mps"] | None, typer.Option("--device", help="Where to compute. [default: auto]")
+    ] = None,
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "float16", "float64"] | None,
         typer.Option("--dtype", help="Type of the weights; auto takes bfloat16 where the hardware computes in it. [default: auto]"),
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Run folder to make. [default: runs/ENV-DATE-TIME]", show_default=False)] = None,
     recipe: Annotated[
-        list[str] | None, typer.Option("--recipe", help="Settings from a TOML file, a run's config.json or a plugin's recipe; may be repeated.")
+        list[str] | None,
+        typer.Option("--recipe", help="Settings from a TOML file, a run's config.json or a plugin's recipe; may be repeated."),
     ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting, such as kl.estimator=k1; may be repeated.")
     ] = None,
-    resume: Annotated[Path | None, typer.Option("--resume", help="Continue the run in this folder, with its settings.", show_default=False)] = None,
+    resume: Annotated[
+        Path | None, typer.Option("--resume", help="Continue the run in this folder, with its settings.", show_default=False)
+    ] = None,
     eval_every: Annotated[
         int | None, typer.Option("--eval-every", help="Evaluate on held-out tasks every so many steps. [default: before and after]")
     ] = None,
@@ -172,7 +179,9 @@ def _train(trainer: Trainer) -> None:
 def _say_where(trainer: Trainer, console: Any) -> None:
     folder = trainer.folder
     if folder.finished:
-        console.print(f"the trained adapter is in {folder.path / 'final'}; try it: grpo generate --run {folder.path} \"...\"", highlight=False)
+        console.print(
+            f'the trained adapter is in {folder.path / "final"}; try it: grpo generate --run {folder.path} "..."', highlight=False
+        )
     elif trainer.done < trainer.total:
         raise typer.Exit(130)
 

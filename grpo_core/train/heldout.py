@@ -23,7 +23,7 @@ CHUNK = 64
 class Sample(Protocol):
     async def __call__(
         self, tasks_P: Sequence[Task[Any]], *, attempts: int, step: int, sampling: SamplingConfig
-    ) -> list[list[Rollout]]: ...
+    ) -> tuple[list[list[Rollout]], float]: ...
 
 
 async def held_out(
@@ -53,9 +53,11 @@ async def held_out(
             break
         observer.evaluating(start, len(keys))
         tasks_P = await verifier.tasks(keys[start : start + CHUNK])
-        rollouts_P1 += await sample(tasks_P, attempts=1, step=0, sampling=sampling)
-        verdicts_P1 += await verifier.verify(tasks_P, rollouts_P1[start:])
-        for task, rollouts, verdicts in zip(tasks_P, rollouts_P1[start:], verdicts_P1[start:], strict=True):
+        sampled_P1, _ = await sample(tasks_P, attempts=1, step=0, sampling=sampling)
+        judged_P1 = await verifier.verify(tasks_P, sampled_P1)
+        rollouts_P1 += sampled_P1
+        verdicts_P1 += judged_P1
+        for task, rollouts, verdicts in zip(tasks_P, sampled_P1, judged_P1, strict=True):
             folder.rollouts(step, Group(task, rollouts, verdicts))
             if verdicts[0].scored:
                 scores[task.key] = _score(verdicts[0])

@@ -106,20 +106,21 @@ def draw(logits_BV: Tensor, uniform_B: Tensor, config: SamplingConfig) -> tuple[
     and min-p left to draw from. Inverse CDF: the first token whose cumulative probability exceeds the uniform number."""
     logits_BV = tempered(logits_BV, config.temperature)
     norm_B = torch.logsumexp(logits_BV, dim=-1)
+    kept_B = torch.ones_like(norm_B)
     if config.temperature == 0:
         token_B = logits_BV.argmax(dim=-1)
-        kept_B = torch.ones_like(norm_B)
     else:
         probs_BV = (logits_BV - norm_B.unsqueeze(-1)).exp()
-        probs_BV = narrow(probs_BV, config)
-        cumulative_BV = probs_BV.cumsum(dim=-1)
-        kept_B = cumulative_BV[:, -1]
+        narrowed = config.top_p < 1 or config.top_k > 0 or config.min_p > 0
+        cumulative_BV = (narrow(probs_BV, config) if narrowed else probs_BV).cumsum(dim=-1)
+        total_B = cumulative_BV[:, -1]
+        kept_B = total_B.clamp(max=1.0) if narrowed else kept_B
         # Strictly below the total, so that rounding can never choose a token of probability 0 at the end of the vocabulary.
-        highest_B = torch.nextafter(kept_B, torch.zeros_like(kept_B))
-        threshold_B = torch.minimum((uniform_B * kept_B.double()).to(kept_B.dtype), highest_B)
+        highest_B = torch.nextafter(total_B, torch.zeros_like(total_B))
+        threshold_B = torch.minimum((uniform_B * total_B.double()).to(total_B.dtype), highest_B)
         token_B = torch.searchsorted(cumulative_BV, threshold_B.unsqueeze(-1), right=True).squeeze(-1)
     logprob_B = logits_BV.gather(-1, token_B.unsqueeze(-1)).squeeze(-1) - norm_B
-    return token_B, logprob_B, kept_B.clamp(max=1.0)
+    return token_B, logprob_B, kept_B
 
 
 def narrow(probs_BV: Tensor, config: SamplingConfig) -> Tensor:

@@ -80,7 +80,7 @@ class Trainer:
         """Step 1, 2, ...: rollout, verify, advantage, update. P prompts, G attempts of each."""
         config, clock = self.config, _Clock()
         tasks_P = await self.verifier.tasks(train_keys(config, self.env, step), draws=draw_number(config.seed, step))
-        rollouts_PG = await self._sample(tasks_P, attempts=config.group_size, step=step, sampling=config.sampling)
+        rollouts_PG, kept_mass = await self._sample(tasks_P, attempts=config.group_size, step=step, sampling=config.sampling)
         rollout_seconds = clock.lap()
 
         verdicts_PG = await self.verifier.verify(tasks_P, rollouts_PG)
@@ -109,6 +109,7 @@ class Trainer:
             **advantage_metrics(advantage_PG, scored_PG),
             **updated,
             "beta": config.kl.beta,
+            "sampling/kept_mass": kept_mass,
             "tokens/trained": float(sum(sum(row.rollout.trainable) for step_rows in rows for row in step_rows)),
             "steps/skipped_nonfinite": self.updater.skipped,
             "time/rollout": rollout_seconds,
@@ -179,7 +180,9 @@ class Trainer:
         """Held-out scores by task; {} if evaluation is off."""
         if not self.config.eval.tasks:
             return {}
-        scores, metrics = await held_out(self.config, self.env, self.verifier, self._sample, self.folder, self.observer, step=step, stopped=lambda: self.stop_requested)
+        scores, metrics = await held_out(
+            self.config, self.env, self.verifier, self._sample, self.folder, self.observer, step=step, stopped=lambda: self.stop_requested
+        )
         self.folder.metrics({"step": step, **metrics})
         self.observer.evaluated(step, metrics)
         self.plugins.notify("grpo_eval_end", run_dir=self.folder.path, step=step, metrics=metrics)
@@ -197,7 +200,9 @@ class Trainer:
             self.folder.log(f"warning, step {step}: {warning}")
             self.observer.warn(warning)
 
-    async def _sample(self, tasks_P: Sequence[Task[Any]], *, attempts: int, step: int, sampling: SamplingConfig) -> list[list[Rollout]]:
+    async def _sample(
+        self, tasks_P: Sequence[Task[Any]], *, attempts: int, step: int, sampling: SamplingConfig
+    ) -> tuple[list[list[Rollout]], float]:
         return await roll_out(
             tasks_P,
             attempts=attempts,

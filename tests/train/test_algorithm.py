@@ -97,12 +97,15 @@ def oracle(policy: Policy, config: RunConfig, rollouts_PG: list[list[Rollout]], 
         if not terms:
             continue
         summed = torch.stack(terms).sum()
-        loss = loss + {
-            "sequence_mean": summed / len(terms) / len(kept),
-            "token_mean": summed / total_tokens,
-            "sequence_sum": summed / len(kept),
-            "constant": summed / (len(kept) * 9),
-        }[config.loss.aggregation]
+        loss = (
+            loss
+            + {
+                "sequence_mean": summed / len(terms) / len(kept),
+                "token_mean": summed / total_tokens,
+                "sequence_sum": summed / len(kept),
+                "constant": summed / (len(kept) * 9),
+            }[config.loss.aggregation]
+        )
     loss.backward()
     return loss.item(), gradient(policy)
 
@@ -148,7 +151,9 @@ def test_the_default_algorithm_equals_the_oracle(policy, rollouts_PG, old):
 
 
 @pytest.mark.parametrize("aggregation", ["sequence_mean", "token_mean", "sequence_sum", "constant"])
-@pytest.mark.parametrize(("loss", "estimator", "beta"), [("clip", "k1", 0.1), ("clip", "k2", 0.1), ("clip", "k3", 0.0), ("reinforce", "k3", 0.1)])
+@pytest.mark.parametrize(
+    ("loss", "estimator", "beta"), [("clip", "k1", 0.1), ("clip", "k2", 0.1), ("clip", "k3", 0.0), ("reinforce", "k3", 0.1)]
+)
 def test_every_loss_equals_the_oracle(policy, rollouts_PG, old, aggregation, loss, estimator, beta):
     config = run_config(
         loss={"name": loss, "aggregation": aggregation, "clip_low": 0.1, "clip_high": 0.3},

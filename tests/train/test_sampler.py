@@ -46,7 +46,11 @@ def test_greedy_tokens_equal_those_of_generate(policy):
     for request, completion in zip(requests_for(prompts(6), 2, length=24), found, strict=True):
         ids = torch.tensor([request.prefix])
         expected = policy.model.generate(
-            input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=24, do_sample=False, pad_token_id=policy.pad_id,
+            input_ids=ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=24,
+            do_sample=False,
+            pad_token_id=policy.pad_id,
             eos_token_id=list(policy.end_ids),
         )
         assert completion.token_ids == expected[0, len(request.prefix) :].tolist()
@@ -67,7 +71,9 @@ def test_chunks_of_rows_change_nothing(policy):
     assert [c.token_ids for c in sample(policy, requests)] == [c.token_ids for c in sample(policy, requests, max_rows=3)]
 
 
-@pytest.mark.parametrize("settings", [{}, {"temperature": 0.6}, {"top_p": 0.8}, {"top_k": 5}, {"min_p": 0.1}, {"temperature": 1.3, "top_p": 0.9}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"temperature": 0.6}, {"top_p": 0.8}, {"top_k": 5}, {"min_p": 0.1}, {"temperature": 1.3, "top_p": 0.9}]
+)
 def test_sampler_log_probs_equal_the_trainers(policy, settings):
     requests = requests_for(prompts(4), 3)
     rows = [
@@ -149,7 +155,14 @@ def test_what_is_drawn_is_fixed_by_the_place_in_the_run(policy):
     def drawn(order: list[int], attempts: int, *, step: int = 1, seed: int = 0) -> dict[int, list[str]]:
         chosen = [tasks[i] for i in order]
         rolled = roll_out(
-            chosen, attempts=attempts, policy=policy, sampler=Engine(policy), sampling=SamplingConfig(), max_new_tokens=8, seed=seed, step=step
+            chosen,
+            attempts=attempts,
+            policy=policy,
+            sampler=Engine(policy),
+            sampling=SamplingConfig(),
+            max_new_tokens=8,
+            seed=seed,
+            step=step,
         )
         return {i: [r.text for r in group] for i, group in zip(order, asyncio.run(rolled)[0], strict=True)}
 
