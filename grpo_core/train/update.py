@@ -72,8 +72,9 @@ class Updater:
         for _ in range(self.config.trainer.mu):
             for i, step in enumerate(micros):
                 history.append(self._optimizer_step(step, [None] * len(step) if old is None else old[i], reference[i]))
-        names = history[0] if history else {}
-        return {name: sum(h[name] for h in history) / len(history) for name in names}
+        if not history:  # nothing could be judged: no step, but the same names in the log
+            return {**Sums().means(self.config.kl.beta), "grad_norm": 0.0, "lr": self.schedule.get_last_lr()[0]}
+        return {name: sum(h[name] for h in history) / len(history) for name in history[0]}
 
     def loss(self, micro: MicroBatch, old_BT: Tensor | None, reference_BT: Tensor | None, sums: Sums) -> Tensor:
         """The micro-batch's share of the loss of its optimizer step; adds what it saw to `sums`."""

@@ -1,0 +1,34 @@
+"""A task that a random model of a few thousand weights learns in seconds: write the letter that the prompt names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from grpo_core import Environment, Reward, Rollout, Task, TaskKey, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """fail_below: attempts whose share of right letters is below this cannot be judged."""
+
+    fail_below: float = -1.0
+
+
+class Letters(Environment[str]):
+    """Reward: the share of characters that are an "a"."""
+
+    Config = Config
+    parts: ClassVar[Mapping[str, float]] = {"share": 1.0}
+    max_new_tokens = 8
+    trusted = True
+
+    def task(self, key: TaskKey) -> Task[str]:
+        return Task(key, f"letters {key.rng().randrange(1000)}:", "a")
+
+    def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
+        share = rollout.text.count(task.data) / max(1, len(rollout.text))
+        if share < self.config.fail_below:
+            raise RuntimeError("the verifier broke")
+        return Verdict({"share": Reward(share)}, passed=share > 0.5, answer=rollout.text)

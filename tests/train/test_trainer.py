@@ -1,0 +1,252 @@
+"""Whole runs on a tiny model: learning, the run folder, resume, stopping, and what is said loudly."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import peft
+import pytest
+import torch
+import transformers
+
+from grpo_core.config import RunConfig, build_config
+from grpo_core.errors import ConfigError, RunStoppedError
+from grpo_core.runlog import RunFolder, read_lines
+from grpo_core.train.checkpoint import checkpoints
+from grpo_core.train.observe import Silent
+from grpo_core.train.trainer import Trainer
+from grpo_core.train.warnings import Watch
+
+from .letters import Letters
+
+TIMED = ("time/", "verify/seconds/", "eval/verify/seconds/", "memory/", "eval/seconds")
+PER_STEP = {
+    "step", "reward/mean", "reward/std", "reward/share", "pass_rate", "advantage/mean", "advantage/std", "loss", "policy_loss", "kl",
+    "kl_penalty", "beta", "entropy", "logprob/mean", "grad_norm", "lr", "clip_fraction", "completion_length/mean",
+    "completion_length/clipped", "groups/mixed", "verify/error_rate", "verify/seconds/share", "tokens/generated", "tokens/trained",
+    "steps/skipped_nonfinite", "time/rollout", "time/verify", "time/update", "time/step", "memory/peak_mb",
+}  # fmt: skip
+
+
+class Recorder(Silent):
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
+
+
+@pytest.fixture
+def settings(tiny_folder: Path) -> dict[str, Any]:
+    return {
+        "environment": "letters",
+        "model": {"name": str(tiny_folder), "dtype": "float32"},
+        "steps": 6,
+        "prompts_per_step": 4,
+        "group_size": 6,
+        "optimizer": {"lr": 0.01},
+        "eval": {"tasks": 12},
+        "checkpoint": {"every": 2},
+    }
+
+
+def make(settings: dict[str, Any], folder: Path, *, env: Letters | None = None, **more: Any) -> Trainer:
+    config = build_config([settings])
+    return Trainer(config, env or Letters(), folder=RunFolder(folder), **more)
+
+
+def run(settings: dict[str, Any], folder: Path, **more: Any) -> Trainer:
+    trainer = make(settings, folder, **more)
+    asyncio.run(trainer.run())
+    return trainer
+
+
+def untimed(path: Path) -> list[dict[str, Any]]:
+    return [{k: v for k, v in line.items() if not k.startswith(TIMED)} for line in read_lines(path / "metrics.jsonl")]
+
+
+def test_a_run_leaves_the_files_that_it_promises(settings, tmp_path):
+    trainer = run(settings, tmp_path / "run")
+    folder = trainer.folder
+    lines = list(read_lines(folder.path / "metrics.jsonl"))
+    steps = [line for line in lines if "reward/mean" in line]
+    assert [line["step"] for line in steps] == [1, 2, 3, 4, 5, 6]
+    assert all(PER_STEP <= line.keys() for line in steps)
+    assert [("time/load" in line) for line in steps] == [True] + [False] * 5
+    assert [line["step"] for line in lines if "eval/reward/mean" in line] == [0, 6]
+    attempts = list(folder.rollout_lines())
+    trained = [line for line in attempts if line["key"]["split"] == "train"]
+    assert len(trained) == 6 * 4 * 6
+    assert all(line["verdict"]["rewards"]["share"]["weight"] == 1.0 for line in attempts)
+    assert {line["advantage"] is None for line in attempts if line["key"]["split"] == "eval"} == {True}
+    assert RunConfig.model_validate(folder.config()) == trainer.config
+    assert folder.finished
+
+
+def test_the_final_adapter_is_loadable_by_peft_and_is_the_trained_one(settings, tmp_path, tiny_folder):
+    trainer = run(settings, tmp_path / "run")
+    base = transformers.AutoModelForCausalLM.from_pretrained(tiny_folder, dtype=torch.float32)
+    loaded = peft.PeftModel.from_pretrained(base, tmp_path / "run" / "final")
+    ids = torch.tensor([[5, 6, 7, 8]])
+    with torch.no_grad():
+        torch.testing.assert_close(loaded(ids).logits, trainer.policy.model(ids).logits)
+    assert transformers.AutoTokenizer.from_pretrained(tmp_path / "run" / "final")("abc")["input_ids"]
+    assert "grpo-core" in (tmp_path / "run" / "final" / "README.md").read_text()
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_policy_learns_what_is_rewarded_and_nothing_from_shuffled_rewards(settings, tmp_path, seed):
+    learning = {**settings, "steps": 40, "seed": seed, "eval": {"tasks": 64}, "checkpoint": {"every": 0}}
+    before, after = (line["eval/reward/mean"] for line in read_lines(run(learning, tmp_path / "a").folder.path / "metrics.jsonl") if "eval/reward/mean" in line)
+    assert after - before > 0.4
+    shuffled = run({**learning, "trainer": {"shuffle_rewards": True}}, tmp_path / "b")
+    before, after = (line["eval/reward/mean"] for line in read_lines(shuffled.folder.path / "metrics.jsonl") if "eval/reward/mean" in line)
+    assert after - before < 0.2
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "adamw8bit"])
+def test_a_resumed_run_is_bitwise_the_undisturbed_one(settings, tmp_path, optimizer):
+    settings = {**settings, "optimizer": {"name": optimizer, "lr": 0.01}, "schedule": {"name": "cosine"}, "trainer": {"mu": 2, "minibatches": 2}}
+    whole = run(settings, tmp_path / "whole")
+
+    class StopAfterFive(Silent):
+        def step(self, step: int, total: int, metrics: Any) -> None:
+            if step == 5:
+                raise KeyboardInterrupt  # as if killed: step 5 is logged, the last checkpoint is of step 4
+
+    first = make(settings, tmp_path / "parts", observer=StopAfterFive())
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(first.run())
+    second = make(settings, tmp_path / "parts")
+    assert second.resume() == 4
+    asyncio.run(second.run())
+    assert untimed(tmp_path / "parts") == untimed(tmp_path / "whole")
+    expected = dict(whole.policy.trainable())
+    assert all(torch.equal(expected[name], tensor) for name, tensor in second.policy.trainable())
+    texts = [[line["messages"] for line in t.folder.rollout_lines()] for t in (whole, second)]
+    assert texts[0] == texts[1]
+
+
+def test_a_requested_stop_saves_and_the_run_can_go_on(settings, tmp_path):
+    class StopAtThree(Silent):
+        trainer: Trainer
+
+        def step(self, step: int, total: int, metrics: Any) -> None:
+            if step == 3:
+                self.trainer.request_stop()
+
+    observer = StopAtThree()
+    trainer = observer.trainer = make(settings, tmp_path / "run", observer=observer)
+    asyncio.run(trainer.run())
+    assert trainer.done == 3
+    assert not trainer.folder.finished
+    assert [path.name for path in checkpoints(tmp_path / "run" / "checkpoints")][-1] == "step-000003"
+    again = make(settings, tmp_path / "run")
+    assert again.resume() == 3
+    asyncio.run(again.run())
+    assert again.folder.finished
+
+
+def test_checkpoints_beyond_keep_are_removed(settings, tmp_path):
+    run({**settings, "checkpoint": {"every": 1, "keep": 2}}, tmp_path / "run")
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-000005", "step-000006"] or sorted(
+        path.name for path in (tmp_path / "run" / "checkpoints").iterdir()
+    ) == ["step-000005", "step-000006"]
+
+
+def test_a_half_written_checkpoint_is_not_taken_for_one(settings, tmp_path):
+    trainer = run(settings, tmp_path / "run")
+    (tmp_path / "run" / "checkpoints" / "step-000099").mkdir()
+    assert make(settings, tmp_path / "run").resume() == trainer.total
+
+
+def test_a_verifier_that_always_breaks_stops_the_run_with_its_reason_and_keeps_what_was_done(settings, tmp_path):
+    env = Letters(Letters.Config(fail_below=2.0))
+    trainer = make({**settings, "verify": {"retries": 0}}, tmp_path / "run", env=env)
+    with pytest.raises(RunStoppedError, match="the verifier broke"):
+        asyncio.run(trainer.run())
+    assert (tmp_path / "run" / "config.json").is_file()
+    assert "the verifier broke" in (tmp_path / "run" / "log.txt").read_text()
+
+
+def test_attempts_that_cannot_be_judged_are_counted_and_carry_no_reward(settings, tmp_path):
+    env = Letters(Letters.Config(fail_below=0.05))
+    lenient = {**settings, "steps": 2, "verify": {"retries": 0, "max_error_rate": 1.0}}
+    trainer = run(lenient, tmp_path / "run", env=env)
+    steps = [line for line in read_lines(trainer.folder.path / "metrics.jsonl") if "reward/mean" in line]
+    assert all(0 < line["verify/error_rate"] < 1 for line in steps)
+    for line in trainer.folder.rollout_lines():
+        if line["verdict"]["error"] is not None:
+            assert line["verdict"]["total"] is None
+            assert line["advantage"] in (None, 0.0)
+
+
+def test_reweighted_parts_change_the_reward(settings, tmp_path):
+    trainer = run({**settings, "steps": 1, "weights": {"share": 0.5}}, tmp_path / "run")
+    line = next(line for line in trainer.folder.rollout_lines() if line["verdict"]["total"])
+    share = line["verdict"]["rewards"]["share"]
+    assert share["weight"] == 0.5
+    assert line["verdict"]["total"] == pytest.approx(0.5 * share["value"])
+
+
+def test_a_sampled_group_is_written_for_people_now_and_then(settings, tmp_path):
+    run({**settings, "log": {"samples_every": 3}}, tmp_path / "run")
+    log = (tmp_path / "run" / "log.txt").read_text()
+    assert log.count("advantage") == 2 * settings["group_size"]
+
+
+def test_resume_without_a_checkpoint_says_so(settings, tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    folder.start(build_config([settings]).model_dump(mode="json"))
+    with pytest.raises(ConfigError, match="holds no checkpoint"):
+        make(settings, tmp_path / "run").resume()
+
+
+def test_epochs_of_an_endless_environment_are_refused(settings, tmp_path):
+    endless = {key: value for key, value in settings.items() if key != "steps"} | {"epochs": 1.0}
+    with pytest.raises(ConfigError, match="generates tasks without end"):
+        make(endless, tmp_path / "run")
+
+
+def test_epochs_go_through_every_task_once_each(settings, tmp_path):
+    class Twelve(Letters):
+        def size(self, split: str) -> int:
+            return 12
+
+    config = {key: value for key, value in settings.items() if key != "steps"} | {"epochs": 2.0}
+    trainer = run(config, tmp_path / "run", env=Twelve())
+    assert trainer.total == 6
+    asked = [line["key"]["index"] for line in trainer.folder.rollout_lines() if line["key"]["split"] == "train" and line["attempt"] == 0]
+    assert sorted(asked[:12]) == sorted(asked[12:]) == list(range(12))
+    assert asked[:12] != asked[12:]
+
+
+def metrics(**values: float) -> dict[str, float]:
+    return {"groups/mixed": 0.5, "completion_length/clipped": 0.0, "reward/mean": 0.3, **values}
+
+
+def test_rewards_that_stay_equal_are_said_once_with_advice():
+    watch = Watch(patience=4)
+    said = [watch.look(metrics(**{"groups/mixed": 0.0})) for _ in range(10)]
+    assert [len(s) for s in said] == [0, 0, 0, 1, 0, 0, 0, 0, 0, 0]
+    assert "level" in said[3][0]
+    assert watch.look(metrics()) == []
+
+
+def test_mostly_truncated_completions_are_said_with_advice():
+    watch = Watch()
+    said = [watch.look(metrics(**{"completion_length/clipped": 0.9})) for _ in range(3)]
+    assert "--max-new-tokens" in said[2][0]
+    assert all(not watch.look(metrics(**{"completion_length/clipped": 0.2})) for _ in range(20))
+
+
+def test_a_rollout_line_replays_its_task(settings, tmp_path):
+    trainer = run({**settings, "steps": 1}, tmp_path / "run")
+    from grpo_core import TaskKey
+
+    line = next(iter(trainer.folder.rollout_lines()))
+    assert Letters().task(TaskKey(**line["key"])).prompt.startswith("letters ")
+    json.dumps(line)

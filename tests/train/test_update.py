@@ -1,0 +1,178 @@
+"""The optimizer step: what it may change, what it refuses and what it leaves out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from grpo_core.errors import ConfigError, RunStoppedError
+from grpo_core.train.batch import Row, collate
+from grpo_core.train.models import ModelSource
+from grpo_core.train.optimizer import rate
+from grpo_core.train.policy import Policy, add_adapter
+from grpo_core.train.update import Updater
+
+from .arrange import random_rollouts, run_config, tiny_policy
+from .tiny import save_tiny, tiny_model, tiny_tokenizer
+
+P, G = 3, 4
+
+
+def batch(minibatches: int = 1, *, scored: torch.Tensor | None = None, seed: int = 0) -> list[list[Row]]:
+    generator = torch.Generator().manual_seed(seed)
+    advantage_PG = torch.randn(P, G, dtype=torch.float64, generator=generator)
+    scored_PG = torch.ones(P, G, dtype=torch.bool) if scored is None else scored
+    return collate(random_rollouts(P, G), advantage_PG, scored_PG, aggregation="sequence_mean", max_length=9, minibatches=minibatches)
+
+
+def weights(policy: Policy) -> dict[str, torch.Tensor]:
+    return {name: tensor.detach().clone() for name, tensor in policy.trainable()}
+
+
+def test_at_learning_rate_zero_ratio_is_one_and_nothing_is_clipped():
+    policy = tiny_policy(scale=0.0)
+    updater = Updater(policy, run_config(optimizer={"lr": 0.0}, trainer={"mu": 3, "minibatches": 2}), steps=1)
+    before = weights(policy)
+    values = updater.update(batch(2))
+    assert values["clip_fraction"] == 0
+    assert values["kl"] == pytest.approx(0, abs=1e-12)
+    assert all(torch.equal(before[name], tensor) for name, tensor in weights(policy).items())
+
+
+def test_old_log_probs_are_those_before_the_first_of_several_updates():
+    """With rewards that push hard, a second pass must see ratios away from 1, and clip them."""
+    policy = tiny_policy()
+    once = Updater(policy, run_config(optimizer={"lr": 0.05}), steps=1).update(batch())
+    policy = tiny_policy()
+    twice = Updater(policy, run_config(optimizer={"lr": 0.05}, trainer={"mu": 4}), steps=1).update(batch())
+    assert once["clip_fraction"] == 0
+    assert twice["clip_fraction"] > 0.05
+
+
+def test_only_the_adapter_is_trained():
+    policy = tiny_policy()
+    frozen = {name: p.detach().clone() for name, p in policy.model.named_parameters() if not p.requires_grad}
+    before = weights(policy)
+    Updater(policy, run_config(), steps=1).update(batch())
+    assert all("lora_" in name for name in before)
+    assert any(not torch.equal(before[name], tensor) for name, tensor in weights(policy).items())
+    assert all(torch.equal(frozen[name], p) for name, p in policy.model.named_parameters() if name in frozen)
+
+
+@pytest.mark.parametrize("name", ["adamw", "adamw8bit"])
+def test_an_update_raises_the_probability_of_what_was_rewarded(name):
+    policy = tiny_policy()
+    config = run_config(optimizer={"name": name, "lr": 0.02}, kl={"beta": 0.0}, schedule={"warmup": 0.0})
+    advantage_PG = torch.zeros(P, G, dtype=torch.float64)
+    advantage_PG[0, 1] = 1.0
+    rows = collate(random_rollouts(P, G), advantage_PG, torch.ones(P, G, dtype=torch.bool), aggregation="sequence_mean", max_length=9)
+    updater = Updater(policy, config, steps=10)
+    (micro, *_) = updater._micro_batches([rows[0][1]])
+    before = policy.logprobs(micro, temperature=1.0)[0].sum().item()
+    for _ in range(3):
+        updater.update(rows)
+    assert policy.logprobs(micro, temperature=1.0)[0].sum().item() > before
+
+
+def test_unscored_attempts_leave_every_denominator():
+    scored = torch.ones(P, G, dtype=torch.bool)
+    scored[0, 1] = scored[2] = False
+    (rows,) = batch(scored=scored)
+    assert len(rows) == 7
+    assert sum(row.weight * max(1, sum(row.rollout.trainable)) for row in rows) == pytest.approx(1.0)
+
+
+def test_a_step_in_which_nothing_was_scored_changes_nothing():
+    policy = tiny_policy()
+    before = weights(policy)
+    values = Updater(policy, run_config(), steps=1).update(batch(scored=torch.zeros(P, G, dtype=torch.bool)))
+    assert values["loss"] == 0
+    assert all(torch.equal(before[name], tensor) for name, tensor in weights(policy).items())
+
+
+def test_a_non_finite_gradient_is_skipped_and_counted_and_the_third_in_a_row_stops_the_run():
+    policy = tiny_policy()
+    updater = Updater(policy, run_config(), steps=10)
+    before = weights(policy)
+    poisoned = [[Row(row.rollout, float("nan"), row.weight) for row in batch()[0]]]
+    updater.update(poisoned)
+    updater.update(poisoned)
+    assert updater.skipped == 2
+    updater.update(batch())
+    assert any(not torch.equal(before[name], tensor) for name, tensor in weights(policy).items())
+    updater.update(poisoned)
+    updater.update(poisoned)
+    with pytest.raises(RunStoppedError, match=r"3 optimizer steps in a row.*lower optimizer\.lr"):
+        updater.update(poisoned)
+    assert all(torch.isfinite(tensor).all() for tensor in weights(policy).values())
+
+
+def test_a_model_in_which_nothing_is_trainable_is_refused():
+    policy = tiny_policy()
+    for parameter in policy.model.parameters():
+        parameter.requires_grad_(False)
+    with pytest.raises(ConfigError, match="nothing in the model is trainable"):
+        Updater(policy, run_config(), steps=1)
+
+
+def test_lora_targets_that_do_not_exist_are_refused():
+    config = run_config(lora={"targets": ["no_such_layer"]})
+    with pytest.raises(ConfigError, match=r"lora\.targets=.*no_such_layer"):
+        add_adapter(tiny_model(), config.lora, ModelSource("tiny", "tiny"))
+
+
+def test_a_tuned_adapter_is_its_own_frozen_reference(tmp_path: Path):
+    base = save_tiny(tmp_path / "base")
+    tuned = tiny_policy(scale=0.3)
+    tuned.model.save_pretrained(tmp_path / "tuned", selected_adapters=["default"])
+    source = ModelSource("tuned", str(base), adapter_path=str(tmp_path / "tuned"))
+    policy = Policy(add_adapter(tiny_model(), run_config().lora, source).to(torch.float64), tiny_tokenizer())
+    updater = Updater(policy, run_config(optimizer={"lr": 0.02}, schedule={"warmup": 0.0}), steps=10)
+    (micro, *_) = updater._micro_batches(batch()[0])
+    start = policy.logprobs(micro, temperature=1.0)[0].detach()
+    torch.testing.assert_close(policy.reference_logprobs(micro, temperature=1.0), start)
+    with policy.model.disable_adapter():
+        plain = policy.logprobs(micro, temperature=1.0)[0]
+    assert (plain - start).abs().max() > 0.01, "the tuned adapter does nothing, so the test shows nothing"
+    updater.update(batch())
+    assert (policy.logprobs(micro, temperature=1.0)[0] - start).abs().max() > 1e-6
+    torch.testing.assert_close(policy.reference_logprobs(micro, temperature=1.0), start)
+
+
+def test_full_fine_tuning_keeps_a_copied_reference(tmp_path: Path):
+    config = run_config(model={"name": str(save_tiny(tmp_path / "m")), "dtype": "float64"}, lora={"enabled": False}, optimizer={"lr": 1e-3})
+    policy = Policy.load(config, need_reference=True)
+    updater = Updater(policy, config, steps=10)
+    (micro, *_) = updater._micro_batches(batch()[0])
+    start = policy.logprobs(micro, temperature=1.0)[0].detach()
+    updater.update(batch())
+    assert (policy.logprobs(micro, temperature=1.0)[0] - start).abs().max() > 1e-6
+    torch.testing.assert_close(policy.reference_logprobs(micro, temperature=1.0), start)
+
+
+def test_sampling_leaves_the_weights_bitwise_as_they_were():
+    policy = tiny_policy()
+    before = {name: p.detach().clone() for name, p in policy.model.named_parameters()}
+    with torch.inference_mode(), policy.merged():
+        assert any(not torch.equal(before[name], p) for name, p in policy.model.named_parameters())
+    assert all(torch.equal(before[name], p) for name, p in policy.model.named_parameters())
+    assert all(not p.is_inference() for p in policy.model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("settings", "done", "expected"),
+    [
+        ({"name": "constant", "warmup": 0}, 0, 1.0),
+        ({"name": "constant", "warmup": 0.1}, 0, 1 / 11),
+        ({"name": "constant", "warmup": 0.1}, 9, 10 / 11),
+        ({"name": "constant", "warmup": 0.1}, 10, 1.0),
+        ({"name": "linear", "warmup": 0}, 50, 0.5),
+        ({"name": "linear", "warmup": 20}, 60, 0.5),
+        ({"name": "cosine", "warmup": 0}, 50, 0.5),
+        ({"name": "cosine", "warmup": 0}, 100, 0.0),
+    ],
+)
+def test_schedules_warm_up_and_end_where_they_say(settings, done, expected):
+    assert rate(done, 100, run_config(schedule=settings).schedule) == pytest.approx(expected)
