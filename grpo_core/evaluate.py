@@ -6,6 +6,9 @@ import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from statistics import fmean, stdev
+from typing import TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +26,7 @@ class Gain:
         return self.after - self.before
 
 
-def paired_gain(before: Mapping[Hashable, float], after: Mapping[Hashable, float]) -> Gain | None:
+def paired_gain(before: Mapping[Key, float], after: Mapping[Key, float]) -> Gain | None:
     """The gain over the tasks scored in both; None with fewer than two."""
     keys = [key for key in before if key in after]
     if len(keys) < 2:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -28,9 +29,11 @@ class RunFolder:
         if (path / "config.json").exists():
             raise ConfigError(f"{path} already holds a run; continue it with --resume {path}, or choose another --out")
         existing = next(p for p in (path, *path.absolute().parents) if p.exists())
-        if not existing.is_dir() or not os.access(existing, os.W_OK):
-            raise ConfigError(f"the run folder {path} cannot be written ({existing} is no writable folder); choose another --out")
-        return cls(path)
+        try:
+            with tempfile.TemporaryDirectory(dir=existing):  # the only test that also knows of read-only and special file systems
+                return cls(path)
+        except OSError as error:
+            raise ConfigError(f"the run folder {path} cannot be made in {existing}: {error.strerror}; choose another --out") from None
 
     def start(self, config: Mapping[str, Any]) -> None:
         """Make the folder and its config.json."""

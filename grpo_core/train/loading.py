@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,13 +14,15 @@ from transformers.utils import logging
 
 @contextlib.contextmanager
 def quiet_loading() -> Iterator[None]:
-    """No progress bars and only errors inside; the user's own settings afterwards."""
+    """No progress bars, only errors, and no word of what libraries deprecate in one another; the user's own settings afterwards."""
     verbosity, hub_verbosity, bars = logging.get_verbosity(), hub_logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity(logging.ERROR)
     hub_logging.set_verbosity(logging.ERROR)
     logging.disable_progress_bar()  # also switches off those of the hub's client
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            yield
     finally:
         logging.set_verbosity(verbosity)
         hub_logging.set_verbosity(hub_verbosity)

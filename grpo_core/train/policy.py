@@ -15,8 +15,9 @@ from grpo_core.config import LoraConfig, RunConfig
 from grpo_core.errors import ConfigError
 from grpo_core.train.batch import MicroBatch
 from grpo_core.train.device import pick_device, pick_dtype
-from grpo_core.train.models import ModelSource, end_token_ids, load_model, load_tokenizer, resolve
+from grpo_core.train.loading import quiet_loading
 from grpo_core.train.logprob import tempered, token_logprobs
+from grpo_core.train.models import ModelSource, end_token_ids, load_model, load_tokenizer, resolve
 from grpo_core.train.tree import can_be_masked, plant
 from grpo_core.types import Message
 
@@ -48,9 +49,9 @@ class Policy:
     @classmethod
     def load(cls, config: RunConfig, *, need_reference: bool) -> Policy:
         """The configured model with a fresh adapter (seeded), or all weights trainable."""
-        source = resolve(config.model.name, trust_remote_code=config.model.trust_remote_code)
         device = pick_device(config.model.device)
         dtype = pick_dtype(config.model.dtype, device)
+        source = resolve(config.model.name, trust_remote_code=config.model.trust_remote_code)
         # Full fine-tuning keeps master weights in float32: steps of 1e-6 vanish in bfloat16.
         stored = dtype if config.lora.enabled or dtype == torch.float64 else torch.float32
         base = load_model(source, dtype=stored, device=device)
@@ -173,14 +174,15 @@ def add_adapter(base: Any, config: LoraConfig, source: ModelSource) -> Any:
     """`base` with a trainable LoRA adapter in float32; one that the source brings is continued and kept frozen as reference, too."""
     import peft
 
-    if source.adapter_path is not None:
-        model = peft.PeftModel.from_pretrained(base, source.adapter_path, is_trainable=True)
-        model.load_adapter(source.adapter_path, adapter_name=REFERENCE, is_trainable=False)
-        return model
     targets = config.targets if isinstance(config.targets, str) else list(config.targets)
-    lora = peft.LoraConfig(r=config.r, lora_alpha=config.alpha, target_modules=targets, task_type="CAUSAL_LM")
+    lora = peft.LoraConfig(r=config.r, lora_alpha=config.alpha, target_modules=targets, task_type="CAUSAL_LM", revision=source.revision)
     try:
-        return peft.get_peft_model(base, lora)
+        with quiet_loading():
+            if source.adapter_path is None:
+                return peft.get_peft_model(base, lora)
+            model = peft.PeftModel.from_pretrained(base, source.adapter_path, is_trainable=True)
+            model.load_adapter(source.adapter_path, adapter_name=REFERENCE, is_trainable=False)
+            return model
     except ValueError as error:
         raise ConfigError(f"lora.targets={config.targets!r} does not fit the model: {error}") from None
 

@@ -71,7 +71,7 @@ def prefill(model: Any, prompts: Sequence[Sequence[int]], *, pad_id: int, device
 
 def common_length(prompts: Sequence[Sequence[int]]) -> int:
     """How many tokens all prompts share at the start, leaving at least one token to each; 0 if too few to pay."""
-    first, last = min(prompts), max(prompts)  # the lexicographic extremes differ earliest
+    first, last = min(prompts, key=list), max(prompts, key=list)  # the lexicographic extremes differ earliest
     limit = min(map(len, prompts)) - 1
     common = next((i for i in range(min(limit, len(first), len(last))) if first[i] != last[i]), limit)
     return common if len(prompts) > 1 and common >= MIN_COMMON else 0

@@ -94,7 +94,7 @@ class Engine:
         return completions
 
     def _hits_stop(self, token_ids: list[int], stop: tuple[str, ...]) -> bool:
-        """Whether the last token completed a stop string. Only a tail is decoded: a stop string of n characters spans at most n + 1 tokens."""
+        """Whether the last token completed a stop string. A tail is enough: n characters span at most n + 1 tokens that show."""
         if not stop:
             return False
         tail = self.policy.decode(token_ids[-(max(map(len, stop)) + 1) :])

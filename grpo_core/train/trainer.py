@@ -65,13 +65,13 @@ class Trainer:
         self.plugins = plugins or Observers({}, report=self.observer.warn)
         self.total = total_steps(config, env)
         self.max_new_tokens = config.sampling.max_new_tokens or env.max_new_tokens
+        self.verifier = Verifier(env, spec=spec, overrides=config.env, settings=_verify_settings(config))
+        self.error_rate = ErrorRate(stop_above=config.verify.max_error_rate)
         started = time.perf_counter()
         self.policy = policy or Policy.load(config, need_reference=config.kl.beta > 0)
         self.sampler: Sampler = sampler or Engine(self.policy)
         self.updater = Updater(self.policy, config, steps=self.total)
         self.load_seconds = time.perf_counter() - started
-        self.verifier = Verifier(env, spec=spec, overrides=config.env, settings=_verify_settings(config))
-        self.error_rate = ErrorRate(stop_above=config.verify.max_error_rate)
         self.watch = Watch()
         self.done = 0
         self.stop_requested = False

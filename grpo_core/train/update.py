@@ -73,7 +73,7 @@ class Updater:
             for i, step in enumerate(micros):
                 history.append(self._optimizer_step(step, [None] * len(step) if old is None else old[i], reference[i]))
         if not history:  # nothing could be judged: no step, but the same names in the log
-            return {**Sums().means(self.config.kl.beta), "grad_norm": 0.0, "lr": self.schedule.get_last_lr()[0]}
+            return {**Sums().means(self.config.kl.beta), "grad_norm": 0.0, "lr": float(self.schedule.get_last_lr()[0])}
         return {name: sum(h[name] for h in history) / len(history) for name in history[0]}
 
     def loss(self, micro: MicroBatch, old_BT: Tensor | None, reference_BT: Tensor | None, sums: Sums) -> Tensor:
@@ -107,7 +107,7 @@ class Updater:
         for micro, old_BT, reference_BT in zip(micros, old, reference, strict=True):
             self.accelerator.backward(self.loss(micro, old_BT, reference_BT, sums))
         norm = float(self.accelerator.clip_grad_norm_(self.parameters, self.config.optimizer.max_grad_norm))
-        values = {**sums.means(self.config.kl.beta), "grad_norm": norm, "lr": self.schedule.get_last_lr()[0]}
+        values = {**sums.means(self.config.kl.beta), "grad_norm": norm, "lr": float(self.schedule.get_last_lr()[0])}
         if all(map(_finite, (values["loss"], norm))):
             self.optimizer.step()
             self.skipped_in_a_row = 0

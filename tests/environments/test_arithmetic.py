@@ -8,12 +8,12 @@ import sys
 import time
 
 import pytest
-from grpo_env_arithmetic import grpo_environments
-from grpo_env_arithmetic.env import Arithmetic, Config
-from grpo_env_arithmetic.expressions import Problem
 
 from grpo_core import ConfigError, Message, Rollout, Task, TaskKey
 from grpo_core.environments import build_environment
+from grpo_env_arithmetic import grpo_environments
+from grpo_env_arithmetic.env import Arithmetic, Config
+from grpo_env_arithmetic.expressions import Problem
 
 LEVELS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 ENV = Arithmetic()

@@ -64,6 +64,13 @@ def run(settings: dict[str, Any], folder: Path, **more: Any) -> Trainer:
     return trainer
 
 
+def gain(trainer: Trainer) -> float:
+    """Of the held-out reward, from before the run to after it."""
+    lines = read_lines(trainer.folder.path / "metrics.jsonl")
+    before, after = (line["eval/reward/mean"] for line in lines if "eval/reward/mean" in line)
+    return float(after - before)
+
+
 def untimed(path: Path) -> list[dict[str, Any]]:
     return [{k: v for k, v in line.items() if not k.startswith(TIMED)} for line in read_lines(path / "metrics.jsonl")]
 
@@ -74,14 +81,14 @@ def test_a_run_leaves_the_files_that_it_promises(settings, tmp_path):
     lines = list(read_lines(folder.path / "metrics.jsonl"))
     steps = [line for line in lines if "reward/mean" in line]
     assert [line["step"] for line in steps] == [1, 2, 3, 4, 5, 6]
-    assert all(PER_STEP <= line.keys() for line in steps)
+    assert all(line.keys() >= PER_STEP for line in steps)
     assert [("time/load" in line) for line in steps] == [True] + [False] * 5
     assert [line["step"] for line in lines if "eval/reward/mean" in line] == [0, 6]
     attempts = list(folder.rollout_lines())
     trained = [line for line in attempts if line["key"]["split"] == "train"]
     assert len(trained) == 6 * 4 * 6
     assert all(line["verdict"]["rewards"]["share"]["weight"] == 1.0 for line in attempts)
-    assert {line["advantage"] is None for line in attempts if line["key"]["split"] == "eval"} == {True}
+    assert all(line["advantage"] is None for line in attempts if line["key"]["split"] == "eval")
     assert RunConfig.model_validate(folder.config()) == trainer.config
     assert folder.finished
 
@@ -100,16 +107,14 @@ def test_the_final_adapter_is_loadable_by_peft_and_is_the_trained_one(settings, 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_a_policy_learns_what_is_rewarded_and_nothing_from_shuffled_rewards(settings, tmp_path, seed):
     learning = {**settings, "steps": 40, "seed": seed, "eval": {"tasks": 64}, "checkpoint": {"every": 0}}
-    before, after = (line["eval/reward/mean"] for line in read_lines(run(learning, tmp_path / "a").folder.path / "metrics.jsonl") if "eval/reward/mean" in line)
-    assert after - before > 0.4
-    shuffled = run({**learning, "trainer": {"shuffle_rewards": True}}, tmp_path / "b")
-    before, after = (line["eval/reward/mean"] for line in read_lines(shuffled.folder.path / "metrics.jsonl") if "eval/reward/mean" in line)
-    assert after - before < 0.2
+    assert gain(run(learning, tmp_path / "real")) > 0.4
+    assert gain(run({**learning, "trainer": {"shuffle_rewards": True}}, tmp_path / "shuffled")) < 0.2
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "adamw8bit"])
 def test_a_resumed_run_is_bitwise_the_undisturbed_one(settings, tmp_path, optimizer):
-    settings = {**settings, "optimizer": {"name": optimizer, "lr": 0.01}, "schedule": {"name": "cosine"}, "trainer": {"mu": 2, "minibatches": 2}}
+    several = {"schedule": {"name": "cosine"}, "trainer": {"mu": 2, "minibatches": 2}}
+    settings = {**settings, **several, "optimizer": {"name": optimizer, "lr": 0.01}}
     whole = run(settings, tmp_path / "whole")
 
     class StopAfterFive(Silent):
@@ -152,9 +157,7 @@ def test_a_requested_stop_saves_and_the_run_can_go_on(settings, tmp_path):
 
 def test_checkpoints_beyond_keep_are_removed(settings, tmp_path):
     run({**settings, "checkpoint": {"every": 1, "keep": 2}}, tmp_path / "run")
-    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-000005", "step-000006"] or sorted(
-        path.name for path in (tmp_path / "run" / "checkpoints").iterdir()
-    ) == ["step-000005", "step-000006"]
+    assert sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir()) == ["step-000005", "step-000006"]
 
 
 def test_a_half_written_checkpoint_is_not_taken_for_one(settings, tmp_path):

@@ -1,0 +1,96 @@
+"""Settings: merged from left to right, validated at the border, explained in one line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from grpo_core.config import RunConfig, build_config, known_keys, nested, parse_setting, read_recipe
+from grpo_core.errors import ConfigError
+
+BASE = {"environment": "arithmetic"}
+
+
+def test_later_layers_win_key_by_key():
+    config = build_config([BASE, {"kl": {"beta": 0.1, "estimator": "k1"}}, {"kl": {"beta": 0.2}}])
+    assert (config.kl.beta, config.kl.estimator) == (0.2, "k1")
+
+
+def test_every_setting_survives_a_round_trip_through_json():
+    config = build_config([BASE, {"sampling": {"stop": ["</answer>"]}, "env": {"shots": 1}, "lora": {"targets": ["q_proj"]}}])
+    assert build_config([json.loads(config.model_dump_json())]) == config
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("kl.beta=0.1", {"kl": {"beta": 0.1}}),
+        ("a.b.c=true", {"a": {"b": {"c": True}}}),
+        ("sampling.stop=['a', 'b']", {"sampling": {"stop": ["a", "b"]}}),
+        ("model.name=org/model@rev", {"model": {"name": "org/model@rev"}}),
+        ("x = a=b", {"x": "a=b"}),
+    ],
+)
+def test_settings_on_the_command_line_are_toml_values_or_plain_text(text, expected):
+    assert parse_setting(text) == expected
+
+
+@pytest.mark.parametrize("text", ["kl.beta", "=1", "kl..beta=1", ""])
+def test_a_setting_without_key_or_value_is_refused(text):
+    with pytest.raises(ConfigError, match="key=value"):
+        parse_setting(text)
+
+
+@pytest.mark.parametrize("value", [1, "x", [2]])
+def test_a_setting_below_something_that_is_no_section_is_an_error_and_no_crash(value):
+    with pytest.raises(ConfigError):
+        build_config([BASE, {"kl": value}])
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        ({"kl": {"betta": 1}}, "did you mean 'kl.beta'"),
+        ({"group_size": 1}, "group_size"),
+        ({"kl": {"beta": float("nan")}}, "kl.beta"),
+        ({"optimizer": {"lr": -1}}, "optimizer.lr"),
+        ({"loss": {"name": "clipp"}}, "loss.name"),
+        ({"trainer": {"minibatches": 9}}, "only 8 prompts per step"),
+        ({"steps": 1, "epochs": 1.0}, "exclude each other"),
+        ({"sampling": {"temperature": 0}}, "all completions of a group would be equal"),
+        ({"kl": {"estimator": "k9"}, "lora": {"r": 0}}, "; setting"),
+    ],
+)
+def test_what_is_wrong_is_said_with_the_key_and_what_was_found(layer, message):
+    with pytest.raises(ConfigError, match=message):
+        build_config([BASE, layer])
+
+
+def test_every_setting_says_what_it_does():
+    def undocumented(section, prefix=""):
+        for name, info in section.model_fields.items():
+            if isinstance(info.annotation, type) and hasattr(info.annotation, "model_fields"):
+                yield from undocumented(info.annotation, f"{prefix}{name}.")
+            elif not info.description:
+                yield prefix + name
+
+    assert list(undocumented(RunConfig)) == []
+    assert {"kl.beta", "sampling.min_p", "trainer.micro_batch_tokens", "log.samples_every"} <= set(known_keys())
+
+
+@pytest.mark.parametrize(("name", "text"), [("r.toml", "[kl]\nbeta = 0.5\n"), ("r.json", '{"kl": {"beta": 0.5}}')])
+def test_recipes_are_toml_or_a_runs_config(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    assert read_recipe(tmp_path / name) == {"kl": {"beta": 0.5}}
+
+
+@pytest.mark.parametrize(("name", "text"), [("r.toml", "[kl\n"), ("r.json", "{"), ("r.json", "[1]"), ("r.toml", "\x00")])
+def test_a_broken_recipe_is_named(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ConfigError, match=name):
+        read_recipe(tmp_path / name)
+
+
+def test_dotted_keys_become_sections():
+    assert nested({"a.b": 1, "a.c": 2, "d": 3}) == {"a": {"b": 1, "c": 2}, "d": 3}

@@ -1,0 +1,112 @@
+"""The run folder's files."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+
+import pytest
+
+from grpo_core import Group, Message, Reward, Rollout, Task, TaskKey, Verdict
+from grpo_core.errors import ConfigError
+from grpo_core.evaluate import paired_gain
+from grpo_core.runlog import RunFolder, newest_run, read_lines
+
+CONFIG = {"model": {"name": "m"}}
+
+
+def test_a_folder_that_holds_a_run_is_refused(tmp_path):
+    RunFolder.unused(tmp_path / "run").start(CONFIG)
+    with pytest.raises(ConfigError, match="already holds a run"):
+        RunFolder.unused(tmp_path / "run")
+
+
+def test_asking_whether_a_folder_is_free_writes_nothing(tmp_path):
+    RunFolder.unused(tmp_path / "a" / "b" / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_in_the_way_is_said(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="choose another --out"):
+        RunFolder.unused(tmp_path / "file" / "run")
+
+
+def test_a_cut_last_line_is_left_out(tmp_path):
+    folder = RunFolder(tmp_path)
+    folder.metrics({"step": 1})
+    folder.metrics({"step": 2})
+    path = tmp_path / "metrics.jsonl"
+    os.truncate(path, path.stat().st_size - 4)
+    assert [line["step"] for line in read_lines(path)] == [1]
+
+
+def test_what_came_after_a_checkpoint_is_forgotten(tmp_path):
+    folder = RunFolder(tmp_path)
+    folder.metrics({"step": 1})
+    sizes = folder.sizes()
+    folder.metrics({"step": 2})
+    folder.cut(sizes)
+    folder.metrics({"step": 2, "again": True})
+    assert list(read_lines(tmp_path / "metrics.jsonl")) == [{"step": 1}, {"step": 2, "again": True}]
+
+
+def test_rollouts_carry_key_draw_verdict_and_survive_strange_text(tmp_path):
+    task = Task(TaskKey("e", "train", 7, 1, 0.5), "p", None, draw=9)
+    verdicts = [Verdict({"x": Reward(0.5, 2.0, "note")}, answer="\ud800"), Verdict.failed("broken")]
+    RunFolder(tmp_path).rollouts(3, Group(task, [Rollout.of("\ud800 \x00 é"), Rollout((Message("assistant", "y"),))], verdicts), [1.0, 0.0])
+    first, second = read_lines(tmp_path / "rollouts.jsonl")
+    assert TaskKey(**first["key"]) == task.key
+    assert (first["draw"], first["step"], first["advantage"]) == (9, 3, 1.0)
+    assert Verdict.from_json(first["verdict"]) == verdicts[0]
+    assert second["verdict"]["total"] is None
+    assert first["messages"] == [{"role": "assistant", "content": "\ud800 \x00 é"}]
+
+
+def test_metrics_that_are_not_finite_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        RunFolder(tmp_path).metrics({"step": 1, "loss": math.nan})
+
+
+def test_final_is_whole_or_absent(tmp_path):
+    folder = RunFolder(tmp_path)
+    folder.start(CONFIG)
+
+    def broken(path):
+        (path / "half").write_text("x")
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        folder.finish(broken, title="t")
+    assert not folder.finished
+    folder.finish(lambda path: (path / "whole").write_text("x"), title="t")
+    assert sorted(p.name for p in (tmp_path / "final").iterdir()) == ["README.md", "whole"]
+
+
+def test_the_newest_finished_run_is_found(tmp_path):
+    assert newest_run(tmp_path) is None
+    for age, name in ((20, "old"), (10, "new"), (0, "unfinished")):
+        folder = RunFolder(tmp_path / name)
+        folder.start(CONFIG)
+        if name != "unfinished":
+            folder.finish(lambda path: None, title="t")
+            os.utime(tmp_path / name / "final", (1_000_000 - age,) * 2)
+    assert newest_run(tmp_path) == tmp_path / "new"
+
+
+def test_a_paired_gain_uses_only_tasks_scored_in_both_and_gives_an_interval():
+    before = {"a": 0.0, "b": 0.0, "c": 1.0, "only before": 1.0}
+    after = {"a": 1.0, "b": 0.0, "c": 1.0, "only after": 0.0}
+    gain = paired_gain(before, after)
+    assert gain is not None
+    assert (gain.before, gain.after, gain.tasks) == (pytest.approx(1 / 3), pytest.approx(2 / 3), 3)
+    margin = 1.96 * math.sqrt(1 / 3) / math.sqrt(3)
+    assert (gain.low, gain.high) == (pytest.approx(1 / 3 - margin), pytest.approx(1 / 3 + margin))
+    assert paired_gain({"a": 1.0}, {"a": 1.0}) is None
+
+
+def test_config_json_is_complete_or_absent(tmp_path):
+    RunFolder(tmp_path / "run").start(CONFIG)
+    assert json.loads((tmp_path / "run" / "config.json").read_text()) == CONFIG
+    assert [p.name for p in (tmp_path / "run").iterdir()] == ["config.json"]

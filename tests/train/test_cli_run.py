@@ -1,0 +1,136 @@
+"""`grpo run`, `grpo generate` and what happens when they are interrupted, with real processes and a tiny model."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from grpo_core.cli.app import app
+from grpo_core.runlog import read_lines
+
+SMALL = ["--prompts-per-step", "2", "--group-size", "2", "--max-new-tokens", "6", "--set", "eval.tasks=4"]
+
+
+def command(*arguments: str | Path) -> list[str]:
+    return [sys.executable, "-c", "from grpo_core.cli import main; main()", *map(str, arguments)]
+
+
+def run(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(*arguments), cwd=cwd, capture_output=True, text=True, timeout=120)
+
+
+def start(*arguments: str | Path, cwd: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(command(*arguments), cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def steps_in(folder: Path) -> list[int]:
+    return [line["step"] for line in read_lines(folder / "metrics.jsonl") if "reward/mean" in line]
+
+
+def wait_for_steps(folder: Path, count: int) -> None:
+    deadline = time.monotonic() + 90
+    while len(steps_in(folder)) < count:
+        assert time.monotonic() < deadline, "the run made no progress"
+        time.sleep(0.05)
+
+
+def test_a_run_from_the_command_line_trains_draws_answers_and_can_be_replayed(tiny_folder, tmp_path):
+    done = run("run", "--env", "arithmetic", "--model", tiny_folder, "--steps", "2", *SMALL, "--out", "runs/first", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "step 2/2" in done.stdout
+    assert re.search(r"held-out.*before.*after.*gain", done.stdout)
+    folder = tmp_path / "runs" / "first"
+    for name in ("config.json", "metrics.jsonl", "rollouts.jsonl", "training_curve.png", "kl_divergence.png", "final/adapter_config.json"):
+        assert (folder / name).stat().st_size > 0
+    assert (folder / "training_curve.png").read_bytes().startswith(b"\x89PNG")
+
+    answered = run("generate", "(1 + 1) + 1", "--max-new-tokens", "5", cwd=tmp_path)
+    assert answered.returncode == 0, answered.stderr
+
+    replayed = run("run", "--recipe", folder / "config.json", "--out", "runs/second", cwd=tmp_path)
+    assert replayed.returncode == 0, replayed.stderr
+    texts = [[line["messages"] for line in read_lines(f / "rollouts.jsonl")] for f in (folder, tmp_path / "runs" / "second")]
+    assert texts[0] == texts[1]
+
+    again = run("run", "--recipe", folder / "config.json", "--out", "runs/second", cwd=tmp_path)
+    assert again.returncode == 2
+    assert "already holds a run; continue it with --resume" in again.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_after_the_step_and_resume_goes_on_from_there(tiny_folder, tmp_path, number):
+    process = start("run", "--env", "arithmetic", "--model", tiny_folder, "--steps", "500", *SMALL, "--out", "run", cwd=tmp_path)
+    wait_for_steps(tmp_path / "run", 2)
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, output
+    assert "continue with --resume run" in output
+    done = steps_in(tmp_path / "run")
+    saved = sorted((tmp_path / "run" / "checkpoints").iterdir())[-1]
+    assert saved.name == f"step-{done[-1]:06d}"
+
+    process = start("run", "--resume", "run", cwd=tmp_path)
+    wait_for_steps(tmp_path / "run", len(done) + 2)
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=60)
+    assert f"after step {done[-1]} of 500" in output
+    assert steps_in(tmp_path / "run") == list(range(1, len(steps_in(tmp_path / "run")) + 1))
+
+
+def test_after_kill_minus_9_every_file_is_readable_and_resume_works(tiny_folder, tmp_path):
+    arguments = ["--env", "arithmetic", "--model", tiny_folder, "--steps", "500", *SMALL, "--set", "checkpoint.every=1", "--out", "run"]
+    process = start("run", *arguments, cwd=tmp_path)
+    wait_for_steps(tmp_path / "run", 3)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate(timeout=30)
+    json.loads((tmp_path / "run" / "config.json").read_text())
+    done = steps_in(tmp_path / "run")
+    list(read_lines(tmp_path / "run" / "rollouts.jsonl"))
+    process = start("run", "--resume", "run", cwd=tmp_path)
+    wait_for_steps(tmp_path / "run", len(done) + 2)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert steps_in(tmp_path / "run") == list(range(1, len(steps_in(tmp_path / "run")) + 1))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--env", "arithmetik"], "did you mean 'arithmetic'"),
+        ([], "no environment is named"),
+        (["--env", "arithmetic", "--group-size", "1"], "group_size"),
+        (["--env", "arithmetic", "--set", "optimiser.lr=1"], "did you mean 'optimizer"),
+        (["--env", "arithmetic", "--set", "optimizer.lr=fast"], "optimizer.lr"),
+        (["--env", "arithmetic", "--set", "env.shot=1"], "did you mean 'env.shots'"),
+        (["--env", "arithmetic", "--set", "weights.exakt=1"], "did you mean 'exact'"),
+        (["--env", "arithmetic", "--set", "steps"], "key=value"),
+        (["--env", "arithmetic", "--steps", "3", "--epochs", "1"], "exclude each other"),
+        (["--env", "arithmetic", "--set", "sampling.temperature=0"], "temperature"),
+        (["--env", "arithmetic", "--recipe", "missing.toml"], "missing.toml"),
+        (["--env", "arithmetic", "--model", "."], "config.json"),
+        (["--env", "arithmetic", "--out", "/proc/run"], "choose another --out"),
+        (["--resume", "nothing"], "holds no run"),
+        (["--resume", "nothing", "--lr", "1"], "leave the other options away"),
+        (["--env", "arithmetic", "--device", "cuda"], "cuda"),
+    ],
+)
+def test_wrong_input_gives_one_clear_line_and_writes_nothing(tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    if "cuda" in arguments:
+        torch = pytest.importorskip("torch")
+        if torch.cuda.is_available():
+            pytest.skip("this machine has the device that the test says is absent")
+    result = CliRunner().invoke(app, ["run", *arguments])
+    assert result.exit_code == 2, result.output
+    assert message in result.output
+    assert result.output.count("error:") == 1
+    assert list(tmp_path.iterdir()) == []
