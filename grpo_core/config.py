@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from grpo_core.errors import ConfigError, did_you_mean
 
@@ -87,13 +87,20 @@ class LoraConfig(Section):
     """Rank of the adapter."""
     alpha: Annotated[float, Field(gt=0)] = 32.0
     """The adapter's output is scaled by alpha / r."""
-    targets: str | tuple[str, ...] = "all-linear"
-    """Which modules get an adapter: all-linear, or names such as q_proj."""
+    targets: tuple[str, ...] = ("all-linear",)
+    """Which modules get an adapter: all-linear, or names such as q_proj; a list, or separated by commas."""
+
+    @field_validator("targets", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
 
 
 class AdvantageConfig(Section):
     name: Literal["grpo", "mean_only"] = "grpo"
     """Estimator: grpo = (r - mean) / (std + eps), mean_only = r - mean."""
+    k: Positive | None = None
+    """The k of estimators that have one; none of the present ones does."""
     ddof: Literal[0, 1] = 0
     """0 divides the variance by G, 1 by G - 1."""
     eps: NotNegative = 1e-6
@@ -173,7 +180,7 @@ class RunConfig(Section):
     """Difficulty of the tasks, from 0 to 1."""
     steps: Positive | None = None
     """Rollout batches to train on; unset: 150, or what epochs gives."""
-    epochs: Annotated[float, Field(gt=0)] | None = None
+    epochs: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """Passes over an environment of finite size, instead of steps."""
     group_size: Annotated[int, Field(ge=2)] = 8
     """Completions of each prompt, compared with one another."""
@@ -196,11 +203,15 @@ class RunConfig(Section):
     checkpoint: CheckpointConfig = CheckpointConfig()
     eval: EvalConfig = EvalConfig()
     log: LogConfig = LogConfig()
+    provenance: dict[str, Any] = Field(default_factory=dict)
+    """Versions and fingerprints that a run recorded; a replay ignores them."""
 
     @model_validator(mode="after")
     def _consistent(self) -> RunConfig:
         if self.steps is not None and self.epochs is not None:
             raise ValueError("steps and epochs exclude each other; set one of them")
+        if self.advantage.k is not None:
+            raise ValueError(f"advantage.k is {self.advantage.k}, but the estimator {self.advantage.name!r} has no k; leave it away")
         if self.trainer.minibatches > self.prompts_per_step:
             raise ValueError(
                 f"trainer.minibatches is {self.trainer.minibatches}, but there are only {self.prompts_per_step} prompts per step"
@@ -216,6 +227,8 @@ def build_config(layers: Sequence[Mapping[str, Any]]) -> RunConfig:
     """Merge nested mappings, later ones winning key by key, and validate the result. Errors name the key and the nearest known one."""
     merged: dict[str, Any] = {}
     for layer in layers:
+        if "epochs" in layer or "steps" in layer:  # they exclude each other, so naming one takes the other back
+            merged = {key: value for key, value in merged.items() if key not in ("epochs", "steps")}
         _merge(merged, layer)
     try:
         return RunConfig.model_validate(merged)

@@ -34,14 +34,12 @@ class Services:
 
     def sandbox(self, name: str = "default") -> Sandbox:
         if name not in self.sandboxes:
-            raise ConfigError(
-                f"no sandbox {name!r} is configured (found: {sorted(self.sandboxes) or 'none'}); set sandbox.name in the config"
-            )
+            raise ConfigError(f"no sandbox {name!r} is configured (found: {sorted(self.sandboxes) or 'none'})")
         return self.sandboxes[name]
 
     def judge(self, name: str = "default") -> Judge:
         if name not in self.judges:
-            raise ConfigError(f"no judge {name!r} is configured (found: {sorted(self.judges) or 'none'}); set judge.name in the config")
+            raise ConfigError(f"no judge {name!r} is configured (found: {sorted(self.judges) or 'none'})")
         return self.judges[name]
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -11,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from grpo_core.errors import ConfigError
+from grpo_core.errors import ConfigError, RunStoppedError
 from grpo_core.types import Group
 
 JsonObject = dict[str, Any]
@@ -59,7 +61,9 @@ class RunFolder:
         return (self.path / "final").is_dir()
 
     def metrics(self, values: Mapping[str, Any]) -> None:
-        _append(self.path / "metrics.jsonl", json.dumps(values, allow_nan=False, default=str))
+        """One line; what could not be measured (NaN) or is infinite is null."""
+        finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
+        _append(self.path / "metrics.jsonl", json.dumps(finite, allow_nan=False))
 
     def rollouts(self, step: int, group: Group[Any], advantages: list[float] | None = None) -> None:
         """One line per attempt, with the key and draw that replay its task."""
@@ -99,14 +103,14 @@ class RunFolder:
 
     def cut(self, sizes: Mapping[str, int]) -> None:
         """Forget what was written after a checkpoint."""
-        for name, size in sizes.items():
-            if _size(self.path / name) > size:
+        for name, now in self.sizes().items():
+            if now > (size := sizes.get(name, 0)):
                 os.truncate(self.path / name, size)
 
 
 def _model_card(title: str, config: JsonObject) -> str:
-    base = config["model"]["name"]
-    header = f"---\nlibrary_name: peft\nbase_model: {base}\ntags: [grpo, grpo-core]\n---\n"
+    library = "peft" if config["lora"]["enabled"] else "transformers"
+    header = f"---\nlibrary_name: {library}\ntags: [grpo, grpo-core]\n---\n"
     return f"{header}\n# {title}\n\nTrained with grpo-core. All settings:\n\n```json\n{json.dumps(config, indent=2)}\n```\n"
 
 
@@ -115,8 +119,20 @@ def _size(path: Path) -> int:
 
 
 def _append(path: Path, line: str) -> None:
-    with path.open("ab", buffering=0) as file:
-        file.write(line.encode("utf-8", "backslashreplace") + b"\n")
+    data = line.encode("utf-8", "backslashreplace") + b"\n"
+    try:
+        with path.open("ab", buffering=0) as file:
+            size = file.tell()
+            if file.write(data) != len(data):
+                file.truncate(size)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    except OSError as error:
+        raise unwritable(path, error) from None
+
+
+def unwritable(path: Path, error: OSError) -> RunStoppedError:
+    """What a full disk and its like end a run with."""
+    return RunStoppedError(f"{path} cannot be written: {error.strerror}; make room, then continue with --resume")
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -19,7 +19,7 @@ class Spec:
     extra: str | None = None
 
     def load(self) -> Any:
-        """Import the target. A missing package becomes a message that names the extra; other failures name the target."""
+        """Import the target. A missing package becomes a message that names the extra, a missing attribute one that names the target."""
         module_name, _, attribute = self.target.partition(":")
         if not module_name or not attribute:
             raise PluginError(f"{self.name!r} has the target {self.target!r}; write it as 'package.module:Attribute'")

@@ -35,7 +35,7 @@ class TaskKey:
 
         `seed + index` would make (seed 1, index 0) and (seed 0, index 1) the same task: a leak of validation into training.
         """
-        name = json.dumps([self.env, self.split, self.index, self.seed, self.level, *salt])
+        name = json.dumps([self.env, self.split, int(self.index), int(self.seed), float(self.level), *salt])
         return random.Random(int.from_bytes(hashlib.sha256(name.encode()).digest(), "big"))
 
 
@@ -141,6 +141,10 @@ class Verdict:
     @property
     def scored(self) -> bool:
         return self.error is None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Read-only mappings cannot be pickled or copied; their contents can."""
+        return Verdict, (dict(self.rewards), self.passed, self.answer, dict(self.metrics), dict(self.detail), self.error)
 
     @classmethod
     def failed(cls, error: str) -> Verdict:

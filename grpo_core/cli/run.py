@@ -116,7 +116,10 @@ def _resumed(folder: Path) -> RunConfig:
     from grpo_core.config import build_config
     from grpo_core.runlog import RunFolder
 
-    return build_config([RunFolder.open(folder).config()])
+    opened = RunFolder.open(folder)
+    if opened.finished:
+        raise ConfigError(f"the run {folder} is finished; start another with --recipe {folder / 'config.json'} --out NEW")
+    return build_config([opened.config()])
 
 
 def _default_folder(environment: str) -> Path:
@@ -148,7 +151,7 @@ def _start(config: RunConfig, path: Path, *, resume: bool) -> None:
         progress.say(f"continuing {path} after step {trainer.resume()} of {trainer.total}")
     else:
         progress.say(f"writing to {path}")
-    with progress, _stoppable(trainer, progress):
+    with progress, _stoppable(trainer):
         _train(trainer)
     _say_where(trainer, console)
 
@@ -173,7 +176,10 @@ def _train(trainer: Trainer) -> None:
     try:
         asyncio.run(trainer.run())
     finally:
-        draw_plots(trainer.folder.path)
+        try:
+            draw_plots(trainer.folder.path)
+        except (OSError, ValueError) as error:  # a picture must not hide how the run ended
+            trainer.observer.warn(f"the plots could not be drawn: {error}")
 
 
 def _say_where(trainer: Trainer, console: Any) -> None:
@@ -182,19 +188,19 @@ def _say_where(trainer: Trainer, console: Any) -> None:
         console.print(
             f'the trained adapter is in {folder.path / "final"}; try it: grpo generate --run {folder.path} "..."', highlight=False
         )
-    elif trainer.done < trainer.total:
+    else:
         raise typer.Exit(130)
 
 
 @contextmanager
-def _stoppable(trainer: Trainer, progress: Any) -> Iterator[None]:
+def _stoppable(trainer: Trainer) -> Iterator[None]:
     """Ctrl-C and SIGTERM ask the trainer to save and end; the second one leaves at once (workers die with this process)."""
 
     def stop(number: int, _: object) -> None:
         if trainer.stop_requested:
             os._exit(128 + number)
         trainer.request_stop()
-        progress.say("stopping: finishing this step, then saving (again to leave at once)")
+        os.write(2, b"\nstopping: finishing this step, then saving (again to leave at once)\n")  # a print could meet a print half-way
 
     previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -25,7 +25,7 @@ def grpo(reward_PG: Tensor, scored_PG: Tensor, config: AdvantageConfig) -> Tenso
     centred_PG, count_P = _centred(reward_PG, scored_PG)
     degrees_P = (count_P - config.ddof).clamp(min=1)
     std_P = ((centred_PG**2).sum(dim=1) / degrees_P).sqrt()
-    return centred_PG / (std_P + config.eps).unsqueeze(1)
+    return torch.where(centred_PG == 0, 0.0, centred_PG / (std_P + config.eps).unsqueeze(1))
 
 
 def mean_only(reward_PG: Tensor, scored_PG: Tensor, config: AdvantageConfig) -> Tensor:

@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from grpo_core.errors import ConfigError
+from grpo_core.runlog import unwritable
 from grpo_core.train.policy import Policy
 from grpo_core.train.update import Updater
 
@@ -23,7 +24,24 @@ PREFIX = "step-"
 def save_checkpoint(folder: Path, *, step: int, policy: Policy, updater: Updater, sizes: dict[str, int], keep: int) -> Path:
     """`folder`/step-N after step N. A kill at any moment leaves the older checkpoints whole and at most a folder that starts with a dot."""
     final, temporary = folder / f"{PREFIX}{step:06d}", folder / f".{PREFIX}{step:06d}"
-    shutil.rmtree(temporary, ignore_errors=True)
+    if final in checkpoints(folder):
+        return final
+    for leftover in folder.glob(f".{PREFIX}*"):  # of a run that was killed while it saved
+        shutil.rmtree(leftover, ignore_errors=True)
+    try:
+        _write(temporary, step=step, policy=policy, updater=updater, sizes=sizes)
+        shutil.rmtree(final, ignore_errors=True)  # not whole, or it had been returned above
+        temporary.rename(final)
+        _sync(folder)
+    except OSError as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise unwritable(final, error) from None
+    for old in checkpoints(folder)[:-keep]:
+        shutil.rmtree(old, ignore_errors=True)
+    return final
+
+
+def _write(temporary: Path, *, step: int, policy: Policy, updater: Updater, sizes: dict[str, int]) -> None:
     temporary.mkdir(parents=True)
     weights = {name: tensor.detach().contiguous().cpu() for name, tensor in policy.trainable()}
     save_file(weights, temporary / "trainable.safetensors")
@@ -39,7 +57,6 @@ def save_checkpoint(folder: Path, *, step: int, policy: Policy, updater: Updater
         "step": step,
         "sizes": sizes,
         "skipped": updater.skipped,
-        "skipped_in_a_row": updater.skipped_in_a_row,
         "python_rng": random.getstate(),
         "numpy_rng": _numpy_state(),
     }
@@ -47,12 +64,6 @@ def save_checkpoint(folder: Path, *, step: int, policy: Policy, updater: Updater
     for file in temporary.iterdir():
         _sync(file)
     _sync(temporary)
-    shutil.rmtree(final, ignore_errors=True)
-    temporary.rename(final)
-    _sync(folder)
-    for old in checkpoints(folder)[:-keep]:
-        shutil.rmtree(old, ignore_errors=True)
-    return final
 
 
 def checkpoints(folder: Path) -> list[Path]:
@@ -78,7 +89,7 @@ def load_checkpoint(path: Path, *, policy: Policy, updater: Updater) -> dict[str
     if state["cuda_rng"] and torch.cuda.is_available():
         torch.cuda.set_rng_state_all(state["cuda_rng"])
     progress: dict[str, Any] = json.loads((path / "progress.json").read_text(encoding="utf-8"))
-    updater.skipped, updater.skipped_in_a_row = progress["skipped"], progress["skipped_in_a_row"]
+    updater.skipped = progress["skipped"]
     version, internal, gauss = progress["python_rng"]
     random.setstate((version, tuple(internal), gauss))
     name, keys, *rest = progress["numpy_rng"]

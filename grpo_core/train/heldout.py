@@ -36,34 +36,36 @@ async def held_out(
     *,
     step: int,
     stopped: Callable[[], bool],
-) -> tuple[Scores, dict[str, float]]:
+) -> tuple[Scores, dict[str, float], list[Verdict]] | None:
     """One attempt at each held-out task, drawn with the same numbers at every step, so that evaluations are paired.
 
-    Returns the scores by task and the metrics as eval/...; the attempts go to rollouts.jsonl.
+    Returns the scores by task, the metrics as eval/... and the verdicts; the attempts go to rollouts.jsonl. None, and nothing
+    written, if `stopped` said so half-way: a part of the tasks is no evaluation.
     """
     started = time.perf_counter()
     temperature = config.sampling.temperature if config.eval.temperature is None else config.eval.temperature
     sampling = config.sampling.model_copy(update={"temperature": temperature})
     keys = eval_keys(config, env)
-    scores: Scores = {}
+    groups: list[Group[Any]] = []
     rollouts_P1: list[list[Rollout]] = []
     verdicts_P1: list[list[Verdict]] = []
     for start in range(0, len(keys), CHUNK):
         if stopped():
-            break
+            return None
         observer.evaluating(start, len(keys))
         tasks_P = await verifier.tasks(keys[start : start + CHUNK])
         sampled_P1, _ = await sample(tasks_P, attempts=1, step=0, sampling=sampling)
         judged_P1 = await verifier.verify(tasks_P, sampled_P1)
         rollouts_P1 += sampled_P1
         verdicts_P1 += judged_P1
-        for task, rollouts, verdicts in zip(tasks_P, sampled_P1, judged_P1, strict=True):
-            folder.rollouts(step, Group(task, rollouts, verdicts))
-            if verdicts[0].scored:
-                scores[task.key] = _score(verdicts[0])
+        groups += [Group(t, r, v) for t, r, v in zip(tasks_P, sampled_P1, judged_P1, strict=True)]
+    for group in groups:
+        folder.rollouts(step, group)
+    scores = {group.task.key: _score(group.verdicts[0]) for group in groups if group.verdicts[0].scored}
     values = rollout_metrics(rollouts_P1, verdicts_P1, list(env.parts))
     metrics = {f"eval/{name}": value for name, value in values.items() if name != "groups/mixed"}
-    return scores, metrics | {"eval/tasks": float(len(scores)), "eval/seconds": time.perf_counter() - started}
+    metrics |= {"eval/tasks": float(len(scores)), "eval/seconds": time.perf_counter() - started}
+    return scores, metrics, [verdicts[0] for verdicts in verdicts_P1]
 
 
 def logged_scores(folder: RunFolder, *, step: int) -> Scores:

@@ -36,7 +36,7 @@ class _TokenLogprobs(torch.autograd.Function):
         total_K1 = probs_KV.sum(dim=-1, keepdim=True)
         norm_K = (total_K1.log() + highest_K1).squeeze(-1)
         probs_KV.div_(total_K1)
-        entropy_K = norm_K - torch.linalg.vecdot(probs_KV, logits_KV)
+        entropy_K = norm_K - torch.linalg.vecdot(probs_KV, logits_KV.clamp(min=torch.finfo(logits_KV.dtype).min))  # 0 * -inf is 0 here
         ctx.save_for_backward(probs_KV, place_M, tokens_M)
         ctx.mark_non_differentiable(entropy_K)
         return logits_KV[place_M, tokens_M] - norm_K[place_M], entropy_K

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import resource
+import math
 import sys
 from collections.abc import Sequence
 from statistics import fmean, pstdev
@@ -16,7 +16,8 @@ from grpo_core.types import Rollout, Verdict
 def rollout_metrics(
     rollouts_PG: Sequence[Sequence[Rollout]], verdicts_PG: Sequence[Sequence[Verdict]], parts: Sequence[str]
 ) -> dict[str, float]:
-    """Rewards, parts, verifier and lengths. Attempts that could not be judged are in no mean, only in verify/error_rate."""
+    """Rewards, parts, verifier and lengths. Attempts that could not be judged are in no mean, only in verify/error_rate; a mean over
+    nothing is NaN (null in the log), never 0."""
     verdicts = [v for group in verdicts_PG for v in group]
     rollouts = [r for group in rollouts_PG for r in group]
     scored = [v for v in verdicts if v.scored]
@@ -24,7 +25,7 @@ def rollout_metrics(
     lengths = [len(r.token_ids) for r in rollouts]
     values = {
         "reward/mean": _mean(totals),
-        "reward/std": pstdev(totals) if totals else 0.0,
+        "reward/std": pstdev(totals) if totals else math.nan,
         "pass_rate": _mean([float(v.passed) for v in scored]),
     }
     for part in parts:
@@ -35,7 +36,7 @@ def rollout_metrics(
     values |= {
         "completion_length/mean": _mean(lengths),
         "completion_length/clipped": _mean([float(r.finish == "length") for r in rollouts]),
-        "groups/mixed": _mean([float(_is_mixed(group)) for group in verdicts_PG]),
+        "groups/mixed": _mean([float(_is_mixed(group)) for group in verdicts_PG if sum(v.scored for v in group) > 1]),
         "verify/error_rate": _mean([float(not v.scored) for v in verdicts]),
         "tokens/generated": float(sum(sum(r.trainable) for r in rollouts)),
     }
@@ -45,7 +46,7 @@ def rollout_metrics(
 def advantage_metrics(advantage_PG: Tensor, scored_PG: Tensor) -> dict[str, float]:
     scored = advantage_PG[scored_PG]
     if scored.numel() == 0:
-        return {"advantage/mean": 0.0, "advantage/std": 0.0}
+        return {"advantage/mean": math.nan, "advantage/std": math.nan}
     return {"advantage/mean": scored.mean().item(), "advantage/std": scored.std(correction=0).item()}
 
 
@@ -53,6 +54,10 @@ def peak_memory_mb(device: torch.device) -> float:
     """Highest memory so far: of the accelerator, or of the process on a CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
+    try:
+        import resource
+    except ImportError:  # Windows has no such count
+        return math.nan
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
 
@@ -62,4 +67,4 @@ def _is_mixed(group: Sequence[Verdict]) -> bool:
 
 
 def _mean(values: Sequence[float]) -> float:
-    return fmean(values) if values else 0.0
+    return fmean(values) if values else math.nan

@@ -9,17 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from jinja2 import TemplateError
 from torch import Tensor
 
 from grpo_core.config import LoraConfig, RunConfig
 from grpo_core.errors import ConfigError
-from grpo_core.train.batch import MicroBatch
+from grpo_core.train.batch import MicroBatch, Row, micro_batches
 from grpo_core.train.device import pick_device, pick_dtype
 from grpo_core.train.loading import quiet_loading
 from grpo_core.train.logprob import tempered, token_logprobs
 from grpo_core.train.models import ModelSource, end_token_ids, load_model, load_tokenizer, resolve
 from grpo_core.train.tree import can_be_masked, plant
-from grpo_core.types import Message
+from grpo_core.types import Message, Rollout
 
 REFERENCE = "reference"
 
@@ -37,14 +38,15 @@ class Policy:
         self.model = model
         self.tokenizer = tokenizer
         self.reference = reference
-        self.shared_prefix = shared_prefix and can_be_masked(model)
+        self.shared_prefix = False
         self.end_ids = end_token_ids(model, tokenizer)
-        self.pad_id: int = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else self.end_ids[0]
+        self.pad_id: int = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else next(iter(self.end_ids), 0)
         weight = next(model.parameters())
         self.device: torch.device = weight.device
         self.compute_dtype: torch.dtype = compute_dtype or weight.dtype
         self._cast = self.compute_dtype != weight.dtype
         model.eval()  # dropout off wherever a log-prob is computed, also while training
+        self.shared_prefix = shared_prefix and can_be_masked(model) and self._tree_is_exact()
 
     @classmethod
     def load(cls, config: RunConfig, *, need_reference: bool) -> Policy:
@@ -61,6 +63,32 @@ class Policy:
         torch.manual_seed(config.seed)
         model, reference = (add_adapter(base, config.lora, source), None) if config.lora.enabled else _full(base, source, need_reference)
         return cls(model, tokenizer, reference=reference, shared_prefix=config.trainer.shared_prefix, compute_dtype=dtype)
+
+    def encode_checked(self, prompt: str | tuple[Message, ...], *, max_new_tokens: int) -> tuple[int, ...]:
+        """`encode`, refusing a prompt that leaves no room for the completion in the model's context."""
+        ids = self.encode(prompt)
+        most = getattr(self.model.config, "max_position_embeddings", None)
+        if not ids:
+            raise ConfigError("the prompt has no tokens; the environment must ask something")
+        if most is not None and len(ids) + max_new_tokens > most:
+            raise ConfigError(
+                f"a prompt of {len(ids)} tokens and {max_new_tokens} new ones exceed the model's context of {most}; lower --max-new-tokens"
+            )
+        return ids
+
+    def _tree_is_exact(self) -> bool:
+        """Whether the packed tree gives this model's own log-probs: tried on two short rows, since no config tells it for certain."""
+        rows = [Row(Rollout((), "stop", (1, 2, 3, 4), tokens, (), (1,) * len(tokens)), 0.0, 0.0) for tokens in ((5, 6, 7), (8, 9))]
+        (micro,) = micro_batches(rows, max_tokens=10_000, device=self.device, dtype=torch.float32)
+        with torch.no_grad():
+            plain, _ = self._logprobs(self.model, micro, 1.0)
+            self.shared_prefix = True
+            try:
+                packed, _ = self._logprobs(self.model, micro, 1.0)
+            except (RuntimeError, ValueError, TypeError, IndexError):  # an attention that takes no mask of this shape
+                return False
+        tolerance = 0.5 if self.compute_dtype in (torch.bfloat16, torch.float16) else 1e-2
+        return bool((packed - plain).abs().max() < tolerance)
 
     def autocast(self) -> torch.autocast:
         """Casts to `compute_dtype` where the weights are kept in another type; else does nothing."""
@@ -82,10 +110,13 @@ class Policy:
         else:
             if not self.tokenizer.chat_template:
                 raise ConfigError(
-                    "the environment sends a chat, but the model has no chat template; set model.chat_template or take an instruct model"
+                    "the prompt is a chat, but the model has no chat template; set model.chat_template or take an instruct model"
                 )
             turns = [{"role": m.role, "content": m.content} for m in prompt]
-            text = self.tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
+            try:
+                text = self.tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
+            except TemplateError as error:
+                raise ConfigError(f"the model's chat template refuses the prompt: {error}; set model.chat_template") from None
             ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
         return tuple(ids)
 
@@ -147,8 +178,7 @@ class Policy:
         themselves are put back untouched, so that nothing drifts.
         """
         layers = [m for m in self.model.modules() if hasattr(m, "lora_A") and hasattr(m, "get_delta_weight")]
-        plain = all(isinstance(m.get_base_layer(), torch.nn.Linear) for m in layers)
-        if not layers or not plain or self.compute_dtype not in (torch.float32, torch.float64) or self._cast:
+        if not layers or not self._is_plain_lora(layers) or self.compute_dtype not in (torch.float32, torch.float64) or self._cast:
             yield
             return
         adapter = self.model.active_adapter
@@ -163,6 +193,12 @@ class Policy:
             for weight, original in weights:
                 weight.data = original
 
+    def _is_plain_lora(self, layers: list[Any]) -> bool:
+        """Whether the adapter is a sum of weight products and nothing else (no DoRA, biases or further trained modules)."""
+        config = self.model.peft_config[self.model.active_adapter]
+        more = ("use_dora", "lora_bias", "modules_to_save", "trainable_token_indices")
+        return all(isinstance(m.get_base_layer(), torch.nn.Linear) for m in layers) and not any(getattr(config, n, None) for n in more)
+
     def save(self, folder: Path) -> None:
         """Adapter (or whole model) and tokenizer, as transformers and peft load them."""
         selected = {"selected_adapters": ["default"]} if hasattr(self.model, "peft_config") else {}
@@ -174,7 +210,7 @@ def add_adapter(base: Any, config: LoraConfig, source: ModelSource) -> Any:
     """`base` with a trainable LoRA adapter in float32; one that the source brings is continued and kept frozen as reference, too."""
     import peft
 
-    targets = config.targets if isinstance(config.targets, str) else list(config.targets)
+    targets = "all-linear" if config.targets == ("all-linear",) else list(config.targets)
     lora = peft.LoraConfig(r=config.r, lora_alpha=config.alpha, target_modules=targets, task_type="CAUSAL_LM", revision=source.revision)
     try:
         with quiet_loading():

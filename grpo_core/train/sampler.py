@@ -6,6 +6,7 @@ with one fixed uniform number per token: what is drawn for a row does not depend
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from grpo_core.config import SamplingConfig
+from grpo_core.errors import RunStoppedError
 from grpo_core.train.logprob import tempered
 from grpo_core.train.policy import Policy
 from grpo_core.train.prefix import prefill
@@ -67,14 +69,19 @@ class Engine:
         prefix = prefill(policy.model, prompts, pad_id=policy.pad_id, device=device)
         prefix.select(torch.tensor([place[r.prefix] for r in requests], device=device))
         completions = [Completion() for _ in requests]
+        uniform_BT = _table(requests, device)
         alive = [i for i, r in enumerate(requests) if len(r.uniforms) > 0]
         if len(alive) < len(requests):
             prefix.select(torch.tensor(alive, device=device, dtype=torch.long))
         logits_BV, position = prefix.logits_BV, 0
         while alive:
-            uniform_B = torch.tensor([requests[i].uniforms[position] for i in alive], dtype=torch.float64, device=device)
-            token_B, logprob_B, kept_B = draw(logits_BV, uniform_B, config)
-            for i, token, logprob, kept in zip(alive, token_B.tolist(), logprob_B.tolist(), kept_B.tolist(), strict=True):
+            token_B, logprob_B, kept_B = draw(logits_BV, uniform_BT[alive, position], config)
+            facts = torch.stack([logprob_B, kept_B]).tolist()
+            for i, token, logprob, kept in zip(alive, token_B.tolist(), *facts, strict=True):
+                if math.isnan(logprob):
+                    raise RunStoppedError(
+                        "the model's logits are not finite, so nothing can be drawn; lower optimizer.lr, or use --dtype float32"
+                    )
                 completion = completions[i]
                 completion.token_ids.append(token)
                 completion.logprobs.append(logprob)
@@ -94,11 +101,18 @@ class Engine:
         return completions
 
     def _hits_stop(self, token_ids: list[int], stop: tuple[str, ...]) -> bool:
-        """Whether the last token completed a stop string. A tail is enough: n characters span at most n + 1 tokens that show."""
+        """Whether the last token completed a stop string. A tail is enough: n bytes span at most n tokens that show."""
         if not stop:
             return False
-        tail = self.policy.decode(token_ids[-(max(map(len, stop)) + 1) :])
+        tail = self.policy.decode(token_ids[-(max(len(s.encode()) for s in stop) + 1) :])
         return any(s in tail for s in stop)
+
+
+def _table(requests: Sequence[Request], device: torch.device) -> Tensor:
+    """The uniforms of all requests (B, T), on the device once; MPS has no float64."""
+    width = max((len(r.uniforms) for r in requests), default=0)
+    rows = [[*r.uniforms, *[0.0] * (width - len(r.uniforms))] for r in requests]
+    return torch.tensor(rows, dtype=torch.float32 if device.type == "mps" else torch.float64, device=device)
 
 
 def draw(logits_BV: Tensor, uniform_B: Tensor, config: SamplingConfig) -> tuple[Tensor, Tensor, Tensor]:
@@ -117,8 +131,9 @@ def draw(logits_BV: Tensor, uniform_B: Tensor, config: SamplingConfig) -> tuple[
         kept_B = total_B.clamp(max=1.0) if narrowed else kept_B
         # Strictly below the total, so that rounding can never choose a token of probability 0 at the end of the vocabulary.
         highest_B = torch.nextafter(total_B, torch.zeros_like(total_B))
-        threshold_B = torch.minimum((uniform_B * total_B.double()).to(total_B.dtype), highest_B)
+        threshold_B = torch.minimum((uniform_B * total_B.to(uniform_B.dtype)).to(total_B.dtype), highest_B)
         token_B = torch.searchsorted(cumulative_BV, threshold_B.unsqueeze(-1), right=True).squeeze(-1)
+        token_B = token_B.clamp(max=logits_BV.shape[-1] - 1)  # logits that are NaN; the caller sees it in the log-prob
     logprob_B = logits_BV.gather(-1, token_B.unsqueeze(-1)).squeeze(-1) - norm_B
     return token_B, logprob_B, kept_B
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 from typing import Any
@@ -16,6 +17,8 @@ DEFAULT_STEPS = 150
 
 def total_steps(config: RunConfig, env: Environment[Any]) -> int:
     """Steps of the whole run."""
+    if env.size("train") == 0:
+        raise ConfigError(f"environment {config.environment!r} has no training tasks with these settings; see `grpo env show`")
     if config.epochs is None:
         return config.steps or DEFAULT_STEPS
     size = env.size("train")
@@ -49,6 +52,9 @@ def draw_number(seed: int, step: int) -> int:
 
 def _shuffled(config: RunConfig, size: int, number: int) -> int:
     epoch, place = divmod(number, size)
-    order = list(range(size))
-    TaskKey(config.environment, "train", epoch, config.seed).rng("order").shuffle(order)
-    return order[place]
+    return _order(config.environment, config.seed, epoch, size)[place]
+
+
+@functools.lru_cache(maxsize=2)
+def _order(environment: str, seed: int, epoch: int, size: int) -> list[int]:
+    return TaskKey(environment, "train", epoch, seed).rng("order").sample(range(size), size)

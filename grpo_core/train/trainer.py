@@ -7,6 +7,8 @@ one optimizer step per rollout batch the old log-probs are the policy's own, so 
 
 from __future__ import annotations
 
+import dataclasses
+import importlib.metadata
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +18,7 @@ from torch import Tensor
 
 from grpo_core.config import RunConfig, SamplingConfig
 from grpo_core.environment import Environment
-from grpo_core.errors import ConfigError, RunStoppedError
+from grpo_core.errors import ConfigError, GrpoError, RunStoppedError
 from grpo_core.evaluate import Gain, paired_gain
 from grpo_core.plugins import Observers
 from grpo_core.runlog import RunFolder
@@ -28,12 +30,13 @@ from grpo_core.train.heldout import Scores, as_text, held_out, logged_scores
 from grpo_core.train.metrics import advantage_metrics, peak_memory_mb, rollout_metrics
 from grpo_core.train.observe import Observer, Silent
 from grpo_core.train.policy import Policy
+from grpo_core.train.rewards import rewards, shuffled
 from grpo_core.train.rollout import roll_out
 from grpo_core.train.sampler import Engine, Sampler
 from grpo_core.train.tasks import draw_number, total_steps, train_keys
 from grpo_core.train.update import Updater
 from grpo_core.train.warnings import Watch
-from grpo_core.types import Group, Rollout, Task, TaskKey, Verdict
+from grpo_core.types import Group, Rollout, Task, TaskKey
 from grpo_core.verify import ErrorRate, Verifier, VerifySettings
 
 
@@ -67,13 +70,18 @@ class Trainer:
         self.max_new_tokens = config.sampling.max_new_tokens or env.max_new_tokens
         self.verifier = Verifier(env, spec=spec, overrides=config.env, settings=_verify_settings(config))
         self.error_rate = ErrorRate(stop_above=config.verify.max_error_rate)
+        if not config.lora.enabled and config.optimizer.lr > 1e-4:
+            self.observer.warn(f"optimizer.lr={config.optimizer.lr:g} suits LoRA; full fine-tuning wants about 1e-6")
         started = time.perf_counter()
         self.policy = policy or Policy.load(config, need_reference=config.kl.beta > 0)
         self.sampler: Sampler = sampler or Engine(self.policy)
         self.updater = Updater(self.policy, config, steps=self.total)
+        if config.trainer.shared_prefix and not self.policy.shared_prefix:
+            self.observer.say("this model cannot compute shared prompts once; each completion is computed with its own copy")
         self.load_seconds = time.perf_counter() - started
         self.watch = Watch()
         self.done = 0
+        self._sizes: dict[str, int] = {}
         self.stop_requested = False
 
     async def step(self, step: int) -> dict[str, float]:
@@ -89,6 +97,7 @@ class Trainer:
         reward_PG, scored_PG = rewards(verdicts_PG)
         if config.trainer.shuffle_rewards:
             reward_PG = shuffled(reward_PG, scored_PG, tasks_P)
+        scored_PG = scored_PG & (scored_PG.sum(dim=1, keepdim=True) >= 2)  # one attempt has nothing to be compared with
         advantage_PG = advantages(reward_PG, scored_PG, config.advantage)
 
         groups = [Group(t, r, v) for t, r, v in zip(tasks_P, rollouts_PG, verdicts_PG, strict=True)]
@@ -104,6 +113,7 @@ class Trainer:
             minibatches=config.trainer.minibatches,
         )
         updated = self.updater.update(rows)
+        self.updater.steps = 0
         return {
             **rollout_metrics(rollouts_PG, verdicts_PG, list(self.env.parts)),
             **advantage_metrics(advantage_PG, scored_PG),
@@ -121,21 +131,26 @@ class Trainer:
 
     async def run(self) -> dict[str, Gain]:
         """Train until the last step or `request_stop`; returns the gains on held-out tasks."""
-        config = self.config.model_dump(mode="json")
-        if self.done == 0:
-            self.folder.start(config)
-        self.plugins.notify("grpo_run_start", run_dir=self.folder.path, config=config)
         reason = "failed"
         try:
             async with self.verifier:
+                await self._probe()
+                recorded = self._recorded_config()
+                if self.done == 0:
+                    self.folder.start(recorded)
+                self.plugins.notify("grpo_run_start", run_dir=self.folder.path, config=recorded)
                 gains = await self._run()
-            reason = "finished" if self.done == self.total else "interrupted"
+            reason = "finished" if self.folder.finished else "interrupted"
             return gains
-        except RunStoppedError as error:
+        except torch.OutOfMemoryError as error:
+            advice = "lower trainer.micro_batch_tokens or sampling.max_rows, then continue with --resume"
+            reason = f"out of memory: {error}; {advice}"
+            raise RunStoppedError(reason) from error
+        except GrpoError as error:
             reason = str(error)
-            self.folder.log(f"stopped after step {self.done}: {error}; {self._checkpoint()}")
             raise
         finally:
+            self._save_after_failure(reason)
             self.plugins.notify("grpo_run_end", run_dir=self.folder.path, step=self.done, reason=reason)
 
     def request_stop(self) -> None:
@@ -143,54 +158,80 @@ class Trainer:
         self.stop_requested = True
 
     def resume(self) -> int:
-        """Go back to the newest checkpoint; what was logged after it is cut. Returns its step."""
+        """Go back to the newest checkpoint, or to the start if there is none; what was logged after it is cut. Returns its step."""
         found = checkpoints(self.folder.path / "checkpoints")
-        if not found:
-            raise ConfigError(f"{self.folder.path} holds no checkpoint to resume from; start again with another --out")
-        progress = load_checkpoint(found[-1], policy=self.policy, updater=self.updater)
-        self.folder.cut(progress["sizes"])
+        start: dict[str, Any] = {"step": 0, "sizes": {}}
+        progress = load_checkpoint(found[-1], policy=self.policy, updater=self.updater) if found else start
+        self.folder.cut(progress["sizes"])  # what the checkpoint does not name was not there yet
+        self._sizes = self.folder.sizes()
         self.done = int(progress["step"])
         return self.done
 
     async def _run(self) -> dict[str, Gain]:
         before = await self._scores_at_start()
         while self.done < self.total and not self.stop_requested:
-            step = self.done + 1
-            metrics = await self.step(step)
-            if self.load_seconds:
-                metrics["time/load"], self.load_seconds = self.load_seconds, 0.0
-            self.done = step
-            self._publish(step, metrics)
-            if step < self.total:
-                if _due(step, self.config.eval.every):
-                    await self.evaluate(step)
-                if _due(step, self.config.checkpoint.every):
-                    self._checkpoint()
-        if self.stop_requested:
-            self.observer.say(f"stopped after step {self.done} of {self.total}; {self._checkpoint()}")
+            await self._one_step(self.done + 1)
+        saved = self._checkpoint()
+        after = None if self.stop_requested else await self.evaluate(self.done)
+        if before is None or after is None:
+            self.observer.say(f"stopped after step {self.done} of {self.total}; {saved}")
             return {}
-        after = await self.evaluate(self.done)
-        self._checkpoint()
         self.folder.finish(self.policy.save, title=f"{self.config.model.name} trained on {self.config.environment} by GRPO")
         gains = {name: gain for name in ("reward", "pass_rate") if (gain := paired_gain(_column(before, name), _column(after, name)))}
         self.observer.finished(gains)
         return gains
 
-    async def evaluate(self, step: int) -> Scores:
-        """Held-out scores by task; {} if evaluation is off."""
+    async def _one_step(self, step: int) -> None:
+        """A step with what is due after it."""
+        metrics = await self.step(step)
+        if self.load_seconds:
+            metrics["time/load"], self.load_seconds = self.load_seconds, 0.0
+        self.done = step
+        self._publish(step, metrics)
+        if step < self.total and not self.stop_requested:
+            if _due(step, self.config.eval.every):
+                await self.evaluate(step)
+            self._sizes = self.folder.sizes()
+            if _due(step, self.config.checkpoint.every):
+                self._checkpoint()
+        self._sizes = self.folder.sizes()
+
+    async def evaluate(self, step: int) -> Scores | None:
+        """Held-out scores by task; {} if evaluation is off, None if a stop was requested before it was complete."""
         if not self.config.eval.tasks:
             return {}
-        scores, metrics = await held_out(
-            self.config, self.env, self.verifier, self._sample, self.folder, self.observer, step=step, stopped=lambda: self.stop_requested
-        )
+        stopped = lambda: self.stop_requested  # noqa: E731 - read anew between chunks
+        found = await held_out(self.config, self.env, self.verifier, self._sample, self.folder, self.observer, step=step, stopped=stopped)
+        if found is None:
+            return None
+        scores, metrics, verdicts = found
         self.folder.metrics({"step": step, **metrics})
         self.observer.evaluated(step, metrics)
         self.plugins.notify("grpo_eval_end", run_dir=self.folder.path, step=step, metrics=metrics)
+        self.error_rate.add(verdicts)
         return scores
 
-    async def _scores_at_start(self) -> Scores:
+    async def _scores_at_start(self) -> Scores | None:
         """Scores before training; a resumed run reads them from its log."""
         return await self.evaluate(0) if self.done == 0 else logged_scores(self.folder, step=0)
+
+    async def _probe(self) -> None:
+        """Ask for one task and encode it, so that what cannot work is found before anything is written."""
+        (task,) = await self.verifier.tasks(train_keys(self.config, self.env, 1)[:1])
+        self.policy.encode_checked(task.prompt, max_new_tokens=self.max_new_tokens)
+
+    def _recorded_config(self) -> dict[str, Any]:
+        """The config with what was chosen for it, and what it was made with."""
+        config = self.config.model_dump(mode="json")
+        config["sampling"]["max_new_tokens"] = self.max_new_tokens
+        config["model"]["dtype"] = str(self.policy.compute_dtype).removeprefix("torch.")
+        if self.config.epochs is None:
+            config["steps"] = self.total
+        if dataclasses.is_dataclass(self.env.config) and not isinstance(self.env.config, type):
+            config["env"] = dataclasses.asdict(self.env.config)
+        versions = {name: importlib.metadata.version(name) for name in ("grpo-core", "torch", "transformers", "peft")}
+        config["provenance"] = {"versions": versions, "environment": self.env.fingerprint(), "device": self.policy.device.type}
+        return config
 
     def _publish(self, step: int, metrics: dict[str, float]) -> None:
         self.folder.metrics({"step": step, **metrics})
@@ -223,7 +264,7 @@ class Trainer:
             self.folder.log(as_text(step, groups[0], advantage_PG[0].tolist()))
 
     def _checkpoint(self) -> str:
-        """Save, unless nothing was done yet; says what was saved."""
+        """Save the state after the last finished step, unless nothing was done yet; says what was saved."""
         if self.done == 0:
             return "no step was finished, so there is nothing to save"
         path = save_checkpoint(
@@ -231,10 +272,18 @@ class Trainer:
             step=self.done,
             policy=self.policy,
             updater=self.updater,
-            sizes=self.folder.sizes(),
+            sizes=self._sizes,
             keep=self.config.checkpoint.keep,
         )
         return f"saved {path}; continue with --resume {self.folder.path}"
+
+    def _save_after_failure(self, reason: str) -> None:
+        """A run that ended on an error keeps its last finished step, if the weights still are those after it."""
+        if reason in ("finished", "interrupted", "failed") or not (self.folder.path / "config.json").exists():
+            return
+        saved = self._checkpoint() if self.updater.steps == 0 else "the step under way had changed weights, so older checkpoints hold"
+        self.observer.say(saved)
+        self.folder.log(f"stopped after step {self.done}: {reason}; {saved}")
 
 
 class _Clock:
@@ -248,22 +297,6 @@ class _Clock:
 
     def total(self) -> float:
         return time.perf_counter() - self._start
-
-
-def rewards(verdicts_PG: Sequence[Sequence[Verdict]]) -> tuple[Tensor, Tensor]:
-    """Totals (P, G) in float64 and which attempts were scored (P, G); an unscored one holds 0, which nothing reads."""
-    reward_PG = torch.tensor([[v.total if v.scored else 0.0 for v in group] for group in verdicts_PG], dtype=torch.float64)
-    scored_PG = torch.tensor([[v.scored for v in group] for group in verdicts_PG])
-    return reward_PG, scored_PG
-
-
-def shuffled(reward_PG: Tensor, scored_PG: Tensor, tasks_P: Sequence[Task[Any]]) -> Tensor:
-    """The control experiment: each group's scored rewards in random order, so that they say nothing about the attempts."""
-    reward_PG = reward_PG.clone()
-    for p, task in enumerate(tasks_P):
-        places = scored_PG[p].nonzero().flatten().tolist()
-        reward_PG[p, places] = reward_PG[p, task.key.rng("shuffle", task.draw).sample(places, len(places))]
-    return reward_PG
 
 
 def _due(step: int, every: int) -> bool:

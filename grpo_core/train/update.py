@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import GradientAccumulationPlugin
 from torch import Tensor
 
 from grpo_core.config import RunConfig
@@ -21,39 +23,48 @@ MAX_NONFINITE = 3
 
 @dataclass(slots=True)
 class Sums:
-    """Totals over the micro-batches of one optimizer step; the token counts make token means of them."""
+    """Totals over the micro-batches of one optimizer step, kept on the device until the step is over."""
 
-    policy_loss: float = 0.0
-    kl_loss: float = 0.0
-    kl: float = 0.0
-    entropy: float = 0.0
-    logprob: float = 0.0
-    clipped: float = 0.0
-    tokens: int = 0
+    policy_loss: float | Tensor = 0.0
+    kl_loss: float | Tensor = math.nan
+    kl: float | Tensor = math.nan
+    entropy: float | Tensor = 0.0
+    logprob: float | Tensor = 0.0
+    clipped: float | Tensor = 0.0
+    tokens: float | Tensor = 0.0
 
     def means(self, beta: float) -> dict[str, float]:
-        tokens = max(self.tokens, 1)
-        penalty = beta * self.kl_loss
+        """Token means; NaN where nothing was measured (no token, or no reference)."""
+        tokens = float(self.tokens) or math.nan
+        measured = not math.isnan(float(self.kl_loss))
+        penalty = beta * float(self.kl_loss) if measured else 0.0
         return {
-            "loss": self.policy_loss + penalty,
-            "policy_loss": self.policy_loss,
-            "kl": self.kl / tokens,
+            "loss": float(self.policy_loss) + penalty,
+            "policy_loss": float(self.policy_loss),
+            "kl": float(self.kl) / tokens,
             "kl_penalty": penalty,
-            "entropy": self.entropy / tokens,
-            "logprob/mean": self.logprob / tokens,
-            "clip_fraction": self.clipped / tokens,
+            "entropy": float(self.entropy) / tokens,
+            "logprob/mean": float(self.logprob) / tokens,
+            "clip_fraction": float(self.clipped) / tokens,
         }
 
 
 class Updater:
-    """Turns rows into optimizer steps. skipped: steps left out because loss or gradient was not finite."""
+    """Turns rows into optimizer steps.
+
+    skipped: steps left out because loss or gradient was not finite; steps: optimizer steps taken in the batch under way.
+    """
 
     def __init__(self, policy: Policy, config: RunConfig, *, steps: int) -> None:
         self.policy = policy
         self.config = config
         # Only float16 needs accelerate's gradient scaler; which type the forward pass computes in is the policy's affair.
-        precision = "fp16" if policy.compute_dtype == torch.float16 else "no"
-        self.accelerator = Accelerator(cpu=policy.device.type == "cpu", mixed_precision=precision)
+        # The plugin says "1" out loud: without it an environment variable could rescale every loss.
+        self.accelerator = Accelerator(
+            cpu=policy.device.type == "cpu",
+            mixed_precision="fp16" if policy.compute_dtype == torch.float16 else "no",
+            gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=1),
+        )
         self.parameters = [p for _, p in policy.trainable()]
         per_batch = config.trainer.mu * config.trainer.minibatches
         self.optimizer = self.accelerator.prepare(build_optimizer(self.parameters, config.optimizer))
@@ -62,18 +73,23 @@ class Updater:
         self.on_policy = per_batch == 1
         self.skipped = 0
         self.skipped_in_a_row = 0
+        self.steps = 0
 
     def update(self, steps: Sequence[Sequence[Row]]) -> dict[str, float]:
-        """Train on the rows of one rollout batch; metrics are means over its optimizer steps."""
+        """Train on the rows of one rollout batch; metrics are means over its optimizer steps (NaN if nothing could be judged)."""
+        self.steps = 0
         micros = [self._micro_batches(rows) for rows in steps]
         old = None if self.on_policy else [[self._old(m) for m in step] for step in micros]
         reference = [[self._reference(m) for m in step] for step in micros]
         history: list[dict[str, float]] = []
         for _ in range(self.config.trainer.mu):
-            for i, step in enumerate(micros):
-                history.append(self._optimizer_step(step, [None] * len(step) if old is None else old[i], reference[i]))
-        if not history:  # nothing could be judged: no step, but the same names in the log
-            return {**Sums().means(self.config.kl.beta), "grad_norm": 0.0, "lr": float(self.schedule.get_last_lr()[0])}
+            for i in range(self.config.trainer.minibatches):
+                if i < len(micros):
+                    before = [None] * len(micros[i]) if old is None else old[i]
+                    history.append(self._optimizer_step(micros[i], before, reference[i]))
+                self.schedule.step()  # the rate follows the run's plan, also past steps that were left out
+        if not history:
+            return {**Sums().means(self.config.kl.beta), "grad_norm": math.nan, "lr": self._rate()}
         return {name: sum(h[name] for h in history) / len(history) for name in history[0]}
 
     def loss(self, micro: MicroBatch, old_BT: Tensor | None, reference_BT: Tensor | None, sums: Sums) -> Tensor:
@@ -82,21 +98,19 @@ class Updater:
         logprob_BT, entropy_BT = self.policy.logprobs(micro, temperature=config.sampling.temperature)
         old_BT = logprob_BT.detach() if old_BT is None else old_BT
         weight_BT = micro.weight_B1 * micro.trainable_BT
-        loss_BT = SURROGATES[config.loss.name](logprob_BT, old_BT, micro.advantage_B1, config.loss)
-        policy_loss = _masked_sum(loss_BT, weight_BT)
-        loss = policy_loss
-        with torch.no_grad():
-            sums.policy_loss += policy_loss.item()
-            sums.tokens += int(micro.trainable_BT.sum())
-            sums.entropy += _masked_sum(entropy_BT, micro.trainable_BT).item()
-            sums.logprob += _masked_sum(logprob_BT, micro.trainable_BT).item()
-            sums.clipped += _masked_sum(clipped(logprob_BT, old_BT, micro.advantage_B1, config.loss), micro.trainable_BT).item()
+        loss = _masked_sum(SURROGATES[config.loss.name](logprob_BT, old_BT, micro.advantage_B1, config.loss), weight_BT)
+        sums.policy_loss += loss.detach()
         if reference_BT is not None:
             kl_BT = KL_ESTIMATORS[config.kl.estimator](logprob_BT, reference_BT)
             kl_loss = _masked_sum(kl_BT, weight_BT)
             loss = loss + config.kl.beta * kl_loss
-            sums.kl_loss += kl_loss.item()
-            sums.kl += _masked_sum(kl_BT.detach(), micro.trainable_BT).item()
+            sums.kl_loss = _add(sums.kl_loss, kl_loss.detach())
+            sums.kl = _add(sums.kl, _masked_sum(kl_BT.detach(), micro.trainable_BT))
+        with torch.no_grad():
+            sums.tokens += micro.trainable_BT.sum()
+            sums.entropy += _masked_sum(entropy_BT, micro.trainable_BT)
+            sums.logprob += _masked_sum(logprob_BT, micro.trainable_BT)
+            sums.clipped += _masked_sum(clipped(logprob_BT, old_BT, micro.advantage_B1, config.loss), micro.trainable_BT)
         return loss
 
     def _optimizer_step(
@@ -107,18 +121,24 @@ class Updater:
         for micro, old_BT, reference_BT in zip(micros, old, reference, strict=True):
             self.accelerator.backward(self.loss(micro, old_BT, reference_BT, sums))
         norm = float(self.accelerator.clip_grad_norm_(self.parameters, self.config.optimizer.max_grad_norm))
-        values = {**sums.means(self.config.kl.beta), "grad_norm": norm, "lr": float(self.schedule.get_last_lr()[0])}
-        if all(map(_finite, (values["loss"], norm))):
+        values = {**sums.means(self.config.kl.beta), "grad_norm": norm, "lr": self._rate()}
+        if math.isfinite(values["loss"]) and (math.isfinite(norm) or self._scale_was_too_large()):
             self.optimizer.step()
+            self.steps += 1
             self.skipped_in_a_row = 0
         else:
             self._skip(values["loss"], norm)
-            values = {name: value if _finite(value) else 0.0 for name, value in values.items()}
-        self.schedule.step()
         return values
+
+    def _scale_was_too_large(self) -> bool:
+        """Whether an infinite gradient is float16's scaler feeling for its scale: it leaves the step out itself and lowers the scale."""
+        scaler = self.accelerator.scaler
+        return scaler is not None and scaler.get_scale() > 1
 
     def _skip(self, loss: float, norm: float) -> None:
         self.optimizer.zero_grad()
+        if self.accelerator.scaler is not None:
+            self.accelerator.scaler.update()  # forgets that the gradients were unscaled
         self.skipped += 1
         self.skipped_in_a_row += 1
         if self.skipped_in_a_row >= MAX_NONFINITE:
@@ -126,6 +146,9 @@ class Updater:
                 f"loss or gradient was not finite in {MAX_NONFINITE} optimizer steps in a row (loss {loss}, gradient norm {norm}); "
                 "lower optimizer.lr, or use --dtype float32"
             )
+
+    def _rate(self) -> float:
+        return float(self.schedule.get_last_lr()[0])
 
     def _micro_batches(self, rows: Sequence[Row]) -> list[MicroBatch]:
         dtype = torch.float64 if next(iter(self.parameters)).dtype == torch.float64 else torch.float32
@@ -142,8 +165,9 @@ class Updater:
         return self.policy.reference_logprobs(micro, temperature=self.config.sampling.temperature)
 
 
-def _finite(value: float) -> bool:
-    return value == value and abs(value) != float("inf")
+def _add(total: float | Tensor, value: Tensor) -> Tensor:
+    """A sum that starts as NaN, "not measured"."""
+    return value if isinstance(total, float) and math.isnan(total) else total + value
 
 
 def _masked_sum(values_BT: Tensor, weight_BT: Tensor) -> Tensor:

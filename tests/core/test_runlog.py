@@ -9,11 +9,11 @@ import os
 import pytest
 
 from grpo_core import Group, Message, Reward, Rollout, Task, TaskKey, Verdict
-from grpo_core.errors import ConfigError
+from grpo_core.errors import ConfigError, RunStoppedError
 from grpo_core.evaluate import paired_gain
 from grpo_core.runlog import RunFolder, newest_run, read_lines
 
-CONFIG = {"model": {"name": "m"}}
+CONFIG = {"model": {"name": "m"}, "lora": {"enabled": True}}
 
 
 def test_a_folder_that_holds_a_run_is_refused(tmp_path):
@@ -64,9 +64,15 @@ def test_rollouts_carry_key_draw_verdict_and_survive_strange_text(tmp_path):
     assert first["messages"] == [{"role": "assistant", "content": "\ud800 \x00 é"}]
 
 
-def test_metrics_that_are_not_finite_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        RunFolder(tmp_path).metrics({"step": 1, "loss": math.nan})
+def test_what_could_not_be_measured_is_null_and_never_0(tmp_path):
+    RunFolder(tmp_path).metrics({"step": 1, "reward/mean": math.nan, "kl": math.inf})
+    assert list(read_lines(tmp_path / "metrics.jsonl")) == [{"step": 1, "reward/mean": None, "kl": None}]
+
+
+def test_a_full_disk_stops_the_run_with_advice_and_no_half_line(tmp_path):
+    (tmp_path / "rollouts.jsonl").symlink_to("/dev/full")
+    with pytest.raises(RunStoppedError, match=r"No space left.*--resume"):
+        RunFolder(tmp_path).rollouts(1, Group(Task(TaskKey("e", "train", 0), "p", None), [Rollout.of("x")], [Verdict()]))
 
 
 def test_final_is_whole_or_absent(tmp_path):

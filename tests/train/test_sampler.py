@@ -171,3 +171,12 @@ def test_what_is_drawn_is_fixed_by_the_place_in_the_run(policy):
     assert drawn([0], 4, step=2)[0] != everything[0]
     assert drawn([0], 4, seed=1)[0] != everything[0]
     assert len(set(everything[0])) > 1
+
+
+def test_equal_tasks_of_one_step_are_attempted_independently(policy):
+    task = Task(TaskKey("letters", "train", 0), (Message("user", "say"),), None)
+    rolled = roll_out(
+        [task, task], attempts=3, policy=policy, sampler=Engine(policy), sampling=SamplingConfig(), max_new_tokens=8, seed=0, step=1
+    )
+    first, second = asyncio.run(rolled)[0]
+    assert [r.text for r in first] != [r.text for r in second]

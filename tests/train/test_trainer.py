@@ -12,6 +12,7 @@ import pytest
 import torch
 import transformers
 
+from grpo_core import Message, Task
 from grpo_core.config import RunConfig, build_config
 from grpo_core.errors import ConfigError, RunStoppedError
 from grpo_core.runlog import RunFolder, read_lines
@@ -89,7 +90,11 @@ def test_a_run_leaves_the_files_that_it_promises(settings, tmp_path):
     assert len(trained) == 6 * 4 * 6
     assert all(line["verdict"]["rewards"]["share"]["weight"] == 1.0 for line in attempts)
     assert all(line["advantage"] is None for line in attempts if line["key"]["split"] == "eval")
-    assert RunConfig.model_validate(folder.config()) == trainer.config
+    recorded = RunConfig.model_validate(folder.config())
+    assert recorded.sampling.max_new_tokens == Letters.max_new_tokens
+    assert recorded.env == {"fail_below": -1.0}
+    assert recorded.provenance["versions"]["torch"] == torch.__version__
+    assert recorded.model_copy(update={"env": {}, "provenance": {}, "sampling": trainer.config.sampling}) == trainer.config
     assert folder.finished
 
 
@@ -201,11 +206,56 @@ def test_a_sampled_group_is_written_for_people_now_and_then(settings, tmp_path):
     assert log.count("advantage") == 2 * settings["group_size"]
 
 
-def test_resume_without_a_checkpoint_says_so(settings, tmp_path):
-    folder = RunFolder(tmp_path / "run")
-    folder.start(build_config([settings]).model_dump(mode="json"))
-    with pytest.raises(ConfigError, match="holds no checkpoint"):
-        make(settings, tmp_path / "run").resume()
+def test_a_run_that_was_killed_before_its_first_checkpoint_starts_again(settings, tmp_path):
+    whole = run(settings, tmp_path / "whole")
+
+    class KilledAtOne(Silent):
+        def step(self, step: int, total: int, metrics: Any) -> None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(settings, tmp_path / "parts", observer=KilledAtOne())
+    again = make(settings, tmp_path / "parts")
+    assert again.resume() == 0
+    asyncio.run(again.run())
+    assert untimed(tmp_path / "parts") == untimed(whole.folder.path)
+
+
+def test_a_stop_during_an_evaluation_writes_no_part_of_it(settings, tmp_path):
+    class StopWhileEvaluating(Silent):
+        trainer: Trainer
+
+        def evaluating(self, done: int, total: int) -> None:
+            if self.trainer.done == 6:
+                self.trainer.request_stop()
+
+    observer = StopWhileEvaluating()
+    trainer = observer.trainer = make({**settings, "eval": {"tasks": 100}}, tmp_path / "run", observer=observer)
+    asyncio.run(trainer.run())
+    assert not trainer.folder.finished
+    assert [line["step"] for line in read_lines(tmp_path / "run" / "metrics.jsonl") if "eval/reward/mean" in line] == [0]
+    again = make({**settings, "eval": {"tasks": 100}}, tmp_path / "run")
+    assert again.resume() == 6
+    assert asyncio.run(again.run()).keys() == {"reward", "pass_rate"}
+    assert again.folder.finished
+
+
+def test_a_chat_for_a_model_without_a_template_is_refused_before_anything_is_written(settings, tmp_path, tiny_folder):
+    (tiny_folder / "chat_template.jinja").unlink()
+
+    class Chat(Letters):
+        def task(self, key: Any) -> Any:
+            return Task(key, (Message("user", "say a"),), "a")
+
+    with pytest.raises(ConfigError, match=r"set model\.chat_template"):
+        run(settings, tmp_path / "run", env=Chat())
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_prompt_that_leaves_no_room_is_refused_before_anything_is_written(settings, tmp_path):
+    with pytest.raises(ConfigError, match="context of 512"):
+        run({**settings, "sampling": {"max_new_tokens": 600}}, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_epochs_of_an_endless_environment_are_refused(settings, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,7 @@ def test_a_step_in_which_nothing_was_scored_changes_nothing():
     before = weights(policy)
     values = Updater(policy, run_config(), steps=1).update(batch(scored=torch.zeros(P, G, dtype=torch.bool)))
     assert values["loss"] == 0
+    assert math.isnan(values["entropy"]), "a mean over no token was reported as a number"
     assert all(torch.equal(before[name], tensor) for name, tensor in weights(policy).items())
 
 
@@ -159,6 +161,35 @@ def test_sampling_leaves_the_weights_bitwise_as_they_were():
         assert any(not torch.equal(before[name], p) for name, p in policy.model.named_parameters())
     assert all(torch.equal(before[name], p) for name, p in policy.model.named_parameters())
     assert all(not p.is_inference() for p in policy.model.parameters())
+
+
+@pytest.mark.parametrize("more", [{"use_dora": True}, {"modules_to_save": ["lm_head"]}])
+def test_an_adapter_that_is_more_than_a_product_is_sampled_from_as_it_is(more):
+    import peft
+
+    lora = peft.LoraConfig(r=4, target_modules=["q_proj", "down_proj"], task_type="CAUSAL_LM", init_lora_weights=False, **more)
+    policy = Policy(peft.get_peft_model(tiny_model(), lora).to(torch.float64), tiny_tokenizer())
+    ids = torch.tensor([[5, 6, 7, 8]])
+    with torch.inference_mode():
+        expected = policy.model(ids).logits
+        with policy.merged():
+            torch.testing.assert_close(policy.model(ids).logits, expected)
+
+
+def test_an_overflow_of_the_float16_scaler_lowers_its_scale_and_is_no_failure():
+    policy = tiny_policy()
+    policy.model.float()
+    updater = Updater(policy, run_config(), steps=10)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127)
+    updater.accelerator.scaler = updater.optimizer.scaler = scaler
+    before = weights(policy)
+    updater.update([[Row(row.rollout, 1000 * row.advantage, row.weight) for row in batch()[0]]])  # 2^127 times this is infinite
+    assert scaler.get_scale() < 2.0**127
+    assert updater.skipped == 0
+    assert all(torch.equal(before[name], tensor) for name, tensor in weights(policy).items())
+    scaler.update(2.0)
+    updater.update(batch())
+    assert any(not torch.equal(before[name], tensor) for name, tensor in weights(policy).items())
 
 
 @pytest.mark.parametrize(
