@@ -177,8 +177,7 @@ def test_an_adapter_that_is_more_than_a_product_is_sampled_from_as_it_is(more):
 
 
 def test_an_overflow_of_the_float16_scaler_lowers_its_scale_and_is_no_failure():
-    policy = tiny_policy()
-    policy.model.float()
+    policy = Policy(tiny_policy().model.float(), tiny_tokenizer())
     updater = Updater(policy, run_config(), steps=10)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127)
     updater.accelerator.scaler = updater.optimizer.scaler = scaler
