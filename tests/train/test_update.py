@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from accelerate.optimizer import AcceleratedOptimizer
 
 from grpo_core.errors import ConfigError, RunStoppedError
 from grpo_core.train.batch import Row, collate
@@ -180,7 +181,8 @@ def test_an_overflow_of_the_float16_scaler_lowers_its_scale_and_is_no_failure():
     policy = Policy(tiny_policy().model.float(), tiny_tokenizer())
     updater = Updater(policy, run_config(), steps=10)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127)
-    updater.accelerator.scaler = updater.optimizer.scaler = scaler
+    updater.accelerator.scaler = scaler  # accelerate makes one on CUDA only
+    updater.optimizer = AcceleratedOptimizer(updater.optimizer.optimizer, scaler=scaler)
     before = weights(policy)
     updater.update([[Row(row.rollout, 1000 * row.advantage, row.weight) for row in batch()[0]]])  # 2^127 times this is infinite
     assert scaler.get_scale() < 2.0**127
