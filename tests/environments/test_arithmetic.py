@@ -46,7 +46,7 @@ def test_the_secret_is_the_value_of_the_expression_and_the_prompt_ends_with_it(s
 def test_all_prompts_share_everything_but_the_question() -> None:
     prompts = [ask(index, split=split, level=level).prompt for split in ("train", "eval") for level in LEVELS for index in range(5)]
     assert len({prompt[:-1] for prompt in prompts}) == 1
-    assert [message.role for message in prompts[0]] == ["system", "user", "assistant", "user", "assistant", "user"]  # type: ignore[union-attr]
+    assert [message.role for message in prompts[0]] == ["system", *["user", "assistant"] * 4, "user"]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("shots", [0, 1, 2, 3, 4])
