@@ -33,6 +33,7 @@ LAYOUT = """
     plugins
     plugin_check environments
     config
+    overrides
     deadline wire checks
     pool worker error_rate
     hosts

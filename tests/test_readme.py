@@ -19,7 +19,8 @@ import pytest
 import typer.main
 
 from grpo_core.cli.app import app
-from grpo_core.config import RunConfig, build_config, known_keys, parse_setting
+from grpo_core.config import RunConfig
+from grpo_core.overrides import build_config, known_keys, parse_setting
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -192,7 +192,7 @@ def _open(name: str, settings: list[str]) -> Verifier:
 
 
 def _overrides(settings: list[str]) -> dict[str, Any]:
-    from grpo_core.config import parse_setting
+    from grpo_core.overrides import parse_setting
 
     merged: dict[str, Any] = {}
     for text in settings:

@@ -58,7 +58,7 @@ def _newest() -> Path:
 
 def _config(folder: Path | None, model: str | None) -> RunConfig:
     """The run's settings with the trained model in place of the one it started from."""
-    from grpo_core.config import build_config
+    from grpo_core.overrides import build_config
     from grpo_core.runlog import RunFolder
 
     if folder is None:

@@ -96,14 +96,14 @@ def run(
 
 def _config(given: dict[str, Any], recipes: Sequence[str], settings: Sequence[str]) -> RunConfig:
     """Recipes from left to right, then options, then --set."""
-    from grpo_core.config import build_config, nested, parse_setting
+    from grpo_core.overrides import build_config, nested, parse_setting
 
     layers = [_recipe(name) for name in recipes]
     return build_config([*layers, nested(given), *map(parse_setting, settings)])
 
 
 def _recipe(name: str) -> dict[str, Any]:
-    from grpo_core.config import read_recipe
+    from grpo_core.overrides import read_recipe
     from grpo_core.plugins import PluginHost
 
     path = Path(name)
@@ -113,7 +113,7 @@ def _recipe(name: str) -> dict[str, Any]:
 
 
 def _resumed(folder: Path) -> RunConfig:
-    from grpo_core.config import build_config
+    from grpo_core.overrides import build_config
     from grpo_core.runlog import RunFolder
 
     opened = RunFolder.open(folder)

@@ -7,8 +7,6 @@ one optimizer step per rollout batch the old log-probs are the policy's own, so 
 
 from __future__ import annotations
 
-import dataclasses
-import importlib.metadata
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -30,6 +28,7 @@ from grpo_core.train.heldout import Scores, as_text, held_out, logged_scores
 from grpo_core.train.metrics import advantage_metrics, peak_memory_mb, rollout_metrics
 from grpo_core.train.observe import Observer, Silent
 from grpo_core.train.policy import Policy
+from grpo_core.train.provenance import recorded_config
 from grpo_core.train.rewards import rewards, shuffled
 from grpo_core.train.rollout import roll_out
 from grpo_core.train.sampler import Engine, Sampler
@@ -135,7 +134,7 @@ class Trainer:
         try:
             async with self.verifier:
                 await self._probe()
-                recorded = self._recorded_config()
+                recorded = recorded_config(self.config, self.env, self.policy, steps=self.total, max_new_tokens=self.max_new_tokens)
                 if self.done == 0:
                     self.folder.start(recorded)
                 self.plugins.notify("grpo_run_start", run_dir=self.folder.path, config=recorded)
@@ -219,19 +218,6 @@ class Trainer:
         """Ask for one task and encode it, so that what cannot work is found before anything is written."""
         (task,) = await self.verifier.tasks(train_keys(self.config, self.env, 1)[:1])
         self.policy.encode_checked(task.prompt, max_new_tokens=self.max_new_tokens)
-
-    def _recorded_config(self) -> dict[str, Any]:
-        """The config with what was chosen for it, and what it was made with."""
-        config = self.config.model_dump(mode="json")
-        config["sampling"]["max_new_tokens"] = self.max_new_tokens
-        config["model"]["dtype"] = str(self.policy.compute_dtype).removeprefix("torch.")
-        if self.config.epochs is None:
-            config["steps"] = self.total
-        if dataclasses.is_dataclass(self.env.config) and not isinstance(self.env.config, type):
-            config["env"] = dataclasses.asdict(self.env.config)
-        versions = {name: importlib.metadata.version(name) for name in ("grpo-core", "torch", "transformers", "peft")}
-        config["provenance"] = {"versions": versions, "environment": self.env.fingerprint(), "device": self.policy.device.type}
-        return config
 
     def _publish(self, step: int, metrics: dict[str, float]) -> None:
         self.folder.metrics({"step": step, **metrics})

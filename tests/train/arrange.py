@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from grpo_core.config import RunConfig, build_config
+from grpo_core.config import RunConfig
+from grpo_core.overrides import build_config
 from grpo_core.train.models import ModelSource
 from grpo_core.train.policy import Policy, add_adapter
 from grpo_core.types import Message, Rollout

@@ -13,8 +13,9 @@ import torch
 import transformers
 
 from grpo_core import Message, Task
-from grpo_core.config import RunConfig, build_config
+from grpo_core.config import RunConfig
 from grpo_core.errors import ConfigError, RunStoppedError
+from grpo_core.overrides import build_config
 from grpo_core.runlog import RunFolder, read_lines
 from grpo_core.train.checkpoint import checkpoints
 from grpo_core.train.observe import Silent

@@ -6,8 +6,9 @@ import json
 
 import pytest
 
-from grpo_core.config import RunConfig, build_config, known_keys, nested, parse_setting, read_recipe
+from grpo_core.config import RunConfig
 from grpo_core.errors import ConfigError
+from grpo_core.overrides import build_config, known_keys, nested, parse_setting, read_recipe
 
 BASE = {"environment": "arithmetic"}
 

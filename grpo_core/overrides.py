@@ -1,0 +1,101 @@
+"""From recipes, options and `--set` to one validated RunConfig: merged from left to right, errors with the nearest known key."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from grpo_core.config import RunConfig, Section
+from grpo_core.errors import ConfigError, did_you_mean
+
+
+def build_config(layers: Sequence[Mapping[str, Any]]) -> RunConfig:
+    """Merge nested mappings, later ones winning key by key, and validate the result. Errors name the key and the nearest known one."""
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        if "epochs" in layer or "steps" in layer:  # they exclude each other, so naming one takes the other back
+            merged = {key: value for key, value in merged.items() if key not in ("epochs", "steps")}
+        _merge(merged, layer)
+    try:
+        return RunConfig.model_validate(merged)
+    except ValidationError as error:
+        raise ConfigError("; ".join(_explain(e) for e in error.errors())) from None
+
+
+def _merge(into: dict[str, Any], layer: Mapping[str, Any]) -> None:
+    for key, value in layer.items():
+        if isinstance(value, Mapping) and isinstance(into.get(key), dict):
+            _merge(into[key], value)
+        else:
+            into[key] = dict(value) if isinstance(value, Mapping) else value
+
+
+def _explain(error: Any) -> str:
+    key = ".".join(str(part) for part in error["loc"])
+    if error["type"] == "extra_forbidden":
+        return f"setting {key!r} is not known{did_you_mean(key, known_keys())}"
+    if error["type"] == "missing":
+        return (
+            f"setting {key!r} is missing; set it with --set {key}=..."
+            if key != "environment"
+            else "no environment is named; use --env NAME (`grpo envs` lists them)"
+        )
+    message = error["msg"].removeprefix("Value error, ")
+    return message if not key else f"setting {key!r}: {message[0].lower()}{message[1:]}; found {error['input']!r}"
+
+
+def known_keys(section: type[Section] = RunConfig, prefix: str = "") -> Iterator[str]:
+    """Every settable key in dotted form."""
+    for name, info in section.model_fields.items():
+        nested = info.annotation
+        if isinstance(nested, type) and issubclass(nested, Section):
+            yield from known_keys(nested, f"{prefix}{name}.")
+        else:
+            yield prefix + name
+
+
+def parse_setting(text: str) -> dict[str, Any]:
+    """ "a.b=c" as {"a": {"b": c}}; c is a TOML value (numbers, true, lists), else plain text."""
+    key, separator, value = text.partition("=")
+    path = key.strip().split(".")
+    if not separator or not all(path):
+        raise ConfigError(f"--set wants key=value, for example --set optimizer.lr=1e-5; found {text!r}")
+    return nested({key.strip(): _toml_value(value.strip())})
+
+
+def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """{"a.b": c} as {"a": {"b": c}}."""
+    result: dict[str, Any] = {}
+    for key, value in flat.items():
+        *parents, last = key.split(".")
+        place = result
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        place[last] = value
+    return result
+
+
+def _toml_value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def read_recipe(path: Path) -> dict[str, Any]:
+    """A recipe file: TOML, or the config.json of a run."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        data: Any = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"recipe {str(path)!r} cannot be read: {error}") from None
+    except ValueError as error:
+        raise ConfigError(f"recipe {str(path)!r} is not valid {'JSON' if path.suffix == '.json' else 'TOML'}: {error}") from None
+    if not isinstance(data, dict):
+        raise ConfigError(f"recipe {str(path)!r} must hold settings by name; found a {type(data).__name__}")
+    return data
