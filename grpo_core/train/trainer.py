@@ -199,8 +199,16 @@ class Trainer:
         """Held-out scores by task; {} if evaluation is off, None if a stop was requested before it was complete."""
         if not self.config.eval.tasks:
             return {}
-        stopped = lambda: self.stop_requested  # noqa: E731 - read anew between chunks
-        found = await held_out(self.config, self.env, self.verifier, self._sample, self.folder, self.observer, step=step, stopped=stopped)
+        found = await held_out(
+            self.config,
+            self.env,
+            self.verifier,
+            self._sample,
+            self.folder,
+            self.observer,
+            step=step,
+            stopped=lambda: self.stop_requested,
+        )
         if found is None:
             return None
         scores, metrics, verdicts = found
