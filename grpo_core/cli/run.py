@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,10 @@ from grpo_core.errors import ConfigError
 if TYPE_CHECKING:
     from grpo_core.config import RunConfig
     from grpo_core.train.trainer import Trainer
+
+
+ONE_KEY_PRESS_SECONDS = 1.0
+"""Wrappers such as `timeout` or `uv run` pass on a Ctrl-C that the terminal has delivered already: two signals, one wish."""
 
 
 def register(app: typer.Typer) -> None:
@@ -196,11 +201,16 @@ def _say_where(trainer: Trainer, console: Any) -> None:
 def _stoppable(trainer: Trainer) -> Iterator[None]:
     """Ctrl-C and SIGTERM ask the trainer to save and end; the second one leaves at once (workers die with this process)."""
 
+    asked: list[float] = []
+
     def stop(number: int, _: object) -> None:
-        if trainer.stop_requested:
+        now = time.monotonic()
+        asked.append(now)
+        if now - asked[0] > ONE_KEY_PRESS_SECONDS:
             os._exit(128 + number)
-        trainer.request_stop()
-        os.write(2, b"\nstopping: finishing this step, then saving (again to leave at once)\n")  # a print could meet a print half-way
+        if len(asked) == 1:
+            trainer.request_stop()
+            os.write(2, b"\nstopping: finishing this step, then saving (again to leave at once)\n")  # a print could meet a print half-way
 
     previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
