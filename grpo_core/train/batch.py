@@ -26,13 +26,11 @@ class Row:
 class MicroBatch:
     """Rows that share a forward pass, padded on the right.
 
-    prompts: the distinct prompts; owner_B: each row's prompt; tokens_BT, real_BT: tokens and 1 where they are no padding;
-    trainable_BT: 1 where the policy wrote the token; advantage_B1, weight_B1: one number a row.
+    tokens_BT, real_BT: completion tokens and 1 where they are no padding; trainable_BT: 1 where the policy wrote the token;
+    advantage_B1, weight_B1: one number a row.
     """
 
     rows: tuple[Row, ...]
-    prompts: tuple[tuple[int, ...], ...]
-    owner_B: Tensor
     tokens_BT: Tensor
     real_BT: Tensor
     trainable_BT: Tensor
@@ -87,8 +85,6 @@ def _tokens(rows: Sequence[Row], *, shared_prefix: bool) -> int:
 
 
 def _tensors(rows: Sequence[Row], *, device: torch.device, dtype: torch.dtype) -> MicroBatch:
-    prompts = tuple(dict.fromkeys(row.rollout.prompt_ids for row in rows))
-    place = {prompt: i for i, prompt in enumerate(prompts)}
     width = max(1, *(len(row.rollout.token_ids) for row in rows))
 
     def padded(values: Sequence[Sequence[int]]) -> Tensor:
@@ -96,8 +92,6 @@ def _tensors(rows: Sequence[Row], *, device: torch.device, dtype: torch.dtype) -
 
     return MicroBatch(
         rows=tuple(rows),
-        prompts=prompts,
-        owner_B=torch.tensor([place[row.rollout.prompt_ids] for row in rows], device=device),
         tokens_BT=padded([row.rollout.token_ids for row in rows]),
         real_BT=padded([[1] * len(row.rollout.token_ids) for row in rows]),
         trainable_BT=padded([row.rollout.trainable for row in rows]),

@@ -78,7 +78,7 @@ class Policy:
 
     def _tree_is_exact(self) -> bool:
         """Whether the packed tree gives this model's own log-probs: tried on two short rows, since no config tells it for certain."""
-        rows = [Row(Rollout((), "stop", (1, 2, 3, 4), tokens, (), (1,) * len(tokens)), 0.0, 0.0) for tokens in ((5, 6, 7), (8, 9))]
+        rows = [Row(Rollout((), "stop", (1, 2, 3, 4), tokens, (), (1,) * len(tokens)), 0.0, 0.0) for tokens in ((5, 6, 7), (5, 8))]
         (micro,) = micro_batches(rows, max_tokens=10_000, device=self.device, dtype=torch.float32)
         with torch.no_grad():
             plain, _ = self._logprobs(self.model, micro, 1.0)
@@ -149,8 +149,8 @@ class Policy:
         """Logits (K, V), and for each completion token, row by row, which of them it was drawn from (M,)."""
         if not self.shared_prefix:
             return _plain_logits(model, micro, pad_id=self.pad_id)
-        completions = [row.rollout.token_ids for row in micro.rows]
-        tree = plant(micro.prompts, micro.owner_B.tolist(), completions, device=self.device)
+        rollouts = [row.rollout for row in micro.rows]
+        tree = plant([r.prompt_ids for r in rollouts], [r.token_ids for r in rollouts], device=self.device)
         return tree.logits(model, self.compute_dtype), tree.place_M
 
     @contextmanager
@@ -242,11 +242,12 @@ def _full(base: Any, source: ModelSource, need_reference: bool) -> tuple[Any, An
 def _plain_logits(model: Any, micro: MicroBatch, *, pad_id: int) -> tuple[Tensor, Tensor]:
     """The slow path, for models that cannot be given a mask: every row with its own copy of the prompt, padded on the left."""
     device = micro.tokens_BT.device
-    width = max(map(len, micro.prompts))
-    prompts = torch.tensor([[pad_id] * (width - len(p)) + list(p) for p in micro.prompts], device=device)
-    real = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in micro.prompts], device=device)
-    tokens_BS = torch.cat([prompts[micro.owner_B], micro.tokens_BT], dim=1)
-    mask_BS = torch.cat([real[micro.owner_B], micro.real_BT], dim=1)
+    prompts = [row.rollout.prompt_ids for row in micro.rows]
+    width = max(map(len, prompts))
+    prompts_BS = torch.tensor([[pad_id] * (width - len(p)) + list(p) for p in prompts], device=device)
+    real_BS = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=device)
+    tokens_BS = torch.cat([prompts_BS, micro.tokens_BT], dim=1)
+    mask_BS = torch.cat([real_BS, micro.real_BT], dim=1)
     positions_BS = (mask_BS.cumsum(dim=1) - 1).clamp(min=0)
     T = micro.tokens_BT.shape[1]
     out = model(input_ids=tokens_BS, attention_mask=mask_BS, position_ids=positions_BS, use_cache=False, logits_to_keep=T + 1)

@@ -15,32 +15,34 @@ MIN_COMMON = 8
 
 @dataclass(slots=True)
 class Prefix:
-    """A cache that B sequences continue. cache: its keys and values; logits_BV: of the last token; mask_BS: 1 for real tokens; length_B."""
+    """A cache of K lines. cache: its keys and values; logits_KV: of each line's last token at first; mask_KS: 1 for real tokens; length_K."""
 
     cache: Any
-    logits_BV: Tensor
-    mask_BS: Tensor
-    length_B: Tensor
+    logits_KV: Tensor
+    mask_KS: Tensor
+    length_K: Tensor
 
-    def select(self, index: Tensor) -> None:
-        """Keep or repeat the sequences `index`, in that order."""
+    def select(self, lines: Sequence[int]) -> None:
+        """Keep or repeat `lines`, in that order."""
+        if list(lines) == list(range(len(self.length_K))):
+            return
+        index = torch.tensor(lines, device=self.length_K.device)
         self.cache.batch_select_indices(index)
-        self.logits_BV, self.mask_BS, self.length_B = self.logits_BV[index], self.mask_BS[index], self.length_B[index]
+        self.mask_KS, self.length_K = self.mask_KS[index], self.length_K[index]
 
-    def extend(self, model: Any, tokens_BT: Tensor, real_BT: Tensor) -> Tensor:
-        """Logits (B, T, V) of `tokens_BT` after the prefix, which then holds them too. real_BT: 1 where the token is no padding (right)."""
-        self.mask_BS = torch.cat([self.mask_BS, real_BT], dim=1)
-        positions_BT = self.length_B.unsqueeze(1) + (real_BT.cumsum(dim=1) - 1).clamp(min=0)
+    def extend(self, model: Any, tokens_K1: Tensor) -> Tensor:
+        """Logits (K, V) after one more token on each line."""
+        self.mask_KS = torch.cat([self.mask_KS, torch.ones_like(tokens_K1)], dim=1)
         out = model(
-            input_ids=tokens_BT,
-            attention_mask=self.mask_BS,
-            position_ids=positions_BT,
+            input_ids=tokens_K1,
+            attention_mask=self.mask_KS,
+            position_ids=self.length_K.unsqueeze(1),
             past_key_values=self.cache,
             use_cache=True,
         )
-        self.length_B = self.length_B + real_BT.sum(dim=1)
-        logits_BTV: Tensor = out.logits
-        return logits_BTV
+        self.length_K = self.length_K + 1
+        logits_KV: Tensor = out.logits[:, -1]
+        return logits_KV
 
 
 def prefill(model: Any, prompts: Sequence[Sequence[int]], *, pad_id: int, device: torch.device) -> Prefix:

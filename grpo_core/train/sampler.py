@@ -1,7 +1,8 @@
 """The Sampler protocol and the built-in generation engine.
 
-The engine computes each distinct prefix once for all that continue it, drops finished rows from the batch, and draws by inverse CDF
-with one fixed uniform number per token: what is drawn for a row does not depend on which other rows are in the batch.
+The engine computes what several completions have in common once, from the prompts' common start to the token where two completions
+part, drops finished ones, and draws by inverse CDF with one fixed uniform number per token: what is drawn for a row does not depend on
+which other rows are in the batch.
 """
 
 from __future__ import annotations
@@ -63,21 +64,23 @@ class Engine:
         return completions
 
     def _decode(self, requests: Sequence[Request], config: SamplingConfig) -> list[Completion]:
+        """Rows that have said the same so far share one line of the cache, until they part."""
         policy, device = self.policy, self.policy.device
-        prompts = list(dict.fromkeys(r.prefix for r in requests))
-        place = {prompt: i for i, prompt in enumerate(prompts)}
-        prefix = prefill(policy.model, prompts, pad_id=policy.pad_id, device=device)
-        prefix.select(torch.tensor([place[r.prefix] for r in requests], device=device))
         completions = [Completion() for _ in requests]
-        uniform_BT = _table(requests, device)
         alive = [i for i, r in enumerate(requests) if len(r.uniforms) > 0]
-        if len(alive) < len(requests):
-            prefix.select(torch.tensor(alive, device=device, dtype=torch.long))
-        logits_BV, position = prefix.logits_BV, 0
-        while alive:
-            token_B, logprob_B, kept_B = draw(logits_BV, uniform_BT[alive, position], config)
-            facts = torch.stack([logprob_B, kept_B]).tolist()
-            for i, token, logprob, kept in zip(alive, token_B.tolist(), *facts, strict=True):
+        if not alive:
+            return completions
+        uniform_BT = _table(requests, device)
+        prompts = list(dict.fromkeys(requests[i].prefix for i in alive))
+        rank = {prompt: k for k, prompt in enumerate(prompts)}
+        line = [rank[requests[i].prefix] for i in alive]  # of each living row, its line of the cache
+        prefix = prefill(policy.model, prompts, pad_id=policy.pad_id, device=device)
+        logits_KV, position = prefix.logits_KV, 0
+        while True:
+            line_B = torch.tensor(line, device=device)
+            token_B, logprob_B, kept_B = draw(logits_KV, line_B, uniform_BT[alive, position], config)
+            tokens, facts = token_B.tolist(), torch.stack([logprob_B, kept_B]).tolist()
+            for i, token, logprob, kept in zip(alive, tokens, *facts, strict=True):
                 if math.isnan(logprob):
                     raise RunStoppedError(
                         "the model's logits are not finite, so nothing can be drawn; lower optimizer.lr, or use --dtype float32"
@@ -89,16 +92,15 @@ class Engine:
                 if token in policy.end_ids or self._hits_stop(completion.token_ids, config.stop):
                     completion.finish = "stop"
             position += 1
-            going = [row for row, i in enumerate(alive) if completions[i].finish != "stop" and position < len(requests[i].uniforms)]
+            going = [b for b, i in enumerate(alive) if completions[i].finish != "stop" and position < len(requests[i].uniforms)]
             if not going:
-                break
-            if len(going) < len(alive):
-                index = torch.tensor(going, device=device)
-                prefix.select(index)
-                token_B, alive = token_B[index], [alive[row] for row in going]
-            tokens_B1 = token_B.unsqueeze(1)
-            logits_BV = prefix.extend(policy.model, tokens_B1, torch.ones_like(tokens_B1))[:, -1]
-        return completions
+                return completions
+            lines = list(dict.fromkeys((line[b], tokens[b]) for b in going))
+            place = {parting: k for k, parting in enumerate(lines)}
+            alive, line = [alive[b] for b in going], [place[line[b], tokens[b]] for b in going]
+            prefix.select([parent for parent, _ in lines])
+            tokens_K1 = torch.tensor([[token] for _, token in lines], device=device)
+            logits_KV = prefix.extend(policy.model, tokens_K1)
 
     def _hits_stop(self, token_ids: list[int], stop: tuple[str, ...]) -> bool:
         """Whether the last token completed a stop string. A tail is enough: n bytes span at most n tokens that show."""
@@ -115,38 +117,38 @@ def _table(requests: Sequence[Request], device: torch.device) -> Tensor:
     return torch.tensor(rows, dtype=torch.float32 if device.type == "mps" else torch.float64, device=device)
 
 
-def draw(logits_BV: Tensor, uniform_B: Tensor, config: SamplingConfig) -> tuple[Tensor, Tensor, Tensor]:
-    """Tokens (B,), their log-probs (B,) under the full distribution at the temperature, and the probability mass (B,) that top-p, top-k
-    and min-p left to draw from. Inverse CDF: the first token whose cumulative probability exceeds the uniform number."""
-    logits_BV = tempered(logits_BV, config.temperature)
-    norm_B = torch.logsumexp(logits_BV, dim=-1)
-    kept_B = torch.ones_like(norm_B)
+def draw(logits_KV: Tensor, line_B: Tensor, uniform_B: Tensor, config: SamplingConfig) -> tuple[Tensor, Tensor, Tensor]:
+    """Tokens (B,) of rows that draw from the distributions `line_B`, their log-probs (B,) under the full distribution at the temperature,
+    and the probability mass (B,) that top-p, top-k and min-p left to draw from. Inverse CDF: the first token whose cumulative
+    probability exceeds the uniform number."""
+    logits_KV = tempered(logits_KV, config.temperature)
+    norm_K = torch.logsumexp(logits_KV, dim=-1)
+    kept_K = torch.ones_like(norm_K)
     if config.temperature == 0:
-        token_B = logits_BV.argmax(dim=-1)
+        token_B = logits_KV.argmax(dim=-1)[line_B]
     else:
-        probs_BV = (logits_BV - norm_B.unsqueeze(-1)).exp()
+        probs_KV = (logits_KV - norm_K.unsqueeze(-1)).exp()
         narrowed = config.top_p < 1 or config.top_k > 0 or config.min_p > 0
-        cumulative_BV = (narrow(probs_BV, config) if narrowed else probs_BV).cumsum(dim=-1)
-        total_B = cumulative_BV[:, -1]
-        kept_B = total_B.clamp(max=1.0) if narrowed else kept_B
+        cumulative_KV = (narrow(probs_KV, config) if narrowed else probs_KV).cumsum(dim=-1)
+        total_K = cumulative_KV[:, -1]
+        kept_K = total_K.clamp(max=1.0) if narrowed else kept_K
         # Strictly below the total, so that rounding can never choose a token of probability 0 at the end of the vocabulary.
-        highest_B = torch.nextafter(total_B, torch.zeros_like(total_B))
-        threshold_B = torch.minimum((uniform_B * total_B.to(uniform_B.dtype)).to(total_B.dtype), highest_B)
-        token_B = torch.searchsorted(cumulative_BV, threshold_B.unsqueeze(-1), right=True).squeeze(-1)
-        token_B = token_B.clamp(max=logits_BV.shape[-1] - 1)  # logits that are NaN; the caller sees it in the log-prob
-    logprob_B = logits_BV.gather(-1, token_B.unsqueeze(-1)).squeeze(-1) - norm_B
-    return token_B, logprob_B, kept_B
+        highest_B = torch.nextafter(total_K, torch.zeros_like(total_K))[line_B]
+        threshold_B = torch.minimum((uniform_B * total_K[line_B].to(uniform_B.dtype)).to(total_K.dtype), highest_B)
+        token_B = torch.searchsorted(cumulative_KV[line_B], threshold_B.unsqueeze(-1), right=True).squeeze(-1)
+        token_B = token_B.clamp(max=logits_KV.shape[-1] - 1)  # logits that are NaN; the caller sees it in the log-prob
+    return token_B, logits_KV[line_B, token_B] - norm_K[line_B], kept_K[line_B]
 
 
-def narrow(probs_BV: Tensor, config: SamplingConfig) -> Tensor:
+def narrow(probs_KV: Tensor, config: SamplingConfig) -> Tensor:
     """Probabilities with those outside top-k, top-p and min-p set to 0 (each judged on the full distribution; not renormalised)."""
-    keep_BV = torch.ones_like(probs_BV, dtype=torch.bool)
-    if 0 < config.top_k < probs_BV.shape[-1]:
-        keep_BV &= probs_BV >= probs_BV.topk(config.top_k, dim=-1).values[:, -1:]
+    keep_KV = torch.ones_like(probs_KV, dtype=torch.bool)
+    if 0 < config.top_k < probs_KV.shape[-1]:
+        keep_KV &= probs_KV >= probs_KV.topk(config.top_k, dim=-1).values[:, -1:]
     if config.min_p > 0:
-        keep_BV &= probs_BV >= config.min_p * probs_BV.amax(dim=-1, keepdim=True)
+        keep_KV &= probs_KV >= config.min_p * probs_KV.amax(dim=-1, keepdim=True)
     if config.top_p < 1:
-        sorted_BV, order_BV = probs_BV.sort(dim=-1, descending=True)
-        before_BV = sorted_BV.cumsum(dim=-1) - sorted_BV
-        keep_BV &= torch.zeros_like(keep_BV).scatter(-1, order_BV, before_BV < config.top_p)
-    return torch.where(keep_BV, probs_BV, 0.0)
+        sorted_KV, order_KV = probs_KV.sort(dim=-1, descending=True)
+        before_KV = sorted_KV.cumsum(dim=-1) - sorted_KV
+        keep_KV &= torch.zeros_like(keep_KV).scatter(-1, order_KV, before_KV < config.top_p)
+    return torch.where(keep_KV, probs_KV, 0.0)

@@ -1,12 +1,13 @@
-"""Rows as one packed tree: what several rows share is computed once, and nothing is padded.
+"""Rows as one packed tree: a token that several rows share, with everything before it, is computed once, and nothing is padded.
 
-The nodes are tokens: the common start of all prompts, then what is left of each prompt, then the completions. A node attends to its
-ancestors alone, by a mask, and has the position that it would have in its own row. So one forward pass of N nodes gives exactly the
-log-probs of all rows, and the gradient of a shared node is the sum over everything that follows it.
+The nodes are tokens. A node attends to its ancestors alone, by a mask, and has the position that it would have in its own row. So one
+forward pass of N nodes gives exactly the log-probs of all rows, and the gradient of a shared node is the sum over everything that
+follows it. Prompts share their common start; the short completions of one prompt share most of what they say.
 """
 
 from __future__ import annotations
 
+import os.path
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +23,7 @@ MASKED_ATTENTION = ("sdpa", "eager")
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """tokens_1N, positions_1N: the nodes; mask_11NN: True where a node (row) attends to another (column).
+    """tokens_1N, positions_1N: the nodes, depth first; mask_11NN: True where a node (row) attends to another (column).
 
     predictors_K: the nodes whose logits are needed; place_M: for each completion token, row by row, which of the K predicts it.
     """
@@ -48,42 +49,40 @@ class Tree:
         return logits_KV
 
 
-def plant(prompts: Sequence[Sequence[int]], owners: Sequence[int], completions: Sequence[Sequence[int]], *, device: torch.device) -> Tree:
-    """The tree of rows: completion i follows prompt `owners[i]`. The last token of a row predicts nothing and is no node."""
-    start = common_length(prompts)
-    tokens: list[int] = list(prompts[0][:start])
-    positions = list(range(start))
-    segments = [0] * start
-    parents = [0]
-    last: list[int] = []  # the last node of each prompt
-    for prompt in prompts:
-        _grow(tokens, positions, segments, prompt[start:], at=start, segment=len(parents))
-        parents.append(0)
-        last.append(len(tokens) - 1)
-    place: list[int] = []  # of each completion token, the node that predicts it
-    for owner, completion in zip(owners, completions, strict=True):
-        if not completion:
-            continue
-        first = len(tokens)
-        _grow(tokens, positions, segments, completion[:-1], at=len(prompts[owner]), segment=len(parents))
-        parents.append(1 + owner)
-        place += [last[owner], *range(first, first + len(completion) - 1)]
-    segment_N, position_N = torch.tensor(segments, device=device), torch.tensor(positions, device=device)
-    above_SS = _ancestors(parents).to(device)
-    mask_NN = above_SS[segment_N][:, segment_N] & (position_N <= position_N.unsqueeze(1))
-    predictors = sorted({*last, *place})
-    rank = {node: i for i, node in enumerate(predictors)}
+def plant(prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], *, device: torch.device) -> Tree:
+    """The tree of rows, a prompt (not empty) and a completion each. The last token of a row predicts nothing, so it needs no node."""
+    rows = [[*prompt, *completion[:-1]] for prompt, completion in zip(prompts, completions, strict=True)]
+    tokens: list[int] = []
+    positions: list[int] = []
+    ends: list[int] = []  # one past a node's last descendant
+    path: list[int] = []  # the nodes of the row before
+    predictors: list[list[int]] = [[] for _ in rows]
+    # In lexicographic order a row has more in common with the row before than with any earlier one, so the nodes come out depth first.
+    for i in sorted(range(len(rows)), key=rows.__getitem__):
+        row, shared = rows[i], len(os.path.commonprefix([[tokens[node] for node in path], rows[i]]))
+        for node in path[shared:]:
+            ends[node] = len(tokens)
+        path = [*path[:shared], *range(len(tokens), len(tokens) + len(row) - shared)]
+        tokens += row[shared:]
+        positions += range(shared, len(row))
+        ends += [0] * (len(row) - shared)
+        predictors[i] = path[len(prompts[i]) - 1 :][: len(completions[i])]
+    for node in path:
+        ends[node] = len(tokens)
+    node_N, end_N = torch.arange(len(tokens), device=device), torch.tensor(ends, device=device)
+    needed = sorted({node for nodes in predictors for node in nodes})
+    rank = {node: k for k, node in enumerate(needed)}
     return Tree(
         tokens_1N=torch.tensor([tokens], device=device),
-        positions_1N=position_N.unsqueeze(0),
-        mask_11NN=mask_NN[None, None],
-        predictors_K=torch.tensor(predictors, device=device),
-        place_M=torch.tensor([rank[node] for node in place], dtype=torch.long, device=device),
+        positions_1N=torch.tensor([positions], device=device),
+        mask_11NN=((node_N <= node_N.unsqueeze(1)) & (node_N.unsqueeze(1) < end_N))[None, None],
+        predictors_K=torch.tensor(needed, device=device, dtype=torch.long),
+        place_M=torch.tensor([rank[node] for nodes in predictors for node in nodes], device=device, dtype=torch.long),
     )
 
 
 def size(prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]) -> int:
-    """Nodes of the tree, at most."""
+    """Nodes of the tree of these distinct prompts and their completions, at most."""
     start = common_length(prompts)
     return start + sum(len(p) - start for p in prompts) + sum(map(len, completions))
 
@@ -94,17 +93,3 @@ def can_be_masked(model: Any) -> bool:
     layers = set(getattr(config, "layer_types", None) or ["full_attention"])
     window = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
     return config._attn_implementation in MASKED_ATTENTION and layers == {"full_attention"} and window is None
-
-
-def _grow(tokens: list[int], positions: list[int], segments: list[int], new: Sequence[int], *, at: int, segment: int) -> None:
-    tokens += new
-    positions += range(at, at + len(new))
-    segments += [segment] * len(new)
-
-
-def _ancestors(parents: Sequence[int]) -> Tensor:
-    """(S, S): True where the column's segment is the row's own or above it. A parent comes before its children."""
-    above_SS = torch.eye(len(parents), dtype=torch.bool)
-    for segment, parent in enumerate(parents):
-        above_SS[segment] |= above_SS[parent]
-    return above_SS

@@ -37,7 +37,8 @@ def tiny_policy(*, shared_prefix: bool = True, adapter: bool = True, scale: floa
 
 
 def random_rollouts(prompts: int, attempts: int, *, seed: int = 0, vocab: int = 100) -> list[list[Rollout]]:
-    """Ragged prompts with a common start, ragged completions; one is empty, one is wholly written by the environment."""
+    """Ragged prompts with a common start, ragged completions that share their first tokens with another one of the group, or all of
+    them; one is empty, one is wholly written by the environment."""
     rng = random.Random(seed)
     common = tuple(rng.randrange(4, vocab) for _ in range(10))
     rollouts = []
@@ -45,7 +46,9 @@ def random_rollouts(prompts: int, attempts: int, *, seed: int = 0, vocab: int = 
         prompt = common + tuple(rng.randrange(4, vocab) for _ in range(rng.randint(1, 6)))
         group = []
         for _ in range(attempts):
-            tokens = tuple(rng.randrange(4, vocab) for _ in range(rng.randint(1, 9)))
+            before = group[-1].token_ids if group else ()
+            tokens = before[: rng.randint(0, len(before))] + tuple(rng.randrange(4, vocab) for _ in range(rng.randint(1, 9)))
+            tokens = before if before and rng.random() < 0.2 else tokens[:9]
             trainable = tuple(int(rng.random() < 0.8) for _ in tokens)
             group.append(Rollout((Message("assistant", "x"),), "stop", prompt, tokens, (0.0,) * len(tokens), trainable))
         rollouts.append(group)

@@ -66,6 +66,22 @@ def test_dropping_finished_rows_changes_nothing_for_the_others(policy):
         assert alone.logprobs == pytest.approx(completion.logprobs, abs=1e-9)
 
 
+def test_completions_are_computed_once_until_they_part(policy):
+    """The lines of the cache in each forward pass: two for two prompts as long as all say the same, more when they part."""
+    lines: list[int] = []
+    hook = policy.model.register_forward_pre_hook(lambda _, args, kwargs: lines.append(len(kwargs["input_ids"])), with_kwargs=True)
+    try:
+        same = sample(policy, requests_for(prompts(2), 8), temperature=0.0)
+        together, lines[:] = lines[2:], []  # the first two passes are the prompts
+        different = sample(policy, requests_for(prompts(2), 8), temperature=2.0)
+    finally:
+        hook.remove()
+    assert len({tuple(c.token_ids) for c in same}) == 2
+    assert set(together) <= {1, 2}
+    assert len({tuple(c.token_ids[:2]) for c in different}) == 16, "at this temperature all should part at once"
+    assert max(lines) == 16
+
+
 def test_chunks_of_rows_change_nothing(policy):
     requests = requests_for(prompts(5), 4)
     assert [c.token_ids for c in sample(policy, requests)] == [c.token_ids for c in sample(policy, requests, max_rows=3)]
@@ -122,7 +138,7 @@ def test_the_draw_follows_the_distribution():
     logits = torch.tensor([0.0, 1.0, 2.0, -1.0, 0.5, 1.5, -0.5, 0.3])
     count = 20_000
     numbers = torch.tensor(uniforms(TaskKey("chi", "train", 0), seed=0, step=0, attempt=0, turn=0, count=count))
-    tokens, logprobs, kept = draw(logits.repeat(count, 1), numbers, SamplingConfig(temperature=0.8))
+    tokens, logprobs, kept = draw(logits.unsqueeze(0), torch.zeros(count, dtype=torch.long), numbers, SamplingConfig(temperature=0.8))
     probs = torch.softmax(logits / 0.8, dim=-1)
     observed = torch.bincount(tokens, minlength=8)
     assert float(((observed - count * probs) ** 2 / (count * probs)).sum()) < 24.3
@@ -136,7 +152,7 @@ def test_the_draw_follows_the_distribution():
 def test_narrowing_draws_only_from_what_it_keeps_and_says_how_much(settings, allowed):
     probs = torch.tensor([0.1, 0.3, 0.5, 0.1])
     numbers = torch.linspace(0, 1 - 1e-9, 500, dtype=torch.float64)
-    tokens, logprobs, kept = draw(probs.log().repeat(500, 1), numbers, SamplingConfig(**settings))
+    tokens, logprobs, kept = draw(probs.log().unsqueeze(0), torch.zeros(500, dtype=torch.long), numbers, SamplingConfig(**settings))
     assert set(tokens.tolist()) == allowed
     assert kept[0].item() == pytest.approx(sum(probs[t].item() for t in allowed))
     torch.testing.assert_close(logprobs, probs.log()[tokens])
@@ -145,7 +161,7 @@ def test_narrowing_draws_only_from_what_it_keeps_and_says_how_much(settings, all
 def test_a_token_of_probability_zero_is_never_drawn_even_by_the_largest_number():
     logits = torch.full((1, 50_000), 0.0)
     logits[0, 40_000:] = -torch.inf
-    token, _, _ = draw(logits, torch.tensor([1 - 2**-53], dtype=torch.float64), SamplingConfig())
+    token, _, _ = draw(logits, torch.tensor([0]), torch.tensor([1 - 2**-53], dtype=torch.float64), SamplingConfig())
     assert token.item() < 40_000
 
 
