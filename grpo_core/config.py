@@ -50,20 +50,20 @@ class SamplingConfig(Section):
 class OptimizerConfig(Section):
     name: Literal["adamw", "adamw8bit"] = "adamw"
     """adamw (torch) or adamw8bit (bitsandbytes: a quarter of the optimizer's memory)."""
-    lr: NotNegative = 2e-4
-    """Peak learning rate; 2e-4 suits LoRA, full fine-tuning wants about 1e-6."""
+    lr: NotNegative = 3e-4
+    """Peak learning rate; 3e-4 suits LoRA on a small model, full fine-tuning wants about 1e-6."""
     weight_decay: NotNegative = 0.0
     """Decoupled weight decay."""
     betas: tuple[Fraction, Fraction] = (0.9, 0.999)
     """Decay rates of Adam's two running means."""
-    max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
-    """The gradient's norm is clipped to this."""
+    max_grad_norm: Annotated[float, Field(gt=0)] = 0.25
+    """The gradient's norm is clipped to this. Normalised advantages give the few groups that still differ late in a run large gradients."""
 
 
 class ScheduleConfig(Section):
-    name: Literal["constant", "linear", "cosine"] = "constant"
+    name: Literal["constant", "linear", "cosine"] = "linear"
     """Shape of the learning rate after the warm-up; linear and cosine end at 0."""
-    warmup: NotNegative = 0.03
+    warmup: NotNegative = 0.1
     """Warm-up: below 1 a fraction of all optimizer steps, else a number of them."""
 
 

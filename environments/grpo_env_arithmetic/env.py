@@ -31,10 +31,10 @@ _MAX_DIGITS = 12  # the largest value of any level has 10
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """shots: how many solved examples stand before the question. A model of 135M parameters keeps the format in 91 % of its replies after
-    two and in 96 % after four (300 held-out tasks, temperature 1); the examples are the same in every prompt, so they are computed once."""
+    """shots: how many solved examples stand before the question. They show a small model the format and, more with each, what is asked
+    of it: the fewer there are, the slower it learns. They are the same in every prompt, so they are computed once."""
 
-    shots: Literal[0, 1, 2, 3, 4] = 4
+    shots: Literal[0, 1, 2, 3, 4, 5, 6, 7, 8] = 8
 
 
 class Arithmetic(Environment[Problem]):
@@ -104,7 +104,7 @@ def _preamble(shots: int) -> list[Message]:
 
 
 def _question(problem: Problem) -> Message:
-    return Message("user", f"{problem.expression} =")
+    return Message("user", f"What is {problem.expression}?")
 
 
 def _block(content: object) -> str:

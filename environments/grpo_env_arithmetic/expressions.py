@@ -52,7 +52,16 @@ SHAPES = (
     Shape(1.0, 99, "+-*", 5),
 )
 # Shown in every prompt, so neither trained on nor asked.
-EXAMPLES = (Problem("(2 - 3) - 4", -5), Problem("(1 + 5) - 2", 4), Problem("(4 - 1) - 2", 1), Problem("(2 - 3) + 0", -1))
+EXAMPLES = (
+    Problem("(2 - 3) - 4", -5),
+    Problem("(1 + 5) - 2", 4),
+    Problem("(4 - 1) - 2", 1),
+    Problem("(2 - 3) + 0", -1),
+    Problem("(3 + 4) + 1", 8),
+    Problem("(5 - 0) + 3", 8),
+    Problem("(0 + 2) - 5", -3),
+    Problem("(1 + 1) + 1", 3),
+)
 
 
 def shape_at(level: float) -> Shape:

@@ -31,6 +31,11 @@ def expressions(split: str, *, count: int, seed: int = 0, level: float = 0.0) ->
     return [ask(i, split=split, seed=seed, level=level).data.expression for i in range(count)]
 
 
+def asked(question: Message) -> str:
+    assert isinstance(question.content, str)
+    return question.content.removeprefix("What is ").removesuffix("?")
+
+
 # What it asks
 
 
@@ -40,27 +45,27 @@ def test_the_secret_is_the_value_of_the_expression_and_the_prompt_ends_with_it(s
     for index in range(50):
         task = ask(index, split=split, level=level)
         assert eval(task.data.expression) == task.data.answer
-        assert task.prompt[-1] == Message("user", f"{task.data.expression} =")
+        assert task.prompt[-1] == Message("user", f"What is {task.data.expression}?")
 
 
 def test_all_prompts_share_everything_but_the_question() -> None:
     prompts = [ask(index, split=split, level=level).prompt for split in ("train", "eval") for level in LEVELS for index in range(5)]
     assert len({prompt[:-1] for prompt in prompts}) == 1
-    assert [message.role for message in prompts[0]] == ["system", *["user", "assistant"] * 4, "user"]  # type: ignore[union-attr]
+    assert [message.role for message in prompts[0]] == ["system", *["user", "assistant"] * 8, "user"]  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("shots", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize("shots", range(9))
 def test_the_number_of_examples_is_a_setting_and_every_example_is_right(shots: int) -> None:
     task = Arithmetic(Config(shots=shots)).task(TaskKey("arithmetic", "train", 0))  # type: ignore[arg-type]
     examples = task.prompt[1:-1]
     assert len(examples) == 2 * shots
     for question, answer in zip(examples[::2], examples[1::2], strict=True):
-        assert answer.content == f"<answer>{eval(question.content.removesuffix('='))}</answer>"  # type: ignore[union-attr]
+        assert answer.content == f"<answer>{eval(asked(question))}</answer>"  # type: ignore[union-attr]
 
 
 def test_examples_are_neither_trained_on_nor_asked() -> None:
-    examples = {m.content.removesuffix(" =") for m in Arithmetic(Config(shots=4)).task(ask().key).prompt[1:-1:2]}  # type: ignore[union-attr]
-    assert len(examples) == 4
+    examples = {asked(m) for m in Arithmetic().task(ask().key).prompt[1:-1:2]}  # type: ignore[arg-type]
+    assert len(examples) == 8
     assert not examples & set(expressions("train", count=5000))
     assert not examples & set(expressions("eval", count=ENV.size("eval") or 0))
 
@@ -249,7 +254,7 @@ def test_the_plugin_offers_the_environment_with_its_settings_checked() -> None:
     assert spec.summary
     assert isinstance(build_environment(spec, {"shots": 4}), Arithmetic)
     with pytest.raises(ConfigError, match=r"env\.shots"):
-        build_environment(spec, {"shots": 5})
+        build_environment(spec, {"shots": 9})
 
 
 def test_the_fingerprint_knows_the_settings() -> None:
