@@ -1,37 +1,126 @@
-"""For the sampler: the cache of what several sequences share is computed once, for the common start of all prompts, then each prompt."""
+"""For the sampler: caches that several sequences continue, line by line, and in which what they share is computed once.
+
+A line is what has been said so far; completions that have said the same share one. `Packed` also keeps what lines share once, as nodes
+of a tree under a mask (see `tree`), so nothing is copied when they part. Every line then looks at all nodes, so when most nodes belong
+to others, `unpacked` gives each line a cache of its own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-MIN_COMMON = 8
-"""A shorter common start is not worth a forward pass of its own."""
+from grpo_core.train.tree import additive, common_length, plant
+
+MOST_NODES = 4
+"""A line looks at this many times the nodes that it has itself, before each line gets its own cache."""
+
+
+class Lines(Protocol):
+    """logits_KV: of the last token of each of K lines."""
+
+    logits_KV: Tensor
+
+    def extend(self, model: Any, parents: Sequence[int], tokens: Sequence[int]) -> Lines:
+        """New lines: each continues the line `parents[k]` with the token `tokens[k]`. The old ones can no longer be used."""
+        ...
 
 
 @dataclass(slots=True)
-class Prefix:
-    """A cache of K lines. cache: its keys and values; logits_KV: of each line's last token at first; mask_KS: 1 for real tokens; length_K."""
+class Packed:
+    """One tree of N nodes for K lines. above_KN: True where a node belongs to the line; dtype: what the model computes in."""
+
+    cache: Any
+    logits_KV: Tensor
+    above_KN: Tensor
+    dtype: torch.dtype
+
+    @classmethod
+    def prefill(cls, model: Any, prompts: Sequence[Sequence[int]], *, dtype: torch.dtype, device: torch.device) -> Packed:
+        """One line for each of `prompts` (distinct, none empty)."""
+        tree = plant(prompts, [(0,)] * len(prompts), device=device)  # the token that will follow is no node
+        out = model(
+            input_ids=tree.tokens_1N,
+            position_ids=tree.positions_1N,
+            attention_mask=additive(tree.mask_11NN, dtype),
+            use_cache=True,
+            logits_to_keep=tree.predictors_K,
+        )
+        last_K = tree.predictors_K[tree.place_M]
+        return cls(out.past_key_values, out.logits[0, tree.place_M], tree.mask_11NN[0, 0, last_K], dtype)
+
+    def extend(self, model: Any, parents: Sequence[int], tokens: Sequence[int]) -> Lines:
+        device = self.above_KN.device
+        own_KK = torch.eye(len(tokens), dtype=torch.bool, device=device)
+        self.above_KN = torch.cat([self.above_KN[torch.tensor(parents, device=device)], own_KK], dim=1)
+        length_K = self.above_KN.sum(dim=1)
+        out = model(
+            input_ids=torch.tensor([list(tokens)], device=device),
+            position_ids=(length_K - 1).unsqueeze(0),
+            attention_mask=additive(self.above_KN[None, None], self.dtype),
+            past_key_values=self.cache,
+            use_cache=True,
+        )
+        self.logits_KV = out.logits[0]
+        return self if self.above_KN.shape[1] <= MOST_NODES * int(length_K.max()) else self.unpacked(length_K)
+
+    def unpacked(self, length_K: Tensor) -> Unpacked:
+        """The same lines with a cache each, padded on the left."""
+        width = int(length_K.max())
+        # A node comes after its ancestors, so the nodes of a line in rising order are its tokens; padding may point at any node.
+        order_KW = self.above_KN.to(torch.int8).sort(dim=1, stable=True).indices[:, -width:]
+        mask_KW = torch.arange(width, device=length_K.device) >= width - length_K.unsqueeze(1)
+        for layer in self.cache.layers:
+            layer.keys = layer.keys[0][:, order_KW].transpose(0, 1)
+            layer.values = layer.values[0][:, order_KW].transpose(0, 1)
+        return Unpacked(self.cache, self.logits_KV, mask_KW.long(), length_K)
+
+
+@dataclass(slots=True)
+class Unpacked:
+    """A cache for each of K lines, padded on the left. mask_KS: 1 for real tokens; length_K: how many those are."""
 
     cache: Any
     logits_KV: Tensor
     mask_KS: Tensor
     length_K: Tensor
 
-    def select(self, lines: Sequence[int]) -> None:
-        """Keep or repeat `lines`, in that order."""
-        if list(lines) == list(range(len(self.length_K))):
-            return
-        index = torch.tensor(lines, device=self.length_K.device)
-        self.cache.batch_select_indices(index)
-        self.mask_KS, self.length_K = self.mask_KS[index], self.length_K[index]
+    @classmethod
+    def prefill(cls, model: Any, prompts: Sequence[Sequence[int]], *, pad_id: int, device: torch.device) -> Unpacked:
+        """One line for each of `prompts` (distinct, none empty), for models that take no mask of a tree."""
+        start = common_length(prompts)
+        cache, shared_mask = None, torch.ones(len(prompts), start, dtype=torch.long, device=device)
+        if start:
+            shared = torch.tensor([list(prompts[0][:start])], device=device)
+            cache = model(input_ids=shared, use_cache=True, logits_to_keep=1).past_key_values
+            cache.batch_select_indices(torch.zeros(len(prompts), dtype=torch.long, device=device))
+        rest = [list(prompt[start:]) for prompt in prompts]
+        width = max(map(len, rest))
+        tokens_KS = torch.tensor([[pad_id] * (width - len(r)) + r for r in rest], device=device)
+        mask_KS = torch.tensor([[0] * (width - len(r)) + [1] * len(r) for r in rest], device=device)
+        positions_KS = start + (mask_KS.cumsum(dim=1) - 1).clamp(min=0)
+        mask_KS = torch.cat([shared_mask, mask_KS], dim=1)
+        out = model(
+            input_ids=tokens_KS,
+            attention_mask=mask_KS,
+            position_ids=positions_KS,
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        return cls(out.past_key_values, out.logits[:, -1], mask_KS, mask_KS.sum(dim=1))
 
-    def extend(self, model: Any, tokens_K1: Tensor) -> Tensor:
-        """Logits (K, V) after one more token on each line."""
+    def extend(self, model: Any, parents: Sequence[int], tokens: Sequence[int]) -> Lines:
+        device = self.length_K.device
+        if list(parents) != list(range(len(self.length_K))):
+            index = torch.tensor(parents, device=device)
+            self.cache.batch_select_indices(index)
+            self.mask_KS, self.length_K = self.mask_KS[index], self.length_K[index]
+        tokens_K1 = torch.tensor(tokens, device=device).unsqueeze(1)
         self.mask_KS = torch.cat([self.mask_KS, torch.ones_like(tokens_K1)], dim=1)
         out = model(
             input_ids=tokens_K1,
@@ -40,40 +129,5 @@ class Prefix:
             past_key_values=self.cache,
             use_cache=True,
         )
-        self.length_K = self.length_K + 1
-        logits_KV: Tensor = out.logits[:, -1]
-        return logits_KV
-
-
-def prefill(model: Any, prompts: Sequence[Sequence[int]], *, pad_id: int, device: torch.device) -> Prefix:
-    """The cache of `prompts` (none empty), padded on the left so that what continues them follows the last token directly."""
-    start = common_length(prompts)
-    cache, shared_mask = None, torch.ones(len(prompts), start, dtype=torch.long, device=device)
-    if start:
-        shared = torch.tensor([list(prompts[0][:start])], device=device)
-        cache = model(input_ids=shared, use_cache=True, logits_to_keep=1).past_key_values
-        cache.batch_select_indices(torch.zeros(len(prompts), dtype=torch.long, device=device))
-    rest = [list(prompt[start:]) for prompt in prompts]
-    width = max(map(len, rest))
-    tokens_PS = torch.tensor([[pad_id] * (width - len(r)) + r for r in rest], device=device)
-    mask_PS = torch.tensor([[0] * (width - len(r)) + [1] * len(r) for r in rest], device=device)
-    positions_PS = start + (mask_PS.cumsum(dim=1) - 1).clamp(min=0)
-    mask_PS = torch.cat([shared_mask, mask_PS], dim=1)
-    out = model(
-        input_ids=tokens_PS,
-        attention_mask=mask_PS,
-        position_ids=positions_PS,
-        past_key_values=cache,
-        use_cache=True,
-        logits_to_keep=1,
-    )
-    length_P = torch.tensor([len(prompt) for prompt in prompts], device=device)
-    return Prefix(out.past_key_values, out.logits[:, -1], mask_PS, length_P)
-
-
-def common_length(prompts: Sequence[Sequence[int]]) -> int:
-    """How many tokens all prompts share at the start, leaving at least one token to each; 0 if too few to pay."""
-    first, last = min(prompts, key=list), max(prompts, key=list)  # the lexicographic extremes differ earliest
-    limit = min(map(len, prompts)) - 1
-    common = next((i for i in range(min(limit, len(first), len(last))) if first[i] != last[i]), limit)
-    return common if len(prompts) > 1 and common >= MIN_COMMON else 0
+        self.logits_KV, self.length_K = out.logits[:, -1], self.length_K + 1
+        return self

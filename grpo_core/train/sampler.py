@@ -19,7 +19,7 @@ from grpo_core.config import SamplingConfig
 from grpo_core.errors import RunStoppedError
 from grpo_core.train.logprob import tempered
 from grpo_core.train.policy import Policy
-from grpo_core.train.prefix import prefill
+from grpo_core.train.prefix import Lines, Packed, Unpacked
 from grpo_core.types import Finish
 
 
@@ -73,12 +73,11 @@ class Engine:
         uniform_BT = _table(requests, device)
         prompts = list(dict.fromkeys(requests[i].prefix for i in alive))
         rank = {prompt: k for k, prompt in enumerate(prompts)}
-        line = [rank[requests[i].prefix] for i in alive]  # of each living row, its line of the cache
-        prefix = prefill(policy.model, prompts, pad_id=policy.pad_id, device=device)
-        logits_KV, position = prefix.logits_KV, 0
+        line = [rank[requests[i].prefix] for i in alive]  # of each living row
+        lines, position = self._prefill(prompts), 0
         while True:
             line_B = torch.tensor(line, device=device)
-            token_B, logprob_B, kept_B = draw(logits_KV, line_B, uniform_BT[alive, position], config)
+            token_B, logprob_B, kept_B = draw(lines.logits_KV, line_B, uniform_BT[alive, position], config)
             tokens, facts = token_B.tolist(), torch.stack([logprob_B, kept_B]).tolist()
             for i, token, logprob, kept in zip(alive, tokens, *facts, strict=True):
                 if math.isnan(logprob):
@@ -95,12 +94,16 @@ class Engine:
             going = [b for b, i in enumerate(alive) if completions[i].finish != "stop" and position < len(requests[i].uniforms)]
             if not going:
                 return completions
-            lines = list(dict.fromkeys((line[b], tokens[b]) for b in going))
-            place = {parting: k for k, parting in enumerate(lines)}
+            parted = list(dict.fromkeys((line[b], tokens[b]) for b in going))
+            place = {parting: k for k, parting in enumerate(parted)}
             alive, line = [alive[b] for b in going], [place[line[b], tokens[b]] for b in going]
-            prefix.select([parent for parent, _ in lines])
-            tokens_K1 = torch.tensor([[token] for _, token in lines], device=device)
-            logits_KV = prefix.extend(policy.model, tokens_K1)
+            lines = lines.extend(policy.model, [parent for parent, _ in parted], [token for _, token in parted])
+
+    def _prefill(self, prompts: Sequence[tuple[int, ...]]) -> Lines:
+        model, device = self.policy.model, self.policy.device
+        if self.policy.shared_prefix:
+            return Packed.prefill(model, prompts, dtype=self.policy.compute_dtype, device=device)
+        return Unpacked.prefill(model, prompts, pad_id=self.policy.pad_id, device=device)
 
     def _hits_stop(self, token_ids: list[int], stop: tuple[str, ...]) -> bool:
         """Whether the last token completed a stop string. A tail is enough: n bytes span at most n tokens that show."""

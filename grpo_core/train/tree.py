@@ -7,7 +7,6 @@ follows it. Prompts share their common start; the short completions of one promp
 
 from __future__ import annotations
 
-import os.path
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_core.train.prefix import common_length
+MIN_COMMON = 8
+"""A shorter common start is not worth a forward pass of its own."""
 
 MASKED_ATTENTION = ("sdpa", "eager")
 """Implementations that take a mask of their own shape."""
@@ -36,12 +36,10 @@ class Tree:
 
     def logits(self, model: Any, dtype: torch.dtype) -> Tensor:
         """Logits (K, V) of the predictors, by one forward pass."""
-        lowest = torch.finfo(dtype).min
-        mask_11NN = torch.zeros(self.mask_11NN.shape, dtype=dtype, device=self.mask_11NN.device).masked_fill_(~self.mask_11NN, lowest)
         out = model(
             input_ids=self.tokens_1N,
             position_ids=self.positions_1N,
-            attention_mask=mask_11NN,
+            attention_mask=additive(self.mask_11NN, dtype),
             use_cache=False,
             logits_to_keep=self.predictors_K,
         )
@@ -55,17 +53,19 @@ def plant(prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]
     tokens: list[int] = []
     positions: list[int] = []
     ends: list[int] = []  # one past a node's last descendant
-    path: list[int] = []  # the nodes of the row before
+    before: list[int] = []  # the row before
+    path: list[int] = []  # its nodes
     predictors: list[list[int]] = [[] for _ in rows]
     # In lexicographic order a row has more in common with the row before than with any earlier one, so the nodes come out depth first.
     for i in sorted(range(len(rows)), key=rows.__getitem__):
-        row, shared = rows[i], len(os.path.commonprefix([[tokens[node] for node in path], rows[i]]))
+        row, shared = rows[i], _alike(before, rows[i])
         for node in path[shared:]:
             ends[node] = len(tokens)
-        path = [*path[:shared], *range(len(tokens), len(tokens) + len(row) - shared)]
-        tokens += row[shared:]
+        before, new = row, row[shared:]
+        path = [*path[:shared], *range(len(tokens), len(tokens) + len(new))]
+        tokens += new
         positions += range(shared, len(row))
-        ends += [0] * (len(row) - shared)
+        ends += [0] * len(new)
         predictors[i] = path[len(prompts[i]) - 1 :][: len(completions[i])]
     for node in path:
         ends[node] = len(tokens)
@@ -81,10 +81,22 @@ def plant(prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]
     )
 
 
+def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """The mask as attention adds it to its scores."""
+    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, torch.finfo(dtype).min)
+
+
 def size(prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]) -> int:
     """Nodes of the tree of these distinct prompts and their completions, at most."""
     start = common_length(prompts)
     return start + sum(len(p) - start for p in prompts) + sum(map(len, completions))
+
+
+def common_length(prompts: Sequence[Sequence[int]]) -> int:
+    """How many tokens all prompts share at the start, leaving at least one token to each; 0 if too few to pay for a pass of their own."""
+    first, last = min(prompts, key=list), max(prompts, key=list)  # the lexicographic extremes differ earliest
+    common = min(_alike(first, last), min(map(len, prompts)) - 1)
+    return common if len(prompts) > 1 and common >= MIN_COMMON else 0
 
 
 def can_be_masked(model: Any) -> bool:
@@ -93,3 +105,9 @@ def can_be_masked(model: Any) -> bool:
     layers = set(getattr(config, "layer_types", None) or ["full_attention"])
     window = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
     return config._attn_implementation in MASKED_ATTENTION and layers == {"full_attention"} and window is None
+
+
+def _alike(first: Sequence[int], second: Sequence[int]) -> int:
+    """How many tokens two sequences have in common at the start."""
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((i for i, (a, b) in pairs if a != b), min(len(first), len(second)))

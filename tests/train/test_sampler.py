@@ -18,9 +18,9 @@ from grpo_core.types import Message, Rollout, Task, TaskKey
 from .arrange import CPU, tiny_policy
 
 
-@pytest.fixture(scope="module")
-def policy() -> Policy:
-    return tiny_policy()
+@pytest.fixture(scope="module", params=[True, False], ids=["packed", "unpacked"])
+def policy(request: pytest.FixtureRequest) -> Policy:
+    return tiny_policy(shared_prefix=request.param)
 
 
 def prompts(count: int, *, seed: int = 0) -> list[tuple[int, ...]]:
@@ -67,19 +67,45 @@ def test_dropping_finished_rows_changes_nothing_for_the_others(policy):
 
 
 def test_completions_are_computed_once_until_they_part(policy):
-    """The lines of the cache in each forward pass: two for two prompts as long as all say the same, more when they part."""
-    lines: list[int] = []
-    hook = policy.model.register_forward_pre_hook(lambda _, args, kwargs: lines.append(len(kwargs["input_ids"])), with_kwargs=True)
+    """The tokens of each forward pass: two for two prompts as long as all say the same, more when they part."""
+    counts: list[int] = []
+    hook = policy.model.register_forward_pre_hook(lambda _, args, kwargs: counts.append(kwargs["input_ids"].numel()), with_kwargs=True)
     try:
         same = sample(policy, requests_for(prompts(2), 8), temperature=0.0)
-        together, lines[:] = lines[2:], []  # the first two passes are the prompts
+        prefill = 1 if policy.shared_prefix else 2
+        together, counts[:] = counts[prefill:], []
         different = sample(policy, requests_for(prompts(2), 8), temperature=2.0)
     finally:
         hook.remove()
     assert len({tuple(c.token_ids) for c in same}) == 2
+    assert together
     assert set(together) <= {1, 2}
-    assert len({tuple(c.token_ids[:2]) for c in different}) == 16, "at this temperature all should part at once"
-    assert max(lines) == 16
+    assert len({(r.prefix, *c.token_ids[:2]) for r, c in zip(requests_for(prompts(2), 8), different, strict=True)}) > 8
+    assert max(counts[prefill:]) > 8
+
+
+def test_prompts_are_computed_once(policy):
+    """Two prompts of 9 common tokens: 9 and what is left of each, padded where there is no mask, whatever the number of attempts."""
+    counts: list[int] = []
+    hook = policy.model.register_forward_pre_hook(lambda _, args, kwargs: counts.append(kwargs["input_ids"].numel()), with_kwargs=True)
+    first, second = prompts(2)
+    try:
+        sample(policy, requests_for([first, second], 8, length=1))
+    finally:
+        hook.remove()
+    rest = [len(first) - 9, len(second) - 9]
+    assert counts == ([9 + sum(rest)] if policy.shared_prefix else [9, 2 * max(rest)])
+
+
+def test_lines_that_get_a_cache_each_go_on_as_before(policy, monkeypatch):
+    requests = requests_for(prompts(5), 4, length=30)
+    expected = sample(policy, requests)
+    for most in (0, 1.2, 1000):
+        monkeypatch.setattr("grpo_core.train.prefix.MOST_NODES", most)
+        found = sample(policy, requests)
+        assert [c.token_ids for c in found] == [c.token_ids for c in expected]
+        for a, b in zip(found, expected, strict=True):
+            assert a.logprobs == pytest.approx(b.logprobs, abs=1e-9)
 
 
 def test_chunks_of_rows_change_nothing(policy):
