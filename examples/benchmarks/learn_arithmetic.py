@@ -3,8 +3,9 @@
     python examples/benchmarks/learn_arithmetic.py --out runs/learn
 
 Each seed takes 150 steps, the control 75. Finished runs in --out are read, not repeated; interrupted ones are resumed. The bars: every
-seed gains at least 25 points of exact answers on at least 300 held-out tasks with a paired 95 % interval above 0, in under 25 minutes;
-the control gains nothing (its interval holds 0, or lies below). Exits with 1 if one is missed.
+seed gains at least 25 points of exact answers on at least 300 held-out tasks with a paired 95 % interval above 0; the control gains
+nothing (its interval holds 0, or lies below). On a CPU with bf16 units a seed has to do that in under 25 minutes, on any other machine
+the time is only reported. Exits with 1 if a bar is missed.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+import torch
 
 from grpo_core.evaluate import Gain, paired_gain
 from grpo_core.runlog import RunFolder, read_lines
@@ -48,7 +51,8 @@ class Result:
     def met(self) -> bool:
         if "control" in self.name:
             return self.exact.low <= 0
-        return self.exact.mean >= LEAST_GAIN and self.exact.low > 0 and self.exact.tasks >= 300 and (self.minutes or 0) < MOST_MINUTES
+        in_time = not bf16_units() or (self.minutes or 0) < MOST_MINUTES
+        return self.exact.mean >= LEAST_GAIN and self.exact.low > 0 and self.exact.tasks >= 300 and in_time
 
 
 def main() -> int:
@@ -102,11 +106,12 @@ def exact_answers(folder: Path, *, step: int) -> dict[int, float]:
     }
 
 
-def machine() -> str:
-    import torch
+def bf16_units() -> list[str]:
+    return [name for name in ("amx_bf16", "avx512_bf16") if torch.cpu.get_capabilities().get(name)]
 
-    units = [name for name in ("amx_bf16", "avx512_bf16") if torch.cpu.get_capabilities().get(name)]
-    return f"{os.cpu_count()} cores, {platform.machine()}, bf16 units: {', '.join(units) or 'none'}, torch {torch.__version__}"
+
+def machine() -> str:
+    return f"{os.cpu_count()} cores, {platform.machine()}, bf16 units: {', '.join(bf16_units()) or 'none'}, torch {torch.__version__}"
 
 
 def table(results: list[Result]) -> str:

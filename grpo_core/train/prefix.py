@@ -14,10 +14,14 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from grpo_core.train.tree import additive, common_length, plant
+from grpo_core.train.tree import additive, common_length, plant, size
 
 MOST_NODES = 4
-"""A line looks at this many times the nodes that it has itself, before each line gets its own cache."""
+"""A line looks at no more than this many times the nodes that it has itself; beyond, each line gets its own cache."""
+
+
+def worth_packing(prompts: Sequence[Sequence[int]]) -> bool:
+    return size(prompts, ()) <= MOST_NODES * max(map(len, prompts))
 
 
 class Lines(Protocol):

@@ -19,7 +19,7 @@ from grpo_core.config import SamplingConfig
 from grpo_core.errors import RunStoppedError
 from grpo_core.train.logprob import tempered
 from grpo_core.train.policy import Policy
-from grpo_core.train.prefix import Lines, Packed, Unpacked
+from grpo_core.train.prefix import Lines, Packed, Unpacked, worth_packing
 from grpo_core.types import Finish
 
 
@@ -101,7 +101,7 @@ class Engine:
 
     def _prefill(self, prompts: Sequence[tuple[int, ...]]) -> Lines:
         model, device = self.policy.model, self.policy.device
-        if self.policy.shared_prefix:
+        if self.policy.shared_prefix and worth_packing(prompts):
             return Packed.prefill(model, prompts, dtype=self.policy.compute_dtype, device=device)
         return Unpacked.prefill(model, prompts, pad_id=self.policy.pad_id, device=device)
 
