@@ -32,7 +32,9 @@ class ModelConfig(Section):
 
 class SamplingConfig(Section):
     max_new_tokens: Positive | None = None
-    """Most tokens of one completion; unset takes the environment's recommendation."""
+    """Most tokens of one completion (of each turn of a dialogue); unset takes the environment's recommendation."""
+    max_dialogue_tokens: Positive | None = None
+    """Most tokens of a dialogue after its prompt, the environment's included; unset: what the model's context leaves."""
     temperature: NotNegative = 1.0
     """Divides the logits before drawing, and wherever a log-prob is computed."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0

@@ -94,7 +94,7 @@ def _answer(config: RunConfig, prompt: str | tuple[Message, ...], *, budget: int
         import asyncio
 
         from grpo_core.train.policy import Policy
-        from grpo_core.train.rollout import roll_out
+        from grpo_core.train.rollout import Budget, roll_out
         from grpo_core.train.sampler import Engine
     except ModuleNotFoundError as error:
         raise MissingExtraError("grpo generate", "train", package=error.name or "") from None
@@ -104,6 +104,6 @@ def _answer(config: RunConfig, prompt: str | tuple[Message, ...], *, budget: int
     sampling = config.sampling.model_copy(update={"temperature": temperature})
     task = Task(TaskKey("generate", "eval", 0, seed), prompt, None)
     rolled = roll_out(
-        [task], attempts=1, policy=policy, sampler=Engine(policy), sampling=sampling, max_new_tokens=budget, seed=seed, step=0
+        [task], attempts=1, policy=policy, sampler=Engine(policy), sampling=sampling, budget=Budget(budget), seed=seed, step=0
     )
     return asyncio.run(rolled)[0][0][0].text

@@ -22,7 +22,7 @@ def rollout_metrics(
     rollouts = [r for group in rollouts_PG for r in group]
     scored = [v for v in verdicts if v.scored]
     totals = [v.total for v in scored]
-    lengths = [len(r.token_ids) for r in rollouts]
+    lengths = [sum(r.trainable) for r in rollouts]
     values = {
         "reward/mean": _mean(totals),
         "reward/std": pstdev(totals) if totals else math.nan,

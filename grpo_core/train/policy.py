@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from jinja2 import TemplateError
 from torch import Tensor
 
 from grpo_core.config import LoraConfig, RunConfig
 from grpo_core.errors import ConfigError
+from grpo_core.train import chat
 from grpo_core.train.batch import MicroBatch, Row, micro_batches
 from grpo_core.train.device import pick_device, pick_dtype
 from grpo_core.train.loading import quiet_loading
@@ -67,7 +67,7 @@ class Policy:
     def encode_checked(self, prompt: str | tuple[Message, ...], *, max_new_tokens: int) -> tuple[int, ...]:
         """`encode`, refusing a prompt that leaves no room for the completion in the model's context."""
         ids = self.encode(prompt)
-        most = getattr(self.model.config, "max_position_embeddings", None)
+        most = self.context
         if not ids:
             raise ConfigError("the prompt has no tokens; the environment must ask something")
         if most is not None and len(ids) + max_new_tokens > most:
@@ -75,6 +75,12 @@ class Policy:
                 f"a prompt of {len(ids)} tokens and {max_new_tokens} new ones exceed the model's context of {most}; lower --max-new-tokens"
             )
         return ids
+
+    @property
+    def context(self) -> int | None:
+        """Most tokens the model can look back on; None if it does not say."""
+        most: int | None = getattr(self.model.config, "max_position_embeddings", None)
+        return most
 
     def _tree_is_exact(self) -> bool:
         """Whether the packed tree gives this model's own log-probs: tried on two short rows, since no config tells it for certain."""
@@ -104,21 +110,12 @@ class Policy:
         return found
 
     def encode(self, prompt: str | tuple[Message, ...]) -> tuple[int, ...]:
-        """Tokens of a prompt: raw text as it is, a chat through the model's template, ready for the assistant's turn."""
-        if isinstance(prompt, str):
-            ids = self.tokenizer(prompt)["input_ids"]
-        else:
-            if not self.tokenizer.chat_template:
-                raise ConfigError(
-                    "the prompt is a chat, but the model has no chat template; set model.chat_template or take an instruct model"
-                )
-            turns = [{"role": m.role, "content": m.content} for m in prompt]
-            try:
-                text = self.tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
-            except TemplateError as error:
-                raise ConfigError(f"the model's chat template refuses the prompt: {error}; set model.chat_template") from None
-            ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
-        return tuple(ids)
+        return chat.encode(self.tokenizer, prompt)
+
+    def encode_reply(self, rollout: Rollout, prompt: str | tuple[Message, ...], turn: Sequence[Message]) -> list[int]:
+        """Tokens of the environment's turn after `rollout` so far, ready for the policy's next turn."""
+        last = rollout.token_ids[-1] if rollout.token_ids else None
+        return chat.encode_reply(self.tokenizer, prompt, rollout.messages, turn, end_id=last if last in self.end_ids else None)
 
     def decode(self, token_ids: tuple[int, ...] | list[int]) -> str:
         text: str = self.tokenizer.decode(list(token_ids), skip_special_tokens=True)

@@ -1,17 +1,45 @@
-"""Drives attempts: task -> tokens -> sampler -> Rollout. Every token is drawn by a number that its place in the run fixes."""
+"""Drives attempts: task -> tokens -> sampler -> reply() -> sampler ... -> Rollout. Every token is drawn by a number that its place in the
+run fixes, and none is ever tokenised again: a later turn continues the very tokens of the earlier ones."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 
 from grpo_core.config import SamplingConfig
+from grpo_core.errors import GrpoError
 from grpo_core.train.policy import Policy
 from grpo_core.train.sampler import Completion, Request, Sampler
-from grpo_core.types import Message, Rollout, Task, TaskKey
+from grpo_core.types import Finish, Message, Rollout, Task, TaskKey
+
+
+class Replies(Protocol):
+    """Who answers for the environment (the `Verifier`); raises GrpoError if it cannot."""
+
+    async def reply(self, task: Task[Any], messages: Sequence[Message]) -> Sequence[Message] | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """turn: most tokens of one turn of the policy; turns: how often it may speak; dialogue: most tokens after the prompt, the
+    environment's included; context: most tokens with the prompt (None: no limit)."""
+
+    turn: int
+    turns: int = 1
+    dialogue: int | None = None
+    context: int | None = None
+
+    def left(self, *, prompt: int, said: int) -> int:
+        """How many tokens the policy may write in its next turn, after `said` tokens since a prompt of `prompt`."""
+        limits = [self.turn]
+        limits += [] if self.dialogue is None else [self.dialogue - said]
+        limits += [] if self.context is None else [self.context - prompt - said]
+        return max(0, min(limits))
 
 
 def uniforms(key: TaskKey, *, seed: int, step: int, attempt: int, turn: int, count: int, occurrence: int = 0) -> list[float]:
@@ -30,32 +58,92 @@ async def roll_out(
     policy: Policy,
     sampler: Sampler,
     sampling: SamplingConfig,
-    max_new_tokens: int,
+    budget: Budget,
     seed: int,
     step: int,
+    replies: Replies | None = None,
 ) -> tuple[list[list[Rollout]], float]:
-    """`attempts` rollouts of each task, and the least probability mass that top-p, top-k and min-p kept in any draw."""
-    requests = []
+    """`attempts` rollouts of each task, and the least probability mass that top-p, top-k and min-p kept in any draw.
+
+    replies: answers after each turn but the last; without it a policy speaks once. A dialogue that it fails ends with finish="error".
+    """
+    everything: list[_Attempt] = []
     seen: Counter[TaskKey] = Counter()
     for task in tasks_P:
-        prompt_ids = policy.encode_checked(task.prompt, max_new_tokens=max_new_tokens)
-        occurrence = seen[task.key]
+        prompt_ids = policy.encode_checked(task.prompt, max_new_tokens=budget.turn)
+        everything += [_Attempt(task, prompt_ids, number, seen[task.key]) for number in range(attempts)]
         seen[task.key] += 1
-        for attempt in range(attempts):
-            numbers = uniforms(task.key, seed=seed, step=step, attempt=attempt, turn=0, count=max_new_tokens, occurrence=occurrence)
-            requests.append(Request(prompt_ids, numbers))
-    completions = await sampler.sample(requests, sampling)
-    rollouts = [_rollout(policy, request, completion) for request, completion in zip(requests, completions, strict=True)]
-    grouped = [rollouts[i : i + attempts] for i in range(0, len(rollouts), attempts)]
-    return grouped, min((c.kept_mass for c in completions), default=1.0)
+    live, kept_mass = everything, 1.0
+    for turn in range(budget.turns):
+        requests = [attempt.request(turn, budget, seed=seed, step=step) for attempt in live]
+        completions = await sampler.sample(requests, sampling)
+        for attempt, completion in zip(live, completions, strict=True):
+            attempt.spoke(completion, policy)
+            kept_mass = min(kept_mass, completion.kept_mass)
+        if replies is None or turn + 1 == budget.turns:
+            break
+        speaking = [attempt for attempt in live if attempt.finish == "stop"]  # a turn that was cut off ends its dialogue
+        goes_on = await asyncio.gather(*(attempt.answered(replies, policy, budget) for attempt in speaking))
+        live = [attempt for attempt, on in zip(speaking, goes_on, strict=True) if on]
+        if not live:
+            break
+    rollouts = [attempt.rollout() for attempt in everything]
+    return [rollouts[i : i + attempts] for i in range(0, len(rollouts), attempts)], kept_mass
 
 
-def _rollout(policy: Policy, request: Request, completion: Completion) -> Rollout:
-    return Rollout(
-        messages=(Message("assistant", policy.decode(completion.token_ids)),),
-        finish=completion.finish,
-        prompt_ids=request.prefix,
-        token_ids=tuple(completion.token_ids),
-        logprobs=tuple(completion.logprobs),
-        trainable=(1,) * len(completion.token_ids),
-    )
+@dataclass(slots=True)
+class _Attempt:
+    """A dialogue under way: the tokens after the prompt, who wrote them, and what was said."""
+
+    task: Task[Any]
+    prompt_ids: tuple[int, ...]
+    number: int
+    occurrence: int
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    trainable: list[int] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
+    finish: Finish = "stop"
+
+    def request(self, turn: int, budget: Budget, *, seed: int, step: int) -> Request:
+        prefix = (*self.prompt_ids, *self.token_ids)
+        count = budget.left(prompt=len(self.prompt_ids), said=len(self.token_ids))
+        key, number, occurrence = self.task.key, self.number, self.occurrence
+        return Request(prefix, uniforms(key, seed=seed, step=step, attempt=number, turn=turn, count=count, occurrence=occurrence))
+
+    def spoke(self, completion: Completion, policy: Policy) -> None:
+        self._append(completion.token_ids, completion.logprobs, trainable=1)
+        self.messages.append(Message("assistant", policy.decode(completion.token_ids)))
+        self.finish = completion.finish
+
+    async def answered(self, replies: Replies, policy: Policy, budget: Budget) -> bool:
+        """Hear the environment's turn; False if the dialogue is over."""
+        try:
+            turn = await replies.reply(self.task, tuple(self.messages))
+        except GrpoError:  # the verifier reports the attempt as one that could not be judged
+            self.finish = "error"
+            return False
+        if turn is None:
+            return False
+        new = policy.encode_reply(self.rollout(), self.task.prompt, turn)
+        if budget.left(prompt=len(self.prompt_ids), said=len(self.token_ids) + len(new)) == 0:
+            self.finish = "length"
+            return False
+        self._append(new, [0.0] * len(new), trainable=0)
+        self.messages += turn
+        return True
+
+    def rollout(self) -> Rollout:
+        return Rollout(
+            messages=tuple(self.messages),
+            finish=self.finish,
+            prompt_ids=self.prompt_ids,
+            token_ids=tuple(self.token_ids),
+            logprobs=tuple(self.logprobs),
+            trainable=tuple(self.trainable),
+        )
+
+    def _append(self, token_ids: Sequence[int], logprobs: Sequence[float], *, trainable: int) -> None:
+        self.token_ids += token_ids
+        self.logprobs += logprobs
+        self.trainable += [trainable] * len(token_ids)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from grpo_core.config import RunConfig, SamplingConfig
 from grpo_core.environment import Environment
-from grpo_core.errors import ConfigError, GrpoError, RunStoppedError
+from grpo_core.errors import GrpoError, RunStoppedError
 from grpo_core.evaluate import Gain, paired_gain
 from grpo_core.plugins import Observers
 from grpo_core.runlog import RunFolder
@@ -30,7 +30,7 @@ from grpo_core.train.observe import Observer, Silent
 from grpo_core.train.policy import Policy
 from grpo_core.train.provenance import recorded_config
 from grpo_core.train.rewards import rewards, shuffled
-from grpo_core.train.rollout import roll_out
+from grpo_core.train.rollout import Budget, roll_out
 from grpo_core.train.sampler import Engine, Sampler
 from grpo_core.train.tasks import draw_number, total_steps, train_keys
 from grpo_core.train.update import Updater
@@ -58,10 +58,6 @@ class Trainer:
         observer: Observer | None = None,
         plugins: Observers | None = None,
     ) -> None:
-        if env.max_turns > 1:
-            raise ConfigError(
-                f"environment {config.environment!r} is a dialogue (max_turns={env.max_turns}); the trainer drives one turn so far"
-            )
         self.config, self.env, self.folder = config, env, folder
         self.observer: Observer = observer or Silent()
         self.plugins = plugins or Observers({}, report=self.observer.warn)
@@ -74,6 +70,7 @@ class Trainer:
         started = time.perf_counter()
         self.policy = policy or Policy.load(config, need_reference=config.kl.beta > 0)
         self.sampler: Sampler = sampler or Engine(self.policy)
+        self.budget = Budget(self.max_new_tokens, env.max_turns, config.sampling.max_dialogue_tokens, self.policy.context)
         self.updater = Updater(self.policy, config, steps=self.total)
         if config.trainer.shared_prefix and not self.policy.shared_prefix:
             self.observer.say("this model cannot compute shared prompts once; each completion is computed with its own copy")
@@ -108,7 +105,7 @@ class Trainer:
             advantage_PG,
             scored_PG,
             aggregation=config.loss.aggregation,
-            max_length=self.max_new_tokens,
+            max_length=self.budget.turn * self.budget.turns,
             minibatches=config.trainer.minibatches,
         )
         updated = self.updater.update(rows)
@@ -244,7 +241,8 @@ class Trainer:
             policy=self.policy,
             sampler=self.sampler,
             sampling=sampling,
-            max_new_tokens=self.max_new_tokens,
+            budget=self.budget,
+            replies=self.verifier,
             seed=self.config.seed,
             step=step,
         )

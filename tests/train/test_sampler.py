@@ -11,7 +11,7 @@ import torch
 from grpo_core.config import SamplingConfig
 from grpo_core.train.batch import Row, micro_batches
 from grpo_core.train.policy import Policy
-from grpo_core.train.rollout import roll_out, uniforms
+from grpo_core.train.rollout import Budget, roll_out, uniforms
 from grpo_core.train.sampler import Completion, Engine, Request, draw
 from grpo_core.types import Message, Rollout, Task, TaskKey
 
@@ -202,7 +202,7 @@ def test_what_is_drawn_is_fixed_by_the_place_in_the_run(policy):
             policy=policy,
             sampler=Engine(policy),
             sampling=SamplingConfig(),
-            max_new_tokens=8,
+            budget=Budget(8),
             seed=seed,
             step=step,
         )
@@ -218,7 +218,7 @@ def test_what_is_drawn_is_fixed_by_the_place_in_the_run(policy):
 def test_equal_tasks_of_one_step_are_attempted_independently(policy):
     task = Task(TaskKey("letters", "train", 0), (Message("user", "say"),), None)
     rolled = roll_out(
-        [task, task], attempts=3, policy=policy, sampler=Engine(policy), sampling=SamplingConfig(), max_new_tokens=8, seed=0, step=1
+        [task, task], attempts=3, policy=policy, sampler=Engine(policy), sampling=SamplingConfig(), budget=Budget(8), seed=0, step=1
     )
     first, second = asyncio.run(rolled)[0]
     assert [r.text for r in first] != [r.text for r in second]
