@@ -192,7 +192,7 @@ def test_a_raw_prompt_goes_on_with_the_bare_words(policy):
     assert rollout.trainable == (1, *[0] * 7, 1)
 
 
-def test_a_dialogue_trains_with_its_environment_in_a_worker(tmp_path: Path):
+def test_a_dialogue_trains(tmp_path: Path):
     config = build_config(
         [
             {
@@ -203,7 +203,7 @@ def test_a_dialogue_trains_with_its_environment_in_a_worker(tmp_path: Path):
                 "model": {"name": str(save_tiny(tmp_path / "model"))},
                 "env": {"break_on": "%"},
                 "eval": {"tasks": 2},
-                "verify": {"max_error_rate": 1.0, "retries": 0},
+                "verify": {"max_error_rate": 1.0, "retries": 0, "isolation": "inline"},
             }
         ]
     )

@@ -254,8 +254,8 @@ def test_a_chat_for_a_model_without_a_template_is_refused_before_anything_is_wri
 
 
 def test_a_prompt_that_leaves_no_room_is_refused_before_anything_is_written(settings, tmp_path):
-    with pytest.raises(ConfigError, match="context of 512"):
-        run({**settings, "sampling": {"max_new_tokens": 600}}, tmp_path / "run")
+    with pytest.raises(ConfigError, match="context of 1024"):
+        run({**settings, "sampling": {"max_new_tokens": 1200}}, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

@@ -46,7 +46,7 @@ def tiny_model(
         num_hidden_layers=layers,
         num_attention_heads=4,
         num_key_value_heads=2,
-        max_position_embeddings=512,
+        max_position_embeddings=1024,
         tie_word_embeddings=True,
         initializer_range=0.3,  # the usual 0.02 gives an almost uniform policy, in which mistakes do not show
         bos_token_id=SPECIAL.index(START),
