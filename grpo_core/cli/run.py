@@ -40,7 +40,7 @@ def run(
     max_new_tokens: Annotated[
         int | None, typer.Option("--max-new-tokens", help="Most tokens of one completion. [default: what the environment recommends]")
     ] = None,
-    lr: Annotated[float | None, typer.Option("--lr", help="Peak learning rate. [default: 2e-4]")] = None,
+    lr: Annotated[float | None, typer.Option("--lr", help="Peak learning rate. [default: 3e-4]")] = None,
     beta: Annotated[
         float | None, typer.Option("--beta", help="Weight of the KL to the reference; 0 switches it off. [default: 0.04]")
     ] = None,

@@ -148,7 +148,7 @@ class Policy:
             return _plain_logits(model, micro, pad_id=self.pad_id)
         rollouts = [row.rollout for row in micro.rows]
         tree = plant([r.prompt_ids for r in rollouts], [r.token_ids for r in rollouts], device=self.device)
-        return tree.logits(model, self.compute_dtype), tree.place_M
+        return tree.through(model, self.compute_dtype).logits[0], tree.place_M
 
     @contextmanager
     def _as_reference(self) -> Iterator[Any]:

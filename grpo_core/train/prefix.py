@@ -47,13 +47,7 @@ class Packed:
     def prefill(cls, model: Any, prompts: Sequence[Sequence[int]], *, dtype: torch.dtype, device: torch.device) -> Packed:
         """One line for each of `prompts` (distinct, none empty)."""
         tree = plant(prompts, [(0,)] * len(prompts), device=device)  # the token that will follow is no node
-        out = model(
-            input_ids=tree.tokens_1N,
-            position_ids=tree.positions_1N,
-            attention_mask=additive(tree.mask_11NN, dtype),
-            use_cache=True,
-            logits_to_keep=tree.predictors_K,
-        )
+        out = tree.through(model, dtype, use_cache=True)
         last_K = tree.predictors_K[tree.place_M]
         return cls(out.past_key_values, out.logits[0, tree.place_M], tree.mask_11NN[0, 0, last_K], dtype)
 
@@ -95,7 +89,7 @@ class Unpacked:
 
     @classmethod
     def prefill(cls, model: Any, prompts: Sequence[Sequence[int]], *, pad_id: int, device: torch.device) -> Unpacked:
-        """One line for each of `prompts` (distinct, none empty), for models that take no mask of a tree."""
+        """One line for each of `prompts` (distinct, none empty), for models without tree masks and prompts unlike one another."""
         start = common_length(prompts)
         cache, shared_mask = None, torch.ones(len(prompts), start, dtype=torch.long, device=device)
         if start:

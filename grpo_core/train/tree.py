@@ -34,17 +34,15 @@ class Tree:
     predictors_K: Tensor
     place_M: Tensor
 
-    def logits(self, model: Any, dtype: torch.dtype) -> Tensor:
-        """Logits (K, V) of the predictors, by one forward pass."""
-        out = model(
+    def through(self, model: Any, dtype: torch.dtype, *, use_cache: bool = False) -> Any:
+        """The model's output for all nodes, by one forward pass; its logits are (1, K, V), of the predictors."""
+        return model(
             input_ids=self.tokens_1N,
             position_ids=self.positions_1N,
             attention_mask=additive(self.mask_11NN, dtype),
-            use_cache=False,
+            use_cache=use_cache,
             logits_to_keep=self.predictors_K,
         )
-        logits_KV: Tensor = out.logits[0]
-        return logits_KV
 
 
 def plant(prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], *, device: torch.device) -> Tree:

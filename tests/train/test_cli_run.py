@@ -10,11 +10,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 from typer.testing import CliRunner
 
 from grpo_core.cli.app import app
+from grpo_core.cli.run import run as run_command
+from grpo_core.overrides import build_config
 from grpo_core.runlog import read_lines
 
 SMALL = ["--prompts-per-step", "2", "--group-size", "2", "--max-new-tokens", "6", "--set", "eval.tasks=4"]
@@ -135,3 +138,15 @@ def test_wrong_input_gives_one_clear_line_and_writes_nothing(tmp_path, monkeypat
     assert message in result.output
     assert result.output.count("error:") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("option", "key"),
+    [("lr", "optimizer.lr"), ("beta", "kl.beta"), ("group_size", "group_size"), ("prompts_per_step", "prompts_per_step"), ("seed", "seed")],
+)
+def test_the_defaults_that_the_help_names_are_those_of_the_config(option, key):
+    value = build_config([{"environment": "arithmetic"}])
+    for part in key.split("."):
+        value = getattr(value, part)
+    (typed,) = [m for m in get_type_hints(run_command, include_extras=True)[option].__metadata__ if hasattr(m, "help")]
+    assert float(typed.help.partition("[default: ")[2].rstrip("]")) == value
