@@ -69,8 +69,6 @@ class Updater:
         per_batch = config.trainer.mu * config.trainer.minibatches
         self.optimizer = self.accelerator.prepare(build_optimizer(self.parameters, config.optimizer))
         self.schedule = build_schedule(self.optimizer.optimizer, config.schedule, total=steps * per_batch)
-        # With one optimizer step per rollout batch the policy still is the one that sampled: l_old is l itself, without a forward pass.
-        self.on_policy = per_batch == 1
         self.skipped = 0
         self.skipped_in_a_row = 0
         self.steps = 0
@@ -79,21 +77,25 @@ class Updater:
         """Train on the rows of one rollout batch; metrics are means over its optimizer steps (NaN if nothing could be judged)."""
         self.steps = 0
         micros = [self._micro_batches(rows) for rows in steps]
-        old = None if self.on_policy else [[self._old(m) for m in step] for step in micros]
+        # Until the first optimizer step the policy is the one that sampled: its log-probs come on the way, without a pass of their own.
+        old: list[list[Tensor | None]] = [[self._old(m) if i else None for m in step] for i, step in enumerate(micros)]
         reference = [[self._reference(m) for m in step] for step in micros]
         history: list[dict[str, float]] = []
         for _ in range(self.config.trainer.mu):
             for i in range(self.config.trainer.minibatches):
                 if i < len(micros):
-                    before = [None] * len(micros[i]) if old is None else old[i]
-                    history.append(self._optimizer_step(micros[i], before, reference[i]))
+                    values, old[i] = self._optimizer_step(micros[i], old[i], reference[i])
+                    history.append(values)
                 self.schedule.step()  # the rate follows the run's plan, also past steps that were left out
         if not history:
             return {**Sums().means(self.config.kl.beta), "grad_norm": math.nan, "lr": self._rate()}
         return {name: sum(h[name] for h in history) / len(history) for name in history[0]}
 
-    def loss(self, micro: MicroBatch, old_BT: Tensor | None, reference_BT: Tensor | None, sums: Sums) -> Tensor:
-        """The micro-batch's share of the loss of its optimizer step; adds what it saw to `sums`."""
+    def loss(self, micro: MicroBatch, old_BT: Tensor | None, reference_BT: Tensor | None, sums: Sums) -> tuple[Tensor, Tensor]:
+        """The micro-batch's share of the loss of its optimizer step; adds what it saw to `sums`.
+
+        old_BT: log-probs of the policy that sampled; None: it is the present one. They are returned too, the present ones for None.
+        """
         config = self.config
         logprob_BT, entropy_BT = self.policy.logprobs(micro, temperature=config.sampling.temperature)
         old_BT = logprob_BT.detach() if old_BT is None else old_BT
@@ -111,15 +113,18 @@ class Updater:
             sums.entropy += _masked_sum(entropy_BT, micro.trainable_BT)
             sums.logprob += _masked_sum(logprob_BT, micro.trainable_BT)
             sums.clipped += _masked_sum(clipped(logprob_BT, old_BT, micro.advantage_B1, config.loss), micro.trainable_BT)
-        return loss
+        return loss, old_BT
 
     def _optimizer_step(
         self, micros: Sequence[MicroBatch], old: Sequence[Tensor | None], reference: Sequence[Tensor | None]
-    ) -> dict[str, float]:
+    ) -> tuple[dict[str, float], list[Tensor | None]]:
         sums = Sums()
+        found: list[Tensor | None] = []
         self.optimizer.zero_grad()
         for micro, old_BT, reference_BT in zip(micros, old, reference, strict=True):
-            self.accelerator.backward(self.loss(micro, old_BT, reference_BT, sums))
+            loss, found_BT = self.loss(micro, old_BT, reference_BT, sums)
+            self.accelerator.backward(loss)
+            found.append(found_BT)
         norm = float(self.accelerator.clip_grad_norm_(self.parameters, self.config.optimizer.max_grad_norm))
         values = {**sums.means(self.config.kl.beta), "grad_norm": norm, "lr": self._rate()}
         if math.isfinite(values["loss"]) and (math.isfinite(norm) or self._scale_was_too_large()):
@@ -128,7 +133,7 @@ class Updater:
             self.skipped_in_a_row = 0
         else:
             self._skip(values["loss"], norm)
-        return values
+        return values, found
 
     def _scale_was_too_large(self) -> bool:
         """Whether an infinite gradient is float16's scaler feeling for its scale: it leaves the step out itself and lowers the scale."""

@@ -46,7 +46,7 @@ def ours(policy: Policy, config: RunConfig, rollouts_PG: list[list[Rollout]], ol
             padded = [old[row.rollout.token_ids] + [0.0] * (width - len(row.rollout.token_ids)) for row in micro.rows]
             old_BT = torch.tensor(padded, dtype=torch.float64)
         reference_BT = policy.reference_logprobs(micro, temperature=config.sampling.temperature) if config.kl.beta else None
-        loss = updater.loss(micro, old_BT, reference_BT, Sums())
+        loss, _ = updater.loss(micro, old_BT, reference_BT, Sums())
         loss.backward()
         total += loss.item()
     return total, gradient(policy)
@@ -180,7 +180,7 @@ def test_the_order_of_rows_does_not_change_the_gradient(policy, rollouts_PG, old
         policy.model.zero_grad()
         total = 0.0
         for micro in micro_batches(rows, max_tokens=40, device=CPU, dtype=torch.float64):
-            loss = updater.loss(micro, None, policy.reference_logprobs(micro, temperature=1.0), Sums())
+            loss, _ = updater.loss(micro, None, policy.reference_logprobs(micro, temperature=1.0), Sums())
             loss.backward()
             total += loss.item()
         losses.append(total)
