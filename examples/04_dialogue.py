@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -17,7 +16,6 @@ from types import MappingProxyType
 from grpo_core import Environment, Message, Reward, Rollout, Task, TaskKey, Verdict
 from grpo_core.extract import parse_integer
 from grpo_core.overrides import build_config
-from grpo_core.runlog import RunFolder
 from grpo_core.train.trainer import Trainer
 
 RULES = "I think of a number from 1 to 9. You guess it; I say higher or lower. Reply with one number."
@@ -70,7 +68,7 @@ def main() -> None:
     config = build_config(
         [{"environment": "guess", "model": {"name": arguments.model}, "steps": arguments.steps, "eval": {"tasks": 64, "every": 10}}]
     )
-    gains = asyncio.run(Trainer(config, Guess(), folder=RunFolder(arguments.out)).run())
+    gains = Trainer(config, Guess(), folder=arguments.out).run()
     for name, gain in gains.items():
         print(f"{name}: {gain.before:.3f} -> {gain.after:.3f} ({gain.mean:+.3f}, 95 % interval {gain.low:+.3f} .. {gain.high:+.3f})")
 

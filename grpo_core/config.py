@@ -17,6 +17,11 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
+def _names(value: Any) -> Any:
+    """A list, or its items separated by commas, as it is written after --set."""
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
 class ModelConfig(Section):
     name: str = "smollm2-135m"
     """A hub id (with @revision), a folder, or an alias (`grpo model list`)."""
@@ -26,8 +31,14 @@ class ModelConfig(Section):
     """Type of the frozen weights; auto takes bfloat16 where the hardware computes in it, else float32."""
     trust_remote_code: bool = False
     """Run Python code that comes with the model."""
+    revision: str | None = None
+    """Branch, tag or commit of a hub id; the same as @revision after its name."""
     chat_template: str | None = None
-    """A Jinja chat template for models whose tokenizer has none."""
+    """A Jinja chat template, for models whose tokenizer has none or to replace it."""
+    chat_template_args: dict[str, Any] = Field(default_factory=dict)
+    """Further arguments of the chat template, such as enable_thinking=false."""
+    system_prompt: str | None = None
+    """A system message in front of every chat prompt; it takes the place of the environment's own."""
 
 
 class SamplingConfig(Section):
@@ -89,7 +100,7 @@ class LoraConfig(Section):
     @field_validator("targets", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
-        return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+        return _names(value)
 
 
 class AdvantageConfig(Section):
@@ -156,6 +167,35 @@ class EvalConfig(Section):
     """How many held-out tasks; 0 leaves evaluation out."""
     temperature: NotNegative | None = None
     """Temperature of evaluation; unset takes sampling.temperature, 0 is greedy."""
+    also: tuple[str, ...] = ()
+    """Environments that are only evaluated, to see what training on the others makes the model forget."""
+
+    @field_validator("also", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        return _names(value)
+
+
+class StopConfig(Section):
+    patience: Positive | None = None
+    """Stop after so many evaluations in a row (every eval.every steps) without a better held-out reward."""
+    max_kl: Annotated[float, Field(gt=0)] | None = None
+    """Stop when the KL to the reference, as a mean over the last 5 steps, is above this."""
+    reward: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    """Stop when the reward reaches this: the held-out one if eval.every is set, else the mean over the last 10 steps."""
+
+
+class MemberConfig(Section):
+    """One environment of a mixture."""
+
+    share: NotNegative = 1.0
+    """Its part of the prompts, relative to the other shares; 0: it is only evaluated."""
+    level: Fraction | None = None
+    """Difficulty of its tasks; unset takes the run's level."""
+    env: dict[str, Any] = Field(default_factory=dict)
+    """Its settings."""
+    weights: dict[str, Annotated[float, Field(allow_inf_nan=False)]] = Field(default_factory=dict)
+    """New weights for its reward parts."""
 
 
 class LogConfig(Section):
@@ -166,8 +206,10 @@ class LogConfig(Section):
 class RunConfig(Section):
     """Everything that decides a run. `grpo run --recipe config.json` replays one."""
 
-    environment: str
-    """Name of the environment (`grpo envs`)."""
+    environment: str | None = None
+    """Name of the environment (`grpo envs`), or FILE.py:CLASS."""
+    mixture: dict[str, MemberConfig] = Field(default_factory=dict)
+    """Several environments by name, instead of one; a group never mixes."""
     env: dict[str, Any] = Field(default_factory=dict)
     """Settings of the environment."""
     weights: dict[str, Annotated[float, Field(allow_inf_nan=False)]] = Field(default_factory=dict)
@@ -198,6 +240,7 @@ class RunConfig(Section):
     verify: VerifyConfig = VerifyConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     eval: EvalConfig = EvalConfig()
+    stop: StopConfig = StopConfig()
     log: LogConfig = LogConfig()
     provenance: dict[str, Any] = Field(default_factory=dict)
     """Versions and fingerprints that a run recorded; a replay ignores them."""
@@ -206,6 +249,12 @@ class RunConfig(Section):
     def _consistent(self) -> RunConfig:
         if self.steps is not None and self.epochs is not None:
             raise ValueError("steps and epochs exclude each other; set one of them")
+        if self.environment is None and not any(member.share for member in self.mixture.values()):
+            raise ValueError("no environment is named; use --env NAME (`grpo envs` lists them)")
+        if self.mixture and (self.environment is not None or self.env or self.weights):
+            raise ValueError("mixture stands instead of environment, env and weights; write mixture.NAME.env and mixture.NAME.weights")
+        if self.stop.patience is not None and not (self.eval.every and self.eval.tasks):
+            raise ValueError("stop.patience counts evaluations; set eval.every, too (--eval-every)")
         if self.advantage.k is not None:
             raise ValueError(f"advantage.k is {self.advantage.k}, but the estimator {self.advantage.name!r} has no k; leave it away")
         if self.trainer.minibatches > self.prompts_per_step:
@@ -217,3 +266,10 @@ class RunConfig(Section):
                 "sampling.temperature is 0: all completions of a group would be equal; set it above 0 (eval.temperature may be 0)"
             )
         return self
+
+    def members(self) -> dict[str, MemberConfig]:
+        """The environments of the run by name, those that are only evaluated last."""
+        one = {} if self.environment is None else {self.environment: MemberConfig(env=self.env, weights=self.weights)}
+        members = {**one, **self.mixture}
+        members |= {name: MemberConfig(share=0.0) for name in self.eval.also if name not in members}
+        return {name: m if m.level is not None else m.model_copy(update={"level": self.level}) for name, m in members.items()}

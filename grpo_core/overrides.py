@@ -40,11 +40,7 @@ def _explain(error: Any) -> str:
     if error["type"] == "extra_forbidden":
         return f"setting {key!r} is not known{did_you_mean(key, known_keys())}"
     if error["type"] == "missing":
-        return (
-            f"setting {key!r} is missing; set it with --set {key}=..."
-            if key != "environment"
-            else "no environment is named; use --env NAME (`grpo envs` lists them)"
-        )
+        return f"setting {key!r} is missing; set it with --set {key}=..."
     message = error["msg"].removeprefix("Value error, ")
     return message if not key else f"setting {key!r}: {message[0].lower()}{message[1:]}; found {error['input']!r}"
 

@@ -8,6 +8,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -79,7 +80,9 @@ class PluginHost:
         return (*self._failures, *self._broken.values())
 
     def get(self, kind: Kind, name: str) -> Spec:
-        """The component called `name`: "plugin" or "plugin/variant". Imports that one plugin."""
+        """The component called `name`: "plugin" or "plugin/variant", which imports that one plugin; or "path/to/file.py:Class"."""
+        if ".py:" in name or name.endswith(".py"):
+            return _file_spec(name)
         listing = f"`grpo {'envs' if kind == 'environment' else 'plugins'}` lists what is installed."
         plugin_name = name.partition("/")[0]
         if plugin_name not in self.plugins:
@@ -100,7 +103,8 @@ class PluginHost:
         except ForeignError as error:
             if isinstance(error.__cause__, GrpoError):
                 raise error.__cause__ from None
-            raise PluginError(str(_failure(self.plugins[name.partition("/")[0]], error))) from error
+            plugin = self.plugins.get(name.partition("/")[0])
+            raise PluginError(str(_failure(plugin, error)) if plugin else f"{name!r} cannot be used: {error}") from error
 
     def specs(self, kind: Kind) -> list[Offer]:
         """Everything of one kind that the working plugins offer, in order of their names; the others end up in `failures`."""
@@ -142,6 +146,11 @@ class Observers:
     def __init__(self, managers: Mapping[str, pluggy.PluginManager], *, report: Callable[[str], None]) -> None:
         self._managers = dict(managers)
         self._report = report
+
+    @classmethod
+    def none(cls) -> Observers:
+        """Nobody watches."""
+        return cls({}, report=warnings.warn)
 
     def notify(self, event: Event, **facts: object) -> None:
         """Call one event hook of every plugin with the arguments that `hookspecs` names for it."""
@@ -190,6 +199,14 @@ def _ask(manager: pluggy.PluginManager, plugin: Plugin, hook: str) -> tuple[Spec
         if names.count(name) > 1:
             raise PluginError(f"{hook}() offers {name!r} twice")
     return tuple(specs)
+
+
+def _file_spec(name: str) -> Spec:
+    """A component that is not packaged. Its file's folder is no part of its name, so that its tasks are the same wherever it lies."""
+    file, _, attribute = name.rpartition(":")
+    if not file.endswith(".py") or not attribute:
+        raise PluginError(f"{name!r} names no class; write it as path/to/file.py:Class")
+    return Spec(f"{Path(file).name}:{attribute}", f"{Path(file).resolve()}:{attribute}")
 
 
 def _read_only(fact: object) -> object:

@@ -6,10 +6,12 @@ import errno
 import json
 import math
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +28,10 @@ class RunFolder:
         self.path = path
 
     @classmethod
-    def unused(cls, path: Path) -> RunFolder:
-        """A folder that holds no run yet; nothing is written."""
+    def unused(cls, path: Path | str | None, *, name: str = "run") -> RunFolder:
+        """A folder that holds no run yet, runs/NAME-DATE-TIME if none is named; nothing is written."""
+        default = Path("runs") / f"{re.sub(r'[^A-Za-z0-9_.-]', '-', name)}-{datetime.now():%Y%m%d-%H%M%S}"
+        path = default if path is None else Path(path)
         if (path / "config.json").exists():
             raise ConfigError(f"{path} already holds a run; continue it with --resume {path}, or choose another --out")
         existing = next(p for p in (path, *path.absolute().parents) if p.exists())

@@ -34,11 +34,11 @@ LAYOUT = """
     plugin_check environments
     config
     overrides
-    deadline wire checks
+    deadline wire checks blocking
     pool worker error_rate
     hosts
     verify
-    runlog modelcache evaluate
+    sources runlog modelcache evaluate
     conformance
     testing
     train

@@ -81,11 +81,12 @@ def _prompt(config: RunConfig, question: str) -> str | tuple[Message, ...]:
     from grpo_core.plugins import PluginHost
     from grpo_core.types import Message, TaskKey
 
+    name, member = next((name, member) for name, member in config.members().items() if member.share)  # of a mixture the first
     try:
-        environment = load_environment(PluginHost(), config.environment, config.env)
+        environment = load_environment(PluginHost(), name, member.env)
     except UserError as error:
         raise ConfigError(f"the run's environment cannot be used ({error}); ask the bare model with --model RUN/final") from None
-    frame = environment.task(TaskKey(config.environment, "train", 0, level=config.level)).prompt
+    frame = environment.task(TaskKey(name, "train", 0, level=member.level or 0.0)).prompt
     return question if isinstance(frame, str) else (*frame[:-1], Message("user", question))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -31,7 +31,14 @@ def register(app: typer.Typer) -> None:
 
 
 def run(
-    env: Annotated[str | None, typer.Option("--env", help="Environment to train on; `grpo envs` lists them.", show_default=False)] = None,
+    env: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--env",
+            help="Environment to train on: a name that `grpo envs` lists, or FILE.py:CLASS; several make a mixture.",
+            show_default=False,
+        ),
+    ] = None,
     model: Annotated[str | None, typer.Option("--model", help="Hub id (with @revision), folder or alias. [default: smollm2-135m]")] = None,
     steps: Annotated[int | None, typer.Option("--steps", help="Rollout batches to train on. [default: 150]")] = None,
     epochs: Annotated[float | None, typer.Option("--epochs", help="Passes over an environment of finite size, instead of --steps.")] = None,
@@ -74,7 +81,6 @@ def run(
     step that is under way; a second Ctrl-C ends at once.
     """
     options = {
-        "environment": env,
         "model.name": model,
         "steps": steps,
         "epochs": epochs,
@@ -91,20 +97,27 @@ def run(
     }
     given = {key: value for key, value in options.items() if value is not None}
     if resume is not None:
-        if given or recipe or settings or out:
+        if given or env or recipe or settings or out:
             raise ConfigError(f"--resume continues with the settings in {resume / 'config.json'}; leave the other options away")
         _start(_resumed(resume), resume, resume=True)
     else:
-        config = _config(given, recipe or [], settings or [])
-        _start(config, out or _default_folder(config.environment), resume=False)
+        _start(read_config(env or [], recipe or [], given, settings or []), out, resume=False)
 
 
-def _config(given: dict[str, Any], recipes: Sequence[str], settings: Sequence[str]) -> RunConfig:
-    """Recipes from left to right, then options, then --set."""
+def read_config(envs: Sequence[str], recipes: Sequence[str], options: Mapping[str, Any], settings: Sequence[str]) -> RunConfig:
+    """Recipes from left to right, then --env and other options, then --set."""
     from grpo_core.overrides import build_config, nested, parse_setting
 
     layers = [_recipe(name) for name in recipes]
-    return build_config([*layers, nested(given), *map(parse_setting, settings)])
+    return build_config([*layers, _environments(envs), nested(options), *map(parse_setting, settings)])
+
+
+def _environments(names: Sequence[str]) -> dict[str, Any]:
+    """One environment, or a mixture with equal shares. Files are named in full, so that the run can be continued from anywhere."""
+    full = [str(Path(name).resolve()) if ".py:" in name else name for name in names]
+    if len(full) > 1:
+        return {"environment": None, "mixture": {name: {} for name in full}}
+    return {"environment": full[0]} if full else {}
 
 
 def _recipe(name: str) -> dict[str, Any]:
@@ -127,35 +140,25 @@ def _resumed(folder: Path) -> RunConfig:
     return build_config([opened.config()])
 
 
-def _default_folder(environment: str) -> Path:
-    from datetime import datetime
-
-    return Path("runs") / f"{environment.replace('/', '-')}-{datetime.now():%Y%m%d-%H%M%S}"
-
-
-def _start(config: RunConfig, path: Path, *, resume: bool) -> None:
+def _start(config: RunConfig, path: Path | None, *, resume: bool) -> None:
     """Everything that can be wrong with the request is found before the folder is made."""
     from rich.console import Console
 
     from grpo_core.cli.progress import RunProgress
-    from grpo_core.environments import load_environment
-    from grpo_core.plugins import PluginHost
     from grpo_core.runlog import RunFolder
+    from grpo_core.sources import Sources
 
-    host = PluginHost()
-    spec = host.get("environment", config.environment)
-    environment = load_environment(host, config.environment, config.env)
+    Sources.of(config, {})  # names and settings are checked before torch is imported, which takes seconds
     console = Console(stderr=False)
     progress = RunProgress(console)
-    plugins = host.observers(config.plugins, report=progress.warn)
-    folder = RunFolder.open(path) if resume else RunFolder.unused(path)
+    folder = RunFolder.open(path) if resume and path is not None else RunFolder.unused(path, name="-".join(config.members()))
     trainer_class = _import_trainer()
-    progress.say(f"{config.environment}: loading {config.model.name}")
-    trainer = trainer_class(config, environment, folder=folder, spec=spec, observer=progress, plugins=plugins)
+    progress.say(f"{', '.join(config.members())}: loading {config.model.name}")
+    trainer = trainer_class(config, folder=folder, observer=progress)
     if resume:
-        progress.say(f"continuing {path} after step {trainer.resume()} of {trainer.total}")
+        progress.say(f"continuing {folder.path} after step {trainer.resume()} of {trainer.total}")
     else:
-        progress.say(f"writing to {path}")
+        progress.say(f"writing to {folder.path}")
     with progress, _stoppable(trainer):
         _train(trainer)
     _say_where(trainer, console)
@@ -174,12 +177,10 @@ def _import_trainer() -> type[Trainer]:
 
 
 def _train(trainer: Trainer) -> None:
-    import asyncio
-
     from grpo_core.report.plots import draw_plots
 
     try:
-        asyncio.run(trainer.run())
+        trainer.run()
     finally:
         try:
             draw_plots(trainer.folder.path)

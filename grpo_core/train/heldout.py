@@ -7,20 +7,19 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from grpo_core.config import RunConfig, SamplingConfig
-from grpo_core.environment import Environment
 from grpo_core.runlog import RunFolder
-from grpo_core.train.metrics import rollout_metrics
+from grpo_core.sources import Sources
+from grpo_core.train.metrics import group_metrics
 from grpo_core.train.observe import Observer
 from grpo_core.train.tasks import eval_keys
 from grpo_core.types import Group, Rollout, Task, TaskKey, Verdict
-from grpo_core.verify import Verifier
 
 Scores = dict[TaskKey, dict[str, float]]
 CHUNK = 64
 """Tasks between two moves of the progress bar."""
 
 
-class Sample(Protocol):
+class Attempt(Protocol):
     async def __call__(
         self, tasks_P: Sequence[Task[Any]], *, attempts: int, step: int, sampling: SamplingConfig
     ) -> tuple[list[list[Rollout]], float]: ...
@@ -28,16 +27,15 @@ class Sample(Protocol):
 
 async def held_out(
     config: RunConfig,
-    env: Environment[Any],
-    verifier: Verifier,
-    sample: Sample,
+    sources: Sources,
+    attempt: Attempt,
     folder: RunFolder,
     observer: Observer,
     *,
     step: int,
     stopped: Callable[[], bool],
 ) -> tuple[Scores, dict[str, float], list[Verdict]] | None:
-    """One attempt at each held-out task, drawn with the same numbers at every step, so that evaluations are paired.
+    """One attempt at each held-out task of every environment, drawn with the same numbers at every step, so that evaluations are paired.
 
     Returns the scores by task, the metrics as eval/... and the verdicts; the attempts go to rollouts.jsonl. None, and nothing
     written, if `stopped` said so half-way: a part of the tasks is no evaluation.
@@ -45,27 +43,28 @@ async def held_out(
     started = time.perf_counter()
     temperature = config.sampling.temperature if config.eval.temperature is None else config.eval.temperature
     sampling = config.sampling.model_copy(update={"temperature": temperature})
-    keys = eval_keys(config, env)
+    keys = [key for source in sources for key in eval_keys(config, source)]
     groups: list[Group[Any]] = []
-    rollouts_P1: list[list[Rollout]] = []
-    verdicts_P1: list[list[Verdict]] = []
     for start in range(0, len(keys), CHUNK):
         if stopped():
             return None
         observer.evaluating(start, len(keys))
-        tasks_P = await verifier.tasks(keys[start : start + CHUNK])
-        sampled_P1, _ = await sample(tasks_P, attempts=1, step=0, sampling=sampling)
-        judged_P1 = await verifier.verify(tasks_P, sampled_P1)
-        rollouts_P1 += sampled_P1
-        verdicts_P1 += judged_P1
+        tasks_P = await sources.tasks(keys[start : start + CHUNK])
+        sampled_P1, _ = await attempt(tasks_P, attempts=1, step=0, sampling=sampling)
+        judged_P1 = await sources.verify(tasks_P, sampled_P1)
         groups += [Group(t, r, v) for t, r, v in zip(tasks_P, sampled_P1, judged_P1, strict=True)]
     for group in groups:
         folder.rollouts(step, group)
     scores = {group.task.key: _score(group.verdicts[0]) for group in groups if group.verdicts[0].scored}
-    values = rollout_metrics(rollouts_P1, verdicts_P1, list(env.parts))
-    metrics = {f"eval/{name}": value for name, value in values.items() if name != "groups/mixed"}
+    trained = {source.name for source in sources.trained}
+    values = group_metrics([g for g in groups if g.task.key.env in trained], {s.name: s.env.parts for s in sources.trained})
+    for source in sources:
+        if source.name not in trained:
+            seen = [g for g in groups if g.task.key.env == source.name]
+            values |= {f"{source.name}/{name}": value for name, value in group_metrics(seen, {source.name: source.env.parts}).items()}
+    metrics = {f"eval/{name}": value for name, value in values.items() if not name.endswith("groups/mixed")}
     metrics |= {"eval/tasks": float(len(scores)), "eval/seconds": time.perf_counter() - started}
-    return scores, metrics, [verdicts[0] for verdicts in verdicts_P1]
+    return scores, metrics, [group.verdicts[0] for group in groups]
 
 
 def logged_scores(folder: RunFolder, *, step: int) -> Scores:

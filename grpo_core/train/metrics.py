@@ -4,22 +4,35 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from statistics import fmean, pstdev
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from grpo_core.types import Rollout, Verdict
+from grpo_core.types import Group, Verdict
+
+BY_ENVIRONMENT = ("reward/", "pass_rate", "verify/", "env/", "completion_length/", "groups/mixed")
 
 
-def rollout_metrics(
-    rollouts_PG: Sequence[Sequence[Rollout]], verdicts_PG: Sequence[Sequence[Verdict]], parts: Sequence[str]
-) -> dict[str, float]:
+def group_metrics(groups: Sequence[Group[Any]], parts: Mapping[str, Collection[str]]) -> dict[str, float]:
+    """What a batch looked like. parts: reward parts of each environment; with several, each has lines of its own as NAME/...,
+    and the others are means over all attempts."""
+    if len(parts) == 1:
+        return _metrics(groups, next(iter(parts.values())))
+    values = _metrics(groups, ())
+    for name, own in parts.items():
+        found = _metrics([group for group in groups if group.task.key.env == name], own)
+        values |= {f"{name}/{key}": value for key, value in found.items() if key.startswith(BY_ENVIRONMENT)}
+    return values
+
+
+def _metrics(groups: Sequence[Group[Any]], parts: Collection[str]) -> dict[str, float]:
     """Rewards, parts, verifier and lengths. Attempts that could not be judged are in no mean, only in verify/error_rate; a mean over
     nothing is NaN (null in the log), never 0."""
-    verdicts = [v for group in verdicts_PG for v in group]
-    rollouts = [r for group in rollouts_PG for r in group]
+    verdicts = [v for group in groups for v in group.verdicts]
+    rollouts = [r for group in groups for r in group.rollouts]
     scored = [v for v in verdicts if v.scored]
     totals = [v.total for v in scored]
     lengths = [sum(r.trainable) for r in rollouts]
@@ -36,7 +49,7 @@ def rollout_metrics(
     values |= {
         "completion_length/mean": _mean(lengths),
         "completion_length/clipped": _mean([float(r.finish == "length") for r in rollouts]),
-        "groups/mixed": _mean([float(_is_mixed(group)) for group in verdicts_PG if sum(v.scored for v in group) > 1]),
+        "groups/mixed": _mean([float(_is_mixed(g.verdicts)) for g in groups if sum(v.scored for v in g.verdicts) > 1]),
         "verify/error_rate": _mean([float(not v.scored) for v in verdicts]),
         "tokens/generated": float(sum(sum(r.trainable) for r in rollouts)),
     }

@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.metadata
+from collections.abc import Mapping
 from typing import Any
 
 from grpo_core.config import RunConfig
-from grpo_core.environment import Environment
+from grpo_core.sources import Sources
 from grpo_core.train.policy import Policy
+from grpo_core.train.rollout import Budget
 
 PACKAGES = ("grpo-core", "torch", "transformers", "peft")
 
 
-def recorded_config(config: RunConfig, env: Environment[Any], policy: Policy, *, steps: int, max_new_tokens: int) -> dict[str, Any]:
+def recorded_config(config: RunConfig, sources: Sources, policy: Policy, *, steps: int, budgets: Mapping[str, Budget]) -> dict[str, Any]:
     """The config with every default that depends on environment or hardware resolved, so that a replay elsewhere asks the same."""
     record = config.model_dump(mode="json")
-    record["sampling"]["max_new_tokens"] = max_new_tokens
+    turns = {budget.turn for budget in budgets.values()}
+    if len(turns) == 1:  # else each environment has its own
+        record["sampling"]["max_new_tokens"] = turns.pop()
     record["model"]["dtype"] = str(policy.compute_dtype).removeprefix("torch.")
     if config.epochs is None:
         record["steps"] = steps
-    if dataclasses.is_dataclass(env.config) and not isinstance(env.config, type):
-        record["env"] = dataclasses.asdict(env.config)
+    for name, source in zip(config.members(), sources, strict=True):
+        if dataclasses.is_dataclass(source.env.config) and not isinstance(source.env.config, type):
+            place = record["mixture"].get(name, {}) if config.environment != name else record
+            place["env"] = dataclasses.asdict(source.env.config)
     versions = {name: importlib.metadata.version(name) for name in PACKAGES}
-    record["provenance"] = {"versions": versions, "environment": env.fingerprint(), "device": policy.device.type}
+    fingerprints = {source.name: source.env.fingerprint() for source in sources}
+    record["provenance"] = {"versions": versions, "environments": fingerprints, "device": policy.device.type}
     return record

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -58,32 +58,35 @@ async def roll_out(
     policy: Policy,
     sampler: Sampler,
     sampling: SamplingConfig,
-    budget: Budget,
+    budget: Budget | Mapping[str, Budget],
     seed: int,
     step: int,
     replies: Replies | None = None,
 ) -> tuple[list[list[Rollout]], float]:
     """`attempts` rollouts of each task, and the least probability mass that top-p, top-k and min-p kept in any draw.
 
+    budget: one, or one for each environment by name.
     replies: answers after each turn but the last; without it a policy speaks once. A dialogue that it fails ends with finish="error".
     """
     everything: list[_Attempt] = []
     seen: Counter[TaskKey] = Counter()
     for task in tasks_P:
-        prompt_ids = policy.encode_checked(task.prompt, max_new_tokens=budget.turn)
-        everything += [_Attempt(task, prompt_ids, number, seen[task.key]) for number in range(attempts)]
+        own = budget if isinstance(budget, Budget) else budget[task.key.env]
+        prompt_ids = policy.encode_checked(task.prompt, max_new_tokens=own.turn)
+        everything += [_Attempt(task, own, prompt_ids, number, seen[task.key]) for number in range(attempts)]
         seen[task.key] += 1
     live, kept_mass = everything, 1.0
-    for turn in range(budget.turns):
-        requests = [attempt.request(turn, budget, seed=seed, step=step) for attempt in live]
+    for turn in range(max((attempt.budget.turns for attempt in everything), default=0)):
+        requests = [attempt.request(turn, seed=seed, step=step) for attempt in live]
         completions = await sampler.sample(requests, sampling)
         for attempt, completion in zip(live, completions, strict=True):
             attempt.spoke(completion, policy)
             kept_mass = min(kept_mass, completion.kept_mass)
-        if replies is None or turn + 1 == budget.turns:
+        if replies is None:
             break
-        speaking = [attempt for attempt in live if attempt.finish == "stop"]  # a turn that was cut off ends its dialogue
-        goes_on = await asyncio.gather(*(attempt.answered(replies, policy, budget) for attempt in speaking))
+        # A turn that was cut off ends its dialogue.
+        speaking = [attempt for attempt in live if attempt.finish == "stop" and turn + 1 < attempt.budget.turns]
+        goes_on = await asyncio.gather(*(attempt.answered(replies, policy) for attempt in speaking))
         live = [attempt for attempt, on in zip(speaking, goes_on, strict=True) if on]
         if not live:
             break
@@ -96,6 +99,7 @@ class _Attempt:
     """A dialogue under way: the tokens after the prompt, who wrote them, and what was said."""
 
     task: Task[Any]
+    budget: Budget
     prompt_ids: tuple[int, ...]
     number: int
     occurrence: int
@@ -105,9 +109,9 @@ class _Attempt:
     messages: list[Message] = field(default_factory=list)
     finish: Finish = "stop"
 
-    def request(self, turn: int, budget: Budget, *, seed: int, step: int) -> Request:
+    def request(self, turn: int, *, seed: int, step: int) -> Request:
         prefix = (*self.prompt_ids, *self.token_ids)
-        count = budget.left(prompt=len(self.prompt_ids), said=len(self.token_ids))
+        count = self.budget.left(prompt=len(self.prompt_ids), said=len(self.token_ids))
         key, number, occurrence = self.task.key, self.number, self.occurrence
         return Request(prefix, uniforms(key, seed=seed, step=step, attempt=number, turn=turn, count=count, occurrence=occurrence))
 
@@ -116,7 +120,7 @@ class _Attempt:
         self.messages.append(Message("assistant", policy.decode(completion.token_ids)))
         self.finish = completion.finish
 
-    async def answered(self, replies: Replies, policy: Policy, budget: Budget) -> bool:
+    async def answered(self, replies: Replies, policy: Policy) -> bool:
         """Hear the environment's turn; False if the dialogue is over."""
         try:
             turn = await replies.reply(self.task, tuple(self.messages))
@@ -126,7 +130,7 @@ class _Attempt:
         if turn is None:
             return False
         new = policy.encode_reply(self.rollout(), self.task.prompt, turn)
-        if budget.left(prompt=len(self.prompt_ids), said=len(self.token_ids) + len(new)) == 0:
+        if self.budget.left(prompt=len(self.prompt_ids), said=len(self.token_ids) + len(new)) == 0:
             self.finish = "length"
             return False
         self._append(new, [0.0] * len(new), trainable=0)

@@ -1,48 +1,49 @@
-"""Which tasks a step trains on and an evaluation asks: a pure function of config, step and environment size."""
+"""Which tasks a step trains on and an evaluation asks: a pure function of config, step and the environments' sizes."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
 import math
-from typing import Any
 
 from grpo_core.config import RunConfig
-from grpo_core.environment import Environment
 from grpo_core.errors import ConfigError
+from grpo_core.sources import Source, Sources
 from grpo_core.types import TaskKey
 
 DEFAULT_STEPS = 150
 
 
-def total_steps(config: RunConfig, env: Environment[Any]) -> int:
+def total_steps(config: RunConfig, sources: Sources) -> int:
     """Steps of the whole run."""
-    if env.size("train") == 0:
-        raise ConfigError(f"environment {config.environment!r} has no training tasks with these settings; see `grpo env show`")
+    for source in sources.trained:
+        if source.env.size("train") == 0:
+            raise ConfigError(f"environment {source.name!r} has no training tasks with these settings; see `grpo env show`")
     if config.epochs is None:
         return config.steps or DEFAULT_STEPS
-    size = env.size("train")
+    if len(sources.trained) > 1:
+        raise ConfigError(f"epochs={config.epochs:g} is for one environment, not for a mixture; use --steps")
+    (source,) = sources.trained
+    size = source.env.size("train")
     if size is None:
         raise ConfigError(
-            f"epochs={config.epochs:g} needs an environment of finite size; {config.environment!r} generates tasks without end, use --steps"
+            f"epochs={config.epochs:g} needs an environment of finite size; {source.name!r} generates tasks without end, use --steps"
         )
     return math.ceil(config.epochs * size / config.prompts_per_step)
 
 
-def train_keys(config: RunConfig, env: Environment[Any], step: int) -> list[TaskKey]:
+def train_keys(config: RunConfig, sources: Sources, step: int) -> list[TaskKey]:
     """The keys of step 1, 2, ...: ever new indices, or a new order of all tasks in each epoch where their number is finite."""
-    size = env.size("train")
-    start = (step - 1) * config.prompts_per_step
-    numbers = range(start, start + config.prompts_per_step)
-    indices = list(numbers) if size is None else [_shuffled(config, size, n) for n in numbers]
-    return [TaskKey(config.environment, "train", i, config.seed, config.level) for i in indices]
+    end = step * config.prompts_per_step
+    dealt = _dealt(tuple((source.name, source.share) for source in sources.trained), end)
+    return [_train_key(config, sources[name], number) for name, number in dealt[end - config.prompts_per_step : end]]
 
 
-def eval_keys(config: RunConfig, env: Environment[Any]) -> list[TaskKey]:
+def eval_keys(config: RunConfig, source: Source) -> list[TaskKey]:
     """Held-out tasks: the same for every seed of a run, so that runs can be compared."""
-    size = env.size("eval")
+    size = source.env.size("eval")
     count = config.eval.tasks if size is None else min(size, config.eval.tasks)
-    return [TaskKey(config.environment, "eval", i, 0, config.level) for i in range(count)]
+    return [TaskKey(source.name, "eval", i, 0, source.level) for i in range(count)]
 
 
 def draw_number(seed: int, step: int) -> int:
@@ -50,11 +51,32 @@ def draw_number(seed: int, step: int) -> int:
     return int.from_bytes(hashlib.sha256(f"draw {seed} {step}".encode()).digest()[:4], "big") >> 1
 
 
-def _shuffled(config: RunConfig, size: int, number: int) -> int:
-    epoch, place = divmod(number, size)
-    return _order(config.environment, config.seed, epoch, size)[place]
+def _train_key(config: RunConfig, source: Source, number: int) -> TaskKey:
+    size = source.env.size("train")
+    if size is not None:
+        epoch, place = divmod(number, size)
+        number = _order(source.name, config.seed, epoch, size)[place]
+    return TaskKey(source.name, "train", number, config.seed, source.level)
 
 
-@functools.lru_cache(maxsize=2)
-def _order(environment: str, seed: int, epoch: int, size: int) -> list[int]:
-    return TaskKey(environment, "train", epoch, seed).rng("order").sample(range(size), size)
+@functools.lru_cache(maxsize=8)
+def _order(name: str, seed: int, epoch: int, size: int) -> list[int]:
+    return TaskKey(name, "train", epoch, seed).rng("order").sample(range(size), size)
+
+
+def _dealt(shares: tuple[tuple[str, float], ...], count: int) -> list[tuple[str, int]]:
+    """At least `count` prompts as (environment, its own count): each goes to the one that is furthest behind its share, so that the
+    shares hold at every moment and not just on average."""
+    dealt, counts = _dealer(shares)
+    whole = sum(share for _, share in shares)
+    while len(dealt) < count:
+        name, _ = max(shares, key=lambda item: item[1] / whole * (len(dealt) + 1) - counts[item[0]])
+        dealt.append((name, counts[name]))
+        counts[name] += 1
+    return dealt
+
+
+@functools.lru_cache(maxsize=4)
+def _dealer(shares: tuple[tuple[str, float], ...]) -> tuple[list[tuple[str, int]], dict[str, int]]:
+    """Where dealing has got to: it goes on from step to step instead of beginning anew."""
+    return [], {name: 0 for name, _ in shares}

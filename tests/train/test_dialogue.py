@@ -208,7 +208,7 @@ def test_a_dialogue_trains(tmp_path: Path):
         ]
     )
     folder = RunFolder(tmp_path / "run")
-    asyncio.run(Trainer(config, Guessing(Config(break_on="%")), folder=folder).run())
+    Trainer(config, Guessing(Config(break_on="%")), folder=folder).run()
     lines = list(read_lines(folder.path / "rollouts.jsonl"))
     roles = {tuple(m["role"] if isinstance(m, dict) else m[0] for m in line["messages"]) for line in lines}
     assert any(len(some) > 1 for some in roles), roles

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -62,7 +61,7 @@ def make(settings: dict[str, Any], folder: Path, *, env: Letters | None = None, 
 
 def run(settings: dict[str, Any], folder: Path, **more: Any) -> Trainer:
     trainer = make(settings, folder, **more)
-    asyncio.run(trainer.run())
+    trainer.run()
     return trainer
 
 
@@ -130,10 +129,10 @@ def test_a_resumed_run_is_bitwise_the_undisturbed_one(settings, tmp_path, optimi
 
     first = make(settings, tmp_path / "parts", observer=StopAfterFive())
     with pytest.raises(KeyboardInterrupt):
-        asyncio.run(first.run())
+        first.run()
     second = make(settings, tmp_path / "parts")
     assert second.resume() == 4
-    asyncio.run(second.run())
+    second.run()
     assert untimed(tmp_path / "parts") == untimed(tmp_path / "whole")
     expected = dict(whole.policy.trainable())
     assert all(torch.equal(expected[name], tensor) for name, tensor in second.policy.trainable())
@@ -151,13 +150,13 @@ def test_a_requested_stop_saves_and_the_run_can_go_on(settings, tmp_path):
 
     observer = StopAtThree()
     trainer = observer.trainer = make(settings, tmp_path / "run", observer=observer)
-    asyncio.run(trainer.run())
+    trainer.run()
     assert trainer.done == 3
     assert not trainer.folder.finished
     assert [path.name for path in checkpoints(tmp_path / "run" / "checkpoints")][-1] == "step-000003"
     again = make(settings, tmp_path / "run")
     assert again.resume() == 3
-    asyncio.run(again.run())
+    again.run()
     assert again.folder.finished
 
 
@@ -176,7 +175,7 @@ def test_a_verifier_that_always_breaks_stops_the_run_with_its_reason_and_keeps_w
     env = Letters(Letters.Config(fail_below=2.0))
     trainer = make({**settings, "verify": {"retries": 0}}, tmp_path / "run", env=env)
     with pytest.raises(RunStoppedError, match="the verifier broke"):
-        asyncio.run(trainer.run())
+        trainer.run()
     assert (tmp_path / "run" / "config.json").is_file()
     assert "the verifier broke" in (tmp_path / "run" / "log.txt").read_text()
 
@@ -218,7 +217,7 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_starts_again(settings
         run(settings, tmp_path / "parts", observer=KilledAtOne())
     again = make(settings, tmp_path / "parts")
     assert again.resume() == 0
-    asyncio.run(again.run())
+    again.run()
     assert untimed(tmp_path / "parts") == untimed(whole.folder.path)
 
 
@@ -232,12 +231,12 @@ def test_a_stop_during_an_evaluation_writes_no_part_of_it(settings, tmp_path):
 
     observer = StopWhileEvaluating()
     trainer = observer.trainer = make({**settings, "eval": {"tasks": 100}}, tmp_path / "run", observer=observer)
-    asyncio.run(trainer.run())
+    trainer.run()
     assert not trainer.folder.finished
     assert [line["step"] for line in read_lines(tmp_path / "run" / "metrics.jsonl") if "eval/reward/mean" in line] == [0]
     again = make({**settings, "eval": {"tasks": 100}}, tmp_path / "run")
     assert again.resume() == 6
-    assert asyncio.run(again.run()).keys() == {"reward", "pass_rate"}
+    assert again.run().keys() == {"reward", "pass_rate"}
     assert again.folder.finished
 
 

@@ -1,0 +1,125 @@
+"""The environments of a run: one, or a mixture whose members are told apart by the name in a task's key."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from grpo_core.config import RunConfig
+from grpo_core.environment import Environment
+from grpo_core.environments import load_environment
+from grpo_core.errors import UnknownNameError
+from grpo_core.plugins import PluginHost
+from grpo_core.types import Message, Rollout, Task, TaskKey, Verdict
+from grpo_core.verify import Verifier, VerifySettings
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One environment with the engine that asks it. share: its part of the prompts; 0 means that it is only evaluated."""
+
+    name: str
+    env: Environment[Any]
+    verifier: Verifier
+    share: float
+    level: float
+
+
+class Sources:
+    """Every environment of a run behind one `tasks`, `verify` and `reply`; use it as `async with`."""
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self._sources = {source.name: source for source in sources}
+        self._open: contextlib.AsyncExitStack | None = None
+
+    @classmethod
+    def of(cls, config: RunConfig, envs: Mapping[str, Environment[Any]], *, host: PluginHost | None = None) -> Sources:
+        """The members of `config`. envs: those that are there already, by name; the others are loaded by `host`."""
+        if unknown := sorted(envs.keys() - config.members().keys()):
+            raise UnknownNameError("environment", unknown[0], config.members(), hint="Name it in environment, mixture or eval.also.")
+        found = []
+        for name, member in config.members().items():
+            settings = _settings(config, dict(member.weights))
+            if name in envs:
+                env, known = envs[name], name
+                verifier = Verifier(env, settings=settings)
+            else:
+                host = host or PluginHost()
+                spec = host.get("environment", name)
+                env, known = load_environment(host, name, member.env), spec.name
+                verifier = Verifier(env, spec=spec, overrides=member.env, settings=settings)
+            found.append(Source(known, env, verifier, member.share, member.level or 0.0))
+        return cls(found)
+
+    def __getitem__(self, name: str) -> Source:
+        return self._sources[name]
+
+    def __iter__(self) -> Iterator[Source]:
+        return iter(self._sources.values())
+
+    def __len__(self) -> int:
+        return len(self._sources)
+
+    @property
+    def trained(self) -> list[Source]:
+        """Those that prompts are drawn from."""
+        return [source for source in self if source.share > 0]
+
+    async def __aenter__(self) -> Self:
+        async with contextlib.AsyncExitStack() as stack:
+            for source in self:
+                await stack.enter_async_context(source.verifier)
+            self._open = stack.pop_all()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._open is not None:
+            await self._open.aclose()
+
+    async def tasks(self, keys: Sequence[TaskKey], draws: int = 0) -> list[Task[Any]]:
+        """The tasks of `keys`, in their order; raises GrpoError if one cannot be made."""
+        found = await asyncio.gather(*(self[name].verifier.tasks([keys[i] for i in places], draws) for name, places in _by_name(keys)))
+        return _in_order(keys, found)
+
+    async def verify(self, tasks_P: Sequence[Task[Any]], rollouts_PG: Sequence[Sequence[Rollout]]) -> list[list[Verdict]]:
+        """One verdict per attempt."""
+        keys = [task.key for task in tasks_P]
+        asked = [
+            self[name].verifier.verify([tasks_P[i] for i in places], [rollouts_PG[i] for i in places]) for name, places in _by_name(keys)
+        ]
+        return _in_order(keys, await asyncio.gather(*asked))
+
+    async def reply(self, task: Task[Any], messages: Sequence[Message]) -> Sequence[Message] | None:
+        """The next turn of the environment that asked `task`; raises GrpoError if it fails."""
+        return await self[task.key.env].verifier.reply(task, messages)
+
+
+def _by_name(keys: Sequence[TaskKey]) -> list[tuple[str, list[int]]]:
+    """The places of each environment's keys."""
+    places: dict[str, list[int]] = {}
+    for i, key in enumerate(keys):
+        places.setdefault(key.env, []).append(i)
+    return list(places.items())
+
+
+def _in_order(keys: Sequence[TaskKey], found: Sequence[Sequence[T]]) -> list[T]:
+    """What was found for each environment, back in the order of `keys`."""
+    by_name = {name: iter(items) for (name, _), items in zip(_by_name(keys), found, strict=True)}
+    return [next(by_name[key.env]) for key in keys]
+
+
+def _settings(config: RunConfig, weights: dict[str, float]) -> VerifySettings:
+    verify = config.verify
+    return VerifySettings(
+        workers=verify.workers,
+        timeout_seconds=verify.timeout_seconds,
+        retries=verify.retries,
+        isolation=verify.isolation,
+        weights=weights,
+    )

@@ -1,0 +1,271 @@
+"""The run around the steps: evaluations, logs, checkpoints, stop rules, and an end that loses nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from grpo_core.config import RunConfig
+from grpo_core.error_rate import ErrorRate
+from grpo_core.errors import GrpoError, RunStoppedError
+from grpo_core.evaluate import Gain, paired_gain
+from grpo_core.plugins import Observers
+from grpo_core.runlog import RunFolder, read_lines, unwritable
+from grpo_core.sources import Sources
+from grpo_core.train.checkpoint import checkpoints, load_checkpoint, save_checkpoint
+from grpo_core.train.heldout import Attempt, Scores, as_text, held_out, logged_scores
+from grpo_core.train.observe import Observer
+from grpo_core.train.policy import Policy
+from grpo_core.train.provenance import recorded_config
+from grpo_core.train.rollout import Budget
+from grpo_core.train.stopping import Stopping
+from grpo_core.train.tasks import train_keys
+from grpo_core.train.update import Updater
+from grpo_core.train.warnings import Watch
+from grpo_core.types import Group, TaskKey
+
+
+class Steps(Protocol):
+    """What a session drives: the `Trainer`."""
+
+    config: RunConfig
+    sources: Sources
+    total: int
+    done: int
+    stop_requested: bool
+    load_seconds: float
+    folder: RunFolder
+    policy: Policy
+    updater: Updater
+    budgets: dict[str, Budget]
+    observer: Observer
+    plugins: Observers
+    error_rate: ErrorRate
+
+    @property
+    def attempt(self) -> Attempt: ...
+
+    async def step(self, step: int) -> dict[str, float]: ...
+
+
+class Session:
+    """One run of `trainer`, from the first evaluation to the folder final/."""
+
+    def __init__(self, trainer: Steps) -> None:
+        self._trainer = trainer
+        self._watch = Watch()
+        self._stopping = Stopping(trainer.config)
+        self._sizes: dict[str, int] = {}
+        self._reason: str | None = None
+        self._scores: tuple[int, Scores] = (-1, {})
+
+    async def run(self) -> dict[str, Gain]:
+        """Train until the last step, a stop rule or a wish to stop; returns the gains on held-out tasks."""
+        trainer, reason = self._trainer, "failed"
+        try:
+            async with trainer.sources:
+                await self._probe()
+                recorded = recorded_config(trainer.config, trainer.sources, trainer.policy, steps=trainer.total, budgets=trainer.budgets)
+                if trainer.done == 0:
+                    trainer.folder.start(recorded)
+                trainer.plugins.notify("grpo_run_start", run_dir=trainer.folder.path, config=recorded)
+                gains = await self._run()
+            reason = "finished" if trainer.folder.finished else "interrupted"
+            return gains
+        except torch.OutOfMemoryError as error:
+            advice = "lower trainer.micro_batch_tokens or sampling.max_rows, then continue with --resume"
+            reason = f"out of memory: {error}; {advice}"
+            raise RunStoppedError(reason) from error
+        except GrpoError as error:
+            reason = str(error)
+            raise
+        except asyncio.CancelledError:  # Ctrl-C in a script, which installs no handler of its own
+            reason = "cancelled"
+            raise
+        finally:
+            self._save_after_failure(reason)
+            trainer.plugins.notify("grpo_run_end", run_dir=trainer.folder.path, step=trainer.done, reason=reason)
+
+    def resume(self) -> int:
+        """Go back to the newest checkpoint, or to the start if there is none. Returns its step."""
+        trainer = self._trainer
+        found = checkpoints(trainer.folder.path / "checkpoints")
+        start: dict[str, Any] = {"step": 0, "sizes": {}}
+        progress = load_checkpoint(found[-1], policy=trainer.policy, updater=trainer.updater) if found else start
+        trainer.folder.cut(progress["sizes"])  # what the checkpoint does not name was not there yet
+        self._sizes = trainer.folder.sizes()
+        for line in read_lines(trainer.folder.path / "metrics.jsonl"):
+            self._reason = self._stopping.look(line)
+        trainer.done = int(progress["step"])
+        return trainer.done
+
+    def record(self, step: int, groups: Sequence[Group[Any]], advantage_PG: Tensor) -> None:
+        """Log every attempt, show one group now and then, tell the plugins; raises RunStoppedError if too many could not be judged."""
+        trainer = self._trainer
+        for group, advantage_G in zip(groups, advantage_PG.tolist(), strict=True):
+            trainer.folder.rollouts(step, group, advantage_G)
+        if _due(step, trainer.config.log.samples_every):
+            trainer.folder.log(as_text(step, groups[0], advantage_PG[0].tolist()))
+        trainer.error_rate.add([verdict for group in groups for verdict in group.verdicts])
+        trainer.plugins.notify("grpo_verdicts", run_dir=trainer.folder.path, step=step, groups=groups)
+
+    async def _run(self) -> dict[str, Gain]:
+        trainer = self._trainer
+        before = await self._scores_at_start()
+        while trainer.done < trainer.total and not trainer.stop_requested and self._reason is None:
+            await self._one_step(trainer.done + 1)
+        saved = self._checkpoint()
+        if self._reason is not None:
+            self._tell(f"stopping after step {trainer.done} of {trainer.total}: {self._reason}")
+        after = None if trainer.stop_requested else await self._evaluate(trainer.done)
+        if before is None or after is None:
+            trainer.observer.say(f"stopped after step {trainer.done} of {trainer.total}; {saved}")
+            return {}
+        self._tell_of_best()
+        names = " and ".join(source.name for source in trainer.sources.trained)
+        trainer.folder.finish(trainer.policy.save, title=f"{trainer.config.model.name} trained on {names} by GRPO")
+        gains = _gains(before, after, [source.name for source in trainer.sources])
+        trainer.observer.finished(gains)
+        return gains
+
+    async def _one_step(self, step: int) -> None:
+        """A step with what is due after it."""
+        trainer = self._trainer
+        metrics = await trainer.step(step)
+        if trainer.load_seconds:
+            metrics["time/load"], trainer.load_seconds = trainer.load_seconds, 0.0
+        trainer.done = step
+        self._publish(step, metrics)
+        if step < trainer.total and not trainer.stop_requested:
+            if _due(step, trainer.config.eval.every):
+                await self._evaluate(step)
+            self._sizes = trainer.folder.sizes()
+            if _due(step, trainer.config.checkpoint.every):
+                self._checkpoint()
+        self._sizes = trainer.folder.sizes()
+
+    async def _evaluate(self, step: int) -> Scores | None:
+        """Held-out scores by task; {} if evaluation is off, None if a stop was requested before it was complete."""
+        trainer = self._trainer
+        if not trainer.config.eval.tasks:
+            return {}
+        if self._scores[0] == step:
+            return self._scores[1]
+        found = await held_out(
+            trainer.config,
+            trainer.sources,
+            trainer.attempt,
+            trainer.folder,
+            trainer.observer,
+            step=step,
+            stopped=lambda: trainer.stop_requested,
+        )
+        if found is None:
+            return None
+        scores, metrics, verdicts = found
+        self._scores = (step, scores)
+        trainer.folder.metrics({"step": step, **metrics})
+        trainer.observer.evaluated(step, metrics)
+        trainer.plugins.notify("grpo_eval_end", run_dir=trainer.folder.path, step=step, metrics=metrics)
+        trainer.error_rate.add(verdicts)
+        best = self._stopping.best
+        self._reason = self._stopping.look({"step": step, **metrics}) or self._reason
+        if step and trainer.config.eval.every and self._stopping.best != best:
+            self._keep_best()
+        return scores
+
+    async def _scores_at_start(self) -> Scores | None:
+        """Scores before training; a resumed run reads them from its log."""
+        return await self._evaluate(0) if self._trainer.done == 0 else logged_scores(self._trainer.folder, step=0)
+
+    async def _probe(self) -> None:
+        """Ask each environment for a task and encode it, so that what cannot work is found before anything is written."""
+        trainer = self._trainer
+        keys = train_keys(trainer.config, trainer.sources, 1)
+        first = {source.name: TaskKey(source.name, "train", 0, trainer.config.seed, source.level) for source in trainer.sources}
+        for task in await trainer.sources.tasks(list({**first, **{key.env: key for key in reversed(keys)}}.values())):
+            trainer.policy.encode_checked(task.prompt, max_new_tokens=trainer.budgets[task.key.env].turn)
+
+    def _publish(self, step: int, metrics: dict[str, float]) -> None:
+        trainer = self._trainer
+        trainer.folder.metrics({"step": step, **metrics})
+        trainer.observer.step(step, trainer.total, metrics)
+        trainer.plugins.notify("grpo_step_end", run_dir=trainer.folder.path, step=step, metrics=metrics)
+        for warning in self._watch.look(metrics):
+            trainer.folder.log(f"warning, step {step}: {warning}")
+            trainer.observer.warn(warning)
+        self._reason = self._stopping.look({"step": step, **metrics})
+
+    def _tell(self, text: str) -> None:
+        self._trainer.observer.say(text)
+        self._trainer.folder.log(text)
+
+    def _checkpoint(self) -> str:
+        """Save the state after the last finished step, unless nothing was done yet; says what was saved."""
+        trainer = self._trainer
+        if trainer.done == 0:
+            return "no step was finished, so there is nothing to save"
+        path = save_checkpoint(
+            trainer.folder.path / "checkpoints",
+            step=trainer.done,
+            policy=trainer.policy,
+            updater=trainer.updater,
+            sizes=self._sizes,
+            keep=trainer.config.checkpoint.keep,
+        )
+        return f"saved {path}; continue with --resume {trainer.folder.path}"
+
+    def _keep_best(self) -> None:
+        """checkpoints/best/: the weights with the highest held-out reward so far, as transformers and peft load them."""
+        folder, best = self._trainer.folder.path / "checkpoints", self._stopping.best
+        assert best is not None
+        temporary = folder / ".best"
+        shutil.rmtree(temporary, ignore_errors=True)
+        try:
+            temporary.mkdir(parents=True)
+            self._trainer.policy.save(temporary)
+            (temporary / "best.json").write_text(json.dumps({"step": best.step, "reward": best.reward}) + "\n", encoding="utf-8")
+            shutil.rmtree(folder / "best", ignore_errors=True)
+            temporary.rename(folder / "best")
+        except OSError as error:
+            raise unwritable(folder / "best", error) from None
+
+    def _tell_of_best(self) -> None:
+        best, trainer = self._stopping.best, self._trainer
+        if best is not None and 0 < best.step < trainer.done:
+            kept = trainer.folder.path / "checkpoints" / "best"
+            self._tell(f"the held-out reward was highest after step {best.step} ({best.reward:.3f}); those weights are in {kept}")
+
+    def _save_after_failure(self, reason: str) -> None:
+        """A run that ended on an error keeps its last finished step, if the weights still are those after it."""
+        trainer = self._trainer
+        if reason in ("finished", "interrupted", "failed") or not (trainer.folder.path / "config.json").exists():
+            return
+        saved = self._checkpoint() if trainer.updater.steps == 0 else "the step under way had changed weights, so older checkpoints hold"
+        trainer.observer.say(saved)
+        trainer.folder.log(f"stopped after step {trainer.done}: {reason}; {saved}")
+
+
+def _gains(before: Scores, after: Scores, names: Sequence[str]) -> dict[str, Gain]:
+    """Gains by what was measured; with several environments each has its own."""
+    found = {}
+    for name in names:
+        for column in ("reward", "pass_rate"):
+            gain = paired_gain(_column(before, name, column), _column(after, name, column))
+            if gain is not None:
+                found[column if len(names) == 1 else f"{name} {column}"] = gain
+    return found
+
+
+def _column(scores: Scores, name: str, column: str) -> dict[TaskKey, float]:
+    return {key: values[column] for key, values in scores.items() if key.env == name}
+
+
+def _due(step: int, every: int) -> bool:
+    return every > 0 and step % every == 0
