@@ -81,7 +81,7 @@ class ScheduleConfig(Section):
 
 
 class KLConfig(Section):
-    beta: NotNegative = 0.04
+    beta: NotNegative = 0.02
     """Weight of the KL to the reference in the loss; 0 leaves out the reference pass."""
     estimator: Literal["k1", "k2", "k3"] = "k3"
     """k3 = exp(-d) + d - 1 with d = log pi - log pi_ref (Schulman), always positive."""
@@ -104,8 +104,9 @@ class LoraConfig(Section):
 
 
 class AdvantageConfig(Section):
-    name: Literal["grpo", "mean_only"] = "grpo"
-    """Estimator: grpo = (r - mean) / (std + eps), mean_only = r - mean."""
+    name: Literal["grpo", "mean_only"] = "mean_only"
+    """Estimator: mean_only = r - mean; grpo = (r - mean) / (std + eps), which gives a group that differs in a detail the same weight as one
+    that differs in what counts: with graded rewards the policy then settles on answers that are nearly right."""
     k: Positive | None = None
     """The k of estimators that have one; none of the present ones does."""
     ddof: Literal[0, 1] = 0

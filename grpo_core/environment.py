@@ -6,7 +6,7 @@ import hashlib
 import inspect
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal
@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Generic, Literal
 from grpo_core.errors import ConfigError
 from grpo_core.judge import Judge
 from grpo_core.sandbox import Sandbox
+from grpo_core.tools import answers
 from grpo_core.types import Data, Group, Message, Rollout, Split, Task, TaskKey, Verdict
 
 Need = Literal["sandbox", "judge"]
@@ -95,8 +96,16 @@ class Environment(ABC, Generic[Data]):
         raise NotImplementedError
 
     async def reply(self, task: Task[Data], messages: Sequence[Message]) -> Sequence[Message] | None:
-        """The environment's next turn after `messages` (those that followed the prompt); None ends the dialogue."""
-        return None
+        """The environment's next turn after `messages` (those that followed the prompt); None ends the dialogue.
+
+        Without a reply of your own, the tools answer the calls in the last message, and one without calls ends the dialogue.
+        """
+        return answers(self.tools(), messages[-1].content) if self.tools() else None
+
+    def tools(self) -> Sequence[Callable[..., object]]:
+        """Functions that the policy may call between its turns (set `max_turns`); the chat template gets their names, docstrings and
+        types. They run where `verify` runs, with its deadline."""
+        return ()
 
     async def close(self) -> None:
         """Give back what was opened."""

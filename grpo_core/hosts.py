@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -70,6 +71,9 @@ class InlineHost:
             return await within(in_thread(self._env.audit, task, rollout), seconds)
 
     async def reply(self, task: Task[Any], messages: Sequence[Message], *, seconds: float) -> Sequence[Message] | None:
+        if type(self._env).reply is Environment.reply:  # the tools are synchronous functions of the author
+            async with self._thread.here():
+                return await within(in_thread(asyncio.run, self._env.reply(task, messages)), seconds)
         async with self._awaits.here():
             return await within(self._env.reply(task, messages), seconds)
 

@@ -25,7 +25,7 @@ BUNDLED = {
 # A file may import only from lines above its own. A new file gets its place here.
 LAYOUT = """
     types errors
-    spec sandbox judge
+    spec sandbox judge tools
     environment rubric extract
     hookspecs
     __init__

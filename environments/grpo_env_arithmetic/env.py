@@ -97,14 +97,14 @@ def _problem(key: TaskKey) -> Problem:
 
 def _preamble(shots: int) -> list[Message]:
     """The part that all prompts share, in front, so that it can be computed once."""
-    messages = [Message("system", "Reply with <answer>N</answer>.")]
+    messages = [Message("system", "Answer the sum. Reply with <answer>N</answer>.")]
     for example in EXAMPLES[:shots]:
         messages += [_question(example), Message("assistant", _block(example.answer))]
     return messages
 
 
 def _question(problem: Problem) -> Message:
-    return Message("user", f"What is {problem.expression}?")
+    return Message("user", f"Calculate {problem.expression}.")
 
 
 def _block(content: object) -> str:

@@ -49,7 +49,7 @@ def run(
     ] = None,
     lr: Annotated[float | None, typer.Option("--lr", help="Peak learning rate. [default: 3e-4]")] = None,
     beta: Annotated[
-        float | None, typer.Option("--beta", help="Weight of the KL to the reference; 0 switches it off. [default: 0.04]")
+        float | None, typer.Option("--beta", help="Weight of the KL to the reference; 0 switches it off. [default: 0.02]")
     ] = None,
     level: Annotated[float | None, typer.Option("--level", help="Difficulty of the tasks, from 0 to 1. [default: 0]")] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Decides tasks, draws and initial adapter. [default: 0]")] = None,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from jinja2 import TemplateError
@@ -14,15 +15,31 @@ _SPOKEN = "WHAT THE POLICY SAID 7c94f1"
 """Stands for the policy's last words while a template is rendered around them; what it wrote is never tokenised again."""
 
 
-def encode(tokenizer: Any, prompt: str | tuple[Message, ...]) -> tuple[int, ...]:
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What a template is given beside the messages. system_prompt: takes the place of the prompt's own; arguments: of the template;
+    tools: JSON schemas of the functions that the policy may call."""
+
+    system_prompt: str | None = None
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    tools: Sequence[Mapping[str, Any]] = ()
+
+
+def encode(tokenizer: Any, prompt: str | tuple[Message, ...], frame: Frame) -> tuple[int, ...]:
     """Tokens of a prompt: raw text as it is, a chat through the model's template, ready for the assistant's turn."""
     if isinstance(prompt, str):
         return tuple(tokenizer(prompt)["input_ids"])
-    return tuple(tokenizer(_render(tokenizer, prompt), add_special_tokens=False)["input_ids"])
+    return tuple(tokenizer(_render(tokenizer, prompt, frame), add_special_tokens=False)["input_ids"])
 
 
 def encode_reply(
-    tokenizer: Any, prompt: str | tuple[Message, ...], said: Sequence[Message], turn: Sequence[Message], *, end_id: int | None
+    tokenizer: Any,
+    prompt: str | tuple[Message, ...],
+    said: Sequence[Message],
+    turn: Sequence[Message],
+    frame: Frame,
+    *,
+    end_id: int | None,
 ) -> list[int]:
     """What stands between the policy's last words and its next: the environment's `turn` as the template writes it.
 
@@ -32,7 +49,7 @@ def encode_reply(
     if isinstance(prompt, str):
         rest = "".join(message.content for message in turn)
     else:
-        text = _render(tokenizer, (*prompt, *said[:-1], Message("assistant", _SPOKEN), *turn))
+        text = _render(tokenizer, (*prompt, *said[:-1], Message("assistant", _SPOKEN), *turn), frame)
         _, found, rest = text.rpartition(_SPOKEN)
         if not found:
             raise ConfigError(
@@ -44,12 +61,17 @@ def encode_reply(
     return ids
 
 
-def _render(tokenizer: Any, messages: Sequence[Message]) -> str:
+def _render(tokenizer: Any, messages: Sequence[Message], frame: Frame) -> str:
     if not tokenizer.chat_template:
         raise ConfigError("the prompt is a chat, but the model has no chat template; set model.chat_template or take an instruct model")
     turns = [{"role": m.role, "content": m.content} for m in messages]
+    if frame.system_prompt is not None:
+        own = [turn for turn in turns if turn["role"] == "system"][:1]
+        turns = [{"role": "system", "content": frame.system_prompt}, *(turn for turn in turns if turn not in own)]
     try:
-        text: str = tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
+        text: str = tokenizer.apply_chat_template(
+            turns, tools=list(frame.tools) or None, add_generation_prompt=True, tokenize=False, **frame.arguments
+        )
     except TemplateError as error:
         raise ConfigError(f"the model's chat template refuses the prompt: {error}; set model.chat_template") from None
     return text

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from grpo_core.config import LoraConfig, RunConfig
 from grpo_core.errors import ConfigError
 from grpo_core.train import chat
 from grpo_core.train.batch import MicroBatch, Row, micro_batches
+from grpo_core.train.chat import Frame
 from grpo_core.train.device import pick_device, pick_dtype
 from grpo_core.train.loading import quiet_loading
 from grpo_core.train.logprob import tempered, token_logprobs
@@ -33,11 +35,19 @@ class Policy:
     """
 
     def __init__(
-        self, model: Any, tokenizer: Any, *, reference: Any = None, shared_prefix: bool = True, compute_dtype: torch.dtype | None = None
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        reference: Any = None,
+        shared_prefix: bool = True,
+        compute_dtype: torch.dtype | None = None,
+        frame: Frame | None = None,
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.reference = reference
+        self.frame = frame or Frame()
         self.shared_prefix = False
         self.end_ids = end_token_ids(model, tokenizer)
         self.pad_id: int = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else next(iter(self.end_ids), 0)
@@ -53,7 +63,8 @@ class Policy:
         """The configured model with a fresh adapter (seeded), or all weights trainable."""
         device = pick_device(config.model.device)
         dtype = pick_dtype(config.model.dtype, device)
-        source = resolve(config.model.name, trust_remote_code=config.model.trust_remote_code)
+        name = f"{config.model.name}@{config.model.revision}" if config.model.revision else config.model.name
+        source = resolve(name, trust_remote_code=config.model.trust_remote_code)
         # Full fine-tuning keeps master weights in float32: steps of 1e-6 vanish in bfloat16.
         stored = dtype if config.lora.enabled or dtype == torch.float64 else torch.float32
         base = load_model(source, dtype=stored, device=device)
@@ -62,11 +73,14 @@ class Policy:
             tokenizer.chat_template = config.model.chat_template
         torch.manual_seed(config.seed)
         model, reference = (add_adapter(base, config.lora, source), None) if config.lora.enabled else _full(base, source, need_reference)
-        return cls(model, tokenizer, reference=reference, shared_prefix=config.trainer.shared_prefix, compute_dtype=dtype)
+        frame = Frame(config.model.system_prompt, config.model.chat_template_args)
+        return cls(model, tokenizer, reference=reference, shared_prefix=config.trainer.shared_prefix, compute_dtype=dtype, frame=frame)
 
-    def encode_checked(self, prompt: str | tuple[Message, ...], *, max_new_tokens: int) -> tuple[int, ...]:
+    def encode_checked(
+        self, prompt: str | tuple[Message, ...], *, max_new_tokens: int, tools: Sequence[Mapping[str, Any]] = ()
+    ) -> tuple[int, ...]:
         """`encode`, refusing a prompt that leaves no room for the completion in the model's context."""
-        ids = self.encode(prompt)
+        ids = self.encode(prompt, tools=tools)
         most = self.context
         if not ids:
             raise ConfigError("the prompt has no tokens; the environment must ask something")
@@ -109,13 +123,17 @@ class Policy:
             )
         return found
 
-    def encode(self, prompt: str | tuple[Message, ...]) -> tuple[int, ...]:
-        return chat.encode(self.tokenizer, prompt)
+    def encode(self, prompt: str | tuple[Message, ...], *, tools: Sequence[Mapping[str, Any]] = ()) -> tuple[int, ...]:
+        """Tokens of a prompt. tools: JSON schemas of functions that the policy may call."""
+        return chat.encode(self.tokenizer, prompt, replace(self.frame, tools=tools))
 
-    def encode_reply(self, rollout: Rollout, prompt: str | tuple[Message, ...], turn: Sequence[Message]) -> list[int]:
+    def encode_reply(
+        self, rollout: Rollout, prompt: str | tuple[Message, ...], turn: Sequence[Message], *, tools: Sequence[Mapping[str, Any]] = ()
+    ) -> list[int]:
         """Tokens of the environment's turn after `rollout` so far, ready for the policy's next turn."""
         last = rollout.token_ids[-1] if rollout.token_ids else None
-        return chat.encode_reply(self.tokenizer, prompt, rollout.messages, turn, end_id=last if last in self.end_ids else None)
+        frame = replace(self.frame, tools=tools)
+        return chat.encode_reply(self.tokenizer, prompt, rollout.messages, turn, frame, end_id=last if last in self.end_ids else None)
 
     def decode(self, token_ids: tuple[int, ...] | list[int]) -> str:
         text: str = self.tokenizer.decode(list(token_ids), skip_special_tokens=True)

@@ -27,12 +27,13 @@ class Replies(Protocol):
 @dataclass(frozen=True, slots=True)
 class Budget:
     """turn: most tokens of one turn of the policy; turns: how often it may speak; dialogue: most tokens after the prompt, the
-    environment's included; context: most tokens with the prompt (None: no limit)."""
+    environment's included; context: most tokens with the prompt (None: no limit); tools: JSON schemas of what it may call."""
 
     turn: int
     turns: int = 1
     dialogue: int | None = None
     context: int | None = None
+    tools: Sequence[Mapping[str, Any]] = ()
 
     def left(self, *, prompt: int, said: int) -> int:
         """How many tokens the policy may write in its next turn, after `said` tokens since a prompt of `prompt`."""
@@ -72,7 +73,7 @@ async def roll_out(
     seen: Counter[TaskKey] = Counter()
     for task in tasks_P:
         own = budget if isinstance(budget, Budget) else budget[task.key.env]
-        prompt_ids = policy.encode_checked(task.prompt, max_new_tokens=own.turn)
+        prompt_ids = policy.encode_checked(task.prompt, max_new_tokens=own.turn, tools=own.tools)
         everything += [_Attempt(task, own, prompt_ids, number, seen[task.key]) for number in range(attempts)]
         seen[task.key] += 1
     live, kept_mass = everything, 1.0
@@ -129,7 +130,7 @@ class _Attempt:
             return False
         if turn is None:
             return False
-        new = policy.encode_reply(self.rollout(), self.task.prompt, turn)
+        new = policy.encode_reply(self.rollout(), self.task.prompt, turn, tools=self.budget.tools)
         if self.budget.left(prompt=len(self.prompt_ids), said=len(self.token_ids) + len(new)) == 0:
             self.finish = "length"
             return False

@@ -190,7 +190,8 @@ class Session:
         keys = train_keys(trainer.config, trainer.sources, 1)
         first = {source.name: TaskKey(source.name, "train", 0, trainer.config.seed, source.level) for source in trainer.sources}
         for task in await trainer.sources.tasks(list({**first, **{key.env: key for key in reversed(keys)}}.values())):
-            trainer.policy.encode_checked(task.prompt, max_new_tokens=trainer.budgets[task.key.env].turn)
+            budget = trainer.budgets[task.key.env]
+            trainer.policy.encode_checked(task.prompt, max_new_tokens=budget.turn, tools=budget.tools)
 
     def _publish(self, step: int, metrics: dict[str, float]) -> None:
         trainer = self._trainer

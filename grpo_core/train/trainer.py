@@ -17,10 +17,12 @@ from grpo_core.blocking import wait_for
 from grpo_core.config import RunConfig, SamplingConfig
 from grpo_core.environment import Environment
 from grpo_core.error_rate import ErrorRate
+from grpo_core.errors import ConfigError
 from grpo_core.evaluate import Gain
 from grpo_core.plugins import Observers, PluginHost
 from grpo_core.runlog import RunFolder
 from grpo_core.sources import Sources
+from grpo_core.tools import schemas
 from grpo_core.train.algorithm import advantages
 from grpo_core.train.batch import collate
 from grpo_core.train.metrics import advantage_metrics, group_metrics, peak_memory_mb
@@ -192,8 +194,11 @@ class Trainer:
         return Sources.of(self.config, self._envs, host=self._host)
 
     def _budget(self, env: Environment[Any]) -> Budget:
-        sampling = self.config.sampling
-        return Budget(sampling.max_new_tokens or env.max_new_tokens, env.max_turns, sampling.max_dialogue_tokens, self.policy.context)
+        sampling, tools = self.config.sampling, schemas(env.tools())
+        if tools and env.max_turns < 2:
+            raise ConfigError(f"{type(env).__qualname__} offers tools, but with max_turns 1 no call would be answered; raise it")
+        turn = sampling.max_new_tokens or env.max_new_tokens
+        return Budget(turn, env.max_turns, sampling.max_dialogue_tokens, self.policy.context, tools)
 
 
 class _Clock:

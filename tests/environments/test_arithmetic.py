@@ -45,7 +45,7 @@ def test_the_secret_is_the_value_of_the_expression_and_the_prompt_ends_with_it(s
     for index in range(50):
         task = ask(index, split=split, level=level)
         assert eval(task.data.expression) == task.data.answer
-        assert task.prompt[-1] == Message("user", f"What is {task.data.expression}?")
+        assert task.prompt[-1] == Message("user", f"Calculate {task.data.expression}.")
 
 
 def test_all_prompts_share_everything_but_the_question() -> None:

@@ -1,0 +1,132 @@
+"""Functions as tools: their description, their calls, and what the policy is told when a call is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from typing import Annotated
+
+import pytest
+from pydantic import Field
+
+from grpo_core import GrpoError, Message, Reward, Spec, Task, TaskKey, Verdict
+from grpo_core.environment import Environment
+from grpo_core.tools import MAX_CALLS, MAX_RESULT, answers, schemas
+from grpo_core.verify import Verifier, VerifySettings
+
+
+def add(a: int, b: Annotated[int, Field(description="the second number", ge=0)] = 1) -> int:
+    """Add two
+    numbers.
+
+    Of no interest to the policy.
+    """
+    return a + b
+
+
+def shout(text: str) -> str:
+    """Say it louder."""
+    return text.upper() * (10_000 if text == "long" else 1)
+
+
+def broken() -> None:
+    """Fails."""
+    raise RuntimeError("no luck")
+
+
+TOOLS = (add, shout, broken)
+
+
+def call(text: str) -> list[str]:
+    return [message.content for message in answers(TOOLS, text) or []]
+
+
+def test_a_function_is_described_by_name_first_paragraph_and_schema() -> None:
+    found = schemas(TOOLS)[0]
+    assert found["type"] == "function"
+    assert found["function"]["name"] == "add"
+    assert found["function"]["description"] == "Add two numbers."
+    parameters = found["function"]["parameters"]
+    assert parameters["required"] == ["a"]
+    assert parameters["properties"]["b"] == {"type": "integer", "default": 1, "description": "the second number", "minimum": 0}
+
+
+def test_calls_are_answered_in_order_as_tool_messages() -> None:
+    one = '<tool_call>{"name": "add", "arguments": {"a": 2, "b": 3}}</tool_call>'
+    text = f'first {one} then <tool_call>\n[{{"name": "shout", "arguments": {{"text": "hi"}}}}]\n</tool_call>'
+    assert answers(TOOLS, text) == [Message("tool", "5"), Message("tool", "HI")]
+
+
+def test_a_text_without_a_call_is_no_call() -> None:
+    assert answers(TOOLS, "add 2 and 3") is None
+
+
+@pytest.mark.parametrize(
+    ("inside", "told"),
+    [
+        ("{", "error: the call is not valid JSON"),
+        ("[" * 100_000, "error: the call is not valid JSON"),
+        ("7", "error: a call is an object"),
+        ('{"name": "add", "arguments": 3}', "error: a call is an object"),
+        ('{"name": "ad", "arguments": {}}', "error: there is no tool 'ad'; there are add, broken, shout"),
+        ('{"name": "add"}', "error: add was called wrongly: a: missing required argument"),
+        ('{"name": "add", "arguments": {"a": "x"}}', "error: add was called wrongly: a: input should be a valid integer"),
+        ('{"name": "add", "arguments": {"a": 1, "c": 2}}', "error: add was called wrongly: c: unexpected keyword argument"),
+        ('{"name": "broken", "arguments": {}}', "error: RuntimeError: no luck"),
+    ],
+)
+def test_what_is_wrong_with_a_call_is_told_to_the_policy(inside: str, told: str) -> None:
+    (result,) = call(f"<tool_call>{inside}</tool_call>")
+    assert result.startswith(told)
+
+
+def test_results_and_their_number_are_bounded() -> None:
+    assert len(call('<tool_call>{"name": "shout", "arguments": {"text": "long"}}</tool_call>')[0]) == MAX_RESULT
+    many = json.dumps([{"name": "add", "arguments": {"a": n}} for n in range(100)])
+    assert len(call(f"<tool_call>{many}</tool_call>" * 3)) == MAX_CALLS
+
+
+class Calculator(Environment[int]):
+    max_turns = 3
+
+    def tools(self):  # type: ignore[no-untyped-def]
+        def where() -> int:
+            """Which process this is."""
+            return os.getpid()
+
+        def hang() -> None:
+            """Never ends."""
+            time.sleep(60)
+
+        return (add, where, hang)
+
+    def task(self, key: TaskKey) -> Task[int]:
+        return Task(key, (Message("user", "What is 2 + 3?"),), 5)
+
+    def verify(self, task: Task[int], rollout: object) -> Verdict:
+        return Verdict({"reward": Reward(1.0)})
+
+
+class TrustedCalculator(Calculator):
+    trusted = True
+
+
+@pytest.mark.parametrize("env", [Calculator(), TrustedCalculator()])
+def test_tools_run_where_the_verifier_runs_and_keep_its_deadline(env: Calculator) -> None:
+    def ask(name: str, arguments: str = "{}") -> Message:
+        return Message("assistant", f'<tool_call>{{"name": "{name}", "arguments": {arguments}}}</tool_call>')
+
+    async def through() -> None:
+        settings = VerifySettings(timeout_seconds=1 if env.trusted else 5, retries=0)
+        async with Verifier(env, spec=Spec("calculator", f"{__file__}:Calculator"), settings=settings) as verifier:
+            (task,) = await verifier.tasks([TaskKey("calculator", "train", 0)])
+            assert list(await verifier.reply(task, [ask("add", '{"a": 2, "b": 3}')]) or ()) == [Message("tool", "5")]
+            assert await verifier.reply(task, [Message("assistant", "It is 5.")]) is None
+            ((pid,),) = [[message.content for message in await verifier.reply(task, [ask("where")]) or ()]]
+            assert (int(pid) == os.getpid()) == env.trusted
+            with pytest.raises(GrpoError, match="deadline"):
+                await verifier.reply(task, [ask("hang")])
+
+    asyncio.run(through())
