@@ -81,10 +81,11 @@ class ScheduleConfig(Section):
 
 
 class KLConfig(Section):
-    beta: NotNegative = 0.02
+    beta: NotNegative = 0.04
     """Weight of the KL to the reference in the loss; 0 leaves out the reference pass."""
-    estimator: Literal["k1", "k2", "k3"] = "k3"
-    """k3 = exp(-d) + d - 1 with d = log pi - log pi_ref (Schulman), always positive."""
+    estimator: Literal["k1", "k2", "k3", "k3_st"] = "k3_st"
+    """k3 = exp(-d) + d - 1 with d = log pi - log pi_ref (Schulman), always positive; k3_st has its value and the gradient of the KL itself,
+    which that of k3 is not: where the policy has left a token, k3 pulls it back with weights that have no bound."""
 
 
 class LoraConfig(Section):

@@ -15,6 +15,7 @@ import typer
 from grpo_core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from grpo_core.cli.progress import RunProgress
     from grpo_core.config import RunConfig
     from grpo_core.train.trainer import Trainer
 
@@ -49,7 +50,7 @@ def run(
     ] = None,
     lr: Annotated[float | None, typer.Option("--lr", help="Peak learning rate. [default: 3e-4]")] = None,
     beta: Annotated[
-        float | None, typer.Option("--beta", help="Weight of the KL to the reference; 0 switches it off. [default: 0.02]")
+        float | None, typer.Option("--beta", help="Weight of the KL to the reference; 0 switches it off. [default: 0.04]")
     ] = None,
     level: Annotated[float | None, typer.Option("--level", help="Difficulty of the tasks, from 0 to 1. [default: 0]")] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Decides tasks, draws and initial adapter. [default: 0]")] = None,
@@ -99,9 +100,9 @@ def run(
     if resume is not None:
         if given or env or recipe or settings or out:
             raise ConfigError(f"--resume continues with the settings in {resume / 'config.json'}; leave the other options away")
-        _start(_resumed(resume), resume, resume=True)
+        _resume(resume)
     else:
-        _start(read_config(env or [], recipe or [], given, settings or []), out, resume=False)
+        _start(read_config(env or [], recipe or [], given, settings or []), out)
 
 
 def read_config(envs: Sequence[str], recipes: Sequence[str], options: Mapping[str, Any], settings: Sequence[str]) -> RunConfig:
@@ -130,38 +131,38 @@ def _recipe(name: str) -> dict[str, Any]:
     return dict(PluginHost().load("recipe", name))
 
 
-def _resumed(folder: Path) -> RunConfig:
-    from grpo_core.overrides import build_config
-    from grpo_core.runlog import RunFolder
-
-    opened = RunFolder.open(folder)
-    if opened.finished:
-        raise ConfigError(f"the run {folder} is finished; start another with --recipe {folder / 'config.json'} --out NEW")
-    return build_config([opened.config()])
-
-
-def _start(config: RunConfig, path: Path | None, *, resume: bool) -> None:
+def _start(config: RunConfig, path: Path | None) -> None:
     """Everything that can be wrong with the request is found before the folder is made."""
-    from rich.console import Console
-
-    from grpo_core.cli.progress import RunProgress
     from grpo_core.runlog import RunFolder
     from grpo_core.sources import Sources
 
     Sources.of(config, {})  # names and settings are checked before torch is imported, which takes seconds
-    console = Console(stderr=False)
-    progress = RunProgress(console)
-    folder = RunFolder.open(path) if resume and path is not None else RunFolder.unused(path, name="-".join(config.members()))
+    folder = RunFolder.unused(path, name="-".join(Path(name).name for name in config.members()))
     trainer_class = _import_trainer()
+    progress = _progress()
     progress.say(f"{', '.join(config.members())}: loading {config.model.name}")
     trainer = trainer_class(config, folder=folder, observer=progress)
-    if resume:
-        progress.say(f"continuing {folder.path} after step {trainer.resume()} of {trainer.total}")
-    else:
-        progress.say(f"writing to {folder.path}")
-    with progress, _stoppable(trainer):
-        _train(trainer)
-    _say_where(trainer, console)
+    progress.say(f"writing to {folder.path}")
+    _train(trainer, progress)
+
+
+def _resume(path: Path) -> None:
+    from grpo_core.runlog import RunFolder
+
+    RunFolder.open(path)  # what is no run is found before torch is imported
+    trainer_class = _import_trainer()
+    progress = _progress()
+    trainer = trainer_class.resumed(path, observer=progress)
+    progress.say(f"continuing {path} after step {trainer.done} of {trainer.total}")
+    _train(trainer, progress)
+
+
+def _progress() -> RunProgress:
+    from rich.console import Console
+
+    from grpo_core.cli.progress import RunProgress
+
+    return RunProgress(Console(stderr=False))
 
 
 def _import_trainer() -> type[Trainer]:
@@ -176,16 +177,18 @@ def _import_trainer() -> type[Trainer]:
     return Trainer
 
 
-def _train(trainer: Trainer) -> None:
+def _train(trainer: Trainer, progress: RunProgress) -> None:
     from grpo_core.report.plots import draw_plots
 
-    try:
-        trainer.run()
-    finally:
+    with progress, _stoppable(trainer):
         try:
-            draw_plots(trainer.folder.path)
-        except (OSError, ValueError) as error:  # a picture must not hide how the run ended
-            trainer.observer.warn(f"the plots could not be drawn: {error}")
+            trainer.run()
+        finally:
+            try:
+                draw_plots(trainer.folder.path)
+            except (OSError, ValueError) as error:  # a picture must not hide how the run ended
+                trainer.observer.warn(f"the plots could not be drawn: {error}")
+    _say_where(trainer, progress.console)
 
 
 def _say_where(trainer: Trainer, console: Any) -> None:

@@ -101,7 +101,17 @@ def k3(logprob_BT: Tensor, reference_BT: Tensor) -> Tensor:
     return torch.exp(-difference_BT) + difference_BT - 1
 
 
-KL_ESTIMATORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"k1": k1, "k2": k2, "k3": k3}
+def k3_st(logprob_BT: Tensor, reference_BT: Tensor) -> Tensor:
+    """k3's value with k2's gradient, "straight through".
+
+    k3's own gradient is that of the forward KL, with weights exp(-d): a token that the policy has nearly given up, drawn once, can
+    outweigh all rewards of a batch. k2's is that of the KL from the policy to the reference, with weights d.
+    """
+    squared_BT = k2(logprob_BT, reference_BT)
+    return squared_BT - squared_BT.detach() + k3(logprob_BT, reference_BT).detach()
+
+
+KL_ESTIMATORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"k1": k1, "k2": k2, "k3": k3, "k3_st": k3_st}
 
 
 # --- aggregation: the weight of each token of a row, so that a loss is the plain sum of weight * token loss over all rows of the

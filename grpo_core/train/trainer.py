@@ -19,6 +19,7 @@ from grpo_core.environment import Environment
 from grpo_core.error_rate import ErrorRate
 from grpo_core.errors import ConfigError
 from grpo_core.evaluate import Gain
+from grpo_core.overrides import build_config
 from grpo_core.plugins import Observers, PluginHost
 from grpo_core.runlog import RunFolder
 from grpo_core.sources import Sources
@@ -81,6 +82,16 @@ class Trainer:
         self.done = 0
         self.stop_requested = False
         self._session = Session(self)
+
+    @classmethod
+    def resumed(cls, folder: Path | str, env: Environment[Any] | Mapping[str, Environment[Any]] | None = None, **more: Any) -> Trainer:
+        """The unfinished run in `folder`, with its settings, after its newest checkpoint; more: as for the constructor."""
+        opened = RunFolder.open(Path(folder))
+        if opened.finished:
+            raise ConfigError(f"the run {folder} is finished; start another with --recipe {opened.path / 'config.json'} --out NEW")
+        trainer = cls(build_config([opened.config()]), env, folder=opened, **more)
+        trainer.resume()
+        return trainer
 
     async def step(self, step: int) -> dict[str, float]:
         """Step 1, 2, ...: rollout, verify, advantage, update. P prompts, G attempts of each."""

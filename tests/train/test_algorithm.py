@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from grpo_core.config import AdvantageConfig, RunConfig
-from grpo_core.train.algorithm import advantages
+from grpo_core.train.algorithm import KL_ESTIMATORS, advantages
 from grpo_core.train.batch import Row, collate, micro_batches
 from grpo_core.train.logprob import token_logprobs
 from grpo_core.train.policy import Policy
@@ -92,7 +92,9 @@ def oracle(policy: Policy, config: RunConfig, rollouts_PG: list[list[Rollout]], 
                 with torch.no_grad(), policy.model.disable_adapter():
                     reference = token_logprob(policy, rollout.prompt_ids, rollout.token_ids, t, temperature)
                 d = logprob - reference
-                term = term + config.kl.beta * {"k1": d, "k2": d * d / 2, "k3": torch.exp(-d) + d - 1}[config.kl.estimator]
+                k3, now = torch.exp(-d) + d - 1, d.detach()
+                kl = {"k1": d, "k2": d * d / 2, "k3": k3, "k3_st": now * (d - now) + k3.detach()}[config.kl.estimator]
+                term = term + config.kl.beta * kl
             terms.append(term)
         if not terms:
             continue
@@ -144,8 +146,9 @@ def old(policy: Policy, rollouts_PG: list[list[Rollout]]) -> dict[tuple[int, ...
     return found
 
 
-def test_the_default_algorithm_equals_the_oracle(policy, rollouts_PG, old):
-    config = run_config()
+@pytest.mark.parametrize("estimator", ["k3", "k3_st"])
+def test_the_default_algorithm_equals_the_oracle(policy, rollouts_PG, old, estimator):
+    config = run_config(kl={"estimator": estimator})
     for moved in (None, old):
         assert_same(ours(policy, config, rollouts_PG, moved), oracle(policy, config, rollouts_PG, moved), rtol=1e-9)
 
@@ -194,6 +197,26 @@ def test_a_shared_prefix_equals_a_repeated_one_whatever_the_padding(rollouts_PG,
     assert_same(ours(shared, config, rollouts_PG, old), ours(repeated, config, rollouts_PG, old), rtol=1e-10)
 
 
+def test_which_divergence_each_estimator_estimates_and_descends():
+    """Exact expectations over four tokens. Every value estimates KL(policy | reference) or a bound of it; the gradients differ: k2 and
+    k3_st descend that KL, k3 descends KL(reference | policy), k1 nothing at all."""
+    logits = torch.randn(4, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    policy, reference = torch.log_softmax(logits, 0), torch.log_softmax(torch.tensor([2.0, 0.0, -1.0, 0.5], dtype=torch.float64), 0)
+
+    def descends(loss: torch.Tensor) -> torch.Tensor:
+        return torch.autograd.grad(loss, logits, retain_graph=True)[0]
+
+    reverse = (policy.exp() * (policy - reference)).sum()
+    forward = (reference.exp() * (reference - policy)).sum()
+    expected = {name: (policy.exp().detach() * estimate(policy, reference)).sum() for name, estimate in KL_ESTIMATORS.items()}
+    for name in ("k1", "k3", "k3_st"):
+        torch.testing.assert_close(expected[name], reverse)
+    torch.testing.assert_close(descends(expected["k2"]), descends(reverse))
+    torch.testing.assert_close(descends(expected["k3_st"]), descends(reverse))
+    torch.testing.assert_close(descends(expected["k3"]), descends(forward))
+    torch.testing.assert_close(descends(expected["k1"]), torch.zeros(4, dtype=torch.float64))
+
+
 def test_the_fast_log_prob_has_the_gradient_of_log_softmax():
     logits = torch.randn(4, 7, dtype=torch.float64, requires_grad=True)
     place, tokens = torch.tensor([0, 1, 1, 1, 3]), torch.tensor([2, 0, 6, 0, 5])  # one distribution used thrice, one not at all
@@ -206,31 +229,34 @@ def test_the_fast_log_prob_has_the_gradient_of_log_softmax():
 
 def test_equal_rewards_give_exactly_no_advantage():
     reward = torch.full((1, 8), 0.7, dtype=torch.float32)
-    assert advantages(reward, torch.ones(1, 8, dtype=torch.bool), AdvantageConfig()).abs().max() == 0
+    assert advantages(reward, torch.ones(1, 8, dtype=torch.bool), AdvantageConfig(name="grpo")).abs().max() == 0
 
 
 def test_a_large_offset_of_the_rewards_changes_nothing():
     small = torch.tensor([[0.0, 0.25, 0.5, 1.0]], dtype=torch.float32)
     scored = torch.ones(1, 4, dtype=torch.bool)
     torch.testing.assert_close(
-        advantages(small + 1000, scored, AdvantageConfig()), advantages(small, scored, AdvantageConfig()), rtol=1e-9, atol=1e-9
+        advantages(small + 1000, scored, AdvantageConfig(name="grpo")),
+        advantages(small, scored, AdvantageConfig(name="grpo")),
+        rtol=1e-9,
+        atol=1e-9,
     )
 
 
 @pytest.mark.parametrize("scored", [[False] * 4, [True, False, False, False]])
 def test_a_group_with_fewer_than_two_scored_attempts_has_no_advantage(scored):
     reward = torch.tensor([[1.0, 0.0, 0.5, 0.2]])
-    assert advantages(reward, torch.tensor([scored]), AdvantageConfig()).abs().max() == 0
+    assert advantages(reward, torch.tensor([scored]), AdvantageConfig(name="grpo")).abs().max() == 0
 
 
 def test_an_unscored_attempt_leaves_mean_and_spread():
     reward = torch.tensor([[1.0, 0.0, 123.0]])
     scored = torch.tensor([[True, True, False]])
     expected = torch.tensor([[0.5, -0.5, 0.0]], dtype=torch.float64) / (0.5 + 1e-6)
-    torch.testing.assert_close(advantages(reward, scored, AdvantageConfig()), expected, rtol=1e-12, atol=0)
+    torch.testing.assert_close(advantages(reward, scored, AdvantageConfig(name="grpo")), expected, rtol=1e-12, atol=0)
 
 
 def test_ddof_1_divides_by_one_less():
     reward = torch.tensor([[1.0, 0.0]])
-    found = advantages(reward, torch.ones(1, 2, dtype=torch.bool), AdvantageConfig(ddof=1, eps=0.0))
+    found = advantages(reward, torch.ones(1, 2, dtype=torch.bool), AdvantageConfig(name="grpo", ddof=1, eps=0.0))
     torch.testing.assert_close(found, torch.tensor([[1.0, -1.0]], dtype=torch.float64) * 0.5 / math.sqrt(0.5))

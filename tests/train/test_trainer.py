@@ -49,6 +49,7 @@ def settings(tiny_folder: Path) -> dict[str, Any]:
         "prompts_per_step": 4,
         "group_size": 6,
         "optimizer": {"lr": 0.01},
+        "advantage": {"name": "grpo"},
         "eval": {"tasks": 12},
         "checkpoint": {"every": 2},
     }

@@ -1,0 +1,112 @@
+"""The trainer from Python: in a script, in a notebook whose event loop runs, and piece by piece."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpo_core.errors import PluginError, UnknownNameError
+from grpo_core.overrides import build_config
+from grpo_core.train.trainer import Trainer
+
+from .letters import Letters
+
+SQUARES = '''
+from helper import ask
+from grpo_core import Environment, Reward, Task, Verdict
+
+class Squares(Environment):
+    """Asks for squares."""
+    max_new_tokens = 4
+
+    def task(self, key):
+        return Task(key, ask(key.index), key.index**2)
+
+    def verify(self, task, rollout):
+        return Verdict({"reward": Reward(float(str(task.data) in rollout.text))})
+'''
+
+
+@pytest.fixture
+def settings(tiny_folder: Path) -> dict[str, Any]:
+    return {
+        "environment": "letters",
+        "model": {"name": str(tiny_folder), "dtype": "float32"},
+        "steps": 2,
+        "prompts_per_step": 2,
+        "group_size": 3,
+        "eval": {"tasks": 4},
+    }
+
+
+@pytest.fixture
+def squares(tmp_path: Path) -> str:
+    """An environment that nobody packaged, with a helper beside it."""
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "helper.py").write_text("def ask(n):\n    return f'{n} squared is'\n")
+    (tmp_path / "code" / "squares.py").write_text(SQUARES)
+    return f"{tmp_path / 'code' / 'squares.py'}:Squares"
+
+
+def test_a_run_in_a_notebook_whose_event_loop_is_running(settings, tmp_path):
+    async def cell() -> Any:
+        return Trainer(build_config([settings]), Letters(), folder=tmp_path / "run").run()
+
+    assert asyncio.run(cell()).keys() == {"reward", "pass_rate"}
+
+
+def test_a_run_awaited_by_code_with_a_loop_of_its_own(settings, tmp_path):
+    trainer = Trainer(build_config([settings]), Letters(), folder=tmp_path / "run")
+    assert asyncio.run(trainer.arun()).keys() == {"reward", "pass_rate"}
+
+
+def test_without_a_folder_a_run_makes_one_below_runs(settings, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    trainer = Trainer(build_config([settings]), Letters())
+    assert not (tmp_path / "runs").exists()
+    trainer.run()
+    assert (trainer.folder.path.parent, trainer.folder.path.name.startswith("letters-")) == (Path("runs"), True)
+    assert trainer.folder.finished
+
+
+def test_sampling_and_verifying_piece_by_piece_writes_nothing(settings, tmp_path):
+    trainer = Trainer(build_config([settings]), Letters(), folder=tmp_path / "run")
+    groups = trainer.sample(3, attempts=2)
+    assert [len(group.rollouts) for group in groups] == [2, 2, 2]
+    assert {group.task.key.split for group in groups} == {"eval"}
+    judged = trainer.verify(groups)
+    assert all(verdict.scored for group in judged for verdict in group.verdicts)
+    assert [g.rollouts for g in trainer.sample([g.task.key for g in groups], attempts=2)] == [g.rollouts for g in groups]
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_environment_from_a_file_trains_in_worker_processes(settings, tmp_path, squares):
+    trainer = Trainer(build_config([{**settings, "environment": squares}]), folder=tmp_path / "run")
+    trainer.run()
+    keys = {line["key"]["env"] for line in trainer.folder.rollout_lines()}
+    assert keys == {"squares.py:Squares"}
+    assert all(line["verdict"]["error"] is None for line in trainer.folder.rollout_lines())
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("{file}:Sqares", "has no attribute 'Sqares'"),
+        ("{file}", "names no class; write it as path/to/file.py:Class"),
+        ("{folder}/none.py:Squares", "is no file"),
+        ("{folder}/broken.py:Squares", "SyntaxError"),
+    ],
+)
+def test_a_file_that_cannot_be_used_says_why(settings, tmp_path, squares, name, message):
+    file = squares.rpartition(":")[0]
+    (tmp_path / "code" / "broken.py").write_text("class Squares(:\n")
+    with pytest.raises(PluginError, match=message):
+        Trainer(build_config([{**settings, "environment": name.format(file=file, folder=tmp_path / "code")}]), folder=tmp_path / "run")
+
+
+def test_an_unknown_name_is_answered_with_the_nearest(settings, tmp_path):
+    with pytest.raises(UnknownNameError, match="did you mean 'arithmetic'"):
+        Trainer(build_config([{**settings, "environment": "arithmetik"}]), folder=tmp_path / "run")

@@ -1,0 +1,128 @@
+"""Runs that end before their last step, for a reason that they name; and the weights that were best."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import peft
+import pytest
+import transformers
+
+from grpo_core.errors import ConfigError
+from grpo_core.overrides import build_config
+from grpo_core.runlog import read_lines
+from grpo_core.train.observe import Silent
+from grpo_core.train.stopping import Best, Stopping
+from grpo_core.train.trainer import Trainer
+
+from .letters import Letters
+
+
+class Listener(Silent):
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+
+@pytest.fixture
+def settings(tiny_folder: Path) -> dict[str, Any]:
+    return {
+        "environment": "letters",
+        "model": {"name": str(tiny_folder), "dtype": "float32"},
+        "steps": 60,
+        "prompts_per_step": 4,
+        "group_size": 6,
+        "optimizer": {"lr": 0.01},
+        "advantage": {"name": "grpo"},
+        "eval": {"tasks": 16},
+        "checkpoint": {"every": 0},
+    }
+
+
+def stopping(**config: Any) -> Stopping:
+    return Stopping(build_config([{"environment": "letters", **config}]))
+
+
+def evaluated(step: int, reward: float) -> dict[str, float]:
+    return {"step": step, "eval/reward/mean": reward}
+
+
+def test_a_run_ends_when_its_reward_is_reached_and_is_finished(settings, tmp_path):
+    observer = Listener()
+    trainer = Trainer(build_config([{**settings, "stop": {"reward": 0.5}}]), Letters(), folder=tmp_path / "run", observer=observer)
+    gains = trainer.run()
+    assert 10 <= trainer.done < 60
+    rewards = [line["reward/mean"] for line in read_lines(tmp_path / "run" / "metrics.jsonl") if "reward/mean" in line]
+    assert sum(rewards[-10:]) / 10 >= 0.5 > sum(rewards[-11:-1]) / 10
+    assert trainer.folder.finished
+    assert gains["reward"].mean > 0
+    assert any("stop.reward=0.5" in text for text in observer.said)
+    assert "stop.reward=0.5" in (tmp_path / "run" / "log.txt").read_text()
+
+
+def test_the_weights_of_the_best_evaluation_are_kept_and_loadable(settings, tmp_path, tiny_folder):
+    config = build_config([{**settings, "steps": 12, "eval": {"tasks": 16, "every": 3}}])
+    Trainer(config, Letters(), folder=tmp_path / "run").run()
+    scores = {
+        line["step"]: line["eval/reward/mean"] for line in read_lines(tmp_path / "run" / "metrics.jsonl") if "eval/reward/mean" in line
+    }
+    best = json.loads((tmp_path / "run" / "checkpoints" / "best" / "best.json").read_text())
+    assert best == {"step": max(scores, key=lambda step: scores[step]), "reward": max(scores.values())}
+    base = transformers.AutoModelForCausalLM.from_pretrained(tiny_folder)
+    assert peft.PeftModel.from_pretrained(base, tmp_path / "run" / "checkpoints" / "best")
+
+
+def test_patience_counts_evaluations_that_are_no_better():
+    rule = stopping(stop={"patience": 2}, eval={"every": 5})
+    assert [rule.look(evaluated(step, reward)) for step, reward in ((0, 0.1), (5, 0.3), (10, 0.3), (15, 0.4), (20, 0.2))] == [None] * 5
+    assert rule.look(evaluated(25, 0.4)) == "2 evaluations in a row were no better than 0.400 after step 15"
+    assert rule.best == Best(15, 0.4)
+
+
+def test_the_kl_stops_a_run_only_as_a_mean_over_several_steps():
+    rule = stopping(stop={"max_kl": 1.0})
+    reasons = [rule.look({"step": i, "kl": kl, "reward/mean": 0.0}) for i, kl in enumerate([0, 0, 0, 4, 0, 0.9, 0.2], 1)]
+    assert reasons[:5] == [None] * 5
+    assert reasons[5] is None
+    assert rule.look({"step": 8, "kl": 1.0, "reward/mean": 0.0}) == "the KL to the reference was 1.22 over 5 steps, above stop.max_kl=1"
+
+
+def test_with_evaluations_the_reward_that_counts_is_the_held_out_one():
+    rule = stopping(stop={"reward": 0.9}, eval={"every": 5})
+    assert not any(rule.look({"step": i, "kl": 0.0, "reward/mean": 1.0}) for i in range(20))
+    assert rule.look(evaluated(0, 0.95)) is None  # before training there is nothing to stop
+    assert rule.look(evaluated(20, 0.95)) == "the reward (held-out) is 0.950, and stop.reward=0.9"
+
+
+def test_a_resumed_run_remembers_what_it_saw(settings, tmp_path):
+    """Stopped after 5 evaluations without patience; with it, the same log would already have been enough or not."""
+    config = build_config([{**settings, "steps": 30, "eval": {"tasks": 16, "every": 3}, "stop": {"patience": 3}}])
+    whole = Trainer(config, Letters(), folder=tmp_path / "whole")
+    whole.run()
+
+    class StopAtSeven(Silent):
+        trainer: Trainer
+
+        def step(self, step: int, total: int, metrics: Any) -> None:
+            if step == 7:
+                self.trainer.request_stop()
+
+    observer = StopAtSeven()
+    observer.trainer = Trainer(config, Letters(), folder=tmp_path / "parts", observer=observer)
+    observer.trainer.run()
+    again = Trainer.resumed(tmp_path / "parts", Letters())
+    assert again.done == 7
+    again.run()
+    assert again.done == whole.done
+    assert json.loads((tmp_path / "parts" / "checkpoints" / "best" / "best.json").read_text()) == json.loads(
+        (tmp_path / "whole" / "checkpoints" / "best" / "best.json").read_text()
+    )
+
+
+def test_patience_without_evaluations_is_refused():
+    with pytest.raises(ConfigError, match=r"stop\.patience counts evaluations; set eval\.every"):
+        stopping(stop={"patience": 2})
