@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic.fields import FieldInfo
 
 from grpo_core.config import RunConfig, Section
 from grpo_core.errors import ConfigError, did_you_mean
@@ -47,12 +48,35 @@ def _explain(error: Any) -> str:
 
 def known_keys(section: type[Section] = RunConfig, prefix: str = "") -> Iterator[str]:
     """Every settable key in dotted form."""
+    yield from (name for name, _ in _fields(section, prefix))
+
+
+def find_setting(key: str) -> list[tuple[str, FieldInfo]]:
+    """The setting called `key`, or all settings of that section, with what pydantic knows of them."""
+    found = [(name, info) for name, info in _fields(RunConfig, "") if name == key or name.startswith(f"{key}.")]
+    if not found:
+        raise ConfigError(f"setting {key!r} is not known{did_you_mean(key, known_keys())} `grpo config show` lists all of them")
+    return found
+
+
+def _fields(section: type[Section], prefix: str) -> Iterator[tuple[str, FieldInfo]]:
     for name, info in section.model_fields.items():
         nested = info.annotation
         if isinstance(nested, type) and issubclass(nested, Section):
-            yield from known_keys(nested, f"{prefix}{name}.")
+            yield from _fields(nested, f"{prefix}{name}.")
         else:
-            yield prefix + name
+            yield prefix + name, info
+
+
+def flat(config: RunConfig) -> dict[str, Any]:
+    """Every setting in dotted form with its value."""
+    values: dict[str, Any] = {}
+    for key in known_keys():
+        value: Any = config
+        for part in key.split("."):
+            value = getattr(value, part)
+        values[key] = {n: m.model_dump() for n, m in value.items()} if key == "mixture" else value
+    return values
 
 
 def parse_setting(text: str) -> dict[str, Any]:

@@ -27,7 +27,7 @@ class WorkerLostError(Exception):
 
 
 class WorkerProcess:
-    """One `python -m grpo_core.worker`, in a session of its own (Ctrl-C does not reach it) and in a folder that goes with it."""
+    """One `python -m grpo_core.worker`, in a session of its own (Ctrl-C does not reach it) and with a folder that goes with it."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="grpo-worker-", ignore_cleanup_errors=True)
@@ -38,7 +38,6 @@ class WorkerProcess:
             stderr=subprocess.PIPE,
             bufsize=0,
             start_new_session=True,
-            cwd=self._folder.name,
             env=_worker_environ(self._folder.name),
         )
         self._requests, self._replies = cast(RawIOBase, self._process.stdin), cast(RawIOBase, self._process.stdout)

@@ -54,6 +54,7 @@ def main() -> None:
         except BaseException as error:  # noqa: BLE001 - an import may do anything; the trainer is told why
             write_frame(replies, {"error": describe(error)})
             return
+        os.chdir(os.environ["TMPDIR"])  # built where the trainer is, so that settings may name files; what it writes goes with the worker
         write_frame(replies, {"value": None})
         with contextlib.closing(asyncio.new_event_loop()) as loop:
             try:

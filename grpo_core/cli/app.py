@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from grpo_core import __version__
-from grpo_core.cli import envs, generate, model, plugins, run
+from grpo_core.cli import config, doctor, envs, generate, model, plugins, run
 from grpo_core.cli.output import fail
 from grpo_core.errors import GrpoError
 
@@ -42,7 +42,9 @@ run.register(app)
 generate.register(app)
 envs.register(app)
 plugins.register(app)
+doctor.register(app)
 app.add_typer(model.model_app, name="model")
+app.add_typer(config.config_app, name="config")
 
 
 def _print_version(asked: bool) -> None:

@@ -40,6 +40,18 @@ def pick_dtype(name: str, device: torch.device) -> torch.dtype:
     return DTYPES[name]
 
 
+def described() -> str:
+    """What "auto" means on this machine, in words."""
+    device = pick_device()
+    dtype = str(pick_dtype("auto", device)).removeprefix("torch.")
+    units = "" if dtype == "bfloat16" else " (it has no units for bfloat16)"
+    if device.type != "cuda":
+        return f"{device.type}; computes in {dtype}{units}"
+    free, total = torch.cuda.mem_get_info(device)
+    memory = f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB free"
+    return f"{torch.cuda.get_device_name(device)}; computes in {dtype}{units}; {memory}"
+
+
 def _has_bfloat16(device: torch.device) -> bool:
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))

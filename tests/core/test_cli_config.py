@@ -1,0 +1,75 @@
+"""`grpo config` and `grpo doctor`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from grpo_core.config import RunConfig
+from grpo_core.overrides import known_keys
+
+from .distributions import grpo, install_plugin
+
+
+def test_show_prints_every_setting_and_what_differs_from_its_default() -> None:
+    result = grpo("config", "show", "--env", "arithmetic", "--set", "kl.beta=0.5")
+    lines = result.stdout.splitlines()
+    assert result.exit_code == 0
+    assert [line.partition(" = ")[0] for line in lines] == list(known_keys())
+    assert f"kl.beta = 0.5  # default: {RunConfig(environment='x').kl.beta}" in lines
+    assert "sampling.top_p = 1.0" in lines
+
+
+def test_recipes_merge_from_left_to_right_then_settings(tmp_path: Path) -> None:
+    (tmp_path / "one.toml").write_text('environment = "arithmetic"\n[kl]\nbeta = 0.1\n[optimizer]\nlr = 1e-3\n')
+    (tmp_path / "two.toml").write_text("[kl]\nbeta = 0.2\nestimator = 'k2'\n")
+    recipes = ["--recipe", str(tmp_path / "one.toml"), "--recipe", str(tmp_path / "two.toml")]
+    shown = json.loads(grpo("config", "show", *recipes, "--set", "kl.estimator=k1", "--json").stdout)
+    assert (shown["environment"], shown["kl"], shown["optimizer"]["lr"]) == ("arithmetic", {"beta": 0.2, "estimator": "k1"}, 1e-3)
+
+
+def test_several_environments_are_shown_as_a_mixture() -> None:
+    shown = json.loads(grpo("config", "show", "--env", "arithmetic", "--env", "dataset", "--json").stdout)
+    assert (shown["environment"], list(shown["mixture"])) == (None, ["arithmetic", "dataset"])
+
+
+@pytest.mark.parametrize("key", list(known_keys()))
+def test_every_setting_is_explained(key: str) -> None:
+    result = grpo("config", "explain", key)
+    first, meaning = result.stdout.splitlines()[:2]
+    assert first.startswith(f"{key}  ")
+    assert len(meaning.split()) >= 3
+
+
+def test_a_section_is_explained_as_a_whole_and_bounds_are_named() -> None:
+    output = grpo("config", "explain", "sampling").stdout
+    assert "sampling.top_p  number, > 0, <= 1, default 1.0" in output
+    assert "sampling.max_new_tokens  integer or unset, > 0, default null" in output
+
+
+def test_an_unknown_setting_gets_the_nearest_one() -> None:
+    result = grpo("config", "explain", "kl.bta")
+    assert result.exit_code == 2
+    assert "'kl.bta' is not known; did you mean 'kl.beta'?" in result.stderr
+
+
+def test_the_schema_is_that_of_the_config() -> None:
+    assert json.loads(grpo("config", "schema").stdout) == RunConfig.model_json_schema()
+
+
+def test_the_doctor_names_what_is_broken_and_exits_with_1(site: Path) -> None:
+    install_plugin(site, "bad", "raise ValueError('no luck')")
+    result = grpo("doctor", "--json")
+    found = {line["topic"]: line for line in json.loads(result.stdout)}
+    assert result.exit_code == 1
+    assert found["plugin"]["status"] == "problem"
+    assert "no luck" in found["plugin"]["found"]
+    assert {"python", "torch", "cores", "device", "disk, models", "docker daemon", "bubblewrap", "models"} <= found.keys()
+
+
+def test_the_doctor_is_content_where_nothing_is_broken(site: Path) -> None:
+    result = grpo("doctor")
+    assert result.exit_code == 0
+    assert "arithmetic" in result.stdout

@@ -1,0 +1,130 @@
+"""Rows as tasks: files, templates, rewards, and what is said when they do not fit."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpo_core import ConfigError, Environment, MissingExtraError, Rollout, TaskKey
+from grpo_core.environments import load_environment
+from grpo_core.plugins import PluginHost
+from grpo_core.testing import check_environment
+from grpo_core.verify import Verifier
+
+ROWS = [{"question": f"What is {n} + {n}?", "answer": f"It is easy.\n#### {2 * n:,}"} for n in range(600, 640)]
+REWARD = """
+def half(text, row):
+    return 0.5 if str(row["n"]) in text else 0.0
+"""
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n\n" for row in ROWS))
+    return path
+
+
+def dataset(**settings: Any) -> Environment[Any]:
+    return load_environment(PluginHost(), "dataset", settings)
+
+
+def score(env: Environment[Any], text: str, index: int = 0) -> float:
+    task = env.task(TaskKey("dataset", "train", index))
+    return env.verify(task, Rollout.of(text)).total
+
+
+def numbers(path: Path, **more: Any) -> Environment[Any]:
+    return dataset(path=str(path), reward="number", answer_pattern="#### (.*)", **more)
+
+
+def test_it_passes_the_checks_of_environments(rows: Path) -> None:
+    env = numbers(rows)
+    report = asyncio.run(_checked(env))
+    assert report == ()
+
+
+async def _checked(env: Environment[Any]) -> tuple[Any, ...]:
+    return tuple(check_environment(env).problems)
+
+
+def test_every_row_is_on_one_side_and_equal_rows_on_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "twice.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS * 2))
+    env = dataset(path=str(path), eval_share=0.3)
+    sides = {
+        split: [env.task(TaskKey("dataset", split, i)).data["question"] for i in range(env.size(split) or 0)] for split in ("train", "eval")
+    }
+    assert len(sides["train"]) + len(sides["eval"]) == 80
+    assert not set(sides["train"]) & set(sides["eval"])
+    assert sides["eval"]
+
+
+def test_numbers_are_compared_as_numbers_and_texts_as_texts(rows: Path) -> None:
+    env = numbers(rows)
+    wanted = re.findall(r"\d+", env.task(TaskKey("dataset", "train", 0)).data["question"])[0]
+    right = 2 * int(wanted)
+    assert score(env, f"<answer>{right}</answer>") == 1
+    assert score(env, f"<answer> {right:,}.00 </answer>") == 1
+    assert score(env, f"<answer>{right + 1}</answer>") == 0
+    assert score(env, f"{right}") == 0
+    texts = dataset(path=str(rows), answer="question", tag="")
+    assert score(texts, f"what  IS {wanted} + {wanted}?") == 1
+
+
+def test_a_reward_of_ones_own_is_named_by_file_and_runs_in_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.py").write_text(REWARD)
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"n": 7, "question": "Say seven."}) + "\n")
+    monkeypatch.chdir(tmp_path)
+    settings = {"path": "rows.jsonl", "eval_path": "rows.jsonl", "reward": "mine.py:half", "system": ""}
+    host = PluginHost()
+    env = load_environment(host, "dataset", settings)
+
+    async def through() -> list[float]:
+        async with Verifier(env, spec=host.get("environment", "dataset"), overrides=settings) as verifier:
+            tasks = await verifier.tasks([TaskKey("dataset", "train", 0)])
+            ((first, second),) = await verifier.verify(tasks, [[Rollout.of("7!"), Rollout.of("8")]])
+            return [first.total, second.total]
+
+    assert asyncio.run(through()) == [0.5, 0.0]
+
+
+def test_the_fingerprint_knows_rows_and_reward(rows: Path, tmp_path: Path) -> None:
+    before = numbers(rows).fingerprint()
+    assert numbers(rows).fingerprint() == before
+    rows.write_text(json.dumps(ROWS[0]) + "\n")
+    assert numbers(rows).fingerprint() != before
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({}, "needs rows: set env.path to a JSONL file, or env.name"),
+        ({"path": "none.jsonl"}, "cannot be read: No such file"),
+        ({"path": "broken.jsonl"}, "is not valid JSONL"),
+        ({"path": "list.jsonl"}, "line 1 holds a list; every line must be a JSON object"),
+        ({"path": "empty.jsonl"}, "holds no rows"),
+        ({"path": "rows.jsonl", "prompt": "{text}"}, r"env.prompt '{text}' does not fit row 0 \(question, answer\)"),
+        ({"path": "rows.jsonl", "eval_share": 1.0}, "env.eval_share is 1; it must be at least 0 and below 1"),
+        ({"path": "rows.jsonl", "reward": "exakt"}, "env.reward='exakt' is not known; it is exact, number, FILE.py:FUNCTION"),
+        ({"path": "rows.jsonl", "promt": "x"}, r"env\.promt is not a setting of 'dataset'; did you mean 'env\.prompt'"),
+    ],
+)
+def test_settings_that_do_not_fit_say_so(rows: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], message: str) -> None:
+    monkeypatch.chdir(rows.parent)
+    (rows.parent / "broken.jsonl").write_text('{"a": \n')
+    (rows.parent / "list.jsonl").write_text("[1]\n")
+    (rows.parent / "empty.jsonl").write_text("\n")
+    with pytest.raises(ConfigError, match=message):
+        dataset(**settings).task(TaskKey("dataset", "train", 0))
+
+
+def test_a_published_dataset_without_its_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "datasets", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'grpo-core\[datasets\]'"):
+        dataset(name="openai/gsm8k").size("train")
