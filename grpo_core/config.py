@@ -105,9 +105,10 @@ class LoraConfig(Section):
 
 
 class AdvantageConfig(Section):
-    name: Literal["grpo", "mean_only"] = "mean_only"
-    """Estimator: mean_only = r - mean; grpo = (r - mean) / (std + eps), which gives a group that differs in a detail the same weight as one
-    that differs in what counts: with graded rewards the policy then settles on answers that are nearly right."""
+    name: Literal["grpo", "mean_only", "gdpo"] = "gdpo"
+    """Estimator: mean_only = r - mean; grpo = (r - mean) / (std + eps); gdpo normalises each reward part so and adds them by their weights.
+    With one part gdpo is grpo up to one factor for the batch; with several, grpo pushes a group that differs in a detail as hard as one
+    that differs in what counts, and the policy settles on answers that are nearly right."""
     k: Positive | None = None
     """The k of estimators that have one; none of the present ones does."""
     ddof: Literal[0, 1] = 0

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 import pluggy
@@ -171,10 +171,15 @@ class _Loaded:
     offers: Offers
 
 
+# The hooks and nothing else: pluggy looks at every name of what it is given, for every plugin.
+_HOOKS = ModuleType("hooks")
+_HOOKS.__dict__.update({name: value for name, value in vars(hookspecs).items() if name.startswith("grpo_")})
+
+
 def _import(plugin: Plugin) -> _Loaded:
     """Import one plugin, check its hooks and ask for everything it offers. Whatever this raises is the plugin's failure."""
     manager = pluggy.PluginManager(PROJECT)
-    manager.add_hookspecs(hookspecs)
+    manager.add_hookspecs(_HOOKS)
     manager.register(importlib.metadata.EntryPoint(plugin.name, plugin.target, PROJECT).load(), plugin.name)
     manager.check_pending()
     if not any(caller.get_hookimpls() for caller in vars(manager.hook).values()):

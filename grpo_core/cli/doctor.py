@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
-import platform
-import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -58,10 +54,14 @@ def _safely(look: Callable[[], Iterator[Finding]]) -> list[Finding]:
 
 
 def _python() -> Iterator[Finding]:
+    import platform
+
     yield Finding("python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
 
 
 def _packages() -> Iterator[Finding]:
+    import importlib.metadata
+
     for name in PACKAGES:
         try:
             yield Finding(name, "ok", importlib.metadata.version(name))
@@ -82,6 +82,8 @@ def _hardware() -> Iterator[Finding]:
 
 
 def _disk() -> Iterator[Finding]:
+    import shutil
+
     from grpo_core.modelcache import cache_folder
 
     for topic, folder in (("disk, here", Path.cwd()), ("disk, models", cache_folder())):
@@ -93,6 +95,9 @@ def _disk() -> Iterator[Finding]:
 
 
 def _sandboxes() -> Iterator[Finding]:
+    import shutil
+    import subprocess
+
     docker = shutil.which("docker")
     if docker is None:
         yield Finding("docker daemon", "missing", "no docker command; tasks whose model writes code need it (or bubblewrap)")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from grpo_core.cli.output import fail, print_json, prints_to_stderr, remark
+from grpo_core.cli.output import fail, print_columns, print_json, prints_to_stderr, remark
 from grpo_core.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
@@ -63,19 +63,11 @@ def envs(as_json: AsJson = False) -> None:
 
 
 def _print_environments(rows: list[dict[str, Any]]) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
     if not rows:
         typer.echo("No environment is installed. An environment is a pip package: pip install grpo-env-NAME")
         return
-    table = Table(box=None, pad_edge=False)
-    for column in ("environment", "distribution", "about"):
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*map(escape, (row["name"], f"{row['distribution']} {row['version']}", row["summary"])))
-    Console().print(table)
+    titles = ("environment", "distribution", "about")
+    print_columns(titles, [(row["name"], f"{row['distribution']} {row['version']}", row["summary"]) for row in rows])
 
 
 def show(

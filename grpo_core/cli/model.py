@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
+from grpo_core.cli.output import print_columns, print_json
 from grpo_core.errors import MissingExtraError
 from grpo_core.modelcache import ALIASES, DEFAULT_MODEL, cached_models
 
@@ -41,13 +39,12 @@ def list_models(as_json: Annotated[bool, typer.Option("--json", help="Print [{na
     """
     models = cached_models()
     if as_json:
-        typer.echo(json.dumps([asdict(model) for model in models], indent=2))
+        print_json([asdict(model) for model in models])
         return
-    table = Table("model", "folder", box=None)
-    for model in models:
-        table.add_row(model.name, model.path)
-    console = Console(soft_wrap=True)
-    console.print(table if models else "No model is cached yet.")
+    if models:
+        print_columns(("model", "folder"), [(model.name, model.path) for model in models])
+    else:
+        typer.echo("No model is cached yet.")
     for alias in ALIASES.values():
         if alias.name not in {model.name for model in models}:
-            console.print(f"`grpo model pull {alias.name}` fetches {alias.summary}", highlight=False, markup=False)
+            typer.echo(f"`grpo model pull {alias.name}` fetches {alias.summary}")

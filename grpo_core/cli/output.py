@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+from collections.abc import Sequence
 from typing import Any, NoReturn, TextIO
 
 import typer
@@ -13,6 +14,14 @@ import typer
 def print_json(data: Any) -> None:
     """A result for programs."""
     sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=False) + "\n")
+
+
+def print_columns(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table for people, which can also be cut and searched: columns as wide as what they hold."""
+    widths = [max(len(row[i]) for row in [titles, *rows]) for i in range(len(titles))]
+    for number, row in enumerate([titles, *rows]):
+        line = "  ".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True))
+        typer.secho(line.rstrip(), bold=number == 0)
 
 
 def prints_to_stderr() -> contextlib.redirect_stdout[TextIO]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from grpo_core.cli.output import print_json
+from grpo_core.cli.output import print_columns, print_json
 
 if TYPE_CHECKING:
     from grpo_core.plugin_check import PluginStatus
@@ -41,19 +41,12 @@ def plugins(
 
 
 def _print_table(statuses: list[PluginStatus]) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    for column in ("plugin", "distribution", "status", "import", "offers"):
-        table.add_column(column, overflow="fold")
+    rows = []
     for status in statuses:
         offers = ", ".join(f"{kind} {name}" for kind, names in status.offers.items() for name in names)
         seconds = "" if status.import_seconds is None else f"{status.import_seconds:.2f} s"
-        table.add_row(*map(escape, (status.name, f"{status.distribution} {status.version}", status.status, seconds, offers)))
-    console = Console()
-    console.print(table)
+        rows.append((status.name, f"{status.distribution} {status.version}", status.status, seconds, offers))
+    print_columns(("plugin", "distribution", "status", "import", "offers"), rows)
     for status in statuses:
         if status.reason:
             typer.secho(f"{status.name} ({status.distribution} {status.version}): {status.reason}; {status.fix}", fg=typer.colors.RED)

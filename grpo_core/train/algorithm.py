@@ -14,6 +14,7 @@ from torch import Tensor
 from grpo_core.config import AdvantageConfig, LossConfig
 
 # --- advantages: (reward_PG, scored_PG, config) -> advantage_PG in float64; unscored attempts get 0 and touch no statistic.
+# gdpo alone asks for the parts that the rewards are the sum of.
 
 
 def grpo(reward_PG: Tensor, scored_PG: Tensor, config: AdvantageConfig) -> Tensor:
@@ -45,13 +46,31 @@ def _centred(reward_PG: Tensor, scored_PG: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(live_PG, reward_PG - mean_P.unsqueeze(1), 0.0), count_P
 
 
+def gdpo(part_KPG: Tensor, weight_KP: Tensor, scored_PG: Tensor, config: AdvantageConfig) -> Tensor:
+    """sum_k weight_k * (part_k - mean) / (std + eps), divided by the standard deviation of the batch (GDPO, arXiv 2601.05242).
+
+    Each part is normalised within its group by itself, so a group that differs in a detail is pushed by the detail's weight; grpo pushes
+    it as hard as one that differs in what counts. The mean over the batch is 0 already, since it is 0 in every group.
+    """
+    sum_PG = torch.zeros_like(part_KPG[0], dtype=torch.float64) if len(part_KPG) else scored_PG.double() * 0
+    for part_PG, weight_P in zip(part_KPG, weight_KP, strict=True):
+        sum_PG += weight_P.double().unsqueeze(1) * grpo(part_PG, scored_PG, config)
+    spread = sum_PG[scored_PG].std(correction=0) if scored_PG.any() else sum_PG.new_zeros(())
+    return sum_PG / (spread + config.eps)
+
+
 Advantage = Callable[[Tensor, Tensor, AdvantageConfig], Tensor]
 ADVANTAGES: dict[str, Advantage] = {"grpo": grpo, "mean_only": mean_only}
 
 
-def advantages(reward_PG: Tensor, scored_PG: Tensor, config: AdvantageConfig) -> Tensor:
-    """The configured estimator, then the configured clip."""
-    advantage_PG = ADVANTAGES[config.name](reward_PG, scored_PG, config)
+def advantages(reward_PG: Tensor, scored_PG: Tensor, config: AdvantageConfig, *, parts: tuple[Tensor, Tensor] | None = None) -> Tensor:
+    """The configured estimator, then the configured clip. parts: value (K, P, G) and weight (K, P) of the parts that a reward is the sum
+    of; left out, it has one."""
+    if config.name == "gdpo":
+        part_KPG, weight_KP = (reward_PG.unsqueeze(0), torch.ones(1, len(reward_PG))) if parts is None else parts
+        advantage_PG = gdpo(part_KPG, weight_KP, scored_PG, config)
+    else:
+        advantage_PG = ADVANTAGES[config.name](reward_PG, scored_PG, config)
     return advantage_PG if config.clip is None else advantage_PG.clamp(-config.clip, config.clip)
 
 

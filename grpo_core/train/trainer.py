@@ -103,11 +103,11 @@ class Trainer:
         verdicts_PG = await self.sources.verify(tasks_P, rollouts_PG)
         verify_seconds = clock.lap()
 
-        reward_PG, scored_PG = rewards(verdicts_PG)
+        found = rewards(verdicts_PG)
         if config.trainer.shuffle_rewards:
-            reward_PG = shuffled(reward_PG, scored_PG, tasks_P)
-        scored_PG = scored_PG & (scored_PG.sum(dim=1, keepdim=True) >= 2)  # one attempt has nothing to be compared with
-        advantage_PG = advantages(reward_PG, scored_PG, config.advantage)
+            found = shuffled(found, tasks_P)
+        scored_PG = found.scored_PG & (found.scored_PG.sum(dim=1, keepdim=True) >= 2)  # one attempt has nothing to be compared with
+        advantage_PG = advantages(found.total_PG, scored_PG, config.advantage, parts=(found.part_KPG, found.weight_KP))
 
         groups = [Group(t, r, v) for t, r, v in zip(tasks_P, rollouts_PG, verdicts_PG, strict=True)]
         self._session.record(step, groups, advantage_PG)

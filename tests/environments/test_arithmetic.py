@@ -33,7 +33,7 @@ def expressions(split: str, *, count: int, seed: int = 0, level: float = 0.0) ->
 
 def asked(question: Message) -> str:
     assert isinstance(question.content, str)
-    return question.content.removeprefix("What is ").removesuffix("?")
+    return question.content.removeprefix("Calculate ").removesuffix(".")
 
 
 # What it asks

@@ -15,8 +15,9 @@ from grpo_core.train.algorithm import KL_ESTIMATORS, advantages
 from grpo_core.train.batch import Row, collate, micro_batches
 from grpo_core.train.logprob import token_logprobs
 from grpo_core.train.policy import Policy
+from grpo_core.train.rewards import rewards
 from grpo_core.train.update import Sums, Updater
-from grpo_core.types import Rollout
+from grpo_core.types import Reward, Rollout, Verdict
 
 from .arrange import CPU, random_rollouts, run_config, tiny_policy
 
@@ -68,11 +69,13 @@ def oracle(policy: Policy, config: RunConfig, rollouts_PG: list[list[Rollout]], 
         if SCORED_PG[p, g]:
             scored = [REWARD_PG[p, j].item() for j in range(G) if SCORED_PG[p, j]]
             centred = REWARD_PG[p, g].item() - statistics.fmean(scored)
-            spread = statistics.pstdev(scored) + config.advantage.eps if config.advantage.name == "grpo" else 1.0
-            advantage = 0.0 if len(set(scored)) == 1 else centred / spread
-            if config.advantage.clip is not None:
-                advantage = max(-config.advantage.clip, min(config.advantage.clip, advantage))
-            kept.append((rollouts_PG[p][g], advantage))
+            spread = 1.0 if config.advantage.name == "mean_only" else statistics.pstdev(scored) + config.advantage.eps
+            kept.append((rollouts_PG[p][g], 0.0 if len(set(scored)) == 1 else centred / spread))
+    if config.advantage.name == "gdpo":
+        whole = statistics.pstdev([advantage for _, advantage in kept]) + config.advantage.eps
+        kept = [(rollout, advantage / whole) for rollout, advantage in kept]
+    if (most := config.advantage.clip) is not None:
+        kept = [(rollout, max(-most, min(most, advantage))) for rollout, advantage in kept]
     total_tokens = sum(sum(r.trainable) for r, _ in kept)
     loss = torch.zeros((), dtype=torch.float64)
     for rollout, advantage in kept:
@@ -147,8 +150,10 @@ def old(policy: Policy, rollouts_PG: list[list[Rollout]]) -> dict[tuple[int, ...
 
 
 @pytest.mark.parametrize("estimator", ["k3", "k3_st"])
-def test_the_default_algorithm_equals_the_oracle(policy, rollouts_PG, old, estimator):
-    config = run_config(kl={"estimator": estimator})
+@pytest.mark.parametrize("advantage", ["grpo", "mean_only", "gdpo"])
+def test_the_default_algorithm_equals_the_oracle(policy, rollouts_PG, old, advantage, estimator):
+    """Both defaults and what the literature calls GRPO."""
+    config = run_config(kl={"estimator": estimator}, advantage={"name": advantage})
     for moved in (None, old):
         assert_same(ours(policy, config, rollouts_PG, moved), oracle(policy, config, rollouts_PG, moved), rtol=1e-9)
 
@@ -260,3 +265,42 @@ def test_ddof_1_divides_by_one_less():
     reward = torch.tensor([[1.0, 0.0]])
     found = advantages(reward, torch.ones(1, 2, dtype=torch.bool), AdvantageConfig(name="grpo", ddof=1, eps=0.0))
     torch.testing.assert_close(found, torch.tensor([[1.0, -1.0]], dtype=torch.float64) * 0.5 / math.sqrt(0.5))
+
+
+def test_gdpo_normalises_each_part_by_itself_and_keeps_the_weights():
+    """Worked by hand: two groups of two; in the first only the small part differs, in the second only the large one."""
+    value_KPG = torch.tensor([[[1.0, 0.0], [1.0, 1.0]], [[0.0, 0.0], [0.0, 3.0]]])  # K = 2 parts, P = 2, G = 2
+    weight_KP = torch.tensor([[0.2, 0.2], [0.6, 0.6]])
+    scored = torch.ones(2, 2, dtype=torch.bool)
+    found = advantages(torch.zeros(2, 2), scored, AdvantageConfig(name="gdpo", eps=0.0), parts=(value_KPG, weight_KP))
+    raw = torch.tensor([[0.2, -0.2], [-0.6, 0.6]], dtype=torch.float64)  # z-scores of two different values are 1 and -1
+    torch.testing.assert_close(found, raw / math.sqrt((0.2**2 + 0.6**2) / 2), rtol=1e-6, atol=0)
+
+
+def test_gdpo_with_one_part_is_grpo_up_to_the_scale_of_the_batch():
+    scored = SCORED_PG
+    found = advantages(REWARD_PG, scored, AdvantageConfig(name="gdpo"))
+    plain = advantages(REWARD_PG, scored, AdvantageConfig(name="grpo"))
+    torch.testing.assert_close(found, plain / (plain[scored].std(correction=0) + 1e-6))
+    assert found[scored].std(correction=0).item() == pytest.approx(1, abs=1e-5)
+
+
+def test_gdpo_gives_nothing_to_equal_rewards_and_unscored_attempts():
+    value_KPG = torch.tensor([[[0.7, 0.7, 0.7], [1.0, 0.0, 9.0]]])
+    scored = torch.tensor([[True, True, True], [True, True, False]])
+    found = advantages(value_KPG[0], scored, AdvantageConfig(name="gdpo"), parts=(value_KPG, torch.ones(1, 2)))
+    assert found[0].abs().max() == 0
+    assert found[1, 2] == 0
+    assert found[1, 0] == -found[1, 1] > 0
+    nothing = torch.zeros(2, 3, dtype=torch.bool)
+    assert advantages(value_KPG[0], nothing, AdvantageConfig(name="gdpo"), parts=(value_KPG, torch.ones(1, 2))).abs().max() == 0
+
+
+def test_parts_of_verdicts_with_different_parts_are_padded_with_zeros():
+    both = Verdict({"a": Reward(0.5, 0.2), "b": Reward(1.0, 0.6)})
+    one = Verdict({"c": Reward(2.0, 1.5)})
+    found = rewards([[both, Verdict.failed("broken")], [one, one]])
+    assert found.total_PG.tolist() == [[0.7, 0.0], [3.0, 3.0]]
+    assert found.scored_PG.tolist() == [[True, False], [True, True]]
+    assert found.part_KPG.tolist() == [[[0.5, 0.0], [2.0, 2.0]], [[1.0, 0.0], [0.0, 0.0]]]
+    assert found.weight_KP.tolist() == [[0.2, 1.5], [0.6, 0.0]]
