@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,11 +13,13 @@ import tempfile
 import threading
 from collections.abc import Mapping
 from io import RawIOBase
+from pathlib import Path
 from typing import Any, cast
 
 from grpo_core.deadline import DeadlineError, Slots, describe, in_thread, within
 from grpo_core.wire import read_frame, write_frame
 
+_FOLDER = "grpo-worker-"
 _TAIL_BYTES = 2000
 _POLITE_SECONDS = 1.0
 _REAP_SECONDS = 5.0
@@ -30,7 +33,7 @@ class WorkerProcess:
     """One `python -m grpo_core.worker`, in a session of its own (Ctrl-C does not reach it) and with a folder that goes with it."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="grpo-worker-", ignore_cleanup_errors=True)
+        self._folder = tempfile.TemporaryDirectory(prefix=f"{_FOLDER}{os.getpid()}-", ignore_cleanup_errors=True)
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-X", "faulthandler", "-m", "grpo_core.worker", str(os.getpid())],
             stdin=subprocess.PIPE,
@@ -108,6 +111,7 @@ class WorkerPool:
         self._busy: set[WorkerProcess] = set()
         self._endings: list[threading.Thread] = []
         self._closed = False
+        _remove_leftovers()
 
     @property
     def pids(self) -> list[int]:
@@ -187,6 +191,24 @@ class WorkerPool:
         thread.start()
         self._endings = [t for t in self._endings if t.is_alive()] + [thread]
         return thread
+
+
+def _remove_leftovers() -> None:
+    """The folders of trainers that were killed before they could remove them: the number in the name is the trainer's."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*-*"):
+        trainer = folder.name.removeprefix(_FOLDER).partition("-")[0]
+        if trainer.isdigit() and not _alive(int(trainer)):
+            shutil.rmtree(folder, ignore_errors=True)  # another user's stays
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def _worker_environ(folder: str) -> dict[str, str]:

@@ -95,11 +95,15 @@ class RunFolder:
         """final/, written under another name first: that it is there means that the run is finished and it is whole."""
         final, temporary = self.path / "final", self.path / ".final"
         shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir()
-        save(temporary)
-        (temporary / "README.md").write_text(_model_card(title, self.config()), encoding="utf-8")
-        shutil.rmtree(final, ignore_errors=True)
-        temporary.rename(final)
+        try:
+            temporary.mkdir()
+            save(temporary)
+            (temporary / "README.md").write_text(_model_card(title, self.config()), encoding="utf-8")
+            shutil.rmtree(final, ignore_errors=True)
+            temporary.rename(final)
+        except OSError as error:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise unwritable(final, error) from None
 
     def sizes(self) -> dict[str, int]:
         """Bytes of each growing file now: where a resume from this moment cuts them."""
@@ -136,7 +140,7 @@ def _append(path: Path, line: str) -> None:
 
 def unwritable(path: Path, error: OSError) -> RunStoppedError:
     """What a full disk and its like end a run with."""
-    return RunStoppedError(f"{path} cannot be written: {error.strerror}; make room, then continue with --resume")
+    return RunStoppedError(f"{path} cannot be written: {error.strerror or error}; make room, then continue with --resume")
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from grpo_core.errors import ConfigError
 from grpo_core.runlog import unwritable
+from grpo_core.train.disk import as_os_error
 from grpo_core.train.policy import Policy
 from grpo_core.train.update import Updater
 
@@ -29,7 +30,8 @@ def save_checkpoint(folder: Path, *, step: int, policy: Policy, updater: Updater
     for leftover in folder.glob(f".{PREFIX}*"):  # of a run that was killed while it saved
         shutil.rmtree(leftover, ignore_errors=True)
     try:
-        _write(temporary, step=step, policy=policy, updater=updater, sizes=sizes)
+        with as_os_error():
+            _write(temporary, step=step, policy=policy, updater=updater, sizes=sizes)
         shutil.rmtree(final, ignore_errors=True)  # not whole, or it had been returned above
         temporary.rename(final)
         _sync(folder)

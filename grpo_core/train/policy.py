@@ -18,6 +18,7 @@ from grpo_core.train import chat
 from grpo_core.train.batch import MicroBatch, Row, micro_batches
 from grpo_core.train.chat import Frame
 from grpo_core.train.device import pick_device, pick_dtype
+from grpo_core.train.disk import as_os_error
 from grpo_core.train.loading import quiet_loading
 from grpo_core.train.logprob import tempered, token_logprobs
 from grpo_core.train.models import ModelSource, end_token_ids, load_model, load_tokenizer, resolve
@@ -217,8 +218,9 @@ class Policy:
     def save(self, folder: Path) -> None:
         """Adapter (or whole model) and tokenizer, as transformers and peft load them."""
         selected = {"selected_adapters": ["default"]} if hasattr(self.model, "peft_config") else {}
-        self.model.save_pretrained(folder, **selected)
-        self.tokenizer.save_pretrained(folder)
+        with as_os_error():
+            self.model.save_pretrained(folder, **selected)
+            self.tokenizer.save_pretrained(folder)
 
 
 def add_adapter(base: Any, config: LoraConfig, source: ModelSource) -> Any:

@@ -248,9 +248,13 @@ class Session:
         trainer = self._trainer
         if reason in ("finished", "interrupted", "failed") or not (trainer.folder.path / "config.json").exists():
             return
-        saved = self._checkpoint() if trainer.updater.steps == 0 else "the step under way had changed weights, so older checkpoints hold"
+        whole = trainer.updater.steps == 0
+        try:
+            saved = self._checkpoint() if whole else "the step under way had changed weights, so older checkpoints hold"
+            trainer.folder.log(f"stopped after step {trainer.done}: {reason}; {saved}")
+        except GrpoError as error:  # a disk that is full is full here, too; what ended the run is what the caller has to hear
+            saved = f"the last steps could not be saved: {error}"
         trainer.observer.say(saved)
-        trainer.folder.log(f"stopped after step {trainer.done}: {reason}; {saved}")
 
 
 def _gains(before: Scores, after: Scores, names: Sequence[str]) -> dict[str, Gain]:

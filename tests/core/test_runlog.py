@@ -83,7 +83,7 @@ def test_final_is_whole_or_absent(tmp_path):
         (path / "half").write_text("x")
         raise OSError("disk full")
 
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(RunStoppedError, match=r"final cannot be written: disk full; make room, then continue with --resume"):
         folder.finish(broken, title="t")
     assert not folder.finished
     folder.finish(lambda path: (path / "whole").write_text("x"), title="t")

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -324,7 +325,9 @@ def test_ctrl_c_in_the_middle_of_a_verdict_leaves_no_process() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux kills the workers of a killed parent at once")
 @pytest.mark.parametrize("order", ["sleep", "hold the GIL"])
-def test_kill_9_of_the_trainer_leaves_no_worker(order: str, tmp_path: Path) -> None:
+def test_kill_9_of_the_trainer_leaves_no_worker_and_the_next_one_removes_its_folder(
+    order: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     script = f"""
 import asyncio, sys
 sys.path.insert(0, {str(HERE)!r})
@@ -339,7 +342,7 @@ async def main():
 asyncio.run(main())
 """
     path = os.pathsep.join(entry for entry in sys.path if entry)
-    environ = {**os.environ, "PYTHONPATH": path, "TMPDIR": str(tmp_path)}  # kill -9 leaves the worker's empty folder
+    environ = {**os.environ, "PYTHONPATH": path, "TMPDIR": str(tmp_path)}
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, env=environ) as trainer:
         assert trainer.stdout is not None
         assert trainer.stdout.readline() == b"ready\n"
@@ -351,6 +354,12 @@ asyncio.run(main())
     while is_alive(worker) and time.monotonic() < limit:
         time.sleep(0.02)
     assert not is_alive(worker)
+    (left,) = tmp_path.iterdir()
+    own = tmp_path / f"grpo-worker-{os.getpid()}-x"  # of a trainer that is alive
+    own.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    asyncio.run(Verifier(hostile.Hostile()).close())
+    assert (left.exists(), own.exists()) == (False, True)
 
 
 # The error rate

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -106,6 +107,29 @@ def test_after_kill_minus_9_every_file_is_readable_and_resume_works(tiny_folder,
     assert steps_in(tmp_path / "run") == list(range(1, len(steps_in(tmp_path / "run")) + 1))
 
 
+@pytest.mark.parametrize("room", [2_000, 30_000])
+def test_a_full_disk_stops_the_run_with_one_line_and_loses_nothing(tiny_folder, tmp_path, room):
+    """A limit on the size of files fails as a full disk does: at once, or after a few steps."""
+    arguments = ["--env", "arithmetic", "--model", tiny_folder, "--steps", "300", *SMALL, "--set", "checkpoint.every=0", "--out", "run"]
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
+
+    done = subprocess.run(
+        command("run", *arguments), cwd=tmp_path, capture_output=True, text=True, timeout=120, preexec_fn=limited, check=False
+    )
+    assert done.returncode in (1, 2)
+    assert done.stderr.count("error:") == 1
+    assert "Traceback" not in done.stderr
+    assert "cannot be written: " in done.stderr
+    if room > 10_000:
+        assert done.returncode == 1
+        json.loads((tmp_path / "run" / "config.json").read_text())
+        lines = list(read_lines(tmp_path / "run" / "rollouts.jsonl"))
+        assert (tmp_path / "run" / "rollouts.jsonl").read_bytes().endswith(b"\n")
+        assert lines
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -120,6 +144,12 @@ def test_after_kill_minus_9_every_file_is_readable_and_resume_works(tiny_folder,
         (["--env", "arithmetic", "--steps", "3", "--epochs", "1"], "exclude each other"),
         (["--env", "arithmetic", "--set", "sampling.temperature=0"], "temperature"),
         (["--env", "arithmetic", "--recipe", "missing.toml"], "missing.toml"),
+        (["--env", "arithmetic", "--env", "dataset"], "needs rows: set env.path"),
+        (["--env", "none.py:Task"], "is no file"),
+        (["--env", "arithmetic", "--set", "eval.also=arithmetik"], "did you mean 'arithmetic'"),
+        (["--env", "arithmetic", "--set", "stop.patience=2"], "set eval.every"),
+        (["--env", "arithmetic", "--set", "mixture.dataset.share=1"], "mixture stands instead of environment"),
+        (["--env", "dataset", "--set", "env.name=openai/gsm8k"], "pip install 'grpo-core[datasets]'"),
         (["--env", "arithmetic", "--model", "."], "config.json"),
         (["--env", "arithmetic", "--out", "/proc/run"], "choose another --out"),
         (["--resume", "nothing"], "holds no run"),
@@ -138,6 +168,38 @@ def test_wrong_input_gives_one_clear_line_and_writes_nothing(tmp_path, monkeypat
     assert message in result.output
     assert result.output.count("error:") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("recipe", "message"),
+    [
+        ("[kl]\nbta = 1\n", "setting 'kl.bta' is not known; did you mean 'kl.beta'?"),
+        ("[kl]\nbeta = 'much'\n", "setting 'kl.beta': input should be a valid number"),
+        ("group_size = 1\n", "setting 'group_size': input should be greater than or equal to 2"),
+        ("kl = 3\n", "setting 'kl'"),
+        ("[kl\n", "is not valid TOML"),
+    ],
+)
+def test_a_recipe_that_is_wrong_gives_one_clear_line(tmp_path, monkeypatch, recipe, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "wrong.toml").write_text(recipe)
+    result = CliRunner().invoke(app, ["run", "--env", "arithmetic", "--recipe", "wrong.toml"])
+    assert (result.exit_code, result.output.count("error:")) == (2, 1)
+    assert message in result.output
+    assert [path.name for path in tmp_path.iterdir()] == ["wrong.toml"]
+
+
+def test_a_model_without_a_chat_template_is_refused_before_anything_is_written(tiny_folder, tmp_path):
+    for name in ("chat_template.jinja", "tokenizer_config.json"):
+        path = tiny_folder / name
+        if path.suffix == ".json":
+            path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k != "chat_template"}))
+        else:
+            path.unlink(missing_ok=True)
+    done = run("run", "--env", "arithmetic", "--model", tiny_folder, "--steps", "1", *SMALL, "--out", "run", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "set model.chat_template" in done.stderr
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

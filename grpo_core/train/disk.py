@@ -1,0 +1,17 @@
+"""A full disk by its own name, whichever library was writing."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from safetensors import SafetensorError
+
+
+@contextlib.contextmanager
+def as_os_error() -> Iterator[None]:
+    """safetensors and torch.save report a failed write as errors of their own."""
+    try:
+        yield
+    except (SafetensorError, RuntimeError) as error:
+        raise OSError(str(error).strip()) from error
