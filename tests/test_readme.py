@@ -19,8 +19,11 @@ import pytest
 import typer.main
 
 from grpo_core.cli.app import app
+from grpo_core.cli.run import read_config
 from grpo_core.config import RunConfig
-from grpo_core.overrides import build_config, known_keys, parse_setting
+from grpo_core.overrides import known_keys
+
+from .train.tiny import save_tiny
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -77,10 +80,22 @@ def test_every_command_is_one_that_the_command_line_understands(words: list[str]
 
 
 def test_every_set_of_a_command_changes_a_setting_that_exists() -> None:
-    settings = [value for words in grpo_commands() for option, value in pairwise(words) if option == "--set"]
-    real = [text for text in settings if text != "KEY=VALUE"]
-    assert real
-    build_config([{"environment": "arithmetic"}, *map(parse_setting, real)])
+    seen = 0
+    for words in grpo_commands():
+        given = {wanted: [value for option, value in pairwise(words) if option == wanted] for wanted in ("--env", "--set")}
+        real = [text for text in given["--set"] if text != "KEY=VALUE"]
+        read_config(given["--env"] or ["arithmetic"], [], {}, real)  # raises for what does not exist
+        seen += len(real)
+    assert seen > 3
+
+
+def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:
+    """With a tiny model in place of the real one."""
+    code = blocks(README, "python")[2].replace('"steps": 20', f'"steps": 1, "prompts_per_step": 2, "group_size": 2, "env": {{"shots": 1}}, "model": {{"name": {str(save_tiny(tmp_path / "tiny"))!r}}}')
+    code = code.replace("{", '{"eval": {"tasks": 4}, ', 1)
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert list((tmp_path / "runs").glob("arithmetic-*/final/adapter_config.json"))
 
 
 def test_the_settings_of_the_table_exist_with_these_defaults() -> None:
@@ -140,7 +155,7 @@ def test_the_environment_of_the_readme_is_the_one_of_the_example_and_has_at_most
 @pytest.fixture
 def readers_package(tmp_path: Path) -> dict[str, str]:
     """The package of the README, installed beside grpo-core; the variables of a process that sees it."""
-    environment, offers = blocks(README, "python")
+    environment, offers = blocks(README, "python")[:2]
     project = tomllib.loads(blocks(README, "toml")[0])["project"]
     package = tmp_path / "grpo_env_reverse"
     package.mkdir()

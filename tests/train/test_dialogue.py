@@ -215,8 +215,9 @@ def test_a_dialogue_trains(tmp_path: Path):
     assert len([line for line in read_lines(folder.path / "metrics.jsonl") if "reward/mean" in line]) == 3
 
 
-def test_the_example_trains(tmp_path: Path):
-    example = Path(__file__).parents[2] / "examples" / "04_dialogue.py"
+@pytest.mark.parametrize("name", ["03_train_on_cpu.py", "04_dialogue.py"])
+def test_the_example_trains(tmp_path: Path, name: str):
+    example = Path(__file__).parents[2] / "examples" / name
     options = ["--model", str(save_tiny(tmp_path / "model")), "--steps", "2", "--out", str(tmp_path / "run")]
     result = subprocess.run([sys.executable, example, *options], capture_output=True, text=True, timeout=300, check=False)
     assert result.returncode == 0, result.stderr
