@@ -91,8 +91,10 @@ def test_every_set_of_a_command_changes_a_setting_that_exists() -> None:
 
 def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:
     """With a tiny model in place of the real one."""
-    code = blocks(README, "python")[2].replace('"steps": 20', f'"steps": 1, "prompts_per_step": 2, "group_size": 2, "env": {{"shots": 1}}, "model": {{"name": {str(save_tiny(tmp_path / "tiny"))!r}}}')
-    code = code.replace("{", '{"eval": {"tasks": 4}, ', 1)
+    small = {"environment": "arithmetic", "steps": 1, "prompts_per_step": 2, "group_size": 2, "env": {"shots": 1}, "eval": {"tasks": 4}}
+    settings = {**small, "model": {"name": str(save_tiny(tmp_path / "tiny"))}}
+    code, count = re.subn(r"build_config\(\[.*\]\)", lambda _: f"build_config([{settings!r}])", blocks(README, "python")[2])
+    assert count == 1
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     assert list((tmp_path / "runs").glob("arithmetic-*/final/adapter_config.json"))
