@@ -81,7 +81,7 @@ class ScheduleConfig(Section):
 
 
 class KLConfig(Section):
-    beta: NotNegative = 0.04
+    beta: NotNegative = 0.12
     """Weight of the KL to the reference in the loss; 0 leaves out the reference pass."""
     estimator: Literal["k1", "k2", "k3", "k3_st"] = "k3_st"
     """k3 = exp(-d) + d - 1 with d = log pi - log pi_ref (Schulman), always positive; k3_st has its value and the gradient of the KL itself,
@@ -258,6 +258,8 @@ class RunConfig(Section):
             raise ValueError("mixture stands instead of environment, env and weights; write mixture.NAME.env and mixture.NAME.weights")
         if self.stop.patience is not None and not (self.eval.every and self.eval.tasks):
             raise ValueError("stop.patience counts evaluations; set eval.every, too (--eval-every)")
+        if self.stop.max_kl is not None and self.kl.beta == 0:
+            raise ValueError("stop.max_kl needs the reference, which kl.beta=0 leaves out; set kl.beta above 0 or leave stop.max_kl away")
         if self.advantage.k is not None:
             raise ValueError(f"advantage.k is {self.advantage.k}, but the estimator {self.advantage.name!r} has no k; leave it away")
         if self.trainer.minibatches > self.prompts_per_step:
@@ -271,7 +273,7 @@ class RunConfig(Section):
         return self
 
     def members(self) -> dict[str, MemberConfig]:
-        """The environments of the run by name, those that are only evaluated last."""
+        """The environments of the run by name; those of share 0 are only evaluated."""
         one = {} if self.environment is None else {self.environment: MemberConfig(env=self.env, weights=self.weights)}
         members = {**one, **self.mixture}
         members |= {name: MemberConfig(share=0.0) for name in self.eval.also if name not in members}

@@ -133,7 +133,10 @@ class Environment(ABC, Generic[Data]):
     def fingerprint(self) -> str:
         """Identifies code and config, so that verdicts of different verifiers are never mixed. Add your data's digest if it has any."""
         config = asdict(self.config) if is_dataclass(self.config) and not isinstance(self.config, type) else {}
-        source = inspect.getsource(inspect.getmodule(type(self)) or type(self))
+        try:
+            source = inspect.getsource(inspect.getmodule(type(self)) or type(self))
+        except (OSError, TypeError):  # written in a notebook or at a prompt
+            source = _class_source(type(self))
         text = json.dumps([type(self).__qualname__, source, config], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -145,3 +148,12 @@ class Environment(ABC, Generic[Data]):
             if getattr(cls, name) is not getattr(Environment, name):
                 return name
         raise ConfigError(f"{cls.__qualname__} overrides none of verify, averify, verify_batch; write one of them")
+
+
+def _class_source(found: type) -> str:
+    """The class alone, where a notebook kept it; else what can be known of it: its compiled methods."""
+    try:
+        return inspect.getsource(found)
+    except (OSError, TypeError):
+        code = {name: value.__code__ for name, value in vars(found).items() if inspect.isfunction(value)}
+        return repr({name: (c.co_code, [k for k in c.co_consts if not inspect.iscode(k)], c.co_names) for name, c in code.items()})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,8 @@ from pydantic.fields import FieldInfo
 from grpo_core.config import RunConfig, Section
 from grpo_core.errors import ConfigError, did_you_mean
 
+_PARTS = re.compile(r'"[^"]+"|[^."]+')
+
 
 def build_config(layers: Sequence[Mapping[str, Any]]) -> RunConfig:
     """Merge nested mappings, later ones winning key by key, and validate the result. Errors name the key and the nearest known one."""
@@ -21,11 +24,30 @@ def build_config(layers: Sequence[Mapping[str, Any]]) -> RunConfig:
     for layer in layers:
         if "epochs" in layer or "steps" in layer:  # they exclude each other, so naming one takes the other back
             merged = {key: value for key, value in merged.items() if key not in ("epochs", "steps")}
-        _merge(merged, layer)
+        _merge(merged, _with_full_names(layer))
     try:
         return RunConfig.model_validate(merged)
     except ValidationError as error:
         raise ConfigError("; ".join(_explain(e) for e in error.errors())) from None
+
+
+def _with_full_names(layer: Mapping[str, Any]) -> dict[str, Any]:
+    """Environments that are files by their whole path, so that a run can be continued from any folder."""
+    named = dict(layer)
+    if isinstance(named.get("environment"), str):
+        named["environment"] = full_name(named["environment"])
+    if isinstance(named.get("mixture"), Mapping):
+        named["mixture"] = {full_name(name): member for name, member in named["mixture"].items()}
+    if isinstance(named.get("eval"), Mapping) and (also := named["eval"].get("also")):
+        names = also.split(",") if isinstance(also, str) else also
+        if isinstance(names, list | tuple) and all(isinstance(name, str) for name in names):
+            named["eval"] = {**named["eval"], "also": [full_name(name.strip()) for name in names]}
+    return named
+
+
+def full_name(name: str) -> str:
+    """FILE.py:CLASS with the whole path; any other name as it is."""
+    return str(Path(name).expanduser().absolute()) if ".py:" in name else name
 
 
 def _merge(into: dict[str, Any], layer: Mapping[str, Any]) -> None:
@@ -80,12 +102,16 @@ def flat(config: RunConfig) -> dict[str, Any]:
 
 
 def parse_setting(text: str) -> dict[str, Any]:
-    """ "a.b=c" as {"a": {"b": c}}; c is a TOML value (numbers, true, lists), else plain text."""
+    """ "a.b=c" as {"a": {"b": c}}; c is a TOML value (numbers, true, lists), else plain text. A part with dots stands in double quotes."""
     key, separator, value = text.partition("=")
-    path = key.strip().split(".")
-    if not separator or not all(path):
+    path = [part.strip('"') for part in _PARTS.findall(key.strip())]
+    if not separator or not path or ".".join(path) != key.strip().replace('"', ""):
         raise ConfigError(f"--set wants key=value, for example --set optimizer.lr=1e-5; found {text!r}")
-    return nested({key.strip(): _toml_value(value.strip())})
+    nested_value: Any = _toml_value(value.strip())
+    for part in reversed(path):
+        nested_value = {part: nested_value}
+    setting: dict[str, Any] = nested_value
+    return setting
 
 
 def nested(flat: Mapping[str, Any]) -> dict[str, Any]:

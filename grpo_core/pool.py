@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import platform
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import zlib
 from collections.abc import Mapping
 from io import RawIOBase
 from pathlib import Path
@@ -19,7 +21,6 @@ from typing import Any, cast
 from grpo_core.deadline import DeadlineError, Slots, describe, in_thread, within
 from grpo_core.wire import read_frame, write_frame
 
-_FOLDER = "grpo-worker-"
 _TAIL_BYTES = 2000
 _POLITE_SECONDS = 1.0
 _REAP_SECONDS = 5.0
@@ -33,7 +34,7 @@ class WorkerProcess:
     """One `python -m grpo_core.worker`, in a session of its own (Ctrl-C does not reach it) and with a folder that goes with it."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix=f"{_FOLDER}{os.getpid()}-", ignore_cleanup_errors=True)
+        self._folder = tempfile.TemporaryDirectory(prefix=f"{_folder_prefix()}{os.getpid()}-", ignore_cleanup_errors=True)
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-X", "faulthandler", "-m", "grpo_core.worker", str(os.getpid())],
             stdin=subprocess.PIPE,
@@ -194,11 +195,17 @@ class WorkerPool:
 
 
 def _remove_leftovers() -> None:
-    """The folders of trainers that were killed before they could remove them: the number in the name is the trainer's."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*-*"):
-        trainer = folder.name.removeprefix(_FOLDER).partition("-")[0]
+    """The folders of this machine's trainers that were killed before they could remove them: the number in the name is the trainer's."""
+    prefix = _folder_prefix()
+    for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*-*"):
+        trainer = folder.name.removeprefix(prefix).partition("-")[0]
         if trainer.isdigit() and not _alive(int(trainer)):
             shutil.rmtree(folder, ignore_errors=True)  # another user's stays
+
+
+def _folder_prefix() -> str:
+    """A shared folder for temporary files may hold those of other machines and containers, whose processes have the same numbers."""
+    return f"grpo-worker-{zlib.crc32(platform.node().encode()):08x}-"
 
 
 def _alive(pid: int) -> bool:

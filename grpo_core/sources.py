@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 from grpo_core.config import RunConfig
 from grpo_core.environment import Environment
 from grpo_core.environments import load_environment
-from grpo_core.errors import UnknownNameError
+from grpo_core.errors import ConfigError, UnknownNameError
 from grpo_core.plugins import PluginHost
 from grpo_core.types import Message, Rollout, Task, TaskKey, Verdict
 from grpo_core.verify import Verifier, VerifySettings
@@ -35,12 +35,19 @@ class Sources:
     """Every environment of a run behind one `tasks`, `verify` and `reply`; use it as `async with`."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
-        self._sources = {source.name: source for source in sources}
+        self._sources: dict[str, Source] = {}
+        for source in sources:
+            if source.name in self._sources:
+                raise ConfigError(f"two environments of the run are called {source.name!r}; rename a file or a class")
+            self._sources[source.name] = source
         self._open: contextlib.AsyncExitStack | None = None
 
     @classmethod
-    def of(cls, config: RunConfig, envs: Mapping[str, Environment[Any]], *, host: PluginHost | None = None) -> Sources:
-        """The members of `config`. envs: those that are there already, by name; the others are loaded by `host`."""
+    def of(
+        cls, config: RunConfig, envs: Mapping[str, Environment[Any]], *, host: PluginHost | None = None, closes_given: bool = True
+    ) -> Sources:
+        """The members of `config`. envs: those that are there already, by name (closes_given: and are closed at the end); the others
+        are loaded by `host`."""
         if unknown := sorted(envs.keys() - config.members().keys()):
             raise UnknownNameError("environment", unknown[0], config.members(), hint="Name it in environment, mixture or eval.also.")
         found = []
@@ -48,7 +55,7 @@ class Sources:
             settings = _settings(config, dict(member.weights))
             if name in envs:
                 env, known = envs[name], name
-                verifier = Verifier(env, settings=settings)
+                verifier = Verifier(env, settings=settings, closes_env=closes_given)
             else:
                 host = host or PluginHost()
                 spec = host.get("environment", name)

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from grpo_core.errors import ConfigError
 from grpo_core.types import Message
 
 MAX_RESULT = 4000
@@ -24,6 +25,8 @@ def schemas(tools: Sequence[Callable[..., object]]) -> list[dict[str, Any]]:
     """
     found = []
     for tool in tools:
+        if inspect.iscoroutinefunction(tool):
+            raise ConfigError(f"the tool {tool.__name__!r} is an async function; write it as a plain one, it runs in a worker")
         parameters = _adapter(tool).json_schema()
         for value in parameters.get("properties", {}).values():
             value.pop("title", None)
@@ -71,9 +74,10 @@ def _result(tools: Mapping[str, Callable[..., object]], call: Any) -> str:
         return f"error: there is no tool {call['name']!r}; there are {', '.join(sorted(tools))}"
     try:
         value = _adapter(tools[call["name"]]).validate_python(ArgsKwargs((), call.get("arguments", {})))
+        text = value if isinstance(value, str) else json.dumps(value, default=str)
     except ValidationError as error:
         wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg'].lower()}" for e in error.errors())
         return f"error: {call['name']} was called wrongly: {wrong}"
     except Exception as error:  # noqa: BLE001 - a tool may raise anything, and the policy is told
         return f"error: {type(error).__name__}: {error}"
-    return value if isinstance(value, str) else json.dumps(value, default=str)
+    return text.encode("utf-8", "replace").decode()  # a lone surrogate could not be tokenised

@@ -69,6 +69,7 @@ class Verifier:
     """Asks one environment for tasks and verdicts; use it as `async with Verifier(env) as verifier`.
 
     spec, overrides: how a worker builds its own copy of `env`; without them they are derived from the class and config of `env`.
+    closes_env: `close` closes `env`, too; its owner may want to go on using it.
     """
 
     def __init__(
@@ -78,8 +79,10 @@ class Verifier:
         spec: Spec | None = None,
         overrides: Mapping[str, Any] | None = None,
         settings: VerifySettings | None = None,
+        closes_env: bool = True,
     ) -> None:
         self.env = env
+        self._closes_env = closes_env
         self.settings = settings or VerifySettings()
         self.stats = VerifyStats()
         self._rung = env.rung()
@@ -101,6 +104,8 @@ class Verifier:
     async def close(self) -> None:
         """End the workers (none is left when this returns) and close the environment."""
         await self._host.close()
+        if not self._closes_env:
+            return
         try:
             await within(self.env.close(), _CLOSE_SECONDS)
         except Exception as error:  # noqa: BLE001 - what was computed is worth more than a tidy end

@@ -6,7 +6,6 @@ path/to/file.py:function or package.module:function. It is called with what the 
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import inspect
 import re
@@ -15,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from grpo_core import ConfigError, Environment, Message, Reward, Rollout, Services, Spec, Task, TaskKey, Verdict
+from grpo_core import ConfigError, Environment, Message, Reward, Rollout, Services, Spec, Task, TaskKey, UserError, Verdict
 from grpo_core.extract import parse_decimal, xml_tag
 from grpo_env_dataset.rows import Row, digest, halves, published, read_jsonl
 
@@ -53,15 +52,17 @@ class Dataset(Environment[Row]):
     def __init__(self, config: Any = None, services: Services | None = None) -> None:
         given: Config = Config() if config is None else config
         files = {name: str(Path(value).expanduser().resolve()) for name in ("path", "eval_path") if (value := getattr(given, name))}
+        if ".py:" in given.reward:
+            files["reward"] = str(Path(given.reward).expanduser().absolute())
         super().__init__(replace(given, **files), services)
         if bool(given.path) == bool(given.name):
             raise ConfigError("the environment 'dataset' needs rows: set env.path to a JSONL file, or env.name to a published dataset")
         if not 0 <= given.eval_share < 1:
             raise ConfigError(f"env.eval_share is {given.eval_share:g}; it must be at least 0 and below 1")
-        self._judge: Callable[[str, Row], object] = _named(given.reward)
+        self._judge: Callable[[str, Row], object] = _named(self.config.reward)
+        self._rows = self._load()  # here, and not at the first task: a worker has more time to start than to answer
 
-    @functools.cached_property
-    def _rows(self) -> Mapping[str, Sequence[Row]]:
+    def _load(self) -> Mapping[str, Sequence[Row]]:
         config = self.config
         rows = read_jsonl(Path(config.path)) if config.path else published(config.name, config.subset, config.split)
         if config.eval_path:
@@ -145,7 +146,12 @@ def _named(reward: str) -> Callable[..., object]:
         return _REWARDS[reward]
     if ":" not in reward:
         raise ConfigError(f"env.reward={reward!r} is not known; it is exact, number, FILE.py:FUNCTION or MODULE:FUNCTION")
-    function = Spec("env.reward", reward).load()
+    try:
+        function = Spec("env.reward", reward).load()
+    except UserError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"env.reward={reward!r} cannot be loaded: {type(error).__name__}: {error}") from error
     if not callable(function):
         raise ConfigError(f"env.reward={reward!r} is a {type(function).__name__}; name a function(text, row)")
     return function  # type: ignore[no-any-return]

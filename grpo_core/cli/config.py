@@ -26,7 +26,8 @@ def show(env: Envs = None, recipe: Recipes = None, settings: Settings = None, as
     from grpo_core.cli.run import read_config
     from grpo_core.overrides import flat
 
-    config = read_config(env or ([] if recipe else [""]), recipe or [], {}, settings or [])
+    names = env or ([] if recipe or any(text.startswith(("environment", "mixture")) for text in settings or []) else [""])
+    config = read_config(names, recipe or [], {}, settings or [])
     if as_json:
         print_json(config.model_dump(mode="json"))
         return
@@ -66,7 +67,7 @@ def _defaults() -> dict[str, Any]:
 
 
 def _text(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=list)
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _type(info: FieldInfo) -> str:

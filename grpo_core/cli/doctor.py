@@ -14,6 +14,7 @@ from grpo_core.cli.output import print_json
 
 PACKAGES = ("grpo-core", "torch", "transformers", "peft", "accelerate", "bitsandbytes")
 DAEMON_SECONDS = 5.0
+PLUGIN_SECONDS = 30.0
 ROOM_MB = 2048
 """Free disk below which a model and a run may not fit."""
 
@@ -128,7 +129,7 @@ def _plugins() -> Iterator[Finding]:
     from grpo_core.plugin_check import all_statuses
     from grpo_core.plugins import PluginHost
 
-    statuses = all_statuses(PluginHost())
+    statuses = all_statuses(PluginHost(), timeout_seconds=PLUGIN_SECONDS)
     working = [status.name for status in statuses if status.status == "ok"]
     yield Finding("plugins", "ok", f"{len(working)} work: {', '.join(working)}")
     for status in statuses:

@@ -86,8 +86,8 @@ def show(
     from grpo_core.types import TaskKey
 
     with prints_to_stderr():
-        verifier = _open(name, settings or [])
-        key = _existing(verifier.env, TaskKey(env=name, split=split, index=index, seed=seed, level=level))
+        known, verifier = _open(name, settings or [])
+        key = _existing(verifier.env, TaskKey(env=known, split=split, index=index, seed=seed, level=level))
         task, answer = asyncio.run(_ask(verifier, key, reference=reference))
     if as_json:
         prompt = task.prompt if isinstance(task.prompt, str) else [dataclasses.asdict(message) for message in task.prompt]
@@ -134,8 +134,8 @@ def score(
 
     text = _read_answer(answer)
     with prints_to_stderr():
-        verifier = _open(name, settings or [])
-        key = _existing(verifier.env, TaskKey(env=name, split=split, index=index, seed=seed, level=level))
+        known, verifier = _open(name, settings or [])
+        key = _existing(verifier.env, TaskKey(env=known, split=split, index=index, seed=seed, level=level))
         verdict = asyncio.run(_judge(verifier, key, draw=draw, text=text))
     if as_json:
         print_json(_without_seconds(verdict.to_json()))
@@ -172,15 +172,16 @@ def _print_verdict(verdict: Verdict) -> None:
     typer.echo(f"{'answer':<20} {'(none found)' if verdict.answer is None else verdict.answer}")
 
 
-def _open(name: str, settings: list[str]) -> Verifier:
-    """The environment behind the engine that a run uses, so that deadlines hold and failures read the same."""
+def _open(name: str, settings: list[str]) -> tuple[str, Verifier]:
+    """Its name in task keys, and the environment behind the engine that a run uses: deadlines hold and failures read the same."""
     from grpo_core.environments import load_environment
     from grpo_core.plugins import PluginHost
     from grpo_core.verify import Verifier
 
     host = PluginHost()
     overrides = _overrides(settings)
-    return Verifier(load_environment(host, name, overrides), spec=host.get("environment", name), overrides=overrides)
+    spec = host.get("environment", name)
+    return spec.name, Verifier(load_environment(host, name, overrides), spec=spec, overrides=overrides)
 
 
 def _overrides(settings: list[str]) -> dict[str, Any]:

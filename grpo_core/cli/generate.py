@@ -66,7 +66,7 @@ def _config(folder: Path | None, model: str | None) -> RunConfig:
     opened = RunFolder.open(folder)
     if not opened.finished:
         raise ConfigError(f"the run {folder} is not finished (it has no final/); continue it with grpo run --resume {folder}")
-    return build_config([opened.config(), {"model": {"name": str(folder / "final")}}])
+    return build_config([opened.config(), {"model": {"name": str(folder / "final"), "revision": None}}])
 
 
 def _chat(question: str) -> tuple[Message, ...]:

@@ -50,7 +50,7 @@ def run(
     ] = None,
     lr: Annotated[float | None, typer.Option("--lr", help="Peak learning rate. [default: 3e-4]")] = None,
     beta: Annotated[
-        float | None, typer.Option("--beta", help="Weight of the KL to the reference; 0 switches it off. [default: 0.04]")
+        float | None, typer.Option("--beta", help="Weight of the KL to the reference; 0 switches it off. [default: 0.12]")
     ] = None,
     level: Annotated[float | None, typer.Option("--level", help="Difficulty of the tasks, from 0 to 1. [default: 0]")] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Decides tasks, draws and initial adapter. [default: 0]")] = None,
@@ -114,11 +114,10 @@ def read_config(envs: Sequence[str], recipes: Sequence[str], options: Mapping[st
 
 
 def _environments(names: Sequence[str]) -> dict[str, Any]:
-    """One environment, or a mixture with equal shares. Files are named in full, so that the run can be continued from anywhere."""
-    full = [str(Path(name).resolve()) if ".py:" in name else name for name in names]
-    if len(full) > 1:
-        return {"environment": None, "mixture": {name: {} for name in full}}
-    return {"environment": full[0]} if full else {}
+    """One environment, or a mixture with equal shares."""
+    if len(names) > 1:
+        return {"environment": None, "mixture": {name: {} for name in names}}
+    return {"environment": names[0]} if names else {}
 
 
 def _recipe(name: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from grpo_core.errors import MissingExtraError
@@ -27,7 +28,8 @@ def draw_plots(folder: Path) -> list[Path]:
     axis = curve.subplots()
     for name, label, colour in (("reward/mean", "reward", "tab:blue"), ("pass_rate", "pass rate", "tab:green")):
         _series(axis, steps, name, f"{label} (training)", colour)
-        axis.plot([e["step"] for e in evals], [e[f"eval/{name}"] for e in evals], "o--", color=colour, label=f"{label} (held-out)")
+        found = [(e["step"], e[f"eval/{name}"]) for e in evals if e.get(f"eval/{name}") is not None]
+        axis.plot([step for step, _ in found], [value for _, value in found], "o--", color=colour, label=f"{label} (held-out)")
     _finish(axis, "reward and pass rate")
     axis = kl.subplots()
     _series(axis, steps, "kl", "KL to the reference", "tab:red")
@@ -40,8 +42,9 @@ def draw_plots(folder: Path) -> list[Path]:
 
 def _series(axis: Any, lines: Sequence[dict[str, Any]], name: str, label: str, colour: str) -> None:
     """Every step thinly, and the mean over the last few on top."""
-    x, y = [line["step"] for line in lines], [line.get(name, 0.0) for line in lines]
-    smooth = [sum(y[max(0, i - SMOOTH + 1) : i + 1]) / min(i + 1, SMOOTH) for i in range(len(y))]
+    measured = [(line["step"], line[name]) for line in lines if line.get(name) is not None]
+    x, y = [step for step, _ in measured], [value for _, value in measured]
+    smooth = [fmean(y[max(0, i - SMOOTH + 1) : i + 1]) for i in range(len(y))]
     axis.plot(x, y, color=colour, alpha=0.25, linewidth=1)
     axis.plot(x, smooth, color=colour, label=label)
 

@@ -56,7 +56,7 @@ def gdpo(part_KPG: Tensor, weight_KP: Tensor, scored_PG: Tensor, config: Advanta
     for part_PG, weight_P in zip(part_KPG, weight_KP, strict=True):
         sum_PG += weight_P.double().unsqueeze(1) * grpo(part_PG, scored_PG, config)
     spread = sum_PG[scored_PG].std(correction=0) if scored_PG.any() else sum_PG.new_zeros(())
-    return sum_PG / (spread + config.eps)
+    return torch.where(sum_PG == 0, 0.0, sum_PG / (spread + config.eps))
 
 
 Advantage = Callable[[Tensor, Tensor, AdvantageConfig], Tensor]

@@ -66,12 +66,11 @@ def _render(tokenizer: Any, messages: Sequence[Message], frame: Frame) -> str:
         raise ConfigError("the prompt is a chat, but the model has no chat template; set model.chat_template or take an instruct model")
     turns = [{"role": m.role, "content": m.content} for m in messages]
     if frame.system_prompt is not None:
-        own = [turn for turn in turns if turn["role"] == "system"][:1]
-        turns = [{"role": "system", "content": frame.system_prompt}, *(turn for turn in turns if turn not in own)]
+        turns = [{"role": "system", "content": frame.system_prompt}, *turns[int(turns[0]["role"] == "system") :]]
     try:
         text: str = tokenizer.apply_chat_template(
             turns, tools=list(frame.tools) or None, add_generation_prompt=True, tokenize=False, **frame.arguments
         )
-    except TemplateError as error:
-        raise ConfigError(f"the model's chat template refuses the prompt: {error}; set model.chat_template") from None
+    except (TemplateError, TypeError) as error:  # TypeError: an argument that the tokenizer itself takes
+        raise ConfigError(f"the model's chat template refuses the prompt: {error}; see model.chat_template and _args") from None
     return text

@@ -13,5 +13,9 @@ def as_os_error() -> Iterator[None]:
     """safetensors and torch.save report a failed write as errors of their own."""
     try:
         yield
-    except (SafetensorError, RuntimeError) as error:
+    except SafetensorError as error:
+        raise OSError(str(error).strip()) from error
+    except RuntimeError as error:
+        if "write" not in str(error) and "iostream" not in str(error):  # torch's words for it; a device out of memory is another matter
+            raise
         raise OSError(str(error).strip()) from error

@@ -43,7 +43,7 @@ async def held_out(
     started = time.perf_counter()
     temperature = config.sampling.temperature if config.eval.temperature is None else config.eval.temperature
     sampling = config.sampling.model_copy(update={"temperature": temperature})
-    keys = [key for source in sources for key in eval_keys(config, source)]
+    keys = [key for source in sources for key in eval_keys(source, config.eval.tasks)]
     groups: list[Group[Any]] = []
     for start in range(0, len(keys), CHUNK):
         if stopped():
@@ -63,7 +63,7 @@ async def held_out(
             seen = [g for g in groups if g.task.key.env == source.name]
             values |= {f"{source.name}/{name}": value for name, value in group_metrics(seen, {source.name: source.env.parts}).items()}
     metrics = {f"eval/{name}": value for name, value in values.items() if not name.endswith("groups/mixed")}
-    metrics |= {"eval/tasks": float(len(scores)), "eval/seconds": time.perf_counter() - started}
+    metrics |= {"eval/tasks": float(sum(key.env in trained for key in scores)), "eval/seconds": time.perf_counter() - started}
     return scores, metrics, [group.verdicts[0] for group in groups]
 
 

@@ -100,9 +100,11 @@ class Session:
         progress = load_checkpoint(found[-1], policy=trainer.policy, updater=trainer.updater) if found else start
         trainer.folder.cut(progress["sizes"])  # what the checkpoint does not name was not there yet
         self._sizes = trainer.folder.sizes()
-        for line in read_lines(trainer.folder.path / "metrics.jsonl"):
-            self._reason = self._stopping.look(line)
         trainer.done = int(progress["step"])
+        for line in read_lines(trainer.folder.path / "metrics.jsonl"):
+            self._reason = self._stopping.look(line) or (self._reason if "eval/reward/mean" in line else None)
+            if "eval/reward/mean" in line and line["step"] == trainer.done:
+                self._scores = (trainer.done, logged_scores(trainer.folder, step=trainer.done))
         return trainer.done
 
     def record(self, step: int, groups: Sequence[Group[Any]], advantage_PG: Tensor) -> None:
@@ -118,6 +120,8 @@ class Session:
     async def _run(self) -> dict[str, Gain]:
         trainer = self._trainer
         before = await self._scores_at_start()
+        if 0 < trainer.done < trainer.total:
+            await self._evaluate_if_due(trainer.done)  # a run that was stopped in that step has not done it
         while trainer.done < trainer.total and not trainer.stop_requested and self._reason is None:
             await self._one_step(trainer.done + 1)
         saved = self._checkpoint()
@@ -142,13 +146,16 @@ class Session:
             metrics["time/load"], trainer.load_seconds = trainer.load_seconds, 0.0
         trainer.done = step
         self._publish(step, metrics)
+        self._sizes = trainer.folder.sizes()
         if step < trainer.total and not trainer.stop_requested:
-            if _due(step, trainer.config.eval.every):
-                await self._evaluate(step)
-            self._sizes = trainer.folder.sizes()
+            await self._evaluate_if_due(step)
             if _due(step, trainer.config.checkpoint.every):
                 self._checkpoint()
-        self._sizes = trainer.folder.sizes()
+
+    async def _evaluate_if_due(self, step: int) -> None:
+        if _due(step, self._trainer.config.eval.every):
+            await self._evaluate(step)
+            self._sizes = self._trainer.folder.sizes()
 
     async def _evaluate(self, step: int) -> Scores | None:
         """Held-out scores by task; {} if evaluation is off, None if a stop was requested before it was complete."""
@@ -188,7 +195,7 @@ class Session:
         """Ask each environment for a task and encode it, so that what cannot work is found before anything is written."""
         trainer = self._trainer
         keys = train_keys(trainer.config, trainer.sources, 1)
-        first = {source.name: TaskKey(source.name, "train", 0, trainer.config.seed, source.level) for source in trainer.sources}
+        first = {s.name: TaskKey(s.name, "train" if s.share else "eval", 0, trainer.config.seed, s.level) for s in trainer.sources}
         for task in await trainer.sources.tasks(list({**first, **{key.env: key for key in reversed(keys)}}.values())):
             budget = trainer.budgets[task.key.env]
             trainer.policy.encode_checked(task.prompt, max_new_tokens=budget.turn, tools=budget.tools)

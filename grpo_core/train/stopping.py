@@ -46,6 +46,8 @@ class Stopping:
 
     def _evaluated(self, step: int, reward: float) -> str | None:
         """The evaluation before the first step is what others are compared with, but it is not a policy worth keeping."""
+        if math.isnan(reward):  # nothing could be judged: no evaluation
+            return None
         if self.best is None or reward > self.best.reward:
             self.best, self._without_better = Best(step, reward), 0
         else:

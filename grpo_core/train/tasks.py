@@ -19,6 +19,9 @@ def total_steps(config: RunConfig, sources: Sources) -> int:
     for source in sources.trained:
         if source.env.size("train") == 0:
             raise ConfigError(f"environment {source.name!r} has no training tasks with these settings; see `grpo env show`")
+    for source in sources:
+        if config.eval.tasks and source.env.size("eval") == 0:
+            raise ConfigError(f"environment {source.name!r} has no held-out tasks with these settings; set eval.tasks=0 to do without")
     if config.epochs is None:
         return config.steps or DEFAULT_STEPS
     if len(sources.trained) > 1:
@@ -39,10 +42,10 @@ def train_keys(config: RunConfig, sources: Sources, step: int) -> list[TaskKey]:
     return [_train_key(config, sources[name], number) for name, number in dealt[end - config.prompts_per_step : end]]
 
 
-def eval_keys(config: RunConfig, source: Source) -> list[TaskKey]:
-    """Held-out tasks: the same for every seed of a run, so that runs can be compared."""
+def eval_keys(source: Source, count: int) -> list[TaskKey]:
+    """At most `count` held-out tasks: the same for every seed of a run, so that runs can be compared."""
     size = source.env.size("eval")
-    count = config.eval.tasks if size is None else min(size, config.eval.tasks)
+    count = count if size is None else min(size, count)
     return [TaskKey(source.name, "eval", i, 0, source.level) for i in range(count)]
 
 

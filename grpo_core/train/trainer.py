@@ -116,7 +116,7 @@ class Trainer:
             advantage_PG,
             scored_PG,
             aggregation=config.loss.aggregation,
-            max_length=max(budget.turn * budget.turns for budget in self.budgets.values()),
+            max_length=max(self.budgets[source.name].turn * self.budgets[source.name].turns for source in self.sources.trained),
             minibatches=config.trainer.minibatches,
         )
         updated = self.updater.update(rows)
@@ -157,11 +157,11 @@ class Trainer:
 
         tasks: keys, or how many of the held-out ones. attempts: of each task; group_size if left out. temperature: of the run if left out.
         """
-        keys = eval_keys(self.config, self.sources.trained[0])[:tasks] if isinstance(tasks, int) else list(tasks)
+        keys = eval_keys(self.sources.trained[0], tasks) if isinstance(tasks, int) else list(tasks)
         sampling = self.config.sampling if temperature is None else self.config.sampling.model_copy(update={"temperature": temperature})
 
         async def sampled() -> list[Group[Any]]:
-            async with self._open_sources() as sources:
+            async with self._open_sources(closes_given=False) as sources:
                 tasks_P = await sources.tasks(keys)
                 number = attempts or self.config.group_size
                 rollouts_PG, _ = await self.attempt(tasks_P, attempts=number, step=self.done, sampling=sampling, sources=sources)
@@ -173,7 +173,7 @@ class Trainer:
         """The same groups with a verdict for each attempt."""
 
         async def verified() -> list[Group[Any]]:
-            async with self._open_sources() as sources:
+            async with self._open_sources(closes_given=False) as sources:
                 verdicts_PG = await sources.verify([group.task for group in groups], [group.rollouts for group in groups])
             return [replace(group, verdicts=verdicts) for group, verdicts in zip(groups, verdicts_PG, strict=True)]
 
@@ -201,8 +201,8 @@ class Trainer:
             step=step,
         )
 
-    def _open_sources(self) -> Sources:
-        return Sources.of(self.config, self._envs, host=self._host)
+    def _open_sources(self, *, closes_given: bool = True) -> Sources:
+        return Sources.of(self.config, self._envs, host=self._host, closes_given=closes_given)
 
     def _budget(self, env: Environment[Any]) -> Budget:
         sampling, tools = self.config.sampling, schemas(env.tools())

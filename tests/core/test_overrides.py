@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -95,3 +96,23 @@ def test_a_broken_recipe_is_named(tmp_path, name, text):
 
 def test_dotted_keys_become_sections():
     assert nested({"a.b": 1, "a.c": 2, "d": 3}) == {"a": {"b": 1, "c": 2}, "d": 3}
+
+
+def test_a_part_of_a_key_that_holds_dots_stands_in_quotes() -> None:
+    assert parse_setting('mixture."a/mine.py:T".share=3') == {"mixture": {"a/mine.py:T": {"share": 3}}}
+    with pytest.raises(ConfigError, match="wants key=value"):
+        parse_setting("a..b=1")
+
+
+def test_environments_that_are_files_are_named_in_full_wherever_they_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    full = str(tmp_path / "mine.py:T")
+    assert build_config([{"environment": "mine.py:T"}]).environment == full
+    mixed = build_config([{"mixture": {"mine.py:T": {}}}, parse_setting('mixture."mine.py:T".share=3'), {"eval": {"also": "./other.py:U"}}])
+    assert {name: member.share for name, member in mixed.mixture.items()} == {full: 3}
+    assert mixed.eval.also == (str(tmp_path / "other.py:U"),)
+
+
+def test_a_stop_rule_that_could_never_fire_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"stop\.max_kl needs the reference"):
+        build_config([{"environment": "x", "stop": {"max_kl": 1.0}, "kl": {"beta": 0}}])

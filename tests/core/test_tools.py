@@ -11,7 +11,7 @@ from typing import Annotated
 import pytest
 from pydantic import Field
 
-from grpo_core import GrpoError, Message, Reward, Spec, Task, TaskKey, Verdict
+from grpo_core import ConfigError, GrpoError, Message, Reward, Spec, Task, TaskKey, Verdict
 from grpo_core.environment import Environment
 from grpo_core.tools import MAX_CALLS, MAX_RESULT, answers, schemas
 from grpo_core.verify import Verifier, VerifySettings
@@ -130,3 +130,24 @@ def test_tools_run_where_the_verifier_runs_and_keep_its_deadline(env: Calculator
                 await verifier.reply(task, [ask("hang")])
 
     asyncio.run(through())
+
+
+def test_results_that_cannot_be_written_down_are_told_and_strange_text_can_be_tokenised() -> None:
+    def odd() -> dict[tuple[int, int], int]:
+        return {(1, 2): 3}
+
+    def echo(text: str) -> str:
+        return text + chr(0xD800)
+
+    (first,) = answers((odd,), '<tool_call>{"name": "odd"}</tool_call>') or []
+    assert first.content.startswith("error: TypeError")
+    (second,) = answers((echo,), '<tool_call>{"name": "echo", "arguments": {"text": "a"}}</tool_call>') or []
+    assert second.content == "a?"
+
+
+def test_an_async_tool_is_refused_when_it_is_described() -> None:
+    async def later() -> int:
+        return 1
+
+    with pytest.raises(ConfigError, match="'later' is an async function; write it as a plain one"):
+        schemas((later,))

@@ -355,7 +355,7 @@ asyncio.run(main())
         time.sleep(0.02)
     assert not is_alive(worker)
     (left,) = tmp_path.iterdir()
-    own = tmp_path / f"grpo-worker-{os.getpid()}-x"  # of a trainer that is alive
+    own = tmp_path / f"{left.name.rsplit('-', 2)[0]}-{os.getpid()}-x"  # of a trainer that is alive
     own.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     asyncio.run(Verifier(hostile.Hostile()).close())

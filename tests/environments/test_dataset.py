@@ -112,6 +112,7 @@ def test_the_fingerprint_knows_rows_and_reward(rows: Path, tmp_path: Path) -> No
         ({"path": "rows.jsonl", "prompt": "{text}"}, r"env.prompt '{text}' does not fit row 0 \(question, answer\)"),
         ({"path": "rows.jsonl", "eval_share": 1.0}, "env.eval_share is 1; it must be at least 0 and below 1"),
         ({"path": "rows.jsonl", "reward": "exakt"}, "env.reward='exakt' is not known; it is exact, number, FILE.py:FUNCTION"),
+        ({"path": "rows.jsonl", "reward": "broken.py:half"}, "'.*broken.py:half' cannot be loaded: SyntaxError"),
         ({"path": "rows.jsonl", "promt": "x"}, r"env\.promt is not a setting of 'dataset'; did you mean 'env\.prompt'"),
     ],
 )
@@ -120,6 +121,7 @@ def test_settings_that_do_not_fit_say_so(rows: Path, monkeypatch: pytest.MonkeyP
     (rows.parent / "broken.jsonl").write_text('{"a": \n')
     (rows.parent / "list.jsonl").write_text("[1]\n")
     (rows.parent / "empty.jsonl").write_text("\n")
+    (rows.parent / "broken.py").write_text("def half(:")
     with pytest.raises(ConfigError, match=message):
         dataset(**settings).task(TaskKey("dataset", "train", 0))
 

@@ -292,6 +292,8 @@ def test_gdpo_gives_nothing_to_equal_rewards_and_unscored_attempts():
     assert found[0].abs().max() == 0
     assert found[1, 2] == 0
     assert found[1, 0] == -found[1, 1] > 0
+    same = advantages(torch.full((2, 3), 0.5), scored, AdvantageConfig(name="gdpo", eps=0.0))
+    assert same.abs().max() == 0
     nothing = torch.zeros(2, 3, dtype=torch.bool)
     assert advantages(value_KPG[0], nothing, AdvantageConfig(name="gdpo"), parts=(value_KPG, torch.ones(1, 2))).abs().max() == 0
 

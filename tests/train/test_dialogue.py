@@ -12,9 +12,12 @@ import pytest
 import torch
 
 from grpo_core.config import SamplingConfig
+from grpo_core.errors import ConfigError
 from grpo_core.overrides import build_config
 from grpo_core.runlog import RunFolder, read_lines
+from grpo_core.train import chat
 from grpo_core.train.batch import Row, micro_batches
+from grpo_core.train.chat import Frame
 from grpo_core.train.policy import Policy
 from grpo_core.train.rollout import Budget, roll_out
 from grpo_core.train.sampler import Completion, Engine, Request, Sampler
@@ -213,6 +216,29 @@ def test_a_dialogue_trains(tmp_path: Path):
     roles = {tuple(m["role"] if isinstance(m, dict) else m[0] for m in line["messages"]) for line in lines}
     assert any(len(some) > 1 for some in roles), roles
     assert len([line for line in read_lines(folder.path / "metrics.jsonl") if "reward/mean" in line]) == 3
+
+
+def test_a_system_prompt_of_the_run_takes_the_place_of_the_prompts_own_and_of_no_other(policy):
+    frame = Frame(system_prompt="be brief")
+    prompt = (Message("system", "be long"), Message("user", "hi"))
+    shown = policy.decode(chat.encode(policy.tokenizer, prompt, frame))
+    assert ("be brief" in shown, "be long" in shown) == (True, False)
+    without = policy.decode(chat.encode(policy.tokenizer, prompt[1:], frame))
+    assert "be brief" in without
+    turn = [Message("system", "HINT")]
+    reply = policy.decode(chat.encode_reply(policy.tokenizer, prompt[1:], [Message("assistant", "a")], turn, frame, end_id=None))
+    assert "HINT" in reply
+
+
+def test_arguments_and_tools_reach_the_chat_template():
+    own = tiny_policy()
+    own.tokenizer.chat_template = (
+        "{% for m in messages %}{{ m.content }}{% endfor %}{{ mood }}{% if tools %}{{ tools[0].function.name }}{% endif %}"
+    )
+    frame = Frame(arguments={"mood": "calm"}, tools=[{"type": "function", "function": {"name": "add"}}])
+    assert own.decode(chat.encode(own.tokenizer, (Message("user", "x"),), frame)) == "xcalmadd"
+    with pytest.raises(ConfigError, match="refuses the prompt"):
+        chat.encode(own.tokenizer, (Message("user", "x"),), Frame(arguments={"tokenize": True}))
 
 
 @pytest.mark.parametrize("name", ["03_train_on_cpu.py", "04_dialogue.py"])

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from grpo_core.errors import PluginError, UnknownNameError
+from grpo_core.errors import ConfigError, PluginError, UnknownNameError
 from grpo_core.overrides import build_config
+from grpo_core.report.plots import draw_plots
+from grpo_core.runlog import read_lines
 from grpo_core.train.trainer import Trainer
 
 from .letters import Letters
@@ -110,3 +112,75 @@ def test_a_file_that_cannot_be_used_says_why(settings, tmp_path, squares, name, 
 def test_an_unknown_name_is_answered_with_the_nearest(settings, tmp_path):
     with pytest.raises(UnknownNameError, match="did you mean 'arithmetic'"):
         Trainer(build_config([{**settings, "environment": "arithmetik"}]), folder=tmp_path / "run")
+
+
+def test_an_environment_that_is_given_stays_open_for_its_owner_until_the_run_ends(settings, tmp_path):
+    class Closing(Letters):
+        closed = 0
+
+        async def close(self) -> None:
+            type(self).closed += 1
+
+    trainer = Trainer(build_config([settings]), Closing(), folder=tmp_path / "run")
+    assert len(trainer.sample(9, attempts=1)) == 9  # more than eval.tasks
+    trainer.verify(trainer.sample(1))
+    assert Closing.closed == 0
+    trainer.run()
+    assert Closing.closed == 1
+
+
+def test_an_environment_without_source_has_a_fingerprint_that_knows_its_code():
+    """As at a prompt or in some notebooks: neither the module nor the class has a file."""
+    found = []
+    for wrong in (0.0, 0.5, 0.0):
+        space = {"__name__": "nowhere"}
+        exec(NOTEBOOK.format(wrong=wrong), space)
+        found.append(space["Typed"]().fingerprint())
+    assert found[0] == found[2] != found[1]
+
+
+NOTEBOOK = """
+from grpo_core import Environment, Reward, Task, Verdict
+class Typed(Environment):
+    def task(self, key):
+        return Task(key, "x", None)
+    def verify(self, task, rollout):
+        return Verdict({{"reward": Reward({wrong})}})
+"""
+
+
+def test_two_files_with_one_name_are_refused_in_a_mixture(settings, tmp_path, squares):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "squares.py").write_text(SQUARES.replace("from helper import ask", "ask = str"))
+    both = {squares: {}, f"{tmp_path / 'other' / 'squares.py'}:Squares": {}}
+    with pytest.raises(ConfigError, match=r"two environments of the run are called 'squares\.py:Squares'"):
+        Trainer(build_config([{**settings, "environment": None, "mixture": both}]), folder=tmp_path / "run")
+
+
+def test_an_environment_without_held_out_tasks_is_refused_unless_evaluation_is_off(settings, tmp_path):
+    class Unevaluated(Letters):
+        def size(self, split):
+            return 0 if split == "eval" else None
+
+    with pytest.raises(ConfigError, match=r"has no held-out tasks with these settings; set eval\.tasks=0"):
+        Trainer(build_config([settings]), Unevaluated(), folder=tmp_path / "run")
+    Trainer(build_config([{**settings, "eval": {"tasks": 0}}]), Unevaluated(), folder=tmp_path / "run").run()
+
+
+def test_what_is_only_evaluated_does_not_change_the_loss(settings, tmp_path):
+    class Long(Letters):
+        max_new_tokens = 64
+
+    losses = []
+    for also in ({}, {"also": ["long"]}):
+        config = build_config([{**settings, "loss": {"aggregation": "constant"}, "eval": {"tasks": 2, **also}}])
+        trainer = Trainer(config, {"letters": Letters(), **({"long": Long()} if also else {})}, folder=tmp_path / f"run{len(losses)}")
+        trainer.run()
+        losses.append([line["loss"] for line in read_lines(trainer.folder.path / "metrics.jsonl") if "loss" in line])
+    assert losses[0] == losses[1]
+
+
+def test_without_a_reference_the_plots_are_drawn_all_the_same(settings, tmp_path):
+    trainer = Trainer(build_config([{**settings, "kl": {"beta": 0}}]), Letters(), folder=tmp_path / "run")
+    trainer.run()
+    assert all(path.stat().st_size > 1000 for path in draw_plots(tmp_path / "run"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -99,28 +100,37 @@ def test_with_evaluations_the_reward_that_counts_is_the_held_out_one():
 
 
 def test_a_resumed_run_remembers_what_it_saw(settings, tmp_path):
-    """Stopped after 5 evaluations without patience; with it, the same log would already have been enough or not."""
-    config = build_config([{**settings, "steps": 30, "eval": {"tasks": 16, "every": 3}, "stop": {"patience": 3}}])
+    """Stopped in a step that an evaluation follows: the resumed run evaluates it, and loses patience when the whole one does."""
+    config = build_config([{**settings, "steps": 30, "eval": {"tasks": 16, "every": 3}, "stop": {"patience": 2}, "optimizer": {"lr": 0.0}}])
     whole = Trainer(config, Letters(), folder=tmp_path / "whole")
     whole.run()
+    assert whole.done == 6  # without learning no evaluation is better than the first
 
-    class StopAtSeven(Silent):
+    class StopAtThree(Silent):
         trainer: Trainer
 
         def step(self, step: int, total: int, metrics: Any) -> None:
-            if step == 7:
+            if step == 3:
                 self.trainer.request_stop()
 
-    observer = StopAtSeven()
+    observer = StopAtThree()
     observer.trainer = Trainer(config, Letters(), folder=tmp_path / "parts", observer=observer)
     observer.trainer.run()
     again = Trainer.resumed(tmp_path / "parts", Letters())
-    assert again.done == 7
+    assert again.done == 3
     again.run()
     assert again.done == whole.done
-    assert json.loads((tmp_path / "parts" / "checkpoints" / "best" / "best.json").read_text()) == json.loads(
-        (tmp_path / "whole" / "checkpoints" / "best" / "best.json").read_text()
-    )
+    logs = [
+        [line["step"] for line in read_lines(tmp_path / name / "metrics.jsonl") if "eval/reward/mean" in line]
+        for name in ("parts", "whole")
+    ]
+    assert logs[0] == logs[1] == [0, 3, 6]
+
+
+def test_an_evaluation_of_which_nothing_could_be_judged_is_none():
+    rule = stopping(stop={"patience": 1}, eval={"every": 5})
+    assert [rule.look(evaluated(step, reward)) for step, reward in ((0, math.nan), (5, 0.3), (10, math.nan), (15, 0.6))] == [None] * 4
+    assert rule.best == Best(15, 0.6)
 
 
 def test_patience_without_evaluations_is_refused():
