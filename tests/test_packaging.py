@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
+import re
 import subprocess
 import sys
 import venv
@@ -11,6 +13,7 @@ from pathlib import Path
 
 import pluggy
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
 
@@ -64,7 +67,9 @@ def test_every_bundled_package_is_in_the_wheel(wheel: Path) -> None:
 
 def test_all_bundled_plugins_load_from_a_clean_environment(clean_python: Path) -> None:
     code = """
+import importlib.metadata
 import json
+import re
 import grpo_core
 from grpo_core.plugins import PluginHost
 host = PluginHost()
@@ -108,3 +113,25 @@ def test_the_version_of_the_distribution_is_the_one_the_package_tells(clean_pyth
 def test_the_source_roots_are_no_import_names(clean_python: Path) -> None:
     code = "import importlib.util; print([n for n in ('environments', 'plugins', 'sandbox', 'tests') if importlib.util.find_spec(n)])"
     assert run(clean_python, code).strip() == "[]"
+
+
+def needed(name: str, found: dict[str, importlib.metadata.Distribution]) -> None:
+    """Collect a distribution and all that it needs without extras."""
+    distribution = importlib.metadata.distribution(name)
+    key = re.sub(r"[-_.]+", "-", distribution.metadata["Name"]).lower()
+    if key in found:
+        return
+    found[key] = distribution
+    for requirement in map(Requirement, distribution.requires or []):
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            needed(requirement.name, found)
+
+
+def test_the_base_install_is_below_60_mb_and_brings_nothing_heavy() -> None:
+    found: dict[str, importlib.metadata.Distribution] = {}
+    needed("grpo-core", found)
+    assert {"pydantic", "pluggy", "typer", "rich"} <= found.keys()
+    assert not found.keys() & {"torch", "transformers", "numpy", "docker", "matplotlib"}
+    paths = {Path(str(path.locate())) for distribution in found.values() for path in distribution.files or []}
+    size = sum(path.stat().st_size for path in paths if path.is_file()) + sum(p.stat().st_size for p in (ROOT / "grpo_core").rglob("*.py"))
+    assert 1e6 < size < 60e6
