@@ -71,6 +71,7 @@ class PluginHost:
         text = os.environ.get("GRPO_DISABLE_PLUGINS", "") if disabled is None else disabled
         off = {name.strip() for name in text.split(",")}
         self.disabled = frozenset(found if "all" in off else off & found.keys())
+        self._manager = _fresh_manager()
         self._loaded: dict[str, _Loaded] = {}
         self._broken: dict[str, Failure] = {}
 
@@ -122,7 +123,7 @@ class PluginHost:
 
     def observers(self, names: Iterable[str], *, report: Callable[[str], None] = warnings.warn) -> Observers:
         """The event hooks of the plugins that a run names; `report` gets one line about each that fails."""
-        return Observers({name: self._load(name).manager for name in names}, report=report)
+        return Observers({name: self._load(name).module for name in names}, report=report)
 
     def _load(self, name: str) -> _Loaded:
         if name not in self.plugins:
@@ -132,7 +133,7 @@ class PluginHost:
         if name not in self._loaded and name not in self._broken:
             plugin = self.plugins[name]
             try:
-                self._loaded[name] = isolated(functools.partial(_import, plugin))
+                self._loaded[name] = isolated(functools.partial(_import, plugin, self._manager))
             except ForeignError as error:
                 self._broken[name] = _failure(plugin, error)
         if name in self._broken:
@@ -143,8 +144,10 @@ class PluginHost:
 class Observers:
     """Tells plugins what happens in a run. They only observe: one that raises is reported once and hears no more."""
 
-    def __init__(self, managers: Mapping[str, pluggy.PluginManager], *, report: Callable[[str], None]) -> None:
-        self._managers = dict(managers)
+    def __init__(self, modules: Mapping[str, object], *, report: Callable[[str], None]) -> None:
+        self._managers = {name: _fresh_manager() for name in modules}
+        for name, manager in self._managers.items():
+            manager.register(modules[name], name)
         self._report = report
 
     @classmethod
@@ -165,9 +168,7 @@ class Observers:
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """Each plugin has its own manager, so that no call can reach two of them."""
-
-    manager: pluggy.PluginManager
+    module: object
     offers: Offers
 
 
@@ -176,15 +177,26 @@ _HOOKS = ModuleType("hooks")
 _HOOKS.__dict__.update({name: value for name, value in vars(hookspecs).items() if name.startswith("grpo_")})
 
 
-def _import(plugin: Plugin) -> _Loaded:
-    """Import one plugin, check its hooks and ask for everything it offers. Whatever this raises is the plugin's failure."""
+def _fresh_manager() -> pluggy.PluginManager:
     manager = pluggy.PluginManager(PROJECT)
     manager.add_hookspecs(_HOOKS)
-    manager.register(importlib.metadata.EntryPoint(plugin.name, plugin.target, PROJECT).load(), plugin.name)
-    manager.check_pending()
-    if not any(caller.get_hookimpls() for caller in vars(manager.hook).values()):
-        raise PluginError(f"{plugin.target!r} implements no hook; mark its functions with @grpo_core.hookimpl")
-    return _Loaded(manager, MappingProxyType({kind: _ask(manager, plugin, hook) for kind, hook in OFFER_HOOKS.items()}))
+    return manager
+
+
+def _import(plugin: Plugin, manager: pluggy.PluginManager) -> _Loaded:
+    """Import one plugin, check its hooks and ask for everything it offers. Whatever this raises is the plugin's failure.
+
+    manager: has no other plugin, before and after, so that no call can reach two of them.
+    """
+    module = importlib.metadata.EntryPoint(plugin.name, plugin.target, PROJECT).load()
+    try:
+        manager.register(module, plugin.name)
+        manager.check_pending()
+        if not manager.get_hookcallers(module):
+            raise PluginError(f"{plugin.target!r} implements no hook; mark its functions with @grpo_core.hookimpl")
+        return _Loaded(module, MappingProxyType({kind: _ask(manager, plugin, hook) for kind, hook in OFFER_HOOKS.items()}))
+    finally:
+        manager.unregister(name=plugin.name)
 
 
 def _ask(manager: pluggy.PluginManager, plugin: Plugin, hook: str) -> tuple[Spec, ...]:

@@ -24,9 +24,10 @@ from typing import ClassVar, Literal
 from grpo_core import Environment, Message, Rollout, Rubric, Task, TaskKey, Verdict
 from grpo_core.extract import parse_integer, xml_tag
 from grpo_env_arithmetic import expressions
-from grpo_env_arithmetic.expressions import EXAMPLES, SHAPES, Problem, draw, listed_held_out, shape_at
+from grpo_env_arithmetic.expressions import EXAMPLES, SHAPES, Problem, draw, draw_at, listed_held_out, shape_at
 
 _MAX_DIGITS = 12  # the largest value of any level has 10
+_GOLDEN = 0.6180339887498949  # multiples of it, modulo 1, are spread evenly, however many one looks at
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,11 @@ def _problem(key: TaskKey) -> Problem:
         # One order per (env, seed, level): indices walk through it, so that no held-out task is asked twice.
         order = replace(key, index=0).rng("order").sample(range(len(listed)), len(listed))
         return listed[order[key.index % len(listed)]]
-    return draw(shape, key.rng(), held_out=key.split == "eval")
+    if key.split == "eval":
+        return draw(shape, key.rng(), held_out=True)
+    # Few tasks make a step. Where their answers happen to be alike, the policy learns to say that number whatever is asked.
+    shift = replace(key, index=0).rng("shift").random()
+    return draw_at((shift + key.index * _GOLDEN) % 1, shape, key.rng(), held_out=False)
 
 
 def _preamble(shots: int) -> list[Message]:

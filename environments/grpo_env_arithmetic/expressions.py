@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from grpo_core import ConfigError
 
 _EVAL_SHARE = 0.4  # leaves more than 300 of the 864 expressions of level 0 for evaluation
+_CANDIDATES = 32
 _LISTABLE = 5_000  # spaces up to this size are listed, so that held-out tasks are distinct
 _OPERATORS: Mapping[str, Callable[[int, int], int]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 
@@ -78,6 +79,15 @@ def draw(shape: Shape, rng: random.Random, *, held_out: bool) -> Problem:
         problem = _problem(operands, [rng.choice(shape.operators) for _ in operands[1:]])
         if _asked(problem) and is_held_out(problem.expression) == held_out:
             return problem
+
+
+def draw_at(place: float, shape: Shape, rng: random.Random, *, held_out: bool) -> Problem:
+    """One of several random problems: the one at `place` (0 to below 1) when they are sorted by their answers.
+
+    Over places that are spread evenly this draws as `draw` does, but the answers of neighbours are spread evenly, too.
+    """
+    drawn = sorted((draw(shape, rng, held_out=held_out) for _ in range(_CANDIDATES)), key=lambda problem: problem.answer)
+    return drawn[int(place * _CANDIDATES)]
 
 
 @functools.cache

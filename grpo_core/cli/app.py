@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 
 from grpo_core import __version__
 from grpo_core.cli import config, doctor, envs, generate, model, plugins, run
-from grpo_core.cli.output import fail
+from grpo_core.cli.output import fail, unset_is_false
 from grpo_core.errors import GrpoError
 
 INTERRUPTED = 130
@@ -26,6 +26,9 @@ class _Commands(TyperGroup):
             fail(str(error), status=error.exit_status)
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
+
+    def get_help_option(self, ctx: Any) -> Any:
+        return unset_is_false(super().get_help_option(ctx))
 
 
 app = typer.Typer(

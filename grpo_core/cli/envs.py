@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from grpo_core.cli.output import fail, print_columns, print_json, prints_to_stderr, remark
+from grpo_core.cli.output import QuickCommand, fail, print_columns, print_json, prints_to_stderr, remark
 from grpo_core.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")
 
 
 def register(app: typer.Typer) -> None:
-    app.command("envs", epilog="Example: grpo envs --json")(envs)
+    app.command("envs", cls=QuickCommand, epilog="Example: grpo envs --json")(envs)
     env_app.command("show", epilog="Example: grpo env show arithmetic --split eval --index 3 --reference")(show)
     env_app.command("score", epilog="Example: echo '<answer>4</answer>' | grpo env score arithmetic --index 3 --answer -")(score)
     app.add_typer(env_app, name="env")

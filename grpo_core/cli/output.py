@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn, TextIO
 
 import typer
+from typer.core import TyperCommand
 
 
 def print_json(data: Any) -> None:
@@ -32,6 +33,20 @@ def prints_to_stderr() -> contextlib.redirect_stdout[TextIO]:
 def remark(text: str) -> None:
     """A line for people, beside the result."""
     typer.secho(text, err=True, dim=True)
+
+
+class QuickCommand(TyperCommand):
+    """A command that starts without pydantic."""
+
+    def get_help_option(self, ctx: Any) -> Any:
+        return unset_is_false(super().get_help_option(ctx))
+
+
+def unset_is_false(option: Any) -> Any:
+    """--help as an option that is False unless given: typer loads pydantic to make a bool of None, a third of a start."""
+    if option is not None:
+        option.default = False
+    return option
 
 
 def fail(message: str, *, status: int) -> NoReturn:

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from grpo_core.cli.output import print_columns, print_json
+from grpo_core.cli.output import QuickCommand, print_columns, print_json
 
 if TYPE_CHECKING:
     from grpo_core.plugin_check import PluginStatus
 
 
 def register(app: typer.Typer) -> None:
-    app.command("plugins", epilog="Example: grpo plugins --check")(plugins)
+    app.command("plugins", cls=QuickCommand, epilog="Example: grpo plugins --check")(plugins)
 
 
 def plugins(

@@ -42,6 +42,8 @@ SLOW = {"slow": "import time; time.sleep(8)\n" + GOOD.format(name="slow", module
 CHATTY = {"chatty": "print('noise on import')\n" + GOOD.format(name="chatty", module="plugin_chatty")}
 CRASHES = {"crashes": "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"}
 START_SECONDS = 0.5
+LIBRARIES_SECONDS = 0.15
+"""What `import typer, rich.table, pluggy` takes in a fresh interpreter of the two-core machine that START_SECONDS is meant for."""
 MANY = 100
 
 
@@ -175,20 +177,25 @@ def test_check_times_imports_and_survives_a_segmentation_fault(hostile: Installa
 
 @pytest.mark.parametrize("arguments", [["--help"], ["envs"]])
 def test_starting_stays_fast_with_a_hundred_plugins(many: Installation, arguments: list[str]) -> None:
-    """The best of several tries: what the machine does beside this is not the command's."""
-    seconds = []
+    """The best of several tries, against a machine of known speed: what a slow or busy one adds is not the command's."""
+    starts, imports = [], []
     for _ in range(8):
-        started = time.perf_counter()
-        done = many.grpo(*arguments)
-        seconds.append(time.perf_counter() - started)
-        assert done.returncode == 0
-        if min(seconds) < START_SECONDS:
+        imports.append(_seconds([str(many.python), "-c", "import typer, rich.table, pluggy"]))
+        starts.append(_seconds([str(many.python), "-c", "from grpo_core.cli import main; main()", *arguments]))
+        allowed = START_SECONDS * max(1.0, min(imports) / LIBRARIES_SECONDS)
+        if min(starts) < allowed:
             break
-    assert min(seconds) < START_SECONDS, f"the fastest of {len(seconds)} starts took {min(seconds):.2f} s"
+    assert min(starts) < allowed, f"the fastest of {len(starts)} starts took {min(starts):.2f} s, {min(imports):.2f} s of it for libraries"
+
+
+def _seconds(command: list[str]) -> float:
+    started = time.perf_counter()
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    return time.perf_counter() - started
 
 
 def test_a_start_loads_neither_torch_nor_plugins(many: Installation) -> None:
-    heavy = {"torch", "transformers", "peft", "accelerate", "docker", "datasets", "matplotlib", "numpy"}
+    heavy = {"torch", "transformers", "peft", "accelerate", "docker", "datasets", "matplotlib", "numpy", "pydantic"}
     assert not many.loaded("--help") & heavy
     listed = many.loaded("envs")
     assert not listed & heavy

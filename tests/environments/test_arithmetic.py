@@ -3,6 +3,7 @@
 import itertools
 import os
 import pickle
+import statistics
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ from grpo_core import ConfigError, Message, Rollout, Task, TaskKey
 from grpo_core.environments import build_environment
 from grpo_env_arithmetic import grpo_environments
 from grpo_env_arithmetic.env import Arithmetic, Config
-from grpo_env_arithmetic.expressions import Problem
+from grpo_env_arithmetic.expressions import SHAPES, Problem, is_held_out
 
 LEVELS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 ENV = Arithmetic()
@@ -126,6 +127,30 @@ def test_seeds_ask_in_another_order_and_do_not_shift_into_each_other(split: str)
     here, there = expressions(split, count=50, seed=0), expressions(split, count=50, seed=1)
     assert here != there
     assert here[1:] != there[:-1]
+
+
+@pytest.mark.parametrize(("seed", "level"), [(0, 0.0), (1, 0.0), (0, 1.0)])
+@pytest.mark.parametrize("size", [5, 16])
+def test_the_answers_of_a_steps_tasks_are_spread_out(seed: int, level: float, size: int) -> None:
+    """By chance alone a step's mean answer would vary as 1/size of the variance of answers. Ranks, since products vary wildly."""
+    answers = [ask(index, seed=seed, level=level).data.answer for index in range(40 * size)]
+    order = sorted(range(len(answers)), key=lambda i: answers[i])
+    ranks = dict(zip(order, range(len(order)), strict=True))
+    means = [statistics.fmean(ranks[i] for i in range(start, start + size)) for start in range(0, len(answers), size)]
+    assert statistics.variance(means) < 0.5 * statistics.variance(ranks.values()) / size
+
+
+def test_spreading_leaves_every_training_task_of_level_0_as_likely_as_before() -> None:
+    shape, drawn = SHAPES[0], [ask(index).data for index in range(6000)]
+    numbers, signs = range(shape.largest + 1), shape.operators
+    examples = {asked(m) for m in Arithmetic().task(ask().key).prompt[1:-1:2]}  # type: ignore[arg-type]
+    texts = [f"({a} {p} {b}) {q} {c}" for a in numbers for p in signs for b in numbers for q in signs for c in numbers]
+    known = [text for text in texts if not is_held_out(text) and text not in examples]
+    assert {problem.expression for problem in drawn} == set(known)
+    truths = [eval(text) for text in known]
+    for number in set(truths):
+        expected = truths.count(number) / len(truths)
+        assert abs(sum(p.answer == number for p in drawn) / len(drawn) - expected) < 0.012
 
 
 # Purity
