@@ -1,14 +1,14 @@
 """Questions to an environment that settle whether it can be trusted with a run: no model, no GPU, a few seconds.
 
-Each function here looks at one promise of the protocol and answers valid, invalid or not checked, with one sentence. A promise that
-could not be looked at is never reported as kept.
+Each function here looks at one promise of the protocol and returns one sentence: how it is kept. It raises BrokenPromiseError if it is
+not, and NotCheckedError if that could not be looked at: such a promise is never reported as kept.
 """
 
 from __future__ import annotations
 
 import math
 import pickle
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -31,6 +31,14 @@ _FEW = 5  # tasks for the checks that ask for many verdicts of each
 _ENOUGH = 4  # tasks from which a share means something
 _TOO_OFTEN = 0.75  # a constant may be right by chance, where answers are few; not this often
 _TOLERANCE = 1e-6
+
+
+class BrokenPromiseError(Exception):
+    """The environment does not keep what the protocol promises."""
+
+
+class NotCheckedError(Exception):
+    """There was nothing to look at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,93 +77,79 @@ def task_keys(env: Environment[Any], name: str, split: Split, count: int, seed: 
     return [TaskKey(name, split, index, seed, float(index % 2)) for index in range(count)]
 
 
-def check_declarations(env: Environment[Any]) -> CheckResult:
+async def check_declarations(env: Environment[Any]) -> str:
     low, high = env.reward_range
     if not env.parts or not all(math.isfinite(weight) for weight in env.parts.values()):
-        return CheckResult("declarations", "invalid", f"parts must name reward parts with finite weights; found {dict(env.parts)}")
+        raise BrokenPromiseError(f"parts must name reward parts with finite weights; found {dict(env.parts)}")
     if not low <= env.floor <= high or low >= high:
-        return CheckResult(
-            "declarations", "invalid", f"floor {env.floor:g} must lie in reward_range {low:g}..{high:g}, which must not be empty"
-        )
-    return CheckResult(
-        "declarations", "valid", f"the parts are {', '.join(env.parts)}, totals are {low:g}..{high:g}, the floor is {env.floor:g}"
-    )
+        raise BrokenPromiseError(f"floor {env.floor:g} must lie in reward_range {low:g}..{high:g}, which must not be empty")
+    return f"the parts are {', '.join(env.parts)}, totals are {low:g}..{high:g}, the floor is {env.floor:g}"
 
 
-async def check_purity(subject: Subject) -> CheckResult:
+async def check_purity(subject: Subject) -> str:
     compared = True
     for task in reversed(subject.tasks):  # another order than the first time
         again = await subject.host.task(task.key, seconds=subject.verifier.settings.task_timeout_seconds)
         same = _same(again.data, task.data)
         if again.prompt != task.prompt or same is False:
-            return CheckResult("purity", "invalid", f"task() gave two different tasks for {task.key}; take all randomness from key.rng()")
+            raise BrokenPromiseError(f"task() gave two different tasks for {task.key}; take all randomness from key.rng()")
         compared = compared and same is not None
     if not compared:
-        return CheckResult("purity", "not_checked", "the prompts agree, but the data can be neither compared nor pickled; keep it plain")
-    return CheckResult("purity", "valid", f"{len(subject.tasks)} keys gave the same task twice")
+        raise NotCheckedError("the prompts agree, but the data can be neither compared nor pickled; keep it plain")
+    return f"{len(subject.tasks)} keys gave the same task twice"
 
 
-async def check_pickling(subject: Subject) -> CheckResult:
+async def check_pickling(subject: Subject) -> str:
     for task in subject.tasks:
         try:
             same = pickle.loads(pickle.dumps(task)).prompt == task.prompt
-        except Exception as error:  # noqa: BLE001 - pickling runs code of the environment
-            return CheckResult("pickling", "invalid", f"the task of {task.key} cannot be pickled: {error}; keep only plain data in it")
+        except Exception as error:
+            raise BrokenPromiseError(f"the task of {task.key} cannot be pickled: {error}; keep only plain data in it") from error
         if not same:
-            return CheckResult("pickling", "invalid", f"the task of {task.key} comes back from pickle with another prompt")
-    return CheckResult("pickling", "valid", f"{len(subject.tasks)} tasks survive pickling")
+            raise BrokenPromiseError(f"the task of {task.key} comes back from pickle with another prompt")
+    return f"{len(subject.tasks)} tasks survive pickling"
 
 
-async def check_splits(subject: Subject) -> CheckResult:
+async def check_splits(subject: Subject) -> str:
     if not subject.eval_tasks or not subject.tasks:
-        return CheckResult("splits", "not_checked", "one of the splits has no tasks")
+        raise NotCheckedError("one of the splits has no tasks")
     shared = {task.prompt for task in subject.tasks} & {task.prompt for task in subject.eval_tasks}
     if shared:
-        return CheckResult(
-            "splits", "invalid", f"{len(shared)} prompts are in both splits, such as {_short(shared.pop())}; held-out scores mean nothing"
-        )
-    return CheckResult("splits", "valid", f"{len(subject.tasks)} train and {len(subject.eval_tasks)} eval prompts share none")
+        raise BrokenPromiseError(f"{len(shared)} prompts are in both splits, such as {_short(shared.pop())}; held-out scores mean nothing")
+    return f"{len(subject.tasks)} train and {len(subject.eval_tasks)} eval prompts share none"
 
 
-async def check_references(subject: Subject) -> CheckResult:
+async def check_references(subject: Subject) -> str:
     if not subject.answered:
-        return CheckResult(
-            "references", "not_checked", "reference() gives no answers; write it, so that the verifier is known to accept what is right"
-        )
+        raise NotCheckedError("reference() gives no answers; write it, so that the verifier is known to accept what is right")
     top = subject.env.reward_range[1]
     for (task, text), verdict in zip(subject.answered, await subject.verdicts(subject.answered), strict=True):
         if not verdict.scored or not verdict.passed or verdict.total < top - _TOLERANCE:
-            return CheckResult(
-                "references", "invalid", f"the reference {_short(text)} of {task.key} {_got(verdict)}; it must pass with {top:g}"
-            )
-    return CheckResult("references", "valid", f"{len(subject.answered)} references pass with {top:g}")
+            raise BrokenPromiseError(f"the reference {_short(text)} of {task.key} {_got(verdict)}; it must pass with {top:g}")
+    return f"{len(subject.answered)} references pass with {top:g}"
 
 
-async def check_cheats(subject: Subject) -> CheckResult:
+async def check_cheats(subject: Subject) -> str:
     pairs = [(task, text) for task in subject.tasks[:_FEW] for text in subject.env.cheats(task)]
     if not pairs:
-        return CheckResult("cheats", "not_checked", "cheats() gives no answers; list what a model might try")
+        raise NotCheckedError("cheats() gives no answers; list what a model might try")
     for (task, text), verdict in zip(pairs, await subject.verdicts(pairs), strict=True):
         if not verdict.scored or verdict.passed or verdict.total > subject.env.floor + _TOLERANCE:
-            return CheckResult(
-                "cheats", "invalid", f"the cheat {_short(text)} at {task.key} {_got(verdict)}; it must get the floor {subject.env.floor:g}"
-            )
-    return CheckResult("cheats", "valid", f"{len(pairs)} cheats get the floor")
+            raise BrokenPromiseError(f"the cheat {_short(text)} at {task.key} {_got(verdict)}; it must get the floor {subject.env.floor:g}")
+    return f"{len(pairs)} cheats get the floor"
 
 
-async def check_junk(subject: Subject) -> CheckResult:
+async def check_junk(subject: Subject) -> str:
     """Also shows that every verdict keeps the protocol: its part names, finite numbers, the range, JSON."""
     pairs = [(task, text) for task in subject.tasks[:_FEW] for text in JUNK.values()]
     for (task, text), verdict in zip(pairs, await subject.verdicts(pairs), strict=True):
         if not verdict.scored or verdict.passed:
             name = next(name for name, junk in JUNK.items() if junk == text)
-            return CheckResult(
-                "junk", "invalid", f"{name} at {task.key} {_got(verdict)}; any text gets a verdict, and this one must not pass"
-            )
-    return CheckResult("junk", "valid", f"{len(JUNK)} kinds of junk get well-formed verdicts and never pass")
+            raise BrokenPromiseError(f"{name} at {task.key} {_got(verdict)}; any text gets a verdict, and this one must not pass")
+    return f"{len(JUNK)} kinds of junk get well-formed verdicts and never pass"
 
 
-async def check_constants(subject: Subject) -> CheckResult:
+async def check_constants(subject: Subject) -> str:
     """The prompt echoed and references of other tasks, where they are not the reference: they may be right by chance, not as a rule."""
     known = dict.fromkeys(text for _, text in subject.answered)
     candidates: list[tuple[str, list[tuple[Task[Any], str]]]] = [
@@ -171,17 +165,15 @@ async def check_constants(subject: Subject) -> CheckResult:
         checked += 1
         passed = sum(verdict.passed for verdict in await subject.verdicts(pairs))
         if passed >= _TOO_OFTEN * len(pairs):
-            return CheckResult(
-                "constants", "invalid", f"{name} passes {passed} of {len(pairs)} tasks; the verifier does not look at the answer"
-            )
+            raise BrokenPromiseError(f"{name} passes {passed} of {len(pairs)} tasks; the verifier does not look at the answer")
     if not checked:
-        return CheckResult("constants", "not_checked", f"there are fewer than {_ENOUGH} tasks to try a constant answer on")
-    return CheckResult("constants", "valid", f"{checked} answers that ignore the task do not pass as a rule")
+        raise NotCheckedError(f"there are fewer than {_ENOUGH} tasks to try a constant answer on")
+    return f"{checked} answers that ignore the task do not pass as a rule"
 
 
-async def check_determinism(subject: Subject) -> CheckResult:
+async def check_determinism(subject: Subject) -> str:
     if not subject.env.deterministic:
-        return CheckResult("determinism", "not_checked", "the environment says that it is not deterministic")
+        raise NotCheckedError("the environment says that it is not deterministic")
     pairs = [*subject.answered[:_FEW], *((task, prompt_text(task)) for task in subject.tasks[:_FEW])]
     first, second = await subject.verdicts(pairs), (await subject.verdicts(pairs[::-1]))[::-1]
     for (task, text), one, two in zip(pairs, first, second, strict=True):
@@ -189,11 +181,11 @@ async def check_determinism(subject: Subject) -> CheckResult:
             message = (
                 f"the answer {_short(text)} at {task.key} first {_got(one)} and then {_got(two)}; mend it or set deterministic = False"
             )
-            return CheckResult("determinism", "invalid", message)
-    return CheckResult("determinism", "valid", f"{len(pairs)} attempts got the same verdict twice, in another order")
+            raise BrokenPromiseError(message)
+    return f"{len(pairs)} attempts got the same verdict twice, in another order"
 
 
-CHECKS: Sequence[Callable[[Subject], Awaitable[CheckResult]]] = (
+CHECKS: Sequence[Callable[[Subject], Coroutine[Any, Any, str]]] = (
     check_purity,
     check_pickling,
     check_splits,
@@ -205,16 +197,24 @@ CHECKS: Sequence[Callable[[Subject], Awaitable[CheckResult]]] = (
 )
 
 
-async def run_check(check: Callable[[Subject], Awaitable[CheckResult]], subject: Subject) -> CheckResult:
-    name = check.__name__.removeprefix("check_")
-    if not subject.tasks:
-        return CheckResult(name, "not_checked", "there are no tasks in the train split")
+async def settle(name: str, check: Coroutine[Any, Any, str]) -> CheckResult:
+    """What became of `check`, whatever it raised."""
     try:
-        return await check(subject)
-    except GrpoError as error:
+        return CheckResult(name, "valid", await check)
+    except NotCheckedError as error:
+        return CheckResult(name, "not_checked", str(error))
+    except (BrokenPromiseError, GrpoError) as error:
         return CheckResult(name, "invalid", str(error))
     except Exception as error:  # noqa: BLE001 - the environment's own code raised
         return CheckResult(name, "invalid", f"the environment raised {type(error).__name__}: {error}")
+
+
+async def settle_all(subject: Subject) -> list[CheckResult]:
+    """Every check of `CHECKS`, in its order."""
+    checks = {check.__name__.removeprefix("check_"): check for check in CHECKS}
+    if not subject.tasks:
+        return [CheckResult(name, "not_checked", "there are no tasks in the train split") for name in checks]
+    return [await settle(name, check(subject)) for name, check in checks.items()]
 
 
 def prompt_text(task: Task[Any]) -> str:

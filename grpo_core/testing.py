@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from grpo_core.conformance import CHECKS, CheckResult, Status, Subject, check_declarations, run_check, task_keys
+from grpo_core.conformance import CheckResult, NotCheckedError, Status, Subject, check_declarations, settle, settle_all, task_keys
 from grpo_core.environment import Environment
-from grpo_core.errors import ConfigError, GrpoError
+from grpo_core.errors import ConfigError
 from grpo_core.hosts import InlineHost
 from grpo_core.judge import Judgement, JudgeRequest
 from grpo_core.sandbox import Outcome, Program
@@ -62,13 +62,16 @@ async def _results(env: Environment[Any], *, tasks: int, seed: int, isolation: I
     except ConfigError as error:
         return [CheckResult("declarations", "invalid", str(error))]
     async with verifier:
-        try:
-            subject = await _subject(env, verifier, tasks, seed)
-        except Exception as error:  # noqa: BLE001 - the environment's own code raised
-            text = str(error) if isinstance(error, GrpoError) else f"the environment raised {type(error).__name__}: {error}"
-            return [check_declarations(env), CheckResult("tasks", "invalid", text)]
-        made = CheckResult("tasks", "valid" if subject.tasks else "not_checked", f"{len(subject.tasks)} train tasks ask something")
-        return [check_declarations(env), made, *[await run_check(check, subject) for check in CHECKS]]
+        subjects: list[Subject] = []
+
+        async def made() -> str:
+            subjects.append(await _subject(env, verifier, tasks, seed))
+            if not subjects[0].tasks:
+                raise NotCheckedError("there are no tasks in the train split")
+            return f"{len(subjects[0].tasks)} train tasks ask something"
+
+        results = [await settle("declarations", check_declarations(env)), await settle("tasks", made())]
+        return [*results, *(await settle_all(subjects[0]) if subjects else [])]
 
 
 def _verifier(env: Environment[Any], isolation: Isolation) -> Verifier:
