@@ -14,6 +14,7 @@ from pydantic.fields import FieldInfo
 
 from grpo_core.config import RunConfig, Section
 from grpo_core.errors import ConfigError, did_you_mean
+from grpo_core.spec import names_file
 
 _PARTS = re.compile(r'"[^"]+"|[^."]+')
 
@@ -47,7 +48,7 @@ def _with_full_names(layer: Mapping[str, Any]) -> dict[str, Any]:
 
 def full_name(name: str) -> str:
     """FILE.py:CLASS with the whole path; any other name as it is."""
-    return str(Path(name).expanduser().absolute()) if ".py:" in name else name
+    return str(Path(name).expanduser().absolute()) if names_file(name) else name
 
 
 def _merge(into: dict[str, Any], layer: Mapping[str, Any]) -> None:

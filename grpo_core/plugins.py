@@ -18,7 +18,7 @@ from grpo_core import hookspecs
 from grpo_core.errors import GrpoError, PluginError, UnknownNameError
 from grpo_core.hookspecs import OFFER_HOOKS, PROJECT, Event, Kind
 from grpo_core.isolation import ForeignError, isolated
-from grpo_core.spec import Spec
+from grpo_core.spec import Spec, names_file
 
 Offers = Mapping[Kind, tuple[Spec, ...]]
 
@@ -82,7 +82,7 @@ class PluginHost:
 
     def get(self, kind: Kind, name: str) -> Spec:
         """The component called `name`: "plugin" or "plugin/variant", which imports that one plugin; or "path/to/file.py:Class"."""
-        if ".py:" in name or name.endswith(".py"):
+        if names_file(name):
             return _file_spec(name)
         listing = f"`grpo {'envs' if kind == 'environment' else 'plugins'}` lists what is installed."
         plugin_name = name.partition("/")[0]

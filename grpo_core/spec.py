@@ -38,6 +38,11 @@ class Spec:
             raise PluginError(f"{self.name!r} cannot be loaded: {error}; its target is {self.target!r}") from error
 
 
+def names_file(name: str) -> bool:
+    """Whether `name` means a file (path/to/file.py:Class, or one that lacks its class) and not something installed."""
+    return ".py:" in name or name.endswith(".py")
+
+
 def _file(path: Path) -> ModuleType:
     """A file as a module. Its neighbours can be imported as if it had been run, unless something installed has their name."""
     if not path.is_file():

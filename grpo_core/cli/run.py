@@ -135,12 +135,12 @@ def _start(config: RunConfig, path: Path | None) -> None:
     from grpo_core.runlog import RunFolder
     from grpo_core.sources import Sources
 
-    Sources.of(config, {})  # names and settings are checked before torch is imported, which takes seconds
+    sources = Sources.of(config, {})  # names and settings are checked before torch is imported, which takes seconds
     folder = RunFolder.unused(path, name="-".join(Path(name).name for name in config.members()))
     trainer_class = _import_trainer()
     progress = _progress()
     progress.say(f"{', '.join(config.members())}: loading {config.model.name}")
-    trainer = trainer_class(config, folder=folder, observer=progress)
+    trainer = trainer_class(config, folder=folder, observer=progress, sources=sources)
     progress.say(f"writing to {folder.path}")
     _train(trainer, progress)
 

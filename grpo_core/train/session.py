@@ -198,7 +198,12 @@ class Session:
         first = {s.name: TaskKey(s.name, "train" if s.share else "eval", 0, trainer.config.seed, s.level) for s in trainer.sources}
         for task in await trainer.sources.tasks(list({**first, **{key.env: key for key in reversed(keys)}}.values())):
             budget = trainer.budgets[task.key.env]
-            trainer.policy.encode_checked(task.prompt, max_new_tokens=budget.turn, tools=budget.tools)
+            ids = trainer.policy.encode_checked(task.prompt, max_new_tokens=budget.turn, tools=budget.tools)
+            if budget.tools and ids == trainer.policy.encode(task.prompt):
+                trainer.observer.warn(
+                    f"the model's chat template has no place for tools, so the policy is not told of those of {task.key.env!r}; "
+                    "set model.chat_template, or describe them in the prompt"
+                )
 
     def _publish(self, step: int, metrics: dict[str, float]) -> None:
         trainer = self._trainer

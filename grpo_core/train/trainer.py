@@ -44,7 +44,8 @@ class Trainer:
     config: validated, as `grpo_core.overrides.build_config` makes it.
     env: the environment, or several by their names in the config; those that are not given are loaded by their names.
     folder: where everything is written; runs/ENV-DATE-TIME if left out. Nothing is written before the first step.
-    host: the plugins to load from; policy, sampler: built from the config if not given; observer: hears how the run goes.
+    host: the plugins to load from; sources: the environments, if they were loaded already. policy, sampler: built from the config if
+    not given. observer: hears how the run goes.
 
     Raises UserError for what the user can mend, before anything is written.
     """
@@ -56,6 +57,7 @@ class Trainer:
         *,
         folder: RunFolder | Path | str | None = None,
         host: PluginHost | None = None,
+        sources: Sources | None = None,
         policy: Policy | None = None,
         sampler: Sampler | None = None,
         observer: Observer | None = None,
@@ -64,7 +66,7 @@ class Trainer:
         self.observer: Observer = observer or Silent()
         self._host = host
         self._envs = {str(config.environment): env} if isinstance(env, Environment) else dict(env or {})
-        self.sources = self._open_sources()
+        self.sources = sources or self._open_sources()
         self.total = total_steps(config, self.sources)
         self.plugins = (host or PluginHost()).observers(config.plugins, report=self.observer.warn) if config.plugins else Observers.none()
         self.folder = folder if isinstance(folder, RunFolder) else RunFolder.unused(folder, name=next(iter(self.sources)).name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,19 @@ from .tiny import save_tiny
 def tiny_folder(tmp_path: Path) -> Path:
     """A fresh folder with a tiny random Llama and its tokenizer."""
     return save_tiny(tmp_path / "tiny")
+
+
+@pytest.fixture
+def settings(tiny_folder: Path) -> dict[str, Any]:
+    """A run in which the tiny model learns within a few steps."""
+    return {
+        "environment": "letters",
+        "model": {"name": str(tiny_folder), "dtype": "float32"},
+        "prompts_per_step": 4,
+        "group_size": 6,
+        "optimizer": {"lr": 0.01},
+        "advantage": {"name": "grpo"},
+    }
 
 
 @pytest.fixture

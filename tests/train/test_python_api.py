@@ -33,15 +33,8 @@ class Squares(Environment):
 
 
 @pytest.fixture
-def settings(tiny_folder: Path) -> dict[str, Any]:
-    return {
-        "environment": "letters",
-        "model": {"name": str(tiny_folder), "dtype": "float32"},
-        "steps": 2,
-        "prompts_per_step": 2,
-        "group_size": 3,
-        "eval": {"tasks": 4},
-    }
+def settings(settings: dict[str, Any]) -> dict[str, Any]:
+    return {**settings, "steps": 2, "prompts_per_step": 2, "group_size": 3, "eval": {"tasks": 4}}
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 import peft
@@ -30,18 +29,8 @@ class Listener(Silent):
 
 
 @pytest.fixture
-def settings(tiny_folder: Path) -> dict[str, Any]:
-    return {
-        "environment": "letters",
-        "model": {"name": str(tiny_folder), "dtype": "float32"},
-        "steps": 60,
-        "prompts_per_step": 4,
-        "group_size": 6,
-        "optimizer": {"lr": 0.01},
-        "advantage": {"name": "grpo"},
-        "eval": {"tasks": 16},
-        "checkpoint": {"every": 0},
-    }
+def settings(settings: dict[str, Any]) -> dict[str, Any]:
+    return {**settings, "steps": 60, "eval": {"tasks": 16}, "checkpoint": {"every": 0}}
 
 
 def stopping(**config: Any) -> Stopping:

@@ -11,7 +11,7 @@ import pytest
 import torch
 import transformers
 
-from grpo_core import Message, Task
+from grpo_core import Message, Task, TaskKey
 from grpo_core.config import RunConfig
 from grpo_core.errors import ConfigError, RunStoppedError
 from grpo_core.overrides import build_config
@@ -41,18 +41,8 @@ class Recorder(Silent):
 
 
 @pytest.fixture
-def settings(tiny_folder: Path) -> dict[str, Any]:
-    return {
-        "environment": "letters",
-        "model": {"name": str(tiny_folder), "dtype": "float32"},
-        "steps": 6,
-        "prompts_per_step": 4,
-        "group_size": 6,
-        "optimizer": {"lr": 0.01},
-        "advantage": {"name": "grpo"},
-        "eval": {"tasks": 12},
-        "checkpoint": {"every": 2},
-    }
+def settings(settings: dict[str, Any]) -> dict[str, Any]:
+    return {**settings, "steps": 6, "eval": {"tasks": 12}, "checkpoint": {"every": 2}}
 
 
 def make(settings: dict[str, Any], folder: Path, *, env: Letters | None = None, **more: Any) -> Trainer:
@@ -75,6 +65,32 @@ def gain(trainer: Trainer) -> float:
 
 def untimed(path: Path) -> list[dict[str, Any]]:
     return [{k: v for k, v in line.items() if not k.startswith(TIMED)} for line in read_lines(path / "metrics.jsonl")]
+
+
+class Calculating(Letters):
+    """Offers a tool, without a word of it in its prompt."""
+
+    max_turns = 2
+
+    def task(self, key: TaskKey) -> Task[str]:
+        return Task(key, (Message("user", "letters"),), "a")
+
+    def tools(self) -> list[Any]:
+        return [add]
+
+
+def add(a: int, b: int) -> int:
+    """The sum of two numbers."""
+    return a + b
+
+
+def test_tools_that_the_chat_template_would_drop_are_said_loudly(settings, tmp_path):
+    template = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    for name, more in {"deaf": "", "able": "{% if tools %}{{ tools[0].function.name }}{% endif %}"}.items():
+        heard = Recorder()
+        model = {**settings["model"], "chat_template": template + more}
+        run({**settings, "model": model, "steps": 1, "eval": {"tasks": 0}}, tmp_path / name, env=Calculating(), observer=heard)
+        assert any("no place for tools" in warning for warning in heard.warnings) == (name == "deaf")
 
 
 def test_a_run_leaves_the_files_that_it_promises(settings, tmp_path):
