@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, Literal, Protocol
 
 from grpo_core.checks import BrokenContractError, check_task
 from grpo_core.deadline import Slots, in_thread, within
@@ -12,15 +13,11 @@ from grpo_core.environment import Environment
 from grpo_core.errors import ConfigError
 from grpo_core.pool import WorkerPool
 from grpo_core.spec import Spec
-from grpo_core.types import Message, Rollout, Task, TaskKey, Verdict
-from grpo_core.wire import (
-    key_to_json,
-    messages_from_json,
-    messages_to_json,
-    prompt_digest,
-    prompt_from_json,
-    rollout_to_json,
-)
+from grpo_core.types import Task, TaskKey
+from grpo_core.wire import decode, encode, prompt_digest
+
+Op = Literal["verify", "reference", "audit", "reply"]
+"""The methods of an environment that take a task."""
 
 
 class Host(Protocol):
@@ -28,13 +25,8 @@ class Host(Protocol):
 
     async def task(self, key: TaskKey, *, seconds: float) -> Task[Any]: ...
 
-    async def verify(self, task: Task[Any], rollout: Rollout, *, seconds: float) -> object: ...
-
-    async def reference(self, task: Task[Any], *, seconds: float) -> str | None: ...
-
-    async def audit(self, task: Task[Any], rollout: Rollout, *, seconds: float) -> float | None: ...
-
-    async def reply(self, task: Task[Any], messages: Sequence[Message], *, seconds: float) -> Sequence[Message] | None: ...
+    async def call(self, op: Op, task: Task[Any], *arguments: Any, seconds: float) -> Any:
+        """What the environment's method `op` gives for `task` and `arguments`, as it gave it."""
 
     async def close(self) -> None: ...
 
@@ -55,27 +47,16 @@ class InlineHost:
         async with self._thread.here():
             return check_task(await within(in_thread(self._env.task, key), seconds), key)
 
-    async def verify(self, task: Task[Any], rollout: Rollout, *, seconds: float) -> object:
-        if self._asynchronous:
-            async with self._awaits.here():
-                return await within(self._env.averify(task, rollout), seconds)
-        async with self._thread.here():
-            return await within(in_thread(self._env.verify, task, rollout), seconds)
-
-    async def reference(self, task: Task[Any], *, seconds: float) -> str | None:
-        async with self._thread.here():
-            return await within(in_thread(self._env.reference, task), seconds)
-
-    async def audit(self, task: Task[Any], rollout: Rollout, *, seconds: float) -> float | None:
-        async with self._thread.here():
-            return await within(in_thread(self._env.audit, task, rollout), seconds)
-
-    async def reply(self, task: Task[Any], messages: Sequence[Message], *, seconds: float) -> Sequence[Message] | None:
-        if type(self._env).reply is Environment.reply:  # the tools are synchronous functions of the author
+    async def call(self, op: Op, task: Task[Any], *arguments: Any, seconds: float) -> Any:
+        env = self._env
+        if op == "reply" and type(env).reply is Environment.reply:  # the tools are synchronous functions of the author
             async with self._thread.here():
-                return await within(in_thread(asyncio.run, self._env.reply(task, messages)), seconds)
-        async with self._awaits.here():
-            return await within(self._env.reply(task, messages), seconds)
+                return await within(in_thread(asyncio.run, env.reply(task, *arguments)), seconds)
+        if op == "reply" or (op == "verify" and self._asynchronous):
+            async with self._awaits.here():
+                return await within((env.averify if op == "verify" else env.reply)(task, *arguments), seconds)
+        async with self._thread.here():
+            return await within(in_thread(getattr(env, op), task, *arguments), seconds)
 
     async def close(self) -> None:
         """Nothing of its own."""
@@ -88,36 +69,20 @@ class ProcessHost:
         self._pool = pool
 
     async def task(self, key: TaskKey, *, seconds: float) -> Task[Any]:
-        prompt = await self._ask({"op": "task", "key": key_to_json(key)}, seconds)
-        return Task(key, prompt_from_json(prompt), None)
+        return Task(key, await self._ask({"op": "task", "key": asdict(key)}, seconds), None)
 
-    async def verify(self, task: Task[Any], rollout: Rollout, *, seconds: float) -> object:
-        return Verdict.from_json(await self._of("verify", task, seconds, rollout=rollout_to_json(rollout)))
-
-    async def reference(self, task: Task[Any], *, seconds: float) -> str | None:
-        text: str | None = await self._of("reference", task, seconds)
-        return text
-
-    async def audit(self, task: Task[Any], rollout: Rollout, *, seconds: float) -> float | None:
-        score: float | None = await self._of("audit", task, seconds, rollout=rollout_to_json(rollout))
-        return score
-
-    async def reply(self, task: Task[Any], messages: Sequence[Message], *, seconds: float) -> Sequence[Message] | None:
-        turn = await self._of("reply", task, seconds, messages=messages_to_json(messages))
-        return None if turn is None else messages_from_json(turn)
+    async def call(self, op: Op, task: Task[Any], *arguments: Any, seconds: float) -> Any:
+        request = {"op": op, "key": asdict(task.key), "draw": task.draw, "prompt": prompt_digest(task)}
+        return await self._ask({**request, "arguments": [encode(argument) for argument in arguments]}, seconds)
 
     async def close(self) -> None:
         await self._pool.close()
-
-    async def _of(self, op: str, task: Task[Any], seconds: float, **arguments: Any) -> Any:
-        request = {"op": op, "key": key_to_json(task.key), "draw": task.draw, "prompt": prompt_digest(task), **arguments}
-        return await self._ask(request, seconds)
 
     async def _ask(self, request: dict[str, Any], seconds: float) -> Any:
         reply = await self._pool.ask(request, seconds=seconds)
         if "error" in reply:
             raise BrokenContractError(reply["error"])
-        return reply["value"]
+        return decode(reply["value"])
 
 
 def boot_message(env: Environment[Any], spec: Spec | None, overrides: Mapping[str, Any] | None) -> dict[str, Any]:

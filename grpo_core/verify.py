@@ -131,15 +131,15 @@ class Verifier:
     async def reference(self, task: Task[Any]) -> str | None:
         """The environment's own answer; raises GrpoError if it cannot be had."""
         seconds = self.settings.task_timeout_seconds
-        return await self._insist("reference", task.key, lambda: self._host.reference(task, seconds=seconds), seconds)
+        return await self._insist("reference", task.key, lambda: self._host.call("reference", task, seconds=seconds), seconds)
 
     async def audit(self, task: Task[Any], rollout: Rollout) -> float | None:
         """The stricter check that training never sees; raises GrpoError if it fails."""
-        return await self._insist("audit", task.key, lambda: self._host.audit(task, rollout, seconds=self._seconds), self._seconds)
+        return await self._insist("audit", task.key, lambda: self._host.call("audit", task, rollout, seconds=self._seconds), self._seconds)
 
     async def reply(self, task: Task[Any], messages: Sequence[Message]) -> Sequence[Message] | None:
         """The environment's next turn; raises GrpoError if it fails (the attempt then ends with finish="error")."""
-        return await self._insist("reply", task.key, lambda: self._host.reply(task, messages, seconds=self._seconds), self._seconds)
+        return await self._insist("reply", task.key, lambda: self._host.call("reply", task, messages, seconds=self._seconds), self._seconds)
 
     async def _task(self, key: TaskKey) -> Task[Any]:
         seconds = self.settings.task_timeout_seconds
@@ -172,7 +172,7 @@ class Verifier:
 
     async def _judge(self, task: Task[Any], rollout: Rollout) -> Verdict:
         try:
-            return check_verdict(await self._host.verify(task, rollout, seconds=self._seconds), self.env)
+            return check_verdict(await self._host.call("verify", task, rollout, seconds=self._seconds), self.env)
         except Exception as error:  # noqa: BLE001 - environments raise what they like
             return Verdict.failed(_failure(error, "verify", self._seconds))
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from io import RawIOBase
 from typing import Any
 
-from grpo_core.types import Message, Rollout, Task, TaskKey
+from grpo_core.types import Message, Rollout, Task, Verdict
 
 MAX_FRAME_BYTES = 64_000_000
 _HEADER_BYTES = 8
-
-Prompt = str | tuple[Message, ...]
+_PER_TOKEN = ("token_ids", "trainable", "positions")
 
 
 def write_frame(stream: RawIOBase, message: Mapping[str, Any]) -> None:
@@ -47,51 +45,42 @@ def _read_exactly(stream: RawIOBase, size: int) -> bytes:
     return b"".join(parts)
 
 
-def key_to_json(key: TaskKey) -> dict[str, Any]:
-    return asdict(key)
+def encode(value: Any) -> Any:
+    """JSON for what an environment is asked with and answers: a Rollout, a Verdict and messages by name, plain values as they are.
+
+    A Rollout goes without prompt_ids and logprobs: a verdict may depend on what was said and how long it is, not on how likely it was.
+    """
+    if isinstance(value, Verdict):
+        return {"verdict": value.to_json()}
+    if isinstance(value, Rollout):
+        tokens = {name: getattr(value, name) for name in _PER_TOKEN}
+        return {"rollout": {"messages": _pairs(value.messages), "finish": value.finish, **tokens}}
+    if isinstance(value, list | tuple) and all(isinstance(item, Message) for item in value):
+        return {"messages": _pairs(value)}
+    return value
 
 
-def key_from_json(data: Mapping[str, Any]) -> TaskKey:
-    return TaskKey(**data)
-
-
-def messages_to_json(messages: Sequence[Message]) -> list[list[str]]:
-    return [[m.role, m.content] for m in messages]
-
-
-def messages_from_json(data: Sequence[Sequence[Any]]) -> tuple[Message, ...]:
-    return tuple(Message(role, content) for role, content in data)
-
-
-def prompt_to_json(prompt: Prompt) -> str | list[list[str]]:
-    return prompt if isinstance(prompt, str) else messages_to_json(prompt)
-
-
-def prompt_from_json(data: str | Sequence[Sequence[Any]]) -> Prompt:
-    return data if isinstance(data, str) else messages_from_json(data)
+def decode(data: Any) -> Any:
+    """What was given to `encode`."""
+    match data:
+        case {"verdict": fields}:
+            return Verdict.from_json(fields)
+        case {"rollout": fields}:
+            tokens: dict[str, Any] = {name: None if fields[name] is None else tuple(fields[name]) for name in _PER_TOKEN}
+            return Rollout(_messages(fields["messages"]), fields["finish"], **tokens)
+        case {"messages": messages}:
+            return _messages(messages)
+    return data
 
 
 def prompt_digest(task: Task[Any]) -> str:
     """Tells whether two processes derived the same task from the same key."""
-    return hashlib.sha256(json.dumps(prompt_to_json(task.prompt)).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(encode(task.prompt)).encode()).hexdigest()
 
 
-def rollout_to_json(rollout: Rollout) -> dict[str, Any]:
-    """Without prompt_ids and logprobs: a verdict may depend on what was said and how long it is, not on how likely it was."""
-    return {
-        "messages": messages_to_json(rollout.messages),
-        "finish": rollout.finish,
-        "token_ids": list(rollout.token_ids),
-        "trainable": list(rollout.trainable),
-        "positions": None if rollout.positions is None else list(rollout.positions),
-    }
+def _pairs(messages: Sequence[Message]) -> list[list[str]]:
+    return [[m.role, m.content] for m in messages]
 
 
-def rollout_from_json(data: Mapping[str, Any]) -> Rollout:
-    return Rollout(
-        messages=messages_from_json(data["messages"]),
-        finish=data["finish"],
-        token_ids=tuple(data["token_ids"]),
-        trainable=tuple(data["trainable"]),
-        positions=None if data["positions"] is None else tuple(data["positions"]),
-    )
+def _messages(pairs: Sequence[Sequence[Any]]) -> tuple[Message, ...]:
+    return tuple(Message(role, content) for role, content in pairs)

@@ -25,16 +25,7 @@ from grpo_core.environment import Environment
 from grpo_core.environments import build_environment
 from grpo_core.spec import Spec
 from grpo_core.types import Task, TaskKey
-from grpo_core.wire import (
-    key_from_json,
-    messages_from_json,
-    messages_to_json,
-    prompt_digest,
-    prompt_to_json,
-    read_frame,
-    rollout_from_json,
-    write_frame,
-)
+from grpo_core.wire import decode, encode, prompt_digest, read_frame, write_frame
 
 _CACHED_TASKS = 64
 _DUMP_AT = 0.9  # of the deadline: late enough to be the culprit's stack, early enough to be read before the kill
@@ -87,22 +78,16 @@ def _serve(env: Environment[Any], requests: RawIOBase, replies: RawIOBase, loop:
 
 def _answer(env: Environment[Any], derive: Derive, request: Mapping[str, Any], loop: asyncio.AbstractEventLoop) -> Any:
     op = request["op"]
-    task = derive(key_from_json(request["key"]))
+    task = derive(TaskKey(**request["key"]))
     if op == "task":
-        return prompt_to_json(task.prompt)
+        return encode(task.prompt)
     if prompt_digest(task) != request["prompt"]:
         raise BrokenContractError("task() gave another prompt for the same key in another process; take all randomness from key.rng()")
     task = replace(task, draw=request["draw"])
-    if op == "verify":
-        return check_verdict(env.verify(task, rollout_from_json(request["rollout"])), env).to_json()
-    if op == "reference":
-        return env.reference(task)
-    if op == "audit":
-        return env.audit(task, rollout_from_json(request["rollout"]))
+    found = getattr(env, op)(task, *map(decode, request["arguments"]))
     if op == "reply":
-        turn = loop.run_until_complete(env.reply(task, messages_from_json(request["messages"])))
-        return None if turn is None else messages_to_json(turn)
-    raise ValueError(f"a worker knows no operation {op!r}")
+        found = loop.run_until_complete(found)
+    return encode(check_verdict(found, env) if op == "verify" else found)
 
 
 def _private_pipes() -> tuple[RawIOBase, RawIOBase]:
