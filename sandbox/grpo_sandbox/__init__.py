@@ -1,0 +1,1 @@
+"""Sandboxes for programs nobody trusts: hardened Docker containers, or bubblewrap where there is no Docker."""

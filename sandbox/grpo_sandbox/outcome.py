@@ -1,0 +1,67 @@
+"""What a supervisor reports becomes an Outcome. A claim is only parsed here: who asked for it judges it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from grpo_core import Limits, Outcome
+from grpo_sandbox.supervisor import Unsayable, decode
+
+MAX_INTEGER_DIGITS = 20
+"""Of a bare JSON number; longer ones are claimed as text."""
+
+
+def outcome(reply: Mapping[str, Any], limits: Limits) -> Outcome:
+    """The outcome of one call."""
+    status, value, error = _claimed(reply["result"]) if reply["status"] == "claimed" else (reply["status"], None, _why(reply, limits))
+    return Outcome(
+        status=status,
+        value=value,
+        error=error,
+        stdout=reply["stdout"],
+        stderr=reply["stderr"],
+        cpu_seconds=reply["cpu_seconds"],
+        wall_seconds=reply["wall_seconds"],
+    )
+
+
+def _claimed(text: str) -> tuple[Any, Any, str]:
+    try:
+        claim = json.loads(text, parse_constant=_refuse, parse_int=_integer)
+        ((kind, content),) = claim.items()
+        if kind == "ok":
+            return "ok", decode(content), ""
+        if kind in ("error", "oom", "bad"):
+            return {"error": "exception", "oom": "oom", "bad": "bad_result"}[kind], None, str(content)
+        raise ValueError(f"unknown claim {kind!r}")
+    except (Unsayable, ValueError, TypeError, AttributeError, RecursionError) as error:
+        return "bad_result", None, f"the program's claim cannot be read: {error}"[:500]
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _integer(text: str) -> int:
+    if len(text) > MAX_INTEGER_DIGITS:
+        raise ValueError("a number is too long")
+    return int(text)
+
+
+def _why(reply: Mapping[str, Any], limits: Limits) -> str:
+    match reply["status"]:
+        case "timeout_cpu":
+            return f"it used more than {limits.cpu_seconds:g} s of CPU time"
+        case "timeout_wall":
+            return f"it took longer than {limits.wall_seconds:g} s"
+        case "output_limit":
+            return f"it wrote more than {limits.output_bytes:,} bytes"
+        case "bad_result":
+            return f"it claimed more than {limits.result_bytes:,} bytes"
+        case "signal":
+            return f"it was ended by signal {reply['exit'] & 0x7F}"
+        case "oom":
+            return f"it used more than {limits.memory_mb} MB"
+    return "it ended without returning a value"

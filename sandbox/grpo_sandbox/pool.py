@@ -1,0 +1,124 @@
+"""Programs over jails: a thread for each jail, calls in the order in which they came, a fresh jail wherever one is not as it was."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from grpo_core import Outcome, Program
+from grpo_sandbox.jail import Jail, JailLostError, limits_to_json
+from grpo_sandbox.outcome import outcome
+from grpo_sandbox.supervisor import Unsayable, encode
+
+JOBS_PER_JAIL = 5000
+DEATHS = 2
+"""So many supervisors lost to the same program are no accident."""
+
+
+@dataclass(slots=True)
+class _Run:
+    """A program on its way through the pool."""
+
+    program: Program
+    limits: dict[str, Any]
+    deaths: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    run: _Run
+    arguments: list[Any]
+    future: Future[Outcome]
+
+
+class JailPool:
+    """A `grpo_core.Sandbox` over `size` jails that `start` makes; each is replaced after JOBS_PER_JAIL calls and after any anomaly."""
+
+    def __init__(self, start: Callable[[], Jail], *, size: int) -> None:
+        self._start = start
+        self._size = size
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._lock = threading.Lock()
+        self.started = 0
+
+    async def run(self, programs: Sequence[Program]) -> Sequence[Sequence[Outcome]]:
+        """Every program on each of its inputs; the caller waits for its turn behind earlier calls."""
+        self._grow()
+        futures = [self._submit(program) for program in programs]
+        return [[await asyncio.wrap_future(future) for future in row] for row in futures]
+
+    async def close(self) -> None:
+        """End every jail. The pool starts again when it is asked again."""
+        with self._lock:
+            threads, self._threads = self._threads, []
+        for _ in threads:
+            self._jobs.put(None)
+        for thread in threads:
+            await asyncio.to_thread(thread.join)
+
+    def _grow(self) -> None:
+        with self._lock:
+            while len(self._threads) < self._size:
+                thread = threading.Thread(target=self._serve, name="grpo sandbox", daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    def _submit(self, program: Program) -> list[Future[Outcome]]:
+        run = _Run(program, limits_to_json(program.limits))
+        futures = []
+        for arguments in program.inputs:
+            future: Future[Outcome] = Future()
+            futures.append(future)
+            try:
+                self._jobs.put(_Job(run, [encode(argument) for argument in arguments], future))
+            except Unsayable as error:
+                future.set_exception(TypeError(f"an input of the program cannot be sent: {error}"))
+        return futures
+
+    def _serve(self) -> None:
+        """One thread's life: jobs from the shared queue, through a jail of its own."""
+        jail: Jail | None = None
+        try:
+            while (job := self._jobs.get()) is not None:
+                if job.future.cancelled():
+                    continue
+                found, jail = self._carry_out(job, jail)
+                if not job.future.cancelled():
+                    job.future.set_result(found)
+        finally:
+            if jail is not None:
+                jail.close()
+
+    def _carry_out(self, job: _Job, jail: Jail | None) -> tuple[Outcome, Jail | None]:
+        """The outcome, after at most one more try in a fresh jail, and the jail for the next job."""
+        run, why = job.run, ""
+        for _ in range(DEATHS):
+            try:
+                if jail is None:
+                    jail = self._start()
+                    self.started += 1
+            except JailLostError as error:
+                why = str(error)
+                continue
+            try:
+                reply = jail.call(run.program.source, run.program.entry, job.arguments, run.limits)
+            except JailLostError as error:
+                jail.close()
+                jail, why = None, str(error)
+                with run.lock:
+                    run.deaths += 1
+                    if run.deaths >= DEATHS:
+                        return Outcome("signal", error=f"it ended {run.deaths} supervisors; the last time: {why}"), None
+                continue
+            if not reply["clean"] or jail.jobs >= JOBS_PER_JAIL:
+                jail.close()
+                jail = None
+            return outcome(reply, run.program.limits), jail
+        return Outcome("infra_error", error=why), jail

@@ -1,0 +1,382 @@
+"""Programs that try to be paid without solving anything, or to hurt whoever runs next. The task of all: `f(x)` returns x + 1.
+
+Each is named after what it tries; none may be seen to return x + 1, and after each the next call must find everything as it was.
+"""
+
+from __future__ import annotations
+
+import re
+
+_SOURCES = r"""
+#### leaving early
+
+# exit 0
+import sys
+def f(x): sys.exit(0)
+
+# exit at import
+import sys
+sys.exit(0)
+
+# os._exit
+import os
+def f(x): os._exit(0)
+
+# skip
+import unittest
+def f(x): raise unittest.SkipTest
+
+# return None
+def f(x): return None
+
+# no function
+x = 1
+
+# not callable
+f = 2
+
+# syntax error
+def f(x) return 1
+
+#### objects that compare as they like
+
+# equal to everything
+class A:
+    def __eq__(self, other): return True
+def f(x): return A()
+
+# int that is equal
+class A(int):
+    def __eq__(self, other): return True
+    __hash__ = int.__hash__
+def f(x): return A(0)
+
+# class trick
+class A:
+    @property
+    def __class__(self): return int
+def f(x): return A()
+
+# bool for int
+def f(x): return True
+
+# float for int
+def f(x): return float(x + 1)
+
+# list for value
+def f(x): return [x + 1]
+
+# text for value
+def f(x): return str(x + 1)
+
+# generator
+def f(x): yield x + 1
+
+# lambda
+def f(x): return lambda: x + 1
+
+# nan
+def f(x): return float('nan')
+
+# huge integer
+def f(x): return 10 ** 10_000
+
+# deep list
+def f(x):
+    out = []
+    for _ in range(5000): out = [out]
+    return out
+
+# cyclic list
+def f(x):
+    out = []
+    out.append(out)
+    return out
+
+# huge value
+def f(x): return 'x' * 10**7
+
+#### looking for the answer, forging the verdict
+
+# frames
+import sys
+def f(x):
+    frame, seen = sys._getframe(), []
+    while frame: seen.append(sorted(frame.f_locals)); frame = frame.f_back
+    return seen
+
+# garbage
+import gc
+def f(x): return [o for o in gc.get_objects() if isinstance(o, dict) and 'expected' in o]
+
+# forged claim
+import os
+def f(x):
+    os.write(3, b'{"ok": 99999}')
+    os._exit(0)
+
+# forged frames
+import os
+def f(x):
+    for fd in range(256):
+        try: os.write(fd, b'\0' * 7 + b'\x0b{"ok": true}')
+        except OSError: pass
+    os._exit(0)
+
+# duplicate keys
+import os
+def f(x):
+    os.write(3, b'{"error": "", "ok": 1, "ok": 2}')
+    os._exit(0)
+
+# deep claim
+import os
+def f(x):
+    os.write(3, b'{"ok": ' + b'[' * 30000)
+    os._exit(0)
+
+# long digits
+import os
+def f(x):
+    os.write(3, b'{"ok": ' + b'1' * 60000 + b'}')
+    os._exit(0)
+
+# tagged bomb
+import os
+def f(x):
+    os.write(3, b'{"ok": {"i": "' + b'9' * 60000 + b'"}}')
+    os._exit(0)
+
+# result on stdout
+def f(x): print('{"ok": 1}'); print('passed')
+
+#### patching
+
+# patched builtins
+import builtins
+builtins.len = lambda _: 1
+builtins.isinstance = lambda *_: True
+builtins.type = lambda _: int
+class A: pass
+def f(x): return A()
+
+# patched json
+import json
+json.dumps = lambda *a, **k: '{"ok": true}'
+def f(x): return x
+
+# patched time
+import time
+time.monotonic = time.time = lambda: 0.0
+def f(x):
+    while True: pass
+
+# exit hooks
+import atexit, os
+atexit.register(lambda: os.write(3, b'{}'))
+def f(x): return x
+
+# shadow modules
+for name in ('json.py', 'conftest.py', 'sitecustomize.py', 'x.pth'):
+    open(name, 'w').write('raise SystemExit')
+def f(x): return x
+
+#### taking time and space
+
+# endless loop
+def f(x):
+    while True: pass
+
+# sleep
+import time
+def f(x): time.sleep(100)
+
+# ignored signals
+import signal, time
+def f(x):
+    for n in range(1, 64):
+        try: signal.signal(n, signal.SIG_IGN)
+        except (OSError, ValueError): pass
+    time.sleep(100)
+
+# stopped
+import os, signal
+def f(x): os.kill(os.getpid(), signal.SIGSTOP)
+
+# deep recursion
+import sys
+sys.setrecursionlimit(10**9)
+def f(x): return f(x) + 1
+
+# recursion
+def f(x): return f(x)
+
+# memory
+def f(x): return len(bytearray(10**10))
+
+# memory piece by piece
+def f(x):
+    kept = []
+    while True: kept.append(bytearray(10**6))
+
+# memory of many
+import os
+def f(x):
+    for _ in range(10):
+        if os.fork() == 0: break
+    kept = [bytearray(10**7) for _ in range(20)]
+    while True: pass
+
+# fork bomb
+import os
+def f(x):
+    while True:
+        try: os.fork()
+        except OSError: pass
+
+# threads
+import threading, time
+def f(x):
+    while True: threading.Thread(target=time.sleep, args=(100,)).start()
+
+# endless output
+def f(x):
+    while True: print('x' * 1000)
+
+# endless errors
+import sys
+def f(x):
+    while True: sys.stderr.write('x' * 1000)
+
+# endless claim
+import os
+def f(x):
+    while True: os.write(3, b'x' * 1000)
+
+# full disk
+def f(x):
+    for i in range(1000): open(f'file{i}', 'wb').write(b'x' * 10**6)
+
+# big file
+def f(x): open('file', 'wb').write(b'x' * 10**9)
+
+# inodes
+def f(x):
+    for i in range(10**7): open(str(i), 'w').close()
+
+# deep folders
+import os
+def f(x):
+    for _ in range(500): os.mkdir('a', 0); os.chmod('a', 0o700); os.chdir('a')
+    os.chmod('.', 0)
+
+#### staying
+
+# daemon
+import os, time
+def f(x):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0: time.sleep(1000)
+        os._exit(0)
+    return x
+
+# thread that stays
+import threading, time
+def f(x):
+    threading.Thread(target=time.sleep, args=(1000,)).start()
+    return x
+
+# child that holds the pipes
+import os, time
+def f(x):
+    if os.fork() == 0:
+        while True: time.sleep(1)
+    os._exit(0)
+
+# files that stay
+import os
+def f(x):
+    os.makedirs('a/b'); open('a/b/c', 'w').write('left'); os.symlink('/etc/passwd', 'link'); os.chmod('a', 0)
+    return x
+
+# no parent's death
+import ctypes, os, time
+def f(x):
+    ctypes.CDLL(None).prctl(1, 0, 0, 0, 0)
+    if os.fork() == 0: time.sleep(1000)
+    time.sleep(1000)
+
+#### the supervisor, the neighbours, the machine
+
+# kill everything
+import os
+def f(x): os.kill(-1, 9)
+
+# kill the parent
+import os
+def f(x):
+    for pid in (os.getppid(), 1):
+        if pid > 0 and pid != os.getpid(): os.kill(pid, 9)
+    return x
+
+# supervisor's memory
+def f(x): return open('/proc/1/mem', 'rb').read(1)
+
+# supervisor's descriptors
+import os
+def f(x): return [os.readlink(f'/proc/1/fd/{n}') for n in os.listdir('/proc/1/fd')]
+
+# supervisor's arguments
+import ctypes
+def f(x): return ctypes.CDLL(None).ptrace(16, 1, 0, 0)
+
+# crash
+import ctypes
+def f(x): ctypes.string_at(0)
+
+# closed descriptors
+import os
+def f(x):
+    os.closerange(0, 256)
+    return x
+
+# root
+import os
+def f(x): os.setuid(0)
+
+# mount
+import ctypes
+def f(x): return ctypes.CDLL(None).mount(b'none', b'/work', b'tmpfs', 0, 0)
+
+# write the system
+def f(x): open('/usr/lib/python3/evil.pth', 'w').write('')
+
+# write the root
+def f(x): open('/evil', 'w').write('')
+
+# shared memory
+def f(x): open('/dev/shm/left', 'w').write('left')
+
+# network
+import socket
+def f(x): socket.create_connection(('1.1.1.1', 53), 1)
+
+# name service
+import socket
+def f(x): return socket.gethostbyname('example.com')
+
+# abstract socket
+import socket
+def f(x):
+    s = socket.socket(socket.AF_UNIX); s.bind('\0left'); return x
+
+# device
+def f(x): return open('/dev/mem', 'rb').read(1)
+"""
+
+ATTACKS: dict[str, str] = {
+    **dict(re.findall(r"^# (.+)\n((?:(?!#).*\n)+)", _SOURCES, re.MULTILINE)),
+    "raw source": "\x00\ud800",
+    "megabyte of source": "#" * 2_000_000 + "\ndef f(x): return x",
+}

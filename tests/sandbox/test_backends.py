@@ -1,0 +1,234 @@
+"""Both back ends against real jails: what programs get, what attacks do not get, and what is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpo_core import ConfigError, Limits, Outcome, Program
+from grpo_sandbox.bubblewrap import Bubblewrap, BubblewrapConfig
+from grpo_sandbox.docker import Docker, DockerConfig
+from grpo_sandbox.pool import JailPool
+
+from .attacks import ATTACKS
+
+SHORT = Limits(wall_seconds=2, cpu_seconds=1, memory_mb=128)
+PROBE = Program(
+    "import os\ndef f(x): return x + 1, sorted(os.listdir('.')), os.path.isdir('/dev/shm') and sorted(os.listdir('/dev/shm')) or []",
+    "f",
+    [(1,)],
+)
+UNDISTURBED = (2, [], [])
+
+
+def open_pool(name: str, jails: int) -> JailPool:
+    if name == "bubblewrap":
+        return Bubblewrap(BubblewrapConfig(jails=jails))
+    pytest.importorskip("docker")
+    return Docker(DockerConfig(jails=jails))
+
+
+@pytest.fixture(scope="module", params=["bubblewrap", "docker"])
+def backend(request: pytest.FixtureRequest) -> str:
+    """Its name. Where it cannot run, its tests are skipped, or fail if GRPO_NEED_SANDBOX says that it must be there."""
+    name = str(request.param)
+    try:
+        asyncio.run(open_pool(name, 1).close())
+    except ConfigError as error:
+        if os.environ.get("GRPO_NEED_SANDBOX"):
+            raise
+        pytest.skip(str(error))
+    return name
+
+
+@pytest.fixture
+def pool(backend: str) -> Iterator[JailPool]:
+    pool = open_pool(backend, 2)
+    yield pool
+    asyncio.run(pool.close())
+
+
+@pytest.fixture(scope="module")
+def one_jail(backend: str) -> Iterator[JailPool]:
+    """The same jail for one attack after the other."""
+    pool = open_pool(backend, 1)
+    yield pool
+    asyncio.run(pool.close())
+
+
+def run(pool: JailPool, *programs: Program) -> list[Sequence[Outcome]]:
+    return list(asyncio.run(pool.run(programs)))
+
+
+def one(pool: JailPool, source: str, *arguments: Any, limits: Limits = SHORT) -> Outcome:
+    return run(pool, Program(source, "f", [arguments], limits))[0][0]
+
+
+def supervisors() -> set[int]:
+    """Every running supervisor of this machine, by its command line."""
+    found = set()
+    for folder in Path("/proc").iterdir():
+        try:
+            if folder.name.isdigit() and b"The one process inside a jail that is ours" in (folder / "cmdline").read_bytes():
+                found.add(int(folder.name))
+        except OSError:
+            continue
+    return found
+
+
+VALUES = [
+    None, True, 0, -1, 2**53, -(2**200), 0.1, float("inf"), "", "ä\x00\ud800", b"\x00\xff", [], [1, [2, [3]]], (), (1, (2,)), {1, 2},
+    frozenset({(1, 2)}), {}, {"a": 1, (1, 2): [None]}, {"ok": {"i": "1"}},
+]  # fmt: skip
+
+
+def test_values_come_back_as_they_went_in_with_their_types(pool: JailPool) -> None:
+    (found,) = run(pool, Program("def f(x): return x", "f", [(value,) for value in VALUES]))
+    assert [outcome.status for outcome in found] == ["ok"] * len(VALUES)
+    for value, outcome in zip(VALUES, found, strict=True):
+        assert (type(outcome.value), outcome.value) == (type(value), value)
+
+
+def test_outcomes_of_a_batch_keep_their_order_and_their_programs(pool: JailPool) -> None:
+    programs = [Program(f"def f(x): return x * {n}", "f", [(i,) for i in range(20)]) for n in range(5)]
+    assert [[outcome.value for outcome in row] for row in run(pool, *programs)] == [[i * n for i in range(20)] for n in range(5)]
+
+
+STATUSES = {
+    "def f(x): return x": "ok",
+    "def f(x): raise ValueError('no')": "exception",
+    "def f(x):\n    while True: pass": "timeout_cpu",
+    "import time\ndef f(x): time.sleep(100)": "timeout_wall",
+    "def f(x): return len(bytearray(10**10))": "oom",
+    "def f(x): print('x' * 10**6)": "output_limit",
+    "import os\ndef f(x): os.kill(os.getpid(), 11)": "signal",
+    "import os\ndef f(x): os._exit(0)": "no_result",
+    "def f(x): return object()": "bad_result",
+}
+
+
+@pytest.mark.parametrize(("source", "status"), STATUSES.items(), ids=STATUSES.values())
+def test_every_way_to_end_has_its_status(one_jail: JailPool, source: str, status: str) -> None:
+    if status == "signal":
+        source = "import ctypes\ndef f(x): ctypes.string_at(0)"
+    outcome = one(one_jail, source, 1)
+    assert outcome.status == status, outcome
+    assert bool(outcome.error) == (status not in ("ok", "oom"))
+    assert outcome.wall_seconds < SHORT.wall_seconds + 0.5
+
+
+def test_what_a_program_prints_is_kept_apart_from_what_it_claims(one_jail: JailPool) -> None:
+    outcome = one(one_jail, "import sys\ndef f(x):\n    print('out'); print('err', file=sys.stderr)\n    return x", 3)
+    assert (outcome.value, outcome.stdout, outcome.stderr) == (3, "out\n", "err\n")
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_an_attack_gets_nothing_and_leaves_nothing(one_jail: JailPool, name: str) -> None:
+    """Its neighbour, the next call in the same place, finds an empty folder, and is right."""
+    outcome, after = (row[0] for row in run(one_jail, Program(ATTACKS[name], "f", [(1,)], SHORT), PROBE))
+    assert not (outcome.status == "ok" and type(outcome.value) is int and outcome.value == 2)
+    assert outcome.status != "infra_error", outcome.error
+    assert after.status == "ok", after
+    assert after.value == UNDISTURBED
+
+
+def test_nothing_but_the_work_folder_can_be_written(one_jail: JailPool) -> None:
+    source = """
+import os
+def f(x):
+    found = []
+    for folder, folders, _ in os.walk("/"):
+        folders[:] = [name for name in folders if os.path.join(folder, name) not in ("/proc", "/sys", "/work")]
+        try:
+            open(os.path.join(folder, "grpo-probe"), "w").close()
+            found.append(folder)
+        except OSError:
+            pass
+    return found
+"""
+    assert one(one_jail, source, 1, limits=Limits(wall_seconds=30, cpu_seconds=20)).value == []
+
+
+def test_a_hanging_program_costs_its_own_deadline_and_no_one_elses(pool: JailPool) -> None:
+    run(pool, PROBE, PROBE)  # both jails are there
+    started = time.monotonic()
+    rows = run(pool, Program("import time\ndef f(x): time.sleep(100)", "f", [(1,)], SHORT), *[PROBE] * 50)
+    assert [row[0].value for row in rows[1:]] == [UNDISTURBED] * 50
+    assert rows[0][0].status == "timeout_wall"
+    assert time.monotonic() - started < SHORT.wall_seconds + 2
+
+
+def test_a_lost_supervisor_costs_no_program_its_verdict(pool: JailPool) -> None:
+    """One kill -9 in the middle of a batch."""
+    before = supervisors()
+    run(pool, PROBE, PROBE)
+
+    async def disturbed() -> Sequence[Sequence[Outcome]]:
+        program = Program("import time\ndef f(x):\n    time.sleep(0.2)\n    return x", "f", [(i,) for i in range(20)], SHORT)
+        batch = asyncio.ensure_future(pool.run([program]))
+        await asyncio.sleep(0.7)
+        os.kill(min(supervisors() - before), signal.SIGKILL)
+        return await batch
+
+    (row,) = asyncio.run(disturbed())
+    assert [outcome.value for outcome in row] == list(range(20))
+
+
+def test_a_closed_pool_leaves_no_process_and_starts_again_when_asked(backend: str) -> None:
+    before = supervisors()
+    pool = open_pool(backend, 2)
+    for _ in range(2):
+        assert run(pool, PROBE)[0][0].value == UNDISTURBED
+        assert supervisors() - before
+        asyncio.run(pool.close())
+        deadline = time.monotonic() + 10
+        while supervisors() - before and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert supervisors() - before == set()
+
+
+def test_an_input_that_cannot_be_sent_is_the_callers_mistake(pool: JailPool) -> None:
+    with pytest.raises(TypeError, match="a object is no plain value"):
+        run(pool, Program("def f(x): return x", "f", [(object(),)]))
+
+
+def test_without_bubblewrap_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(ConfigError, match="apt install bubblewrap"):
+        Bubblewrap()
+
+
+def test_without_a_daemon_one_line_says_what_to_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("docker")
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path / 'nobody.sock'}")
+    with pytest.raises(ConfigError, match="start its daemon"):
+        Docker()
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+def test_kill_9_of_the_process_that_asked_leaves_nothing() -> None:
+    before = supervisors()
+    code = (
+        "import asyncio, os, signal\n"
+        "from grpo_core import Program\n"
+        "from grpo_sandbox.bubblewrap import Bubblewrap\n"
+        "pool = Bubblewrap()\n"
+        "asyncio.run(pool.run([Program('def f(x): return x', 'f', [(i,) for i in range(8)])]))\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    deadline = time.monotonic() + 10
+    while supervisors() - before and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert supervisors() - before == set()
