@@ -156,6 +156,13 @@ class VerifyConfig(Section):
     """The run stops when more than this share of recent attempts could not be judged."""
 
 
+class SandboxConfig(Section):
+    name: str = "auto"
+    """What runs code that the model wrote: docker, bubblewrap, or what a plugin offers; auto: Docker where it is ready, else bubblewrap."""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the sandbox."""
+
+
 class CheckpointConfig(Section):
     every: Annotated[int, Field(ge=0)] = 50
     """Save every so many steps; 0 saves only at the end and when interrupted."""
@@ -241,6 +248,7 @@ class RunConfig(Section):
     loss: LossConfig = LossConfig()
     trainer: TrainerConfig = TrainerConfig()
     verify: VerifyConfig = VerifyConfig()
+    sandbox: SandboxConfig = SandboxConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     eval: EvalConfig = EvalConfig()
     stop: StopConfig = StopConfig()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -16,34 +16,41 @@ from grpo_core.spec import Spec
 
 
 def load_environment(
-    host: PluginHost, name: str, overrides: Mapping[str, object] | None = None, *, services: Services | None = None
+    host: PluginHost,
+    name: str,
+    overrides: Mapping[str, object] | None = None,
+    *,
+    lend: Callable[[type[Environment[Any]]], Services] | None = None,
 ) -> Environment[Any]:
-    """The environment called `name`, with `overrides` on top of the defaults of its Config."""
-    return _make(host.load("environment", name), name, overrides or {}, services)
+    """The environment called `name`, with `overrides` on top of the defaults of its Config. lend: gives its class what it needs."""
+    return _make(host.load("environment", name), name, overrides or {}, lend)
 
 
-def build_environment(spec: Spec, overrides: Mapping[str, object] | None = None, *, services: Services | None = None) -> Environment[Any]:
+def build_environment(spec: Spec, overrides: Mapping[str, object] | None = None) -> Environment[Any]:
     """The same without a host, as in a worker process, which is sent the Spec."""
-    return _make(spec.load(), spec.name, overrides or {}, services)
+    return _make(spec.load(), spec.name, overrides or {}, None)
 
 
-def _make(environment_class: Any, name: str, overrides: Mapping[str, object], services: Services | None) -> Environment[Any]:
+def _make(
+    environment_class: Any, name: str, overrides: Mapping[str, object], lend: Callable[[type[Environment[Any]]], Services] | None
+) -> Environment[Any]:
     if not isinstance(environment_class, type) or not issubclass(environment_class, Environment):
         raise PluginError(f"environment {name!r} is {environment_class!r}; its Spec must name a subclass of grpo_core.Environment")
-    environment: Environment[Any] = environment_class(_config(environment_class, name, overrides), services)
+    settings = settings_of(environment_class, name, overrides, prefix="env")
+    environment: Environment[Any] = environment_class(settings, lend(environment_class) if lend else None)
     return environment
 
 
-def _config(environment_class: type[Environment[Any]], name: str, overrides: Mapping[str, object]) -> Any:
-    """The frozen Config of an environment. Errors speak of `env.key`, as one writes it in a recipe and after --set."""
-    config_class = environment_class.Config
+def settings_of(component_class: Any, name: str, overrides: Mapping[str, object], *, prefix: str) -> Any:
+    """The frozen Config of a component. Errors speak of `prefix.key`, as one writes it in a recipe and after --set."""
+    config_class = component_class.Config
     if not dataclasses.is_dataclass(config_class):
-        raise PluginError(f"the Config of environment {name!r} is {config_class!r}; write it as a frozen dataclass")
-    _refuse_unknown_keys(config_class, overrides, name=name, prefix="env.")
+        raise PluginError(f"the Config of {name!r} is {config_class!r}; write it as a frozen dataclass")
+    _refuse_unknown_keys(config_class, overrides, name=name, prefix=f"{prefix}.")
     try:
         return TypeAdapter(config_class).validate_python(dict(overrides))
     except ValidationError as error:
-        raise ConfigError("; ".join(_explain(problem, name) for problem in error.errors())) from None
+        raise ConfigError("; ".join(_explain(problem, name, prefix) for problem in error.errors())) from None
 
 
 def _refuse_unknown_keys(config_class: Any, overrides: Mapping[str, object], *, name: str, prefix: str) -> None:
@@ -59,8 +66,8 @@ def _refuse_unknown_keys(config_class: Any, overrides: Mapping[str, object], *, 
             _refuse_unknown_keys(types[key], value, name=name, prefix=f"{prefix}{key}.")
 
 
-def _explain(problem: Any, name: str) -> str:
-    key = ".".join(["env", *(str(part) for part in problem["loc"])])
+def _explain(problem: Any, name: str, prefix: str) -> str:
+    key = ".".join([prefix, *(str(part) for part in problem["loc"])])
     message = problem["msg"].removeprefix("Value error, ")
     if not problem["loc"] or problem["type"] == "missing":  # a check over several settings, or one without a default
         return f"{key} of {name!r}: {message}"

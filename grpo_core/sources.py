@@ -14,6 +14,7 @@ from grpo_core.environment import Environment
 from grpo_core.environments import load_environment
 from grpo_core.errors import ConfigError, UnknownNameError
 from grpo_core.plugins import PluginHost
+from grpo_core.services import Lender
 from grpo_core.types import Message, Rollout, Task, TaskKey, Verdict
 from grpo_core.verify import Verifier, VerifySettings
 
@@ -34,8 +35,9 @@ class Source:
 class Sources:
     """Every environment of a run behind one `tasks`, `verify` and `reply`; use it as `async with`."""
 
-    def __init__(self, sources: Sequence[Source]) -> None:
+    def __init__(self, sources: Sequence[Source], lender: Lender | None = None) -> None:
         self._sources: dict[str, Source] = {}
+        self._lender = lender
         for source in sources:
             if source.name in self._sources:
                 raise ConfigError(f"two environments of the run are called {source.name!r}; rename a file or a class")
@@ -51,18 +53,19 @@ class Sources:
         if unknown := sorted(envs.keys() - config.members().keys()):
             raise UnknownNameError("environment", unknown[0], config.members(), hint="Name it in environment, mixture or eval.also.")
         found = []
+        host = host or PluginHost()
+        lender = Lender(host, config.sandbox)
         for name, member in config.members().items():
             settings = _settings(config, dict(member.weights))
             if name in envs:
                 env, known = envs[name], name
                 verifier = Verifier(env, settings=settings, closes_env=closes_given)
             else:
-                host = host or PluginHost()
                 spec = host.get("environment", name)
-                env, known = load_environment(host, name, member.env), spec.name
+                env, known = load_environment(host, name, member.env, lend=lender.services), spec.name
                 verifier = Verifier(env, spec=spec, overrides=member.env, settings=settings)
             found.append(Source(known, env, verifier, member.share, member.level or 0.0))
-        return cls(found)
+        return cls(found, lender)
 
     def __getitem__(self, name: str) -> Source:
         return self._sources[name]
@@ -80,6 +83,8 @@ class Sources:
 
     async def __aenter__(self) -> Self:
         async with contextlib.AsyncExitStack() as stack:
+            if self._lender is not None:
+                stack.push_async_callback(self._lender.close)  # after the environments, which borrow from it
             for source in self:
                 await stack.enter_async_context(source.verifier)
             self._open = stack.pop_all()

@@ -36,7 +36,7 @@ LAYOUT = """
     overrides
     deadline wire checks blocking
     pool worker error_rate
-    hosts
+    hosts services
     verify
     sources runlog modelcache evaluate
     conformance

@@ -14,8 +14,8 @@ from grpo_core.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
     from grpo_core.environment import Environment
+    from grpo_core.sources import Sources
     from grpo_core.types import Task, TaskKey, Verdict
-    from grpo_core.verify import Verifier
 
 env_app = typer.Typer(no_args_is_help=True, help="Look at one task of an environment, or score one answer.")
 
@@ -26,8 +26,10 @@ Seed = Annotated[int, typer.Option("--seed", help="Stream of generated tasks, th
 Level = Annotated[float, typer.Option("--level", min=0.0, max=1.0, help="Difficulty, from 0 (easiest) to 1.")]
 Draw = Annotated[int, typer.Option("--draw", help="Draw of hidden test inputs, as rollouts.jsonl records it.")]
 Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="env.KEY=VALUE", help="Change a setting of the environment; may be repeated.")
+    list[str] | None,
+    typer.Option("--set", metavar="env.KEY=VALUE", help="Change a setting of the environment (or sandbox., verify.); may be repeated."),
 ]
+_USED = ("env", "sandbox", "verify")
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 
@@ -86,9 +88,9 @@ def show(
     from grpo_core.types import TaskKey
 
     with prints_to_stderr():
-        known, verifier = _open(name, settings or [])
-        key = _existing(verifier.env, TaskKey(env=known, split=split, index=index, seed=seed, level=level))
-        task, answer = asyncio.run(_ask(verifier, key, reference=reference))
+        known, sources = _open(name, settings or [])
+        key = _existing(sources[known].env, TaskKey(env=known, split=split, index=index, seed=seed, level=level))
+        task, answer = asyncio.run(_ask(sources, key, reference=reference))
     if as_json:
         prompt = task.prompt if isinstance(task.prompt, str) else [dataclasses.asdict(message) for message in task.prompt]
         print_json({"key": dataclasses.asdict(task.key), "prompt": prompt} | ({"reference": answer} if reference else {}))
@@ -134,9 +136,9 @@ def score(
 
     text = _read_answer(answer)
     with prints_to_stderr():
-        known, verifier = _open(name, settings or [])
-        key = _existing(verifier.env, TaskKey(env=known, split=split, index=index, seed=seed, level=level))
-        verdict = asyncio.run(_judge(verifier, key, draw=draw, text=text))
+        known, sources = _open(name, settings or [])
+        key = _existing(sources[known].env, TaskKey(env=known, split=split, index=index, seed=seed, level=level))
+        verdict = asyncio.run(_judge(sources, key, draw=draw, text=text))
     if as_json:
         print_json(_without_seconds(verdict.to_json()))
     elif verdict.scored:
@@ -145,18 +147,18 @@ def score(
         fail(f"the answer could not be judged: {verdict.error}", status=1)
 
 
-async def _ask(verifier: Verifier, key: TaskKey, *, reference: bool) -> tuple[Task[Any], str | None]:
-    async with verifier:
-        (task,) = await verifier.tasks([key])
-        return task, await verifier.reference(task) if reference else None
+async def _ask(sources: Sources, key: TaskKey, *, reference: bool) -> tuple[Task[Any], str | None]:
+    async with sources:
+        (task,) = await sources.tasks([key])
+        return task, await sources[key.env].verifier.reference(task) if reference else None
 
 
-async def _judge(verifier: Verifier, key: TaskKey, *, draw: int, text: str) -> Verdict:
+async def _judge(sources: Sources, key: TaskKey, *, draw: int, text: str) -> Verdict:
     from grpo_core.types import Rollout
 
-    async with verifier:
-        tasks = await verifier.tasks([key], draw)
-        ((verdict,),) = await verifier.verify(tasks, [[Rollout.of(text)]])
+    async with sources:
+        tasks = await sources.tasks([key], draw)
+        ((verdict,),) = await sources.verify(tasks, [[Rollout.of(text)]])
     return verdict
 
 
@@ -172,28 +174,16 @@ def _print_verdict(verdict: Verdict) -> None:
     typer.echo(f"{'answer':<20} {'(none found)' if verdict.answer is None else verdict.answer}")
 
 
-def _open(name: str, settings: list[str]) -> tuple[str, Verifier]:
+def _open(name: str, settings: list[str]) -> tuple[str, Sources]:
     """Its name in task keys, and the environment behind the engine that a run uses: deadlines hold and failures read the same."""
-    from grpo_core.environments import load_environment
-    from grpo_core.plugins import PluginHost
-    from grpo_core.verify import Verifier
+    from grpo_core.cli.run import read_config
+    from grpo_core.sources import Sources
 
-    host = PluginHost()
-    overrides = _overrides(settings)
-    spec = host.get("environment", name)
-    return spec.name, Verifier(load_environment(host, name, overrides), spec=spec, overrides=overrides)
-
-
-def _overrides(settings: list[str]) -> dict[str, Any]:
-    from grpo_core.overrides import parse_setting
-
-    merged: dict[str, Any] = {}
     for text in settings:
-        parsed = parse_setting(text)
-        if not isinstance(parsed.get("env"), dict):
-            raise ConfigError(f"--set changes settings of the environment here, as in --set env.digits=2; found {text!r}")
-        merged |= parsed["env"]
-    return merged
+        if text.partition(".")[0] not in _USED:
+            raise ConfigError(f"--set changes settings of {', '.join(_USED)} here, as in --set env.digits=2; found {text!r}")
+    sources = Sources.of(read_config([name], [], {}, settings), {})
+    return next(iter(sources)).name, sources
 
 
 def _existing(environment: Environment[Any], key: TaskKey) -> TaskKey:

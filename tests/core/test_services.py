@@ -1,0 +1,97 @@
+"""What environments borrow: opened when one needs it, with the settings of the config, and closed at the end."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from grpo_core import ConfigError, Rollout, TaskKey, UnknownNameError
+from grpo_core.overrides import build_config
+from grpo_core.sources import Sources
+
+CODE = '''
+from dataclasses import dataclass
+from grpo_core import Environment, Outcome, Program, Reward, Task, Verdict
+
+@dataclass(frozen=True)
+class Settings:
+    plus: int = 1
+
+class Adder:
+    """A sandbox that runs nothing: every program returns its input and `plus`."""
+    Config = Settings
+
+    def __init__(self, config):
+        self.config = config
+        print("opened", config.plus)
+
+    async def run(self, programs):
+        return [[Outcome("ok", arguments[0] + self.config.plus) for arguments in program.inputs] for program in programs]
+
+    async def close(self):
+        print("closed")
+
+class Coder(Environment):
+    """Pays what the sandbox says."""
+    needs = frozenset({"sandbox"})
+    reward_range = (0.0, 100.0)
+
+    def task(self, key):
+        return Task(key, "write code", key.index)
+
+    async def averify(self, task, rollout):
+        ((outcome,),) = await self.services.sandbox().run([Program(rollout.text, "f", [(task.data,)])])
+        return Verdict({"reward": Reward(float(outcome.value))})
+
+class Other(Coder):
+    pass
+
+class Thinker(Environment):
+    def task(self, key):
+        return Task(key, "think", None)
+
+    def verify(self, task, rollout):
+        return Verdict({"reward": Reward(1.0)})
+'''
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    (tmp_path / "coders.py").write_text(CODE)
+    return str(tmp_path / "coders.py")
+
+
+def reward(config: dict[str, object], name: str) -> float:
+    async def judged() -> float:
+        async with Sources.of(build_config([config]), {}) as sources:
+            tasks = await sources.tasks([TaskKey(name, "train", 3)])
+            ((verdict,),) = await sources.verify(tasks, [[Rollout.of("def f(x): ...")]])
+        assert verdict.error is None, verdict.error
+        return verdict.total
+
+    return asyncio.run(judged())
+
+
+def test_a_sandbox_is_opened_with_its_settings_lent_and_closed(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    sandbox = {"name": f"{file}:Adder", "settings": {"plus": 4}}
+    assert reward({"environment": f"{file}:Coder", "sandbox": sandbox}, "coders.py:Coder") == 7
+    assert capsys.readouterr().out == "opened 4\nclosed\n"
+
+
+def test_a_mixture_shares_one_sandbox(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    mixture: dict[str, object] = {f"{file}:Coder": {}, f"{file}:Other": {}}
+    assert reward({"mixture": mixture, "sandbox": {"name": f"{file}:Adder"}}, "coders.py:Other") == 4
+    assert capsys.readouterr().out == "opened 1\nclosed\n"
+
+
+def test_none_is_opened_where_none_is_needed(file: str) -> None:
+    assert reward({"environment": f"{file}:Thinker", "sandbox": {"name": "nobody has this"}}, "coders.py:Thinker") == 1
+
+
+def test_an_unknown_sandbox_and_an_unknown_setting_are_named(file: str) -> None:
+    with pytest.raises(UnknownNameError, match="did you mean 'docker'"):
+        reward({"environment": f"{file}:Coder", "sandbox": {"name": "docke"}}, "")
+    with pytest.raises(ConfigError, match=r"sandbox\.settings\.minus is not a setting"):
+        reward({"environment": f"{file}:Coder", "sandbox": {"name": f"{file}:Adder", "settings": {"minus": 1}}}, "")
