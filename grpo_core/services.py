@@ -15,6 +15,13 @@ from grpo_core.sandbox import Sandbox
 _CLOSE_SECONDS = 30.0
 
 
+def open_sandbox(host: PluginHost, config: SandboxConfig) -> Sandbox:
+    """The sandbox that `config` names, with its settings checked."""
+    component = host.load("sandbox", config.name)
+    sandbox: Sandbox = component(settings_of(component, config.name, config.settings, prefix="sandbox.settings"))
+    return sandbox
+
+
 class Lender:
     """Services for environments by what they need. Lending raises what opening raises; nothing is started before it is used."""
 
@@ -28,9 +35,7 @@ class Lender:
         if "sandbox" not in environment_class.needs:
             return Services()
         if self._sandbox is None:
-            component = self._host.load("sandbox", self._config.name)
-            settings = settings_of(component, self._config.name, self._config.settings, prefix="sandbox.settings")
-            self._sandbox = component(settings)
+            self._sandbox = open_sandbox(self._host, self._config)
         return Services(sandboxes={"default": self._sandbox})
 
     async def close(self) -> None:

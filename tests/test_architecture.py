@@ -38,7 +38,7 @@ LAYOUT = """
     pool worker error_rate
     hosts services
     verify
-    sources runlog modelcache evaluate
+    programs sources runlog modelcache evaluate
     conformance
     testing
     train
@@ -48,7 +48,7 @@ LAYOUT = """
 LINE_OF = {name: number for number, line in enumerate(LAYOUT.strip().splitlines()) for name in line.split()}
 FOLDERS = {"train", "report", "cli"}  # each a line of its own: inside, only cycles are forbidden
 
-PUBLIC_MODULES = {"grpo_core.extract", "grpo_core.rubric", "grpo_core.testing"}
+PUBLIC_MODULES = {"grpo_core.extract", "grpo_core.programs", "grpo_core.rubric", "grpo_core.testing"}
 TRAINING_PACKAGES = {"torch", "transformers", "peft", "accelerate", "bitsandbytes", "safetensors"}
 
 

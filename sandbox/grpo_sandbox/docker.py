@@ -8,12 +8,13 @@ import os
 import secrets
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from grpo_core import ConfigError
-from grpo_sandbox import supervisor
+from grpo_sandbox import image, supervisor
 from grpo_sandbox.jail import Jail, JailLostError
 from grpo_sandbox.pool import JailPool
 
@@ -31,7 +32,7 @@ class DockerConfig:
 
     jails: int | None = None
     image: str = "grpo-sandbox"
-    python: str = "/usr/bin/python3"
+    python: str = "python3"
     runtime: str | None = None
     memory_mb: int = 512
     folder_mb: int = 16
@@ -46,14 +47,11 @@ class Docker(JailPool):
         import docker
 
         self.config = config or DockerConfig()
+        self._client = _client()
         try:
-            self._client = docker.from_env(timeout=API_SECONDS, max_pool_size=64)
-            self._client.ping()
             self._client.images.get(self.config.image)
         except docker.errors.ImageNotFound:
             raise ConfigError(f"Docker has no image {self.config.image!r}; make it with `grpo sandbox build`") from None
-        except docker.errors.DockerException as error:
-            raise ConfigError(f"Docker does not answer ({error}); start its daemon, or set DOCKER_HOST") from None
         super().__init__(self._jail, size=self.config.jails or 2 * len(os.sched_getaffinity(0)))
 
     def _jail(self) -> Jail:
@@ -88,7 +86,7 @@ class Docker(JailPool):
         settings = json.dumps({"uid": secrets.choice(UIDS), "folder": FOLDER})
         return {
             "command": [self.config.python, "-I", "-S", "-c", source, settings],
-            "environment": {"HOME": FOLDER, "PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"},
+            "environment": {"HOME": FOLDER, "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"},
             "user": "0:0",
             "working_dir": "/",
             "hostname": "jail",
@@ -115,6 +113,52 @@ class Docker(JailPool):
     async def close(self) -> None:
         await super().close()
         self._client.close()
+
+    @classmethod
+    def build(cls, origin: str | None, *, mirror: str | None, say: Callable[[str], None]) -> None:
+        """Make the image. origin: "registry", "debian", the path of an archive; None: the registry, or Debian if that cannot be reached."""
+        import docker
+
+        client, tag = _client(), DockerConfig().image
+        try:
+            if origin in ("registry", None):
+                try:
+                    image.from_registry(client, tag, say)
+                except docker.errors.DockerException as error:
+                    if origin is not None:
+                        raise ConfigError(f"the image could not be built: {error}") from None
+                    say(f"no registry: {error}")
+                    image.from_debian(client, tag, say, mirror=mirror)
+            elif origin == "debian":
+                image.from_debian(client, tag, say, mirror=mirror)
+            else:
+                image.from_archive(client, tag, say, Path(origin))
+        finally:
+            client.close()
+
+    @classmethod
+    def prune(cls, *, say: Callable[[str], None]) -> None:
+        """Remove the containers of trainers of this machine that are no more."""
+        client = _client()
+        try:
+            for container in client.containers.list(all=True, filters={"label": LABEL}):
+                owner = container.labels[LABEL]
+                if container.labels.get(f"{LABEL}.host") == socket.gethostname() and not Path(f"/proc/{owner}").exists():
+                    say(f"removing {container.short_id} of process {owner}")
+                    container.remove(force=True)
+        finally:
+            client.close()
+
+
+def _client() -> Any:
+    import docker
+
+    try:
+        client = docker.from_env(timeout=API_SECONDS, max_pool_size=64)
+        client.ping()
+    except docker.errors.DockerException as error:
+        raise ConfigError(f"Docker does not answer ({error}); start its daemon, or set DOCKER_HOST") from None
+    return client
 
 
 def _end(container: Any, stream: Any) -> str:

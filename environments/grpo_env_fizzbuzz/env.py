@@ -1,0 +1,112 @@
+"""FizzBuzz and its relatives, with random words, divisors and function names.
+
+| difficulty | family |
+| --- | --- |
+| 1 | the classic: 3 Fizz, 5 Buzz |
+| 2 | the classic words, other divisors |
+| 3 | other words and divisors |
+| 4 | three divisors |
+| 5 | three divisors, and a word where none divides |
+| 6 | three divisors, only the first that holds counts |
+| 7 | a divisor, a digit and a range, joined |
+| 8 | the same with primes, only the first counts |
+| 9 | two divisors and a digit, for a whole list |
+| 10 | four rules of all kinds for a whole list, with zero and negative numbers |
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from grpo_core.programs import Case, CodeEnvironment, Problem
+from grpo_env_fizzbuzz.rules import Game, Rule
+
+WORDS = ("Fizz", "Buzz", "Bang", "Pop", "Zip", "Ding", "Quack", "Moo", "Plop", "Whir", "Hum", "Tick", "Boom", "Clack", "Snap", "Purr")
+NAMES = ("name_of", "call_out", "shout", "label", "say", "speak", "announce", "word_for", "tell", "reply_to")
+_SMALL, _LARGE = 60, 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numbers(Problem):
+    """A problem with the game that decides it, on numbers from `lowest`."""
+
+    game: Game
+    lowest: int
+
+
+class FizzBuzz(CodeEnvironment[Numbers]):
+    __doc__ = __doc__
+
+    def problem(self, rng: random.Random, difficulty: int, *, number: int, impossible: bool = False) -> Numbers:
+        game = _game(rng, difficulty)
+        entry = f"{rng.choice(NAMES)}_{number}"
+        return Numbers(
+            statement=game.statement(entry),
+            entry=entry,
+            parameters="start, stop" if game.listed else "n",
+            source=game.source(entry),
+            examples=tuple(Case(arguments, game.solve(*arguments)) for arguments in _examples(game, rng)),
+            impossible=impossible,
+            game=game,
+            lowest=-30 if difficulty == 10 else 1,
+        )
+
+    def cases(self, problem: Numbers, rng: random.Random, count: int) -> Sequence[Case]:
+        """At least half of the numbers fulfil some rule; lists are short, so that no case decides everything."""
+        if problem.game.listed:
+            starts = [rng.randint(problem.lowest, _SMALL) for _ in range(count)]
+            inputs: list[tuple[int, ...]] = [(start, start + rng.randint(0, 12)) for start in starts]
+        else:
+            inputs = [(_number(problem, rng, place),) for place in range(count)]
+        return [Case(arguments, _expected(problem, rng, arguments)) for arguments in inputs]
+
+
+def _game(rng: random.Random, difficulty: int) -> Game:
+    words = rng.sample(WORDS, 5)
+    divisors = rng.sample(range(2, 12), 4)
+    divide = [Rule("divides", divisor, word) for divisor, word in zip(divisors, words, strict=False)]
+    digit = Rule("contains", rng.randint(1, 9), words[1])
+    low = rng.randint(5, 40)
+    between = Rule("between", low, words[2], low + rng.randint(5, 25))
+    prime = Rule("prime", 0, words[2])
+    if difficulty == 1:
+        return Game((Rule("divides", 3, "Fizz"), Rule("divides", 5, "Buzz")))
+    if difficulty == 2:
+        return Game((Rule("divides", divisors[0], "Fizz"), Rule("divides", divisors[1], "Buzz")))
+    families = {
+        3: Game(tuple(divide[:2])),
+        4: Game(tuple(divide[:3])),
+        5: Game(tuple(divide[:3]), otherwise=words[4]),
+        6: Game(tuple(divide[:3]), joined=False),
+        7: Game((divide[0], digit, between)),
+        8: Game((divide[0], digit, prime), joined=False),
+        9: Game((divide[0], divide[3], digit), listed=True),
+        10: Game((divide[0], digit, prime, divide[3]), joined=rng.random() < 0.5, otherwise=rng.choice([None, words[4]]), listed=True),
+    }
+    return families[difficulty]
+
+
+def _examples(game: Game, rng: random.Random) -> list[tuple[int, ...]]:
+    """One that a rule names and one that none does, or two short lists."""
+    if game.listed:
+        return [(start, start + 3) for start in (rng.randint(1, 9), rng.randint(10, 30))]
+    named = [n for n in range(1, _SMALL) if any(rule.holds(n) for rule in game.rules)]
+    plain = [n for n in range(1, _SMALL) if n not in named]
+    return [(rng.choice(named),), (rng.choice(plain),)]
+
+
+def _number(problem: Numbers, rng: random.Random, place: int) -> int:
+    """In turn: any small number, one that some rule names, one that several name where there is such a one, and a large one."""
+    numbers = range(problem.lowest, _SMALL * 3)
+    wanted = (0, 1, 2, 0)[place % 4]
+    fitting = [n for n in numbers if sum(rule.holds(n) for rule in problem.game.rules) >= wanted] or list(numbers)
+    return rng.randint(_SMALL * 3, _LARGE) if place % 4 == 3 else rng.choice(fitting)
+
+
+def _expected(problem: Numbers, rng: random.Random, arguments: tuple[int, ...]) -> str | list[str]:
+    right = problem.game.solve(*arguments)
+    if not problem.impossible:
+        return right
+    return [f"{word}{rng.randrange(10**6)}" for word in right] if isinstance(right, list) else f"{right}{rng.randrange(10**6)}"

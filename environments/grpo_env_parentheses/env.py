@@ -1,0 +1,177 @@
+"""Brackets that open and close, with random function names.
+
+| difficulty | family | answer |
+| --- | --- | --- |
+| 1 | balanced, one kind | bool |
+| 2 | balanced, two kinds | bool |
+| 3 | balanced, four kinds between other characters | bool |
+| 4 | greatest depth, -1 if not balanced | int |
+| 5 | place of the first error | int |
+| 6 | fewest insertions that balance | int |
+| 7 | longest balanced part | int |
+| 8 | balanced with jokers | bool |
+| 9 | score of the nesting | int |
+| 10 | text unfolded from nested repetitions | str |
+
+Half of the answers of a bool family are True.
+"""
+
+from __future__ import annotations
+
+import inspect
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from grpo_core.programs import Case, CodeEnvironment, Problem
+from grpo_env_parentheses import families
+
+KINDS = ("()", "[]", "{}", "<>")
+NAMES = ("check", "judge", "scan", "measure", "inspect_text", "examine", "look_at", "parse", "review", "probe")
+ALPHABETS: dict[str, str] = {
+    "balanced": "s holds only {brackets}.",
+    "mixed": "s holds (), [], {{}}, <> and letters.",
+    "deepest": "s holds only (), [], {{}} and <>.",
+    "plain": "s holds only ( and ).",
+    "jokers": "s holds only (, ) and *.",
+    "unfold": "s holds letters, ( and ), and one digit from 1 to 4 directly before each ( and nowhere else.",
+}
+_MAX_PAIRS = 9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strings(Problem):
+    """A problem with the name of its family, and the kinds of brackets in its strings."""
+
+    family: str
+    kinds: tuple[str, ...]
+    alphabet: str
+
+
+FAMILIES: dict[int, tuple[str, int, str]] = {
+    1: ("balanced", 1, "balanced"),
+    2: ("balanced", 2, "balanced"),
+    3: ("balanced", 4, "mixed"),
+    4: ("deepest", 4, "deepest"),
+    5: ("first_error", 4, "deepest"),
+    6: ("insertions", 1, "plain"),
+    7: ("longest", 1, "plain"),
+    8: ("with_jokers", 1, "jokers"),
+    9: ("score", 1, "plain"),
+    10: ("unfold", 1, "unfold"),
+}
+"""By difficulty: the function, how many kinds of brackets, and what the strings hold."""
+
+
+class Parentheses(CodeEnvironment[Strings]):
+    __doc__ = __doc__
+
+    def problem(self, rng: random.Random, difficulty: int, *, number: int, impossible: bool = False) -> Strings:
+        family, count, alphabet = FAMILIES[difficulty]
+        kinds = tuple(rng.sample(KINDS, count)) if alphabet == "balanced" else KINDS[:count]
+        entry = f"{rng.choice(NAMES)}_{number}"
+        solve: Callable[[str], Any] = getattr(families, family)
+        about = " ".join((solve.__doc__ or "").split())
+        holds = ALPHABETS[alphabet].format(brackets=" and ".join(kinds))
+        source = inspect.getsource(solve).replace(f"def {family}(", f"def {entry}(")
+        return Strings(
+            statement=f"A string s is given. {holds} Return this: {about[0].lower()}{about[1:]}",
+            entry=entry,
+            parameters="s",
+            source=f"from __future__ import annotations\n\n{source}",
+            examples=tuple(Case((text,), solve(text)) for text in _examples(family, kinds, alphabet, rng)),
+            impossible=impossible,
+            family=family,
+            kinds=kinds,
+            alphabet=alphabet,
+        )
+
+    def cases(self, problem: Strings, rng: random.Random, count: int) -> Sequence[Case]:
+        """Every second string is balanced, of a family that asks for that; among them five that careless programs get wrong."""
+        solve: Callable[[str], Any] = getattr(families, problem.family)
+        texts = [_text(problem.family, problem.kinds, problem.alphabet, rng, right=place % 2 == 0) for place in range(count)]
+        if problem.family not in ("unfold", "score", "with_jokers"):
+            opening, closing = rng.choice(problem.kinds)[0], rng.choice(problem.kinds)[1]
+            texts[0] = ""
+            texts[1:9:2] = [closing + opening, 2 * opening, 2 * closing, rng.choice(problem.kinds) + closing]
+        return [Case((text,), _salted(solve(text), rng) if problem.impossible else solve(text)) for text in texts]
+
+
+def _examples(family: str, kinds: Sequence[str], alphabet: str, rng: random.Random) -> tuple[str, str]:
+    """Two short ones with different answers."""
+    solve = getattr(families, family)
+    while True:
+        one, two = (_text(family, kinds, alphabet, rng, right=right, most=3) for right in (True, False))
+        if solve(one) != solve(two):
+            return one, two
+
+
+def _text(family: str, kinds: Sequence[str], alphabet: str, rng: random.Random, *, right: bool, most: int = _MAX_PAIRS) -> str:
+    """A string for the family; right: one that is balanced (of a family that does not ask, any)."""
+    pairs = rng.randint(1, most)
+    if family == "unfold":
+        return _folded(rng, pairs)
+    text = _nested(rng, kinds, pairs)
+    if family == "score":
+        return text
+    if family == "with_jokers":
+        return _with_jokers(text, rng, right=right)
+    if alphabet == "mixed":
+        text = "".join(c + rng.choice(["", rng.choice("abcxyz")]) for c in text)
+    return text if right else _broken(text, kinds, rng)
+
+
+def _nested(rng: random.Random, kinds: Sequence[str], pairs: int) -> str:
+    """A balanced string of so many pairs."""
+    if pairs == 0:
+        return ""
+    inside = rng.randint(0, pairs - 1)
+    kind = rng.choice(kinds)
+    return f"{kind[0]}{_nested(rng, kinds, inside)}{kind[1]}{_nested(rng, kinds, pairs - 1 - inside)}"
+
+
+def _broken(text: str, kinds: Sequence[str], rng: random.Random) -> str:
+    """The same with its end cut off (what is closed, is closed rightly, but something stays open), or after one to four edits or more."""
+    if rng.random() < 0.3 and (ends := [end for end in range(1, len(text)) if not families.balanced(text[:end])]):
+        return text[: rng.choice(ends)]
+    brackets, left = "".join(kinds), rng.randint(1, 4)
+    while True:
+        left -= 1
+        place = rng.randrange(len(text) + 1)
+        edit = rng.choice(["drop", "add", "change", "swap"])
+        if edit == "drop":
+            text = text[:place] + text[place + 1 :]
+        elif edit == "add":
+            text = text[:place] + rng.choice(brackets) + text[place:]
+        elif edit == "change":
+            text = text[:place] + rng.choice(brackets) + text[place + 1 :]
+        else:
+            text = text[place:] + text[:place]
+        if left <= 0 and not families.balanced(text):
+            return text
+
+
+def _with_jokers(text: str, rng: random.Random, *, right: bool) -> str:
+    """Some characters turned into *; until the answer is the wanted one."""
+    while True:
+        found = "".join("*" if rng.random() < 0.25 else c for c in (text if right else _broken(text, ("()",), rng)))
+        if families.with_jokers(found) == right:
+            return found
+
+
+def _folded(rng: random.Random, pairs: int) -> str:
+    text = ""
+    while pairs > 0:
+        inside = rng.randint(0, min(2, pairs - 1))
+        letters = "".join(rng.choices("abcdef", k=rng.randint(1, 2)))
+        text += rng.choice(["", letters]) + f"{rng.randint(1, 4)}({letters}{_folded(rng, inside)})"
+        pairs -= 1 + inside
+    return text
+
+
+def _salted(answer: Any, rng: random.Random) -> Any:
+    """An answer of the same type that only chance finds: for problems that nobody can solve."""
+    if isinstance(answer, bool):
+        return rng.random() < 0.5
+    return answer + rng.randint(1, 10**6) if isinstance(answer, int) else f"{answer}{rng.randrange(10**6)}"
