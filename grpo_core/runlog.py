@@ -7,7 +7,6 @@ import json
 import math
 import os
 import re
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
@@ -15,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from grpo_core.atomic import whole_folder, write_whole
 from grpo_core.errors import ConfigError, RunStoppedError
 from grpo_core.types import Group
 
@@ -45,7 +45,7 @@ class RunFolder:
         """Make the folder and its config.json."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            write_atomically(self.path / "config.json", json.dumps(config, indent=2) + "\n")
+            write_whole(self.path / "config.json", json.dumps(config, indent=2) + "\n")
         except OSError as error:
             raise ConfigError(f"the run folder {self.path} cannot be written: {error.strerror}; choose another --out") from None
 
@@ -92,17 +92,13 @@ class RunFolder:
         return read_lines(self.path / "rollouts.jsonl")
 
     def finish(self, save: Callable[[Path], None], *, title: str) -> None:
-        """final/, written under another name first: that it is there means that the run is finished and it is whole."""
-        final, temporary = self.path / "final", self.path / ".final"
-        shutil.rmtree(temporary, ignore_errors=True)
+        """final/: that it is there means that the run is finished and it is whole."""
+        final = self.path / "final"
         try:
-            temporary.mkdir()
-            save(temporary)
-            (temporary / "README.md").write_text(_model_card(title, self.config()), encoding="utf-8")
-            shutil.rmtree(final, ignore_errors=True)
-            temporary.rename(final)
+            with whole_folder(final) as folder:
+                save(folder)
+                (folder / "README.md").write_text(_model_card(title, self.config()), encoding="utf-8")
         except OSError as error:
-            shutil.rmtree(temporary, ignore_errors=True)
             raise unwritable(final, error) from None
 
     def sizes(self) -> dict[str, int]:
@@ -141,16 +137,6 @@ def _append(path: Path, line: str) -> None:
 def unwritable(path: Path, error: OSError) -> RunStoppedError:
     """What a full disk and its like end a run with."""
     return RunStoppedError(f"{path} cannot be written: {error.strerror or error}; make room, then continue with --resume")
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """The old content or the new, never a part."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
 
 
 def read_lines(path: Path) -> Iterator[JsonObject]:

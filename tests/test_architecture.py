@@ -34,7 +34,7 @@ LAYOUT = """
     plugin_check environments
     config
     overrides
-    deadline wire checks blocking
+    deadline wire checks blocking atomic
     pool worker error_rate
     hosts services
     verify

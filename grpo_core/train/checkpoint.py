@@ -1,9 +1,8 @@
-"""Atomic checkpoints: everything that the next step depends on, written beside and renamed into place."""
+"""Atomic checkpoints: everything that the next step depends on."""
 
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
+from grpo_core.atomic import whole_folder
 from grpo_core.errors import ConfigError
 from grpo_core.runlog import unwritable
 from grpo_core.train.disk import as_os_error
@@ -24,29 +24,24 @@ PREFIX = "step-"
 
 def save_checkpoint(folder: Path, *, step: int, policy: Policy, updater: Updater, sizes: dict[str, int], keep: int) -> Path:
     """`folder`/step-N after step N. A kill at any moment leaves the older checkpoints whole and at most a folder that starts with a dot."""
-    final, temporary = folder / f"{PREFIX}{step:06d}", folder / f".{PREFIX}{step:06d}"
+    final = folder / f"{PREFIX}{step:06d}"
     if final in checkpoints(folder):
         return final
     for leftover in folder.glob(f".{PREFIX}*"):  # of a run that was killed while it saved
         shutil.rmtree(leftover, ignore_errors=True)
     try:
-        with as_os_error():
-            _write(temporary, step=step, policy=policy, updater=updater, sizes=sizes)
-        shutil.rmtree(final, ignore_errors=True)  # not whole, or it had been returned above
-        temporary.rename(final)
-        _sync(folder)
+        with as_os_error(), whole_folder(final) as partial:
+            _write(partial, step=step, policy=policy, updater=updater, sizes=sizes)
     except OSError as error:
-        shutil.rmtree(temporary, ignore_errors=True)
         raise unwritable(final, error) from None
     for old in checkpoints(folder)[:-keep]:
         shutil.rmtree(old, ignore_errors=True)
     return final
 
 
-def _write(temporary: Path, *, step: int, policy: Policy, updater: Updater, sizes: dict[str, int]) -> None:
-    temporary.mkdir(parents=True)
+def _write(folder: Path, *, step: int, policy: Policy, updater: Updater, sizes: dict[str, int]) -> None:
     weights = {name: tensor.detach().contiguous().cpu() for name, tensor in policy.trainable()}
-    save_file(weights, temporary / "trainable.safetensors")
+    save_file(weights, folder / "trainable.safetensors")
     state = {
         "optimizer": updater.optimizer.state_dict(),
         "schedule": updater.schedule.state_dict(),
@@ -54,7 +49,7 @@ def _write(temporary: Path, *, step: int, policy: Policy, updater: Updater, size
         "torch_rng": torch.get_rng_state(),
         "cuda_rng": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
     }
-    torch.save(state, temporary / "state.pt")
+    torch.save(state, folder / "state.pt")
     progress = {
         "step": step,
         "sizes": sizes,
@@ -62,10 +57,7 @@ def _write(temporary: Path, *, step: int, policy: Policy, updater: Updater, size
         "python_rng": random.getstate(),
         "numpy_rng": _numpy_state(),
     }
-    (temporary / "progress.json").write_text(json.dumps(progress), encoding="utf-8")
-    for file in temporary.iterdir():
-        _sync(file)
-    _sync(temporary)
+    (folder / "progress.json").write_text(json.dumps(progress), encoding="utf-8")
 
 
 def checkpoints(folder: Path) -> list[Path]:
@@ -102,11 +94,3 @@ def load_checkpoint(path: Path, *, policy: Policy, updater: Updater) -> dict[str
 def _numpy_state() -> list[Any]:
     name, keys, position, has_gauss, cached = np.random.get_state()
     return [name, np.asarray(keys).tolist(), position, has_gauss, cached]
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

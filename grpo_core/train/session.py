@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from grpo_core.atomic import whole_folder
 from grpo_core.config import RunConfig
 from grpo_core.error_rate import ErrorRate
 from grpo_core.errors import GrpoError, RunStoppedError
@@ -238,14 +238,10 @@ class Session:
         """checkpoints/best/: the weights with the highest held-out reward so far, as transformers and peft load them."""
         folder, best = self._trainer.folder.path / "checkpoints", self._stopping.best
         assert best is not None
-        temporary = folder / ".best"
-        shutil.rmtree(temporary, ignore_errors=True)
         try:
-            temporary.mkdir(parents=True)
-            self._trainer.policy.save(temporary)
-            (temporary / "best.json").write_text(json.dumps({"step": best.step, "reward": best.reward}) + "\n", encoding="utf-8")
-            shutil.rmtree(folder / "best", ignore_errors=True)
-            temporary.rename(folder / "best")
+            with whole_folder(folder / "best") as partial:
+                self._trainer.policy.save(partial)
+                (partial / "best.json").write_text(json.dumps({"step": best.step, "reward": best.reward}) + "\n", encoding="utf-8")
         except OSError as error:
             raise unwritable(folder / "best", error) from None
 

@@ -152,7 +152,9 @@ def test_no_other_command_imports_a_plugin_that_it_does_not_need(hostile: Instal
 
 def test_envs_lists_what_works_and_counts_what_does_not(hostile: Installation) -> None:
     done = hostile.grpo("envs", "--json", environ=SAFE)
-    assert [row["name"] for row in json.loads(done.stdout)] == ["arithmetic", "chatty", "dataset", "good"]
+    rows = json.loads(done.stdout)
+    assert [row["name"] for row in rows if row["distribution"] != "grpo-core"] == ["chatty", "good"]
+    assert "arithmetic" in {row["name"] for row in rows}
     assert f"{len(HOSTILE) + 1} of the installed plugins cannot be used" in done.stderr
 
 
