@@ -40,7 +40,7 @@ LAYOUT = """
     verify
     programs sources runlog modelcache evaluate
     conformance
-    testing
+    testing sandbox_check
     train
     report
     cli

@@ -1,13 +1,18 @@
-"""`grpo sandbox`: make its image, and remove what killed trainers left."""
+"""`grpo sandbox`: make its image, try whether it holds, and remove what killed trainers left."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any, TypeVar
 
 import typer
 
-from grpo_core.cli.output import remark
+from grpo_core.cli.output import fail, remark
 from grpo_core.errors import ConfigError
+from grpo_core.sandbox import Sandbox
+
+T = TypeVar("T")
 
 sandbox_app = typer.Typer(no_args_is_help=True, help="Prepare and clean up the sandbox that runs code which a model wrote.")
 Name = Annotated[str, typer.Option("--name", help="Which sandbox; `grpo plugins` lists them.")]
@@ -30,6 +35,19 @@ def build(
     typer.echo(f"the sandbox {name} is ready")
 
 
+@sandbox_app.command(epilog="Example: grpo sandbox check --name bubblewrap")
+def check(name: Name = "auto") -> None:
+    """Put a sandbox through hostile programs: limits, isolation, attacks, clean-up; exits with 1 if it does not hold."""
+    from grpo_core.sandbox_check import check_sandbox
+
+    results = asyncio.run(_with_sandbox(name, None, check_sandbox))
+    for result in results:
+        colour = {"valid": typer.colors.GREEN, "invalid": typer.colors.RED}.get(result.status)
+        typer.secho(f"{result.status.replace('_', ' '):<12} {result.check:<20} {result.message}", fg=colour)
+    if problems := [result.check for result in results if result.status == "invalid"]:
+        fail(f"{len(problems)} of {len(results)} checks failed: {', '.join(problems)}; do not train with this sandbox", status=1)
+
+
 @sandbox_app.command(epilog="Example: grpo sandbox prune")
 def prune(name: Name = "docker") -> None:
     """Remove what trainers left that were killed."""
@@ -47,20 +65,21 @@ def _method(name: str, method: str) -> Any:
 
 def _try(name: str) -> None:
     """Run a program whose answer is known."""
-    import asyncio
-
-    from grpo_core.config import SandboxConfig
-    from grpo_core.plugins import PluginHost
     from grpo_core.sandbox import Program
-    from grpo_core.services import open_sandbox
 
-    async def tried() -> Any:
-        sandbox = open_sandbox(PluginHost(), SandboxConfig(name=name, settings={"jails": 1}))
-        try:
-            return (await sandbox.run([Program("def f(x): return x + 1", "f", [(1,)])]))[0][0]
-        finally:
-            await sandbox.close()
-
-    outcome = asyncio.run(tried())
+    rows = asyncio.run(_with_sandbox(name, 1, lambda sandbox: sandbox.run([Program("def f(x): return x + 1", "f", [(1,)])])))
+    outcome = rows[0][0]
     if (outcome.status, outcome.value) != ("ok", 2):
         raise ConfigError(f"the sandbox {name!r} cannot run a program: {outcome.status} {outcome.error}")
+
+
+async def _with_sandbox(name: str, jails: int | None, use: Callable[[Sandbox], Coroutine[Any, Any, T]]) -> T:
+    from grpo_core.config import SandboxConfig
+    from grpo_core.plugins import PluginHost
+    from grpo_core.services import open_sandbox
+
+    sandbox = open_sandbox(PluginHost(), SandboxConfig(name=name, settings={} if jails is None else {"jails": jails}))
+    try:
+        return await use(sandbox)
+    finally:
+        await sandbox.close()

@@ -1,0 +1,59 @@
+"""Where the image of the Docker back end comes from, and what is said when it cannot be made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from grpo_core import ConfigError
+from grpo_core.cli.app import app
+from grpo_sandbox import image
+
+
+@pytest.mark.parametrize(
+    ("text", "mirror"),
+    [
+        ("deb http://mirror.example/debian bookworm main\n", "http://mirror.example/debian"),
+        ("# deb http://old.example/debian x\ndeb [signed-by=/k.gpg] https://mirror.example/debian/ bookworm main\n", "https://mirror.example/debian"),
+        ("Types: deb\nURIs: http://mirror.example/debian\nSuites: bookworm\n", "http://mirror.example/debian"),
+        ("deb https://packages.example/other stable main\n", image.DEFAULT_MIRROR),
+    ],
+)  # fmt: skip
+def test_the_mirror_is_that_of_apt(text: str, mirror: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sources.list.d").mkdir()
+    (tmp_path / "sources.list.d" / "debian.sources").write_text(text)
+    monkeypatch.setattr(image, "SOURCES", (tmp_path / "sources.list", tmp_path / "sources.list.d"))
+    assert image.apt_mirror() == mirror
+
+
+def test_without_debootstrap_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(ConfigError, match="apt install debootstrap"):
+        image.from_debian(None, "tag", print)
+
+
+def test_an_archive_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is no file; pass a tar archive"):
+        image.from_archive(None, "tag", print, tmp_path / "root.tar")
+
+
+def test_a_sandbox_that_needs_no_image_says_so() -> None:
+    done = CliRunner().invoke(app, ["sandbox", "build", "--name", "bubblewrap"])
+    assert done.exit_code == 2
+    assert "has nothing to build" in done.output
+
+
+def test_an_unknown_sandbox_is_a_mistake_with_the_nearest_name() -> None:
+    done = CliRunner().invoke(app, ["sandbox", "prune", "--name", "dokcer"])
+    assert done.exit_code == 2
+    assert "did you mean 'docker'" in done.output
+
+
+def test_without_a_daemon_build_says_what_to_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("docker")
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path / 'nobody.sock'}")
+    done = CliRunner().invoke(app, ["sandbox", "build"])
+    assert done.exit_code == 2
+    assert "start its daemon" in done.output
