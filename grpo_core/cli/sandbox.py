@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Annotated, Any, TypeVar
 
@@ -38,6 +37,8 @@ def build(
 @sandbox_app.command(epilog="Example: grpo sandbox check --name bubblewrap")
 def check(name: Name = "auto") -> None:
     """Put a sandbox through hostile programs: limits, isolation, attacks, clean-up; exits with 1 if it does not hold."""
+    import asyncio
+
     from grpo_core.sandbox_check import check_sandbox
 
     results = asyncio.run(_with_sandbox(name, None, check_sandbox))
@@ -65,6 +66,8 @@ def _method(name: str, method: str) -> Any:
 
 def _try(name: str) -> None:
     """Run a program whose answer is known."""
+    import asyncio
+
     from grpo_core.sandbox import Program
 
     rows = asyncio.run(_with_sandbox(name, 1, lambda sandbox: sandbox.run([Program("def f(x): return x + 1", "f", [(1,)])])))

@@ -197,7 +197,7 @@ def _seconds(command: list[str]) -> float:
 
 
 def test_a_start_loads_neither_torch_nor_plugins(many: Installation) -> None:
-    heavy = {"torch", "transformers", "peft", "accelerate", "docker", "datasets", "matplotlib", "numpy", "pydantic"}
+    heavy = {"torch", "transformers", "peft", "accelerate", "docker", "datasets", "matplotlib", "numpy", "pydantic", "asyncio"}
     assert not many.loaded("--help") & heavy
     listed = many.loaded("envs")
     assert not listed & heavy
