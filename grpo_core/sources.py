@@ -53,14 +53,15 @@ class Sources:
         if unknown := sorted(envs.keys() - config.members().keys()):
             raise UnknownNameError("environment", unknown[0], config.members(), hint="Name it in environment, mixture or eval.also.")
         found = []
-        host = host or PluginHost()
-        lender = Lender(host, config.sandbox)
+        lender: Lender | None = None
         for name, member in config.members().items():
             settings = _settings(config, dict(member.weights))
             if name in envs:
                 env, known = envs[name], name
                 verifier = Verifier(env, settings=settings, closes_env=closes_given)
             else:
+                host = host or PluginHost()
+                lender = lender or Lender(host, config.sandbox)
                 spec = host.get("environment", name)
                 env, known = load_environment(host, name, member.env, lend=lender.services), spec.name
                 verifier = Verifier(env, spec=spec, overrides=member.env, settings=settings)

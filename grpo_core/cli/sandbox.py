@@ -25,7 +25,9 @@ def build(
             "--from", metavar="registry|debian|ARCHIVE", help="Where the root comes from; left out: a registry, or else a Debian mirror."
         ),
     ] = None,
-    mirror: Annotated[str | None, typer.Option("--mirror", metavar="URL", help="Debian mirror; left out: that of apt.")] = None,
+    mirror: Annotated[
+        str | None, typer.Option("--mirror", metavar="URL", help="Debian mirror; left out: that of apt, or else debootstrap's own.")
+    ] = None,
     name: Name = "docker",
 ) -> None:
     """Make the image in which programs run, and try it with a program."""

@@ -18,10 +18,10 @@ from grpo_sandbox import image
         ("deb http://mirror.example/debian bookworm main\n", "http://mirror.example/debian"),
         ("# deb http://old.example/debian x\ndeb [signed-by=/k.gpg] https://mirror.example/debian/ bookworm main\n", "https://mirror.example/debian"),
         ("Types: deb\nURIs: http://mirror.example/debian\nSuites: bookworm\n", "http://mirror.example/debian"),
-        ("deb https://packages.example/other stable main\n", image.DEFAULT_MIRROR),
+        ("deb https://packages.example/other stable main\n", None),
     ],
 )  # fmt: skip
-def test_the_mirror_is_that_of_apt(text: str, mirror: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_mirror_is_that_of_apt(text: str, mirror: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sources.list.d").mkdir()
     (tmp_path / "sources.list.d" / "debian.sources").write_text(text)
     monkeypatch.setattr(image, "SOURCES", (tmp_path / "sources.list", tmp_path / "sources.list.d"))
