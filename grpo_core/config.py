@@ -154,6 +154,11 @@ class VerifyConfig(Section):
     """process: in a worker that is killed at the deadline; inline: in the trainer; auto: inline only if the environment is trusted."""
     max_error_rate: Fraction = 0.2
     """The run stops when more than this share of recent attempts could not be judged."""
+    cache: Literal["off", "memory", "disk"] = "memory"
+    """Where verdicts are kept, so that equal completions of a task are judged once; disk: also for later runs. Environments that declare
+    themselves stateful or not deterministic, and those that judge whole groups, are always asked."""
+    cache_entries: Positive = 100_000
+    """How many verdicts are kept; the oldest go first."""
 
 
 class SandboxConfig(Section):
@@ -208,6 +213,19 @@ class MemberConfig(Section):
     """New weights for its reward parts."""
 
 
+class CurriculumConfig(Section):
+    enabled: bool = False
+    """Move the level of each environment with its pass rate, from `level` on. Held-out tasks stay at the level of the start."""
+    low: Fraction = 0.3
+    """The level falls when a smaller share of recent attempts passes."""
+    high: Fraction = 0.7
+    """The level rises when a larger share of recent attempts passes."""
+    attempts: Positive = 128
+    """How many attempts at a level decide."""
+    step: Annotated[float, Field(gt=0, le=1)] = 0.1
+    """How far the level moves."""
+
+
 class LogConfig(Section):
     samples_every: Annotated[int, Field(ge=0)] = 10
     """Write one group with its verdicts to log.txt every so many steps; 0 never."""
@@ -252,6 +270,7 @@ class RunConfig(Section):
     checkpoint: CheckpointConfig = CheckpointConfig()
     eval: EvalConfig = EvalConfig()
     stop: StopConfig = StopConfig()
+    curriculum: CurriculumConfig = CurriculumConfig()
     log: LogConfig = LogConfig()
     provenance: dict[str, Any] = Field(default_factory=dict)
     """Versions and fingerprints that a run recorded; a replay ignores them."""
@@ -270,6 +289,8 @@ class RunConfig(Section):
             raise ValueError("stop.max_kl needs the reference, which kl.beta=0 leaves out; set kl.beta above 0 or leave stop.max_kl away")
         if self.advantage.k is not None:
             raise ValueError(f"advantage.k is {self.advantage.k}, but the estimator {self.advantage.name!r} has no k; leave it away")
+        if self.curriculum.low >= self.curriculum.high:
+            raise ValueError(f"curriculum.low is {self.curriculum.low:g}; it has to be below curriculum.high, {self.curriculum.high:g}")
         if self.trainer.minibatches > self.prompts_per_step:
             raise ValueError(
                 f"trainer.minibatches is {self.trainer.minibatches}, but there are only {self.prompts_per_step} prompts per step"

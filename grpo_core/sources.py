@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from grpo_core.cache import VerdictCache
 from grpo_core.config import RunConfig
 from grpo_core.environment import Environment
 from grpo_core.environments import load_environment
 from grpo_core.errors import ConfigError, UnknownNameError
+from grpo_core.modelcache import cache_folder
 from grpo_core.plugins import PluginHost
 from grpo_core.services import Lender
 from grpo_core.types import Message, Rollout, Task, TaskKey, Verdict
@@ -35,9 +37,10 @@ class Source:
 class Sources:
     """Every environment of a run behind one `tasks`, `verify` and `reply`; use it as `async with`."""
 
-    def __init__(self, sources: Sequence[Source], lender: Lender | None = None) -> None:
+    def __init__(self, sources: Sequence[Source], *, lender: Lender | None = None, cache: VerdictCache | None = None) -> None:
         self._sources: dict[str, Source] = {}
         self._lender = lender
+        self._cache = cache
         for source in sources:
             if source.name in self._sources:
                 raise ConfigError(f"two environments of the run are called {source.name!r}; rename a file or a class")
@@ -54,19 +57,20 @@ class Sources:
             raise UnknownNameError("environment", unknown[0], config.members(), hint="Name it in environment, mixture or eval.also.")
         found = []
         lender: Lender | None = None
+        cache = _cache(config)
         for name, member in config.members().items():
             settings = _settings(config, dict(member.weights))
             if name in envs:
                 env, known = envs[name], name
-                verifier = Verifier(env, settings=settings, closes_env=closes_given)
+                verifier = Verifier(env, settings=settings, closes_env=closes_given, cache=cache)
             else:
                 host = host or PluginHost()
                 lender = lender or Lender(host, config.sandbox)
                 spec = host.get("environment", name)
                 env, known = load_environment(host, name, member.env, lend=lender.services), spec.name
-                verifier = Verifier(env, spec=spec, overrides=member.env, settings=settings)
+                verifier = Verifier(env, spec=spec, overrides=member.env, settings=settings, cache=cache)
             found.append(Source(known, env, verifier, member.share, member.level or 0.0))
-        return cls(found, lender)
+        return cls(found, lender=lender, cache=cache)
 
     def __getitem__(self, name: str) -> Source:
         return self._sources[name]
@@ -84,6 +88,8 @@ class Sources:
 
     async def __aenter__(self) -> Self:
         async with contextlib.AsyncExitStack() as stack:
+            if self._cache is not None:
+                stack.callback(self._cache.close)
             if self._lender is not None:
                 stack.push_async_callback(self._lender.close)  # after the environments, which borrow from it
             for source in self:
@@ -108,6 +114,12 @@ class Sources:
         ]
         return _in_order(keys, await asyncio.gather(*asked))
 
+    def cache_hit_rate(self, tasks_P: Sequence[Task[Any]]) -> float | None:
+        """Of the attempts at `tasks_P`, which were verified last, the share whose verdict was known; None if no cache was asked."""
+        stats = [self[name].verifier.stats for name, _ in _by_name([task.key for task in tasks_P])]
+        asked = sum(found.asked for found in stats)
+        return sum(found.cached for found in stats) / asked if asked else None
+
     async def reply(self, task: Task[Any], messages: Sequence[Message]) -> Sequence[Message] | None:
         """The next turn of the environment that asked `task`; raises GrpoError if it fails."""
         return await self[task.key.env].verifier.reply(task, messages)
@@ -125,6 +137,13 @@ def _in_order(keys: Sequence[TaskKey], found: Sequence[Sequence[T]]) -> list[T]:
     """What was found for each environment, back in the order of `keys`."""
     by_name = {name: iter(items) for (name, _), items in zip(_by_name(keys), found, strict=True)}
     return [next(by_name[key.env]) for key in keys]
+
+
+def _cache(config: RunConfig) -> VerdictCache | None:
+    verify = config.verify
+    if verify.cache == "off":
+        return None
+    return VerdictCache(cache_folder() / "verdicts.sqlite" if verify.cache == "disk" else None, entries=verify.cache_entries)
 
 
 def _settings(config: RunConfig, weights: dict[str, float]) -> VerifySettings:

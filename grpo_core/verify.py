@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
+from grpo_core.cache import VerdictCache, verdict_name
 from grpo_core.checks import BrokenContractError, check_verdict, reweigh
 from grpo_core.deadline import DeadlineError, Slots, describe, within
 from grpo_core.environment import Environment
@@ -53,11 +54,13 @@ class VerifySettings:
 
 @dataclass(frozen=True, slots=True)
 class VerifyStats:
-    """What one call of `verify` cost. retried: calls beyond the first for an attempt (or a group)."""
+    """What one call of `verify` cost. retried: calls beyond the first for an attempt (or a group). asked: of the cache; cached: found."""
 
     verdicts: int = 0
     errors: int = 0
     retried: int = 0
+    asked: int = 0
+    cached: int = 0
     seconds: float = 0.0
 
     @property
@@ -69,7 +72,8 @@ class Verifier:
     """Asks one environment for tasks and verdicts; use it as `async with Verifier(env) as verifier`.
 
     spec, overrides: how a worker builds its own copy of `env`; without them they are derived from the class and config of `env`.
-    closes_env: `close` closes `env`, too; its owner may want to go on using it.
+    closes_env: `close` closes `env`, too; its owner may want to go on using it. cache: where verdicts are kept; it is not used for
+    environments whose verdicts depend on more than the attempt.
     """
 
     def __init__(
@@ -80,6 +84,7 @@ class Verifier:
         overrides: Mapping[str, Any] | None = None,
         settings: VerifySettings | None = None,
         closes_env: bool = True,
+        cache: VerdictCache | None = None,
     ) -> None:
         self.env = env
         self._closes_env = closes_env
@@ -88,7 +93,9 @@ class Verifier:
         self._rung = env.rung()
         self._seconds = self.settings.timeout_seconds or env.timeout_seconds
         self._groups = Slots(1 if env.stateful else self.settings.max_concurrency)
-        self._retried = 0
+        self._retried = self._asked = self._cached = 0
+        self._cache = cache if env.deterministic and not env.stateful and self._rung != "verify_batch" else None
+        self._fingerprint = env.fingerprint() if self._cache else ""
         self._host: Host = _host(env, spec, overrides, self.settings)
         for name in self.settings.weights:
             if name not in env.parts:
@@ -120,12 +127,12 @@ class Verifier:
     async def verify(self, tasks_P: Sequence[Task[Any]], rollouts_PG: Sequence[Sequence[Rollout]]) -> list[list[Verdict]]:
         """One verdict per attempt, under the run's weights. Whatever the environment does, this returns, and every row is marked."""
         started = time.perf_counter()
-        self._retried = 0
+        self._retried = self._asked = self._cached = 0
         groups = [Group(task, rollouts) for task, rollouts in zip(tasks_P, rollouts_PG, strict=True)]
         verdicts_PG = await (self._by_batch(groups) if self._rung == "verify_batch" else self._by_row(groups))
         verdicts = [v for group in verdicts_PG for v in group]
         errors = sum(not v.scored for v in verdicts)
-        self.stats = VerifyStats(len(verdicts), errors, self._retried, time.perf_counter() - started)
+        self.stats = VerifyStats(len(verdicts), errors, self._retried, self._asked, self._cached, time.perf_counter() - started)
         return [[reweigh(v, self.settings.weights) for v in group] for group in verdicts_PG]
 
     async def reference(self, task: Task[Any]) -> str | None:
@@ -162,6 +169,14 @@ class Verifier:
     async def _row(self, task: Task[Any], rollout: Rollout) -> Verdict:
         if rollout.finish == "error":
             return Verdict.failed(_BROKEN_DIALOGUE)
+        if self._cache is None:
+            return await self._insistently(task, rollout)
+        verdict, known = await self._cache.verdict(verdict_name(self._fingerprint, task, rollout), lambda: self._insistently(task, rollout))
+        self._asked += 1
+        self._cached += known
+        return verdict
+
+    async def _insistently(self, task: Task[Any], rollout: Rollout) -> Verdict:
         verdict = await self._judge(task, rollout)
         for _ in range(self.settings.retries):
             if verdict.scored:

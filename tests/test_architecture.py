@@ -34,11 +34,11 @@ LAYOUT = """
     plugin_check environments
     config
     overrides
-    deadline wire checks blocking atomic
-    pool worker error_rate
+    deadline wire checks blocking atomic modelcache curriculum
+    pool worker error_rate cache
     hosts services
     verify
-    programs sources runlog modelcache evaluate
+    programs sources runlog evaluate
     conformance
     testing sandbox_check
     train

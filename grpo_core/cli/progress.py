@@ -46,7 +46,8 @@ class RunProgress:
         if self._live:
             self._bar.update(self._task, description="training", completed=step, total=total, facts=facts)
         else:
-            self.say(f"step {step}/{total}  {facts}")
+            phases = ", ".join(f"{phase} {metrics[f'time/{phase}']:.1f} s" for phase in ("rollout", "verify", "update"))
+            self.say(f"step {step}/{total}  {facts}  ({phases})")
 
     def evaluating(self, done: int, total: int) -> None:
         if self._live:
@@ -82,8 +83,9 @@ class RunProgress:
         left = (now - self._first) / (step - self._first_step) * (total - step)
         speed = metrics["tokens/generated"] / max(metrics["time/rollout"], 1e-9)
         kl = f"  kl {metrics['kl']:.4f}" if "kl" in metrics else ""
+        level = f"  level {metrics['curriculum/level']:g}" if "curriculum/level" in metrics else ""
         return (
-            f"reward {metrics['reward/mean']:.3f}  pass {metrics['pass_rate']:.0%}{kl}  {speed:.0f} tok/s  "
+            f"reward {metrics['reward/mean']:.3f}  pass {metrics['pass_rate']:.0%}{kl}{level}  {speed:.0f} tok/s  "
             f"{metrics['time/step']:.1f} s/step  {_duration(left)} left"
         )
 

@@ -22,8 +22,9 @@ from grpo_core.train.update import Updater
 PREFIX = "step-"
 
 
-def save_checkpoint(folder: Path, *, step: int, policy: Policy, updater: Updater, sizes: dict[str, int], keep: int) -> Path:
-    """`folder`/step-N after step N. A kill at any moment leaves the older checkpoints whole and at most a folder that starts with a dot."""
+def save_checkpoint(folder: Path, *, step: int, policy: Policy, updater: Updater, more: dict[str, Any], keep: int) -> Path:
+    """`folder`/step-N after step N; more: what else is wanted back, as JSON. A kill at any moment leaves the older checkpoints whole
+    and at most a folder that starts with a dot."""
     final = folder / f"{PREFIX}{step:06d}"
     if final in checkpoints(folder):
         return final
@@ -31,7 +32,7 @@ def save_checkpoint(folder: Path, *, step: int, policy: Policy, updater: Updater
         shutil.rmtree(leftover, ignore_errors=True)
     try:
         with as_os_error(), whole_folder(final) as partial:
-            _write(partial, step=step, policy=policy, updater=updater, sizes=sizes)
+            _write(partial, step=step, policy=policy, updater=updater, more=more)
     except OSError as error:
         raise unwritable(final, error) from None
     for old in checkpoints(folder)[:-keep]:
@@ -39,7 +40,7 @@ def save_checkpoint(folder: Path, *, step: int, policy: Policy, updater: Updater
     return final
 
 
-def _write(folder: Path, *, step: int, policy: Policy, updater: Updater, sizes: dict[str, int]) -> None:
+def _write(folder: Path, *, step: int, policy: Policy, updater: Updater, more: dict[str, Any]) -> None:
     weights = {name: tensor.detach().contiguous().cpu() for name, tensor in policy.trainable()}
     save_file(weights, folder / "trainable.safetensors")
     state = {
@@ -52,7 +53,7 @@ def _write(folder: Path, *, step: int, policy: Policy, updater: Updater, sizes: 
     torch.save(state, folder / "state.pt")
     progress = {
         "step": step,
-        "sizes": sizes,
+        **more,
         "skipped": updater.skipped,
         "python_rng": random.getstate(),
         "numpy_rng": _numpy_state(),
@@ -66,7 +67,7 @@ def checkpoints(folder: Path) -> list[Path]:
 
 
 def load_checkpoint(path: Path, *, policy: Policy, updater: Updater) -> dict[str, Any]:
-    """Put everything back; returns the progress: the step that was done last and the sizes of the logs then."""
+    """Put everything back; returns the progress: the step that was done last, and what `save_checkpoint` got as `more`."""
     weights = load_file(path / "trainable.safetensors")
     parameters = dict(policy.trainable())
     if weights.keys() != parameters.keys() or any(weights[n].shape != parameters[n].shape for n in weights):

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from grpo_core.atomic import whole_folder
 from grpo_core.config import RunConfig
+from grpo_core.curriculum import Curriculum
 from grpo_core.error_rate import ErrorRate
 from grpo_core.errors import GrpoError, RunStoppedError
 from grpo_core.evaluate import Gain, paired_gain
@@ -44,6 +45,7 @@ class Steps(Protocol):
     policy: Policy
     updater: Updater
     budgets: dict[str, Budget]
+    curriculum: Curriculum
     observer: Observer
     plugins: Observers
     error_rate: ErrorRate
@@ -101,6 +103,8 @@ class Session:
         trainer.folder.cut(progress["sizes"])  # what the checkpoint does not name was not there yet
         self._sizes = trainer.folder.sizes()
         trainer.done = int(progress["step"])
+        if "curriculum" in progress:
+            trainer.curriculum.restore(progress["curriculum"])
         for line in read_lines(trainer.folder.path / "metrics.jsonl"):
             self._reason = self._stopping.look(line) or (self._reason if "eval/reward/mean" in line else None)
             if "eval/reward/mean" in line and line["step"] == trainer.done:
@@ -194,7 +198,7 @@ class Session:
     async def _probe(self) -> None:
         """Ask each environment for a task and encode it, so that what cannot work is found before anything is written."""
         trainer = self._trainer
-        keys = train_keys(trainer.config, trainer.sources, 1)
+        keys = train_keys(trainer.config, trainer.sources, 1, trainer.curriculum.levels)
         first = {s.name: TaskKey(s.name, "train" if s.share else "eval", 0, trainer.config.seed, s.level) for s in trainer.sources}
         for task in await trainer.sources.tasks(list({**first, **{key.env: key for key in reversed(keys)}}.values())):
             budget = trainer.budgets[task.key.env]
@@ -229,7 +233,7 @@ class Session:
             step=trainer.done,
             policy=trainer.policy,
             updater=trainer.updater,
-            sizes=self._sizes,
+            more={"sizes": self._sizes, "curriculum": trainer.curriculum.state()},
             keep=trainer.config.checkpoint.keep,
         )
         return f"saved {path}; continue with --resume {trainer.folder.path}"

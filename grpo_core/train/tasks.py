@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
+from collections.abc import Mapping
 
 from grpo_core.config import RunConfig
 from grpo_core.errors import ConfigError
@@ -35,11 +36,12 @@ def total_steps(config: RunConfig, sources: Sources) -> int:
     return math.ceil(config.epochs * size / config.prompts_per_step)
 
 
-def train_keys(config: RunConfig, sources: Sources, step: int) -> list[TaskKey]:
-    """The keys of step 1, 2, ...: ever new indices, or a new order of all tasks in each epoch where their number is finite."""
+def train_keys(config: RunConfig, sources: Sources, step: int, levels: Mapping[str, float]) -> list[TaskKey]:
+    """The keys of step 1, 2, ...: ever new indices, or a new order of all tasks in each epoch where their number is finite. levels: of
+    each environment's tasks now."""
     end = step * config.prompts_per_step
     dealt = _dealt(tuple((source.name, source.share) for source in sources.trained), end)
-    return [_train_key(config, sources[name], number) for name, number in dealt[end - config.prompts_per_step : end]]
+    return [_train_key(config, sources[name], number, levels[name]) for name, number in dealt[end - config.prompts_per_step : end]]
 
 
 def eval_keys(source: Source, count: int) -> list[TaskKey]:
@@ -54,12 +56,12 @@ def draw_number(seed: int, step: int) -> int:
     return int.from_bytes(hashlib.sha256(f"draw {seed} {step}".encode()).digest()[:4], "big") >> 1
 
 
-def _train_key(config: RunConfig, source: Source, number: int) -> TaskKey:
+def _train_key(config: RunConfig, source: Source, number: int, level: float) -> TaskKey:
     size = source.env.size("train")
     if size is not None:
         epoch, place = divmod(number, size)
         number = _order(source.name, config.seed, epoch, size)[place]
-    return TaskKey(source.name, "train", number, config.seed, source.level)
+    return TaskKey(source.name, "train", number, config.seed, level)
 
 
 @functools.lru_cache(maxsize=8)

@@ -15,6 +15,7 @@ from typing import Any
 
 from grpo_core.blocking import wait_for
 from grpo_core.config import RunConfig, SamplingConfig
+from grpo_core.curriculum import Curriculum
 from grpo_core.environment import Environment
 from grpo_core.error_rate import ErrorRate
 from grpo_core.errors import ConfigError
@@ -68,6 +69,7 @@ class Trainer:
         self._envs = {str(config.environment): env} if isinstance(env, Environment) else dict(env or {})
         self.sources = sources or self._open_sources()
         self.total = total_steps(config, self.sources)
+        self.curriculum = Curriculum(config.curriculum, {source.name: source.level for source in self.sources.trained})
         self.plugins = (host or PluginHost()).observers(config.plugins, report=self.observer.warn) if config.plugins else Observers.none()
         self.folder = folder if isinstance(folder, RunFolder) else RunFolder.unused(folder, name=next(iter(self.sources)).name)
         if not config.lora.enabled and config.optimizer.lr > 1e-4:
@@ -98,12 +100,13 @@ class Trainer:
     async def step(self, step: int) -> dict[str, float]:
         """Step 1, 2, ...: rollout, verify, advantage, update. P prompts, G attempts of each."""
         config, clock = self.config, _Clock()
-        tasks_P = await self.sources.tasks(train_keys(config, self.sources, step), draw_number(config.seed, step))
+        keys_P = train_keys(config, self.sources, step, self.curriculum.levels)
+        tasks_P = await self.sources.tasks(keys_P, draw_number(config.seed, step))
         rollouts_PG, kept_mass = await self.attempt(tasks_P, attempts=config.group_size, step=step)
         rollout_seconds = clock.lap()
 
         verdicts_PG = await self.sources.verify(tasks_P, rollouts_PG)
-        verify_seconds = clock.lap()
+        verify_seconds, hit_rate = clock.lap(), self.sources.cache_hit_rate(tasks_P)
 
         found = rewards(verdicts_PG)
         if config.trainer.shuffle_rewards:
@@ -127,6 +130,8 @@ class Trainer:
             **group_metrics(groups, {source.name: source.env.parts for source in self.sources.trained}),
             **advantage_metrics(advantage_PG, scored_PG),
             **updated,
+            **self.curriculum.add(groups),
+            **({} if hit_rate is None else {"verify/cache_hit_rate": hit_rate}),
             "beta": config.kl.beta,
             "sampling/kept_mass": kept_mass,
             "tokens/trained": float(sum(sum(row.rollout.trainable) for step_rows in rows for row in step_rows)),

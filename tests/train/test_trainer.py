@@ -28,7 +28,7 @@ PER_STEP = {
     "step", "reward/mean", "reward/std", "reward/share", "pass_rate", "advantage/mean", "advantage/std", "loss", "policy_loss", "kl",
     "kl_penalty", "beta", "entropy", "logprob/mean", "grad_norm", "lr", "clip_fraction", "completion_length/mean",
     "completion_length/clipped", "groups/mixed", "verify/error_rate", "verify/seconds/share", "tokens/generated", "tokens/trained",
-    "steps/skipped_nonfinite", "time/rollout", "time/verify", "time/update", "time/step", "memory/peak_mb",
+    "steps/skipped_nonfinite", "verify/cache_hit_rate", "time/rollout", "time/verify", "time/update", "time/step", "memory/peak_mb",
 }  # fmt: skip
 
 

@@ -1,0 +1,108 @@
+"""Levels that follow the pass rate: where they go, what is logged, and that a resumed run goes on at the same level."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpo_core import Group, Reward, Rollout, Task, TaskKey, Verdict
+from grpo_core.config import CurriculumConfig
+from grpo_core.curriculum import Curriculum
+from grpo_core.errors import ConfigError
+from grpo_core.overrides import build_config
+from grpo_core.runlog import RunFolder, read_lines
+from grpo_core.train.observe import Silent
+from grpo_core.train.trainer import Trainer
+
+from .letters import Letters
+
+ON = CurriculumConfig(enabled=True, attempts=10)
+
+
+def group(passed: int, failed: int, *, unscored: int = 0, name: str = "letters") -> Group[Any]:
+    verdicts = (
+        [Verdict({"r": Reward(1.0)}, passed=True)] * passed + [Verdict({"r": Reward(0.0)})] * failed + [Verdict.failed("x")] * unscored
+    )
+    return Group(Task(TaskKey(name, "train", 0), "", None), [Rollout.of("")] * len(verdicts), verdicts)
+
+
+def level_after(*groups: Group[Any], start: float = 0.5) -> float:
+    curriculum = Curriculum(ON, {"letters": start})
+    for each in groups:
+        curriculum.add([each])
+    return curriculum.levels["letters"]
+
+
+@pytest.mark.parametrize(("passed", "level"), [(0, 0.4), (2, 0.4), (3, 0.5), (7, 0.5), (8, 0.6), (10, 0.6)], ids=lambda value: f"{value}")
+def test_the_level_follows_the_pass_rate_and_rests_inside_the_window(passed: int, level: float):
+    assert level_after(group(passed, 10 - passed)) == level
+
+
+def test_too_few_attempts_decide_nothing_and_unscored_ones_do_not_count():
+    assert level_after(group(9, 0)) == 0.5
+    assert level_after(group(9, 0, unscored=5)) == 0.5
+    assert level_after(group(9, 0), group(1, 0)) == 0.6
+
+
+def test_only_the_last_attempts_count_and_those_of_another_level_do_not():
+    assert level_after(group(5, 5), group(10, 0)) == 0.6
+    assert level_after(group(10, 0), group(5, 0)) == 0.6
+    assert level_after(group(10, 0), group(10, 0)) == 0.7
+
+
+def test_a_level_ends_at_0_and_1_and_stays_a_round_number():
+    assert level_after(*[group(10, 0)] * 30, start=0.05) == 1.0
+    assert level_after(*[group(0, 10)] * 30, start=0.05) == 0.0
+    assert level_after(group(10, 0), group(10, 0), start=0.1) == 0.3
+
+
+def test_each_environment_of_a_mixture_has_its_own_level_in_the_log():
+    curriculum = Curriculum(ON, {"letters": 0.5, "digits": 0.0})
+    metrics = curriculum.add([group(9, 1), group(4, 6, name="digits")])
+    letters = {"letters/curriculum/level": 0.5, "letters/curriculum/pass_rate": 0.9}
+    assert metrics == {**letters, "digits/curriculum/level": 0.0, "digits/curriculum/pass_rate": 0.4}
+    assert curriculum.levels == {"letters": 0.6, "digits": 0.0}
+
+
+def test_a_window_without_room_is_refused():
+    with pytest.raises(ConfigError, match=r"curriculum\.low is 0\.8; it has to be below curriculum\.high, 0\.7"):
+        build_config([{"environment": "letters", "curriculum": {"low": 0.8}}])
+
+
+def lines(folder: Path) -> list[dict[str, Any]]:
+    found = read_lines(folder / "metrics.jsonl")
+    timed = ("time/", "verify/seconds/", "memory/", "eval/")
+    return [{k: v for k, v in line.items() if not k.startswith(timed)} for line in found]
+
+
+@pytest.fixture
+def settings(settings: dict[str, Any]) -> dict[str, Any]:
+    own = {"enabled": True, "attempts": 36, "low": 0.0, "high": 0.1}
+    return {**settings, "steps": 18, "level": 0.3, "eval": {"tasks": 4}, "checkpoint": {"every": 4}, "curriculum": own}
+
+
+def test_a_run_climbs_with_what_it_learns_and_a_resumed_one_is_the_undisturbed_one(settings: dict[str, Any], tmp_path: Path):
+    class StopAfter14(Silent):
+        def step(self, step: int, total: int, metrics: Any) -> None:
+            if step == 14:
+                raise KeyboardInterrupt  # as if killed: the last checkpoint is of step 12, in the middle of a window
+
+    def make(name: str, **more: Any) -> Trainer:
+        return Trainer(build_config([settings]), Letters(), folder=RunFolder(tmp_path / name), **more)
+
+    make("whole").run()
+    levels = [line["curriculum/level"] for line in lines(tmp_path / "whole") if "curriculum/level" in line]
+    assert levels[0] == 0.3
+    assert levels[-1] > 0.3
+    asked = {(line["step"], line["key"]["split"], line["key"]["level"]) for line in RunFolder(tmp_path / "whole").rollout_lines()}
+    assert {level for _, split, level in asked if split == "eval"} == {0.3}
+    assert sorted((step, level) for step, split, level in asked if split == "train") == list(enumerate(levels, 1))
+
+    with pytest.raises(KeyboardInterrupt):
+        make("parts", observer=StopAfter14()).run()
+    second = make("parts")
+    assert second.resume() == 12
+    second.run()
+    assert lines(tmp_path / "parts") == lines(tmp_path / "whole")
