@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import secrets
 import socket
@@ -52,6 +53,10 @@ class Docker(JailPool):
             self._client.images.get(self.config.image)
         except docker.errors.ImageNotFound:
             raise ConfigError(f"Docker has no image {self.config.image!r}; make it with `grpo sandbox build`") from None
+        runtimes = self._client.info()["Runtimes"]
+        if self.config.runtime and self.config.runtime not in runtimes:
+            raise ConfigError(f"Docker has no runtime {self.config.runtime!r}; it has {', '.join(sorted(runtimes))}")
+        _sweep(self._client, logging.getLogger(__name__).info)
         super().__init__(self._jail, size=self.config.jails or 2 * len(os.sched_getaffinity(0)))
 
     def _jail(self) -> Jail:
@@ -120,6 +125,7 @@ class Docker(JailPool):
         import docker
 
         client, tag = _client(), DockerConfig().image
+        before = {found.id for found in client.images.list(tag)}
         try:
             if origin in ("registry", None):
                 try:
@@ -133,6 +139,10 @@ class Docker(JailPool):
                 image.from_debian(client, tag, say, mirror=mirror)
             else:
                 image.from_archive(client, tag, say, Path(origin))
+            for replaced in before - {found.id for found in client.images.list(tag)}:
+                with contextlib.suppress(docker.errors.APIError):  # a trainer may still be using it
+                    if not client.images.get(replaced).tags:
+                        client.images.remove(replaced)
         finally:
             client.close()
 
@@ -141,11 +151,7 @@ class Docker(JailPool):
         """Remove the containers of trainers of this machine that are no more."""
         client = _client()
         try:
-            for container in client.containers.list(all=True, filters={"label": LABEL}):
-                owner = container.labels[LABEL]
-                if container.labels.get(f"{LABEL}.host") == socket.gethostname() and not Path(f"/proc/{owner}").exists():
-                    say(f"removing {container.short_id} of process {owner}")
-                    container.remove(force=True)
+            _sweep(client, say)
         finally:
             client.close()
 
@@ -159,6 +165,18 @@ def _client() -> Any:
     except docker.errors.DockerException as error:
         raise ConfigError(f"Docker does not answer ({error}); start its daemon, or set DOCKER_HOST") from None
     return client
+
+
+def _sweep(client: Any, say: Callable[[str], None]) -> None:
+    """Remove containers whose owner, a process of this machine, is no more. They end by themselves, unless the daemon was away."""
+    import docker
+
+    for container in client.containers.list(all=True, filters={"label": LABEL}, ignore_removed=True):
+        owner = container.labels[LABEL]
+        if container.labels.get(f"{LABEL}.host") == socket.gethostname() and not Path(f"/proc/{owner}").exists():
+            say(f"removing {container.short_id} of process {owner}")
+            with contextlib.suppress(docker.errors.APIError):  # it was on its way out by itself
+                container.remove(force=True)
 
 
 def _end(container: Any, stream: Any) -> str:

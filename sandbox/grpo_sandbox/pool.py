@@ -22,11 +22,12 @@ DEATHS = 2
 
 @dataclass(slots=True)
 class _Run:
-    """A program on its way through the pool."""
+    """A program on its way through the pool. broken: why one of its inputs got no outcome; then the others need none, either."""
 
     program: Program
     limits: dict[str, Any]
     deaths: int = 0
+    broken: str = ""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -98,8 +99,9 @@ class JailPool:
 
     def _carry_out(self, job: _Job, jail: Jail | None) -> tuple[Outcome, Jail | None]:
         """The outcome, after at most one more try in a fresh jail, and the jail for the next job."""
-        run, why = job.run, ""
-        for _ in range(DEATHS):
+        run = job.run
+        why = run.broken
+        for _ in range(0 if run.broken else DEATHS):
             try:
                 if jail is None:
                     jail = self._start()
@@ -121,4 +123,5 @@ class JailPool:
                 jail.close()
                 jail = None
             return outcome(reply, run.program.limits), jail
+        run.broken = why
         return Outcome("infra_error", error=why), jail

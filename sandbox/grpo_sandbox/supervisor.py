@@ -295,17 +295,27 @@ def _become(uid: int) -> None:
 def _nest() -> None:
     """A user, pid and ipc namespace of its own: without a second uid, this is what hides the supervisor and the neighbours.
 
-    Only a child is in the new pid namespace, so the caller goes on as that child, and the process that was waits and ends as it ends.
+    Only children are in the new pid namespace. The first does nothing but be its process 1, which signals do not reach; the caller goes
+    on as the second, and the process that was waits, ends the namespace with its process 1, and ends as the second did.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(_CLONE_NEWUSER | _CLONE_NEWPID | _CLONE_NEWIPC) != 0:
         raise OSError(ctypes.get_errno(), "this system gives no nested namespaces")
+    first = os.fork()
+    if first == 0:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        os.closerange(0, RESULT + 1)
+        while True:
+            signal.pause()
     pid = os.fork()
     if pid == 0:
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        os.setsid()
         return
     os.closerange(0, RESULT + 1)
     _, status = os.waitpid(pid, 0)
+    os.kill(first, signal.SIGKILL)
+    os.waitpid(first, 0)
     if os.WIFSIGNALED(status):
         os.kill(os.getpid(), os.WTERMSIG(status))
     os._exit(os.waitstatus_to_exitcode(status))

@@ -21,6 +21,7 @@ from grpo_sandbox.docker import Docker, DockerConfig
 from grpo_sandbox.pool import JailPool
 
 from .attacks import ATTACKS
+from .engines import missing
 
 SHORT = Limits(wall_seconds=2, cpu_seconds=1, memory_mb=128)
 PROBE = Program(
@@ -38,17 +39,20 @@ def open_pool(name: str, jails: int) -> JailPool:
     return Docker(DockerConfig(jails=jails))
 
 
+def opened(name: str, jails: int) -> JailPool:
+    """Where it cannot run, the test is skipped, or fails if GRPO_NEED_SANDBOX says that it must be there."""
+    try:
+        return open_pool(name, jails)
+    except ConfigError as error:
+        missing(str(error))
+        raise
+
+
 @pytest.fixture(scope="module", params=["bubblewrap", "docker"])
 def backend(request: pytest.FixtureRequest) -> str:
-    """Its name. Where it cannot run, its tests are skipped, or fail if GRPO_NEED_SANDBOX says that it must be there."""
-    name = str(request.param)
-    try:
-        asyncio.run(open_pool(name, 1).close())
-    except ConfigError as error:
-        if os.environ.get("GRPO_NEED_SANDBOX"):
-            raise
-        pytest.skip(str(error))
-    return name
+    """The name of one that is there."""
+    asyncio.run(opened(str(request.param), 1).close())
+    return str(request.param)
 
 
 @pytest.fixture
@@ -119,8 +123,6 @@ STATUSES = {
 
 @pytest.mark.parametrize(("source", "status"), STATUSES.items(), ids=STATUSES.values())
 def test_every_way_to_end_has_its_status(one_jail: JailPool, source: str, status: str) -> None:
-    if status == "signal":
-        source = "import ctypes\ndef f(x): ctypes.string_at(0)"
     outcome = one(one_jail, source, 1)
     assert outcome.status == status, outcome
     assert bool(outcome.error) == (status not in ("ok", "oom"))
@@ -140,6 +142,30 @@ def test_an_attack_gets_nothing_and_leaves_nothing(one_jail: JailPool, name: str
     assert outcome.status != "infra_error", outcome.error
     assert after.status == "ok", after
     assert after.value == UNDISTURBED
+
+
+DIFFERENT = {
+    "kill the parent": "without a second uid, the signal is sent and not delivered; with one, sending it is refused",
+    "inodes": "only Docker can limit how many files there are; bubblewrap's program runs into its limit of CPU time",
+    "memory of many": "only Docker limits the memory of all processes of a program together",
+}
+"""Attacks that fail under both back ends, each in its own way."""
+
+
+def test_the_same_programs_have_the_same_outcomes_under_both_back_ends() -> None:
+    """With room for a loaded machine: what ends by CPU time must not end by the clock."""
+    limits = Limits(wall_seconds=5, cpu_seconds=1, memory_mb=128)
+    outcomes = {}
+    for name in ("bubblewrap", "docker"):
+        pool = opened(name, 4)
+        ((version,),) = run(pool, Program("import sys\ndef f(): return sys.version_info[:2]", "f", [()]))
+        outcomes[name] = (version.value, [row[0] for row in run(pool, *(Program(text, "f", [(1,)], limits) for text in ATTACKS.values()))])
+        asyncio.run(pool.close())
+    (here, ours), (there, theirs) = outcomes.values()
+    if here != there:
+        missing(f"Python {here} under bubblewrap, {there} under Docker")
+    found = {name: (a, b) for name, a, b in zip(ATTACKS, ours, theirs, strict=True)}
+    assert {name for name, (a, b) in found.items() if (a.status, repr(a.value)) != (b.status, repr(b.value))} <= DIFFERENT.keys()
 
 
 def test_nothing_but_the_work_folder_can_be_written(one_jail: JailPool) -> None:

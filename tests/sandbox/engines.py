@@ -1,0 +1,72 @@
+"""A Docker engine of a test's own, so that it may be broken: its images come from the engine that is there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+IMAGE = "grpo-sandbox"
+
+
+def missing(reason: str) -> None:
+    """Skip, or fail where GRPO_NEED_SANDBOX says that nothing may be missing."""
+    if os.environ.get("GRPO_NEED_SANDBOX"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+class Engine:
+    """dockerd in a folder; nothing of it is outside, and it has no network."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.host = f"unix://{folder / 'docker.sock'}"
+
+    def start(self) -> None:
+        command = ["dockerd", "--bridge", "none", "--iptables=false", "-H", self.host, "--pidfile", str(self.folder / "pid")]
+        command += ["--data-root", str(self.folder / "data"), "--exec-root", str(self.folder / "exec")]
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        deadline = time.monotonic() + 60
+        while self.docker("info", check=False).returncode != 0:
+            assert self._process.poll() is None, (self.folder / "log").read_text()[-2000:]
+            assert time.monotonic() < deadline, "the engine does not answer"
+            time.sleep(0.1)
+
+    def stop(self, number: int = signal.SIGTERM) -> None:
+        if self._process.poll() is None:
+            self._process.send_signal(number)
+            self._process.wait(60)
+
+    def docker(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        command = ["docker", "-H", self.host, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=check, timeout=120)
+
+
+@contextmanager
+def engine_of_its_own(*, with_image: bool) -> Iterator[Engine]:
+    """Skips without root, dockerd, or (with_image) an engine that has the image."""
+    if os.geteuid() != 0 or shutil.which("dockerd") is None:
+        missing("needs root and dockerd")
+    with tempfile.TemporaryDirectory(prefix="grpo-engine-") as name:  # short: a socket's path may have 107 characters
+        engine = Engine(Path(name))
+        engine.start()
+        try:
+            if with_image:
+                saved = Path(name, "image.tar")
+                done = subprocess.run(["docker", "save", IMAGE, "-o", str(saved)], capture_output=True, text=True, check=False)
+                if done.returncode != 0:
+                    missing(f"no image: {done.stderr.strip()}")
+                engine.docker("load", "-i", str(saved))
+            yield engine
+        finally:
+            engine.stop()

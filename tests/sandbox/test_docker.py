@@ -1,0 +1,240 @@
+"""What only Docker can do: lose its daemon or its containers, be swept, be given an image."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from grpo_core import ConfigError, Program
+from grpo_core.cli.app import app
+from grpo_core.errors import RunStoppedError
+from grpo_core.overrides import build_config
+from grpo_core.runlog import read_lines
+from grpo_sandbox.docker import LABEL, Docker, DockerConfig
+
+from ..train.tiny import save_tiny
+from .engines import IMAGE, Engine, engine_of_its_own
+
+PROGRAM = Program("def f(x): return x + 1", "f", [(1,)])
+
+
+@pytest.fixture(scope="module")
+def shared_engine() -> Iterator[Engine]:
+    with engine_of_its_own(with_image=True) as engine:
+        yield engine
+
+
+@pytest.fixture
+def engine(shared_engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Engine:
+    monkeypatch.setenv("DOCKER_HOST", shared_engine.host)
+    return shared_engine
+
+
+def containers(engine: Engine) -> list[str]:
+    return engine.docker("ps", "-aq", "--filter", f"label={LABEL}").stdout.split()
+
+
+def wait_until_gone(engine: Engine) -> None:
+    deadline = time.monotonic() + 10
+    while containers(engine) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert containers(engine) == []
+
+
+def test_a_killed_container_for_each_program_costs_no_program_its_verdict(engine: Engine) -> None:
+    """Four programs, one after the other in one jail, and one `docker kill` in the middle of each."""
+    pool = Docker(DockerConfig(jails=1))
+    source = "import time\ndef f(x):\n    time.sleep(0.25)\n    return x"
+
+    async def disturbed() -> list[list[Any]]:
+        await pool.run([PROGRAM])
+        batch = [asyncio.ensure_future(pool.run([Program(source, "f", [(i,) for i in range(4)])])) for _ in range(4)]
+        for number, program in enumerate(batch):
+            if number:
+                await batch[number - 1]
+            await asyncio.sleep(0.4)
+            assert not program.done()
+            (alive,) = containers(engine)
+            await asyncio.to_thread(engine.docker, "kill", alive)
+        return [[outcome.value for outcome in (await program)[0]] for program in batch]
+
+    assert asyncio.run(disturbed()) == [[0, 1, 2, 3]] * 4
+    assert pool.started == 5
+    asyncio.run(pool.close())
+    wait_until_gone(engine)
+
+
+def test_a_program_that_always_loses_its_container_is_at_fault_itself(engine: Engine) -> None:
+    pool = Docker(DockerConfig(jails=1))
+
+    async def disturbed() -> Any:
+        batch = asyncio.ensure_future(pool.run([Program("import time\ndef f(x): time.sleep(4)", "f", [(1,)])]))
+        while not batch.done():
+            for alive in engine.docker("ps", "-q", "--filter", f"label={LABEL}").stdout.split():
+                await asyncio.to_thread(engine.docker, "kill", alive, check=False)
+            await asyncio.sleep(0.7)
+        return (await batch)[0][0]
+
+    outcome = asyncio.run(disturbed())
+    asyncio.run(pool.close())
+    assert outcome.status == "signal"
+    assert outcome.error.startswith("it ended 2 supervisors")
+
+
+def test_kill_9_of_the_process_that_asked_leaves_no_container(engine: Engine) -> None:
+    code = (
+        "import asyncio, os, signal\n"
+        "from grpo_core import Program\n"
+        "from grpo_sandbox.docker import Docker\n"
+        "pool = Docker()\n"
+        "asyncio.run(pool.run([Program('def f(x): return x', 'f', [(i,) for i in range(8)])]))\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    wait_until_gone(engine)
+
+
+def leave_behind(engine: Engine, *, owner: int, host: str) -> str:
+    labels = ["--label", f"{LABEL}={owner}", "--label", f"{LABEL}.host={host}"]
+    return engine.docker("run", "-d", "--network", "none", *labels, IMAGE, "sleep", "1000").stdout.strip()
+
+
+@pytest.mark.parametrize("way", ["prune", "start"])
+def test_what_dead_trainers_left_is_swept_and_nothing_else(engine: Engine, way: str) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    here = socket.gethostname()
+    dead, alive, elsewhere = (
+        leave_behind(engine, owner=owner, host=host) for owner, host in ((gone.pid, here), (os.getpid(), here), (gone.pid, "another"))
+    )
+    try:
+        if way == "prune":
+            done = CliRunner().invoke(app, ["sandbox", "prune"])
+            assert done.exit_code == 0, done.output
+            assert done.output == f"removing {dead[:12]} of process {gone.pid}\n"
+        else:
+            asyncio.run(Docker().close())
+        assert {name[:12] for name in containers(engine)} == {alive[:12], elsewhere[:12]}
+    finally:
+        engine.docker("rm", "-f", alive, elsewhere)
+
+
+def test_an_archive_of_a_root_becomes_the_image_and_replaces_the_old_one(engine: Engine, tmp_path: Path) -> None:
+    made = engine.docker("create", "--network", "none", IMAGE, "true").stdout.strip()
+    engine.docker("export", made, "-o", str(tmp_path / "root.tar"))
+    engine.docker("rm", made)
+    done = CliRunner().invoke(app, ["sandbox", "build", "--from", str(tmp_path / "root.tar")])
+    assert done.exit_code == 0, done.output
+    assert "the sandbox docker is ready" in done.output
+    assert len(engine.docker("images", "-aq").stdout.split()) == 1
+
+
+def test_a_root_without_python_is_refused_by_the_canary(engine: Engine, tmp_path: Path) -> None:
+    engine.docker("tag", IMAGE, "kept")
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "empty").touch()
+    subprocess.run(["tar", "-C", str(tmp_path / "root"), "-cf", str(tmp_path / "root.tar"), "."], check=True)
+    try:
+        done = CliRunner().invoke(app, ["sandbox", "build", "--from", str(tmp_path / "root.tar")])
+        assert done.exit_code == 2
+        assert "cannot run a program" in done.output
+        assert "python3" in done.output
+    finally:
+        engine.docker("tag", "kept", IMAGE)
+        engine.docker("rmi", "kept")
+
+
+def test_a_runtime_that_docker_lacks_is_named_with_those_it_has(engine: Engine) -> None:
+    with pytest.raises(ConfigError, match=r"Docker has no runtime 'runsc'; it has .*runc"):
+        Docker(DockerConfig(runtime="runsc"))
+
+
+def test_a_runtime_that_docker_has_is_used(engine: Engine) -> None:
+    pool = Docker(DockerConfig(jails=1, runtime="runc"))
+    assert asyncio.run(pool.run([PROGRAM]))[0][0].value == 2
+    (found,) = containers(engine)
+    assert json.loads(engine.docker("inspect", found).stdout)[0]["HostConfig"]["Runtime"] == "runc"
+    asyncio.run(pool.close())
+
+
+def test_every_container_is_hardened(engine: Engine) -> None:
+    pool = Docker(DockerConfig(jails=1))
+    asyncio.run(pool.run([PROGRAM]))
+    (found,) = containers(engine)
+    (info,) = json.loads(engine.docker("inspect", found).stdout)
+    asyncio.run(pool.close())
+    host = info["HostConfig"]
+    assert (host["NetworkMode"], host["IpcMode"], host["ReadonlyRootfs"], host["Privileged"]) == ("none", "none", True, False)
+    assert (host["CapDrop"], sorted(cap.removeprefix("CAP_") for cap in host["CapAdd"])) == (["ALL"], ["SETGID", "SETUID"])
+    assert host["SecurityOpt"] == ["no-new-privileges:true"]
+    assert host["Memory"] == host["MemorySwap"] == 512 << 20
+    assert (host["PidsLimit"], host["NanoCpus"], host["LogConfig"]["Type"]) == (128, 10**9, "none")
+    assert not host["Binds"]
+
+
+def test_a_daemon_that_stops_ends_the_run_with_its_reason_and_the_run_goes_on_later(engine: Engine, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from grpo_core.train.observe import Silent
+    from grpo_core.train.trainer import Trainer
+
+    settings = {
+        "environment": "fizzbuzz",
+        "model": {"name": str(save_tiny(tmp_path / "tiny")), "dtype": "float32"},
+        "sandbox": {"name": "docker"},
+        "steps": 4,
+        "prompts_per_step": 2,
+        "group_size": 4,
+        "sampling": {"max_new_tokens": 4},
+        "eval": {"tasks": 2},
+    }
+
+    class StopsTheDaemon(Silent):
+        def step(self, step: int, total: int, metrics: Any) -> None:
+            if step == 2:
+                engine.stop()
+
+    trainer = Trainer(build_config([settings]), folder=tmp_path / "run", observer=StopsTheDaemon())
+    attempt = trainer.attempt
+
+    async def writes_programs(tasks_P: Any, **more: Any) -> Any:
+        rollouts_PG, kept = await attempt(tasks_P, **more)
+        return [[_saying(task, rollout) for rollout in row] for task, row in zip(tasks_P, rollouts_PG, strict=True)], kept
+
+    trainer.attempt = writes_programs  # type: ignore[method-assign]
+    try:
+        with pytest.raises(RunStoppedError, match=r"(?s)could not be judged.*Docker could not make a container"):
+            trainer.run()
+    finally:
+        engine.start()
+    steps = [line for line in read_lines(tmp_path / "run" / "metrics.jsonl") if "verify/error_rate" in line and "loss" in line]
+    assert [line["verify/error_rate"] for line in steps] == [0.0, 0.0]
+    unjudged = [line for line in trainer.folder.rollout_lines() if line["step"] == 3]
+    assert len(unjudged) == 8
+    assert all(line["verdict"]["total"] is None and "Docker" in line["verdict"]["error"] for line in unjudged)
+    wait_until_gone(engine)
+
+    again = Trainer.resumed(tmp_path / "run")
+    assert again.done == 2
+    again.run()
+    assert again.folder.finished
+
+
+def _saying(task: Any, rollout: Any) -> Any:
+    from dataclasses import replace
+
+    from grpo_core import Message
+
+    return replace(rollout, messages=(Message("assistant", f"```python\ndef {task.data.entry}(*a): return 1\n```"),))
