@@ -65,6 +65,11 @@ class CodeConfig:
     cpu_seconds: float = 2.0
     memory_mb: int = 256
 
+    def __post_init__(self) -> None:
+        for name in ("cases", "cpu_seconds", "memory_mb"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; it has to be above 0")
+
 
 class CodeEnvironment(Environment[P]):
     """Write `problem` and `cases`; the rest is here. Parts: format (there is a program), runs (share of calls that return a value) and

@@ -60,7 +60,10 @@ class Sandbox(Protocol):
     """Runs programs. An `infra_error` outcome is never the program's fault; everything else is."""
 
     async def run(self, programs: Sequence[Program]) -> Sequence[Sequence[Outcome]]:
-        """One list of outcomes per program, one outcome per input, in order. Callers wait when the sandbox is full."""
+        """One list of outcomes per program, one outcome per input, in order. Callers wait when the sandbox is full.
+
+        A sandbox may give up a program that keeps running out of time: its later inputs then count as timeout_wall.
+        """
         ...
 
     async def close(self) -> None: ...

@@ -93,8 +93,9 @@ class Parentheses(CodeEnvironment[Strings]):
         texts = [_text(problem.family, problem.kinds, problem.alphabet, rng, right=place % 2 == 0) for place in range(count)]
         if problem.family not in ("unfold", "score", "with_jokers"):
             opening, closing = rng.choice(problem.kinds)[0], rng.choice(problem.kinds)[1]
-            texts[0] = ""
-            texts[1:9:2] = [closing + opening, 2 * opening, 2 * closing, rng.choice(problem.kinds) + closing]
+            careless = ["", closing + opening, 2 * opening, 2 * closing, rng.choice(problem.kinds) + closing]
+            for place, text in zip((0, 1, 3, 5, 7), careless, strict=True):
+                texts[place : place + 1] = [text] if place < count else []
         return [Case((text,), _salted(solve(text), rng) if problem.impossible else solve(text)) for text in texts]
 
 

@@ -18,22 +18,31 @@ from grpo_sandbox.supervisor import Unsayable, encode
 JOBS_PER_JAIL = 5000
 DEATHS = 2
 """So many supervisors lost to the same program are no accident."""
+PATIENCE = 2
+"""After so many time-outs, a program gets no more time: 24 inputs of one that hangs would cost as much as thousands of others."""
+
+
+_LATE = ("timeout_cpu", "timeout_wall")
+_NO_MORE_TIME = Outcome("timeout_wall", error=f"not run: it had run out of time on {PATIENCE} inputs before")
 
 
 @dataclass(slots=True)
 class _Run:
-    """A program on its way through the pool. broken: why one of its inputs got no outcome; then the others need none, either."""
+    """A program on its way through the pool. broken: why one of its inputs got no outcome; then the others need none, either. late:
+    places of inputs that ran out of time."""
 
     program: Program
     limits: dict[str, Any]
     deaths: int = 0
     broken: str = ""
+    late: list[int] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 @dataclass(frozen=True, slots=True)
 class _Job:
     run: _Run
+    place: int
     arguments: list[Any]
     future: Future[Outcome]
 
@@ -53,7 +62,7 @@ class JailPool:
         """Every program on each of its inputs; the caller waits for its turn behind earlier calls."""
         self._grow()
         futures = [self._submit(program) for program in programs]
-        return [[await asyncio.wrap_future(future) for future in row] for row in futures]
+        return [_cut([await asyncio.wrap_future(future) for future in row]) for row in futures]
 
     async def close(self) -> None:
         """End every jail. The pool starts again when it is asked again."""
@@ -74,11 +83,11 @@ class JailPool:
     def _submit(self, program: Program) -> list[Future[Outcome]]:
         run = _Run(program, limits_to_json(program.limits))
         futures = []
-        for arguments in program.inputs:
+        for place, arguments in enumerate(program.inputs):
             future: Future[Outcome] = Future()
             futures.append(future)
             try:
-                self._jobs.put(_Job(run, [encode(argument) for argument in arguments], future))
+                self._jobs.put(_Job(run, place, [encode(argument) for argument in arguments], future))
             except Unsayable as error:
                 future.set_exception(TypeError(f"an input of the program cannot be sent: {error}"))
         return futures
@@ -100,6 +109,8 @@ class JailPool:
     def _carry_out(self, job: _Job, jail: Jail | None) -> tuple[Outcome, Jail | None]:
         """The outcome, after at most one more try in a fresh jail, and the jail for the next job."""
         run = job.run
+        if sum(place < job.place for place in run.late) >= PATIENCE:
+            return _NO_MORE_TIME, jail
         why = run.broken
         for _ in range(0 if run.broken else DEATHS):
             try:
@@ -122,6 +133,16 @@ class JailPool:
             if not reply["clean"] or jail.jobs >= JOBS_PER_JAIL:
                 jail.close()
                 jail = None
-            return outcome(reply, run.program.limits), jail
+            found = outcome(reply, run.program.limits)
+            if found.status in _LATE:
+                run.late.append(job.place)
+            return found, jail
         run.broken = why
         return Outcome("infra_error", error=why), jail
+
+
+def _cut(outcomes: list[Outcome]) -> list[Outcome]:
+    """Inputs behind the last time-out that is allowed count as not run, also where another jail had run them: an outcome must not depend
+    on how many jails there are."""
+    late = [place for place, found in enumerate(outcomes) if found.status in _LATE][:PATIENCE]
+    return outcomes if len(late) < PATIENCE else [*outcomes[: late[-1] + 1], *[_NO_MORE_TIME] * (len(outcomes) - late[-1] - 1)]

@@ -10,12 +10,17 @@ from typing import Any
 import pytest
 
 from grpo_core import ConfigError, Environment, Limits, Outcome, Program, Rollout, Services, Task, TaskKey, Verdict
+from grpo_core.environments import load_environment
+from grpo_core.plugins import PluginHost
 from grpo_core.programs import Case, CodeConfig, constant_share, paid, same
 from grpo_core.testing import assert_environment
 from grpo_env_fizzbuzz.env import FizzBuzz
 from grpo_env_parentheses import families
 from grpo_env_parentheses.env import Parentheses
 from grpo_sandbox.auto import Auto, AutoConfig
+
+from ..sandbox.attacks import ATTACKS
+from ..sandbox.engines import missing
 
 DIFFICULTIES = range(1, 11)
 BOTH = [FizzBuzz, Parentheses]
@@ -26,7 +31,8 @@ def services() -> Iterator[Services]:
     try:
         sandbox = Auto(AutoConfig(jails=2))
     except ConfigError as error:
-        pytest.skip(str(error))
+        missing(str(error))
+        raise
     yield Services(sandboxes={"default": sandbox})
     asyncio.run(sandbox.close())
 
@@ -333,6 +339,23 @@ def test_nobody_passes_an_impossible_problem_and_nobody_learns_the_answers(env_c
         assert verdict.rewards["passed"].value < 0.5
 
 
+@pytest.mark.parametrize("env_class", BOTH)
+def test_no_attack_is_paid_and_none_disturbs_the_verdict_of_an_honest_neighbour(env_class: type[Any], services: Services) -> None:
+    """With many jails, since some attacks do nothing but wait."""
+    sandbox = Auto(AutoConfig(jails=12))
+    env = env_class(CodeConfig(difficulty=1, cases=4, cpu_seconds=0.5, memory_mb=128), Services(sandboxes={"default": sandbox}))
+    task = ask(env)
+    attacks = [f"```python\n{source}\n{task.data.entry} = f\n```" for source in ATTACKS.values()]
+    honest = [env.reference(task)] * 10
+    verdicts = judge(env, task, *attacks[::2], *honest, *attacks[1::2])
+    asyncio.run(sandbox.close())
+    assert [verdict.error for verdict in verdicts] == [None] * len(verdicts)
+    names = [*list(ATTACKS)[::2], *["honest"] * 10, *list(ATTACKS)[1::2]]
+    earned = {name: verdict.rewards["passed"].value for name, verdict in zip(names, verdicts, strict=True)}
+    assert {name: value for name, value in earned.items() if value} == {"honest": 1.0}
+    assert sum(verdict.passed for verdict in verdicts) == 10
+
+
 def test_a_program_that_knows_only_the_examples_is_paid_almost_nothing(services: Services) -> None:
     env = FizzBuzz(services=services)
     for index in range(5):
@@ -341,6 +364,20 @@ def test_a_program_that_knows_only_the_examples_is_paid_almost_nothing(services:
         source = f"def {task.data.entry}(*arguments): return {known!r}.get(arguments, '')"
         (verdict,) = judge(env, task, f"```python\n{source}\n```")
         assert verdict.rewards["passed"].value < 0.1
+
+
+@pytest.mark.parametrize("cases", [1, 2, 5, 24, 60])
+def test_there_are_as_many_cases_as_are_asked_for(cases: int) -> None:
+    for env_class in BOTH:
+        for difficulty in DIFFICULTIES:
+            env = env_class(CodeConfig(difficulty=difficulty, cases=cases))
+            assert len(env.cases(ask(env).data, random.Random(0), cases)) == cases
+
+
+def test_settings_that_leave_nothing_to_judge_are_refused() -> None:
+    host = PluginHost()
+    with pytest.raises(ConfigError, match="cases is 0; it has to be above 0"):
+        load_environment(host, "fizzbuzz", {"cases": 0}, lend=lambda _: Services())
 
 
 def test_limits_of_the_environment_reach_the_sandbox() -> None:

@@ -194,6 +194,19 @@ def test_a_hanging_program_costs_its_own_deadline_and_no_one_elses(pool: JailPoo
     assert time.monotonic() - started < SHORT.wall_seconds + 2
 
 
+def test_a_program_that_keeps_hanging_is_given_up_whatever_the_number_of_jails(backend: str) -> None:
+    source = "import time\ndef f(x):\n    if x in (1, 3): time.sleep(100)\n    return x"
+    for jails in (1, 3):
+        pool = open_pool(backend, jails)
+        started = time.monotonic()
+        (row,) = run(pool, Program(source, "f", [(i,) for i in range(20)], SHORT))
+        asyncio.run(pool.close())
+        assert [outcome.status for outcome in row] == ["ok", "timeout_wall", "ok", *["timeout_wall"] * 17]
+        assert row[3].error.startswith("it took longer than")
+        assert row[4].error.startswith("not run: it had run out of time on 2 inputs")
+        assert time.monotonic() - started < 2 * SHORT.wall_seconds + 3
+
+
 def test_a_lost_supervisor_costs_no_program_its_verdict(pool: JailPool) -> None:
     """One kill -9 in the middle of a batch."""
     before = supervisors()
