@@ -2,13 +2,42 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, field_validator, model_validator
+from pydantic_core import core_schema
 
 Positive = Annotated[int, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+PLUGIN = "plugin:"
+K_ESTIMATORS = ("passk", "maxk", "pkpo")
+
+
+@dataclass(frozen=True)
+class Named:
+    """One of `names`, or plugin:NAME for what a plugin offers; which plugins there are is not known here."""
+
+    names: tuple[str, ...]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
+        return core_schema.no_info_after_validator_function(self._checked, handler(source))
+
+    def __get_pydantic_json_schema__(self, _: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {
+            "anyOf": [
+                {"type": "string", "enum": list(self.names)},
+                {"type": "string", "pattern": f"^{PLUGIN}.+", "examples": [f"{PLUGIN}NAME"]},
+            ]
+        }
+
+    def _checked(self, name: str) -> str:
+        if name not in self.names and not (name.startswith(PLUGIN) and name != PLUGIN):
+            raise ValueError(f"it has to be {', '.join(self.names)} or {PLUGIN}NAME")
+        return name
 
 
 class Section(BaseModel):
@@ -56,6 +85,8 @@ class SamplingConfig(Section):
     """Draw from tokens at least this fraction as likely as the likeliest; 0 is off."""
     stop: tuple[str, ...] = ()
     """A completion ends with the token that completes one of these strings."""
+    refills: Annotated[int, Field(ge=0)] = 0
+    """Ask other prompts in place of groups whose advantages are all 0, at most so many times in a step (DAPO's dynamic sampling)."""
     max_rows: Positive = 256
     """Most completions that are decoded at the same time."""
 
@@ -83,9 +114,21 @@ class ScheduleConfig(Section):
 class KLConfig(Section):
     beta: NotNegative = 0.12
     """Weight of the KL to the reference in the loss; 0 leaves out the reference pass."""
-    estimator: Literal["k1", "k2", "k3", "k3_st"] = "k3_st"
+    estimator: Literal["k1", "k2", "k3", "k3_reverse", "k3_st"] = "k3_st"
     """k3 = exp(-d) + d - 1 with d = log pi - log pi_ref (Schulman), always positive; k3_st has its value and the gradient of the KL itself,
     which that of k3 is not: where the policy has left a token, k3 pulls it back with weights that have no bound."""
+    importance: bool = False
+    """Multiply by the ratio to the policy that sampled, which keeps the estimate unbiased over several optimizer steps."""
+    placement: Literal["loss", "reward"] = "loss"
+    """reward: subtract beta times the KL of each completion (summed over its tokens, before the update) from its reward."""
+    target: Annotated[float, Field(gt=0)] | None = None
+    """Move beta so that the KL per token stays near this."""
+    horizon: Positive = 10_000
+    """Attempts in which an adaptive beta may change by 20 %."""
+    refresh_every: Positive | None = None
+    """Make the policy its own reference every so many steps."""
+    refresh_rate: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """How far a refresh moves the reference to the policy; below 1, with refresh_every=1, it is a running mean."""
 
 
 class LoraConfig(Section):
@@ -105,27 +148,54 @@ class LoraConfig(Section):
 
 
 class AdvantageConfig(Section):
-    name: Literal["grpo", "mean_only", "gdpo"] = "gdpo"
+    name: Annotated[str, Named(("grpo", "mean_only", "rloo", "gdpo", "maxk", "passk", "pkpo", "best_minus_second", "maxrl"))] = "gdpo"
     """Estimator: mean_only = r - mean; grpo = (r - mean) / (std + eps); gdpo normalises each reward part so and adds them by their weights.
     With one part gdpo is grpo up to one factor for the batch; with several, grpo pushes a group that differs in a detail as hard as one
-    that differs in what counts, and the policy settles on answers that are nearly right."""
+    that differs in what counts, and the policy settles on answers that are nearly right. passk, maxk and pkpo train the best of k.
+    plugin:NAME takes one that a plugin offers."""
     k: Positive | None = None
-    """The k of estimators that have one; none of the present ones does."""
+    """The k of passk, maxk and pkpo, below group_size."""
     ddof: Literal[0, 1] = 0
     """0 divides the variance by G, 1 by G - 1."""
     eps: NotNegative = 1e-6
     """Added to the standard deviation."""
     clip: Annotated[float, Field(gt=0)] | None = None
     """Clamp advantages to [-clip, clip] after normalisation."""
+    whiten: bool = False
+    """Subtract the mean and divide by the standard deviation of all advantages of the step, before the clip."""
+    keep: Annotated[int, Field(ge=2)] | None = None
+    """Train only on so many attempts of each group, those with the largest variance of rewards (PODS)."""
+    overlong_buffer: Annotated[int, Field(ge=0)] = 0
+    """Punish completions in the last so many tokens of their budget, by up to 1 at its end (DAPO); 0 is off."""
+    overlong_weight: NotNegative = 1.0
+    """Weight of that punishment in the reward."""
 
 
 class LossConfig(Section):
-    name: Literal["clip", "reinforce"] = "clip"
-    """Policy surrogate: clip (PPO, GRPO) or reinforce."""
+    name: Annotated[str, Named(("clip", "reinforce", "cispo", "sapo"))] = "clip"
+    """Policy surrogate: clip (PPO, GRPO), reinforce, cispo, sapo, or plugin:NAME for one that a plugin offers."""
+    level: Literal["token", "sequence_mean", "sequence"] = "token"
+    """What the ratio is of: each token; the row's mean over its tokens, in logs (GSPO); or the whole completion."""
+    anchor: Literal["old", "reference"] = "old"
+    """What the ratio compares the policy with: the one that sampled, or the reference."""
     clip_low: Fraction = 0.2
     """The ratio is clipped at 1 - clip_low."""
     clip_high: NotNegative = 0.2
     """The ratio is clipped at 1 + clip_high."""
+    dual_clip: Annotated[float, Field(gt=1)] | None = None
+    """clip: bound the loss where the advantage is negative, at this times its size."""
+    sapo_positive: Annotated[float, Field(gt=0)] = 1.0
+    """sapo: temperature where the advantage is positive."""
+    sapo_negative: Annotated[float, Field(gt=0)] = 1.05
+    """sapo: temperature elsewhere."""
+    tis_cap: Annotated[float, Field(gt=0)] | None = None
+    """Weigh tokens by the ratio of the training engine's to the sampler's probability, at most this (2 is usual); unset: off."""
+    tis_floor: NotNegative = 0.0
+    """The least such weight."""
+    entropy: NotNegative = 0.0
+    """Weight of the policy's entropy, which is added to what is maximised."""
+    mask_truncated: bool = False
+    """Leave completions that were cut off out of the loss and its denominators; they stay in their group's mean and spread."""
     aggregation: Literal["sequence_mean", "token_mean", "sequence_sum", "constant"] = "sequence_mean"
     """How token losses become one number; sequence_mean is GRPO's, token_mean DAPO's, constant Dr. GRPO's."""
 
@@ -287,8 +357,7 @@ class RunConfig(Section):
             raise ValueError("stop.patience counts evaluations; set eval.every, too (--eval-every)")
         if self.stop.max_kl is not None and self.kl.beta == 0:
             raise ValueError("stop.max_kl needs the reference, which kl.beta=0 leaves out; set kl.beta above 0 or leave stop.max_kl away")
-        if self.advantage.k is not None:
-            raise ValueError(f"advantage.k is {self.advantage.k}, but the estimator {self.advantage.name!r} has no k; leave it away")
+        self._check_algorithm()
         if self.curriculum.low >= self.curriculum.high:
             raise ValueError(f"curriculum.low is {self.curriculum.low:g}; it has to be below curriculum.high, {self.curriculum.high:g}")
         if self.trainer.minibatches > self.prompts_per_step:
@@ -300,6 +369,32 @@ class RunConfig(Section):
                 "sampling.temperature is 0: all completions of a group would be equal; set it above 0 (eval.temperature may be 0)"
             )
         return self
+
+    def _check_algorithm(self) -> None:
+        advantage, attempts = self.advantage, self.advantage.keep or self.group_size
+        if attempts > self.group_size:
+            raise ValueError(f"advantage.keep is {attempts}, but a group has only {self.group_size} attempts")
+        if advantage.name in K_ESTIMATORS:
+            least = 2 if advantage.name == "pkpo" else 1
+            if advantage.k is None or not least <= advantage.k < attempts:
+                raise ValueError(f"advantage.name={advantage.name} needs advantage.k from {least} to {attempts - 1}; found {advantage.k}")
+        elif advantage.k is not None and not advantage.name.startswith("plugin:"):
+            raise ValueError(f"advantage.k is {advantage.k}, but the estimator {advantage.name!r} has no k; leave it away")
+        if self.loss.dual_clip is not None and self.loss.name != "clip":
+            raise ValueError(f"loss.dual_clip belongs to loss.name=clip; found {self.loss.name}")
+        if self.kl.beta == 0 and (self.kl.target is not None or self.kl.refresh_every is not None) and self.loss.anchor == "old":
+            raise ValueError("kl.target and kl.refresh_every are about the reference, which kl.beta=0 leaves out; set kl.beta above 0")
+        if (
+            self.advantage.overlong_buffer
+            and self.sampling.max_new_tokens
+            and self.advantage.overlong_buffer > self.sampling.max_new_tokens
+        ):
+            raise ValueError("advantage.overlong_buffer is larger than sampling.max_new_tokens")
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether anything asks for the reference's log-probs."""
+        return self.kl.beta > 0 or self.loss.anchor == "reference"
 
     def members(self) -> dict[str, MemberConfig]:
         """The environments of the run by name; those of share 0 are only evaluated."""

@@ -76,9 +76,14 @@ def _type(info: FieldInfo) -> str:
 
     found = TypeAdapter(info.rebuild_annotation()).json_schema()
     kinds = found.get("anyOf", [found])
-    names = [" | ".join(map(str, kind["enum"])) if "enum" in kind else str(kind.get("const", kind.get("type", "any"))) for kind in kinds]
+    names = [" | ".join(map(str, kind["enum"])) if "enum" in kind else _kind(kind) for kind in kinds]
     bounds = [f"{sign} {kind[name]:g}" for kind in kinds for name, sign in _BOUNDS.items() if name in kind]
     return " or ".join("unset" if name == "null" else name for name in names) + "".join(f", {bound}" for bound in bounds)
+
+
+def _kind(kind: dict[str, Any]) -> str:
+    examples = kind.get("examples") or [kind.get("const", kind.get("type", "any"))]
+    return str(examples[0])
 
 
 _BOUNDS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}

@@ -1,7 +1,8 @@
-"""GRPO as pure tensor functions, one each: advantages, policy surrogates, KL estimators, aggregation.
+"""The loss as pure tensor functions, one each: ratios, policy surrogates, KL estimators, aggregation. Advantages have a file of their own.
 
-Axes: P prompts, G attempts of a prompt, B rows (B = P * G), T completion tokens. Formulas: DeepSeekMath, arXiv 2402.03300, where no
-other source is named. Conventions that differ in the wild are said where they are decided.
+Axes: B rows (attempts), T completion tokens. Formulas: DeepSeekMath, arXiv 2402.03300, where no other source is named. Conventions
+that differ in the wild are said where they are decided. `logprob` is l = log pi(token) with its gradient; `anchor` what a ratio compares
+it with: the policy that sampled, or the reference.
 """
 
 from __future__ import annotations
@@ -11,94 +12,83 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from grpo_core.config import AdvantageConfig, LossConfig
+from grpo_core.config import KLConfig, LossConfig
 
-# --- advantages: (reward_PG, scored_PG, config) -> advantage_PG in float64; unscored attempts get 0 and touch no statistic.
-# gdpo alone asks for the parts that the rewards are the sum of.
+# --- ratio levels: (logprob_BT, anchor_BT, trainable_BT) -> log_ratio_BT. Every token of a row has the row's ratio at sequence levels.
 
 
-def grpo(reward_PG: Tensor, scored_PG: Tensor, config: AdvantageConfig) -> Tensor:
-    """A = (r - mean) / (std + eps) over the scored attempts of a group.
+def token(logprob_BT: Tensor, anchor_BT: Tensor, trainable_BT: Tensor) -> Tensor:
+    """l - anchor, for each token by itself."""
+    return logprob_BT - anchor_BT
 
-    ddof 0 and eps 1e-6 by default (TRL: ddof 1, 1e-4; verl: ddof 1, 1e-6). A group whose rewards are all equal gets exactly 0, which
-    the formula alone does not give in floating point; so does a group with fewer than two scored attempts.
+
+def sequence_mean(logprob_BT: Tensor, anchor_BT: Tensor, trainable_BT: Tensor) -> Tensor:
+    """The mean of l - anchor over the tokens of the row (GSPO, arXiv 2507.18071). Under every aggregation its gradient is that of GSPO's
+    token form, sg[log s] + l - sg[l]."""
+    return _row_sum(logprob_BT - anchor_BT, trainable_BT) / trainable_BT.sum(dim=1, keepdim=True).clamp(min=1)
+
+
+def sequence(logprob_BT: Tensor, anchor_BT: Tensor, trainable_BT: Tensor) -> Tensor:
+    """The sum of l - anchor over the tokens of the row: the ratio of whole completions."""
+    return _row_sum(logprob_BT - anchor_BT, trainable_BT)
+
+
+def _row_sum(values_BT: Tensor, trainable_BT: Tensor) -> Tensor:
+    return torch.where(trainable_BT != 0, values_BT, 0.0).sum(dim=1, keepdim=True).expand_as(values_BT)
+
+
+LEVELS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {"token": token, "sequence_mean": sequence_mean, "sequence": sequence}
+
+
+# --- surrogates: (log_ratio_BT, logprob_BT, advantage_B1, config) -> loss_BT, to be minimised.
+
+
+def clip(log_ratio_BT: Tensor, logprob_BT: Tensor, advantage_B1: Tensor, config: LossConfig) -> Tensor:
+    """-min(rho A, clip(rho, 1 - clip_low, 1 + clip_high) A) (PPO, arXiv 1707.06347; DAPO, arXiv 2503.14476, has 0.2 and 0.28).
+
+    With dual_clip = c, at most -c A where A < 0 (arXiv 1912.09729; verl and OpenRLHF: c = 3).
     """
-    centred_PG, count_P = _centred(reward_PG, scored_PG)
-    degrees_P = (count_P - config.ddof).clamp(min=1)
-    std_P = ((centred_PG**2).sum(dim=1) / degrees_P).sqrt()
-    return torch.where(centred_PG == 0, 0.0, centred_PG / (std_P + config.eps).unsqueeze(1))
-
-
-def mean_only(reward_PG: Tensor, scored_PG: Tensor, config: AdvantageConfig) -> Tensor:
-    """A = r - mean over the scored attempts of a group (Dr. GRPO, arXiv 2503.20783)."""
-    return _centred(reward_PG, scored_PG)[0]
-
-
-def _centred(reward_PG: Tensor, scored_PG: Tensor) -> tuple[Tensor, Tensor]:
-    """Rewards minus their group's mean, exactly 0 where unscored, where all are equal and where fewer than two are scored; counts (P,)."""
-    reward_PG, scored_PG = reward_PG.double(), scored_PG.bool()
-    count_P = scored_PG.sum(dim=1)
-    kept_PG = torch.where(scored_PG, reward_PG, 0.0)
-    mean_P = kept_PG.sum(dim=1) / count_P.clamp(min=1)
-    highest_P = torch.where(scored_PG, reward_PG, -torch.inf).amax(dim=1)
-    lowest_P = torch.where(scored_PG, reward_PG, torch.inf).amin(dim=1)
-    live_PG = scored_PG & ((count_P >= 2) & (highest_P > lowest_P)).unsqueeze(1)
-    return torch.where(live_PG, reward_PG - mean_P.unsqueeze(1), 0.0), count_P
-
-
-def gdpo(part_KPG: Tensor, weight_KP: Tensor, scored_PG: Tensor, config: AdvantageConfig) -> Tensor:
-    """sum_k weight_k * (part_k - mean) / (std + eps), divided by the standard deviation of the batch (GDPO, arXiv 2601.05242).
-
-    Each part is normalised within its group by itself, so a group that differs in a detail is pushed by the detail's weight; grpo pushes
-    it as hard as one that differs in what counts. The mean over the batch is 0 already, since it is 0 in every group.
-    """
-    sum_PG = torch.zeros_like(part_KPG[0], dtype=torch.float64) if len(part_KPG) else scored_PG.double() * 0
-    for part_PG, weight_P in zip(part_KPG, weight_KP, strict=True):
-        sum_PG += weight_P.double().unsqueeze(1) * grpo(part_PG, scored_PG, config)
-    spread = sum_PG[scored_PG].std(correction=0) if scored_PG.any() else sum_PG.new_zeros(())
-    return torch.where(sum_PG == 0, 0.0, sum_PG / (spread + config.eps))
-
-
-Advantage = Callable[[Tensor, Tensor, AdvantageConfig], Tensor]
-ADVANTAGES: dict[str, Advantage] = {"grpo": grpo, "mean_only": mean_only}
-
-
-def advantages(reward_PG: Tensor, scored_PG: Tensor, config: AdvantageConfig, *, parts: tuple[Tensor, Tensor] | None = None) -> Tensor:
-    """The configured estimator, then the configured clip. parts: value (K, P, G) and weight (K, P) of the parts that a reward is the sum
-    of; left out, it has one."""
-    if config.name == "gdpo":
-        part_KPG, weight_KP = (reward_PG.unsqueeze(0), torch.ones(1, len(reward_PG))) if parts is None else parts
-        advantage_PG = gdpo(part_KPG, weight_KP, scored_PG, config)
-    else:
-        advantage_PG = ADVANTAGES[config.name](reward_PG, scored_PG, config)
-    return advantage_PG if config.clip is None else advantage_PG.clamp(-config.clip, config.clip)
-
-
-# --- surrogates: (logprob_BT, old_BT, advantage_B1, config) -> loss_BT, to be minimised.
-
-
-def clip(logprob_BT: Tensor, old_BT: Tensor, advantage_B1: Tensor, config: LossConfig) -> Tensor:
-    """-min(rho A, clip(rho, 1 - clip_low, 1 + clip_high) A) with rho = exp(logprob - old) (PPO, arXiv 1707.06347)."""
-    ratio_BT = (logprob_BT - old_BT).exp()
+    ratio_BT = log_ratio_BT.exp()
     clipped_BT = ratio_BT.clamp(1 - config.clip_low, 1 + config.clip_high)
-    return -torch.minimum(ratio_BT * advantage_B1, clipped_BT * advantage_B1)
+    loss_BT = -torch.minimum(ratio_BT * advantage_B1, clipped_BT * advantage_B1)
+    if config.dual_clip is None:
+        return loss_BT
+    return torch.where(advantage_B1 < 0, torch.minimum(loss_BT, -config.dual_clip * advantage_B1), loss_BT)
 
 
-def reinforce(logprob_BT: Tensor, old_BT: Tensor, advantage_B1: Tensor, config: LossConfig) -> Tensor:
-    """-A log pi: the plain policy gradient, without a ratio."""
+def reinforce(log_ratio_BT: Tensor, logprob_BT: Tensor, advantage_B1: Tensor, config: LossConfig) -> Tensor:
+    """-A l: the plain policy gradient, without a ratio."""
     return -advantage_B1 * logprob_BT
 
 
+def cispo(log_ratio_BT: Tensor, logprob_BT: Tensor, advantage_B1: Tensor, config: LossConfig) -> Tensor:
+    """-sg(clip(rho, 1 - clip_low, 1 + clip_high)) A l (CISPO, arXiv 2506.13585). TRL clamps at clip_high without the 1; verl and slime as
+    here."""
+    weight_BT = log_ratio_BT.exp().clamp(1 - config.clip_low, 1 + config.clip_high).detach()
+    return -weight_BT * advantage_B1 * logprob_BT
+
+
+def sapo(log_ratio_BT: Tensor, logprob_BT: Tensor, advantage_B1: Tensor, config: LossConfig) -> Tensor:
+    """-(4 / tau) sigmoid(tau (rho - 1)) A, with one tau for A > 0 and another for the rest (TRL, verl: 1.0 and 1.05)."""
+    tau_B1 = torch.full_like(advantage_B1, config.sapo_negative).masked_fill(advantage_B1 > 0, config.sapo_positive)
+    return -4 / tau_B1 * torch.sigmoid(tau_B1 * (log_ratio_BT.exp() - 1)) * advantage_B1
+
+
 Surrogate = Callable[[Tensor, Tensor, Tensor, LossConfig], Tensor]
-SURROGATES: dict[str, Surrogate] = {"clip": clip, "reinforce": reinforce}
+SURROGATES: dict[str, Surrogate] = {"clip": clip, "reinforce": reinforce, "cispo": cispo, "sapo": sapo}
 
 
-def clipped(logprob_BT: Tensor, old_BT: Tensor, advantage_B1: Tensor, config: LossConfig) -> Tensor:
+def clipped(log_ratio_BT: Tensor, advantage_B1: Tensor, config: LossConfig) -> Tensor:
     """Where the clip takes the gradient away: the ratio has left the trust region on the side that the advantage pushes to."""
-    ratio_BT = (logprob_BT - old_BT).exp()
+    ratio_BT = log_ratio_BT.exp()
     over_BT = (ratio_BT > 1 + config.clip_high) & (advantage_B1 > 0)
     under_BT = (ratio_BT < 1 - config.clip_low) & (advantage_B1 < 0)
     return over_BT | under_BT
+
+
+def truncated_importance(old_BT: Tensor, generated_BT: Tensor, config: LossConfig) -> Tensor:
+    """sg(clip(exp(old - generated), tis_floor, tis_cap)): the weight of a token that another engine drew than the one that trains."""
+    return (old_BT - generated_BT).exp().clamp(config.tis_floor, config.tis_cap).detach()
 
 
 # --- KL to the reference, per token, with d = logprob - reference (Schulman, "Approximating KL divergence").
@@ -120,6 +110,11 @@ def k3(logprob_BT: Tensor, reference_BT: Tensor) -> Tensor:
     return torch.exp(-difference_BT) + difference_BT - 1
 
 
+def k3_reverse(logprob_BT: Tensor, reference_BT: Tensor) -> Tensor:
+    """exp(d) - d - 1: k3 with the sign of d turned, which is unbiased for samples of the reference, not of the policy."""
+    return k3(reference_BT, logprob_BT)
+
+
 def k3_st(logprob_BT: Tensor, reference_BT: Tensor) -> Tensor:
     """k3's value with k2's gradient, "straight through".
 
@@ -130,7 +125,22 @@ def k3_st(logprob_BT: Tensor, reference_BT: Tensor) -> Tensor:
     return squared_BT - squared_BT.detach() + k3(logprob_BT, reference_BT).detach()
 
 
-KL_ESTIMATORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"k1": k1, "k2": k2, "k3": k3, "k3_st": k3_st}
+KL_ESTIMATORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"k1": k1, "k2": k2, "k3": k3, "k3_reverse": k3_reverse, "k3_st": k3_st}
+
+
+def divergence(logprob_BT: Tensor, old_BT: Tensor, reference_BT: Tensor, config: KLConfig) -> Tensor:
+    """The configured estimate for each token; with `importance` times rho = exp(l - old), gradient included, so that it stays unbiased when
+    the policy has moved since it sampled."""
+    kl_BT = KL_ESTIMATORS[config.estimator](logprob_BT, reference_BT)
+    return (logprob_BT - old_BT).exp() * kl_BT if config.importance else kl_BT
+
+
+def adapted(beta: float, kl: float, attempts: int, config: KLConfig) -> float:
+    """The next beta: beta (1 + clip(KL / target - 1, -0.2, 0.2) attempts / horizon) (Ziegler et al., arXiv 1909.08593); the same without a
+    target."""
+    if config.target is None:
+        return beta
+    return beta * (1 + min(0.2, max(-0.2, kl / config.target - 1)) * attempts / config.horizon)
 
 
 # --- aggregation: the weight of each token of a row, so that a loss is the plain sum of weight * token loss over all rows of the

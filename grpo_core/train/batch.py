@@ -27,13 +27,14 @@ class MicroBatch:
     """Rows that share a forward pass, padded on the right.
 
     tokens_BT, real_BT: completion tokens and 1 where they are no padding; trainable_BT: 1 where the policy wrote the token;
-    advantage_B1, weight_B1: one number a row.
+    generated_BT: its log-prob when it was drawn; advantage_B1, weight_B1: one number a row.
     """
 
     rows: tuple[Row, ...]
     tokens_BT: Tensor
     real_BT: Tensor
     trainable_BT: Tensor
+    generated_BT: Tensor
     advantage_B1: Tensor
     weight_B1: Tensor
 
@@ -46,20 +47,28 @@ def collate(
     aggregation: str,
     max_length: int,
     minibatches: int = 1,
+    mask_truncated: bool = False,
+    skip_dead: bool = False,
 ) -> list[list[Row]]:
     """One list of rows per optimizer step, split by prompts as evenly as possible. Unscored attempts are left out of everything.
 
     The weights of a step's rows are fixed here, over the whole step. A step without a scored row is left out.
+    mask_truncated: completions that were cut off leave the loss and its denominators, too. skip_dead: groups whose advantages are all
+    exactly 0 are not computed, but stay in the denominators: exact where nothing but the advantage makes a loss.
     """
     P = len(rollouts_PG)
     steps = []
     for i in range(minibatches):
         prompts = range(i * P // minibatches, (i + 1) * P // minibatches)
         kept = [(p, g) for p in prompts for g in range(len(rollouts_PG[p])) if scored_PG[p, g]]
+        if mask_truncated:
+            kept = [(p, g) for p, g in kept if rollouts_PG[p][g].finish != "length"]
         lengths = [sum(rollouts_PG[p][g].trainable) for p, g in kept]
         weights = row_weights(lengths, aggregation, max_length=max_length) if kept else []
         if kept:
-            steps.append([Row(rollouts_PG[p][g], float(advantage_PG[p, g]), w) for (p, g), w in zip(kept, weights, strict=True)])
+            live = [bool(advantage_PG[p].any()) or not skip_dead for p in range(P)]
+            found = [(Row(rollouts_PG[p][g], float(advantage_PG[p, g]), w), live[p]) for (p, g), w in zip(kept, weights, strict=True)]
+            steps.append([row for row, counts in found if counts])
     return steps
 
 
@@ -87,14 +96,15 @@ def _tokens(rows: Sequence[Row], *, shared_prefix: bool) -> int:
 def _tensors(rows: Sequence[Row], *, device: torch.device, dtype: torch.dtype) -> MicroBatch:
     width = max(1, *(len(row.rollout.token_ids) for row in rows))
 
-    def padded(values: Sequence[Sequence[int]]) -> Tensor:
-        return torch.tensor([[*v, *[0] * (width - len(v))] for v in values], device=device)
+    def padded(values: Sequence[Sequence[float]], dtype: torch.dtype = torch.int64) -> Tensor:
+        return torch.tensor([[*v, *[0] * (width - len(v))] for v in values], device=device, dtype=dtype)
 
     return MicroBatch(
         rows=tuple(rows),
         tokens_BT=padded([row.rollout.token_ids for row in rows]),
         real_BT=padded([[1] * len(row.rollout.token_ids) for row in rows]),
         trainable_BT=padded([row.rollout.trainable for row in rows]),
+        generated_BT=padded([row.rollout.logprobs for row in rows], dtype),
         advantage_B1=torch.tensor([[row.advantage] for row in rows], device=device, dtype=dtype),
         weight_B1=torch.tensor([[row.weight] for row in rows], device=device, dtype=dtype),
     )

@@ -43,6 +43,8 @@ def save_checkpoint(folder: Path, *, step: int, policy: Policy, updater: Updater
 def _write(folder: Path, *, step: int, policy: Policy, updater: Updater, more: dict[str, Any]) -> None:
     weights = {name: tensor.detach().contiguous().cpu() for name, tensor in policy.trainable()}
     save_file(weights, folder / "trainable.safetensors")
+    if reference := policy.reference.weights():
+        save_file({name: tensor.contiguous().cpu() for name, tensor in reference.items()}, folder / "reference.safetensors")
     state = {
         "optimizer": updater.optimizer.state_dict(),
         "schedule": updater.schedule.state_dict(),
@@ -55,6 +57,7 @@ def _write(folder: Path, *, step: int, policy: Policy, updater: Updater, more: d
         "step": step,
         **more,
         "skipped": updater.skipped,
+        "beta": updater.beta,
         "python_rng": random.getstate(),
         "numpy_rng": _numpy_state(),
     }
@@ -75,6 +78,9 @@ def load_checkpoint(path: Path, *, policy: Policy, updater: Updater) -> dict[str
     with torch.no_grad():
         for name, parameter in parameters.items():
             parameter.copy_(weights[name])
+        if reference := policy.reference.weights():
+            for name, tensor in load_file(path / "reference.safetensors").items():
+                reference[name].copy_(tensor)
     state = torch.load(path / "state.pt", weights_only=True, map_location="cpu")
     updater.optimizer.load_state_dict(state["optimizer"])
     updater.schedule.load_state_dict(state["schedule"])
@@ -84,7 +90,7 @@ def load_checkpoint(path: Path, *, policy: Policy, updater: Updater) -> dict[str
     if state["cuda_rng"] and torch.cuda.is_available():
         torch.cuda.set_rng_state_all(state["cuda_rng"])
     progress: dict[str, Any] = json.loads((path / "progress.json").read_text(encoding="utf-8"))
-    updater.skipped = progress["skipped"]
+    updater.skipped, updater.beta = progress["skipped"], progress["beta"]
     version, internal, gauss = progress["python_rng"]
     random.setstate((version, tuple(internal), gauss))
     name, keys, *rest = progress["numpy_rng"]

@@ -18,7 +18,7 @@ def tempered(logits: Tensor, temperature: float) -> Tensor:
 
 
 def token_logprobs(logits_KV: Tensor, place_M: Tensor, tokens_M: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-probs (M,) of `tokens_M` with their gradient, and entropies (M,) without, in few passes over the vocabulary.
+    """Log-probs (M,) of `tokens_M` and the entropies (M,) of their distributions, in few passes over the vocabulary.
 
     place_M: which of the K distributions each token was drawn from; several tokens may share one.
     """
@@ -37,14 +37,21 @@ class _TokenLogprobs(torch.autograd.Function):
         norm_K = (total_K1.log() + highest_K1).squeeze(-1)
         probs_KV.div_(total_K1)
         entropy_K = norm_K - torch.linalg.vecdot(probs_KV, logits_KV.clamp(min=torch.finfo(logits_KV.dtype).min))  # 0 * -inf is 0 here
-        ctx.save_for_backward(probs_KV, place_M, tokens_M)
-        ctx.mark_non_differentiable(entropy_K)
+        ctx.save_for_backward(probs_KV, entropy_K, place_M, tokens_M)
+        ctx.set_materialize_grads(False)  # an entropy that only goes into the log costs no backward pass
         return logits_KV[place_M, tokens_M] - norm_K[place_M], entropy_K
 
     @staticmethod
-    def backward(ctx: Any, grad_M: Tensor, _: Tensor) -> tuple[Tensor, None, None]:
-        """d logprob / d logits = onehot(token) - probs, summed over the tokens of a distribution."""
-        probs_KV, place_M, tokens_M = ctx.saved_tensors
-        grad_K = torch.zeros(probs_KV.shape[0], dtype=grad_M.dtype, device=grad_M.device).index_add_(0, place_M, grad_M)
-        gradient_KV = probs_KV * -grad_K.unsqueeze(-1)
-        return gradient_KV.index_put_((place_M, tokens_M), grad_M, accumulate=True), None, None
+    def backward(ctx: Any, grad_M: Tensor | None, entropy_grad_K: Tensor | None) -> tuple[Tensor, None, None]:
+        """d logprob / d logits = onehot(token) - probs, summed over the tokens of a distribution; d entropy / d logits =
+        -probs (log probs + entropy)."""
+        probs_KV, entropy_K, place_M, tokens_M = ctx.saved_tensors
+        gradient_KV = torch.zeros_like(probs_KV)
+        if grad_M is not None:
+            grad_K = torch.zeros(probs_KV.shape[0], dtype=grad_M.dtype, device=grad_M.device).index_add_(0, place_M, grad_M)
+            gradient_KV = probs_KV * -grad_K.unsqueeze(-1)
+            gradient_KV.index_put_((place_M, tokens_M), grad_M, accumulate=True)
+        if entropy_grad_K is not None:
+            surprise_KV = torch.special.xlogy(probs_KV, probs_KV) + probs_KV * entropy_K.unsqueeze(-1)
+            gradient_KV -= surprise_KV * entropy_grad_K.unsqueeze(-1)
+        return gradient_KV, None, None

@@ -22,16 +22,16 @@ from grpo_core.train.disk import as_os_error
 from grpo_core.train.loading import quiet_loading
 from grpo_core.train.logprob import tempered, token_logprobs
 from grpo_core.train.models import ModelSource, end_token_ids, load_model, load_tokenizer, resolve
+from grpo_core.train.reference import ADAPTER, Reference
 from grpo_core.train.tree import can_be_masked, plant
 from grpo_core.types import Message, Rollout
-
-REFERENCE = "reference"
 
 
 class Policy:
     """model: what is trained; tokenizer; end_ids: every token that ends a completion; pad_id; device.
 
-    reference: a copied model for full fine-tuning; None where switching the adapter off (or to the frozen one) gives it.
+    reference: a copied model for full fine-tuning; None where switching the adapter off (or to the frozen one) gives it. The attribute of
+    that name is whatever computes as the reference.
     compute_dtype: what the forward pass computes in; full fine-tuning keeps float32 weights and casts as it goes.
     """
 
@@ -47,7 +47,7 @@ class Policy:
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
-        self.reference = reference
+        self.reference = Reference(model, reference)
         self.frame = frame or Frame()
         self.shared_prefix = False
         self.end_ids = end_token_ids(model, tokenizer)
@@ -141,7 +141,7 @@ class Policy:
         return text
 
     def logprobs(self, micro: MicroBatch, *, temperature: float) -> tuple[Tensor, Tensor]:
-        """Log-prob of each completion token under the full distribution at `temperature`, and that distribution's entropy (no gradient).
+        """Log-prob of each completion token under the full distribution at `temperature`, and that distribution's entropy.
 
         Both (B, T); what they hold at padding means nothing and must be masked.
         """
@@ -150,7 +150,7 @@ class Policy:
     @torch.no_grad()
     def reference_logprobs(self, micro: MicroBatch, *, temperature: float) -> Tensor:
         """The same log-probs (B, T) under the frozen reference."""
-        with self._as_reference() as model:
+        with self.reference.model() as model:
             return self._logprobs(model, micro, temperature)[0]
 
     def _logprobs(self, model: Any, micro: MicroBatch, temperature: float) -> tuple[Tensor, Tensor]:
@@ -168,23 +168,6 @@ class Policy:
         rollouts = [row.rollout for row in micro.rows]
         tree = plant([r.prompt_ids for r in rollouts], [r.token_ids for r in rollouts], device=self.device)
         return tree.through(model, self.compute_dtype).logits[0], tree.place_M
-
-    @contextmanager
-    def _as_reference(self) -> Iterator[Any]:
-        if self.reference is not None:
-            yield self.reference
-        elif not hasattr(self.model, "peft_config"):
-            raise ConfigError("this policy keeps no reference; load it with need_reference=True or set kl.beta=0")
-        elif REFERENCE in self.model.peft_config:  # a pre-tuned adapter: its frozen copy is the reference
-            active = self.model.active_adapter
-            self.model.set_adapter(REFERENCE)
-            try:
-                yield self.model
-            finally:
-                self.model.set_adapter(active)
-        else:
-            with self.model.disable_adapter():
-                yield self.model
 
     @contextmanager
     def merged(self) -> Iterator[None]:
@@ -234,7 +217,7 @@ def add_adapter(base: Any, config: LoraConfig, source: ModelSource) -> Any:
             if source.adapter_path is None:
                 return peft.get_peft_model(base, lora)
             model = peft.PeftModel.from_pretrained(base, source.adapter_path, is_trainable=True)
-            model.load_adapter(source.adapter_path, adapter_name=REFERENCE, is_trainable=False)
+            model.load_adapter(source.adapter_path, adapter_name=ADAPTER, is_trainable=False)
             return model
     except ValueError as error:
         raise ConfigError(f"lora.targets={config.targets!r} does not fit the model: {error}") from None

@@ -35,6 +35,11 @@ class Budget:
     context: int | None = None
     tools: Sequence[Mapping[str, Any]] = ()
 
+    @property
+    def longest(self) -> int:
+        """Most tokens that the policy may write."""
+        return self.turn * self.turns
+
     def left(self, *, prompt: int, said: int) -> int:
         """How many tokens the policy may write in its next turn, after `said` tokens since a prompt of `prompt`."""
         limits = [self.turn]

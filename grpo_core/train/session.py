@@ -46,6 +46,7 @@ class Steps(Protocol):
     updater: Updater
     budgets: dict[str, Budget]
     curriculum: Curriculum
+    position: int
     observer: Observer
     plugins: Observers
     error_rate: ErrorRate
@@ -63,7 +64,7 @@ class Session:
         self._trainer = trainer
         self._watch = Watch()
         self._stopping = Stopping(trainer.config)
-        self._sizes: dict[str, int] = {}
+        self._progress: dict[str, Any] = {}
         self._reason: str | None = None
         self._scores: tuple[int, Scores] = (-1, {})
 
@@ -101,10 +102,11 @@ class Session:
         start: dict[str, Any] = {"step": 0, "sizes": {}}
         progress = load_checkpoint(found[-1], policy=trainer.policy, updater=trainer.updater) if found else start
         trainer.folder.cut(progress["sizes"])  # what the checkpoint does not name was not there yet
-        self._sizes = trainer.folder.sizes()
         trainer.done = int(progress["step"])
-        if "curriculum" in progress:
+        if found:
             trainer.curriculum.restore(progress["curriculum"])
+            trainer.position = progress["position"]
+        self._note()
         for line in read_lines(trainer.folder.path / "metrics.jsonl"):
             self._reason = self._stopping.look(line) or (self._reason if "eval/reward/mean" in line else None)
             if "eval/reward/mean" in line and line["step"] == trainer.done:
@@ -150,7 +152,7 @@ class Session:
             metrics["time/load"], trainer.load_seconds = trainer.load_seconds, 0.0
         trainer.done = step
         self._publish(step, metrics)
-        self._sizes = trainer.folder.sizes()
+        self._note()
         if step < trainer.total and not trainer.stop_requested:
             await self._evaluate_if_due(step)
             if _due(step, trainer.config.checkpoint.every):
@@ -159,7 +161,7 @@ class Session:
     async def _evaluate_if_due(self, step: int) -> None:
         if _due(step, self._trainer.config.eval.every):
             await self._evaluate(step)
-            self._sizes = self._trainer.folder.sizes()
+            self._note()
 
     async def _evaluate(self, step: int) -> Scores | None:
         """Held-out scores by task; {} if evaluation is off, None if a stop was requested before it was complete."""
@@ -198,7 +200,7 @@ class Session:
     async def _probe(self) -> None:
         """Ask each environment for a task and encode it, so that what cannot work is found before anything is written."""
         trainer = self._trainer
-        keys = train_keys(trainer.config, trainer.sources, 1, trainer.curriculum.levels)
+        keys = train_keys(trainer.config, trainer.sources, 0, trainer.config.prompts_per_step, trainer.curriculum.levels)
         first = {s.name: TaskKey(s.name, "train" if s.share else "eval", 0, trainer.config.seed, s.level) for s in trainer.sources}
         for task in await trainer.sources.tasks(list({**first, **{key.env: key for key in reversed(keys)}}.values())):
             budget = trainer.budgets[task.key.env]
@@ -219,6 +221,11 @@ class Session:
             trainer.observer.warn(warning)
         self._reason = self._stopping.look({"step": step, **metrics})
 
+    def _note(self) -> None:
+        """What a checkpoint of now has to hold: a step that fails later must not change it."""
+        trainer = self._trainer
+        self._progress = {"sizes": trainer.folder.sizes(), "curriculum": trainer.curriculum.state(), "position": trainer.position}
+
     def _tell(self, text: str) -> None:
         self._trainer.observer.say(text)
         self._trainer.folder.log(text)
@@ -233,7 +240,7 @@ class Session:
             step=trainer.done,
             policy=trainer.policy,
             updater=trainer.updater,
-            more={"sizes": self._sizes, "curriculum": trainer.curriculum.state()},
+            more=self._progress,
             keep=trainer.config.checkpoint.keep,
         )
         return f"saved {path}; continue with --resume {trainer.folder.path}"

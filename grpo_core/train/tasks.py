@@ -36,12 +36,11 @@ def total_steps(config: RunConfig, sources: Sources) -> int:
     return math.ceil(config.epochs * size / config.prompts_per_step)
 
 
-def train_keys(config: RunConfig, sources: Sources, step: int, levels: Mapping[str, float]) -> list[TaskKey]:
-    """The keys of step 1, 2, ...: ever new indices, or a new order of all tasks in each epoch where their number is finite. levels: of
-    each environment's tasks now."""
-    end = step * config.prompts_per_step
-    dealt = _dealt(tuple((source.name, source.share) for source in sources.trained), end)
-    return [_train_key(config, sources[name], number, levels[name]) for name, number in dealt[end - config.prompts_per_step : end]]
+def train_keys(config: RunConfig, sources: Sources, start: int, count: int, levels: Mapping[str, float]) -> list[TaskKey]:
+    """The keys of the prompts number `start`, `start` + 1, ... of a run: ever new indices, or a new order of all tasks in each epoch where
+    their number is finite. levels: of each environment's tasks now."""
+    dealt = _dealt(tuple((source.name, source.share) for source in sources.trained), start + count)
+    return [_train_key(config, sources[name], number, levels[name]) for name, number in dealt[start : start + count]]
 
 
 def eval_keys(source: Source, count: int) -> list[TaskKey]:

@@ -13,8 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from grpo_core.blocking import wait_for
-from grpo_core.config import RunConfig, SamplingConfig
+from grpo_core.config import PLUGIN, RunConfig, SamplingConfig
 from grpo_core.curriculum import Curriculum
 from grpo_core.environment import Environment
 from grpo_core.error_rate import ErrorRate
@@ -25,12 +28,14 @@ from grpo_core.plugins import Observers, PluginHost
 from grpo_core.runlog import RunFolder
 from grpo_core.sources import Sources
 from grpo_core.tools import schemas
-from grpo_core.train.algorithm import advantages
+from grpo_core.train.advantages import advantages, pods
 from grpo_core.train.batch import collate
+from grpo_core.train.clock import Clock
 from grpo_core.train.metrics import advantage_metrics, group_metrics, peak_memory_mb
 from grpo_core.train.observe import Observer, Silent
 from grpo_core.train.policy import Policy
-from grpo_core.train.rewards import rewards, shuffled
+from grpo_core.train.refill import Refill
+from grpo_core.train.rewards import Rewards, overlong, rewards, shuffled
 from grpo_core.train.rollout import Budget, roll_out
 from grpo_core.train.sampler import Engine, Sampler
 from grpo_core.train.session import Session
@@ -74,16 +79,20 @@ class Trainer:
         self.folder = folder if isinstance(folder, RunFolder) else RunFolder.unused(folder, name=next(iter(self.sources)).name)
         if not config.lora.enabled and config.optimizer.lr > 1e-4:
             self.observer.warn(f"optimizer.lr={config.optimizer.lr:g} suits LoRA; full fine-tuning wants about 1e-6")
+        self._estimator, surrogate = self._offered(config.advantage.name), self._offered(config.loss.name)
         started = time.perf_counter()
-        self.policy = policy or Policy.load(config, need_reference=config.kl.beta > 0)
+        self.policy = policy or Policy.load(config, need_reference=config.needs_reference)
+        if config.kl.refresh_every is not None:
+            self.policy.reference.follow()
         self.sampler: Sampler = sampler or Engine(self.policy)
         self.budgets = {source.name: self._budget(source.env) for source in self.sources}
-        self.updater = Updater(self.policy, config, steps=self.total)
+        self.updater = Updater(self.policy, config, steps=self.total, surrogate=surrogate)
         if config.trainer.shared_prefix and not self.policy.shared_prefix:
             self.observer.say("this model cannot compute shared prompts once; each completion is computed with its own copy")
         self.load_seconds = time.perf_counter() - started
         self.error_rate = ErrorRate(stop_above=config.verify.max_error_rate)
         self.done = 0
+        self.position = 0  # prompts that were dealt so far
         self.stop_requested = False
         self._session = Session(self)
 
@@ -99,49 +108,79 @@ class Trainer:
 
     async def step(self, step: int) -> dict[str, float]:
         """Step 1, 2, ...: rollout, verify, advantage, update. P prompts, G attempts of each."""
-        config, clock = self.config, _Clock()
-        keys_P = train_keys(config, self.sources, step, self.curriculum.levels)
-        tasks_P = await self.sources.tasks(keys_P, draw_number(config.seed, step))
-        rollouts_PG, kept_mass = await self.attempt(tasks_P, attempts=config.group_size, step=step)
-        rollout_seconds = clock.lap()
+        config, clock = self.config, Clock()
+        refill, kept_mass = Refill(wanted=config.prompts_per_step, refills=config.sampling.refills), 1.0
+        while refill.missing:
+            tasks_P = await self._next_tasks(step, refill.missing)
+            rollouts_PG, kept = await self.attempt(tasks_P, attempts=config.group_size, step=step)
+            kept_mass = min(kept_mass, kept)
+            clock.lap("rollout")
 
-        verdicts_PG = await self.sources.verify(tasks_P, rollouts_PG)
-        verify_seconds, hit_rate = clock.lap(), self.sources.cache_hit_rate(tasks_P)
+            verdicts_PG = await self.sources.verify(tasks_P, rollouts_PG)
+            clock.lap("verify")
 
-        found = rewards(verdicts_PG)
-        if config.trainer.shuffle_rewards:
-            found = shuffled(found, tasks_P)
-        scored_PG = found.scored_PG & (found.scored_PG.sum(dim=1, keepdim=True) >= 2)  # one attempt has nothing to be compared with
-        advantage_PG = advantages(found.total_PG, scored_PG, config.advantage, parts=(found.part_KPG, found.weight_KP))
+            round_P = [Group(t, r, v) for t, r, v in zip(tasks_P, rollouts_PG, verdicts_PG, strict=True)]
+            found = self.rewards(round_P)
+            refill.add(round_P, self.advantages(found))
+        asked, chosen_P = refill.groups, refill.chosen()
+        found = found if refill.rounds == 1 else self.rewards(asked)
+        logged_PG = torch.zeros_like(found.total_PG)
+        found = found.of_groups(chosen_P)
+        advantage_PG = logged_PG[chosen_P] = self.advantages(found)
 
-        groups = [Group(t, r, v) for t, r, v in zip(tasks_P, rollouts_PG, verdicts_PG, strict=True)]
-        self._session.record(step, groups, advantage_PG)
+        self._session.record(step, asked, logged_PG)
         rows = collate(
-            rollouts_PG,
+            [asked[p].rollouts for p in chosen_P.tolist()],
             advantage_PG,
-            scored_PG,
+            found.scored_PG,
             aggregation=config.loss.aggregation,
-            max_length=max(self.budgets[source.name].turn * self.budgets[source.name].turns for source in self.sources.trained),
+            max_length=max(self.budgets[source.name].longest for source in self.sources.trained),
             minibatches=config.trainer.minibatches,
+            mask_truncated=config.loss.mask_truncated,
+            skip_dead=self.updater.only_advantages,
         )
-        updated = self.updater.update(rows)
+        beta, updated = self.updater.beta, self.updater.update(rows)
+        self.updater.adapt(updated["kl"], attempts=found.scored_PG.numel())
+        self.policy.reference.refresh(config.kl, step)
         self.updater.steps = 0
+        clock.lap("update")
+        hit_rate = self.sources.cache_hit_rate(tasks_P)
         return {
-            **group_metrics(groups, {source.name: source.env.parts for source in self.sources.trained}),
-            **advantage_metrics(advantage_PG, scored_PG),
+            **group_metrics(asked, {source.name: source.env.parts for source in self.sources.trained}),
+            **advantage_metrics(advantage_PG, found.scored_PG),
             **updated,
-            **self.curriculum.add(groups),
+            **self.curriculum.add(asked),
             **({} if hit_rate is None else {"verify/cache_hit_rate": hit_rate}),
-            "beta": config.kl.beta,
+            **({"groups/refilled": float(len(asked) - len(chosen_P))} if config.sampling.refills else {}),
+            "beta": beta,
             "sampling/kept_mass": kept_mass,
             "tokens/trained": float(sum(sum(row.rollout.trainable) for step_rows in rows for row in step_rows)),
             "steps/skipped_nonfinite": self.updater.skipped,
-            "time/rollout": rollout_seconds,
-            "time/verify": verify_seconds,
-            "time/update": clock.lap(),
-            "time/step": clock.total(),
+            **clock.metrics(),
             "memory/peak_mb": peak_memory_mb(self.policy.device),
         }
+
+    def rewards(self, groups: Sequence[Group[Any]]) -> Rewards:
+        """What the advantages of `groups` are made of: the verdicts, and what the config adds to them or leaves out."""
+        config = self.config
+        found = rewards([group.verdicts for group in groups])
+        if config.trainer.shuffle_rewards:
+            found = shuffled(found, [group.task for group in groups])
+        if config.advantage.overlong_buffer:
+            lengths_PG = torch.tensor([[sum(rollout.trainable) for rollout in group.rollouts] for group in groups])
+            longest_P1 = torch.tensor([[self.budgets[group.task.key.env].longest] for group in groups])
+            punished_PG = overlong(lengths_PG, longest=longest_P1, buffer=config.advantage.overlong_buffer)
+            found = found.plus(punished_PG, config.advantage.overlong_weight)
+        if config.kl.placement == "reward" and config.kl.beta:
+            found = found.plus(self.updater.divergences([group.rollouts for group in groups]), -self.updater.beta)
+        if config.advantage.keep is not None:
+            found = replace(found, scored_PG=pods(found, keep=config.advantage.keep))
+        enough_P1 = found.scored_PG.sum(dim=1, keepdim=True) >= 2  # one attempt has nothing to be compared with
+        return replace(found, scored_PG=found.scored_PG & enough_P1)
+
+    def advantages(self, found: Rewards) -> Tensor:
+        """By the configured estimator, or that of a plugin."""
+        return advantages(found, self.config.advantage, self._estimator)
 
     def run(self) -> dict[str, Gain]:
         """Train until the last step, a stop rule or `request_stop`; returns the gains on held-out tasks. Works in notebooks, too."""
@@ -211,22 +250,21 @@ class Trainer:
     def _open_sources(self, *, closes_given: bool = True) -> Sources:
         return Sources.of(self.config, self._envs, host=self._host, closes_given=closes_given)
 
+    async def _next_tasks(self, step: int, count: int) -> list[Task[Any]]:
+        keys = train_keys(self.config, self.sources, self.position, count, self.curriculum.levels)
+        self.position += count
+        return await self.sources.tasks(keys, draw_number(self.config.seed, step))
+
+    def _offered(self, name: str) -> Any:
+        """The function that a plugin offers under the name in the config; None for a bundled one, which has none of it."""
+        if not name.startswith(PLUGIN):
+            return None
+        self._host = self._host or PluginHost()
+        return self._host.load("algorithm", name.removeprefix(PLUGIN))
+
     def _budget(self, env: Environment[Any]) -> Budget:
         sampling, tools = self.config.sampling, schemas(env.tools())
         if tools and env.max_turns < 2:
             raise ConfigError(f"{type(env).__qualname__} offers tools, but with max_turns 1 no call would be answered; raise it")
         turn = sampling.max_new_tokens or env.max_new_tokens
         return Budget(turn, env.max_turns, sampling.max_dialogue_tokens, self.policy.context, tools)
-
-
-class _Clock:
-    def __init__(self) -> None:
-        self._start = self._lap = time.perf_counter()
-
-    def lap(self) -> float:
-        now = time.perf_counter()
-        seconds, self._lap = now - self._lap, now
-        return seconds
-
-    def total(self) -> float:
-        return time.perf_counter() - self._start

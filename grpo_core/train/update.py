@@ -11,12 +11,13 @@ from accelerate import Accelerator
 from accelerate.utils import GradientAccumulationPlugin
 from torch import Tensor
 
-from grpo_core.config import RunConfig
+from grpo_core.config import PLUGIN, RunConfig
 from grpo_core.errors import RunStoppedError
-from grpo_core.train.algorithm import KL_ESTIMATORS, SURROGATES, clipped
+from grpo_core.train.algorithm import KL_ESTIMATORS, LEVELS, SURROGATES, Surrogate, adapted, clipped, divergence, truncated_importance
 from grpo_core.train.batch import MicroBatch, Row, micro_batches
 from grpo_core.train.optimizer import build_optimizer, build_schedule
 from grpo_core.train.policy import Policy
+from grpo_core.types import Rollout
 
 MAX_NONFINITE = 3
 
@@ -52,12 +53,15 @@ class Sums:
 class Updater:
     """Turns rows into optimizer steps.
 
-    skipped: steps left out because loss or gradient was not finite; steps: optimizer steps taken in the batch under way.
+    skipped: steps left out because loss or gradient was not finite; steps: optimizer steps taken in the batch under way; beta: the
+    present weight of the KL. surrogate: a plugin's, in place of the one that the config names.
     """
 
-    def __init__(self, policy: Policy, config: RunConfig, *, steps: int) -> None:
+    def __init__(self, policy: Policy, config: RunConfig, *, steps: int, surrogate: Surrogate | None = None) -> None:
         self.policy = policy
         self.config = config
+        self.beta = config.kl.beta
+        self._surrogate = surrogate or SURROGATES[config.loss.name]
         # Only float16 needs accelerate's gradient scaler; which type the forward pass computes in is the policy's affair.
         # The plugin says "1" out loud: without it an environment variable could rescale every loss.
         self.accelerator = Accelerator(
@@ -88,8 +92,25 @@ class Updater:
                     history.append(values)
                 self.schedule.step()  # the rate follows the run's plan, also past steps that were left out
         if not history:
-            return {**Sums().means(self.config.kl.beta), "grad_norm": math.nan, "lr": self._rate()}
-        return {name: sum(h[name] for h in history) / len(history) for name in history[0]}
+            return {**Sums().means(self._loss_beta()), "grad_norm": math.nan, "lr": self._rate()}
+        return {name: _mean([values[name] for values in history]) for name in history[0]}
+
+    def adapt(self, kl: float, *, attempts: int) -> None:
+        """Move beta towards its target, after a step of so many attempts with that KL per token."""
+        if math.isfinite(kl):
+            self.beta = adapted(self.beta, kl, attempts, self.config.kl)
+
+    @torch.no_grad()
+    def divergences(self, rollouts_PG: Sequence[Sequence[Rollout]]) -> Tensor:
+        """The KL of each completion (P, G) under the present policy, summed over its tokens: for a KL in the reward."""
+        rows = [Row(rollout, 0.0, 0.0) for rollouts in rollouts_PG for rollout in rollouts]
+        found = []
+        for micro in self._micro_batches(rows):
+            logprob_BT, reference_BT = self._old(micro), self._reference(micro)
+            assert reference_BT is not None
+            kl_BT = KL_ESTIMATORS[self.config.kl.estimator](logprob_BT, reference_BT)
+            found.append(torch.where(micro.trainable_BT != 0, kl_BT, 0.0).sum(dim=1))
+        return torch.cat(found).double().cpu().reshape(len(rollouts_PG), -1)
 
     def loss(self, micro: MicroBatch, old_BT: Tensor | None, reference_BT: Tensor | None, sums: Sums) -> tuple[Tensor, Tensor]:
         """The micro-batch's share of the loss of its optimizer step; adds what it saw to `sums`.
@@ -100,19 +121,26 @@ class Updater:
         logprob_BT, entropy_BT = self.policy.logprobs(micro, temperature=config.sampling.temperature)
         old_BT = logprob_BT.detach() if old_BT is None else old_BT
         weight_BT = micro.weight_B1 * micro.trainable_BT
-        loss = _masked_sum(SURROGATES[config.loss.name](logprob_BT, old_BT, micro.advantage_B1, config.loss), weight_BT)
+        anchor_BT = old_BT if reference_BT is None or config.loss.anchor == "old" else reference_BT
+        log_ratio_BT = LEVELS[config.loss.level](logprob_BT, anchor_BT, micro.trainable_BT)
+        loss_BT = self._surrogate(log_ratio_BT, logprob_BT, micro.advantage_B1, config.loss)
+        if config.loss.tis_cap is not None:
+            loss_BT = loss_BT * truncated_importance(old_BT, micro.generated_BT, config.loss)
+        loss = _masked_sum(loss_BT, weight_BT)
         sums.policy_loss += loss.detach()
+        if config.loss.entropy:
+            loss = loss - config.loss.entropy * _masked_sum(entropy_BT, weight_BT)
         if reference_BT is not None:
-            kl_BT = KL_ESTIMATORS[config.kl.estimator](logprob_BT, reference_BT)
+            kl_BT = divergence(logprob_BT, old_BT, reference_BT, config.kl)
             kl_loss = _masked_sum(kl_BT, weight_BT)
-            loss = loss + config.kl.beta * kl_loss
+            loss = loss + self._loss_beta() * kl_loss
             sums.kl_loss = _add(sums.kl_loss, kl_loss.detach())
             sums.kl = _add(sums.kl, _masked_sum(kl_BT.detach(), micro.trainable_BT))
         with torch.no_grad():
             sums.tokens += micro.trainable_BT.sum()
             sums.entropy += _masked_sum(entropy_BT, micro.trainable_BT)
             sums.logprob += _masked_sum(logprob_BT, micro.trainable_BT)
-            sums.clipped += _masked_sum(clipped(logprob_BT, old_BT, micro.advantage_B1, config.loss), micro.trainable_BT)
+            sums.clipped += _masked_sum(clipped(log_ratio_BT, micro.advantage_B1, config.loss), micro.trainable_BT)
         return loss, old_BT
 
     def _optimizer_step(
@@ -125,8 +153,11 @@ class Updater:
             loss, found_BT = self.loss(micro, old_BT, reference_BT, sums)
             self.accelerator.backward(loss)
             found.append(found_BT)
+        if not micros:  # only dead groups: the optimizer goes on by its momentum, as if their gradient of 0 had been computed
+            for parameter in self.parameters:
+                parameter.grad = torch.zeros_like(parameter)
         norm = float(self.accelerator.clip_grad_norm_(self.parameters, self.config.optimizer.max_grad_norm))
-        values = {**sums.means(self.config.kl.beta), "grad_norm": norm, "lr": self._rate()}
+        values = {**sums.means(self._loss_beta()), "grad_norm": norm, "lr": self._rate()}
         if math.isfinite(values["loss"]) and (math.isfinite(norm) or self._scale_was_too_large()):
             self.optimizer.step()
             self.steps += 1
@@ -152,6 +183,14 @@ class Updater:
                 "lower optimizer.lr, or use --dtype float32"
             )
 
+    @property
+    def only_advantages(self) -> bool:
+        """Whether an attempt with an advantage of 0 adds nothing to the loss, so that it need not be computed."""
+        return self._loss_beta() == 0 and not self.config.loss.entropy and not self.config.loss.name.startswith(PLUGIN)
+
+    def _loss_beta(self) -> float:
+        return self.beta if self.config.kl.placement == "loss" else 0.0
+
     def _rate(self) -> float:
         return float(self.schedule.get_last_lr()[0])
 
@@ -165,9 +204,15 @@ class Updater:
         return self.policy.logprobs(micro, temperature=self.config.sampling.temperature)[0]
 
     def _reference(self, micro: MicroBatch) -> Tensor | None:
-        if self.config.kl.beta == 0:
+        if not self.config.needs_reference:
             return None
         return self.policy.reference_logprobs(micro, temperature=self.config.sampling.temperature)
+
+
+def _mean(values: Sequence[float]) -> float:
+    """Of those that were measured; NaN if none was."""
+    measured = [value for value in values if not math.isnan(value)]
+    return sum(measured) / len(measured) if measured else math.nan
 
 
 def _add(total: float | Tensor, value: Tensor) -> Tensor:

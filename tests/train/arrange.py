@@ -50,7 +50,9 @@ def random_rollouts(prompts: int, attempts: int, *, seed: int = 0, vocab: int = 
             tokens = before[: rng.randint(0, len(before))] + tuple(rng.randrange(4, vocab) for _ in range(rng.randint(1, 9)))
             tokens = before if before and rng.random() < 0.2 else tokens[:9]
             trainable = tuple(int(rng.random() < 0.8) for _ in tokens)
-            group.append(Rollout((Message("assistant", "x"),), "stop", prompt, tokens, (0.0,) * len(tokens), trainable))
+            finish = "length" if rng.random() < 0.25 else "stop"
+            drawn = tuple(-5.2 + rng.gauss(0, 0.2) for _ in tokens)
+            group.append(Rollout((Message("assistant", "x"),), finish, prompt, tokens, drawn, trainable))  # type: ignore[arg-type]
         rollouts.append(group)
     rollouts[0][0] = Rollout((Message("assistant", ""),), "stop", rollouts[0][0].prompt_ids)
     last = rollouts[-1][-1]

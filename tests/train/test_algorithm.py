@@ -5,19 +5,19 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Sequence
 
 import pytest
 import torch
 
-from grpo_core.config import AdvantageConfig, RunConfig
-from grpo_core.train.algorithm import KL_ESTIMATORS, advantages
+from grpo_core.config import KLConfig, RunConfig
+from grpo_core.train.advantages import advantages
+from grpo_core.train.algorithm import KL_ESTIMATORS, SURROGATES, adapted
 from grpo_core.train.batch import Row, collate, micro_batches
 from grpo_core.train.logprob import token_logprobs
 from grpo_core.train.policy import Policy
-from grpo_core.train.rewards import rewards
+from grpo_core.train.rewards import Rewards
 from grpo_core.train.update import Sums, Updater
-from grpo_core.types import Reward, Rollout, Verdict
+from grpo_core.types import Rollout
 
 from .arrange import CPU, random_rollouts, run_config, tiny_policy
 
@@ -27,8 +27,9 @@ SCORED_PG = torch.tensor([[True] * 4, [True] * 4, [True, True, False, True]])
 
 
 def rows_of(config: RunConfig, rollouts_PG: list[list[Rollout]]) -> list[Row]:
-    advantage_PG = advantages(REWARD_PG, SCORED_PG, config.advantage)
-    return collate(rollouts_PG, advantage_PG, SCORED_PG, aggregation=config.loss.aggregation, max_length=9)[0]
+    advantage_PG = advantages(Rewards.of(REWARD_PG, SCORED_PG), config.advantage)
+    loss = config.loss
+    return collate(rollouts_PG, advantage_PG, SCORED_PG, aggregation=loss.aggregation, max_length=9, mask_truncated=loss.mask_truncated)[0]
 
 
 def gradient(policy: Policy) -> dict[str, torch.Tensor]:
@@ -46,24 +47,44 @@ def ours(policy: Policy, config: RunConfig, rollouts_PG: list[list[Rollout]], ol
         if old is not None:
             padded = [old[row.rollout.token_ids] + [0.0] * (width - len(row.rollout.token_ids)) for row in micro.rows]
             old_BT = torch.tensor(padded, dtype=torch.float64)
-        reference_BT = policy.reference_logprobs(micro, temperature=config.sampling.temperature) if config.kl.beta else None
+        reference_BT = policy.reference_logprobs(micro, temperature=config.sampling.temperature) if config.needs_reference else None
         loss, _ = updater.loss(micro, old_BT, reference_BT, Sums())
         loss.backward()
         total += loss.item()
     return total, gradient(policy)
 
 
-def token_logprob(policy: Policy, prompt: Sequence[int], tokens: Sequence[int], t: int, temperature: float) -> torch.Tensor:
-    """One forward pass over everything before token t: no cache, no padding, no batch."""
-    ids = torch.tensor([[*prompt, *tokens[:t]]])
-    logits = policy.model(input_ids=ids, use_cache=False).logits[0, -1] / temperature
-    return torch.log_softmax(logits, dim=-1)[tokens[t]]
+Chosen = dict[tuple[int, ...], tuple[torch.Tensor, torch.Tensor]]
 
 
-def oracle(policy: Policy, config: RunConfig, rollouts_PG: list[list[Rollout]], old: dict[tuple[int, ...], list[float]] | None):
-    """The definition, one token at a time."""
+def spoken(policy: Policy, rollouts_PG: list[list[Rollout]], temperature: float) -> Chosen:
+    """Log-prob and entropy of each token (T,) of each completion: one sequence at a time, without cache, padding or batch."""
+    found = {}
+    for rollout in itertools.chain.from_iterable(rollouts_PG):
+        ids = torch.tensor([[*rollout.prompt_ids, *rollout.token_ids]])
+        logits = policy.model(input_ids=ids, use_cache=False).logits[0, len(rollout.prompt_ids) - 1 : -1] / temperature
+        log_TV = torch.log_softmax(logits, dim=-1)
+        chosen = torch.stack([log_TV[t, token] for t, token in enumerate(rollout.token_ids)]) if rollout.token_ids else log_TV.sum(dim=-1)
+        found[rollout.token_ids] = (chosen, -(log_TV.exp() * log_TV).sum(dim=-1))
+    return found
+
+
+def oracle(
+    policy: Policy,
+    config: RunConfig,
+    rollouts_PG: list[list[Rollout]],
+    old: dict[tuple[int, ...], list[float]] | None,
+    *,
+    present: Chosen | None = None,
+    reference: Chosen | None = None,
+):
+    """The definition, one token at a time. present, reference: what `spoken` gave, where it is known."""
     policy.model.zero_grad()
-    temperature = config.sampling.temperature
+    temperature, loss_of = config.sampling.temperature, config.loss
+    present = present or spoken(policy, rollouts_PG, temperature)
+    if reference is None:
+        with torch.no_grad(), policy.model.disable_adapter():
+            reference = spoken(policy, rollouts_PG, temperature)
     kept = []
     for p, g in itertools.product(range(P), range(G)):
         if SCORED_PG[p, g]:
@@ -76,29 +97,44 @@ def oracle(policy: Policy, config: RunConfig, rollouts_PG: list[list[Rollout]], 
         kept = [(rollout, advantage / whole) for rollout, advantage in kept]
     if (most := config.advantage.clip) is not None:
         kept = [(rollout, max(-most, min(most, advantage))) for rollout, advantage in kept]
+    if loss_of.mask_truncated:
+        kept = [(rollout, advantage) for rollout, advantage in kept if rollout.finish != "length"]
     total_tokens = sum(sum(r.trainable) for r, _ in kept)
     loss = torch.zeros((), dtype=torch.float64)
     for rollout, advantage in kept:
+        places = [t for t in range(len(rollout.token_ids)) if rollout.trainable[t]]
+        logprobs, entropies = present[rollout.token_ids]
+        references = reference[rollout.token_ids][0].detach()
+        before = logprobs.detach() if old is None else torch.tensor(old[rollout.token_ids], dtype=torch.float64)
+        anchors = before if loss_of.anchor == "old" else references
+        moved = sum((logprobs[t] - anchors[t] for t in places), torch.zeros((), dtype=torch.float64))
         terms = []
-        for t in range(len(rollout.token_ids)):
-            if not rollout.trainable[t]:
-                continue
-            logprob = token_logprob(policy, rollout.prompt_ids, rollout.token_ids, t, temperature)
-            before = logprob.detach() if old is None else torch.tensor(old[rollout.token_ids][t], dtype=torch.float64)
-            ratio = torch.exp(logprob - before)
-            if config.loss.name == "clip":
-                bounded = torch.clamp(ratio, 1 - config.loss.clip_low, 1 + config.loss.clip_high)
+        for t in places:
+            logprob = logprobs[t]
+            ratio = torch.exp({"token": logprob - anchors[t], "sequence_mean": moved / len(places), "sequence": moved}[loss_of.level])
+            bounded = torch.clamp(ratio, 1 - loss_of.clip_low, 1 + loss_of.clip_high)
+            if loss_of.name == "clip":
                 term = -torch.min(ratio * advantage, bounded * advantage)
+                if loss_of.dual_clip is not None and advantage < 0:
+                    term = torch.min(
+                        torch.max(-ratio * advantage, -bounded * advantage), torch.tensor(-loss_of.dual_clip * advantage).double()
+                    )
+            elif loss_of.name == "cispo":
+                term = -bounded.detach() * advantage * logprob
+            elif loss_of.name == "sapo":
+                tau = loss_of.sapo_positive if advantage > 0 else loss_of.sapo_negative
+                term = -(4 / tau) / (1 + torch.exp(-tau * (ratio - 1))) * advantage
             else:
                 term = -advantage * logprob
-            if config.kl.beta:
-                with torch.no_grad(), policy.model.disable_adapter():
-                    reference = token_logprob(policy, rollout.prompt_ids, rollout.token_ids, t, temperature)
-                d = logprob - reference
-                k3, now = torch.exp(-d) + d - 1, d.detach()
-                kl = {"k1": d, "k2": d * d / 2, "k3": k3, "k3_st": now * (d - now) + k3.detach()}[config.kl.estimator]
-                term = term + config.kl.beta * kl
-            terms.append(term)
+            if loss_of.tis_cap is not None:
+                weight = math.exp(before[t].item() - rollout.logprobs[t])
+                term = term * max(loss_of.tis_floor, min(loss_of.tis_cap, weight))
+            term = term - loss_of.entropy * entropies[t]
+            d = logprob - references[t]
+            k3, now = torch.exp(-d) + d - 1, d.detach()
+            kl = {"k1": d, "k2": d * d / 2, "k3": k3, "k3_reverse": torch.exp(d) - d - 1, "k3_st": now * (d - now) + k3.detach()}
+            importance = torch.exp(logprob - before[t]) if config.kl.importance else 1.0
+            terms.append(term + config.kl.beta * importance * kl[config.kl.estimator])
         if not terms:
             continue
         summed = torch.stack(terms).sum()
@@ -109,9 +145,9 @@ def oracle(policy: Policy, config: RunConfig, rollouts_PG: list[list[Rollout]], 
                 "token_mean": summed / total_tokens,
                 "sequence_sum": summed / len(kept),
                 "constant": summed / (len(kept) * 9),
-            }[config.loss.aggregation]
+            }[loss_of.aggregation]
         )
-    loss.backward()
+    loss.backward(retain_graph=True)
     return loss.item(), gradient(policy)
 
 
@@ -138,15 +174,17 @@ def rollouts_PG() -> list[list[Rollout]]:
 def old(policy: Policy, rollouts_PG: list[list[Rollout]]) -> dict[tuple[int, ...], list[float]]:
     """Log-probs of a policy that has since moved: some ratios lie outside the clip on either side."""
     noise = torch.Generator().manual_seed(3)
-    found = {}
     with torch.no_grad():
-        for rollout in itertools.chain.from_iterable(rollouts_PG):
-            values = [
-                token_logprob(policy, rollout.prompt_ids, rollout.token_ids, t, 1.0).item() + 0.4 * torch.randn((), generator=noise).item()
-                for t in range(len(rollout.token_ids))
-            ]
-            found[rollout.token_ids] = values
-    return found
+        found = spoken(policy, rollouts_PG, 1.0)
+    return {ids: (chosen + 0.4 * torch.randn(chosen.shape, generator=noise)).tolist() for ids, (chosen, _) in found.items()}
+
+
+@pytest.fixture(scope="module")
+def known(policy: Policy, rollouts_PG: list[list[Rollout]]) -> dict[str, Chosen]:
+    """What the oracle needs of the model, which no loss changes."""
+    with torch.no_grad(), policy.model.disable_adapter():
+        reference = spoken(policy, rollouts_PG, 1.0)
+    return {"present": spoken(policy, rollouts_PG, 1.0), "reference": reference}
 
 
 @pytest.mark.parametrize("estimator", ["k3", "k3_st"])
@@ -158,18 +196,103 @@ def test_the_default_algorithm_equals_the_oracle(policy, rollouts_PG, old, advan
         assert_same(ours(policy, config, rollouts_PG, moved), oracle(policy, config, rollouts_PG, moved), rtol=1e-9)
 
 
-@pytest.mark.parametrize("aggregation", ["sequence_mean", "token_mean", "sequence_sum", "constant"])
-@pytest.mark.parametrize(
-    ("loss", "estimator", "beta"), [("clip", "k1", 0.1), ("clip", "k2", 0.1), ("clip", "k3", 0.0), ("reinforce", "k3", 0.1)]
-)
-def test_every_loss_equals_the_oracle(policy, rollouts_PG, old, aggregation, loss, estimator, beta):
-    config = run_config(
-        loss={"name": loss, "aggregation": aggregation, "clip_low": 0.1, "clip_high": 0.3},
-        kl={"beta": beta, "estimator": estimator},
-        advantage={"name": "mean_only", "clip": 0.35},
-        sampling={"temperature": 0.7},
-    )
+def test_the_temperature_is_that_of_every_log_prob(policy, rollouts_PG, old):
+    config = run_config(sampling={"temperature": 0.7})
     assert_same(ours(policy, config, rollouts_PG, old), oracle(policy, config, rollouts_PG, old), rtol=1e-9)
+
+
+LEVELS = ["token", "sequence_mean", "sequence"]
+TIGHT = {"clip_low": 0.1, "clip_high": 0.3}
+SHIFTED = {"name": "mean_only", "clip": 0.35}
+
+
+@pytest.mark.parametrize("aggregation", ["sequence_mean", "token_mean", "sequence_sum", "constant"])
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("surrogate", list(SURROGATES))
+def test_every_loss_equals_the_oracle(policy, rollouts_PG, old, known, surrogate, level, aggregation):
+    loss = {"name": surrogate, "level": level, "aggregation": aggregation, **TIGHT}
+    config = run_config(loss=loss, kl={"beta": 0.0}, advantage=SHIFTED)
+    assert_same(ours(policy, config, rollouts_PG, old), oracle(policy, config, rollouts_PG, old, **known), rtol=1e-9)
+
+
+@pytest.mark.parametrize("importance", [False, True])
+@pytest.mark.parametrize("estimator", list(KL_ESTIMATORS))
+@pytest.mark.parametrize("level", LEVELS)
+def test_every_kl_beside_every_level_equals_the_oracle(policy, rollouts_PG, old, known, level, estimator, importance):
+    loss = {"level": level, "aggregation": "token_mean", **TIGHT}
+    config = run_config(loss=loss, kl={"beta": 0.1, "estimator": estimator, "importance": importance}, advantage=SHIFTED)
+    assert_same(ours(policy, config, rollouts_PG, old), oracle(policy, config, rollouts_PG, old, **known), rtol=1e-9)
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.1])
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("surrogate", list(SURROGATES))
+def test_a_ratio_to_the_reference_equals_the_oracle(policy, rollouts_PG, old, known, surrogate, level, beta):
+    loss = {"name": surrogate, "level": level, "anchor": "reference", **TIGHT}
+    config = run_config(loss=loss, kl={"beta": beta, "estimator": "k1"}, advantage=SHIFTED)
+    assert_same(ours(policy, config, rollouts_PG, old), oracle(policy, config, rollouts_PG, old, **known), rtol=1e-9)
+
+
+MORE = {
+    "dual clip": {"dual_clip": 1.05},
+    "truncated importance sampling": {"tis_cap": 1.1, "tis_floor": 0.9},
+    "entropy": {"entropy": 0.05},
+    "masked truncation": {"mask_truncated": True},
+    "all": {"dual_clip": 1.05, "tis_cap": 1.1, "entropy": 0.05, "mask_truncated": True},
+}
+
+
+@pytest.mark.parametrize("aggregation", ["sequence_mean", "token_mean", "constant"])
+@pytest.mark.parametrize("level", ["token", "sequence_mean"])
+@pytest.mark.parametrize("more", MORE.values(), ids=MORE)
+def test_what_can_be_added_equals_the_oracle(policy, rollouts_PG, old, known, more, level, aggregation):
+    config = run_config(loss={"level": level, "aggregation": aggregation, **TIGHT, **more}, advantage=SHIFTED)
+    found = ours(policy, config, rollouts_PG, old)
+    assert_same(found, oracle(policy, config, rollouts_PG, old, **known), rtol=1e-9)
+    without = ours(policy, run_config(loss={"level": level, "aggregation": aggregation, **TIGHT}, advantage=SHIFTED), rollouts_PG, old)
+    assert found[0] != pytest.approx(without[0], rel=1e-4)
+
+
+def test_a_dead_group_that_is_left_out_changes_nothing_and_stays_in_the_denominators(policy, rollouts_PG, old):
+    """The second group has equal rewards."""
+    config = run_config(kl={"beta": 0.0})
+    advantage_PG = advantages(Rewards.of(REWARD_PG, SCORED_PG), config.advantage)
+    found = []
+    for skip in (False, True):
+        (rows,) = collate(rollouts_PG, advantage_PG, SCORED_PG, aggregation="token_mean", max_length=9, skip_dead=skip)
+        assert len(rows) == 11 - 4 * skip
+        updater = Updater(policy, config, steps=1)
+        policy.model.zero_grad()
+        total = 0.0
+        for micro in micro_batches(rows, max_tokens=10_000, device=CPU, dtype=torch.float64):
+            loss, _ = updater.loss(micro, None, None, Sums())
+            loss.backward()
+            total += loss.item()
+        found.append((total, gradient(policy)))
+    assert_same(found[1], found[0], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("settings", "left_out"),
+    [
+        ({"kl": {"beta": 0.0}}, True),
+        ({"kl": {"beta": 0.1, "placement": "reward"}}, True),
+        ({"kl": {"beta": 0.1}}, False),
+        ({"kl": {"beta": 0.0}, "loss": {"entropy": 0.01}}, False),
+        ({"kl": {"beta": 0.0}, "loss": {"name": "plugin:other"}}, False),
+    ],
+)
+def test_dead_groups_are_left_out_only_where_the_advantage_alone_makes_the_loss(policy, settings, left_out):
+    updater = Updater(policy, run_config(**settings), steps=1, surrogate=SURROGATES["clip"])
+    assert updater.only_advantages == left_out
+
+
+def test_an_adaptive_beta_moves_by_at_most_a_fifth_in_a_horizon():
+    config = KLConfig(beta=0.1, target=0.02, horizon=640)
+    assert adapted(0.1, 0.021, 64, config) == pytest.approx(0.1 * (1 + 0.05 * 0.1))
+    assert adapted(0.1, 5.0, 64, config) == pytest.approx(0.1 * (1 + 0.2 * 0.1))
+    assert adapted(0.1, 0.0, 64, config) == pytest.approx(0.1 * (1 - 0.2 * 0.1))
+    assert adapted(0.1, 5.0, 64, KLConfig(beta=0.1)) == 0.1
 
 
 @pytest.mark.parametrize("max_tokens", [1, 25, 60, 10_000])
@@ -230,79 +353,3 @@ def test_the_fast_log_prob_has_the_gradient_of_log_softmax():
     plain = torch.log_softmax(logits, dim=-1)
     torch.testing.assert_close(logprob, plain[place, tokens])
     torch.testing.assert_close(entropy, -(plain.exp() * plain).sum(-1)[place])
-
-
-def test_equal_rewards_give_exactly_no_advantage():
-    reward = torch.full((1, 8), 0.7, dtype=torch.float32)
-    assert advantages(reward, torch.ones(1, 8, dtype=torch.bool), AdvantageConfig(name="grpo")).abs().max() == 0
-
-
-def test_a_large_offset_of_the_rewards_changes_nothing():
-    small = torch.tensor([[0.0, 0.25, 0.5, 1.0]], dtype=torch.float32)
-    scored = torch.ones(1, 4, dtype=torch.bool)
-    torch.testing.assert_close(
-        advantages(small + 1000, scored, AdvantageConfig(name="grpo")),
-        advantages(small, scored, AdvantageConfig(name="grpo")),
-        rtol=1e-9,
-        atol=1e-9,
-    )
-
-
-@pytest.mark.parametrize("scored", [[False] * 4, [True, False, False, False]])
-def test_a_group_with_fewer_than_two_scored_attempts_has_no_advantage(scored):
-    reward = torch.tensor([[1.0, 0.0, 0.5, 0.2]])
-    assert advantages(reward, torch.tensor([scored]), AdvantageConfig(name="grpo")).abs().max() == 0
-
-
-def test_an_unscored_attempt_leaves_mean_and_spread():
-    reward = torch.tensor([[1.0, 0.0, 123.0]])
-    scored = torch.tensor([[True, True, False]])
-    expected = torch.tensor([[0.5, -0.5, 0.0]], dtype=torch.float64) / (0.5 + 1e-6)
-    torch.testing.assert_close(advantages(reward, scored, AdvantageConfig(name="grpo")), expected, rtol=1e-12, atol=0)
-
-
-def test_ddof_1_divides_by_one_less():
-    reward = torch.tensor([[1.0, 0.0]])
-    found = advantages(reward, torch.ones(1, 2, dtype=torch.bool), AdvantageConfig(name="grpo", ddof=1, eps=0.0))
-    torch.testing.assert_close(found, torch.tensor([[1.0, -1.0]], dtype=torch.float64) * 0.5 / math.sqrt(0.5))
-
-
-def test_gdpo_normalises_each_part_by_itself_and_keeps_the_weights():
-    """Worked by hand: two groups of two; in the first only the small part differs, in the second only the large one."""
-    value_KPG = torch.tensor([[[1.0, 0.0], [1.0, 1.0]], [[0.0, 0.0], [0.0, 3.0]]])  # K = 2 parts, P = 2, G = 2
-    weight_KP = torch.tensor([[0.2, 0.2], [0.6, 0.6]])
-    scored = torch.ones(2, 2, dtype=torch.bool)
-    found = advantages(torch.zeros(2, 2), scored, AdvantageConfig(name="gdpo", eps=0.0), parts=(value_KPG, weight_KP))
-    raw = torch.tensor([[0.2, -0.2], [-0.6, 0.6]], dtype=torch.float64)  # z-scores of two different values are 1 and -1
-    torch.testing.assert_close(found, raw / math.sqrt((0.2**2 + 0.6**2) / 2), rtol=1e-6, atol=0)
-
-
-def test_gdpo_with_one_part_is_grpo_up_to_the_scale_of_the_batch():
-    scored = SCORED_PG
-    found = advantages(REWARD_PG, scored, AdvantageConfig(name="gdpo"))
-    plain = advantages(REWARD_PG, scored, AdvantageConfig(name="grpo"))
-    torch.testing.assert_close(found, plain / (plain[scored].std(correction=0) + 1e-6))
-    assert found[scored].std(correction=0).item() == pytest.approx(1, abs=1e-5)
-
-
-def test_gdpo_gives_nothing_to_equal_rewards_and_unscored_attempts():
-    value_KPG = torch.tensor([[[0.7, 0.7, 0.7], [1.0, 0.0, 9.0]]])
-    scored = torch.tensor([[True, True, True], [True, True, False]])
-    found = advantages(value_KPG[0], scored, AdvantageConfig(name="gdpo"), parts=(value_KPG, torch.ones(1, 2)))
-    assert found[0].abs().max() == 0
-    assert found[1, 2] == 0
-    assert found[1, 0] == -found[1, 1] > 0
-    same = advantages(torch.full((2, 3), 0.5), scored, AdvantageConfig(name="gdpo", eps=0.0))
-    assert same.abs().max() == 0
-    nothing = torch.zeros(2, 3, dtype=torch.bool)
-    assert advantages(value_KPG[0], nothing, AdvantageConfig(name="gdpo"), parts=(value_KPG, torch.ones(1, 2))).abs().max() == 0
-
-
-def test_parts_of_verdicts_with_different_parts_are_padded_with_zeros():
-    both = Verdict({"a": Reward(0.5, 0.2), "b": Reward(1.0, 0.6)})
-    one = Verdict({"c": Reward(2.0, 1.5)})
-    found = rewards([[both, Verdict.failed("broken")], [one, one]])
-    assert found.total_PG.tolist() == [[0.7, 0.0], [3.0, 3.0]]
-    assert found.scored_PG.tolist() == [[True, False], [True, True]]
-    assert found.part_KPG.tolist() == [[[0.5, 0.0], [2.0, 2.0]], [[1.0, 0.0], [0.0, 0.0]]]
-    assert found.weight_KP.tolist() == [[0.2, 1.5], [0.6, 0.0]]

@@ -55,11 +55,11 @@ def test_shares_hold_at_every_step_and_no_task_is_dealt_twice(settings):
     config = build_config([settings])
     sources = Sources.of(config, {"letters": Letters(), "guessing": Guessing()})
     levels = {source.name: source.level for source in sources}
-    keys = [key for step in range(1, 26) for key in train_keys(config, sources, step, levels)]
+    keys = [key for step in range(1, 26) for key in train_keys(config, sources, 4 * (step - 1), 4, levels)]
     assert len(set(keys)) == len(keys) == 100
     for step in range(1, 26):
         assert Counter(key.env for key in keys[: 4 * step]) == {"letters": 2 * step, "guessing": step, "arithmetic": step}
-    assert train_keys(config, sources, 7, levels) == keys[24:28]
+    assert train_keys(config, sources, 24, 4, levels) == keys[24:28]
     assert {key.level for key in keys if key.env == "arithmetic"} == {0.4}
 
 

@@ -1,0 +1,321 @@
+"""Advantage estimators against definitions in plain Python: loops over attempts and over all subsets."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+import statistics
+from collections.abc import Callable, Sequence
+from math import comb
+
+import pytest
+import torch
+
+from grpo_core.config import AdvantageConfig
+from grpo_core.errors import ConfigError
+from grpo_core.overrides import build_config
+from grpo_core.train.advantages import ADVANTAGES, advantages, pods
+from grpo_core.train.rewards import Rewards, overlong, rewards
+from grpo_core.types import Reward, Verdict
+
+EPS = 1e-6
+
+
+def of(name: str, reward: Sequence[float], *, k: int | None = None, scored: Sequence[bool] | None = None, **more: object) -> list[float]:
+    """Advantages of one group."""
+    scored_PG = torch.tensor([scored if scored is not None else [True] * len(reward)])
+    config = AdvantageConfig(name=name, k=k, **more)  # type: ignore[arg-type]
+    return advantages(Rewards.of(torch.tensor([reward], dtype=torch.float64), scored_PG), config)[0].tolist()
+
+
+# The definitions
+
+
+def grpo(reward: Sequence[float], k: int) -> list[float]:
+    return [(r - statistics.fmean(reward)) / (statistics.pstdev(reward) + EPS) for r in reward]
+
+
+def mean_only(reward: Sequence[float], k: int) -> list[float]:
+    return [r - statistics.fmean(reward) for r in reward]
+
+
+def rloo(reward: Sequence[float], k: int) -> list[float]:
+    return [r - statistics.fmean([other for j, other in enumerate(reward) if j != i]) for i, r in enumerate(reward)]
+
+
+def maxrl(reward: Sequence[float], k: int) -> list[float]:
+    mean = statistics.fmean(reward)
+    return [(r - mean) / mean if mean else 0.0 for r in reward]
+
+
+def best_minus_second(reward: Sequence[float], k: int) -> list[float]:
+    best, second = sorted(reward, reverse=True)[:2]
+    spread = statistics.stdev(reward) + EPS
+    return [(best - second) / spread if r == best else 0.0 for r in reward]
+
+
+def maxk(reward: Sequence[float], k: int) -> list[float]:
+    subsets = list(itertools.combinations(range(len(reward)), k))
+    bests = [max(reward[i] for i in subset) for subset in subsets]
+    mean, spread = statistics.fmean(bests), statistics.pstdev(bests)
+    return [
+        (statistics.fmean([b for b, subset in zip(bests, subsets, strict=True) if i in subset]) - mean) / (spread + EPS)
+        for i in range(len(reward))
+    ]
+
+
+def passk(reward: Sequence[float], k: int) -> list[float]:
+    """The analytic form, from the counts."""
+    N, c = len(reward), sum(r > 0 for r in reward)
+    R = 1 - comb(N - c, k) / comb(N, k)
+    s = math.sqrt(R * (1 - R)) + EPS
+    return [(1 - R) / s if r > 0 else (1 - R - comb(N - c - 1, k - 1) / comb(N - 1, k - 1)) / s for r in reward]
+
+
+def pkpo(reward: Sequence[float], k: int) -> list[float]:
+    N = len(reward)
+    added = [0.0] * N
+    for subset in itertools.combinations(range(N), k):
+        for i in subset:
+            added[i] += max(reward[j] for j in subset) - max(reward[j] for j in subset if j != i)
+    return [N * value / comb(N, k) for value in added]
+
+
+DEFINITIONS: dict[str, Callable[[Sequence[float], int], list[float]]] = {
+    "grpo": grpo, "mean_only": mean_only, "rloo": rloo, "maxrl": maxrl, "best_minus_second": best_minus_second, "maxk": maxk,
+    "passk": passk, "pkpo": pkpo,
+}  # fmt: skip
+WITH_K = ("maxk", "passk", "pkpo")
+
+
+def groups(count: int) -> list[list[float]]:
+    """Of 2 to 9 attempts: continuous, with ties, of 0 and 1, and with a large offset."""
+    rng, found = random.Random(0), []
+    for number in range(count):
+        size = rng.randint(2, 9)
+        values: dict[int, Callable[[], float]] = {
+            0: rng.random, 1: lambda: rng.choice([0.0, 0.25, 1.0]), 2: lambda: float(rng.random() < 0.3), 3: lambda: 1000 + rng.random(),
+        }  # fmt: skip
+        reward = [values[number % 4]() for _ in range(size)]
+        if len(set(reward)) > 1:
+            found.append(reward)
+    return found
+
+
+@pytest.mark.parametrize("name", DEFINITIONS)
+def test_every_estimator_equals_its_definition(name: str) -> None:
+    for reward in groups(200):
+        if name == "passk":
+            reward = [float(r > 0.5) for r in reward]
+            if len(set(reward)) == 1:
+                continue
+        for k in range(2 if name == "pkpo" else 1, len(reward)) if name in WITH_K else [None]:
+            expected = DEFINITIONS[name](reward, k or 1)
+            assert of(name, reward, k=k) == pytest.approx(expected, rel=1e-9, abs=1e-9), (reward, k)
+
+
+def test_gdpo_is_in_the_table_and_every_other_estimator_has_a_definition_here() -> None:
+    assert set(ADVANTAGES) == {*DEFINITIONS, "gdpo"}
+
+
+@pytest.mark.parametrize(
+    ("c", "right", "wrong"), [(1, 1.0, -0.143), (2, 0.522, -0.174), (3, 0.277, -0.166), (4, 0.120, -0.120), (5, 0.0, 0.0)]
+)
+def test_pass_at_4_of_8_has_the_published_values(c: int, right: float, wrong: float) -> None:
+    found = of("passk", [1.0] * c + [0.0] * (8 - c), k=4)
+    assert found == pytest.approx([right] * c + [wrong] * (8 - c), abs=5e-4)
+
+
+@pytest.mark.parametrize("name", ["maxk", "passk"])
+def test_k_of_1_is_grpo(name: str) -> None:
+    for reward in groups(40):
+        reward = reward if name == "maxk" else [float(r > 0.5) for r in reward]
+        assert of(name, reward, k=1) == pytest.approx(of("grpo", reward), rel=1e-9, abs=1e-12)
+
+
+def test_max_at_k_is_pass_at_k_for_rewards_of_0_and_1_and_gives_ties_the_same() -> None:
+    assert of("maxk", [1.0, 0.0, 0.0, 1.0, 0.0], k=2) == pytest.approx(of("passk", [1.0, 0.0, 0.0, 1.0, 0.0], k=2), rel=1e-12)
+    tied = of("maxk", [0.3, 0.7, 0.3, 0.7, 0.1, 0.7], k=3)
+    assert tied[0] == tied[2]
+    assert tied[1] == tied[3] == tied[5]
+
+
+def test_pass_at_k_counts_what_the_environment_calls_passed_and_not_the_reward() -> None:
+    verdicts = [Verdict({"r": Reward(value)}, passed=passed) for value, passed in ((0.9, False), (0.2, True), (0.4, False))]
+    found = advantages(rewards([verdicts]), AdvantageConfig(name="passk", k=2))[0].tolist()
+    assert found == pytest.approx(of("passk", [0.0, 1.0, 0.0], k=2))
+
+
+def test_a_large_offset_in_float32_keeps_the_variance_positive() -> None:
+    reward = torch.tensor([[34 + 0.01 * u for u in (0.1, 0.9, 0.4, 0.6, 0.2, 0.7)]], dtype=torch.float32)
+    found = advantages(Rewards.of(reward), AdvantageConfig(name="maxk", k=4))
+    assert torch.isfinite(found).all()
+    assert found[0].tolist() == pytest.approx(maxk(reward[0].double().tolist(), 4), rel=1e-6)
+
+
+# What holds for all of them
+
+
+@pytest.mark.parametrize("name", [*DEFINITIONS, "gdpo"])
+class TestEvery:
+    def k(self, name: str) -> int | None:
+        return 2 if name in WITH_K else None
+
+    def test_equal_rewards_give_exactly_no_advantage(self, name: str) -> None:
+        """In float32 eight rewards of 0.7 do not have the mean 0.7."""
+        reward = torch.full((1, 8), 0.7, dtype=torch.float32)
+        found = advantages(Rewards.of(reward), AdvantageConfig(name=name, k=self.k(name)))
+        assert found.dtype == torch.float64
+        assert found.abs().max() == 0
+
+    def test_an_offset_of_the_rewards_changes_nothing(self, name: str) -> None:
+        """But for maxrl, which divides by the mean."""
+        small = torch.tensor([[0.0, 0.25, 0.5, 1.0]], dtype=torch.float32)
+        config = AdvantageConfig(name=name, k=self.k(name))
+        found, expected = (advantages(Rewards.of(reward), config) for reward in (small + 1000, small))
+        assert torch.allclose(found, expected, rtol=1e-9, atol=1e-9) == (name != "maxrl")
+
+    @pytest.mark.parametrize("scored", [[False] * 4, [True, False, False, False]])
+    def test_a_group_with_fewer_than_two_scored_attempts_has_none(self, name: str, scored: list[bool]) -> None:
+        assert of(name, [1.0, 0.0, 0.5, 0.2], k=self.k(name), scored=scored) == [0.0] * 4
+
+    def test_an_unscored_attempt_touches_nothing(self, name: str) -> None:
+        """The group without it gets the same; it gets 0, and what it holds does not matter."""
+        reward = [0.9, 0.0, 0.3, 1.0, 0.0]
+        expected = of(name, reward, k=self.k(name))
+        for junk in (123.0, -5.0, 0.9):
+            found = of(name, [*reward[:2], junk, *reward[2:]], k=self.k(name), scored=[True, True, False, True, True, True])
+            assert found[2] == 0.0
+            assert found[:2] + found[3:] == pytest.approx(expected, rel=1e-12)
+
+    def test_groups_know_nothing_of_one_another(self, name: str) -> None:
+        """But for gdpo, which divides by the spread of the batch."""
+        both = torch.tensor([[0.1, 0.9, 0.4, 0.0], [5.0, 0.0, 0.0, 1.0], [0.5, 0.5, 0.5, 0.5]])
+        config = AdvantageConfig(name=name, k=self.k(name))
+        alone = torch.cat([advantages(Rewards.of(row.unsqueeze(0)), config) for row in both])
+        assert torch.allclose(advantages(Rewards.of(both), config), alone) == (name != "gdpo")
+
+    def test_the_order_of_attempts_does_not_matter(self, name: str) -> None:
+        reward, order = [0.1, 0.9, 0.4, 0.4, 0.0], [3, 0, 4, 2, 1]
+        found = of(name, reward, k=self.k(name))
+        assert of(name, [reward[i] for i in order], k=self.k(name)) == pytest.approx([found[i] for i in order], rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["maxk", "passk"])
+def test_a_group_with_k_or_fewer_scored_attempts_has_one_subset_and_no_advantage(name: str) -> None:
+    reward = [1.0, 0.0, 0.0, 0.0, 0.0]
+    assert of(name, reward, k=4) != [0.0] * 5
+    assert of(name, reward, k=4, scored=[True, True, True, True, False]) == [0.0] * 5
+
+
+def test_ddof_1_divides_by_one_less() -> None:
+    assert of("grpo", [1.0, 0.0], ddof=1, eps=0.0) == pytest.approx([0.5 / math.sqrt(0.5), -0.5 / math.sqrt(0.5)])
+
+
+def test_the_eps_is_the_configured_one() -> None:
+    assert of("grpo", [1.0, 0.0], eps=0.5) == pytest.approx([0.5, -0.5])
+
+
+def test_advantages_are_whitened_over_the_batch_and_then_clipped() -> None:
+    reward_PG = torch.tensor([[1.0, 0.0, 0.0], [0.5, 0.2, 9.0]], dtype=torch.float64)
+    scored_PG = torch.tensor([[True] * 3, [True, True, False]])
+    plain = [1 - 1 / 3, -1 / 3, -1 / 3, 0.15, -0.15]
+    mean, spread = statistics.fmean(plain), statistics.stdev(plain)
+    expected = [(a - mean) / (spread + 1e-8) for a in plain]
+    found = advantages(Rewards.of(reward_PG, scored_PG), AdvantageConfig(name="mean_only", whiten=True))
+    assert found[scored_PG].tolist() == pytest.approx(expected, rel=1e-12)
+    assert found[1, 2] == 0
+    clipped = advantages(Rewards.of(reward_PG, scored_PG), AdvantageConfig(name="mean_only", whiten=True, clip=0.6))
+    assert clipped[scored_PG].tolist() == pytest.approx([max(-0.6, min(0.6, a)) for a in expected], rel=1e-12)
+    nothing = advantages(Rewards.of(reward_PG, torch.zeros_like(scored_PG)), AdvantageConfig(name="mean_only", whiten=True))
+    assert nothing.abs().max() == 0
+
+
+def test_pods_keeps_the_attempts_with_the_largest_variance() -> None:
+    for reward in groups(100):
+        for keep in range(2, len(reward) + 1):
+            kept = pods(Rewards.of(torch.tensor([reward])), keep=keep)[0].tolist()
+            assert sum(kept) == keep
+            best = max(statistics.pvariance(chosen) for chosen in itertools.combinations(reward, keep))
+            assert statistics.pvariance(list(itertools.compress(reward, kept))) == pytest.approx(best, rel=1e-5, abs=1e-9)
+
+
+def test_pods_leaves_unscored_attempts_and_small_groups_as_they_are() -> None:
+    scored = torch.tensor([[True, False, True, True], [True, False, False, True]])
+    kept = pods(Rewards.of(torch.tensor([[0.0, 9.0, 1.0, 0.4], [0.0, 9.0, 9.0, 1.0]]), scored), keep=2)
+    assert kept.tolist() == [[True, False, True, False], [True, False, False, True]]
+
+
+def test_the_overlong_punishment_falls_from_0_to_minus_1_over_the_buffer() -> None:
+    lengths = torch.tensor([[1, 8, 9, 10, 11, 12, 13]])
+    found = overlong(lengths, longest=torch.tensor([[12]]), buffer=4)
+    assert found[0].tolist() == [0.0, 0.0, -0.25, -0.5, -0.75, -1.0, -1.0]
+
+
+def test_one_more_part_is_in_the_totals_and_in_the_parts() -> None:
+    both = Rewards.of(torch.tensor([[1.0, 0.0]])).plus(torch.tensor([[0.0, -1.0]]), 0.5)
+    assert both.total_PG.tolist() == [[1.0, -0.5]]
+    assert both.part_KPG.tolist() == [[[1.0, 0.0]], [[0.0, -1.0]]]
+    assert both.weight_KP.tolist() == [[1.0], [0.5]]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"name": "passk"}, "advantage.name=passk needs advantage.k from 1 to 7; found None"),
+        ({"name": "maxk", "k": 8}, "needs advantage.k from 1 to 7; found 8"),
+        ({"name": "pkpo", "k": 1}, "needs advantage.k from 2 to 7; found 1"),
+        ({"name": "maxk", "k": 4, "keep": 4}, "needs advantage.k from 1 to 3; found 4"),
+        ({"name": "grpo", "k": 2}, "the estimator 'grpo' has no k"),
+        ({"keep": 9}, "advantage.keep is 9, but a group has only 8 attempts"),
+        ({"name": "grop"}, "it has to be grpo, mean_only, .* or plugin:NAME; found 'grop'"),
+    ],
+)
+def test_an_estimator_that_cannot_work_is_refused(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build_config([{"environment": "letters", "advantage": settings}])
+
+
+# gdpo
+
+
+def parted(value_KPG: torch.Tensor, weight_KP: torch.Tensor, scored_PG: torch.Tensor) -> Rewards:
+    total_PG = (value_KPG.double() * weight_KP.double().unsqueeze(-1)).sum(dim=0)
+    return Rewards(total_PG, scored_PG, total_PG > 0, value_KPG.double(), weight_KP.double())
+
+
+def test_gdpo_normalises_each_part_by_itself_and_keeps_the_weights() -> None:
+    """Worked by hand: two groups of two; in the first only the small part differs, in the second only the large one."""
+    value_KPG = torch.tensor([[[1.0, 0.0], [1.0, 1.0]], [[0.0, 0.0], [0.0, 3.0]]])  # K = 2 parts, P = 2, G = 2
+    found = parted(value_KPG, torch.tensor([[0.2, 0.2], [0.6, 0.6]]), torch.ones(2, 2, dtype=torch.bool))
+    raw = torch.tensor([[0.2, -0.2], [-0.6, 0.6]], dtype=torch.float64)  # z-scores of two different values are 1 and -1
+    expected = raw / math.sqrt((0.2**2 + 0.6**2) / 2)
+    torch.testing.assert_close(advantages(found, AdvantageConfig(name="gdpo", eps=0.0)), expected, rtol=1e-6, atol=0)
+
+
+def test_gdpo_with_one_part_is_grpo_up_to_the_scale_of_the_batch() -> None:
+    scored = torch.tensor([[True] * 4, [True] * 4, [True, True, False, True]])
+    found = Rewards.of(torch.tensor([[0.1, 0.9, 0.4, 0.4], [0.7, 0.7, 0.7, 0.7], [0.0, 0.2, 1.0, 0.3]]), scored)
+    plain, whole = advantages(found, AdvantageConfig(name="grpo")), advantages(found, AdvantageConfig(name="gdpo"))
+    torch.testing.assert_close(whole, plain / (plain[scored].std(correction=0) + EPS))
+    assert whole[scored].std(correction=0).item() == pytest.approx(1, abs=1e-5)
+
+
+def test_gdpo_gives_nothing_to_equal_rewards_and_unscored_attempts() -> None:
+    value_KPG = torch.tensor([[[0.7, 0.7, 0.7], [1.0, 0.0, 9.0]]])
+    scored = torch.tensor([[True, True, True], [True, True, False]])
+    found = advantages(parted(value_KPG, torch.ones(1, 2), scored), AdvantageConfig(name="gdpo"))
+    assert found[0].abs().max() == 0
+    assert found[1, 2] == 0
+    assert found[1, 0] == -found[1, 1] > 0
+
+
+def test_parts_of_verdicts_with_different_parts_are_padded_with_zeros():
+    both = Verdict({"a": Reward(0.5, 0.2), "b": Reward(1.0, 0.6)})
+    one = Verdict({"c": Reward(2.0, 1.5)})
+    found = rewards([[both, Verdict.failed("broken")], [one, one]])
+    assert found.total_PG.tolist() == [[0.7, 0.0], [3.0, 3.0]]
+    assert found.scored_PG.tolist() == [[True, False], [True, True]]
+    assert found.part_KPG.tolist() == [[[0.5, 0.0], [2.0, 2.0]], [[1.0, 0.0], [0.0, 0.0]]]
+    assert found.weight_KP.tolist() == [[0.2, 1.5], [0.6, 0.0]]
