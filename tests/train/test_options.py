@@ -1,0 +1,256 @@
+"""Whole runs with what can be added to GRPO: refills, PODS, masks, a KL in the reward, references that move, functions of plugins."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from grpo_core import Reward, Rollout, Task, Verdict
+from grpo_core.config import LossConfig
+from grpo_core.errors import UnknownNameError
+from grpo_core.overrides import build_config
+from grpo_core.plugins import PluginHost
+from grpo_core.runlog import RunFolder, read_lines
+from grpo_core.train.algorithm import clip
+from grpo_core.train.observe import Silent
+from grpo_core.train.trainer import Trainer
+
+from ..core.distributions import install_plugin
+from .letters import Letters
+
+
+class Sparse(Letters):
+    """Of every four tasks only one can be failed or passed; the others always pay 1."""
+
+    def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
+        verdict = super().verify(task, rollout)
+        return verdict if task.key.index % 4 == 0 else Verdict({"share": Reward(1.0)}, passed=True)
+
+
+class Varied(Letters):
+    """Different texts are worth something different."""
+
+    def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
+        worth = hashlib.sha256(rollout.text.encode()).digest()[0] / 255
+        return Verdict({"share": Reward(worth)}, passed=worth > 0.5)
+
+
+@pytest.fixture
+def settings(settings: dict[str, Any]) -> dict[str, Any]:
+    return {**settings, "steps": 3, "eval": {"tasks": 0}, "checkpoint": {"every": 0}}
+
+
+def make(settings: dict[str, Any], folder: Path, *, env: Letters | None = None, **more: Any) -> Trainer:
+    return Trainer(build_config([settings]), env or Letters(), folder=RunFolder(folder), **more)
+
+
+def steps(trainer: Trainer) -> list[dict[str, Any]]:
+    return [line for line in read_lines(trainer.folder.path / "metrics.jsonl") if "loss" in line]
+
+
+def untimed(folder: Path) -> list[dict[str, Any]]:
+    timed = ("time/", "verify/seconds/", "memory/", "eval/")
+    return [{k: v for k, v in line.items() if not k.startswith(timed)} for line in read_lines(folder / "metrics.jsonl")]
+
+
+def test_dead_groups_are_replaced_by_other_prompts_within_bounds(settings: dict[str, Any], tmp_path: Path) -> None:
+    trainer = make({**settings, "sampling": {"refills": 2}}, tmp_path / "run", env=Sparse())
+    trainer.run()
+    asked = Counter((line["step"], line["key"]["index"]) for line in trainer.folder.rollout_lines())
+    # At most one of four prompts can teach: 4 asked, then 3 or 4 more, then again.
+    assert set(asked.values()) == {6}
+    by_step = Counter(step for step, _ in asked)
+    assert all(7 <= count <= 12 for count in by_step.values())
+    assert sorted(index for _, index in asked) == list(range(sum(by_step.values())))
+    for line in steps(trainer):
+        assert line["groups/refilled"] == by_step[line["step"]] - 4
+        assert line["completion_length/mean"] > 0
+    used = {(line["step"], line["key"]["index"]) for line in trainer.folder.rollout_lines() if line["advantage"]}
+    assert used
+    assert all(index % 4 == 0 for _, index in used)
+
+
+def test_nothing_is_refilled_where_every_group_teaches(settings: dict[str, Any], tmp_path: Path) -> None:
+    with_refills, without = (make({**settings, "sampling": {"refills": n}}, tmp_path / str(n), env=Varied()) for n in (5, 0))
+    with_refills.run()
+    without.run()
+    assert [line["loss"] for line in steps(with_refills)] == [line["loss"] for line in steps(without)]
+    assert {line["groups/refilled"] for line in steps(with_refills)} == {0.0}
+
+
+def test_pods_trains_on_the_kept_attempts_only(settings: dict[str, Any], tmp_path: Path) -> None:
+    trainer = make({**settings, "advantage": {"name": "grpo", "keep": 2}}, tmp_path / "run")
+    trainer.run()
+    lines = list(trainer.folder.rollout_lines())
+    groups = [lines[i : i + 6] for i in range(0, len(lines), 6)]
+    for group in groups:
+        rewards = [line["verdict"]["total"] for line in group]
+        trained = [line["verdict"]["total"] for line in group if line["advantage"]]
+        assert trained in ([], [max(rewards), min(rewards)], [min(rewards), max(rewards)])
+    kept = sum(line["tokens"] for line in lines if line["step"] == 1) > steps(trainer)[0]["tokens/trained"] > 0
+    assert kept
+
+
+def test_truncated_completions_leave_the_loss_and_stay_in_their_group(settings: dict[str, Any], tmp_path: Path) -> None:
+    trainer = make({**settings, "loss": {"mask_truncated": True}, "sampling": {"stop": ["a", "b", "c"]}}, tmp_path / "run")
+    trainer.run()
+    lines = [line for line in trainer.folder.rollout_lines() if line["step"] == 1]
+    whole = sum(line["tokens"] for line in lines if line["finish"] == "stop")
+    assert {line["finish"] for line in lines} == {"stop", "length"}
+    assert steps(trainer)[0]["tokens/trained"] == whole
+    assert any(line["advantage"] for line in lines if line["finish"] == "length")
+
+
+def test_long_completions_are_punished_in_the_reward(settings: dict[str, Any], tmp_path: Path) -> None:
+    """The tiny model writes 8 tokens or ends by chance; with a heavy punishment, cut-off ones have the lowest advantages."""
+    advantage = {"name": "mean_only", "overlong_buffer": 4, "overlong_weight": 100.0}
+    trainer = make({**settings, "advantage": advantage}, tmp_path / "run")
+    trainer.run()
+    lines = list(trainer.folder.rollout_lines())
+    groups = [lines[i : i + 6] for i in range(0, len(lines), 6)]
+    mixed = [group for group in groups if len({min(line["tokens"], 8) for line in group}) > 1]
+    assert mixed
+    for group in mixed:
+        worst, best = (choose(group, key=lambda line: line["advantage"])["tokens"] for choose in (min, max))
+        assert worst > best
+        assert all(0 <= line["verdict"]["total"] <= 1 for line in group)
+
+
+def test_a_kl_in_the_reward_leaves_the_loss_and_moves_the_advantages(settings: dict[str, Any], tmp_path: Path) -> None:
+    kl = {"beta": 5.0, "placement": "reward", "estimator": "k1"}
+    trainer = make({**settings, "kl": kl, "advantage": {"name": "mean_only"}, "optimizer": {"lr": 0.05}}, tmp_path / "run")
+    trainer.run()
+    assert [line["kl_penalty"] for line in steps(trainer)] == [0.0] * 3
+    moved = []
+    for number in (1, 2):
+        lines = [line for line in trainer.folder.rollout_lines() if line["step"] == number]
+        group = lines[:6]
+        mean = sum(line["verdict"]["total"] for line in group) / 6
+        moved.append(max(abs(line["advantage"] - (line["verdict"]["total"] - mean)) for line in group))
+    assert moved[0] == pytest.approx(0, abs=1e-4)  # before the first update the policy is its reference
+    assert moved[1] > 1e-3
+
+
+def test_beta_follows_its_target_and_a_resumed_run_goes_on_with_it(settings: dict[str, Any], tmp_path: Path) -> None:
+    kl = {"beta": 0.1, "target": 1e-9, "horizon": 24}
+    settings = {**settings, "steps": 6, "kl": kl, "checkpoint": {"every": 2}, "sampling": {"refills": 1}, "eval": {"tasks": 4}}
+    whole = make(settings, tmp_path / "whole", env=Sparse())
+    whole.run()
+    betas = [line["beta"] for line in steps(whole)]
+    assert betas[:2] == pytest.approx([0.1, 0.1 * 0.8])  # the first step has no KL yet
+    assert betas[2] == pytest.approx(betas[1] * 1.2)
+
+    class StopAfterFive(Silent):
+        def step(self, step: int, total: int, metrics: Any) -> None:
+            if step == 5:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        make(settings, tmp_path / "parts", env=Sparse(), observer=StopAfterFive()).run()
+    second = make(settings, tmp_path / "parts", env=Sparse())
+    assert second.resume() == 4
+    second.run()
+    assert untimed(tmp_path / "parts") == untimed(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("lora", [True, False])
+def test_a_reference_that_is_refreshed_starts_at_the_model_and_becomes_the_policy(
+    settings: dict[str, Any], tmp_path: Path, lora: bool
+) -> None:
+    """The KL is 0 in the step after each refresh, and not in the others."""
+    settings = {**settings, "steps": 5, "lora": {"enabled": lora}, "kl": {"beta": 0.1, "refresh_every": 2}, "checkpoint": {"every": 2}}
+    settings["optimizer"] = {"lr": 0.01 if lora else 1e-3}
+    trainer = make(settings, tmp_path / "run")
+    trainer.run()
+    kls = [line["kl"] for line in steps(trainer)]
+    assert [abs(kl) < 1e-6 for kl in kls] == [True, False, True, False, True]
+    names = {name for name, _ in trainer.policy.trainable()}
+    assert trainer.policy.reference.weights().keys() == names
+    assert all(p.grad_fn is None for p in trainer.policy.reference.weights().values())
+
+
+def test_a_reference_may_follow_at_a_distance_and_is_saved(settings: dict[str, Any], tmp_path: Path) -> None:
+    kl = {"beta": 0.1, "refresh_every": 1, "refresh_rate": 0.25}
+    settings = {**settings, "steps": 6, "kl": kl, "checkpoint": {"every": 2}, "eval": {"tasks": 4}}
+    whole = make(settings, tmp_path / "whole")
+    start = {name: p.detach().clone() for name, p in whole.policy.trainable()}
+    whole.run()
+    first_weights = dict(whole.policy.reference.weights())
+    assert any(not torch.equal(first_weights[name], start[name]) for name in start)
+
+    class StopAfterFive(Silent):
+        def step(self, step: int, total: int, metrics: Any) -> None:
+            if step == 5:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        make(settings, tmp_path / "parts", observer=StopAfterFive()).run()
+    second = make(settings, tmp_path / "parts")
+    assert second.resume() == 4
+    second.run()
+    assert untimed(tmp_path / "parts") == untimed(tmp_path / "whole")
+    for name, weight in second.policy.reference.weights().items():
+        assert torch.equal(weight, first_weights[name])
+
+
+def test_the_gradient_of_an_entropy_bonus_raises_the_entropy(settings: dict[str, Any], tmp_path: Path) -> None:
+    entropies = []
+    for bonus in (0.0, 5.0):
+        trainer = make({**settings, "steps": 8, "loss": {"entropy": bonus}, "kl": {"beta": 0.0}}, tmp_path / str(bonus))
+        trainer.run()
+        entropies.append(steps(trainer)[-1]["entropy"])
+    assert entropies[1] > entropies[0]
+
+
+OFFERS = """
+from grpo_core import Spec, hookimpl
+
+@hookimpl
+def grpo_algorithms():
+    return [Spec("mine/advantage", "mine_rules:advantage"), Spec("mine/loss", "mine_rules:loss")]
+"""
+RULES = """
+def advantage(rewards, config):
+    return (rewards.total_PG - 0.25) * rewards.scored_PG
+
+def loss(log_ratio_BT, logprob_BT, advantage_B1, config):
+    return -2 * advantage_B1 * logprob_BT
+"""
+
+
+def test_a_plugin_adds_an_estimator_and_a_loss_that_are_used_only_when_named(
+    settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = tmp_path / "site"
+    install_plugin(site, "mine", OFFERS)
+    (site / "mine_rules.py").write_text(RULES)
+    monkeypatch.syspath_prepend(str(site))
+    named = {"advantage": {"name": "plugin:mine/advantage"}, "loss": {"name": "plugin:mine/loss"}, "kl": {"beta": 0.0}}
+    trainer = make({**settings, "steps": 1, **named}, tmp_path / "run", host=PluginHost())
+    trainer.run()
+    for line in trainer.folder.rollout_lines():
+        assert line["advantage"] == pytest.approx(line["verdict"]["total"] - 0.25)
+    bundled = {"advantage": {"name": "plugin:mine/advantage"}, "loss": {"name": "reinforce"}, "kl": {"beta": 0.0}}
+    plain = make({**settings, "steps": 1, **bundled}, tmp_path / "plain", host=PluginHost())
+    plain.run()
+    assert steps(trainer)[0]["policy_loss"] == pytest.approx(2 * steps(plain)[0]["policy_loss"], rel=1e-5)
+
+
+def test_an_algorithm_that_no_plugin_offers_is_refused_before_anything_is_written(settings: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(UnknownNameError, match="nothing"):
+        make({**settings, "loss": {"name": "plugin:nothing"}}, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_negative_advantage_is_bounded_by_the_dual_clip() -> None:
+    ratio = torch.tensor([[math.log(10.0), math.log(0.5)]], dtype=torch.float64)
+    config = LossConfig(dual_clip=3.0)
+    found: Tensor = clip(ratio, ratio, torch.tensor([[-1.0]], dtype=torch.float64), config)
+    assert found[0].tolist() == pytest.approx([3.0, 0.8])
