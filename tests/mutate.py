@@ -1,0 +1,160 @@
+"""Mutation run: every small error put into the algorithm's files must make a test fail.
+
+    python tests/mutate.py [--only algorithm] [--list]
+
+Each mutant changes one place: a sign, an operator, a comparison, a constant, a mask (`torch.where` gives one side always), min for max, a
+detached tensor that is not, two swapped arguments. It is run in a fork of a process that has torch loaded already, against the tests
+of TESTS, until the first failure. Mutants that mean the same as the original are listed in EQUIVALENT with the reason. Exits with 1 if
+any other survives.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import os
+import sys
+import time
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+FILES = {name: ROOT / "grpo_core" / "train" / f"{name}.py" for name in ("algorithm", "advantages", "batch")}
+TESTS = ["tests/train/test_advantages.py", "tests/train/test_algorithm.py", "tests/train/test_batch.py"]
+OPERATORS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Pow: ast.Mult, ast.BitAnd: ast.BitOr}
+COMPARISONS = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot, ast.IsNot: ast.Is,
+}  # fmt: skip
+OPPOSITE = {"min": "max", "max": "min", "minimum": "maximum", "maximum": "minimum", "amin": "amax", "amax": "amin"}
+EQUIVALENT: dict[str, str] = {}
+"""What a mutant is called -> why no test can tell it from the original."""
+
+
+def mutants(tree: ast.Module) -> Iterator[tuple[str, ast.Module]]:
+    """Each with its name: the function, the original expression, and what it became."""
+    for number, (function, node) in enumerate(_nodes(tree)):
+        for change in _changes(node):
+            mutant = copy.deepcopy(tree)
+            target = list(_nodes(mutant))[number][1]
+            before = ast.unparse(target)
+            change(target)
+            after = ast.unparse(target)
+            if after != before:
+                yield f"{function}: {before} -> {after}", mutant
+
+
+def _nodes(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
+    """Every node inside a function, but not in its docstring or annotations."""
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef):
+            waiting: list[ast.AST] = list(function.body)
+            while waiting:
+                node = waiting.pop()
+                if not isinstance(node, ast.FunctionDef):  # one inside another has its own turn
+                    yield function.name, node
+                    waiting += ast.iter_child_nodes(node)
+
+
+def _changes(node: ast.AST) -> Iterator[Callable[[Any], object]]:
+    match node:
+        case ast.BinOp() if type(node.op) in OPERATORS:
+            yield lambda found: setattr(found, "op", OPERATORS[type(found.op)]())
+        case ast.Compare() if type(node.ops[0]) in COMPARISONS:
+            yield lambda found: found.ops.__setitem__(0, COMPARISONS[type(found.ops[0])]())
+        case ast.UnaryOp(op=ast.USub()):
+            yield lambda found: setattr(found, "op", ast.UAdd())
+        case ast.UnaryOp(op=ast.Not()):
+            yield lambda found: (
+                setattr(found, "op", ast.UAdd()),
+                setattr(found, "operand", ast.Call(ast.Name("bool"), [found.operand], [])),
+            )
+        case ast.Constant(value=bool()):
+            yield lambda found: setattr(found, "value", not found.value)
+        case ast.Constant(value=int() | float()):
+            yield lambda found: setattr(found, "value", found.value + 1)
+        case ast.Attribute() if node.attr in OPPOSITE:
+            yield lambda found: setattr(found, "attr", OPPOSITE[found.attr])
+        case ast.Name() if node.id in OPPOSITE:
+            yield lambda found: setattr(found, "id", OPPOSITE[found.id])
+        case ast.Call(func=ast.Attribute(attr="where"), args=[_, _, _]):
+            yield lambda found: found.args.__setitem__(0, ast.Call(ast.Attribute(ast.Name("torch"), "ones_like"), [found.args[0]], []))
+            yield lambda found: found.args.__setitem__(0, ast.Call(ast.Attribute(ast.Name("torch"), "zeros_like"), [found.args[0]], []))
+        case ast.Call(func=ast.Attribute(attr="detach" | "clamp" | "sqrt" | "exp")):
+            yield _without_call
+        case ast.Call(args=[first, second]) if ast.unparse(first) != ast.unparse(second):
+            yield lambda found: found.args.reverse()
+        case ast.BoolOp():
+            yield lambda found: setattr(found, "op", ast.Or() if isinstance(found.op, ast.And) else ast.And())
+
+
+def _without_not(found: ast.UnaryOp) -> None:
+    found.op, found.operand = ast.UAdd(), ast.Call(ast.Name("bool"), [found.operand], [])
+
+
+def _without_call(call: ast.Call) -> None:
+    """The tensor as it was before."""
+    assert isinstance(call.func, ast.Attribute)
+    call.func, call.args, call.keywords = ast.Attribute(call.func.value, "contiguous"), [], []
+
+
+def survives(name: str, tree: ast.Module) -> bool:
+    """Whether all tests pass with the mutant in place of its file; in a child, so that nothing of it stays."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            quiet = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(quiet, 1)
+            os.dup2(quiet, 2)
+            module = types.ModuleType(f"grpo_core.train.{name}")
+            module.__file__ = str(FILES[name])
+            sys.modules[module.__name__] = module
+            exec(compile(ast.fix_missing_locations(tree), str(FILES[name]), "exec"), module.__dict__)
+            import pytest
+
+            status = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *TESTS]) != 0)
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=FILES)
+    parser.add_argument("--list", action="store_true", help="name the mutants and run none")
+    options = parser.parse_args()
+    os.chdir(ROOT)
+    sys.path.insert(0, str(ROOT))
+    import accelerate
+    import peft
+    import torch
+    import transformers
+
+    import grpo_core.overrides
+
+    del accelerate, peft, transformers, grpo_core
+    torch.set_num_threads(1)  # threads do not survive a fork
+    killed, survivors, started = 0, [], time.monotonic()
+    for name in [options.only] if options.only else FILES:
+        for title, tree in mutants(ast.parse(FILES[name].read_text(encoding="utf-8"))):
+            if options.list:
+                print(f"{name}.{title}")
+            elif f"{name}.{title}" in EQUIVALENT:
+                continue
+            elif survives(name, tree):
+                survivors.append(f"{name}.{title}")
+                print(f"SURVIVED {survivors[-1]}", flush=True)
+            else:
+                killed += 1
+    if not options.list:
+        minutes = (time.monotonic() - started) / 60
+        print(f"{killed} killed, {len(survivors)} survived, {len(EQUIVALENT)} equivalent, {minutes:.1f} minutes")
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,118 @@
+"""Rows, their weights and micro-batches: denominators, masks and bounds, with numbers."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from grpo_core.train.batch import Row, collate, micro_batches
+from grpo_core.train.tree import size as tree_size
+from grpo_core.types import Message, Rollout
+
+CPU = torch.device("cpu")
+PROMPT = (1, 2, 3)
+
+
+def rollout(length: int, *, start: int = 10, finish: str = "stop", written: int | None = None, prompt: tuple[int, ...] = PROMPT) -> Rollout:
+    """`length` tokens, of which the first `written` (all, if left out) are the policy's."""
+    written = length if written is None else written
+    tokens = tuple(range(start, start + length))
+    trainable = (1,) * written + (0,) * (length - written)
+    drawn = tuple(-0.5 * (i + 1) for i in range(length))
+    return Rollout((Message("assistant", "x"),), finish, prompt, tokens, drawn, trainable)  # type: ignore[arg-type]
+
+
+# Two prompts with three attempts; one is empty, one was cut off, one ends with two tokens of the environment, one could not be judged.
+ROLLOUTS = [
+    [rollout(4), rollout(0), rollout(6, finish="length")],
+    [rollout(5, written=3), rollout(2), rollout(9)],
+]
+SCORED = torch.tensor([[True, True, True], [True, True, False]])
+ADVANTAGE = torch.tensor([[0.5, -1.0, 0.25], [0.0, 0.0, 0.0]], dtype=torch.float64)
+
+
+def weights(aggregation: str, **more: bool) -> list[list[float]]:
+    steps = collate(ROLLOUTS, ADVANTAGE, SCORED, aggregation=aggregation, max_length=10, **more)  # type: ignore[arg-type]
+    return [[row.weight for row in rows] for rows in steps]
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "whole", "masked"),
+    [
+        ("sequence_mean", [1 / 20, 1 / 5, 1 / 30, 1 / 15, 1 / 10], [1 / 16, 1 / 4, 1 / 12, 1 / 8]),
+        ("token_mean", [1 / 15] * 5, [1 / 9] * 4),
+        ("sequence_sum", [1 / 5] * 5, [1 / 4] * 4),
+        ("constant", [1 / 50] * 5, [1 / 40] * 4),
+    ],
+)
+def test_the_denominators_are_those_of_the_definition(aggregation: str, whole: list[float], masked: list[float]) -> None:
+    """Five scored completions with 4, 0, 6, 3 and 2 tokens of the policy; without the one that was cut off, four with 9."""
+    assert weights(aggregation) == [pytest.approx(whole, rel=1e-15)]
+    assert weights(aggregation, mask_truncated=True) == [pytest.approx(masked, rel=1e-15)]
+
+
+def test_a_dead_group_is_left_out_and_counted() -> None:
+    assert weights("token_mean", skip_dead=True) == [pytest.approx([1 / 15] * 3)]
+    assert weights("sequence_sum", skip_dead=True, mask_truncated=True) == [pytest.approx([1 / 4] * 2)]
+
+
+def test_rows_carry_their_own_advantage() -> None:
+    (rows,) = collate(ROLLOUTS, ADVANTAGE, SCORED, aggregation="token_mean", max_length=10)
+    assert [row.advantage for row in rows] == [0.5, -1.0, 0.25, 0.0, 0.0]
+    assert [row.rollout for row in rows] == [*ROLLOUTS[0], *ROLLOUTS[1][:2]]
+
+
+@pytest.mark.parametrize(("minibatches", "sizes"), [(1, [7]), (2, [3, 4]), (3, [2, 2, 3]), (7, [1] * 7)])
+def test_minibatches_split_the_prompts_as_evenly_as_possible(minibatches: int, sizes: list[int]) -> None:
+    rollouts = [[rollout(p + 1)] for p in range(7)]
+    ones = torch.ones(7, 1, dtype=torch.bool)
+    steps = collate(rollouts, ones.double(), ones, aggregation="sequence_sum", max_length=9, minibatches=minibatches)
+    assert [len(rows) for rows in steps] == sizes
+    assert [row.rollout for rows in steps for row in rows] == list(itertools.chain.from_iterable(rollouts))
+    assert [[row.weight for row in rows] for rows in steps] == [[1 / size] * size for size in sizes]
+
+
+def test_a_step_in_which_nothing_was_scored_is_left_out_and_one_with_dead_groups_is_not() -> None:
+    scored = torch.tensor([[False] * 3, [True] * 3])
+    steps = collate(ROLLOUTS, ADVANTAGE, scored, aggregation="token_mean", max_length=10, minibatches=2, skip_dead=True)
+    assert steps == [[]]
+
+
+def of(rollouts: list[Rollout]) -> list[Row]:
+    return [Row(each, 1.0, 1.0) for each in rollouts]
+
+
+def chunks(rows: list[Row], most: int, *, shared: bool) -> list[int]:
+    found = micro_batches(rows, max_tokens=most, device=CPU, dtype=torch.float64, shared_prefix=shared)
+    return [len(micro.rows) for micro in found]
+
+
+def test_micro_batches_take_as_many_rows_as_fit_and_one_that_fits_nowhere_alone() -> None:
+    """With its own prompt of 3, a row of 4 tokens is 7, two are 14; sharing it, two rows that part at once are 3 + 8."""
+    apart = of([rollout(4, start=10 * i) for i in range(1, 5)])
+    assert [chunks(apart, most, shared=False) for most in (1, 13, 14, 27, 28)] == [[1] * 4, [1] * 4, [2, 2], [3, 1], [4]]
+    assert [chunks(apart, most, shared=True) for most in (1, 10, 11, 18, 19)] == [[1] * 4, [1] * 4, [2, 2], [3, 1], [4]]
+    assert tree_size([PROMPT], [row.rollout.token_ids for row in apart]) == 19
+
+
+def test_padding_counts_where_every_row_has_its_own_prompt() -> None:
+    uneven = of([rollout(2), rollout(5, prompt=(1, 2, 3, 4))])  # two rows of 4 + 5
+    assert chunks(uneven, 17, shared=False) == [1, 1]
+    assert chunks(uneven, 18, shared=False) == [2]
+
+
+def test_a_micro_batch_is_padded_on_the_right_with_what_its_masks_hide() -> None:
+    (micro,) = micro_batches(of([rollout(3, written=2), rollout(1, start=50)]), max_tokens=99, device=CPU, dtype=torch.float64)
+    assert micro.tokens_BT.tolist() == [[10, 11, 12], [50, 0, 0]]
+    assert micro.real_BT.tolist() == [[1, 1, 1], [1, 0, 0]]
+    assert micro.trainable_BT.tolist() == [[1, 1, 0], [1, 0, 0]]
+    assert micro.generated_BT.tolist() == [[-0.5, -1.0, -1.5], [-0.5, 0.0, 0.0]]
+    assert micro.advantage_B1.tolist() == micro.weight_B1.tolist() == [[1.0], [1.0]]
+    assert {micro.generated_BT.dtype, micro.advantage_B1.dtype, micro.weight_B1.dtype} == {torch.float64}
+
+
+def test_a_micro_batch_of_empty_completions_has_a_width() -> None:
+    (micro,) = micro_batches(of([rollout(0)]), max_tokens=99, device=CPU, dtype=torch.float64)
+    assert micro.tokens_BT.tolist() == micro.real_BT.tolist() == [[0]]
