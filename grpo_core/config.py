@@ -209,6 +209,8 @@ class TrainerConfig(Section):
     """Most tokens in one forward pass (gradients are accumulated; the result does not depend on it)."""
     shared_prefix: bool = True
     """Compute each prompt once for all its completions instead of once per completion."""
+    meeting_seconds: Annotated[float, Field(gt=0)] = 3600.0
+    """Several processes: how long they wait for the slowest one before each update."""
     shuffle_rewards: bool = False
     """Control experiment: permute the rewards within each group. A run that still learns has a leak."""
 

@@ -112,6 +112,22 @@ class RunFolder:
                 os.truncate(self.path / name, size)
 
 
+class Unwritten(RunFolder):
+    """The same folder in a process that leaves the writing to another."""
+
+    def start(self, config: Mapping[str, Any]) -> None: ...
+
+    def metrics(self, values: Mapping[str, Any]) -> None: ...
+
+    def rollouts(self, step: int, group: Group[Any], advantages: list[float] | None = None) -> None: ...
+
+    def log(self, text: str) -> None: ...
+
+    def finish(self, save: Callable[[Path], None], *, title: str) -> None: ...
+
+    def cut(self, sizes: Mapping[str, int]) -> None: ...
+
+
 def _model_card(title: str, config: JsonObject) -> str:
     library = "peft" if config["lora"]["enabled"] else "transformers"
     header = f"---\nlibrary_name: {library}\ntags: [grpo, grpo-core]\n---\n"

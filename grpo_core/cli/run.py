@@ -136,12 +136,13 @@ def _start(config: RunConfig, path: Path | None) -> None:
     from grpo_core.sources import Sources
 
     sources = Sources.of(config, {})  # names and settings are checked before torch is imported, which takes seconds
-    folder = RunFolder.unused(path, name="-".join(Path(name).name for name in config.members()))
+    # Of several processes the first chooses the folder and speaks.
+    folder = None if _later_rank() else RunFolder.unused(path, name="-".join(Path(name).name for name in config.members()))
     trainer_class = _import_trainer()
     progress = _progress()
     progress.say(f"{', '.join(config.members())}: loading {config.model.name}")
     trainer = trainer_class(config, folder=folder, observer=progress, sources=sources)
-    progress.say(f"writing to {folder.path}")
+    progress.say(f"writing to {trainer.folder.path}")
     _train(trainer, progress)
 
 
@@ -161,7 +162,11 @@ def _progress() -> RunProgress:
 
     from grpo_core.cli.progress import RunProgress
 
-    return RunProgress(Console(stderr=False))
+    return RunProgress(Console(stderr=False, quiet=_later_rank()))
+
+
+def _later_rank() -> bool:
+    return int(os.environ.get("RANK", "0")) > 0
 
 
 def _import_trainer() -> type[Trainer]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 
 from grpo_core.errors import ConfigError, UnknownNameError
@@ -15,11 +17,11 @@ def pick_device(name: str = "auto") -> torch.device:
     """The named device; "auto" takes CUDA, then Apple's GPU, then the CPU."""
     if name not in DEVICES:
         raise UnknownNameError("device", name, DEVICES, hint=f"known: {', '.join(DEVICES)}")
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))  # of several processes on one machine
     available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
-    if name == "auto":
-        return torch.device(next(device for device, there in available.items() if there))
-    if available[name]:
-        return torch.device(name)
+    found = next(device for device, there in available.items() if there) if name == "auto" else name
+    if available[found]:
+        return torch.device(found, local_rank) if found == "cuda" and local_rank else torch.device(found)
     if name == "cuda" and torch.version.cuda is None and torch.version.hip is None:
         raise ConfigError(
             f"device 'cuda' was asked for, but torch {torch.__version__} is a build without it; install another, or use 'auto'"

@@ -25,10 +25,15 @@ class Attempt(Protocol):
     ) -> tuple[list[list[Rollout]], float]: ...
 
 
+class Judge(Protocol):
+    async def __call__(self, tasks_P: Sequence[Task[Any]], rollouts_PG: Sequence[Sequence[Rollout]]) -> list[list[Verdict]]: ...
+
+
 async def held_out(
     config: RunConfig,
     sources: Sources,
     attempt: Attempt,
+    judge: Judge,
     folder: RunFolder,
     observer: Observer,
     *,
@@ -51,7 +56,7 @@ async def held_out(
         observer.evaluating(start, len(keys))
         tasks_P = await sources.tasks(keys[start : start + CHUNK])
         sampled_P1, _ = await attempt(tasks_P, attempts=1, step=0, sampling=sampling)
-        judged_P1 = await sources.verify(tasks_P, sampled_P1)
+        judged_P1 = await judge(tasks_P, sampled_P1)
         groups += [Group(t, r, v) for t, r, v in zip(tasks_P, sampled_P1, judged_P1, strict=True)]
     for group in groups:
         folder.rollouts(step, group)

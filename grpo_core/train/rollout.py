@@ -14,6 +14,7 @@ import numpy as np
 from grpo_core.config import SamplingConfig
 from grpo_core.errors import GrpoError
 from grpo_core.train.policy import Policy
+from grpo_core.train.ranks import Ranks
 from grpo_core.train.sampler import Completion, Request, Sampler
 from grpo_core.types import Finish, Message, Rollout, Task, TaskKey
 
@@ -68,11 +69,13 @@ async def roll_out(
     seed: int,
     step: int,
     replies: Replies | None = None,
+    ranks: Ranks | None = None,
 ) -> tuple[list[list[Rollout]], float]:
     """`attempts` rollouts of each task, and the least probability mass that top-p, top-k and min-p kept in any draw.
 
     budget: one, or one for each environment by name.
     replies: answers after each turn but the last; without it a policy speaks once. A dialogue that it fails ends with finish="error".
+    ranks: the processes that share the work; each gets everything.
     """
     everything: list[_Attempt] = []
     seen: Counter[TaskKey] = Counter()
@@ -81,7 +84,8 @@ async def roll_out(
         prompt_ids = policy.encode_checked(task.prompt, max_new_tokens=own.turn, tools=own.tools)
         everything += [_Attempt(task, own, prompt_ids, number, seen[task.key]) for number in range(attempts)]
         seen[task.key] += 1
-    live, kept_mass = everything, 1.0
+    mine = everything if ranks is None else ranks.share(everything)
+    live, kept_mass = mine, 1.0
     for turn in range(max((attempt.budget.turns for attempt in everything), default=0)):
         requests = [attempt.request(turn, seed=seed, step=step) for attempt in live]
         completions = await sampler.sample(requests, sampling)
@@ -96,7 +100,9 @@ async def roll_out(
         live = [attempt for attempt, on in zip(speaking, goes_on, strict=True) if on]
         if not live:
             break
-    rollouts = [attempt.rollout() for attempt in everything]
+    rollouts = [attempt.rollout() for attempt in mine]
+    if ranks is not None:
+        rollouts, kept_mass = ranks.gathered(rollouts), min(ranks.everywhere(kept_mass))
     return [rollouts[i : i + attempts] for i in range(0, len(rollouts), attempts)], kept_mass
 
 

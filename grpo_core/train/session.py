@@ -20,10 +20,11 @@ from grpo_core.plugins import Observers
 from grpo_core.runlog import RunFolder, read_lines, unwritable
 from grpo_core.sources import Sources
 from grpo_core.train.checkpoint import checkpoints, load_checkpoint, save_checkpoint
-from grpo_core.train.heldout import Attempt, Scores, as_text, held_out, logged_scores
+from grpo_core.train.heldout import Attempt, Judge, Scores, as_text, held_out, logged_scores
 from grpo_core.train.observe import Observer
 from grpo_core.train.policy import Policy
 from grpo_core.train.provenance import recorded_config
+from grpo_core.train.ranks import Ranks
 from grpo_core.train.rollout import Budget
 from grpo_core.train.stopping import Stopping
 from grpo_core.train.tasks import train_keys
@@ -40,6 +41,7 @@ class Steps(Protocol):
     total: int
     done: int
     stop_requested: bool
+    ranks: Ranks
     load_seconds: float
     folder: RunFolder
     policy: Policy
@@ -54,7 +56,12 @@ class Steps(Protocol):
     @property
     def attempt(self) -> Attempt: ...
 
+    @property
+    def judge(self) -> Judge: ...
+
     async def step(self, step: int) -> dict[str, float]: ...
+
+    def stops(self) -> bool: ...
 
 
 class Session:
@@ -102,6 +109,7 @@ class Session:
         start: dict[str, Any] = {"step": 0, "sizes": {}}
         progress = load_checkpoint(found[-1], policy=trainer.policy, updater=trainer.updater) if found else start
         trainer.folder.cut(progress["sizes"])  # what the checkpoint does not name was not there yet
+        trainer.ranks.meet()
         trainer.done = int(progress["step"])
         if found:
             trainer.curriculum.restore(progress["curriculum"])
@@ -128,18 +136,19 @@ class Session:
         before = await self._scores_at_start()
         if 0 < trainer.done < trainer.total:
             await self._evaluate_if_due(trainer.done)  # a run that was stopped in that step has not done it
-        while trainer.done < trainer.total and not trainer.stop_requested and self._reason is None:
+        while trainer.done < trainer.total and not trainer.stops() and self._reason is None:
             await self._one_step(trainer.done + 1)
         saved = self._checkpoint()
         if self._reason is not None:
             self._tell(f"stopping after step {trainer.done} of {trainer.total}: {self._reason}")
-        after = None if trainer.stop_requested else await self._evaluate(trainer.done)
+        after = None if trainer.stops() else await self._evaluate(trainer.done)
         if before is None or after is None:
             trainer.observer.say(f"stopped after step {trainer.done} of {trainer.total}; {saved}")
             return {}
         self._tell_of_best()
         names = " and ".join(source.name for source in trainer.sources.trained)
         trainer.folder.finish(trainer.policy.save, title=f"{trainer.config.model.name} trained on {names} by GRPO")
+        trainer.ranks.meet()
         gains = _gains(before, after, [source.name for source in trainer.sources])
         trainer.observer.finished(gains)
         return gains
@@ -153,7 +162,7 @@ class Session:
         trainer.done = step
         self._publish(step, metrics)
         self._note()
-        if step < trainer.total and not trainer.stop_requested:
+        if step < trainer.total and not trainer.stops():
             await self._evaluate_if_due(step)
             if _due(step, trainer.config.checkpoint.every):
                 self._checkpoint()
@@ -174,10 +183,11 @@ class Session:
             trainer.config,
             trainer.sources,
             trainer.attempt,
+            trainer.judge,
             trainer.folder,
             trainer.observer,
             step=step,
-            stopped=lambda: trainer.stop_requested,
+            stopped=trainer.stops,
         )
         if found is None:
             return None
@@ -235,20 +245,24 @@ class Session:
         trainer = self._trainer
         if trainer.done == 0:
             return "no step was finished, so there is nothing to save"
-        path = save_checkpoint(
-            trainer.folder.path / "checkpoints",
-            step=trainer.done,
-            policy=trainer.policy,
-            updater=trainer.updater,
-            more=self._progress,
-            keep=trainer.config.checkpoint.keep,
-        )
+        path = trainer.folder.path / "checkpoints"
+        if trainer.ranks.first:
+            path = save_checkpoint(
+                path,
+                step=trainer.done,
+                policy=trainer.policy,
+                updater=trainer.updater,
+                more=self._progress,
+                keep=trainer.config.checkpoint.keep,
+            )
         return f"saved {path}; continue with --resume {trainer.folder.path}"
 
     def _keep_best(self) -> None:
         """checkpoints/best/: the weights with the highest held-out reward so far, as transformers and peft load them."""
         folder, best = self._trainer.folder.path / "checkpoints", self._stopping.best
         assert best is not None
+        if not self._trainer.ranks.first:
+            return
         try:
             with whole_folder(folder / "best") as partial:
                 self._trainer.policy.save(partial)

@@ -25,15 +25,17 @@ from grpo_core.errors import ConfigError
 from grpo_core.evaluate import Gain
 from grpo_core.overrides import build_config
 from grpo_core.plugins import Observers, PluginHost
-from grpo_core.runlog import RunFolder
+from grpo_core.runlog import RunFolder, Unwritten
 from grpo_core.sources import Sources
 from grpo_core.tools import schemas
 from grpo_core.train.advantages import advantages, pods
 from grpo_core.train.batch import collate
 from grpo_core.train.clock import Clock
+from grpo_core.train.device import pick_device
 from grpo_core.train.metrics import advantage_metrics, group_metrics, peak_memory_mb
 from grpo_core.train.observe import Observer, Silent
 from grpo_core.train.policy import Policy
+from grpo_core.train.ranks import Ranks
 from grpo_core.train.refill import Refill
 from grpo_core.train.rewards import Rewards, overlong, rewards, shuffled
 from grpo_core.train.rollout import Budget, roll_out
@@ -41,7 +43,7 @@ from grpo_core.train.sampler import Engine, Sampler
 from grpo_core.train.session import Session
 from grpo_core.train.tasks import draw_number, eval_keys, total_steps, train_keys
 from grpo_core.train.update import Updater
-from grpo_core.types import Group, Rollout, Task, TaskKey
+from grpo_core.types import Group, Rollout, Task, TaskKey, Verdict
 
 
 class Trainer:
@@ -69,14 +71,16 @@ class Trainer:
         observer: Observer | None = None,
     ) -> None:
         self.config = config
-        self.observer: Observer = observer or Silent()
+        self.ranks = Ranks(meeting_seconds=config.trainer.meeting_seconds, on_cpu=pick_device(config.model.device).type == "cpu")
+        self.observer: Observer = observer if observer is not None and self.ranks.first else Silent()
         self._host = host
         self._envs = {str(config.environment): env} if isinstance(env, Environment) else dict(env or {})
         self.sources = sources or self._open_sources()
         self.total = total_steps(config, self.sources)
         self.curriculum = Curriculum(config.curriculum, {source.name: source.level for source in self.sources.trained})
-        self.plugins = (host or PluginHost()).observers(config.plugins, report=self.observer.warn) if config.plugins else Observers.none()
-        self.folder = folder if isinstance(folder, RunFolder) else RunFolder.unused(folder, name=next(iter(self.sources)).name)
+        watched = config.plugins and self.ranks.first
+        self.plugins = (host or PluginHost()).observers(config.plugins, report=self.observer.warn) if watched else Observers.none()
+        self.folder = self._one_folder(folder)
         if not config.lora.enabled and config.optimizer.lr > 1e-4:
             self.observer.warn(f"optimizer.lr={config.optimizer.lr:g} suits LoRA; full fine-tuning wants about 1e-6")
         self._estimator, surrogate = self._offered(config.advantage.name), self._offered(config.loss.name)
@@ -86,7 +90,7 @@ class Trainer:
             self.policy.reference.follow()
         self.sampler: Sampler = sampler or Engine(self.policy)
         self.budgets = {source.name: self._budget(source.env) for source in self.sources}
-        self.updater = Updater(self.policy, config, steps=self.total, surrogate=surrogate)
+        self.updater = Updater(self.policy, config, steps=self.total, surrogate=surrogate, ranks=self.ranks)
         if config.trainer.shared_prefix and not self.policy.shared_prefix:
             self.observer.say("this model cannot compute shared prompts once; each completion is computed with its own copy")
         self.load_seconds = time.perf_counter() - started
@@ -116,7 +120,7 @@ class Trainer:
             kept_mass = min(kept_mass, kept)
             clock.lap("rollout")
 
-            verdicts_PG = await self.sources.verify(tasks_P, rollouts_PG)
+            verdicts_PG = await self.judge(tasks_P, rollouts_PG)
             clock.lap("verify")
 
             round_P = [Group(t, r, v) for t, r, v in zip(tasks_P, rollouts_PG, verdicts_PG, strict=True)]
@@ -194,6 +198,11 @@ class Trainer:
         """Finish the step that is under way, save, and end."""
         self.stop_requested = True
 
+    def stops(self) -> bool:
+        """Whether a stop was requested, in any process; all of them have to ask at the same place."""
+        self.stop_requested = self.ranks.any(self.stop_requested)
+        return self.stop_requested
+
     def resume(self) -> int:
         """Go back to the newest checkpoint, or to the start if there is none; what was logged after it is cut. Returns its step."""
         return self._session.resume()
@@ -245,7 +254,13 @@ class Trainer:
             replies=sources or self.sources,
             seed=self.config.seed,
             step=step,
+            ranks=self.ranks,
         )
+
+    async def judge(self, tasks_P: Sequence[Task[Any]], rollouts_PG: Sequence[Sequence[Rollout]]) -> list[list[Verdict]]:
+        """A verdict for each rollout (P, G); each process verifies whole groups."""
+        mine = self.ranks.share(range(len(tasks_P)))
+        return self.ranks.gathered(await self.sources.verify([tasks_P[p] for p in mine], [rollouts_PG[p] for p in mine]))
 
     def _open_sources(self, *, closes_given: bool = True) -> Sources:
         return Sources.of(self.config, self._envs, host=self._host, closes_given=closes_given)
@@ -254,6 +269,13 @@ class Trainer:
         keys = train_keys(self.config, self.sources, self.position, count, self.curriculum.levels)
         self.position += count
         return await self.sources.tasks(keys, draw_number(self.config.seed, step))
+
+    def _one_folder(self, folder: RunFolder | Path | str | None) -> RunFolder:
+        """The same for all processes, of which one writes."""
+        if self.ranks.first and not isinstance(folder, RunFolder):
+            folder = RunFolder.unused(folder, name=next(iter(self.sources)).name)
+        path = self.ranks.everywhere(folder.path if isinstance(folder, RunFolder) else Path())[0]
+        return RunFolder(path) if self.ranks.first else Unwritten(path)
 
     def _offered(self, name: str) -> Any:
         """The function that a plugin offers under the name in the config; None for a bundled one, which has none of it."""

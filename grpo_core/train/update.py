@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from accelerate import Accelerator
@@ -17,6 +17,7 @@ from grpo_core.train.algorithm import KL_ESTIMATORS, LEVELS, SURROGATES, Surroga
 from grpo_core.train.batch import MicroBatch, Row, micro_batches
 from grpo_core.train.optimizer import build_optimizer, build_schedule
 from grpo_core.train.policy import Policy
+from grpo_core.train.ranks import Ranks
 from grpo_core.types import Rollout
 
 MAX_NONFINITE = 3
@@ -33,6 +34,14 @@ class Sums:
     logprob: float | Tensor = 0.0
     clipped: float | Tensor = 0.0
     tokens: float | Tensor = 0.0
+
+    def add_up(self, ranks: Ranks) -> None:
+        """Those of all processes; a process without rows of its own has measured no KL."""
+        names = [field.name for field in fields(self)]
+        found = ranks.everywhere([float(getattr(self, name)) for name in names])
+        for name, values in zip(names, zip(*found, strict=True), strict=True):
+            measured = [value for value in values if not math.isnan(value)]
+            setattr(self, name, sum(measured) if measured else math.nan)
 
     def means(self, beta: float) -> dict[str, float]:
         """Token means; NaN where nothing was measured (no token, or no reference)."""
@@ -54,11 +63,14 @@ class Updater:
     """Turns rows into optimizer steps.
 
     skipped: steps left out because loss or gradient was not finite; steps: optimizer steps taken in the batch under way; beta: the
-    present weight of the KL. surrogate: a plugin's, in place of the one that the config names.
+    present weight of the KL. surrogate: a plugin's, in place of the one that the config names. ranks: the processes that share the rows.
     """
 
-    def __init__(self, policy: Policy, config: RunConfig, *, steps: int, surrogate: Surrogate | None = None) -> None:
+    def __init__(
+        self, policy: Policy, config: RunConfig, *, steps: int, surrogate: Surrogate | None = None, ranks: Ranks | None = None
+    ) -> None:
         self.policy = policy
+        self._ranks = ranks or Ranks(meeting_seconds=config.trainer.meeting_seconds)
         self.config = config
         self.beta = config.kl.beta
         self._surrogate = surrogate or SURROGATES[config.loss.name]
@@ -80,7 +92,7 @@ class Updater:
     def update(self, steps: Sequence[Sequence[Row]]) -> dict[str, float]:
         """Train on the rows of one rollout batch; metrics are means over its optimizer steps (NaN if nothing could be judged)."""
         self.steps = 0
-        micros = [self._micro_batches(rows) for rows in steps]
+        micros = [self._micro_batches(self._ranks.share(rows)) for rows in steps]
         # Until the first optimizer step the policy is the one that sampled: its log-probs come on the way, without a pass of their own.
         old: list[list[Tensor | None]] = [[self._old(m) if i else None for m in step] for i, step in enumerate(micros)]
         reference = [[self._reference(m) for m in step] for step in micros]
@@ -153,9 +165,12 @@ class Updater:
             loss, found_BT = self.loss(micro, old_BT, reference_BT, sums)
             self.accelerator.backward(loss)
             found.append(found_BT)
-        if not micros:  # only dead groups: the optimizer goes on by its momentum, as if their gradient of 0 had been computed
-            for parameter in self.parameters:
+        for parameter in self.parameters:
+            if parameter.grad is None:  # no row here: the optimizer goes on by its momentum, as if a gradient of 0 had been computed
                 parameter.grad = torch.zeros_like(parameter)
+        if self._ranks.size > 1:
+            sums.add_up(self._ranks)  # the weights of the rows are those of the whole step, so that sums are all that is needed
+            self._ranks.add([parameter.grad for parameter in self.parameters if parameter.grad is not None])
         norm = float(self.accelerator.clip_grad_norm_(self.parameters, self.config.optimizer.max_grad_norm))
         values = {**sums.means(self._loss_beta()), "grad_norm": norm, "lr": self._rate()}
         if math.isfinite(values["loss"]) and (math.isfinite(norm) or self._scale_was_too_large()):

@@ -1,0 +1,108 @@
+"""Two processes on one run: what they do together is what one does alone."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from grpo_core.runlog import RunFolder, read_lines
+
+HERE = Path(__file__).parent
+TIMED = ("time/", "verify/", "eval/verify/", "memory/", "eval/seconds")
+LETTERS = f"{HERE / 'letters.py'}:Letters"
+
+
+def launch(processes: int, *arguments: str, log: Path, **more: str) -> list[int]:
+    """`grpo run` in so many processes, as torchrun starts them; their exit statuses."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    started = []
+    for rank in range(processes):
+        ranks = {
+            "RANK": rank,
+            "LOCAL_RANK": rank,
+            "WORLD_SIZE": processes,
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": port,
+            "OMP_NUM_THREADS": 1,
+        }
+        env = {**os.environ, **{name: str(value) for name, value in ranks.items() if processes > 1}, **more}
+        command = [sys.executable, "-c", "from grpo_core.cli import main; main()", "run", *arguments]
+        with (log.parent / f"{log.name}.{rank}").open("ab") as file:
+            started.append(subprocess.Popen(command, stdout=file, stderr=file, env=env, cwd=HERE))
+    return [process.wait(600) for process in started]
+
+
+def said(log: Path) -> str:
+    return "".join(path.read_text() for path in sorted(log.parent.glob(f"{log.name}.*")))
+
+
+def values(folder: Path) -> list[dict[str, float]]:
+    """null, "not measured", as a number that nothing else is."""
+    lines = read_lines(folder / "metrics.jsonl")
+    return [{k: -1e9 if v is None else v for k, v in line.items() if not k.startswith(TIMED)} for line in lines]
+
+
+def assert_same_run(found: Path, expected: Path, *, tolerance: float) -> None:
+    for ours, theirs in zip(values(found), values(expected), strict=True):
+        assert ours == pytest.approx(theirs, rel=tolerance, abs=tolerance, nan_ok=True)
+    weights = [load_file(folder / "final" / "model.safetensors") for folder in (found, expected)]
+    assert weights[0].keys() == weights[1].keys()
+    for name in weights[0]:
+        torch.testing.assert_close(weights[0][name], weights[1][name], rtol=tolerance, atol=tolerance)
+    texts = [
+        [(line["key"], line["messages"], line["attempt"]) for line in RunFolder(folder).rollout_lines()] for folder in (found, expected)
+    ]
+    assert texts[0] == texts[1]
+
+
+def options(tiny_folder: Path, **settings: Any) -> list[str]:
+    common = {"model.name": tiny_folder, "model.dtype": "float64", "lora.enabled": "false", "optimizer.lr": 0.0005}
+    common |= {"eval.tasks": 7, "checkpoint.every": 5}
+    return ["--env", LETTERS, *(f"--set={key}={value}" for key, value in {**common, **settings}.items())]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"prompts_per_step": 3, "group_size": 5, "steps": 20},
+        {"prompts_per_step": 1, "group_size": 7, "steps": 20, "kl.beta": 0.0, "sampling.refills": 1, "loss.aggregation": "token_mean"},
+    ],
+    ids=["uneven", "one group over both, refilled"],
+)
+def test_two_processes_equal_one(tiny_folder: Path, tmp_path: Path, settings: dict[str, Any]) -> None:
+    """All weights in float64 over 20 steps; token counts are as they come."""
+    given = options(tiny_folder, **settings)
+    assert launch(1, *given, "--out", str(tmp_path / "one"), log=tmp_path / "log1") == [0], said(tmp_path / "log1")
+    assert launch(2, *given, "--out", str(tmp_path / "two"), log=tmp_path / "log2") == [0, 0], said(tmp_path / "log2")
+    assert_same_run(tmp_path / "two", tmp_path / "one", tolerance=1e-6)
+    assert (tmp_path / "log2.1").read_text().count("step ") == 0  # only the first speaks
+
+
+def test_a_process_that_does_not_arrive_ends_the_run_with_its_number(tiny_folder: Path, tmp_path: Path) -> None:
+    """The verifier of the second process sleeps for ever; its deadline is far away."""
+    (tmp_path / "slow.py").write_text(
+        "import os, time\n"
+        f"import sys; sys.path.insert(0, {str(HERE)!r})\n"
+        "from letters import Letters\n"
+        "class Slow(Letters):\n"
+        "    timeout_seconds = 1000.0\n"
+        "    async def averify(self, task, rollout):\n"
+        "        import asyncio\n"
+        "        if os.environ.get('RANK') == '1': await asyncio.sleep(60)\n"
+        "        return self.verify(task, rollout)\n"
+    )
+    given = options(tiny_folder, steps=2, **{"eval.tasks": 0, "trainer.meeting_seconds": 3})
+    given[1] = f"{tmp_path / 'slow.py'}:Slow"
+    statuses = launch(2, *given, "--out", str(tmp_path / "run"), log=tmp_path / "log")
+    assert statuses[0] == 1
+    assert "process 1 of 2 did not arrive within 3 s" in " ".join((tmp_path / "log.0").read_text().split())
