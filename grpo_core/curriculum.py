@@ -46,5 +46,6 @@ class Curriculum:
         return {"levels": dict(self.levels), "passed": {name: list(passed) for name, passed in self._passed.items()}}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint."""
-        self.levels, self._passed = dict(state["levels"]), dict(state["passed"])
+        """Go on from a checkpoint; an environment that it does not know starts anew."""
+        self.levels |= {name: level for name, level in state["levels"].items() if name in self.levels}
+        self._passed |= {name: list(passed) for name, passed in state["passed"].items() if name in self.levels}

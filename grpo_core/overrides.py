@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +125,19 @@ def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
             place = place.setdefault(parent, {})
         place[last] = value
     return result
+
+
+def dotted(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The other way round, for settings that are each alone in their mapping."""
+    found: dict[str, Any] = {}
+    for layer in layers:
+        path: list[str] = []
+        value: Any = layer
+        while isinstance(value, Mapping) and len(value) == 1:
+            ((key, value),) = value.items()
+            path.append(key)
+        found[".".join(path)] = value
+    return found
 
 
 def _toml_value(text: str) -> Any:

@@ -72,6 +72,10 @@ def run(
     resume: Annotated[
         Path | None, typer.Option("--resume", help="Continue the run in this folder, with its settings.", show_default=False)
     ] = None,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option("--allow", metavar="NAME", help="With --resume: a setting or an environment that may have changed; may be repeated."),
+    ] = None,
     eval_every: Annotated[
         int | None, typer.Option("--eval-every", help="Evaluate on held-out tasks every so many steps. [default: before and after]")
     ] = None,
@@ -98,9 +102,11 @@ def run(
     }
     given = {key: value for key, value in options.items() if value is not None}
     if resume is not None:
-        if given or env or recipe or settings or out:
-            raise ConfigError(f"--resume continues with the settings in {resume / 'config.json'}; leave the other options away")
-        _resume(resume)
+        if given or env or recipe or out:
+            raise ConfigError(
+                f"--resume continues with the settings in {resume / 'config.json'}; leave the other options away, or change one by --set"
+            )
+        _resume(resume, settings or [], allow or [])
     else:
         _start(read_config(env or [], recipe or [], given, settings or []), out)
 
@@ -146,13 +152,14 @@ def _start(config: RunConfig, path: Path | None) -> None:
     _train(trainer, progress)
 
 
-def _resume(path: Path) -> None:
+def _resume(path: Path, settings: Sequence[str], allow: Sequence[str]) -> None:
+    from grpo_core.overrides import dotted, parse_setting
     from grpo_core.runlog import RunFolder
 
     RunFolder.open(path)  # what is no run is found before torch is imported
     trainer_class = _import_trainer()
     progress = _progress()
-    trainer = trainer_class.resumed(path, observer=progress)
+    trainer = trainer_class.resumed(path, observer=progress, changes=dotted(map(parse_setting, settings)), allow=allow)
     progress.say(f"continuing {path} after step {trainer.done} of {trainer.total}")
     _train(trainer, progress)
 

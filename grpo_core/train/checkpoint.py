@@ -69,6 +69,12 @@ def checkpoints(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob(f"{PREFIX}*") if (path / "progress.json").is_file())
 
 
+def saved_progress(path: Path) -> dict[str, Any]:
+    """What a checkpoint says of the run: the step, the settings, and what `save_checkpoint` got as `more`."""
+    progress: dict[str, Any] = json.loads((path / "progress.json").read_text(encoding="utf-8"))
+    return progress
+
+
 def load_checkpoint(path: Path, *, policy: Policy, updater: Updater) -> dict[str, Any]:
     """Put everything back; returns the progress: the step that was done last, and what `save_checkpoint` got as `more`."""
     weights = load_file(path / "trainable.safetensors")
@@ -89,7 +95,7 @@ def load_checkpoint(path: Path, *, policy: Policy, updater: Updater) -> dict[str
     torch.set_rng_state(state["torch_rng"])
     if state["cuda_rng"] and torch.cuda.is_available():
         torch.cuda.set_rng_state_all(state["cuda_rng"])
-    progress: dict[str, Any] = json.loads((path / "progress.json").read_text(encoding="utf-8"))
+    progress = saved_progress(path)
     updater.skipped, updater.beta = progress["skipped"], progress["beta"]
     version, internal, gauss = progress["python_rng"]
     random.setstate((version, tuple(internal), gauss))

@@ -25,6 +25,7 @@ from grpo_core.train.observe import Observer
 from grpo_core.train.policy import Policy
 from grpo_core.train.provenance import recorded_config
 from grpo_core.train.ranks import Ranks
+from grpo_core.train.resume import settings_of
 from grpo_core.train.rollout import Budget
 from grpo_core.train.stopping import Stopping
 from grpo_core.train.tasks import train_keys
@@ -252,7 +253,7 @@ class Session:
                 step=trainer.done,
                 policy=trainer.policy,
                 updater=trainer.updater,
-                more=self._progress,
+                more={**self._progress, "config": settings_of(trainer.folder.config())},
                 keep=trainer.config.checkpoint.keep,
             )
         return f"saved {path}; continue with --resume {trainer.folder.path}"

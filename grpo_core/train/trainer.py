@@ -8,9 +8,10 @@ one optimizer step per rollout batch the old log-probs are the policy's own, so 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -23,20 +24,23 @@ from grpo_core.environment import Environment
 from grpo_core.error_rate import ErrorRate
 from grpo_core.errors import ConfigError
 from grpo_core.evaluate import Gain
-from grpo_core.overrides import build_config
+from grpo_core.overrides import build_config, nested
 from grpo_core.plugins import Observers, PluginHost
 from grpo_core.runlog import RunFolder, Unwritten
 from grpo_core.sources import Sources
 from grpo_core.tools import schemas
 from grpo_core.train.advantages import advantages, pods
 from grpo_core.train.batch import collate
+from grpo_core.train.checkpoint import checkpoints, saved_progress
 from grpo_core.train.clock import Clock
 from grpo_core.train.device import pick_device
 from grpo_core.train.metrics import advantage_metrics, group_metrics, peak_memory_mb
 from grpo_core.train.observe import Observer, Silent
 from grpo_core.train.policy import Policy
+from grpo_core.train.provenance import recorded_config
 from grpo_core.train.ranks import Ranks
 from grpo_core.train.refill import Refill
+from grpo_core.train.resume import refuse_changed_environments, refuse_changed_settings
 from grpo_core.train.rewards import Rewards, overlong, rewards, shuffled
 from grpo_core.train.rollout import Budget, roll_out
 from grpo_core.train.sampler import Engine, Sampler
@@ -101,13 +105,32 @@ class Trainer:
         self._session = Session(self)
 
     @classmethod
-    def resumed(cls, folder: Path | str, env: Environment[Any] | Mapping[str, Environment[Any]] | None = None, **more: Any) -> Trainer:
-        """The unfinished run in `folder`, with its settings, after its newest checkpoint; more: as for the constructor."""
+    def resumed(
+        cls,
+        folder: Path | str,
+        env: Environment[Any] | Mapping[str, Environment[Any]] | None = None,
+        *,
+        changes: Mapping[str, Any] = MappingProxyType({}),
+        allow: Collection[str] = (),
+        **more: Any,
+    ) -> Trainer:
+        """The unfinished run in `folder`, with its settings, after its newest checkpoint.
+
+        changes: settings in dotted form that are to be others from here on. allow: names of settings, sections and environments that may
+        differ from what the run began with; any other difference raises ConfigError. more: as for the constructor.
+        """
         opened = RunFolder.open(Path(folder))
         if opened.finished:
             raise ConfigError(f"the run {folder} is finished; start another with --recipe {opened.path / 'config.json'} --out NEW")
-        trainer = cls(build_config([opened.config()]), env, folder=opened, **more)
+        stored = opened.config()
+        config = build_config([stored, nested(changes)])
+        if found := checkpoints(opened.path / "checkpoints"):
+            refuse_changed_settings(config, saved_progress(found[-1])["config"], allowed=[*changes, *allow])
+        trainer = cls(config, env, folder=opened, **more)
+        refuse_changed_environments(stored["provenance"]["environments"], trainer.sources, allowed=allow)
         trainer.resume()
+        if changes or allow:
+            trainer.folder.start(recorded_config(config, trainer.sources, trainer.policy, steps=trainer.total, budgets=trainer.budgets))
         return trainer
 
     async def step(self, step: int) -> dict[str, float]:

@@ -1,0 +1,46 @@
+"""What may not have changed under a run that goes on: its settings and its environments, unless the change is named."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from grpo_core.config import RunConfig
+from grpo_core.errors import ConfigError
+from grpo_core.overrides import build_config, flat
+from grpo_core.sources import Sources
+
+
+def settings_of(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """What config.json holds without what a replay ignores."""
+    return {key: value for key, value in stored.items() if key != "provenance"}
+
+
+def refuse_changed_settings(config: RunConfig, saved: Mapping[str, Any], *, allowed: Collection[str]) -> None:
+    """config: with which the run is to go on; saved: the settings in its checkpoint. Raises ConfigError with every difference."""
+    before, now = flat(build_config([saved])), flat(config)
+    changed = [
+        f"{key} was {before[key]!r}, is {now[key]!r}"
+        for key in now
+        if not key.startswith("provenance") and now[key] != before[key] and not _named(key, allowed)
+    ]
+    if changed:
+        raise ConfigError(
+            f"the settings are not those of the checkpoint: {'; '.join(changed)}. Put them back, or name what may differ: --allow KEY"
+        )
+
+
+def refuse_changed_environments(recorded: Mapping[str, str], sources: Sources, *, allowed: Collection[str]) -> None:
+    """recorded: fingerprints by name, from config.json. Raises ConfigError for an environment that is another one now."""
+    for source in sources:
+        before, now = recorded.get(source.name), source.env.fingerprint()
+        if before is not None and before != now and source.name not in allowed:
+            raise ConfigError(
+                f"environment {source.name!r} has changed since the run began (its code, data or settings; fingerprint {before}, "
+                f"now {now}), so its rewards may mean something else. Put it back, or go on all the same: --allow {source.name}"
+            )
+
+
+def _named(key: str, allowed: Collection[str]) -> bool:
+    """A setting is named by itself, by its section, or by a part of it."""
+    return any(key == name or key.startswith(f"{name}.") or name.startswith(f"{key}.") for name in allowed)

@@ -1,0 +1,93 @@
+"""A run goes on with what it began with; what has changed is shown and has to be named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from grpo_core import Rollout, Task, Verdict
+from grpo_core.cli.app import app
+from grpo_core.errors import ConfigError
+from grpo_core.overrides import build_config
+from grpo_core.runlog import read_lines
+from grpo_core.train.observe import Silent
+from grpo_core.train.trainer import Trainer
+
+from .letters import Letters
+
+
+class Stricter(Letters):
+    """The same name in the run, another verifier."""
+
+    def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
+        return super().verify(task, rollout)
+
+
+@pytest.fixture
+def interrupted(settings: dict[str, Any], tmp_path: Path) -> Path:
+    """A run of six steps that was killed after step 3, with a checkpoint of step 2."""
+
+    class StopAfterThree(Silent):
+        def step(self, step: int, total: int, metrics: Any) -> None:
+            if step == 3:
+                raise KeyboardInterrupt
+
+    more = {"steps": 6, "eval": {"tasks": 4}, "checkpoint": {"every": 2}}
+    with pytest.raises(KeyboardInterrupt):
+        Trainer(build_config([settings, more]), Letters(), folder=tmp_path / "run", observer=StopAfterThree()).run()
+    return tmp_path / "run"
+
+
+def edit(folder: Path, section: str, key: str, value: object) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    config[section][key] = value
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def test_edited_settings_are_shown_and_refused_and_nothing_is_lost(interrupted: Path) -> None:
+    before = (interrupted / "metrics.jsonl").read_bytes()
+    edit(interrupted, "optimizer", "lr", 0.5)
+    edit(interrupted, "kl", "beta", 0.7)
+    with pytest.raises(
+        ConfigError, match=r"optimizer\.lr was 0\.01, is 0\.5; kl\.beta was 0\.12, is 0\.7\. Put them back, or .*--allow KEY"
+    ):
+        Trainer.resumed(interrupted, Letters())
+    assert (interrupted / "metrics.jsonl").read_bytes() == before
+    with pytest.raises(ConfigError, match=r"checkpoint: kl\.beta was 0\.12, is 0\.7\. Put"):
+        Trainer.resumed(interrupted, Letters(), allow=["optimizer"])
+    assert Trainer.resumed(interrupted, Letters(), allow=["optimizer.lr", "kl.beta"]).done == 2
+
+
+def test_a_setting_can_be_changed_by_name_and_is_what_the_run_is_from_then_on(interrupted: Path) -> None:
+    trainer = Trainer.resumed(interrupted, Letters(), changes={"steps": 8, "checkpoint.every": 1})
+    assert trainer.total == 8
+    trainer.run()
+    stored = json.loads((interrupted / "config.json").read_text())
+    assert (stored["steps"], stored["checkpoint"]["every"], stored["optimizer"]["lr"]) == (8, 1, 0.01)
+    assert [line["step"] for line in read_lines(interrupted / "metrics.jsonl") if "loss" in line] == list(range(1, 9))
+
+
+def test_another_environment_under_the_same_name_is_refused_unless_it_is_allowed(interrupted: Path) -> None:
+    with pytest.raises(ConfigError, match=r"environment 'letters' has changed since the run began .* --allow letters"):
+        Trainer.resumed(interrupted, Stricter())
+    trainer = Trainer.resumed(interrupted, Stricter(), allow=["letters"])
+    assert trainer.done == 2
+    stored = json.loads((interrupted / "config.json").read_text())
+    assert stored["provenance"]["environments"] == {"letters": Stricter().fingerprint()}
+    assert Trainer.resumed(interrupted, Stricter()).done == 2
+
+
+def test_the_command_line_has_the_same_words_for_it(interrupted: Path) -> None:
+    config = json.loads((interrupted / "config.json").read_text())
+    config["environment"] = f"{Path(__file__).parent / 'letters.py'}:Letters"
+    (interrupted / "config.json").write_text(json.dumps(config))
+    done = CliRunner().invoke(app, ["run", "--resume", str(interrupted)])
+    assert done.exit_code == 2
+    assert "environment was 'letters', is " in done.output
+    done = CliRunner().invoke(app, ["run", "--resume", str(interrupted), "--allow", "environment", "--set", "steps=3"])
+    assert done.exit_code == 0, done.output
+    assert "after step 2 of 3" in done.output
