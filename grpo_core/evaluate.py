@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+import random
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +37,47 @@ def paired_gain(before: Mapping[Key, float], after: Mapping[Key, float]) -> Gain
     margin = 1.96 * stdev(differences) / math.sqrt(len(keys))
     mean = fmean(differences)
     return Gain(fmean(before[key] for key in keys), fmean(after[key] for key in keys), mean - margin, mean + margin, len(keys))
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The mean of a statistic over tasks; error: its standard error, low .. high: the 95 % interval, both by bootstrap over tasks."""
+
+    value: float
+    error: float
+    low: float
+    high: float
+    tasks: int
+
+
+def pass_at(k: int, passed: Sequence[bool]) -> float:
+    """Unbiased estimate of the chance that one of k samples passes, from n samples of a task: 1 - C(n-c, k) / C(n, k) (Chen et al., arXiv
+    2107.03374)."""
+    n, c = _enough(k, passed), sum(passed)
+    return 1 - math.comb(n - c, k) / math.comb(n, k)
+
+
+def best_at(k: int, rewards: Sequence[float]) -> float:
+    """Unbiased estimate of the expected best reward of k samples, from n samples of a task: the mean over all subsets of k."""
+    n = _enough(k, rewards)
+    return math.fsum(reward * math.comb(rank, k - 1) / math.comb(n, k) for rank, reward in enumerate(sorted(rewards)))
+
+
+def over_tasks(
+    samples_by_task: Sequence[Sequence[T]], statistic: Callable[[Sequence[T]], float], *, draws: int = 2000, seed: int = 0
+) -> Estimate:
+    """`statistic` of each task's samples, as a mean over tasks. Samples of one task are alike, so whole tasks are drawn with replacement:
+    the error is clustered. Raises ValueError without tasks."""
+    values = [statistic(samples) for samples in samples_by_task]
+    if not values:
+        raise ValueError("there are no tasks to take a mean over")
+    rng = random.Random(seed)
+    means = sorted(fmean(rng.choices(values, k=len(values))) for _ in range(draws))
+    low, high = means[round(0.025 * (draws - 1))], means[round(0.975 * (draws - 1))]
+    return Estimate(fmean(values), stdev(means), low, high, len(values))
+
+
+def _enough(k: int, samples: Sequence[object]) -> int:
+    if not 1 <= k <= len(samples):
+        raise ValueError(f"k is {k}, but a task has {len(samples)} samples; k has to be from 1 to that")
+    return len(samples)

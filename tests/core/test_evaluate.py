@@ -1,0 +1,68 @@
+"""Statistics of several samples per task, against brute force and against what they estimate."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from statistics import fmean, stdev
+
+import pytest
+
+from grpo_core.evaluate import best_at, over_tasks, pass_at
+
+
+def test_pass_at_k_is_the_mean_over_all_subsets() -> None:
+    rng = random.Random(0)
+    for _ in range(100):
+        passed = [rng.random() < 0.3 for _ in range(rng.randint(1, 9))]
+        for k in range(1, len(passed) + 1):
+            expected = fmean(any(subset) for subset in itertools.combinations(passed, k))
+            assert pass_at(k, passed) == pytest.approx(expected, abs=1e-12)
+
+
+def test_best_at_k_is_the_mean_over_all_subsets_also_with_ties() -> None:
+    rng = random.Random(0)
+    for _ in range(100):
+        rewards = [rng.choice([rng.random(), 0.5, 1.0]) for _ in range(rng.randint(1, 9))]
+        for k in range(1, len(rewards) + 1):
+            expected = fmean(max(subset) for subset in itertools.combinations(rewards, k))
+            assert best_at(k, rewards) == pytest.approx(expected, abs=1e-12)
+
+
+def test_k_of_1_is_the_mean_and_k_of_n_the_best() -> None:
+    rewards = [0.1, 0.9, 0.4]
+    assert (best_at(1, rewards), best_at(3, rewards)) == (pytest.approx(fmean(rewards)), 0.9)
+
+
+@pytest.mark.parametrize("k", [0, 4])
+def test_a_k_that_is_no_number_of_samples_is_refused(k: int) -> None:
+    with pytest.raises(ValueError, match=f"k is {k}, but a task has 3 samples"):
+        pass_at(k, [True, False, False])
+
+
+def test_the_error_is_that_of_a_mean_over_tasks_and_not_over_samples() -> None:
+    """Eight samples of a task are always equal: 40 tasks say what 40 samples say, not what 320 say."""
+    rng = random.Random(1)
+    tasks = [[rng.random() < 0.4] * 8 for _ in range(40)]
+    found = over_tasks(tasks, fmean)
+    values = [fmean(task) for task in tasks]
+    assert found.value == pytest.approx(fmean(values))
+    assert found.tasks == 40
+    assert found.error == pytest.approx(stdev(values) / 40**0.5, rel=0.1)
+    assert found.low == pytest.approx(found.value - 1.96 * found.error, abs=0.03)
+    assert found.high == pytest.approx(found.value + 1.96 * found.error, abs=0.03)
+
+
+def test_nineteen_of_twenty_intervals_hold_the_truth() -> None:
+    rng = random.Random(2)
+    held = 0
+    for number in range(200):
+        tasks = [[rng.random() < p for _ in range(4)] for p in (rng.betavariate(2, 3) for _ in range(60))]
+        found = over_tasks(tasks, lambda passed: pass_at(1, passed), draws=400, seed=number)
+        held += found.low <= 0.4 <= found.high
+    assert 180 <= held <= 200
+
+
+def test_no_tasks_have_no_mean() -> None:
+    with pytest.raises(ValueError, match="no tasks"):
+        over_tasks([], fmean)
