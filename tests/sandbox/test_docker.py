@@ -107,6 +107,47 @@ def test_kill_9_of_the_process_that_asked_leaves_no_container(engine: Engine) ->
     wait_until_gone(engine)
 
 
+ALWAYS_RUNS = """
+from grpo_core import Environment, Program, Reward, Task, Verdict
+
+class AlwaysRuns(Environment):
+    needs = frozenset({"sandbox"})
+    max_new_tokens = 4
+
+    def task(self, key):
+        return Task(key, "x", None)
+
+    async def averify(self, task, rollout):
+        program = Program("import time\\ndef f(x):\\n    time.sleep(1)\\n    return x", "f", [(1,)])
+        await self.services.sandbox().run([program])
+        return Verdict({"reward": Reward(0.0)})
+"""
+
+
+def test_kill_9_of_a_trainer_in_the_middle_of_a_step_leaves_no_container_and_no_process(engine: Engine, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "always.py").write_text(ALWAYS_RUNS)
+    settings = {"model.name": save_tiny(tmp_path / "tiny"), "model.dtype": "float32", "sandbox.name": "docker", "eval.tasks": 0}
+    command = [sys.executable, "-c", "from grpo_core.cli import main; main()", "run", "--env", f"{tmp_path / 'always.py'}:AlwaysRuns"]
+    command += [f"--set={key}={value}" for key, value in settings.items()]
+    with (tmp_path / "log").open("wb") as log:
+        trainer = subprocess.Popen([*command, "--out", str(tmp_path / "run")], stdout=log, stderr=log)
+    deadline = time.monotonic() + 120
+    while not engine.docker("ps", "-q", "--filter", f"label={LABEL}").stdout.split():
+        assert trainer.poll() is None, (tmp_path / "log").read_text()
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    children = _children(trainer.pid)
+    trainer.send_signal(signal.SIGKILL)
+    trainer.wait()
+    wait_until_gone(engine)
+    assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
+
+
+def _children(parent: int) -> list[int]:
+    return [int(pid) for task in Path(f"/proc/{parent}/task").iterdir() for pid in (task / "children").read_text().split()]
+
+
 def leave_behind(engine: Engine, *, owner: int, host: str) -> str:
     labels = ["--label", f"{LABEL}={owner}", "--label", f"{LABEL}.host={host}"]
     return engine.docker("run", "-d", "--network", "none", *labels, IMAGE, "sleep", "1000").stdout.strip()
