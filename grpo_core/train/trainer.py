@@ -148,7 +148,7 @@ class Trainer:
 
             round_P = [Group(t, r, v) for t, r, v in zip(tasks_P, rollouts_PG, verdicts_PG, strict=True)]
             found = self.rewards(round_P)
-            refill.add(round_P, self.advantages(found))
+            refill.add(round_P, self.advantages(found, whiten=False))
         asked, chosen_P = refill.groups, refill.chosen()
         found = found if refill.rounds == 1 else self.rewards(asked)
         logged_PG = torch.zeros_like(found.total_PG)
@@ -205,9 +205,10 @@ class Trainer:
         enough_P1 = found.scored_PG.sum(dim=1, keepdim=True) >= 2  # one attempt has nothing to be compared with
         return replace(found, scored_PG=found.scored_PG & enough_P1)
 
-    def advantages(self, found: Rewards) -> Tensor:
-        """By the configured estimator, or that of a plugin."""
-        return advantages(found, self.config.advantage, self._estimator)
+    def advantages(self, found: Rewards, *, whiten: bool | None = None) -> Tensor:
+        """By the configured estimator, or that of a plugin. whiten: over the batch; as configured, if left out."""
+        config = self.config.advantage if whiten is None else self.config.advantage.model_copy(update={"whiten": whiten})
+        return advantages(found, config, self._estimator)
 
     def run(self) -> dict[str, Gain]:
         """Train until the last step, a stop rule or `request_stop`; returns the gains on held-out tasks. Works in notebooks, too."""
