@@ -184,7 +184,9 @@ def _status(watch: _Watch, cpu: float, limits: dict[str, Any], *, memory_ran_out
     killed = os.WIFSIGNALED(watch.status or 0)
     if watch.over:
         return "bad_result" if watch.over == "result" else "output_limit"
-    if cpu >= 0.95 * limits["cpu_seconds"] and (watch.late or killed):
+    if killed and os.WTERMSIG(watch.status or 0) == signal.SIGXCPU:
+        return "timeout_cpu"
+    if cpu >= 0.95 * limits["cpu_seconds"] and (watch.late or killed):  # one that ignores the signal, or several processes together
         return "timeout_cpu"
     if watch.late:
         return "timeout_wall"
@@ -271,8 +273,10 @@ def _child(request: dict[str, Any], settings: dict[str, Any], pipes: dict[str, t
 
 
 def _limit(limits: dict[str, Any]) -> None:
+    seconds = max(1, round(limits["cpu_seconds"] + 0.499))  # whole ones, rounded up
+    # At the soft limit comes SIGXCPU, by which it is told from other ends; whoever ignores that is killed a second later.
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     for name, most in (
-        (resource.RLIMIT_CPU, max(1, round(limits["cpu_seconds"] + 0.499))),  # whole seconds, rounded up
         (resource.RLIMIT_AS, limits["memory_mb"] << 20),
         (resource.RLIMIT_FSIZE, limits["file_mb"] << 20),
         (resource.RLIMIT_NPROC, limits["processes"]),
