@@ -343,7 +343,7 @@ def test_nobody_passes_an_impossible_problem_and_nobody_learns_the_answers(env_c
 def test_no_attack_is_paid_and_none_disturbs_the_verdict_of_an_honest_neighbour(env_class: type[Any], services: Services) -> None:
     """With many jails, since some attacks do nothing but wait."""
     sandbox = Auto(AutoConfig(jails=12))
-    env = env_class(CodeConfig(difficulty=1, cases=4, cpu_seconds=0.5, memory_mb=128), Services(sandboxes={"default": sandbox}))
+    env = env_class(CodeConfig(difficulty=1, cases=2, cpu_seconds=0.5, memory_mb=128), Services(sandboxes={"default": sandbox}))
     task = ask(env)
     attacks = [f"```python\n{source}\n{task.data.entry} = f\n```" for source in ATTACKS.values()]
     honest = [env.reference(task)] * 10
