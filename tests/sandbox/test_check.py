@@ -85,6 +85,7 @@ def test_memory_that_is_only_limited_by_process_is_said_and_no_failure() -> None
     assert "holds for each process" in found.message
 
 
+@pytest.mark.heavy
 def test_the_back_ends_pass(backend: str) -> None:
     done = CliRunner().invoke(app, ["sandbox", "check", "--name", backend])
     assert done.exit_code == 0, done.output

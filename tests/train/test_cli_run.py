@@ -70,7 +70,7 @@ def test_a_run_from_the_command_line_trains_draws_answers_and_can_be_replayed(ti
     assert "already holds a run; continue it with --resume" in again.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.heavy)])
 def test_a_signal_saves_after_the_step_and_resume_goes_on_from_there(tiny_folder, tmp_path, number):
     process = start("run", "--env", "arithmetic", "--model", tiny_folder, "--steps", "500", *SMALL, "--out", "run", cwd=tmp_path)
     wait_for_steps(tmp_path / "run", 2)
@@ -91,6 +91,7 @@ def test_a_signal_saves_after_the_step_and_resume_goes_on_from_there(tiny_folder
     assert steps_in(tmp_path / "run") == list(range(1, len(steps_in(tmp_path / "run")) + 1))
 
 
+@pytest.mark.heavy
 def test_after_kill_minus_9_every_file_is_readable_and_resume_works(tiny_folder, tmp_path):
     arguments = ["--env", "arithmetic", "--model", tiny_folder, "--steps", "500", *SMALL, "--set", "checkpoint.every=1", "--out", "run"]
     process = start("run", *arguments, cwd=tmp_path)
@@ -107,7 +108,7 @@ def test_after_kill_minus_9_every_file_is_readable_and_resume_works(tiny_folder,
     assert steps_in(tmp_path / "run") == list(range(1, len(steps_in(tmp_path / "run")) + 1))
 
 
-@pytest.mark.parametrize("room", [2_000, 30_000])
+@pytest.mark.parametrize("room", [2_000, pytest.param(30_000, marks=pytest.mark.heavy)])
 def test_a_full_disk_stops_the_run_with_one_line_and_loses_nothing(tiny_folder, tmp_path, room):
     """A limit on the size of files fails as a full disk does: at once, or after a few steps."""
     arguments = ["--env", "arithmetic", "--model", tiny_folder, "--steps", "300", *SMALL, "--set", "checkpoint.every=0", "--out", "run"]

@@ -241,7 +241,7 @@ def test_arguments_and_tools_reach_the_chat_template():
         chat.encode(own.tokenizer, (Message("user", "x"),), Frame(arguments={"tokenize": True}))
 
 
-@pytest.mark.parametrize("name", ["03_train_on_cpu.py", "04_dialogue.py"])
+@pytest.mark.parametrize("name", [pytest.param("03_train_on_cpu.py", marks=pytest.mark.heavy), "04_dialogue.py"])
 def test_the_example_trains(tmp_path: Path, name: str):
     example = Path(__file__).parents[2] / "examples" / name
     options = ["--model", str(save_tiny(tmp_path / "model")), "--steps", "2", "--out", str(tmp_path / "run")]

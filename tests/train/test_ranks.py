@@ -6,6 +6,8 @@ import os
 import socket
 import subprocess
 import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +41,17 @@ def launch(processes: int, *arguments: str, log: Path, **more: str) -> list[int]
         command = [sys.executable, "-c", "from grpo_core.cli import main; main()", "run", *arguments]
         with (log.parent / f"{log.name}.{rank}").open("ab") as file:
             started.append(subprocess.Popen(command, stdout=file, stderr=file, env=env, cwd=HERE))
-    return [process.wait(600) for process in started]
+    return ended(started)
+
+
+def ended(processes: Sequence[subprocess.Popen[bytes]]) -> list[int]:
+    """Exit statuses; when one process has failed, the others are ended, as torchrun does."""
+    while all(process.poll() in (None, 0) for process in processes) and any(process.poll() is None for process in processes):
+        time.sleep(0.1)
+    if any(process.poll() for process in processes):
+        for process in processes:
+            process.kill()
+    return [process.wait() for process in processes]
 
 
 def said(log: Path) -> str:
@@ -74,7 +86,7 @@ def options(tiny_folder: Path, **settings: Any) -> list[str]:
 @pytest.mark.parametrize(
     "settings",
     [
-        {"prompts_per_step": 3, "group_size": 5, "steps": 20},
+        pytest.param({"prompts_per_step": 3, "group_size": 5, "steps": 20}, marks=pytest.mark.heavy),
         {"prompts_per_step": 1, "group_size": 7, "steps": 20, "kl.beta": 0.0, "sampling.refills": 1, "loss.aggregation": "token_mean"},
     ],
     ids=["uneven", "one group over both, refilled"],

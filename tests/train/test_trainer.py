@@ -126,7 +126,7 @@ def test_the_final_adapter_is_loadable_by_peft_and_is_the_trained_one(settings, 
     assert "grpo-core" in (tmp_path / "run" / "final" / "README.md").read_text()
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.heavy) for seed in (1, 2))])
 def test_a_policy_learns_what_is_rewarded_and_nothing_from_shuffled_rewards(settings, tmp_path, seed):
     learning = {**settings, "steps": 40, "seed": seed, "eval": {"tasks": 64}, "checkpoint": {"every": 0}}
     assert gain(run(learning, tmp_path / "real")) > 0.4
