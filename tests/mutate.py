@@ -58,7 +58,8 @@ def _nodes(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
             waiting: list[ast.AST] = list(function.body)
             while waiting:
                 node = waiting.pop()
-                if not isinstance(node, ast.FunctionDef):  # one inside another has its own turn
+                # A function inside another has its own turn; `strict` and `stable` guard against what does not happen.
+                if not isinstance(node, ast.FunctionDef) and not (isinstance(node, ast.keyword) and node.arg in ("strict", "stable")):
                     yield function.name, node
                     waiting += ast.iter_child_nodes(node)
 
@@ -89,10 +90,14 @@ def _changes(node: ast.AST) -> Iterator[Callable[[Any], object]]:
             yield lambda found: found.args.__setitem__(0, ast.Call(ast.Attribute(ast.Name("torch"), "zeros_like"), [found.args[0]], []))
         case ast.Call(func=ast.Attribute(attr="detach" | "clamp" | "sqrt" | "exp")):
             yield _without_call
-        case ast.Call(args=[first, second]) if ast.unparse(first) != ast.unparse(second):
+        case ast.Call(args=[first, second]) if ast.unparse(first) != ast.unparse(second) and not _commutes(node):
             yield lambda found: found.args.reverse()
         case ast.BoolOp():
             yield lambda found: setattr(found, "op", ast.Or() if isinstance(found.op, ast.And) else ast.And())
+
+
+def _commutes(call: ast.Call) -> bool:
+    return ast.unparse(call.func).rpartition(".")[2] in OPPOSITE
 
 
 def _without_not(found: ast.UnaryOp) -> None:

@@ -163,11 +163,15 @@ class TestEvery:
         return 2 if name in WITH_K else None
 
     def test_equal_rewards_give_exactly_no_advantage(self, name: str) -> None:
-        """In float32 eight rewards of 0.7 do not have the mean 0.7."""
-        reward = torch.full((1, 8), 0.7, dtype=torch.float32)
-        found = advantages(Rewards.of(reward), AdvantageConfig(name=name, k=self.k(name)))
-        assert found.dtype == torch.float64
-        assert found.abs().max() == 0
+        """Ten times 0.1 do not have the mean 0.1, and in float32 eight times 0.7 do not have the mean 0.7."""
+        for size, value in itertools.product(range(2, 12), (0.1, 0.7, 1 / 3)):
+            for dtype in (torch.float32, torch.float64):
+                reward = torch.full((1, size + 1), value, dtype=dtype)
+                reward[0, 1] = 5.0
+                scored = torch.tensor([[True, False] + [True] * (size - 1)])
+                found = advantages(Rewards.of(reward, scored), AdvantageConfig(name=name, k=self.k(name)))
+                assert found.dtype == torch.float64
+                assert found.abs().max() == 0
 
     def test_an_offset_of_the_rewards_changes_nothing(self, name: str) -> None:
         """But for maxrl, which divides by the mean."""
@@ -207,6 +211,7 @@ def test_a_group_with_k_or_fewer_scored_attempts_has_one_subset_and_no_advantage
     reward = [1.0, 0.0, 0.0, 0.0, 0.0]
     assert of(name, reward, k=4) != [0.0] * 5
     assert of(name, reward, k=4, scored=[True, True, True, True, False]) == [0.0] * 5
+    assert of(name, reward, k=4, scored=[True, True, True, False, False]) == [0.0] * 5
 
 
 def test_ddof_1_divides_by_one_less() -> None:
@@ -220,14 +225,16 @@ def test_the_eps_is_the_configured_one() -> None:
 def test_advantages_are_whitened_over_the_batch_and_then_clipped() -> None:
     reward_PG = torch.tensor([[1.0, 0.0, 0.0], [0.5, 0.2, 9.0]], dtype=torch.float64)
     scored_PG = torch.tensor([[True] * 3, [True, True, False]])
-    plain = [1 - 1 / 3, -1 / 3, -1 / 3, 0.15, -0.15]
+    plain = [1 / (math.sqrt(1 / 3) + EPS), 0.0, 0.0, 0.3 / (math.sqrt(0.045) + EPS), 0.0]  # not around 0
     mean, spread = statistics.fmean(plain), statistics.stdev(plain)
     expected = [(a - mean) / (spread + 1e-8) for a in plain]
-    found = advantages(Rewards.of(reward_PG, scored_PG), AdvantageConfig(name="mean_only", whiten=True))
+    found = advantages(Rewards.of(reward_PG, scored_PG), AdvantageConfig(name="best_minus_second", whiten=True))
     assert found[scored_PG].tolist() == pytest.approx(expected, rel=1e-12)
     assert found[1, 2] == 0
-    clipped = advantages(Rewards.of(reward_PG, scored_PG), AdvantageConfig(name="mean_only", whiten=True, clip=0.6))
+    clipped = advantages(Rewards.of(reward_PG, scored_PG), AdvantageConfig(name="best_minus_second", whiten=True, clip=0.6))
     assert clipped[scored_PG].tolist() == pytest.approx([max(-0.6, min(0.6, a)) for a in expected], rel=1e-12)
+    two = advantages(Rewards.of(reward_PG[1:], scored_PG[1:]), AdvantageConfig(name="mean_only", whiten=True))
+    assert two[0].tolist() == pytest.approx([math.sqrt(0.5), -math.sqrt(0.5), 0.0], rel=1e-6)
     nothing = advantages(Rewards.of(reward_PG, torch.zeros_like(scored_PG)), AdvantageConfig(name="mean_only", whiten=True))
     assert nothing.abs().max() == 0
 

@@ -9,9 +9,9 @@ import statistics
 import pytest
 import torch
 
-from grpo_core.config import KLConfig, RunConfig
+from grpo_core.config import KLConfig, LossConfig, RunConfig
 from grpo_core.train.advantages import advantages
-from grpo_core.train.algorithm import KL_ESTIMATORS, SURROGATES, adapted
+from grpo_core.train.algorithm import KL_ESTIMATORS, SURROGATES, adapted, clipped
 from grpo_core.train.batch import Row, collate, micro_batches
 from grpo_core.train.logprob import token_logprobs
 from grpo_core.train.policy import Policy
@@ -285,6 +285,18 @@ def test_a_dead_group_that_is_left_out_changes_nothing_and_stays_in_the_denomina
 def test_dead_groups_are_left_out_only_where_the_advantage_alone_makes_the_loss(policy, settings, left_out):
     updater = Updater(policy, run_config(**settings), steps=1, surrogate=SURROGATES["clip"])
     assert updater.only_advantages == left_out
+
+
+def test_the_clip_takes_the_gradient_away_on_the_side_that_the_advantage_pushes_to():
+    ratio = torch.tensor([[0.25, 0.5, 1.0, 2.0, 4.0]], dtype=torch.float64)
+    config = LossConfig(clip_low=0.5, clip_high=1.0)
+    expected = {0.5: [False, False, False, False, True], 0.0: [False] * 5, -0.5: [True, False, False, False, False]}
+    for advantage, taken in expected.items():
+        logprob = ratio.log().requires_grad_()
+        advantage_B1 = torch.tensor([[advantage]], dtype=torch.float64)
+        assert clipped(logprob, advantage_B1, config)[0].tolist() == taken
+        (gradient,) = torch.autograd.grad(SURROGATES["clip"](logprob, logprob, advantage_B1, config).sum(), logprob)
+        assert [value == 0 for value in gradient[0].tolist()] == ([True] * 5 if advantage == 0 else taken)
 
 
 def test_an_adaptive_beta_moves_by_at_most_a_fifth_in_a_horizon():
