@@ -1,6 +1,6 @@
 """Mutation run: every small error put into the algorithm's files must make a test fail.
 
-    python tests/mutate.py [--only algorithm] [--list]
+    python tests/mutate.py [--only algorithm] [--grep TEXT] [--list]
 
 Each mutant changes one place: a sign, an operator, a comparison, a constant, a mask (`torch.where` gives one side always), min for max, a
 detached tensor that is not, two swapped arguments. It is run in a fork of a process that has torch loaded already, against its tests
@@ -17,6 +17,7 @@ import os
 import sys
 import time
 import types
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -34,34 +35,49 @@ COMPARISONS = {
     ast.Is: ast.IsNot, ast.IsNot: ast.Is,
 }  # fmt: skip
 OPPOSITE = {"min": "max", "max": "min", "minimum": "maximum", "maximum": "minimum", "amin": "amax", "amax": "amin"}
-EQUIVALENT: dict[str, str] = {}
+# fmt: off
+# ruff: noqa: E501 - the names are as long as the statements
+EQUIVALENT: dict[str, str] = {
+    'advantages.maxrl: mean_P1 > 0 -> mean_P1 >= 0 | return torch.where(mean_P1 >= 0, centred_PG / mean_P1.clamp(min=torch.finfo(torch.float64).tiny), 0.0)': 'rewards that are never negative and have the mean 0 are all 0, and 0 divided by anything is 0',
+    'advantages.best_minus_second: 1 -> 2 | lead_P1 = torch.where(count_P1 >= 2, top_P2[:, :2] - top_P2[:, 1:], 0.0)': 'scatter reads only the first column of its source, since its index has one',
+    'advantages.pods: len(places) <= keep -> len(places) < keep | if len(places) < keep:': 'of exactly `keep` attempts the best choice is all of them',
+    'advantages.pods: 0 -> 1 | best = max(choices, key=lambda chosen: float(reward_G[chosen].var(correction=1)))': 'all choices have the same size, so the correction does not change which is the largest',
+    'advantages._mean: 1 -> 2 | return torch.where(scored_PG, reward_PG, 0.0).sum(dim=1, keepdim=True) / scored_PG.sum(dim=1, keepdim=True).clamp(min=2)': 'the mean of a group with one scored attempt is used nowhere',
+    'algorithm.clip: advantage_B1 < 0 -> advantage_B1 <= 0 | return torch.where(advantage_B1 <= 0, torch.minimum(loss_BT, -config.dual_clip * advantage_B1), loss_BT)': 'an advantage of 0 makes a loss of 0 on either side',
+    'algorithm.sapo: advantage_B1 > 0 -> advantage_B1 >= 0 | tau_B1 = torch.full_like(advantage_B1, config.sapo_negative).masked_fill(advantage_B1 >= 0, config.sapo_positive)': 'an advantage of 0 makes a loss of 0 with either temperature',
+    'algorithm.k3_st: k2(logprob_BT, reference_BT) -> k2(reference_BT, logprob_BT) | squared_BT = k2(reference_BT, logprob_BT)': 'a square has no sign',
+}
 """What a mutant is called -> why no test can tell it from the original."""
+# fmt: on
 
 
 def mutants(tree: ast.Module) -> Iterator[tuple[str, ast.Module]]:
-    """Each with its name: the function, the original expression, and what it became."""
-    for number, (function, node) in enumerate(_nodes(tree)):
+    """Each with its name: the function, the statement as it became, and what was there."""
+    seen: Counter[str] = Counter()
+    for number, (function, _, node) in enumerate(_nodes(tree)):
         for change in _changes(node):
             mutant = copy.deepcopy(tree)
-            target = list(_nodes(mutant))[number][1]
+            _, statement, target = list(_nodes(mutant))[number]
             before = ast.unparse(target)
             change(target)
-            after = ast.unparse(target)
-            if after != before:
-                yield f"{function}: {before} -> {after}", mutant
+            if ast.unparse(target) != before:
+                first = ast.unparse(statement).splitlines()[0]
+                name = f"{function}: {before} -> {ast.unparse(target)} | {first}"
+                seen[name] += 1
+                yield name if seen[name] == 1 else f"{name} #{seen[name]}", mutant
 
 
-def _nodes(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
-    """Every node inside a function, but not in its docstring or annotations."""
+def _nodes(tree: ast.Module) -> Iterator[tuple[str, ast.stmt, ast.AST]]:
+    """Every node inside a function with the statement that it is part of, but not its docstring or annotations."""
     for function in ast.walk(tree):
         if isinstance(function, ast.FunctionDef):
-            waiting: list[ast.AST] = list(function.body)
+            waiting: list[tuple[ast.stmt, ast.AST]] = [(statement, statement) for statement in function.body]
             while waiting:
-                node = waiting.pop()
+                statement, node = waiting.pop()
                 # A function inside another has its own turn; `strict` and `stable` guard against what does not happen.
                 if not isinstance(node, ast.FunctionDef) and not (isinstance(node, ast.keyword) and node.arg in ("strict", "stable")):
-                    yield function.name, node
-                    waiting += ast.iter_child_nodes(node)
+                    yield function.name, statement, node
+                    waiting += [(child if isinstance(child, ast.stmt) else statement, child) for child in ast.iter_child_nodes(node)]
 
 
 def _changes(node: ast.AST) -> Iterator[Callable[[Any], object]]:
@@ -134,6 +150,7 @@ def survives(name: str, tree: ast.Module) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=FILES)
+    parser.add_argument("--grep", default="", help="only mutants with this text in their name")
     parser.add_argument("--list", action="store_true", help="name the mutants and run none")
     options = parser.parse_args()
     os.chdir(ROOT)
@@ -150,11 +167,14 @@ def main() -> int:
     killed, survivors, started = 0, [], time.monotonic()
     for name in [options.only] if options.only else FILES:
         for title, tree in mutants(ast.parse(FILES[name].read_text(encoding="utf-8"))):
+            if options.grep not in title:
+                continue
             if options.list:
                 print(f"{name}.{title}")
-            elif f"{name}.{title}" in EQUIVALENT:
                 continue
-            elif survives(name, tree):
+            if f"{name}.{title}" in EQUIVALENT:
+                continue
+            if survives(name, tree):
                 survivors.append(f"{name}.{title}")
                 print(f"SURVIVED {survivors[-1]}", flush=True)
             else:
