@@ -165,20 +165,24 @@ def main() -> int:
     del accelerate, peft, transformers, grpo_core
     torch.set_num_threads(1)  # threads do not survive a fork
     killed, survivors, started = 0, [], time.monotonic()
-    for name in [options.only] if options.only else FILES:
-        for title, tree in mutants(ast.parse(FILES[name].read_text(encoding="utf-8"))):
-            if options.grep not in title:
-                continue
-            if options.list:
-                print(f"{name}.{title}")
-                continue
-            if f"{name}.{title}" in EQUIVALENT:
-                continue
-            if survives(name, tree):
-                survivors.append(f"{name}.{title}")
-                print(f"SURVIVED {survivors[-1]}", flush=True)
-            else:
-                killed += 1
+    found = {
+        f"{name}.{title}": (name, tree) for name in FILES for title, tree in mutants(ast.parse(FILES[name].read_text(encoding="utf-8")))
+    }
+    if stale := EQUIVALENT.keys() - found.keys():
+        print("EQUIVALENT names mutants that are no more:", *sorted(stale), sep="\n")
+        return 1
+    for title, (name, tree) in found.items():
+        if options.grep not in title or options.only not in (None, name):
+            continue
+        if options.list:
+            print(title)
+        elif title in EQUIVALENT:
+            continue
+        elif survives(name, tree):
+            survivors.append(title)
+            print(f"SURVIVED {title}", flush=True)
+        else:
+            killed += 1
     if not options.list:
         minutes = (time.monotonic() - started) / 60
         print(f"{killed} killed, {len(survivors)} survived, {len(EQUIVALENT)} equivalent, {minutes:.1f} minutes")

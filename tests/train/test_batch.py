@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from grpo_core.train.batch import Row, collate, micro_batches
+from grpo_core.train.tree import MIN_COMMON
 from grpo_core.train.tree import size as tree_size
 from grpo_core.types import Message, Rollout
 
@@ -95,6 +96,13 @@ def test_micro_batches_take_as_many_rows_as_fit_and_one_that_fits_nowhere_alone(
     assert [chunks(apart, most, shared=False) for most in (1, 13, 14, 27, 28)] == [[1] * 4, [1] * 4, [2, 2], [3, 1], [4]]
     assert [chunks(apart, most, shared=True) for most in (1, 10, 11, 18, 19)] == [[1] * 4, [1] * 4, [2, 2], [3, 1], [4]]
     assert tree_size([PROMPT], [row.rollout.token_ids for row in apart]) == 19
+
+
+def test_what_two_prompts_begin_with_counts_once() -> None:
+    start = tuple(range(100, 100 + 2 * MIN_COMMON))
+    rows = of([rollout(4, prompt=(*start, 1)), rollout(3, start=60, prompt=(*start, 2))])
+    whole = len(start) + 2 + 4 + 3
+    assert [chunks(rows, most, shared=True) for most in (whole - 1, whole)] == [[1, 1], [2]]
 
 
 def test_padding_counts_where_every_row_has_its_own_prompt() -> None:
