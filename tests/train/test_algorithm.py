@@ -288,7 +288,7 @@ def test_dead_groups_are_left_out_only_where_the_advantage_alone_makes_the_loss(
 
 
 def test_the_clip_takes_the_gradient_away_on_the_side_that_the_advantage_pushes_to():
-    ratio = torch.tensor([[0.25, 0.5, 1.0, 2.0, 4.0]], dtype=torch.float64)
+    ratio = torch.tensor([[0.25, 0.5, 1.0, 2.0, 2.5]], dtype=torch.float64)
     config = LossConfig(clip_low=0.5, clip_high=1.0)
     expected = {0.5: [False, False, False, False, True], 0.0: [False] * 5, -0.5: [True, False, False, False, False]}
     for advantage, taken in expected.items():
