@@ -11,7 +11,7 @@ import torch
 
 from grpo_core.config import KLConfig, LossConfig, RunConfig
 from grpo_core.train.advantages import advantages
-from grpo_core.train.algorithm import KL_ESTIMATORS, SURROGATES, adapted, clipped
+from grpo_core.train.algorithm import KL_ESTIMATORS, SURROGATES, adapted, clipped, row_weights
 from grpo_core.train.batch import Row, collate, micro_batches
 from grpo_core.train.logprob import token_logprobs
 from grpo_core.train.policy import Policy
@@ -297,6 +297,11 @@ def test_the_clip_takes_the_gradient_away_on_the_side_that_the_advantage_pushes_
         assert clipped(logprob, advantage_B1, config)[0].tolist() == taken
         (gradient,) = torch.autograd.grad(SURROGATES["clip"](logprob, logprob, advantage_B1, config).sum(), logprob)
         assert [value == 0 for value in gradient[0].tolist()] == ([True] * 5 if advantage == 0 else taken)
+
+
+@pytest.mark.parametrize("aggregation", ["sequence_mean", "token_mean"])
+def test_a_single_token_weighs_1_and_none_divides_by_0(aggregation):
+    assert row_weights([1], aggregation, max_length=9) == row_weights([0], aggregation, max_length=9) == [1.0]
 
 
 def test_an_adaptive_beta_moves_by_at_most_a_fifth_in_a_horizon():
