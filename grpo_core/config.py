@@ -209,6 +209,8 @@ class TrainerConfig(Section):
     """Most tokens in one forward pass (gradients are accumulated; the result does not depend on it)."""
     shared_prefix: bool = True
     """Compute each prompt once for all its completions instead of once per completion."""
+    shard: bool = False
+    """Several processes: share out weights, gradients and the optimizer's state instead of keeping all in each (FSDP)."""
     meeting_seconds: Annotated[float, Field(gt=0)] = 3600.0
     """Several processes: how long they wait for the slowest one before each update."""
     shuffle_rewards: bool = False
@@ -360,6 +362,7 @@ class RunConfig(Section):
         if self.stop.max_kl is not None and self.kl.beta == 0:
             raise ValueError("stop.max_kl needs the reference, which kl.beta=0 leaves out; set kl.beta above 0 or leave stop.max_kl away")
         self._check_algorithm()
+        self._check_sharding()
         if self.curriculum.low >= self.curriculum.high:
             raise ValueError(f"curriculum.low is {self.curriculum.low:g}; it has to be below curriculum.high, {self.curriculum.high:g}")
         if self.trainer.minibatches > self.prompts_per_step:
@@ -392,6 +395,16 @@ class RunConfig(Section):
             and self.advantage.overlong_buffer > self.sampling.max_new_tokens
         ):
             raise ValueError("advantage.overlong_buffer is larger than sampling.max_new_tokens")
+
+    def _check_sharding(self) -> None:
+        if self.trainer.shard:
+            for setting, wrong in (
+                ("optimizer.name=adamw8bit", self.optimizer.name == "adamw8bit"),
+                ("kl.refresh_every", self.kl.refresh_every is not None),
+                ("model.dtype=float16", self.model.dtype == "float16"),
+            ):
+                if wrong:
+                    raise ValueError(f"trainer.shard does not go with {setting}; leave one of them away")
 
     @property
     def needs_reference(self) -> bool:

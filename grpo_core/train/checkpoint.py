@@ -5,24 +5,43 @@ from __future__ import annotations
 import json
 import random
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from grpo_core.atomic import whole_folder
 from grpo_core.errors import ConfigError
 from grpo_core.runlog import unwritable
 from grpo_core.train.disk import as_os_error
 from grpo_core.train.policy import Policy
+from grpo_core.train.sharding import like, optimizer_state_like, put_together
 from grpo_core.train.update import Updater
 
 PREFIX = "step-"
 
 
-def save_checkpoint(folder: Path, *, step: int, policy: Policy, updater: Updater, more: dict[str, Any], keep: int) -> Path:
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What training has changed; whole, whatever part of it a process keeps."""
+
+    weights: dict[str, Tensor]
+    optimizer: dict[str, Any]
+
+    @classmethod
+    def of(cls, policy: Policy, updater: Updater) -> Learned:
+        """To be called by all processes."""
+        weights = {name: tensor.detach() for name, tensor in policy.trainable()}
+        return cls(put_together(weights), put_together(updater.optimizer.state_dict()))
+
+
+def save_checkpoint(
+    folder: Path, learned: Learned, *, step: int, policy: Policy, updater: Updater, more: dict[str, Any], keep: int
+) -> Path:
     """`folder`/step-N after step N; more: what else is wanted back, as JSON. A kill at any moment leaves the older checkpoints whole
     and at most a folder that starts with a dot."""
     final = folder / f"{PREFIX}{step:06d}"
@@ -32,7 +51,7 @@ def save_checkpoint(folder: Path, *, step: int, policy: Policy, updater: Updater
         shutil.rmtree(leftover, ignore_errors=True)
     try:
         with as_os_error(), whole_folder(final) as partial:
-            _write(partial, step=step, policy=policy, updater=updater, more=more)
+            _write(partial, learned, step=step, policy=policy, updater=updater, more=more)
     except OSError as error:
         raise unwritable(final, error) from None
     for old in checkpoints(folder)[:-keep]:
@@ -40,13 +59,13 @@ def save_checkpoint(folder: Path, *, step: int, policy: Policy, updater: Updater
     return final
 
 
-def _write(folder: Path, *, step: int, policy: Policy, updater: Updater, more: dict[str, Any]) -> None:
-    weights = {name: tensor.detach().contiguous().cpu() for name, tensor in policy.trainable()}
+def _write(folder: Path, learned: Learned, *, step: int, policy: Policy, updater: Updater, more: dict[str, Any]) -> None:
+    weights = {name: tensor.contiguous().cpu() for name, tensor in learned.weights.items()}
     save_file(weights, folder / "trainable.safetensors")
     if reference := policy.reference.weights():
         save_file({name: tensor.contiguous().cpu() for name, tensor in reference.items()}, folder / "reference.safetensors")
     state = {
-        "optimizer": updater.optimizer.state_dict(),
+        "optimizer": learned.optimizer,
         "schedule": updater.schedule.state_dict(),
         "scaler": updater.accelerator.scaler.state_dict() if updater.accelerator.scaler is not None else None,
         "torch_rng": torch.get_rng_state(),
@@ -83,12 +102,12 @@ def load_checkpoint(path: Path, *, policy: Policy, updater: Updater) -> dict[str
         raise ConfigError(f"{path} does not fit this model and adapter; resume with the settings of the run's config.json")
     with torch.no_grad():
         for name, parameter in parameters.items():
-            parameter.copy_(weights[name])
+            parameter.copy_(like(parameter, weights[name]))
         if reference := policy.reference.weights():
             for name, tensor in load_file(path / "reference.safetensors").items():
                 reference[name].copy_(tensor)
     state = torch.load(path / "state.pt", weights_only=True, map_location="cpu")
-    updater.optimizer.load_state_dict(state["optimizer"])
+    updater.optimizer.load_state_dict(optimizer_state_like(updater.parameters, state["optimizer"]))
     updater.schedule.load_state_dict(state["schedule"])
     if state["scaler"] is not None and updater.accelerator.scaler is not None:
         updater.accelerator.scaler.load_state_dict(state["scaler"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from grpo_core.config import LoraConfig, RunConfig
 from grpo_core.errors import ConfigError
-from grpo_core.train import chat
+from grpo_core.train import chat, sharding
 from grpo_core.train.batch import MicroBatch, Row, micro_batches
 from grpo_core.train.chat import Frame
 from grpo_core.train.device import pick_device, pick_dtype
@@ -50,6 +50,7 @@ class Policy:
         self.reference = Reference(model, reference)
         self.frame = frame or Frame()
         self.shared_prefix = False
+        self.sharded = False
         self.end_ids = end_token_ids(model, tokenizer)
         self.pad_id: int = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else next(iter(self.end_ids), 0)
         weight = next(model.parameters())
@@ -76,6 +77,16 @@ class Policy:
         model, reference = (add_adapter(base, config.lora, source), None) if config.lora.enabled else _full(base, source, need_reference)
         frame = Frame(config.model.system_prompt, config.model.chat_template_args)
         return cls(model, tokenizer, reference=reference, shared_prefix=config.trainer.shared_prefix, compute_dtype=dtype, frame=frame)
+
+    def shard(self) -> None:
+        """Share the weights out over all processes (see `sharding`)."""
+        for model in self.reference.models():
+            sharding.shard(model)
+        self.sharded = True
+
+    def whole(self) -> AbstractContextManager[None]:
+        """Where processes may make different numbers of forward passes; to be entered by all."""
+        return sharding.whole(self.model) if self.sharded else nullcontext()
 
     def encode_checked(
         self, prompt: str | tuple[Message, ...], *, max_new_tokens: int, tools: Sequence[Mapping[str, Any]] = ()
@@ -198,11 +209,21 @@ class Policy:
         more = ("use_dora", "lora_bias", "modules_to_save", "trainable_token_indices")
         return all(isinstance(m.get_base_layer(), torch.nn.Linear) for m in layers) and not any(getattr(config, n, None) for n in more)
 
-    def save(self, folder: Path) -> None:
-        """Adapter (or whole model) and tokenizer, as transformers and peft load them."""
+    def state(self) -> dict[str, Tensor] | None:
+        """What `save` needs where the weights are shared out; to be called by all processes."""
+        if not self.sharded:
+            return None
+        adapter = hasattr(self.model, "peft_config")
+        found: dict[str, Tensor] = sharding.put_together(
+            {n: p.detach() for n, p in (self.trainable() if adapter else self.model.named_parameters())}
+        )
+        return found
+
+    def save(self, folder: Path, state: dict[str, Tensor] | None = None) -> None:
+        """Adapter (or whole model) and tokenizer, as transformers and peft load them. state: as `state` gave it."""
         selected = {"selected_adapters": ["default"]} if hasattr(self.model, "peft_config") else {}
         with as_os_error():
-            self.model.save_pretrained(folder, **selected)
+            self.model.save_pretrained(folder, state_dict=state, **selected)
             self.tokenizer.save_pretrained(folder)
 
 

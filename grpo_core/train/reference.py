@@ -41,6 +41,10 @@ class Reference:
             for name, weight in self._weights.items():
                 weight.lerp_(parameters[name].to(weight.dtype), config.refresh_rate)
 
+    def models(self) -> list[Any]:
+        """What it and the policy compute with: one model, or two."""
+        return [self._model] if self._copied is None else [self._model, self._copied]
+
     def weights(self) -> dict[str, Tensor]:
         """What a refresh has moved, for checkpoints; empty if it does not follow the policy."""
         return self._weights

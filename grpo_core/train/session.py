@@ -19,7 +19,7 @@ from grpo_core.evaluate import Gain, paired_gain
 from grpo_core.plugins import Observers
 from grpo_core.runlog import RunFolder, read_lines, unwritable
 from grpo_core.sources import Sources
-from grpo_core.train.checkpoint import checkpoints, load_checkpoint, save_checkpoint
+from grpo_core.train.checkpoint import Learned, checkpoints, load_checkpoint, save_checkpoint
 from grpo_core.train.heldout import Attempt, Judge, Scores, as_text, held_out, logged_scores
 from grpo_core.train.observe import Observer
 from grpo_core.train.policy import Policy
@@ -148,7 +148,10 @@ class Session:
             return {}
         self._tell_of_best()
         names = " and ".join(source.name for source in trainer.sources.trained)
-        trainer.folder.finish(trainer.policy.save, title=f"{trainer.config.model.name} trained on {names} by GRPO")
+        state = trainer.policy.state()
+        trainer.folder.finish(
+            lambda folder: trainer.policy.save(folder, state), title=f"{trainer.config.model.name} trained on {names} by GRPO"
+        )
         trainer.ranks.meet()
         gains = _gains(before, after, [source.name for source in trainer.sources])
         trainer.observer.finished(gains)
@@ -247,9 +250,11 @@ class Session:
         if trainer.done == 0:
             return "no step was finished, so there is nothing to save"
         path = trainer.folder.path / "checkpoints"
+        learned = Learned.of(trainer.policy, trainer.updater)
         if trainer.ranks.first:
             path = save_checkpoint(
                 path,
+                learned,
                 step=trainer.done,
                 policy=trainer.policy,
                 updater=trainer.updater,
@@ -262,11 +267,12 @@ class Session:
         """checkpoints/best/: the weights with the highest held-out reward so far, as transformers and peft load them."""
         folder, best = self._trainer.folder.path / "checkpoints", self._stopping.best
         assert best is not None
+        state = self._trainer.policy.state()
         if not self._trainer.ranks.first:
             return
         try:
             with whole_folder(folder / "best") as partial:
-                self._trainer.policy.save(partial)
+                self._trainer.policy.save(partial, state)
                 (partial / "best.json").write_text(json.dumps({"step": best.step, "reward": best.reward}) + "\n", encoding="utf-8")
         except OSError as error:
             raise unwritable(folder / "best", error) from None
@@ -279,12 +285,15 @@ class Session:
 
     def _save_after_failure(self, reason: str) -> None:
         """A run that ended on an error keeps its last finished step, if the weights still are those after it."""
-        trainer = self._trainer
+        trainer, saved = self._trainer, ""
         if reason in ("finished", "interrupted", "failed") or not (trainer.folder.path / "config.json").exists():
             return
-        whole = trainer.updater.steps == 0
+        if trainer.policy.sharded:  # the other processes, whose parts are missing here, may be gone
+            saved = "the weights are shared out, so older checkpoints hold"
+        elif trainer.updater.steps:
+            saved = "the step under way had changed weights, so older checkpoints hold"
         try:
-            saved = self._checkpoint() if whole else "the step under way had changed weights, so older checkpoints hold"
+            saved = saved or self._checkpoint()
             trainer.folder.log(f"stopped after step {trainer.done}: {reason}; {saved}")
         except GrpoError as error:  # a disk that is full is full here, too; what ended the run is what the caller has to hear
             saved = f"the last steps could not be saved: {error}"

@@ -92,6 +92,8 @@ class Trainer:
         self.policy = policy or Policy.load(config, need_reference=config.needs_reference)
         if config.kl.refresh_every is not None:
             self.policy.reference.follow()
+        if config.trainer.shard and self.ranks.size > 1:
+            self.policy.shard()
         self.sampler: Sampler = sampler or Engine(self.policy)
         self.budgets = {source.name: self._budget(source.env) for source in self.sources}
         self.updater = Updater(self.policy, config, steps=self.total, surrogate=surrogate, ranks=self.ranks)
@@ -268,18 +270,19 @@ class Trainer:
         sources: Sources | None = None,
     ) -> tuple[list[list[Rollout]], float]:
         """`attempts` rollouts of each task (P, G), and the least probability mass that top-p, top-k and min-p kept in any draw."""
-        return await roll_out(
-            tasks_P,
-            attempts=attempts,
-            policy=self.policy,
-            sampler=self.sampler,
-            sampling=sampling or self.config.sampling,
-            budget=self.budgets,
-            replies=sources or self.sources,
-            seed=self.config.seed,
-            step=step,
-            ranks=self.ranks,
-        )
+        with self.policy.whole():
+            return await roll_out(
+                tasks_P,
+                attempts=attempts,
+                policy=self.policy,
+                sampler=self.sampler,
+                sampling=sampling or self.config.sampling,
+                budget=self.budgets,
+                replies=sources or self.sources,
+                seed=self.config.seed,
+                step=step,
+                ranks=self.ranks,
+            )
 
     async def judge(self, tasks_P: Sequence[Task[Any]], rollouts_PG: Sequence[Sequence[Rollout]]) -> list[list[Verdict]]:
         """A verdict for each rollout (P, G); each process verifies whole groups."""

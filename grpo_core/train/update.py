@@ -14,10 +14,11 @@ from torch import Tensor
 from grpo_core.config import PLUGIN, RunConfig
 from grpo_core.errors import RunStoppedError
 from grpo_core.train.algorithm import KL_ESTIMATORS, LEVELS, SURROGATES, Surrogate, adapted, clipped, divergence, truncated_importance
-from grpo_core.train.batch import MicroBatch, Row, micro_batches
+from grpo_core.train.batch import MicroBatch, Row, idle, micro_batches
 from grpo_core.train.optimizer import build_optimizer, build_schedule
 from grpo_core.train.policy import Policy
 from grpo_core.train.ranks import Ranks
+from grpo_core.train.sharding import put_together
 from grpo_core.types import Rollout
 
 MAX_NONFINITE = 3
@@ -163,15 +164,17 @@ class Updater:
         self.optimizer.zero_grad()
         for micro, old_BT, reference_BT in zip(micros, old, reference, strict=True):
             loss, found_BT = self.loss(micro, old_BT, reference_BT, sums)
-            self.accelerator.backward(loss)
+            # Gradients of shared-out weights are averaged over the processes on the way, where the sum is wanted.
+            self.accelerator.backward(loss * self._ranks.size if self.policy.sharded else loss)
             found.append(found_BT)
         for parameter in self.parameters:
             if parameter.grad is None:  # no row here: the optimizer goes on by its momentum, as if a gradient of 0 had been computed
                 parameter.grad = torch.zeros_like(parameter)
         if self._ranks.size > 1:
             sums.add_up(self._ranks)  # the weights of the rows are those of the whole step, so that sums are all that is needed
-            self._ranks.add([parameter.grad for parameter in self.parameters if parameter.grad is not None])
-        norm = float(self.accelerator.clip_grad_norm_(self.parameters, self.config.optimizer.max_grad_norm))
+            if not self.policy.sharded:
+                self._ranks.add([parameter.grad for parameter in self.parameters if parameter.grad is not None])
+        norm = float(put_together(self.accelerator.clip_grad_norm_(self.parameters, self.config.optimizer.max_grad_norm)))
         values = {**sums.means(self._loss_beta()), "grad_norm": norm, "lr": self._rate()}
         if math.isfinite(values["loss"]) and (math.isfinite(norm) or self._scale_was_too_large()):
             self.optimizer.step()
@@ -212,7 +215,10 @@ class Updater:
     def _micro_batches(self, rows: Sequence[Row]) -> list[MicroBatch]:
         dtype = torch.float64 if next(iter(self.parameters)).dtype == torch.float64 else torch.float32
         most, policy = self.config.trainer.micro_batch_tokens, self.policy
-        return list(micro_batches(rows, max_tokens=most, device=policy.device, dtype=dtype, shared_prefix=policy.shared_prefix))
+        found = list(micro_batches(rows, max_tokens=most, device=policy.device, dtype=dtype, shared_prefix=policy.shared_prefix))
+        if policy.sharded:  # all have to make equally many passes
+            found += [idle(device=policy.device, dtype=dtype)] * (max(self._ranks.everywhere(len(found))) - len(found))
+        return found
 
     @torch.no_grad()
     def _old(self, micro: MicroBatch) -> Tensor:

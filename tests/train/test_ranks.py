@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import subprocess
-import sys
-import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,45 +11,10 @@ from safetensors.torch import load_file
 
 from grpo_core.runlog import RunFolder, read_lines
 
-HERE = Path(__file__).parent
+from .processes import HERE, launch, said
+
 TIMED = ("time/", "verify/", "eval/verify/", "memory/", "eval/seconds")
 LETTERS = f"{HERE / 'letters.py'}:Letters"
-
-
-def launch(processes: int, *arguments: str, log: Path, **more: str) -> list[int]:
-    """`grpo run` in so many processes, as torchrun starts them; their exit statuses."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    started = []
-    for rank in range(processes):
-        ranks = {
-            "RANK": rank,
-            "LOCAL_RANK": rank,
-            "WORLD_SIZE": processes,
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": port,
-            "OMP_NUM_THREADS": 1,
-        }
-        env = {**os.environ, **{name: str(value) for name, value in ranks.items() if processes > 1}, **more}
-        command = [sys.executable, "-c", "from grpo_core.cli import main; main()", "run", *arguments]
-        with (log.parent / f"{log.name}.{rank}").open("ab") as file:
-            started.append(subprocess.Popen(command, stdout=file, stderr=file, env=env, cwd=HERE))
-    return ended(started)
-
-
-def ended(processes: Sequence[subprocess.Popen[bytes]]) -> list[int]:
-    """Exit statuses; when one process has failed, the others are ended, as torchrun does."""
-    while all(process.poll() in (None, 0) for process in processes) and any(process.poll() is None for process in processes):
-        time.sleep(0.1)
-    if any(process.poll() for process in processes):
-        for process in processes:
-            process.kill()
-    return [process.wait() for process in processes]
-
-
-def said(log: Path) -> str:
-    return "".join(path.read_text() for path in sorted(log.parent.glob(f"{log.name}.*")))
 
 
 def values(folder: Path) -> list[dict[str, float]]:
@@ -88,8 +47,9 @@ def options(tiny_folder: Path, **settings: Any) -> list[str]:
     [
         pytest.param({"prompts_per_step": 3, "group_size": 5, "steps": 20}, marks=pytest.mark.heavy),
         {"prompts_per_step": 1, "group_size": 7, "steps": 20, "kl.beta": 0.0, "sampling.refills": 1, "loss.aggregation": "token_mean"},
+        {"prompts_per_step": 3, "group_size": 5, "steps": 20, "trainer.shard": "true", "trainer.micro_batch_tokens": 40},
     ],
-    ids=["uneven", "one group over both, refilled"],
+    ids=["uneven", "one group over both, refilled", "shared out"],
 )
 def test_two_processes_equal_one(tiny_folder: Path, tmp_path: Path, settings: dict[str, Any]) -> None:
     """All weights in float64 over 20 steps; token counts are as they come."""

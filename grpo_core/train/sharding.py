@@ -1,0 +1,74 @@
+"""Weights that several processes share out: each keeps its part of them, of their gradients and of the optimizer's state.
+
+This is torch's FSDP (`fully_shard`; Zhao et al., arXiv 2304.11277): a layer's weights are put together while it computes. Every forward
+pass is then a collective, so processes have to make equally many, except where the weights are `whole`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+
+def shard(model: Any) -> None:
+    """Share out `model`, which each process has whole, over all processes: layer by layer, and what is left as one."""
+    mesh = init_device_mesh(next(model.parameters()).device.type, (dist.get_world_size(),))
+    layers = set(getattr(model, "_no_split_modules", None) or ())
+    for module in list(model.modules()):
+        if type(module).__name__ in layers:
+            fully_shard(module, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+
+
+@contextmanager
+def whole(model: Any) -> Iterator[None]:
+    """All weights in every process, which may then make as many forward passes as it likes. To be entered by all."""
+    parts = [module for module in model.modules() if isinstance(module, FSDPModule)]
+    for part in parts:
+        part.set_reshard_after_forward(False, recurse=False)
+        part.unshard()
+    try:
+        yield
+    finally:
+        for part in parts:
+            part.set_reshard_after_forward(True, recurse=False)
+            part.reshard()
+
+
+def put_together(value: Any) -> Any:
+    """`value` with every shared tensor in it whole; by all processes."""
+    if isinstance(value, DTensor):
+        return value.full_tensor()
+    if isinstance(value, dict):
+        return {key: put_together(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(put_together(item) for item in value)
+    return value
+
+
+def like(parameter: Tensor, tensor: Tensor) -> Tensor:
+    """This process's part of a whole tensor, if `parameter` is shared out."""
+    if not isinstance(parameter, DTensor):
+        return tensor
+    device = parameter.device_mesh.device_type
+    return distribute_tensor(tensor.to(device), parameter.device_mesh, parameter.placements, src_data_rank=None)
+
+
+def optimizer_state_like(parameters: Sequence[Tensor], state: dict[str, Any]) -> dict[str, Any]:
+    """A whole optimizer's state dict for parameters that may be shared out."""
+    found = {
+        i: {
+            name: like(parameters[i], value) if isinstance(value, torch.Tensor) and value.shape == parameters[i].shape else value
+            for name, value in values.items()
+        }
+        for i, values in state["state"].items()
+    }
+    return {**state, "state": found}

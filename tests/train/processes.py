@@ -1,0 +1,50 @@
+"""`grpo run` in one or several processes, as torchrun starts them."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+HERE = Path(__file__).parent
+GRPO = ("-c", "from grpo_core.cli import main; main()")
+
+
+def launch(processes: int, *arguments: str, log: Path, **more: str) -> list[int]:
+    """`grpo run` in so many processes; their exit statuses."""
+    return ended(start(processes, *GRPO, "run", *arguments, log=log, **more))
+
+
+def start(processes: int, *arguments: str, log: Path, **more: str) -> list[subprocess.Popen[bytes]]:
+    """Python with `arguments`, so many times. Each writes to a file of its own beside `log`; more: environment variables."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    started = []
+    for rank in range(processes):
+        ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        env = {**os.environ, **{name: str(value) for name, value in ranks.items() if processes > 1}, "OMP_NUM_THREADS": "1", **more}
+        with (log.parent / f"{log.name}.{rank}").open("ab") as file:
+            started.append(subprocess.Popen([sys.executable, *arguments], stdout=file, stderr=file, env=env, cwd=HERE))
+    return started
+
+
+def ended(processes: Sequence[subprocess.Popen[bytes]], *, seconds: float = 600) -> list[int]:
+    """Exit statuses; when one process has failed, the others are ended, as torchrun does. Raises TimeoutError if they run on."""
+    deadline = time.monotonic() + seconds
+    while all(process.poll() in (None, 0) for process in processes) and any(process.poll() is None for process in processes):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the processes are still running after {seconds:g} s")
+        time.sleep(0.02)
+    if any(process.poll() for process in processes):
+        for process in processes:
+            process.kill()
+    return [process.wait() for process in processes]
+
+
+def said(log: Path) -> str:
+    return "".join(path.read_text() for path in sorted(log.parent.glob(f"{log.name}.*")))
