@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,9 @@ import torch
 from safetensors.torch import load_file
 
 from grpo_core.runlog import RunFolder, read_lines
+from grpo_core.train.checkpoint import checkpoints
 
-from .processes import HERE, launch, said
+from .processes import HERE, ended, launch, said, start
 
 TIMED = ("time/", "verify/", "eval/verify/", "memory/", "eval/seconds")
 LETTERS = f"{HERE / 'letters.py'}:Letters"
@@ -58,6 +61,37 @@ def test_two_processes_equal_one(tiny_folder: Path, tmp_path: Path, settings: di
     assert launch(2, *given, "--out", str(tmp_path / "two"), log=tmp_path / "log2") == [0, 0], said(tmp_path / "log2")
     assert_same_run(tmp_path / "two", tmp_path / "one", tolerance=1e-6)
     assert (tmp_path / "log2.1").read_text().count("step ") == 0  # only the first speaks
+
+
+@pytest.mark.heavy
+def test_a_run_with_weights_shared_out_goes_on_after_a_checkpoint(tiny_folder: Path, tmp_path: Path) -> None:
+    """The part of weights and optimizer state that each process keeps comes back."""
+    given = options(tiny_folder, prompts_per_step=3, group_size=5, steps=12, **{"trainer.shard": "true"})
+    run, whole = tmp_path / "run", tmp_path / "whole"
+    assert launch(2, *given, "--out", str(run), log=tmp_path / "log") == [0, 0], said(tmp_path / "log")
+    shutil.copytree(run, whole)
+    shutil.rmtree(run / "final")
+    for later in checkpoints(run / "checkpoints")[1:]:
+        shutil.rmtree(later)
+    assert launch(2, "--resume", str(run), log=tmp_path / "again") == [0, 0], said(tmp_path / "again")
+    assert_same_run(run, whole, tolerance=0.0)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("more", [{}, {"trainer.shard": True}], ids=["whole weights", "shared out"])
+def test_two_processes_equal_one_in_bfloat16_on_the_same_completions(tiny_folder: Path, tmp_path: Path, more: dict[str, Any]) -> None:
+    """Other rows share a forward pass, so sums are rounded differently. A wrong denominator would change grad_norm by a factor."""
+    settings = {"model.name": str(tiny_folder), "model.dtype": "bfloat16", "steps": 20, "eval.tasks": 0}
+    for processes, mode, extra in ((1, "record", {}), (2, "replay", more)):
+        arguments = [str(HERE / "replayed.py"), str(tmp_path / "table"), mode, str(tmp_path / mode), json.dumps({**settings, **extra})]
+        log = tmp_path / f"{mode}.log"
+        assert ended(start(processes, *arguments, log=log)) == [0] * processes, said(log)
+    for found, expected in zip(values(tmp_path / "replay"), values(tmp_path / "record"), strict=True):
+        assert found == pytest.approx(expected, rel=1e-2, abs=1e-2)
+    ours, theirs = (load_file(tmp_path / mode / "final" / "adapter_model.safetensors") for mode in ("replay", "record"))
+    assert ours.keys() == theirs.keys()
+    for name in ours:
+        torch.testing.assert_close(ours[name], theirs[name], rtol=0, atol=2e-3)
 
 
 def test_a_process_that_does_not_arrive_ends_the_run_with_its_number(tiny_folder: Path, tmp_path: Path) -> None:

@@ -1,0 +1,52 @@
+"""A run whose completions are written down, or read back: python replayed.py FILE record|replay OUT SETTINGS-AS-JSON."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from letters import Letters
+
+from grpo_core.config import SamplingConfig
+from grpo_core.overrides import build_config, nested
+from grpo_core.train.policy import Policy
+from grpo_core.train.sampler import Completion, Engine, Request
+from grpo_core.train.trainer import Trainer
+
+
+class Recorder:
+    """The built-in engine, whose completions are kept. A request is known by its numbers, which its place in the run fixes."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.engine = Engine(policy)
+        self.table: dict[tuple[float, ...], Completion] = {}
+
+    async def sample(self, requests: Sequence[Request], config: SamplingConfig) -> list[Completion]:
+        found = await self.engine.sample(requests, config)
+        self.table |= {tuple(request.uniforms): completion for request, completion in zip(requests, found, strict=True)}
+        return found
+
+
+class Player:
+    def __init__(self, table: dict[tuple[float, ...], Completion]) -> None:
+        self.table = table
+
+    async def sample(self, requests: Sequence[Request], config: SamplingConfig) -> list[Completion]:
+        return [self.table[tuple(request.uniforms)] for request in requests]
+
+
+def main(file: str, mode: str, out: str, settings: str) -> None:
+    config = build_config([nested({"environment": "letters", **json.loads(settings)})])
+    policy = Policy.load(config, need_reference=config.needs_reference)
+    sampler = Recorder(policy) if mode == "record" else Player(pickle.loads(Path(file).read_bytes()))
+    Trainer(config, Letters(), folder=out, policy=policy, sampler=sampler).run()
+    if isinstance(sampler, Recorder):
+        Path(file).write_bytes(pickle.dumps(sampler.table))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
