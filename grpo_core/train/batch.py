@@ -86,11 +86,6 @@ def micro_batches(
         yield _tensors(chunk, device=device, dtype=dtype)
 
 
-def idle(*, device: torch.device, dtype: torch.dtype) -> MicroBatch:
-    """One that adds nothing to loss and gradient, for a process that has to make a forward pass without rows of its own."""
-    return _tensors([Row(Rollout((), "stop", (0,), (0,), (0.0,), (0,)), 0.0, 0.0)], device=device, dtype=dtype)
-
-
 def _tokens(rows: Sequence[Row], *, shared_prefix: bool) -> int:
     prompts = {row.rollout.prompt_ids for row in rows}
     if shared_prefix:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 
 import torch
 from accelerate import Accelerator
@@ -14,7 +15,7 @@ from torch import Tensor
 from grpo_core.config import PLUGIN, RunConfig
 from grpo_core.errors import RunStoppedError
 from grpo_core.train.algorithm import KL_ESTIMATORS, LEVELS, SURROGATES, Surrogate, adapted, clipped, divergence, truncated_importance
-from grpo_core.train.batch import MicroBatch, Row, idle, micro_batches
+from grpo_core.train.batch import MicroBatch, Row, micro_batches
 from grpo_core.train.optimizer import build_optimizer, build_schedule
 from grpo_core.train.policy import Policy
 from grpo_core.train.ranks import Ranks
@@ -22,6 +23,8 @@ from grpo_core.train.sharding import put_together
 from grpo_core.types import Rollout
 
 MAX_NONFINITE = 3
+IDLE = Row(Rollout((), "stop", (0,), (0,), (0.0,), (0,)), 0.0, 0.0)
+"""Adds nothing to loss and gradient: for a process that has to make a forward pass without rows of its own."""
 
 
 @dataclass(slots=True)
@@ -215,9 +218,10 @@ class Updater:
     def _micro_batches(self, rows: Sequence[Row]) -> list[MicroBatch]:
         dtype = torch.float64 if next(iter(self.parameters)).dtype == torch.float64 else torch.float32
         most, policy = self.config.trainer.micro_batch_tokens, self.policy
-        found = list(micro_batches(rows, max_tokens=most, device=policy.device, dtype=dtype, shared_prefix=policy.shared_prefix))
+        make = partial(micro_batches, max_tokens=most, device=policy.device, dtype=dtype, shared_prefix=policy.shared_prefix)
+        found = list(make(rows))
         if policy.sharded:  # all have to make equally many passes
-            found += [idle(device=policy.device, dtype=dtype)] * (max(self._ranks.everywhere(len(found))) - len(found))
+            found += list(make([IDLE])) * (max(self._ranks.everywhere(len(found))) - len(found))
         return found
 
     @torch.no_grad()
