@@ -207,6 +207,8 @@ class TrainerConfig(Section):
     """Optimizer steps in each pass; the batch is split by prompts."""
     micro_batch_tokens: Positive = 4096
     """Most tokens in one forward pass (gradients are accumulated; the result does not depend on it)."""
+    logits_mb: Annotated[int, Field(ge=0)] = 256
+    """Most memory for logits at a time, in MB, wherever log-probs are computed; 0: those of a whole forward pass at once."""
     shared_prefix: bool = True
     """Compute each prompt once for all its completions instead of once per completion."""
     shard: bool = False

@@ -1,11 +1,23 @@
-"""From logits to the log-prob of what was chosen: the one place that applies a temperature and normalises over the vocabulary."""
+"""From the model's last hidden states to the log-prob of what was chosen: the one place that applies a temperature and normalises.
+
+The logits of a batch are the largest tensor of an update by far: one number for each token of the vocabulary. They are made, used and
+dropped in chunks of bounded size, so that memory depends on neither vocabulary nor batch.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+COPIES = 3
+"""How many tensors of the size of a chunk's logits there are at most at a time."""
 
 
 def tempered(logits: Tensor, temperature: float) -> Tensor:
@@ -24,6 +36,140 @@ def token_logprobs(logits_KV: Tensor, place_M: Tensor, tokens_M: Tensor) -> tupl
     """
     logprob_M, entropy_K = _TokenLogprobs.apply(logits_KV, place_M, tokens_M)  # type: ignore[no-untyped-call]
     return logprob_M, entropy_K[place_M]
+
+
+@contextmanager
+def headless(model: Any) -> Iterator[None]:
+    """The model gives its last hidden states where it gives logits; for models whose logits are the head's output and nothing more."""
+    head = model.get_output_embeddings()
+    head.forward = _unchanged
+    try:
+        yield
+    finally:
+        del head.forward
+
+
+def _unchanged(hidden: Tensor) -> Tensor:
+    return hidden
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What makes logits of hidden states, at a temperature, with at most `max_bytes` for the logits of a chunk.
+
+    entropy: whether a gradient through the entropy is wanted.
+    """
+
+    module: Any
+    vocabulary: int
+    temperature: float
+    max_bytes: int
+    entropy: bool = False
+
+    def logprobs(self, hidden_KH: Tensor, place_M: Tensor, tokens_M: Tensor) -> tuple[Tensor, Tensor]:
+        """As `token_logprobs`, of hidden states."""
+        rows = max(1, self.max_bytes // (COPIES * self.vocabulary * (8 if hidden_KH.dtype == torch.float64 else 4)))
+        order_M = place_M.argsort(stable=True)  # tokens of the same chunk side by side
+        place_M, tokens_M, back_M = place_M[order_M], tokens_M[order_M], order_M.argsort()
+        trained = any(parameter.requires_grad for parameter in self.module.parameters())
+        if type(self.module) is torch.nn.Linear and not trained and not self.entropy:
+            frozen = self.module.weight, self.module.bias, self.temperature or 1.0
+            logprob_M, entropy_M = _FrozenHead.apply(hidden_KH, place_M, tokens_M, *frozen, rows)  # type: ignore[no-untyped-call]
+        else:
+            parts = [
+                checkpoint(self._chunk, hidden_KH[chunk], place_M[mine] - chunk.start, tokens_M[mine], use_reentrant=False)
+                for chunk, mine in _chunks(place_M, len(hidden_KH), rows)
+            ]
+            logprob_M, entropy_M = (torch.cat(values) for values in zip(*parts, strict=True))
+        return logprob_M[back_M], entropy_M[back_M]
+
+    def _chunk(self, hidden_KH: Tensor, place_M: Tensor, tokens_M: Tensor) -> tuple[Tensor, Tensor]:
+        return token_logprobs(tempered(self.module(hidden_KH), self.temperature), place_M, tokens_M)
+
+
+def _chunks(place_M: Tensor, count: int, rows: int) -> Iterator[tuple[slice, slice]]:
+    """Parts of `count` distributions (at least one part), and which of the tokens, whose places rise, are drawn from them."""
+    starts = torch.arange(0, max(count, 1), rows, device=place_M.device)
+    bounds = [*torch.searchsorted(place_M, starts).tolist(), len(place_M)]
+    for start, mine in zip(starts.tolist(), pairwise(bounds), strict=True):
+        yield slice(start, min(start + rows, count)), slice(*mine)
+
+
+class _FrozenHead(torch.autograd.Function):
+    """Log-probs through a head that is not trained: instead of probabilities over the vocabulary it keeps, for each token, the direction
+    in which the hidden state would have to move, (onehot(token) - probs) W, and the backward pass only scales it."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden_KH: Tensor,
+        place_M: Tensor,
+        tokens_M: Tensor,
+        weight_VH: Tensor,
+        bias_V: Tensor | None,
+        temperature: float,
+        rows: int,
+    ) -> tuple[Tensor, Tensor]:
+        device, number = hidden_KH.device, torch.promote_types(hidden_KH.dtype, torch.float32)
+        weight_VH = weight_VH.to(hidden_KH.dtype)
+        shape = min(rows, len(hidden_KH)), len(weight_VH)
+        # Made once: tensors of this size, made anew for each chunk, would leave holes in the memory that the next one does not fit in.
+        raw_RV = torch.empty(shape, dtype=hidden_KH.dtype, device=device)
+        logits_RV = raw_RV if raw_RV.dtype == number else torch.empty(shape, dtype=number, device=device)
+        probs_RV = torch.empty(shape, dtype=number, device=device)
+        logprob_M, entropy_M = torch.empty_like(place_M, dtype=number), torch.empty_like(place_M, dtype=number)
+        directions, edges, places, found = [], [], [], 0
+        for chunk, mine in _chunks(place_M, len(hidden_KH), rows):
+            hidden_CH, place_m, token_m = hidden_KH[chunk], place_M[mine] - chunk.start, tokens_M[mine]
+            raw_CV, logits_CV, probs_CV = (buffer[: len(hidden_CH)] for buffer in (raw_RV, logits_RV, probs_RV))
+            torch.mm(hidden_CH, weight_VH.T, out=raw_CV)
+            if logits_CV.dtype != raw_CV.dtype:
+                logits_CV.copy_(raw_CV)
+            if bias_V is not None:
+                logits_CV += bias_V
+            if temperature != 1:
+                logits_CV /= temperature
+            logits_CV -= logits_CV.amax(dim=-1, keepdim=True)
+            torch.exp(logits_CV, out=probs_CV)
+            total_C1 = probs_CV.sum(dim=-1, keepdim=True)
+            probs_CV /= total_C1
+            norm_C = total_C1.log().squeeze(-1)
+            logprob_M[mine] = logits_CV[place_m, token_m] - norm_C[place_m]
+            logits_CV.clamp_(min=torch.finfo(number).min).mul_(probs_CV)  # 0 * -inf is 0 here
+            entropy_M[mine] = (norm_C - logits_CV.sum(dim=-1))[place_m]
+            if not ctx.needs_input_grad[0]:
+                continue
+            # Equal tokens that were drawn from the same distribution share a direction.
+            pairs_E2, edge_m = torch.unique(torch.stack([place_m, token_m], dim=1), dim=0, return_inverse=True)
+            directions += _directions(probs_CV, pairs_E2, weight_VH, rows)
+            places.append(pairs_E2[:, 0] + chunk.start)
+            edges.append(edge_m + found)
+            found += len(pairs_E2)
+        ctx.rows, ctx.temperature = len(hidden_KH), temperature
+        if directions:
+            ctx.save_for_backward(torch.cat(directions), torch.cat(places), torch.cat(edges))
+        ctx.mark_non_differentiable(entropy_M)
+        return logprob_M, entropy_M
+
+    @staticmethod
+    def backward(ctx: Any, grad_M: Tensor, _: Any) -> tuple[Tensor | None, ...]:
+        direction_EH, place_E, edge_M = ctx.saved_tensors
+        grad_E = grad_M.new_zeros(len(place_E)).index_add_(0, edge_M, grad_M) / ctx.temperature
+        gradient_EH = (grad_E.unsqueeze(-1) * direction_EH).to(direction_EH.dtype)
+        gradient_KH = gradient_EH.new_zeros(ctx.rows, gradient_EH.shape[1]).index_add_(0, place_E, gradient_EH)
+        return gradient_KH, None, None, None, None, None, None
+
+
+def _directions(probs_CV: Tensor, pairs_E2: Tensor, weight_VH: Tensor, rows: int) -> list[Tensor]:
+    """(onehot(token) - probs) W for each pair of a place and a token, `rows` at a time. Overwrites probs if each place has one token."""
+    device, (place_E, token_E) = probs_CV.device, pairs_E2.unbind(dim=1)
+    single = torch.equal(place_E, torch.arange(len(probs_CV), device=device))
+    found = []
+    for start in range(0, len(pairs_E2), rows):
+        push_RV = (probs_CV if single else probs_CV[place_E[start : start + rows]]).neg_()
+        push_RV[torch.arange(len(push_RV), device=device), token_E[start : start + rows]] += 1
+        found.append(push_RV.to(weight_VH.dtype) @ weight_VH)
+    return found
 
 
 class _TokenLogprobs(torch.autograd.Function):

@@ -20,7 +20,7 @@ from grpo_core.train.chat import Frame
 from grpo_core.train.device import pick_device, pick_dtype
 from grpo_core.train.disk import as_os_error
 from grpo_core.train.loading import quiet_loading
-from grpo_core.train.logprob import tempered, token_logprobs
+from grpo_core.train.logprob import Head, headless, tempered, token_logprobs
 from grpo_core.train.models import ModelSource, end_token_ids, load_model, load_tokenizer, resolve
 from grpo_core.train.reference import ADAPTER, Reference
 from grpo_core.train.tree import can_be_masked, plant
@@ -42,6 +42,7 @@ class Policy:
         *,
         reference: Any = None,
         shared_prefix: bool = True,
+        logits_bytes: int = 256 * 2**20,
         compute_dtype: torch.dtype | None = None,
         frame: Frame | None = None,
     ) -> None:
@@ -49,8 +50,8 @@ class Policy:
         self.tokenizer = tokenizer
         self.reference = Reference(model, reference)
         self.frame = frame or Frame()
-        self.shared_prefix = False
-        self.sharded = False
+        self.shared_prefix = self.sharded = False
+        self._logits_bytes = 0
         self.end_ids = end_token_ids(model, tokenizer)
         self.pad_id: int = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else next(iter(self.end_ids), 0)
         weight = next(model.parameters())
@@ -58,7 +59,15 @@ class Policy:
         self.compute_dtype: torch.dtype = compute_dtype or weight.dtype
         self._cast = self.compute_dtype != weight.dtype
         model.eval()  # dropout off wherever a log-prob is computed, also while training
-        self.shared_prefix = shared_prefix and can_be_masked(model) and self._tree_is_exact()
+        rows = [Row(Rollout((), "stop", (1, 2, 3, 4), tokens, (), (1,) * len(tokens)), 0.0, 0.0) for tokens in ((5, 6, 7), (5, 8))]
+        (micro,) = micro_batches(rows, max_tokens=10_000, device=self.device, dtype=torch.float32)
+        with torch.no_grad():
+            plain, _ = self._logprobs(self.model, micro, 1.0)
+            self._logits_bytes = logits_bytes
+            if logits_bytes and not self._agrees(micro, plain):
+                self._logits_bytes = 0
+            self.shared_prefix = shared_prefix and can_be_masked(model)
+            self.shared_prefix = self.shared_prefix and self._agrees(micro, plain)
 
     @classmethod
     def load(cls, config: RunConfig, *, need_reference: bool) -> Policy:
@@ -76,13 +85,22 @@ class Policy:
         torch.manual_seed(config.seed)
         model, reference = (add_adapter(base, config.lora, source), None) if config.lora.enabled else _full(base, source, need_reference)
         frame = Frame(config.model.system_prompt, config.model.chat_template_args)
-        return cls(model, tokenizer, reference=reference, shared_prefix=config.trainer.shared_prefix, compute_dtype=dtype, frame=frame)
+        return cls(
+            model,
+            tokenizer,
+            reference=reference,
+            shared_prefix=config.trainer.shared_prefix,
+            logits_bytes=config.trainer.logits_mb * 2**20,
+            compute_dtype=dtype,
+            frame=frame,
+        )
 
     def shard(self) -> None:
         """Share the weights out over all processes (see `sharding`)."""
         for model in self.reference.models():
             sharding.shard(model)
         self.sharded = True
+        self._logits_bytes = 0  # the head's weights are only there while the whole model computes
 
     def whole(self) -> AbstractContextManager[None]:
         """Where processes may make different numbers of forward passes; to be entered by all."""
@@ -108,19 +126,14 @@ class Policy:
         most: int | None = getattr(self.model.config, "max_position_embeddings", None)
         return most
 
-    def _tree_is_exact(self) -> bool:
-        """Whether the packed tree gives this model's own log-probs: tried on two short rows, since no config tells it for certain."""
-        rows = [Row(Rollout((), "stop", (1, 2, 3, 4), tokens, (), (1,) * len(tokens)), 0.0, 0.0) for tokens in ((5, 6, 7), (5, 8))]
-        (micro,) = micro_batches(rows, max_tokens=10_000, device=self.device, dtype=torch.float32)
-        with torch.no_grad():
-            plain, _ = self._logprobs(self.model, micro, 1.0)
-            self.shared_prefix = True
-            try:
-                packed, _ = self._logprobs(self.model, micro, 1.0)
-            except (RuntimeError, ValueError, TypeError, IndexError):  # an attention that takes no mask of this shape
-                return False
+    def _agrees(self, micro: MicroBatch, plain: Tensor) -> bool:
+        """Whether the present way of computing gives this model's own log-probs: tried, since no config tells it for certain."""
+        try:
+            found, _ = self._logprobs(self.model, micro, 1.0)
+        except (RuntimeError, ValueError, TypeError, IndexError, AttributeError):  # an attention that takes no mask of this shape, no head
+            return False
         tolerance = 0.5 if self.compute_dtype in (torch.bfloat16, torch.float16) else 1e-2
-        return bool((packed - plain).abs().max() < tolerance)
+        return bool((found - plain).abs().max() < tolerance)
 
     def autocast(self) -> torch.autocast:
         """Casts to `compute_dtype` where the weights are kept in another type; else does nothing."""
@@ -151,12 +164,12 @@ class Policy:
         text: str = self.tokenizer.decode(list(token_ids), skip_special_tokens=True)
         return text
 
-    def logprobs(self, micro: MicroBatch, *, temperature: float) -> tuple[Tensor, Tensor]:
+    def logprobs(self, micro: MicroBatch, *, temperature: float, entropy: bool = False) -> tuple[Tensor, Tensor]:
         """Log-prob of each completion token under the full distribution at `temperature`, and that distribution's entropy.
 
-        Both (B, T); what they hold at padding means nothing and must be masked.
+        Both (B, T); what they hold at padding means nothing and must be masked. entropy: whether it needs a gradient, too.
         """
-        return self._logprobs(self.model, micro, temperature)
+        return self._logprobs(self.model, micro, temperature, entropy=entropy)
 
     @torch.no_grad()
     def reference_logprobs(self, micro: MicroBatch, *, temperature: float) -> Tensor:
@@ -164,18 +177,26 @@ class Policy:
         with self.reference.model() as model:
             return self._logprobs(model, micro, temperature)[0]
 
-    def _logprobs(self, model: Any, micro: MicroBatch, temperature: float) -> tuple[Tensor, Tensor]:
+    def _logprobs(self, model: Any, micro: MicroBatch, temperature: float, *, entropy: bool = False) -> tuple[Tensor, Tensor]:
         real_BT = micro.real_BT.bool()
+        tokens_M = micro.tokens_BT[real_BT]
         with self.autocast():
-            logits_KV, place_M = self._logits(model, micro)
-        logprob_M, entropy_M = token_logprobs(tempered(logits_KV, temperature), place_M, micro.tokens_BT[real_BT])
+            if self._logits_bytes:
+                with headless(model):
+                    hidden_KH, place_M = self._predictions(model, micro)
+                vocabulary = model.config.get_text_config(decoder=True).vocab_size
+                head = Head(model.get_output_embeddings(), vocabulary, temperature, self._logits_bytes, entropy)
+                logprob_M, entropy_M = head.logprobs(hidden_KH, place_M, tokens_M)
+            else:
+                logits_KV, place_M = self._predictions(model, micro)
+                logprob_M, entropy_M = token_logprobs(tempered(logits_KV, temperature), place_M, tokens_M)
         logprob_BT = logprob_M.new_zeros(real_BT.shape).masked_scatter(real_BT, logprob_M)
         return logprob_BT, entropy_M.new_zeros(real_BT.shape).masked_scatter(real_BT, entropy_M)
 
-    def _logits(self, model: Any, micro: MicroBatch) -> tuple[Tensor, Tensor]:
-        """Logits (K, V), and for each completion token, row by row, which of them it was drawn from (M,)."""
+    def _predictions(self, model: Any, micro: MicroBatch) -> tuple[Tensor, Tensor]:
+        """The model's output (K, V) where it predicts, and for each completion token, row by row, which of them it was drawn from (M,)."""
         if not self.shared_prefix:
-            return _plain_logits(model, micro, pad_id=self.pad_id)
+            return _unshared(model, micro, pad_id=self.pad_id)
         rollouts = [row.rollout for row in micro.rows]
         tree = plant([r.prompt_ids for r in rollouts], [r.token_ids for r in rollouts], device=self.device)
         return tree.through(model, self.compute_dtype).logits[0], tree.place_M
@@ -260,7 +281,7 @@ def _full(base: Any, source: ModelSource, need_reference: bool) -> tuple[Any, An
     return base, reference
 
 
-def _plain_logits(model: Any, micro: MicroBatch, *, pad_id: int) -> tuple[Tensor, Tensor]:
+def _unshared(model: Any, micro: MicroBatch, *, pad_id: int) -> tuple[Tensor, Tensor]:
     """The slow path, for models that cannot be given a mask: every row with its own copy of the prompt, padded on the left."""
     device = micro.tokens_BT.device
     prompts = [row.rollout.prompt_ids for row in micro.rows]
@@ -272,5 +293,5 @@ def _plain_logits(model: Any, micro: MicroBatch, *, pad_id: int) -> tuple[Tensor
     positions_BS = (mask_BS.cumsum(dim=1) - 1).clamp(min=0)
     T = micro.tokens_BT.shape[1]
     out = model(input_ids=tokens_BS, attention_mask=mask_BS, position_ids=positions_BS, use_cache=False, logits_to_keep=T + 1)
-    logits_KV = out.logits[:, :-1].flatten(0, 1)
-    return logits_KV, micro.real_BT.flatten().nonzero().squeeze(1)
+    predictions_MV = out.logits[:, :-1][micro.real_BT.bool()]
+    return predictions_MV, torch.arange(len(predictions_MV), device=device)

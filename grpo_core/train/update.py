@@ -134,7 +134,7 @@ class Updater:
         old_BT: log-probs of the policy that sampled; None: it is the present one. They are returned too, the present ones for None.
         """
         config = self.config
-        logprob_BT, entropy_BT = self.policy.logprobs(micro, temperature=config.sampling.temperature)
+        logprob_BT, entropy_BT = self.policy.logprobs(micro, temperature=config.sampling.temperature, entropy=config.loss.entropy != 0)
         old_BT = logprob_BT.detach() if old_BT is None else old_BT
         weight_BT = micro.weight_B1 * micro.trainable_BT
         anchor_BT = old_BT if reference_BT is None or config.loss.anchor == "old" else reference_BT
