@@ -68,6 +68,9 @@ class Head:
 
     def logprobs(self, hidden_KH: Tensor, place_M: Tensor, tokens_M: Tensor) -> tuple[Tensor, Tensor]:
         """As `token_logprobs`, of hidden states."""
+        if not len(place_M):
+            nothing = tempered(hidden_KH[:0, 0], 1.0)
+            return nothing, nothing
         rows = max(1, self.max_bytes // (COPIES * self.vocabulary * (8 if hidden_KH.dtype == torch.float64 else 4)))
         order_M = place_M.argsort(stable=True)  # tokens of the same chunk side by side
         place_M, tokens_M, back_M = place_M[order_M], tokens_M[order_M], order_M.argsort()
@@ -88,8 +91,8 @@ class Head:
 
 
 def _chunks(place_M: Tensor, count: int, rows: int) -> Iterator[tuple[slice, slice]]:
-    """Parts of `count` distributions (at least one part), and which of the tokens, whose places rise, are drawn from them."""
-    starts = torch.arange(0, max(count, 1), rows, device=place_M.device)
+    """Parts of `count` distributions, and which of the tokens, whose places rise, are drawn from them."""
+    starts = torch.arange(0, count, rows, device=place_M.device)
     bounds = [*torch.searchsorted(place_M, starts).tolist(), len(place_M)]
     for start, mine in zip(starts.tolist(), pairwise(bounds), strict=True):
         yield slice(start, min(start + rows, count)), slice(*mine)

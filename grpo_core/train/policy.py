@@ -32,6 +32,7 @@ class Policy:
 
     reference: a copied model for full fine-tuning; None where switching the adapter off (or to the frozen one) gives it. The attribute of
     that name is whatever computes as the reference.
+    logits_bytes: most memory for logits at a time; 0: the model makes them all at once, as it has to where they are more than its head's output.
     compute_dtype: what the forward pass computes in; full fine-tuning keeps float32 weights and casts as it goes.
     """
 
@@ -51,7 +52,7 @@ class Policy:
         self.reference = Reference(model, reference)
         self.frame = frame or Frame()
         self.shared_prefix = self.sharded = False
-        self._logits_bytes = 0
+        self.logits_bytes = 0
         self.end_ids = end_token_ids(model, tokenizer)
         self.pad_id: int = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else next(iter(self.end_ids), 0)
         weight = next(model.parameters())
@@ -63,9 +64,9 @@ class Policy:
         (micro,) = micro_batches(rows, max_tokens=10_000, device=self.device, dtype=torch.float32)
         with torch.no_grad():
             plain, _ = self._logprobs(self.model, micro, 1.0)
-            self._logits_bytes = logits_bytes
+            self.logits_bytes = logits_bytes
             if logits_bytes and not self._agrees(micro, plain):
-                self._logits_bytes = 0
+                self.logits_bytes = 0
             self.shared_prefix = shared_prefix and can_be_masked(model)
             self.shared_prefix = self.shared_prefix and self._agrees(micro, plain)
 
@@ -100,7 +101,7 @@ class Policy:
         for model in self.reference.models():
             sharding.shard(model)
         self.sharded = True
-        self._logits_bytes = 0  # the head's weights are only there while the whole model computes
+        self.logits_bytes = 0  # the head's weights are only there while the whole model computes
 
     def whole(self) -> AbstractContextManager[None]:
         """Where processes may make different numbers of forward passes; to be entered by all."""
@@ -181,11 +182,11 @@ class Policy:
         real_BT = micro.real_BT.bool()
         tokens_M = micro.tokens_BT[real_BT]
         with self.autocast():
-            if self._logits_bytes:
+            if self.logits_bytes:
                 with headless(model):
                     hidden_KH, place_M = self._predictions(model, micro)
                 vocabulary = model.config.get_text_config(decoder=True).vocab_size
-                head = Head(model.get_output_embeddings(), vocabulary, temperature, self._logits_bytes, entropy)
+                head = Head(model.get_output_embeddings(), vocabulary, temperature, self.logits_bytes, entropy)
                 logprob_M, entropy_M = head.logprobs(hidden_KH, place_M, tokens_M)
             else:
                 logits_KV, place_M = self._predictions(model, micro)

@@ -99,6 +99,8 @@ class Trainer:
         self.updater = Updater(self.policy, config, steps=self.total, surrogate=surrogate, ranks=self.ranks)
         if config.trainer.shared_prefix and not self.policy.shared_prefix:
             self.observer.say("this model cannot compute shared prompts once; each completion is computed with its own copy")
+        if config.trainer.logits_mb and not self.policy.logits_bytes and not self.policy.sharded:
+            self.observer.say("this model's logits are more than the output of its head; they are computed all at once, in more memory")
         self.load_seconds = time.perf_counter() - started
         self.error_rate = ErrorRate(stop_above=config.verify.max_error_rate)
         self.done = 0
