@@ -32,7 +32,7 @@ class Policy:
 
     reference: a copied model for full fine-tuning; None where switching the adapter off (or to the frozen one) gives it. The attribute of
     that name is whatever computes as the reference.
-    logits_bytes: most memory for logits at a time; 0: the model makes them all at once, as it has to where they are more than its head's output.
+    logits_bytes: most memory for logits at a time; 0: the model makes all at once (it has to where they are more than its head's output).
     compute_dtype: what the forward pass computes in; full fine-tuning keeps float32 weights and casts as it goes.
     """
 
