@@ -1,0 +1,92 @@
+"""The side of TRL in vs_trl.py; runs in a virtual environment of its own, so it imports nothing of grpo-core.
+
+    python trl_side.py SETTINGS-AS-JSON
+
+Before each step it waits for a line on its input; after it, one line of JSON says what the step took.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+import zlib
+from typing import Any
+
+import torch
+from datasets import Dataset
+from peft import LoraConfig
+from transformers import TrainerCallback
+from trl import GRPOConfig, GRPOTrainer
+
+
+class Turns(TrainerCallback):  # type: ignore[misc]
+    """Waits for its turn, and tells what it took."""
+
+    def __init__(self) -> None:
+        self.generation = 0.0
+        self.started = 0.0
+
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
+        if not sys.stdin.readline():
+            sys.exit()
+        self.generation, self.started = 0.0, time.perf_counter()
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        seconds = time.perf_counter() - self.started
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        print(
+            "@" + json.dumps({"seconds": seconds, "rollout": self.generation, "update": seconds - self.generation, "peak_mb": peak}),
+            flush=True,
+        )
+
+
+def main(given: str) -> None:
+    settings = json.loads(given)
+    attempts, rows = settings["group_size"], settings["prompts_per_step"] * settings["group_size"]
+    micro = settings["trl_micro_batch"]
+    turns = Turns()
+    trainer = GRPOTrainer(
+        model=settings["model"],
+        reward_funcs=lambda completions, **_: [zlib.crc32(text.encode()) % 1000 / 1000 for text in completions],
+        args=GRPOConfig(
+            output_dir=settings["out"],
+            model_init_kwargs={"dtype": settings["dtype"]},
+            bf16=settings["dtype"] == "bfloat16",
+            use_cpu=settings["device"] == "cpu",
+            per_device_train_batch_size=micro,
+            gradient_accumulation_steps=rows // micro,
+            num_generations=attempts,
+            max_completion_length=settings["max_new_tokens"],
+            generation_kwargs={"min_new_tokens": settings["max_new_tokens"]},
+            beta=settings["beta"],
+            learning_rate=1e-6,
+            max_steps=settings["steps"],
+            gradient_checkpointing=settings["checkpointing"],
+            shuffle_dataset=False,
+            save_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+            logging_strategy="no",
+        ),
+        train_dataset=Dataset.from_dict({"prompt": settings["prompts"]}),
+        peft_config=LoraConfig(r=settings["lora_r"], lora_alpha=2 * settings["lora_r"], target_modules="all-linear", task_type="CAUSAL_LM"),
+        callbacks=[turns],
+    )
+    generate = trainer._generate
+
+    def timed(*arguments: Any) -> Any:
+        started = time.perf_counter()
+        found = generate(*arguments)
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        turns.generation += time.perf_counter() - started
+        return found
+
+    trainer._generate = timed
+    trainer.train()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,229 @@
+"""A step of grpo-core beside one of TRL's GRPOTrainer: same model, prompts, rewards, LoRA, precision and number of tokens.
+
+    python3 -m venv TRL && TRL/bin/pip install trl==1.16 peft
+    python examples/benchmarks/vs_trl.py --trl-python TRL/bin/python [--setting short|long] [--steps 5] [--out FILE.json]
+
+Both are loaded once and take their steps in turn, so that a noisy machine disturbs both; medians after a step of warm-up. Every
+completion has the full length (end tokens are ignored). TRL computes without gradient checkpointing, which is its faster way, in
+micro-batches of --trl-micro-batch rows. Peak memory is that of each process. Exits with 1 if a bar of the setting is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from grpo_core import Environment, Reward, Rollout, Task, TaskKey, Verdict
+
+HERE = Path(__file__).parent
+SETTINGS = {
+    "short": {"prompt_tokens": 57, "max_new_tokens": 24, "trl_micro_batch": 32, "times_faster": 4.0, "share_of_memory": 1.0},
+    "long": {"prompt_tokens": 512, "max_new_tokens": 64, "trl_micro_batch": 8, "times_faster": 7.0, "share_of_memory": 0.5},
+}
+
+
+class Prompts(Environment[str]):
+    """The prompts of the comparison, scored by a number that every text has and none is better at."""
+
+    parts: ClassVar[Mapping[str, float]] = {"score": 1.0}
+    trusted = True
+    prompts: ClassVar[list[str]] = []
+
+    def task(self, key: TaskKey) -> Task[str]:
+        return Task(key, self.prompts[key.index % len(self.prompts)], "")
+
+    def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
+        return Verdict({"score": Reward(zlib.crc32(rollout.text.encode()) % 1000 / 1000)})
+
+
+class Turns:
+    """Watches our run: waits for its turn before each step, and tells what the step took."""
+
+    def __init__(self) -> None:
+        self.started = 0.0
+
+    def wait(self) -> None:
+        if not sys.stdin.readline():
+            sys.exit()
+        self.started = time.perf_counter()
+
+    def step(self, step: int, total: int, metrics: Mapping[str, float]) -> None:
+        seconds, peak = time.perf_counter() - self.started, metrics["memory/peak_mb"]
+        print(
+            "@" + json.dumps({"seconds": seconds, "rollout": metrics["time/rollout"], "update": metrics["time/update"], "peak_mb": peak}),
+            flush=True,
+        )
+        if step < total:
+            self.wait()
+
+    def say(self, text: str) -> None: ...
+
+    def warn(self, text: str) -> None: ...
+
+    def evaluating(self, done: int, total: int) -> None: ...
+
+    def evaluated(self, step: int, metrics: Mapping[str, float]) -> None: ...
+
+    def finished(self, gains: Mapping[str, Any]) -> None: ...
+
+
+def our_side(given: str) -> None:
+    from grpo_core.overrides import build_config
+    from grpo_core.train.trainer import Trainer
+
+    settings = json.loads(given)
+    Prompts.prompts = settings["prompts"]
+    config = build_config(
+        [
+            {
+                "environment": "prompts",
+                "model": {"name": settings["model"], "dtype": settings["dtype"], "device": settings["device"]},
+                "steps": settings["steps"],
+                "prompts_per_step": settings["prompts_per_step"],
+                "group_size": settings["group_size"],
+                "sampling": {"max_new_tokens": settings["max_new_tokens"]},
+                "advantage": {"name": "grpo"},
+                "kl": {"beta": settings["beta"], "estimator": "k3"},
+                "lora": {"r": settings["lora_r"], "alpha": 2 * settings["lora_r"]},
+                "optimizer": {"lr": 1e-6},
+                "eval": {"tasks": 0},
+                **settings["ours"],
+            }
+        ]
+    )
+    turns = Turns()
+    trainer = Trainer(config, Prompts(), folder=Path(settings["out"]) / "ours", observer=turns)
+    trainer.policy.end_ids = ()
+    turns.wait()
+    trainer.run()
+
+
+class Side:
+    """One of the two processes."""
+
+    def __init__(self, command: list[str], settings: Mapping[str, Any], log: Path) -> None:
+        self.log = log
+        self.steps: list[dict[str, float]] = []
+        self._process = subprocess.Popen(
+            [*command, json.dumps(settings)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log.open("wb"), text=True
+        )
+
+    def step(self) -> dict[str, float]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("go\n")
+        self._process.stdin.flush()
+        for line in self._process.stdout:
+            if line.startswith("@"):
+                self.steps.append(json.loads(line[1:]))
+                return self.steps[-1]
+        raise RuntimeError(f"it ended: {self.log.read_text()[-3000:]}")
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+    def medians(self) -> dict[str, float]:
+        """After the first step, which warms up."""
+        return {name: statistics.median(step[name] for step in self.steps[1:]) for name in self.steps[0]}
+
+
+def prompts(model: str, count: int, tokens: int) -> list[str]:
+    """Different from the first word on, so that nothing is shared between them, and about `tokens` long."""
+    from transformers import AutoTokenizer
+
+    tokenizer, rng = AutoTokenizer.from_pretrained(model), random.Random(0)
+    found = []
+    for number in range(count):
+        words = " ".join(str(rng.randrange(10_000)) for _ in range(tokens))
+        found.append(tokenizer.decode(tokenizer(f"{number} tells: {words}")["input_ids"][:tokens]))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--trl-python", required=True, help="Python of the environment in which TRL is installed")
+    parser.add_argument("--setting", choices=SETTINGS, default="short")
+    parser.add_argument("--model", default="smollm2-135m")
+    parser.add_argument("--dtype", default="auto", help="of both; auto: as grpo-core would choose")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--steps", type=int, default=5, help="that are measured, after one of warm-up")
+    parser.add_argument("--trl-micro-batch", type=int, help="rows of a forward pass of TRL")
+    parser.add_argument("--trl-checkpointing", action="store_true", help="let TRL recompute activations, its default: slower, less memory")
+    parser.add_argument("--set", action="append", default=[], help="further settings of grpo-core, as for `grpo run`")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+
+    from grpo_core.overrides import nested
+    from grpo_core.train.device import pick_device, pick_dtype
+    from grpo_core.train.models import local_folder, resolve
+
+    setting = SETTINGS[options.setting]
+    model = local_folder(resolve(options.model))
+    with tempfile.TemporaryDirectory() as folder:
+        settings = {
+            "model": model,
+            "dtype": str(pick_dtype(options.dtype, pick_device(options.device))).removeprefix("torch."),
+            "device": options.device,
+            "prompts_per_step": 4,
+            "group_size": 8,
+            "max_new_tokens": setting["max_new_tokens"],
+            "beta": 0.04,
+            "lora_r": 16,
+            "steps": options.steps + 1,
+            "trl_micro_batch": options.trl_micro_batch or setting["trl_micro_batch"],
+            "checkpointing": options.trl_checkpointing,
+            "prompts": prompts(model, 4 * (options.steps + 1), int(setting["prompt_tokens"])),
+            "out": folder,
+            "ours": nested(dict(pair.split("=", 1) for pair in options.set)),
+        }
+        sides = {
+            "grpo-core": Side([sys.executable, __file__, "--our-side"], settings, Path(folder) / "ours.log"),
+            "trl": Side([options.trl_python, str(HERE / "trl_side.py")], settings, Path(folder) / "trl.log"),
+        }
+        for number in range(options.steps + 1):
+            for name, side in sides.items():
+                step = side.step()
+                print(
+                    f"step {number} {name}: {step['seconds']:.2f} s (rollout {step['rollout']:.2f}, update {step['update']:.2f})",
+                    flush=True,
+                )
+        for side in sides.values():
+            side.close()
+    found = {name: side.medians() for name, side in sides.items()}
+    ours, theirs = found["grpo-core"], found["trl"]
+    ratios = {name: theirs[name] / ours[name] for name in ("seconds", "rollout", "update", "peak_mb")}
+    tokens = 32 * int(setting["max_new_tokens"])
+    for name, values in found.items():
+        speeds = f"rollout {tokens / values['rollout']:.0f} tokens/s, update {tokens / values['update']:.0f} tokens/s"
+        print(f"{name}: {values['seconds']:.2f} s a step, {speeds}, peak {values['peak_mb']:.0f} MB")
+    faster = ", ".join(f"{name} {ratios[key]:.2f}" for name, key in (("step", "seconds"), ("rollout", "rollout"), ("update", "update")))
+    print(f"times faster: {faster}; memory 1/{ratios['peak_mb']:.2f}")
+    import torch
+
+    machine = f"{torch.get_num_threads()} threads, {platform.machine()}, torch {torch.__version__}, {settings['dtype']}"
+    if options.out:
+        kept = {key: value for key, value in settings.items() if key not in ("prompts", "out", "model")}
+        options.out.write_text(json.dumps({"machine": machine, "settings": kept, "medians": found, "ratios": ratios}, indent=2) + "\n")
+    if ratios["seconds"] < setting["times_faster"] or 1 / ratios["peak_mb"] > setting["share_of_memory"]:
+        print(f"missed: {setting['times_faster']:g} times faster with at most {setting['share_of_memory']:g} times the memory were wanted")
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--our-side"]:
+        our_side(sys.argv[2])
+    else:
+        main()
