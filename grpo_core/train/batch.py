@@ -9,8 +9,11 @@ import torch
 from torch import Tensor
 
 from grpo_core.train.algorithm import row_weights
+from grpo_core.train.tree import Cost
 from grpo_core.train.tree import size as tree_size
 from grpo_core.types import Rollout
+
+LINEAR = Cost()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +76,19 @@ def collate(
 
 
 def micro_batches(
-    rows: Sequence[Row], *, max_tokens: int, device: torch.device, dtype: torch.dtype, shared_prefix: bool = True
+    rows: Sequence[Row], *, max_tokens: int, device: torch.device, dtype: torch.dtype, shared_prefix: bool = True, cost: Cost = LINEAR
 ) -> Iterator[MicroBatch]:
-    """Neighbouring rows, as many as fit in `max_tokens`; what they share counts once if it is computed once."""
+    """Neighbouring rows, as long as one pass costs no more than two and has at most `max_tokens`; what they share counts once if it is
+    computed once."""
     chunk: list[Row] = []
+    tokens = 0
     for row in rows:
-        if chunk and _tokens([*chunk, row], shared_prefix=shared_prefix) > max_tokens:
+        together, alone = _tokens([*chunk, row], shared_prefix=shared_prefix), _tokens([row], shared_prefix=shared_prefix)
+        if chunk and (together > max_tokens or (shared_prefix and cost.of(together) > cost.of(tokens) + cost.of(alone))):
             yield _tensors(chunk, device=device, dtype=dtype)
-            chunk = []
+            chunk, together = [], alone
         chunk.append(row)
+        tokens = together
     if chunk:
         yield _tensors(chunk, device=device, dtype=dtype)
 

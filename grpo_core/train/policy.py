@@ -23,7 +23,7 @@ from grpo_core.train.loading import quiet_loading
 from grpo_core.train.logprob import Head, headless, tempered, token_logprobs
 from grpo_core.train.models import ModelSource, end_token_ids, load_model, load_tokenizer, resolve
 from grpo_core.train.reference import ADAPTER, Reference
-from grpo_core.train.tree import can_be_masked, plant
+from grpo_core.train.tree import Cost, can_be_masked, plant
 from grpo_core.types import Message, Rollout
 
 
@@ -57,6 +57,7 @@ class Policy:
         self.pad_id: int = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else next(iter(self.end_ids), 0)
         weight = next(model.parameters())
         self.device: torch.device = weight.device
+        self.cost = Cost.for_model(model)
         self.compute_dtype: torch.dtype = compute_dtype or weight.dtype
         self._cast = self.compute_dtype != weight.dtype
         model.eval()  # dropout off wherever a log-prob is computed, also while training

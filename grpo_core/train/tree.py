@@ -17,6 +17,9 @@ from torch import Tensor
 MIN_COMMON = 8
 """A shorter common start is not worth a forward pass of its own."""
 
+FIXED_ON_CPU, FIXED_ON_ACCELERATOR = 64, 4096
+"""What a forward pass costs before the first node: on a CPU little beside one node, on an accelerator as much as thousands."""
+
 MASKED_ATTENTION = ("sdpa", "eager")
 """Implementations that take a mask of their own shape."""
 
@@ -43,6 +46,27 @@ class Tree:
             use_cache=use_cache,
             logits_to_keep=self.predictors_K,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a forward pass costs, counted in nodes: the pass itself, each of its nodes, and each pair of them, because attention computes
+    also what the mask hides."""
+
+    fixed: float = 0.0
+    pair: float = 0.0
+
+    def of(self, nodes: int) -> float:
+        return self.fixed + nodes + self.pair * nodes**2
+
+    @classmethod
+    def for_model(cls, model: Any) -> Cost:
+        """By its shape: 2 operations for each weight and node, 4 for each pair, layer and number that attention compares."""
+        config = model.config.get_text_config(decoder=True)
+        embeddings = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)}
+        weights = sum(parameter.numel() for parameter in model.parameters() if id(parameter) not in embeddings)
+        pair = 2 * config.num_hidden_layers * config.hidden_size / weights
+        return cls(FIXED_ON_CPU if next(model.parameters()).device.type == "cpu" else FIXED_ON_ACCELERATOR, pair)
 
 
 def plant(prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], *, device: torch.device) -> Tree:

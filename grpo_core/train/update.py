@@ -218,7 +218,9 @@ class Updater:
     def _micro_batches(self, rows: Sequence[Row]) -> list[MicroBatch]:
         dtype = torch.float64 if next(iter(self.parameters)).dtype == torch.float64 else torch.float32
         most, policy = self.config.trainer.micro_batch_tokens, self.policy
-        make = partial(micro_batches, max_tokens=most, device=policy.device, dtype=dtype, shared_prefix=policy.shared_prefix)
+        make = partial(
+            micro_batches, max_tokens=most, device=policy.device, dtype=dtype, shared_prefix=policy.shared_prefix, cost=policy.cost
+        )
         found = list(make(rows))
         if policy.sharded:  # all have to make equally many passes
             found += list(make([IDLE])) * (max(self._ranks.everywhere(len(found))) - len(found))

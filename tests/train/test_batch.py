@@ -8,9 +8,11 @@ import pytest
 import torch
 
 from grpo_core.train.batch import Row, collate, micro_batches
-from grpo_core.train.tree import MIN_COMMON
+from grpo_core.train.tree import FIXED_ON_CPU, MIN_COMMON, Cost
 from grpo_core.train.tree import size as tree_size
 from grpo_core.types import Message, Rollout
+
+from .tiny import tiny_model
 
 CPU = torch.device("cpu")
 PROMPT = (1, 2, 3)
@@ -103,6 +105,32 @@ def test_what_two_prompts_begin_with_counts_once() -> None:
     rows = of([rollout(4, prompt=(*start, 1)), rollout(3, start=60, prompt=(*start, 2))])
     whole = len(start) + 2 + 4 + 3
     assert [chunks(rows, most, shared=True) for most in (whole - 1, whole)] == [[1, 1], [2]]
+
+
+def test_a_pass_ends_where_two_cost_less() -> None:
+    """A prompt of 3 and rows of 4 tokens: 7, 11, 15, 19 nodes, and 7 for a row alone."""
+    apart = of([rollout(4, start=10 * i) for i in range(1, 5)])
+
+    def sizes(cost: Cost, *, shared: bool = True) -> list[int]:
+        found = micro_batches(apart, max_tokens=99, device=CPU, dtype=torch.float64, shared_prefix=shared, cost=cost)
+        return [len(micro.rows) for micro in found]
+
+    assert sizes(Cost()) == [4]
+    # One pass of 11 costs 11 + 121 pair, two of 7 cost 14 + 98 pair: even at 3 / 23.
+    assert sizes(Cost(pair=3 / 23 - 1e-9)) == [2, 2]
+    assert sizes(Cost(pair=3 / 23 + 1e-9)) == [1] * 4
+    # One pass of 15 costs 15 + 225 pair, 11 and 7 cost 18 + 170 pair: even at 3 / 55; 19 against 15 and 7: 3 / 87.
+    assert sizes(Cost(pair=3 / 55 - 1e-9)) == [3, 1]
+    assert sizes(Cost(pair=3 / 87 - 1e-9)) == [4]
+    assert sizes(Cost(fixed=20, pair=3 / 23 + 1e-9)) == [4]  # (11 - 7 - 20) + ... : what a pass costs for itself binds them together
+    assert sizes(Cost(pair=1), shared=False) == [4]  # rows with prompts of their own do not look at each other
+
+
+def test_a_pair_of_nodes_costs_what_attention_and_weights_say() -> None:
+    """The tiny Llama: 2 layers of 32 numbers; weights without its tied embedding."""
+    model = tiny_model()
+    weights = sum(p.numel() for p in model.parameters()) - model.get_input_embeddings().weight.numel()
+    assert Cost.for_model(model) == Cost(FIXED_ON_CPU, 2 * 2 * 32 / weights)
 
 
 def test_padding_counts_where_every_row_has_its_own_prompt() -> None:
