@@ -88,7 +88,9 @@ class SamplingConfig(Section):
     refills: Annotated[int, Field(ge=0)] = 0
     """Ask other prompts in place of groups whose advantages are all 0, at most so many times in a step (DAPO's dynamic sampling)."""
     max_rows: Positive = 256
-    """Most completions that are decoded at the same time."""
+    """Most completions that are decoded at the same time; when a quarter has ended, others that wait take their places."""
+    kv_mb: Positive = 4096
+    """Most memory for keys and values of what is decoded at the same time, in MB, by the longest that it can get."""
 
 
 class OptimizerConfig(Section):

@@ -8,6 +8,7 @@ which other rows are in the batch.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from grpo_core.config import SamplingConfig
 from grpo_core.errors import RunStoppedError
+from grpo_core.train.kv import bytes_per_token
 from grpo_core.train.logprob import tempered
 from grpo_core.train.policy import Policy
 from grpo_core.train.prefix import Lines, Packed, Unpacked, worth_packing
@@ -57,59 +59,101 @@ class Engine:
         self.policy = policy
 
     async def sample(self, requests: Sequence[Request], config: SamplingConfig) -> list[Completion]:
-        completions: list[Completion] = []
         with torch.inference_mode(), self.policy.autocast(), self.policy.merged():
-            for start in range(0, len(requests), config.max_rows):
-                completions += self._decode(requests[start : start + config.max_rows], config)
-        return completions
+            return _Decoding(self.policy, requests, config).run()
 
-    def _decode(self, requests: Sequence[Request], config: SamplingConfig) -> list[Completion]:
-        """Rows that have said the same so far share one line of the cache, until they part."""
-        policy, device = self.policy, self.policy.device
-        completions = [Completion() for _ in requests]
-        alive = [i for i, r in enumerate(requests) if len(r.uniforms) > 0]
-        if not alive:
-            return completions
-        uniform_BT = _table(requests, device)
-        prompts = list(dict.fromkeys(requests[i].prefix for i in alive))
-        rank = {prompt: k for k, prompt in enumerate(prompts)}
-        line = [rank[requests[i].prefix] for i in alive]  # of each living row
-        lines, position = self._prefill(prompts), 0
-        while True:
-            line_B = torch.tensor(line, device=device)
-            token_B, logprob_B, kept_B = draw(lines.logits_KV, line_B, uniform_BT[alive, position], config)
-            tokens, facts = token_B.tolist(), torch.stack([logprob_B, kept_B]).tolist()
-            for i, token, logprob, kept in zip(alive, tokens, *facts, strict=True):
-                if math.isnan(logprob):
-                    raise RunStoppedError(
-                        "the model's logits are not finite, so nothing can be drawn; lower optimizer.lr, or use --dtype float32"
-                    )
-                completion = completions[i]
-                completion.token_ids.append(token)
-                completion.logprobs.append(logprob)
-                completion.kept_mass = min(completion.kept_mass, kept)
-                if token in policy.end_ids or self._hits_stop(completion.token_ids, config.stop):
-                    completion.finish = "stop"
-            position += 1
-            going = [b for b, i in enumerate(alive) if completions[i].finish != "stop" and position < len(requests[i].uniforms)]
-            if not going:
-                return completions
-            parted = list(dict.fromkeys((line[b], tokens[b]) for b in going))
-            place = {parting: k for k, parting in enumerate(parted)}
-            alive, line = [alive[b] for b in going], [place[line[b], tokens[b]] for b in going]
-            lines = lines.extend(policy.model, [parent for parent, _ in parted], [token for _, token in parted])
+
+class _Decoding:
+    """Requests under way: as many at a time as fit; when enough have ended, waiting ones take their places.
+
+    Rows (requests) that have said the same so far share one line of the cache, until they part.
+    """
+
+    def __init__(self, policy: Policy, requests: Sequence[Request], config: SamplingConfig) -> None:
+        self._policy, self._requests, self._config = policy, requests, config
+        self._completions = [Completion() for _ in requests]
+        self._waiting = deque(i for i, request in enumerate(requests) if len(request.uniforms) > 0)
+        self._alive: list[int] = []  # requests under way
+        self._line: list[int] = []  # the line of each
+        self._lines: Lines | None = None
+        self._uniform_BT = _table(requests, policy.device)
+        self._fitting = config.kv_mb * 2**20 // bytes_per_token(policy.model)  # tokens
+
+    def run(self) -> list[Completion]:
+        while self._waiting or self._alive:
+            self._admit()
+            self._draw()
+        return self._completions
+
+    def _admit(self) -> None:
+        """Let waiting requests in, once a quarter of the places is free: a forward pass for a few prompts costs much of one for many."""
+        most = self._config.max_rows
+        if not self._waiting:
+            return
+        if self._alive and (len(self._alive) > most * 3 / 4 or (isinstance(self._lines, Unpacked) and not self._lines.joinable)):
+            return
+        longest = max((self._longest(i) for i in self._alive), default=0)
+        new: list[int] = []
+        while self._waiting and len(self._alive) + len(new) < most:
+            longest = max(longest, self._longest(self._waiting[0]))
+            if (self._alive or new) and (len(self._alive) + len(new) + 1) * longest > self._fitting:
+                break
+            new.append(self._waiting.popleft())
+        if not new:
+            return
+        prompts = list(dict.fromkeys(self._requests[i].prefix for i in new))
+        place = {prompt: k for k, prompt in enumerate(prompts)}
+        lines, before = self._prefill(prompts), 0
+        if self._lines is not None and self._alive:
+            kept = self._lines.separate()
+            before = len(kept.logits_KV)
+            kept.join(lines.separate())
+            lines = kept
+        self._lines = lines
+        self._line += [before + place[self._requests[i].prefix] for i in new]
+        self._alive += new
+
+    def _draw(self) -> None:
+        """The next token of each row, and the lines that go on."""
+        policy, config, alive, line = self._policy, self._config, self._alive, self._line
+        assert self._lines is not None
+        said = [len(self._completions[i].token_ids) for i in alive]
+        line_B = torch.tensor(line, device=policy.device)
+        token_B, logprob_B, kept_B = draw(self._lines.logits_KV, line_B, self._uniform_BT[alive, said], config)
+        tokens, facts = token_B.tolist(), torch.stack([logprob_B, kept_B]).tolist()
+        for i, token, logprob, kept in zip(alive, tokens, *facts, strict=True):
+            if math.isnan(logprob):
+                raise RunStoppedError(
+                    "the model's logits are not finite, so nothing can be drawn; lower optimizer.lr, or use --dtype float32"
+                )
+            completion = self._completions[i]
+            completion.token_ids.append(token)
+            completion.logprobs.append(logprob)
+            completion.kept_mass = min(completion.kept_mass, kept)
+            if token in policy.end_ids or self._hits_stop(completion.token_ids):
+                completion.finish = "stop"
+        going = [b for b, i in enumerate(alive) if self._completions[i].finish != "stop" and said[b] + 1 < len(self._requests[i].uniforms)]
+        parted = list(dict.fromkeys((line[b], tokens[b]) for b in going))
+        place = {parting: k for k, parting in enumerate(parted)}
+        self._alive, self._line = [alive[b] for b in going], [place[line[b], tokens[b]] for b in going]
+        if going:
+            self._lines = self._lines.extend(policy.model, [parent for parent, _ in parted], [token for _, token in parted])
+
+    def _longest(self, i: int) -> int:
+        return len(self._requests[i].prefix) + len(self._requests[i].uniforms)
 
     def _prefill(self, prompts: Sequence[tuple[int, ...]]) -> Lines:
-        model, device = self.policy.model, self.policy.device
-        if self.policy.shared_prefix and worth_packing(prompts):
-            return Packed.prefill(model, prompts, dtype=self.policy.compute_dtype, device=device)
-        return Unpacked.prefill(model, prompts, pad_id=self.policy.pad_id, device=device)
+        policy = self._policy
+        if policy.shared_prefix and worth_packing(prompts):
+            return Packed.prefill(policy.model, prompts, dtype=policy.compute_dtype, device=policy.device)
+        return Unpacked.prefill(policy.model, prompts, pad_id=policy.pad_id, device=policy.device)
 
-    def _hits_stop(self, token_ids: list[int], stop: tuple[str, ...]) -> bool:
+    def _hits_stop(self, token_ids: list[int]) -> bool:
         """Whether the last token completed a stop string. A tail is enough: n bytes span at most n tokens that show."""
+        stop = self._config.stop
         if not stop:
             return False
-        tail = self.policy.decode(token_ids[-(max(len(s.encode()) for s in stop) + 1) :])
+        tail = self._policy.decode(token_ids[-(max(len(s.encode()) for s in stop) + 1) :])
         return any(s in tail for s in stop)
 
 

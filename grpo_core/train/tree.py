@@ -37,13 +37,14 @@ class Tree:
     predictors_K: Tensor
     place_M: Tensor
 
-    def through(self, model: Any, dtype: torch.dtype, *, use_cache: bool = False) -> Any:
+    def through(self, model: Any, dtype: torch.dtype, *, cache: Any = None) -> Any:
         """The model's output for all nodes, by one forward pass; its logits are (1, K, V), of the predictors."""
         return model(
             input_ids=self.tokens_1N,
             position_ids=self.positions_1N,
             attention_mask=additive(self.mask_11NN, dtype),
-            use_cache=use_cache,
+            past_key_values=cache,
+            use_cache=cache is not None,
             logits_to_keep=self.predictors_K,
         )
 

@@ -7,15 +7,18 @@ import random
 
 import pytest
 import torch
+from transformers.cache_utils import DynamicLayer
 
 from grpo_core.config import SamplingConfig
 from grpo_core.train.batch import Row, micro_batches
+from grpo_core.train.kv import GrowingLayer, bytes_per_token
 from grpo_core.train.policy import Policy
 from grpo_core.train.rollout import Budget, roll_out, uniforms
 from grpo_core.train.sampler import Completion, Engine, Request, draw
 from grpo_core.types import Message, Rollout, Task, TaskKey
 
 from .arrange import CPU, tiny_policy
+from .tiny import tiny_model
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["packed", "unpacked"])
@@ -108,9 +111,71 @@ def test_lines_that_get_a_cache_each_go_on_as_before(policy, monkeypatch):
             assert a.logprobs == pytest.approx(b.logprobs, abs=1e-9)
 
 
-def test_chunks_of_rows_change_nothing(policy):
-    requests = requests_for(prompts(5), 4)
-    assert [c.token_ids for c in sample(policy, requests)] == [c.token_ids for c in sample(policy, requests, max_rows=3)]
+@pytest.mark.parametrize("max_rows", [1, 3, 8, 19])
+def test_how_many_rows_are_decoded_at_a_time_changes_nothing(policy, max_rows):
+    requests = requests_for(prompts(5), 4, length=30)
+    expected, found = sample(policy, requests), sample(policy, requests, max_rows=max_rows)
+    assert [c.token_ids for c in found] == [c.token_ids for c in expected]
+    for a, b in zip(found, expected, strict=True):
+        assert a.logprobs == pytest.approx(b.logprobs, abs=1e-9)
+
+
+def forward_passes(policy, requests, **sampling) -> list[int]:
+    """Lines of each pass that decodes."""
+    counts: list[int] = []
+    hook = policy.model.register_forward_pre_hook(lambda _, args, kwargs: counts.append(kwargs["input_ids"].shape[0]), with_kwargs=True)
+    try:
+        sample(policy, requests, **sampling)
+    finally:
+        hook.remove()
+    return counts
+
+
+def test_waiting_rows_take_the_places_of_those_that_ended(policy, monkeypatch):
+    """Eight of twelve rows at a time: long ones do not keep the places of short ones empty."""
+    monkeypatch.setattr("grpo_core.train.prefix.MOST_NODES", 0)  # a line of the cache for each
+    lengths = [40, 2, 2, 2, 2, 2, 2, 2, 20, 20, 20, 20]
+    requests = [Request(r.prefix, r.uniforms[:n]) for r, n in zip(requests_for(prompts(12), 1, length=40), lengths, strict=True)]
+    monkeypatch.setattr(policy, "end_ids", ())
+    passes = forward_passes(policy, requests, max_rows=8)
+    assert max(passes) == 8
+    assert len(passes) < 40 + 4  # one after the other, two batches of eight would take 39 + 19 and the prompts
+
+
+def test_the_cache_stays_within_its_memory(policy, monkeypatch):
+    """Room for 100 tokens, requests of 34 to 36: two at a time; and one that fits nowhere is decoded alone."""
+    monkeypatch.setattr("grpo_core.train.prefix.MOST_NODES", 0)
+    monkeypatch.setattr("grpo_core.train.sampler.bytes_per_token", lambda _: 2**20 // 100)
+    requests = requests_for(prompts(4), 1, length=20)
+    assert max(len(r.prefix) for r in requests) in range(14, 17)  # two requests fit, three do not
+    assert max(forward_passes(policy, requests, kv_mb=1)) == 2
+    assert [c.token_ids for c in sample(policy, requests, kv_mb=1)] == [c.token_ids for c in sample(policy, requests)]
+    monkeypatch.setattr("grpo_core.train.sampler.bytes_per_token", lambda _: 2**20)
+    assert max(forward_passes(policy, requests, kv_mb=1)) == 1
+
+
+def test_a_growing_cache_holds_what_that_of_transformers_holds_and_copies_nothing():
+    ours, theirs = GrowingLayer(), DynamicLayer()
+    generator = torch.Generator().manual_seed(0)
+    places = set()
+    for step in range(100):
+        states = torch.randn(2, len(ours.keys) if step else 4, 2, 5 if step == 0 else 1, 3, generator=generator)
+        ours.update(*states)
+        theirs.update(*states)
+        places.add(ours.keys.data_ptr())
+        if step in (20, 60):
+            chosen = torch.tensor([3, 0, 0, 2]) if step == 20 else torch.tensor([1, 2])
+            ours.batch_select_indices(chosen)
+            theirs.batch_select_indices(chosen)
+        assert torch.equal(ours.keys, theirs.keys)
+        assert torch.equal(ours.values, theirs.values)
+    assert len(places) <= 6
+
+
+def test_the_memory_of_a_token_is_that_of_its_keys_and_values():
+    """Two layers, two heads of eight numbers, keys and values, eight bytes each."""
+    model = tiny_model()
+    assert bytes_per_token(model) == 2 * 2 * 2 * 8 * 8
 
 
 @pytest.mark.parametrize(
