@@ -12,10 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
-import random
-import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -23,6 +19,8 @@ import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
+
+from sides import Side, machine, prompts
 
 from grpo_core import Environment, Reward, Rollout, Task, TaskKey, Verdict
 
@@ -109,49 +107,6 @@ def our_side(given: str) -> None:
     trainer.run()
 
 
-class Side:
-    """One of the two processes."""
-
-    def __init__(self, command: list[str], settings: Mapping[str, Any], log: Path) -> None:
-        self.log = log
-        self.steps: list[dict[str, float]] = []
-        self._process = subprocess.Popen(
-            [*command, json.dumps(settings)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log.open("wb"), text=True
-        )
-
-    def step(self) -> dict[str, float]:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write("go\n")
-        self._process.stdin.flush()
-        for line in self._process.stdout:
-            if line.startswith("@"):
-                self.steps.append(json.loads(line[1:]))
-                return self.steps[-1]
-        raise RuntimeError(f"it ended: {self.log.read_text()[-3000:]}")
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
-
-    def medians(self) -> dict[str, float]:
-        """After the first step, which warms up."""
-        return {name: statistics.median(step[name] for step in self.steps[1:]) for name in self.steps[0]}
-
-
-def prompts(model: str, count: int, tokens: int) -> list[str]:
-    """Different from the first word on, so that nothing is shared between them, and about `tokens` long."""
-    from transformers import AutoTokenizer
-
-    tokenizer, rng = AutoTokenizer.from_pretrained(model), random.Random(0)
-    found = []
-    for number in range(count):
-        words = " ".join(str(rng.randrange(10_000)) for _ in range(tokens))
-        found.append(tokenizer.decode(tokenizer(f"{number} tells: {words}")["input_ids"][:tokens]))
-    return found
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trl-python", required=True, help="Python of the environment in which TRL is installed")
@@ -166,12 +121,15 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
 
+    from transformers import AutoTokenizer
+
     from grpo_core.overrides import nested
     from grpo_core.train.device import pick_device, pick_dtype
     from grpo_core.train.models import local_folder, resolve
 
     setting = SETTINGS[options.setting]
     model = local_folder(resolve(options.model))
+    tokenizer = AutoTokenizer.from_pretrained(model)
     with tempfile.TemporaryDirectory() as folder:
         settings = {
             "model": model,
@@ -185,7 +143,7 @@ def main() -> None:
             "steps": options.steps + 1,
             "trl_micro_batch": options.trl_micro_batch or setting["trl_micro_batch"],
             "checkpointing": options.trl_checkpointing,
-            "prompts": prompts(model, 4 * (options.steps + 1), int(setting["prompt_tokens"])),
+            "prompts": [tokenizer.decode(prompt) for prompt in prompts(tokenizer, 4 * (options.steps + 1), int(setting["prompt_tokens"]))],
             "out": folder,
             "ours": nested(dict(pair.split("=", 1) for pair in options.set)),
         }
@@ -211,12 +169,11 @@ def main() -> None:
         print(f"{name}: {values['seconds']:.2f} s a step, {speeds}, peak {values['peak_mb']:.0f} MB")
     faster = ", ".join(f"{name} {ratios[key]:.2f}" for name, key in (("step", "seconds"), ("rollout", "rollout"), ("update", "update")))
     print(f"times faster: {faster}; memory 1/{ratios['peak_mb']:.2f}")
-    import torch
-
-    machine = f"{torch.get_num_threads()} threads, {platform.machine()}, torch {torch.__version__}, {settings['dtype']}"
     if options.out:
         kept = {key: value for key, value in settings.items() if key not in ("prompts", "out", "model")}
-        options.out.write_text(json.dumps({"machine": machine, "settings": kept, "medians": found, "ratios": ratios}, indent=2) + "\n")
+        options.out.write_text(
+            json.dumps({"machine": machine(settings["dtype"]), "settings": kept, "medians": found, "ratios": ratios}, indent=2) + "\n"
+        )
     if ratios["seconds"] < setting["times_faster"] or 1 / ratios["peak_mb"] > setting["share_of_memory"]:
         print(f"missed: {setting['times_faster']:g} times faster with at most {setting['share_of_memory']:g} times the memory were wanted")
         sys.exit(1)

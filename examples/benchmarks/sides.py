@@ -1,0 +1,57 @@
+"""What the comparisons share: processes that take turns, prompts, and the machine in words."""
+
+from __future__ import annotations
+
+import json
+import platform
+import random
+import statistics
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+class Side:
+    """A process that waits for a line before each of its steps and answers with a line of JSON that begins with @."""
+
+    def __init__(self, command: list[str], settings: Mapping[str, Any], log: Path) -> None:
+        self.log = log
+        self.steps: list[dict[str, float]] = []
+        self._process = subprocess.Popen(
+            [*command, json.dumps(settings)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log.open("wb"), text=True
+        )
+
+    def step(self) -> dict[str, float]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("go\n")
+        self._process.stdin.flush()
+        for line in self._process.stdout:
+            if line.startswith("@"):
+                self.steps.append(json.loads(line[1:]))
+                return self.steps[-1]
+        raise RuntimeError(f"it ended: {self.log.read_text()[-3000:]}")
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+    def medians(self) -> dict[str, float]:
+        """After the first step, which warms up."""
+        return {name: statistics.median(step[name] for step in self.steps[1:]) for name in self.steps[0]}
+
+
+def prompts(tokenizer: Any, count: int, tokens: int) -> list[list[int]]:
+    """Tokens that differ from the first word on, so that nothing is shared between prompts."""
+    rng = random.Random(0)
+    texts = [f"{number} tells: " + " ".join(str(rng.randrange(10_000)) for _ in range(tokens)) for number in range(count)]
+    return [tokenizer(text)["input_ids"][:tokens] for text in texts]
+
+
+def machine(dtype: str) -> str:
+    import torch
+
+    gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
+    return f"{torch.get_num_threads()} threads, {platform.machine()}{gpu}, torch {torch.__version__}, {dtype}"

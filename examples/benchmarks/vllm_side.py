@@ -1,0 +1,33 @@
+"""The side of vLLM in vs_vllm.py; runs in a virtual environment of its own, so it imports nothing of grpo-core.
+
+    python vllm_side.py SETTINGS-AS-JSON
+
+Before each batch it waits for a line on its input; after it, one line of JSON says what the batch took.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+
+def main(given: str) -> None:
+    from vllm import LLM, SamplingParams
+
+    settings = json.loads(given)
+    length = settings["max_new_tokens"]
+    longest = max(map(len, settings["prompts"])) + length
+    llm = LLM(model=settings["model"], dtype=settings["dtype"], max_model_len=longest + 1, seed=0)
+    sampling = SamplingParams(n=settings["group_size"], temperature=1.0, max_tokens=length, min_tokens=length, ignore_eos=True)
+    prompts = [{"prompt_token_ids": prompt} for prompt in settings["prompts"]]
+    while sys.stdin.readline():
+        started = time.perf_counter()
+        outputs = llm.generate(prompts, sampling, use_tqdm=False)
+        seconds = time.perf_counter() - started
+        tokens = sum(len(completion.token_ids) for output in outputs for completion in output.outputs)
+        print("@" + json.dumps({"seconds": seconds, "tokens": tokens}), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
