@@ -1,10 +1,9 @@
-"""What the comparisons share: processes that take turns, prompts, and the machine in words."""
+"""What the comparisons share: processes that take turns, and the machine in words."""
 
 from __future__ import annotations
 
 import json
 import platform
-import random
 import statistics
 import subprocess
 from collections.abc import Mapping
@@ -41,13 +40,6 @@ class Side:
     def medians(self) -> dict[str, float]:
         """After the first step, which warms up."""
         return {name: statistics.median(step[name] for step in self.steps[1:]) for name in self.steps[0]}
-
-
-def prompts(tokenizer: Any, count: int, tokens: int) -> list[list[int]]:
-    """Tokens that differ from the first word on, so that nothing is shared between prompts."""
-    rng = random.Random(0)
-    texts = [f"{number} tells: " + " ".join(str(rng.randrange(10_000)) for _ in range(tokens)) for number in range(count)]
-    return [tokenizer(text)["input_ids"][:tokens] for text in texts]
 
 
 def machine(dtype: str) -> str:

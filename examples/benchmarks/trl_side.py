@@ -8,10 +8,10 @@ Before each step it waits for a line on its input; after it, one line of JSON sa
 from __future__ import annotations
 
 import json
-import resource
 import sys
 import time
 import zlib
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -35,7 +35,8 @@ class Turns(TrainerCallback):  # type: ignore[misc]
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
         seconds = time.perf_counter() - self.started
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        lines = Path("/proc/self/status").read_text().splitlines()
+        peak = next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
         print(
             "@" + json.dumps({"seconds": seconds, "rollout": self.generation, "update": seconds - self.generation, "peak_mb": peak}),
             flush=True,

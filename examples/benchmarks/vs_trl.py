@@ -15,14 +15,11 @@ import json
 import sys
 import tempfile
 import time
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
 
-from sides import Side, machine, prompts
-
-from grpo_core import Environment, Reward, Rollout, Task, TaskKey, Verdict
+import workload
+from sides import Side, machine
 
 HERE = Path(__file__).parent
 SETTINGS = {
@@ -31,21 +28,7 @@ SETTINGS = {
 }
 
 
-class Prompts(Environment[str]):
-    """The prompts of the comparison, scored by a number that every text has and none is better at."""
-
-    parts: ClassVar[Mapping[str, float]] = {"score": 1.0}
-    trusted = True
-    prompts: ClassVar[list[str]] = []
-
-    def task(self, key: TaskKey) -> Task[str]:
-        return Task(key, self.prompts[key.index % len(self.prompts)], "")
-
-    def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
-        return Verdict({"score": Reward(zlib.crc32(rollout.text.encode()) % 1000 / 1000)})
-
-
-class Turns:
+class Turns(workload.Watching):
     """Watches our run: waits for its turn before each step, and tells what the step took."""
 
     def __init__(self) -> None:
@@ -65,43 +48,27 @@ class Turns:
         if step < total:
             self.wait()
 
-    def say(self, text: str) -> None: ...
-
-    def warn(self, text: str) -> None: ...
-
-    def evaluating(self, done: int, total: int) -> None: ...
-
-    def evaluated(self, step: int, metrics: Mapping[str, float]) -> None: ...
-
-    def finished(self, gains: Mapping[str, Any]) -> None: ...
-
 
 def our_side(given: str) -> None:
     from grpo_core.overrides import build_config
     from grpo_core.train.trainer import Trainer
 
     settings = json.loads(given)
-    Prompts.prompts = settings["prompts"]
+    workload.Prompts.prompts = settings["prompts"]
     config = build_config(
         [
-            {
-                "environment": "prompts",
-                "model": {"name": settings["model"], "dtype": settings["dtype"], "device": settings["device"]},
-                "steps": settings["steps"],
-                "prompts_per_step": settings["prompts_per_step"],
-                "group_size": settings["group_size"],
-                "sampling": {"max_new_tokens": settings["max_new_tokens"]},
-                "advantage": {"name": "grpo"},
-                "kl": {"beta": settings["beta"], "estimator": "k3"},
-                "lora": {"r": settings["lora_r"], "alpha": 2 * settings["lora_r"]},
-                "optimizer": {"lr": 1e-6},
-                "eval": {"tasks": 0},
-                **settings["ours"],
-            }
+            workload.settings(
+                {"name": settings["model"], "dtype": settings["dtype"], "device": settings["device"]},
+                prompts_per_step=settings["prompts_per_step"],
+                group_size=settings["group_size"],
+                new_tokens=settings["max_new_tokens"],
+                steps=settings["steps"],
+            ),
+            settings["ours"],
         ]
     )
     turns = Turns()
-    trainer = Trainer(config, Prompts(), folder=Path(settings["out"]) / "ours", observer=turns)
+    trainer = Trainer(config, workload.Prompts(), folder=Path(settings["out"]) / "ours", observer=turns)
     trainer.policy.end_ids = ()
     turns.wait()
     trainer.run()
@@ -130,6 +97,7 @@ def main() -> None:
     setting = SETTINGS[options.setting]
     model = local_folder(resolve(options.model))
     tokenizer = AutoTokenizer.from_pretrained(model)
+    asked = workload.prompts(tokenizer, 4 * (options.steps + 1), int(setting["prompt_tokens"]))
     with tempfile.TemporaryDirectory() as folder:
         settings = {
             "model": model,
@@ -143,7 +111,7 @@ def main() -> None:
             "steps": options.steps + 1,
             "trl_micro_batch": options.trl_micro_batch or setting["trl_micro_batch"],
             "checkpointing": options.trl_checkpointing,
-            "prompts": [tokenizer.decode(prompt) for prompt in prompts(tokenizer, 4 * (options.steps + 1), int(setting["prompt_tokens"]))],
+            "prompts": [tokenizer.decode(ids) for ids in asked],
             "out": folder,
             "ours": nested(dict(pair.split("=", 1) for pair in options.set)),
         }

@@ -18,7 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from sides import Side, machine, prompts
+from sides import Side, machine
+from workload import prompts
 
 GROUP = 8
 
