@@ -123,6 +123,9 @@ def test_a_pass_ends_where_two_cost_less() -> None:
     assert sizes(Cost(pair=3 / 55 - 1e-9)) == [3, 1]
     assert sizes(Cost(pair=3 / 87 - 1e-9)) == [4]
     assert sizes(Cost(fixed=20, pair=3 / 23 + 1e-9)) == [4]  # (11 - 7 - 20) + ... : what a pass costs for itself binds them together
+    nothing_shared = of([rollout(4, prompt=(i,)) for i in range(1, 5)])
+    (micro,) = micro_batches(nothing_shared, max_tokens=99, device=CPU, dtype=torch.float64, cost=Cost())
+    assert len(micro.rows) == 4  # costs the same either way: together
     assert sizes(Cost(pair=1), shared=False) == [4]  # rows with prompts of their own do not look at each other
 
 
