@@ -45,7 +45,7 @@ EQUIVALENT: dict[str, str] = {
     'advantages._mean: 1 -> 2 | return torch.where(scored_PG, reward_PG, 0.0).sum(dim=1, keepdim=True) / scored_PG.sum(dim=1, keepdim=True).clamp(min=2)': 'the mean of a group with one scored attempt is used nowhere',
     'algorithm.clip: advantage_B1 < 0 -> advantage_B1 <= 0 | return torch.where(advantage_B1 <= 0, torch.minimum(loss_BT, -config.dual_clip * advantage_B1), loss_BT)': 'an advantage of 0 makes a loss of 0 on either side',
     'algorithm.sapo: advantage_B1 > 0 -> advantage_B1 >= 0 | tau_B1 = torch.full_like(advantage_B1, config.sapo_negative).masked_fill(advantage_B1 >= 0, config.sapo_positive)': 'an advantage of 0 makes a loss of 0 with either temperature',
-    'batch.micro_batches: 0 -> 1 | tokens = 1': 'it is read only beside a row that came before',
+    'batch._trees: 0 -> 1 | before = 1': 'it is read only beside a row that came before',
     'algorithm.k3_st: k2(logprob_BT, reference_BT) -> k2(reference_BT, logprob_BT) | squared_BT = k2(reference_BT, logprob_BT)': 'a square has no sign',
 }
 """What a mutant is called -> why no test can tell it from the original."""

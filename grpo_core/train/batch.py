@@ -9,11 +9,8 @@ import torch
 from torch import Tensor
 
 from grpo_core.train.algorithm import row_weights
-from grpo_core.train.tree import Cost
 from grpo_core.train.tree import size as tree_size
 from grpo_core.types import Rollout
-
-LINEAR = Cost()
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +24,14 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """Rows that share a forward pass, padded on the right.
+    """Rows that share a forward pass, padded on the right. together: how many of them stand in each tree.
 
     tokens_BT, real_BT: completion tokens and 1 where they are no padding; trainable_BT: 1 where the policy wrote the token;
     generated_BT: its log-prob when it was drawn; advantage_B1, weight_B1: one number a row.
     """
 
     rows: tuple[Row, ...]
+    together: tuple[int, ...]
     tokens_BT: Tensor
     real_BT: Tensor
     trainable_BT: Tensor
@@ -76,31 +74,60 @@ def collate(
 
 
 def micro_batches(
-    rows: Sequence[Row], *, max_tokens: int, device: torch.device, dtype: torch.dtype, shared_prefix: bool = True, cost: Cost = LINEAR
+    rows: Sequence[Row], *, max_tokens: int, device: torch.device, dtype: torch.dtype, shared_prefix: bool = True, pair: float = 0.0
 ) -> Iterator[MicroBatch]:
-    """Neighbouring rows, as long as one pass costs no more than two and has at most `max_tokens`; what they share counts once if it is
-    computed once."""
-    chunk: list[Row] = []
-    tokens = 0
-    for row in rows:
-        together, alone = _tokens([*chunk, row], shared_prefix=shared_prefix), _tokens([row], shared_prefix=shared_prefix)
-        if chunk and (together > max_tokens or (shared_prefix and cost.of(together) > cost.of(tokens) + cost.of(alone))):
+    """Rows by forward passes of at most `max_tokens`, padding included; one row alone may have more. Longest first, so that those that
+    are padded to one another are alike.
+
+    shared_prefix: neighbouring rows stand in a tree, where what they share counts once, as long as that costs less than two trees; pair:
+    the cost of a pair of nodes beside that of a node, which is 1.
+    """
+    parts = list(_trees(rows, max_tokens=max_tokens, pair=pair)) if shared_prefix else [[row] for row in rows]
+    sizes = {id(part): _nodes(part) if shared_prefix else _length(part[0]) for part in parts}
+    chunk: list[list[Row]] = []
+    for part in sorted(parts, key=lambda part: -sizes[id(part)]):
+        if chunk and _padded([*chunk, part], sizes, shared_prefix=shared_prefix) > max_tokens:
             yield _tensors(chunk, device=device, dtype=dtype)
-            chunk, together = [], alone
-        chunk.append(row)
-        tokens = together
+            chunk = []
+        chunk.append(part)
     if chunk:
         yield _tensors(chunk, device=device, dtype=dtype)
 
 
-def _tokens(rows: Sequence[Row], *, shared_prefix: bool) -> int:
-    prompts = {row.rollout.prompt_ids for row in rows}
+def _trees(rows: Sequence[Row], *, max_tokens: int, pair: float) -> Iterator[list[Row]]:
+    def cost(nodes: int) -> float:
+        return nodes + pair * nodes**2
+
+    tree: list[Row] = []
+    before = 0
+    for row in rows:
+        together, alone = _nodes([*tree, row]), _nodes([row])
+        if tree and (together > max_tokens or cost(together) > cost(before) + cost(alone)):
+            yield tree
+            tree, together = [], alone
+        tree.append(row)
+        before = together
+    if tree:
+        yield tree
+
+
+def _nodes(rows: Sequence[Row]) -> int:
+    return tree_size(list({row.rollout.prompt_ids for row in rows}), [row.rollout.token_ids for row in rows])
+
+
+def _length(row: Row) -> int:
+    return len(row.rollout.prompt_ids) + len(row.rollout.token_ids)
+
+
+def _padded(parts: Sequence[Sequence[Row]], sizes: dict[int, int], *, shared_prefix: bool) -> int:
     if shared_prefix:
-        return tree_size(list(prompts), [row.rollout.token_ids for row in rows])
-    return len(rows) * (max(map(len, prompts)) + max(len(row.rollout.token_ids) for row in rows))
+        return len(parts) * max(sizes[id(part)] for part in parts)
+    rows = [part[0].rollout for part in parts]
+    return len(rows) * (max(len(row.prompt_ids) for row in rows) + max(len(row.token_ids) for row in rows))
 
 
-def _tensors(rows: Sequence[Row], *, device: torch.device, dtype: torch.dtype) -> MicroBatch:
+def _tensors(parts: Sequence[Sequence[Row]], *, device: torch.device, dtype: torch.dtype) -> MicroBatch:
+    rows = [row for part in parts for row in part]
     width = max(1, *(len(row.rollout.token_ids) for row in rows))
 
     def padded(values: Sequence[Sequence[float]], dtype: torch.dtype = torch.int64) -> Tensor:
@@ -108,6 +135,7 @@ def _tensors(rows: Sequence[Row], *, device: torch.device, dtype: torch.dtype) -
 
     return MicroBatch(
         rows=tuple(rows),
+        together=tuple(map(len, parts)),
         tokens_BT=padded([row.rollout.token_ids for row in rows]),
         real_BT=padded([[1] * len(row.rollout.token_ids) for row in rows]),
         trainable_BT=padded([row.rollout.trainable for row in rows]),

@@ -39,18 +39,27 @@ def token_logprobs(logits_KV: Tensor, place_M: Tensor, tokens_M: Tensor) -> tupl
 
 
 @contextmanager
-def headless(model: Any) -> Iterator[None]:
-    """The model gives its last hidden states where it gives logits; for models whose logits are the head's output and nothing more."""
+def head_at(model: Any, places_K: Tensor | None, *, bare: bool) -> Iterator[None]:
+    """The model's head computes for `places_K` of its (B * N) hidden states only, as (1, K, V), or for all as they come if that is None.
+
+    bare: it gives the hidden states as they are; for models whose logits are the head's output and nothing more.
+    """
     head = model.get_output_embeddings()
-    head.forward = _unchanged
+    compute, own = head.forward, vars(head).get("forward")
+
+    def forward(hidden_BNH: Tensor) -> Tensor:
+        chosen = hidden_BNH if places_K is None else hidden_BNH.flatten(0, 1)[places_K].unsqueeze(0)
+        found: Tensor = chosen if bare else compute(chosen)
+        return found
+
+    head.forward = forward
     try:
         yield
     finally:
-        del head.forward
-
-
-def _unchanged(hidden: Tensor) -> Tensor:
-    return hidden
+        if own is None:
+            del head.forward
+        else:
+            head.forward = own
 
 
 @dataclass(frozen=True, slots=True)

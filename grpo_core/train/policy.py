@@ -20,10 +20,10 @@ from grpo_core.train.chat import Frame
 from grpo_core.train.device import pick_device, pick_dtype
 from grpo_core.train.disk import as_os_error
 from grpo_core.train.loading import quiet_loading
-from grpo_core.train.logprob import Head, headless, tempered, token_logprobs
+from grpo_core.train.logprob import Head, head_at, tempered, token_logprobs
 from grpo_core.train.models import ModelSource, end_token_ids, load_model, load_tokenizer, resolve
 from grpo_core.train.reference import ADAPTER, Reference
-from grpo_core.train.tree import Cost, can_be_masked, plant
+from grpo_core.train.tree import can_be_masked, pair_cost, plant
 from grpo_core.types import Message, Rollout
 
 
@@ -57,7 +57,7 @@ class Policy:
         self.pad_id: int = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else next(iter(self.end_ids), 0)
         weight = next(model.parameters())
         self.device: torch.device = weight.device
-        self.cost = Cost.for_model(model)
+        self.pair_cost = pair_cost(model)
         self.compute_dtype: torch.dtype = compute_dtype or weight.dtype
         self._cast = self.compute_dtype != weight.dtype
         model.eval()  # dropout off wherever a log-prob is computed, also while training
@@ -184,24 +184,28 @@ class Policy:
         tokens_M = micro.tokens_BT[real_BT]
         with self.autocast():
             if self.logits_bytes:
-                with headless(model):
-                    hidden_KH, place_M = self._predictions(model, micro)
+                hidden_KH, place_M = self._predictions(model, micro, bare=True)
                 vocabulary = model.config.get_text_config(decoder=True).vocab_size
                 head = Head(model.get_output_embeddings(), vocabulary, temperature, self.logits_bytes, entropy)
                 logprob_M, entropy_M = head.logprobs(hidden_KH, place_M, tokens_M)
             else:
-                logits_KV, place_M = self._predictions(model, micro)
+                logits_KV, place_M = self._predictions(model, micro, bare=False)
                 logprob_M, entropy_M = token_logprobs(tempered(logits_KV, temperature), place_M, tokens_M)
         logprob_BT = logprob_M.new_zeros(real_BT.shape).masked_scatter(real_BT, logprob_M)
         return logprob_BT, entropy_M.new_zeros(real_BT.shape).masked_scatter(real_BT, entropy_M)
 
-    def _predictions(self, model: Any, micro: MicroBatch) -> tuple[Tensor, Tensor]:
-        """The model's output (K, V) where it predicts, and for each completion token, row by row, which of them it was drawn from (M,)."""
+    def _predictions(self, model: Any, micro: MicroBatch, *, bare: bool) -> tuple[Tensor, Tensor]:
+        """The model's logits (K, V) where it predicts, and for each completion token, row by row, which of them it was drawn from (M,).
+
+        bare: its last hidden states instead.
+        """
         if not self.shared_prefix:
-            return _unshared(model, micro, pad_id=self.pad_id)
+            with head_at(model, None, bare=True) if bare else nullcontext():
+                return _unshared(model, micro, pad_id=self.pad_id)
         rollouts = [row.rollout for row in micro.rows]
-        tree = plant([r.prompt_ids for r in rollouts], [r.token_ids for r in rollouts], device=self.device)
-        return tree.through(model, self.compute_dtype).logits[0], tree.place_M
+        prompts, completions = [r.prompt_ids for r in rollouts], [r.token_ids for r in rollouts]
+        trees = plant(prompts, completions, device=self.device, together=micro.together)
+        return trees.through(model, self.compute_dtype, bare=bare), trees.place_M
 
     @contextmanager
     def merged(self) -> Iterator[None]:

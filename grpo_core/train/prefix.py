@@ -54,10 +54,11 @@ class Packed:
     @classmethod
     def prefill(cls, model: Any, prompts: Sequence[Sequence[int]], *, dtype: torch.dtype, device: torch.device) -> Packed:
         """One line for each of `prompts` (distinct, none empty)."""
+        cache = growing_cache(model)
         tree = plant(prompts, [(0,)] * len(prompts), device=device)  # the token that will follow is no node
-        out = tree.through(model, dtype, cache=growing_cache(model))
+        logits_KV = tree.through(model, dtype, cache=cache)
         last_K = tree.predictors_K[tree.place_M]
-        return cls(out.past_key_values, out.logits[0, tree.place_M], tree.mask_11NN[0, 0, last_K], dtype)
+        return cls(cache, logits_KV[tree.place_M], tree.mask_B1NN[0, 0, last_K], dtype)
 
     def extend(self, model: Any, parents: Sequence[int], tokens: Sequence[int]) -> Lines:
         device = self.above_KN.device

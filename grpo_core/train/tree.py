@@ -1,107 +1,130 @@
-"""Rows as one packed tree: a token that several rows share, with everything before it, is computed once, and nothing is padded.
+"""Rows as packed trees: a token that several rows share, with everything before it, is computed once, and nothing is padded.
 
 The nodes are tokens. A node attends to its ancestors alone, by a mask, and has the position that it would have in its own row. So one
 forward pass of N nodes gives exactly the log-probs of all rows, and the gradient of a shared node is the sum over everything that
-follows it. Prompts share their common start; the short completions of one prompt share most of what they say.
+follows it. Prompts share their common start; the short completions of one prompt share most of what they say. Attention computes also
+what the mask hides, so rows that share little stand in trees of their own, side by side.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from grpo_core.train.logprob import head_at
+
 MIN_COMMON = 8
 """A shorter common start is not worth a forward pass of its own."""
-
-FIXED_ON_CPU, FIXED_ON_ACCELERATOR = 64, 4096
-"""What a forward pass costs before the first node: on a CPU little beside one node, on an accelerator as much as thousands."""
 
 MASKED_ATTENTION = ("sdpa", "eager")
 """Implementations that take a mask of their own shape."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
-    """tokens_1N, positions_1N: the nodes, depth first; mask_11NN: True where a node (row) attends to another (column).
+class Trees:
+    """B trees, padded to the N nodes of the largest. tokens_BN, positions_BN: the nodes, depth first; mask_B1NN: True where a node (row)
+    attends to another (column).
 
-    predictors_K: the nodes whose logits are needed; place_M: for each completion token, row by row, which of the K predicts it.
+    predictors_K: which of the B * N nodes have logits that are needed; place_M: for each completion token, row by row, which of the K
+    predicts it.
     """
 
-    tokens_1N: Tensor
-    positions_1N: Tensor
-    mask_11NN: Tensor
+    tokens_BN: Tensor
+    positions_BN: Tensor
+    mask_B1NN: Tensor
     predictors_K: Tensor
     place_M: Tensor
 
-    def through(self, model: Any, dtype: torch.dtype, *, cache: Any = None) -> Any:
-        """The model's output for all nodes, by one forward pass; its logits are (1, K, V), of the predictors."""
-        return model(
-            input_ids=self.tokens_1N,
-            position_ids=self.positions_1N,
-            attention_mask=additive(self.mask_11NN, dtype),
-            past_key_values=cache,
-            use_cache=cache is not None,
-            logits_to_keep=self.predictors_K,
-        )
+    def through(self, model: Any, dtype: torch.dtype, *, cache: Any = None, bare: bool = False) -> Tensor:
+        """The model's logits of the predictors (K, V), by one forward pass; bare: its last hidden states instead."""
+        with head_at(model, self.predictors_K, bare=bare):
+            out = model(
+                input_ids=self.tokens_BN,
+                position_ids=self.positions_BN,
+                attention_mask=additive(self.mask_B1NN, dtype),
+                past_key_values=cache,
+                use_cache=cache is not None,
+            )
+        found: Tensor = out.logits[0]
+        return found
+
+
+def pair_cost(model: Any) -> float:
+    """What a pair of nodes costs of what a node costs, by the model's shape: 2 operations for each node and weight, 4 for each pair, layer
+    and number that attention compares."""
+    config = model.config.get_text_config(decoder=True)
+    embeddings = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)}
+    weights = sum(parameter.numel() for parameter in model.parameters() if id(parameter) not in embeddings)
+    return float(2 * config.num_hidden_layers * config.hidden_size / weights)
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
-    """What a forward pass costs, counted in nodes: the pass itself, each of its nodes, and each pair of them, because attention computes
-    also what the mask hides."""
+class _Tree:
+    """tokens, positions: the nodes, depth first; ends: one past a node's last descendant; predictors: of each row, the nodes that predict
+    its completion."""
 
-    fixed: float = 0.0
-    pair: float = 0.0
-
-    def of(self, nodes: int) -> float:
-        return self.fixed + nodes + self.pair * nodes**2
-
-    @classmethod
-    def for_model(cls, model: Any) -> Cost:
-        """By its shape: 2 operations for each weight and node, 4 for each pair, layer and number that attention compares."""
-        config = model.config.get_text_config(decoder=True)
-        embeddings = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)}
-        weights = sum(parameter.numel() for parameter in model.parameters() if id(parameter) not in embeddings)
-        pair = 2 * config.num_hidden_layers * config.hidden_size / weights
-        return cls(FIXED_ON_CPU if next(model.parameters()).device.type == "cpu" else FIXED_ON_ACCELERATOR, pair)
+    tokens: list[int]
+    positions: list[int]
+    ends: list[int]
+    predictors: list[list[int]]
 
 
-def plant(prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], *, device: torch.device) -> Tree:
-    """The tree of rows, a prompt (not empty) and a completion each. The last token of a row predicts nothing, so it needs no node."""
+def plant(
+    prompts: Sequence[Sequence[int]],
+    completions: Sequence[Sequence[int]],
+    *,
+    device: torch.device,
+    together: Sequence[int] | None = None,
+) -> Trees:
+    """The trees of rows, a prompt (not empty) and a completion each. together: how many of the rows stand in each tree; all in one, if left
+    out. The last token of a row predicts nothing, so it needs no node."""
+    trees, start = [], 0
+    for count in together or [len(prompts)]:
+        trees.append(_grow(prompts[start : start + count], completions[start : start + count]))
+        start += count
+    width = max(len(tree.tokens) for tree in trees)
+
+    def table(rows: Iterable[list[int]]) -> Tensor:
+        return torch.tensor([row + [0] * (width - len(row)) for row in rows], device=device)
+
+    node_N, end_BN = torch.arange(width, device=device), table(tree.ends for tree in trees)
+    above_BNN = (node_N <= node_N[:, None]) & (node_N[:, None] < end_BN[:, None])
+    above_BNN |= torch.eye(width, dtype=torch.bool, device=device)  # padding, which has to see something, sees itself
+    places = [[b * width + node for node in nodes] for b, tree in enumerate(trees) for nodes in tree.predictors]
+    needed = sorted({node for nodes in places for node in nodes})
+    rank = {node: k for k, node in enumerate(needed)}
+    return Trees(
+        tokens_BN=table(tree.tokens for tree in trees),
+        positions_BN=table(tree.positions for tree in trees),
+        mask_B1NN=above_BNN[:, None],
+        predictors_K=torch.tensor(needed, device=device, dtype=torch.long),
+        place_M=torch.tensor([rank[node] for nodes in places for node in nodes], device=device, dtype=torch.long),
+    )
+
+
+def _grow(prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]) -> _Tree:
     rows = [[*prompt, *completion[:-1]] for prompt, completion in zip(prompts, completions, strict=True)]
-    tokens: list[int] = []
-    positions: list[int] = []
-    ends: list[int] = []  # one past a node's last descendant
+    tree = _Tree([], [], [], [[] for _ in rows])
     before: list[int] = []  # the row before
     path: list[int] = []  # its nodes
-    predictors: list[list[int]] = [[] for _ in rows]
     # In lexicographic order a row has more in common with the row before than with any earlier one, so the nodes come out depth first.
     for i in sorted(range(len(rows)), key=rows.__getitem__):
         row, shared = rows[i], _alike(before, rows[i])
         for node in path[shared:]:
-            ends[node] = len(tokens)
+            tree.ends[node] = len(tree.tokens)
         before, new = row, row[shared:]
-        path = [*path[:shared], *range(len(tokens), len(tokens) + len(new))]
-        tokens += new
-        positions += range(shared, len(row))
-        ends += [0] * len(new)
-        predictors[i] = path[len(prompts[i]) - 1 :][: len(completions[i])]
+        path = [*path[:shared], *range(len(tree.tokens), len(tree.tokens) + len(new))]
+        tree.tokens.extend(new)
+        tree.positions.extend(range(shared, len(row)))
+        tree.ends.extend([0] * len(new))
+        tree.predictors[i] = path[len(prompts[i]) - 1 :][: len(completions[i])]
     for node in path:
-        ends[node] = len(tokens)
-    node_N, end_N = torch.arange(len(tokens), device=device), torch.tensor(ends, device=device)
-    needed = sorted({node for nodes in predictors for node in nodes})
-    rank = {node: k for k, node in enumerate(needed)}
-    return Tree(
-        tokens_1N=torch.tensor([tokens], device=device),
-        positions_1N=torch.tensor([positions], device=device),
-        mask_11NN=((node_N <= node_N.unsqueeze(1)) & (node_N.unsqueeze(1) < end_N))[None, None],
-        predictors_K=torch.tensor(needed, device=device, dtype=torch.long),
-        place_M=torch.tensor([rank[node] for nodes in predictors for node in nodes], device=device, dtype=torch.long),
-    )
+        tree.ends[node] = len(tree.tokens)
+    return tree
 
 
 def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:

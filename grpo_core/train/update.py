@@ -120,13 +120,14 @@ class Updater:
     def divergences(self, rollouts_PG: Sequence[Sequence[Rollout]]) -> Tensor:
         """The KL of each completion (P, G) under the present policy, summed over its tokens: for a KL in the reward."""
         rows = [Row(rollout, 0.0, 0.0) for rollouts in rollouts_PG for rollout in rollouts]
-        found = []
+        found: dict[int, float] = {}
         for micro in self._micro_batches(rows):
             logprob_BT, reference_BT = self._old(micro), self._reference(micro)
             assert reference_BT is not None
             kl_BT = KL_ESTIMATORS[self.config.kl.estimator](logprob_BT, reference_BT)
-            found.append(torch.where(micro.trainable_BT != 0, kl_BT, 0.0).sum(dim=1))
-        return torch.cat(found).double().cpu().reshape(len(rollouts_PG), -1)
+            sums = torch.where(micro.trainable_BT != 0, kl_BT, 0.0).sum(dim=1).tolist()
+            found |= {id(row): value for row, value in zip(micro.rows, sums, strict=True)}
+        return torch.tensor([found[id(row)] for row in rows], dtype=torch.float64).reshape(len(rollouts_PG), -1)
 
     def loss(self, micro: MicroBatch, old_BT: Tensor | None, reference_BT: Tensor | None, sums: Sums) -> tuple[Tensor, Tensor]:
         """The micro-batch's share of the loss of its optimizer step; adds what it saw to `sums`.
@@ -219,7 +220,7 @@ class Updater:
         dtype = torch.float64 if next(iter(self.parameters)).dtype == torch.float64 else torch.float32
         most, policy = self.config.trainer.micro_batch_tokens, self.policy
         make = partial(
-            micro_batches, max_tokens=most, device=policy.device, dtype=dtype, shared_prefix=policy.shared_prefix, cost=policy.cost
+            micro_batches, max_tokens=most, device=policy.device, dtype=dtype, shared_prefix=policy.shared_prefix, pair=policy.pair_cost
         )
         found = list(make(rows))
         if policy.sharded:  # all have to make equally many passes

@@ -36,12 +36,20 @@ def gradient(policy: Policy) -> dict[str, torch.Tensor]:
     return {name: p.grad.clone() for name, p in policy.trainable() if p.grad is not None}
 
 
-def ours(policy: Policy, config: RunConfig, rollouts_PG: list[list[Rollout]], old: dict[tuple[int, ...], list[float]] | None = None):
-    """Loss and gradient as the trainer computes them."""
+def ours(
+    policy: Policy,
+    config: RunConfig,
+    rollouts_PG: list[list[Rollout]],
+    old: dict[tuple[int, ...], list[float]] | None = None,
+    *,
+    pair: float = 0.0,
+):
+    """Loss and gradient as the trainer computes them. pair: what makes trees small (see `micro_batches`)."""
     updater = Updater(policy, config, steps=1)
     policy.model.zero_grad()
     total = 0.0
-    for micro in micro_batches(rows_of(config, rollouts_PG), max_tokens=config.trainer.micro_batch_tokens, device=CPU, dtype=torch.float64):
+    rows, most = rows_of(config, rollouts_PG), config.trainer.micro_batch_tokens
+    for micro in micro_batches(rows, max_tokens=most, device=CPU, dtype=torch.float64, pair=pair):
         width = micro.tokens_BT.shape[1]
         old_BT = None
         if old is not None:
@@ -318,6 +326,13 @@ def test_micro_batch_size_does_not_change_the_gradient(policy, rollouts_PG, old,
     loss = {"aggregation": aggregation}
     whole = ours(policy, run_config(loss=loss), rollouts_PG, old)
     assert_same(ours(policy, run_config(loss=loss, trainer={"micro_batch_tokens": max_tokens}), rollouts_PG, old), whole, rtol=1e-10)
+
+
+@pytest.mark.parametrize("pair", [1e-3, 0.02, 0.1, 10.0])
+def test_how_rows_are_put_into_trees_does_not_change_the_gradient(policy, rollouts_PG, old, pair):
+    """From one tree for all to one for each row, several of them in a pass."""
+    config = run_config()
+    assert_same(ours(policy, config, rollouts_PG, old, pair=pair), ours(policy, config, rollouts_PG, old), rtol=1e-10)
 
 
 def test_the_order_of_rows_does_not_change_the_gradient(policy, rollouts_PG, old):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from grpo_core.train.batch import Row, collate, micro_batches
-from grpo_core.train.tree import FIXED_ON_CPU, MIN_COMMON, Cost
+from grpo_core.train.tree import MIN_COMMON, pair_cost
 from grpo_core.train.tree import size as tree_size
 from grpo_core.types import Message, Rollout
 
@@ -107,33 +107,52 @@ def test_what_two_prompts_begin_with_counts_once() -> None:
     assert [chunks(rows, most, shared=True) for most in (whole - 1, whole)] == [[1, 1], [2]]
 
 
-def test_a_pass_ends_where_two_cost_less() -> None:
+def together(rows: list[Row], *, pair: float = 0.0, most: int = 99, shared: bool = True) -> list[tuple[int, ...]]:
+    """Rows in each tree of each pass."""
+    found = micro_batches(rows, max_tokens=most, device=CPU, dtype=torch.float64, shared_prefix=shared, pair=pair)
+    return [micro.together for micro in found]
+
+
+def test_a_tree_ends_where_two_cost_less() -> None:
     """A prompt of 3 and rows of 4 tokens: 7, 11, 15, 19 nodes, and 7 for a row alone."""
     apart = of([rollout(4, start=10 * i) for i in range(1, 5)])
+    assert together(apart) == [(4,)]
+    # One tree of 11 costs 11 + 121 pair, two of 7 cost 14 + 98 pair: even at 3 / 23.
+    assert together(apart, pair=3 / 23 - 1e-9) == [(2, 2)]
+    assert together(apart, pair=3 / 23 + 1e-9) == [(1, 1, 1, 1)]
+    # One of 15 costs 15 + 225 pair, 11 and 7 cost 18 + 170 pair: even at 3 / 55; 19 against 15 and 7: 3 / 87.
+    assert together(apart, pair=3 / 55 - 1e-9) == [(3, 1)]
+    assert together(apart, pair=3 / 87 - 1e-9) == [(4,)]
+    assert together(apart, pair=1, shared=False) == [(1, 1, 1, 1)]  # rows with prompts of their own do not look at each other
 
-    def sizes(cost: Cost, *, shared: bool = True) -> list[int]:
-        found = micro_batches(apart, max_tokens=99, device=CPU, dtype=torch.float64, shared_prefix=shared, cost=cost)
-        return [len(micro.rows) for micro in found]
 
-    assert sizes(Cost()) == [4]
-    # One pass of 11 costs 11 + 121 pair, two of 7 cost 14 + 98 pair: even at 3 / 23.
-    assert sizes(Cost(pair=3 / 23 - 1e-9)) == [2, 2]
-    assert sizes(Cost(pair=3 / 23 + 1e-9)) == [1] * 4
-    # One pass of 15 costs 15 + 225 pair, 11 and 7 cost 18 + 170 pair: even at 3 / 55; 19 against 15 and 7: 3 / 87.
-    assert sizes(Cost(pair=3 / 55 - 1e-9)) == [3, 1]
-    assert sizes(Cost(pair=3 / 87 - 1e-9)) == [4]
-    assert sizes(Cost(fixed=20, pair=3 / 23 + 1e-9)) == [4]  # (11 - 7 - 20) + ... : what a pass costs for itself binds them together
-    nothing_shared = of([rollout(4, prompt=(i,)) for i in range(1, 5)])
-    (micro,) = micro_batches(nothing_shared, max_tokens=99, device=CPU, dtype=torch.float64, cost=Cost())
-    assert len(micro.rows) == 4  # costs the same either way: together
-    assert sizes(Cost(pair=1), shared=False) == [4]  # rows with prompts of their own do not look at each other
+def test_trees_that_cost_the_same_are_one() -> None:
+    assert together(of([rollout(4, prompt=(i,)) for i in range(1, 5)])) == [(4,)]
+
+
+def test_a_pass_holds_trees_padded_to_the_largest_longest_first() -> None:
+    """Trees of 5, 11 and 7 nodes: beside 11, 7 counts 11 and so does 5."""
+    groups = [[rollout(2, prompt=(1, 1, 1))], [rollout(4), rollout(4, start=50)], [rollout(4, prompt=(3, 3, 3))]]
+    rows = of(list(itertools.chain.from_iterable(groups)))
+    assert together(rows, pair=0.1, most=33) == [(2, 1, 1)]
+    assert together(rows, pair=0.1, most=32) == [(2, 1), (1,)]
+    assert together(rows, pair=0.1, most=21) == [(2,), (1, 1)]
+    (micro,) = micro_batches(rows, max_tokens=33, device=CPU, dtype=torch.float64, pair=0.1)
+    assert list(micro.rows) == [rows[1], rows[2], rows[3], rows[0]]
 
 
 def test_a_pair_of_nodes_costs_what_attention_and_weights_say() -> None:
     """The tiny Llama: 2 layers of 32 numbers; weights without its tied embedding."""
     model = tiny_model()
     weights = sum(p.numel() for p in model.parameters()) - model.get_input_embeddings().weight.numel()
-    assert Cost.for_model(model) == Cost(FIXED_ON_CPU, 2 * 2 * 32 / weights)
+    assert pair_cost(model) == 2 * 2 * 32 / weights
+
+
+def test_rows_with_prompts_of_their_own_stand_with_those_of_their_length() -> None:
+    rows = of([rollout(2), rollout(5), rollout(3)])
+    first, second = micro_batches(rows, max_tokens=16, device=CPU, dtype=torch.float64, shared_prefix=False)
+    assert [*first.rows, *second.rows] == [rows[1], rows[2], rows[0]]
+    assert len(first.rows) == 2
 
 
 def test_padding_counts_where_every_row_has_its_own_prompt() -> None:
