@@ -69,8 +69,8 @@ def test_twenty_kills_change_nothing(tiny_folder: Path, tmp_path: Path, processe
         again = ["--resume", str(parts)] if (parts / "config.json").exists() else [*options, "--out", str(parts)]
         running = start(processes, *GRPO, "run", *again, log=log)
         try:
-            # Mostly past the start, which takes as long as all steps, so that the run gets on.
-            statuses = ended(running, seconds=rng.uniform(0.3, 1.0) * seconds if kills < KILLS else 600)
+            # About half of them past the start, which takes as long as all steps, so that the run gets on.
+            statuses = ended(running, seconds=rng.uniform(0.2, 0.8) * seconds if kills < KILLS else 600)
         except TimeoutError:
             rng.choice(running).kill()
             ended(running)
