@@ -56,10 +56,8 @@ def test_twenty_kills_change_nothing(tiny_folder: Path, tmp_path: Path, processe
     }  # fmt: skip
     options = ["--env", f"{HERE / 'letters.py'}:Letters", *(f"--set={key}={value}" for key, value in settings.items())]
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    began = time.monotonic()
     statuses = launch(processes, *options, "--out", str(whole), log=tmp_path / "whole.log")
     assert statuses == [0] * processes, said(tmp_path / "whole.log")
-    seconds = time.monotonic() - began
 
     rng, log, kills, begun = random.Random(0), tmp_path / "parts.log", 0, 0
     while kills < KILLS or not RunFolder(parts).finished:
@@ -67,16 +65,20 @@ def test_twenty_kills_change_nothing(tiny_folder: Path, tmp_path: Path, processe
             _take_back(parts, rng)
         begun += (parts / "config.json").exists()
         again = ["--resume", str(parts)] if (parts / "config.json").exists() else [*options, "--out", str(parts)]
+        told = said(log).count("\nstep ")
         running = start(processes, *GRPO, "run", *again, log=log)
-        try:
-            # About half of them past the start, which takes as long as all steps, so that the run gets on.
-            statuses = ended(running, seconds=rng.uniform(0.2, 0.8) * seconds if kills < KILLS else 600)
-        except TimeoutError:
-            rng.choice(running).kill()
-            ended(running)
-            kills += 1
-        else:
-            assert statuses == [0] * processes, said(log)
+        if kills < KILLS:
+            # After a few steps, and at any moment of the next one; once in a while before the first.
+            steps = rng.choice((0, 1, 2, 4, 8))
+            while all(process.poll() is None for process in running) and said(log).count("\nstep ") < told + steps:
+                time.sleep(0.01)
+            time.sleep(rng.uniform(0.0, 0.2 if steps else 8.0))
+            if all(process.poll() is None for process in running):
+                rng.choice(running).kill()
+                kills += 1
+                ended(running)
+                continue
+        assert ended(running) == [0] * processes, said(log)
     assert begun > KILLS / 2  # else hardly a kill came after the start
     assert lines(parts, "metrics.jsonl") == lines(whole, "metrics.jsonl")
     assert lines(parts, "rollouts.jsonl") == lines(whole, "rollouts.jsonl")
