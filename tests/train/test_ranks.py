@@ -50,7 +50,10 @@ def options(tiny_folder: Path, **settings: Any) -> list[str]:
     [
         pytest.param({"prompts_per_step": 3, "group_size": 5, "steps": 20}, marks=pytest.mark.heavy),
         {"prompts_per_step": 1, "group_size": 7, "steps": 20, "kl.beta": 0.0, "sampling.refills": 1, "loss.aggregation": "token_mean"},
-        {"prompts_per_step": 3, "group_size": 5, "steps": 20, "trainer.shard": "true", "trainer.micro_batch_tokens": 40},
+        pytest.param(
+            {"prompts_per_step": 3, "group_size": 5, "steps": 20, "trainer.shard": "true", "trainer.micro_batch_tokens": 40},
+            marks=pytest.mark.heavy,
+        ),
     ],
     ids=["uneven", "one group over both, refilled", "shared out"],
 )
