@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,13 @@ from torch import Tensor
 
 from grpo_core import Reward, Rollout, Task, Verdict
 from grpo_core.config import LossConfig
-from grpo_core.errors import UnknownNameError
+from grpo_core.errors import ConfigError, UnknownNameError
 from grpo_core.overrides import build_config
 from grpo_core.plugins import PluginHost
 from grpo_core.runlog import RunFolder, read_lines
 from grpo_core.train.algorithm import clip
 from grpo_core.train.observe import Silent
+from grpo_core.train.policy import Policy
 from grpo_core.train.trainer import Trainer
 
 from ..core.distributions import install_plugin
@@ -40,6 +42,14 @@ class Varied(Letters):
     def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
         worth = hashlib.sha256(rollout.text.encode()).digest()[0] / 255
         return Verdict({"share": Reward(worth)}, passed=worth > 0.5)
+
+
+class Heard(Silent):
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
 
 
 @pytest.fixture
@@ -256,3 +266,35 @@ def test_a_negative_advantage_is_bounded_by_the_dual_clip() -> None:
     config = LossConfig(dual_clip=3.0)
     found: Tensor = clip(ratio, ratio, torch.tensor([[-1.0]], dtype=torch.float64), config)
     assert found[0].tolist() == pytest.approx([3.0, 0.8])
+
+
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        ({"optimizer": {"name": "adamw8bit"}}, "optimizer.name=adamw8bit"),
+        ({"kl": {"refresh_every": 3}}, "kl.refresh_every"),
+        ({"model": {"dtype": "float16"}}, "model.dtype=float16"),
+    ],
+)
+def test_what_shared_out_weights_do_not_go_with_is_refused(more: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"trainer.shard does not go with {named}")):
+        build_config([{"environment": "letters", "trainer": {"shard": True}, **more}])
+
+
+def test_a_model_that_does_more_to_its_logits_than_its_head_is_computed_whole_and_says_so(settings: dict[str, Any], tmp_path: Path) -> None:
+    """Its log-probs are then those of its own logits."""
+    config = build_config([{**settings, "lora": {"enabled": False}, "optimizer": {"lr": 0.0001}, "kl": {"beta": 0.0}}])
+    plain = Policy.load(config, need_reference=False)
+    assert plain.logits_bytes
+    forward = plain.model.forward
+
+    def capped(*arguments: Any, **named: Any) -> Any:
+        out = forward(*arguments, **named)
+        out.logits = 3 * torch.tanh(out.logits / 3)
+        return out
+
+    plain.model.forward = capped
+    policy, heard = Policy(plain.model, plain.tokenizer), Heard()
+    assert policy.logits_bytes == 0
+    Trainer(config, Letters(), folder=tmp_path / "run", policy=policy, observer=heard)
+    assert any("all at once" in text for text in heard.said)
