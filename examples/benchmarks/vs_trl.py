@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import workload
 from sides import Side, machine
@@ -74,6 +75,27 @@ def our_side(given: str) -> None:
     trainer.run()
 
 
+def report(sides: Mapping[str, Side], settings: Mapping[str, Any], setting: Mapping[str, float], out: Path | None) -> None:
+    """Print and keep the medians and their ratios; exits with 1 if a bar is missed."""
+    found = {name: side.medians() for name, side in sides.items()}
+    ours, theirs = found["grpo-core"], found["trl"]
+    ratios = {name: theirs[name] / ours[name] for name in ("seconds", "rollout", "update", "peak_mb")}
+    tokens = 32 * int(setting["max_new_tokens"])
+    for name, values in found.items():
+        speeds = f"rollout {tokens / values['rollout']:.0f} tokens/s, update {tokens / values['update']:.0f} tokens/s"
+        print(f"{name}: {values['seconds']:.2f} s a step, {speeds}, peak {values['peak_mb']:.0f} MB")
+    faster = ", ".join(f"{name} {ratios[key]:.2f}" for name, key in (("step", "seconds"), ("rollout", "rollout"), ("update", "update")))
+    print(f"times faster: {faster}; memory 1/{ratios['peak_mb']:.2f}")
+    if out:
+        kept = {key: value for key, value in settings.items() if key not in ("prompts", "out", "model")}
+        out.write_text(
+            json.dumps({"machine": machine(settings["dtype"]), "settings": kept, "medians": found, "ratios": ratios}, indent=2) + "\n"
+        )
+    if ratios["seconds"] < setting["times_faster"] or 1 / ratios["peak_mb"] > setting["share_of_memory"]:
+        print(f"missed: {setting['times_faster']:g} times faster with at most {setting['share_of_memory']:g} times the memory were wanted")
+        sys.exit(1)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trl-python", required=True, help="Python of the environment in which TRL is installed")
@@ -128,23 +150,7 @@ def main() -> None:
                 )
         for side in sides.values():
             side.close()
-    found = {name: side.medians() for name, side in sides.items()}
-    ours, theirs = found["grpo-core"], found["trl"]
-    ratios = {name: theirs[name] / ours[name] for name in ("seconds", "rollout", "update", "peak_mb")}
-    tokens = 32 * int(setting["max_new_tokens"])
-    for name, values in found.items():
-        speeds = f"rollout {tokens / values['rollout']:.0f} tokens/s, update {tokens / values['update']:.0f} tokens/s"
-        print(f"{name}: {values['seconds']:.2f} s a step, {speeds}, peak {values['peak_mb']:.0f} MB")
-    faster = ", ".join(f"{name} {ratios[key]:.2f}" for name, key in (("step", "seconds"), ("rollout", "rollout"), ("update", "update")))
-    print(f"times faster: {faster}; memory 1/{ratios['peak_mb']:.2f}")
-    if options.out:
-        kept = {key: value for key, value in settings.items() if key not in ("prompts", "out", "model")}
-        options.out.write_text(
-            json.dumps({"machine": machine(settings["dtype"]), "settings": kept, "medians": found, "ratios": ratios}, indent=2) + "\n"
-        )
-    if ratios["seconds"] < setting["times_faster"] or 1 / ratios["peak_mb"] > setting["share_of_memory"]:
-        print(f"missed: {setting['times_faster']:g} times faster with at most {setting['share_of_memory']:g} times the memory were wanted")
-        sys.exit(1)
+    report(sides, settings, setting, options.out)
 
 
 if __name__ == "__main__":
