@@ -91,6 +91,8 @@ class SamplingConfig(Section):
     """Most completions that are decoded at the same time; when a quarter has ended, others that wait take their places."""
     kv_mb: Positive = 4096
     """Most memory for keys and values of what is decoded at the same time, in MB, by the longest that it can get."""
+    prepack: bool = True
+    """Decode with a copy of the weights in the layout that a CPU multiplies fastest, where that pays."""
 
 
 class OptimizerConfig(Section):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,17 +12,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_core.config import LoraConfig, RunConfig
+from grpo_core.config import RunConfig
 from grpo_core.errors import ConfigError
 from grpo_core.train import chat, sharding
+from grpo_core.train.adapter import add_adapter, merged
 from grpo_core.train.batch import MicroBatch, Row, micro_batches
 from grpo_core.train.chat import Frame
 from grpo_core.train.device import pick_device, pick_dtype
 from grpo_core.train.disk import as_os_error
-from grpo_core.train.loading import quiet_loading
 from grpo_core.train.logprob import Head, head_at, tempered, token_logprobs
 from grpo_core.train.models import ModelSource, end_token_ids, load_model, load_tokenizer, resolve
-from grpo_core.train.reference import ADAPTER, Reference
+from grpo_core.train.prepack import prepacked
+from grpo_core.train.reference import Reference
 from grpo_core.train.tree import can_be_masked, pair_cost, plant
 from grpo_core.types import Message, Rollout
 
@@ -207,34 +208,15 @@ class Policy:
         trees = plant(prompts, completions, device=self.device, together=micro.together)
         return trees.through(model, self.compute_dtype, bare=bare), trees.place_M
 
-    @contextmanager
-    def merged(self) -> Iterator[None]:
-        """The adapter folded into a copy of the weights, for sampling: 210 pairs of small products less in every decode step.
+    def merged(self) -> AbstractContextManager[None]:
+        """The adapter folded into a copy of the weights, for sampling. Only where they are at least float32: in bfloat16 the sum would
+        round away what the adapter learned."""
+        exact = self.compute_dtype in (torch.float32, torch.float64) and not self._cast
+        return merged(self.model) if exact else nullcontext()
 
-        Only where the weights are at least float32: in bfloat16 the sum would round away what the adapter learned. The weights
-        themselves are put back untouched, so that nothing drifts.
-        """
-        layers = [m for m in self.model.modules() if hasattr(m, "lora_A") and hasattr(m, "get_delta_weight")]
-        if not layers or not self._is_plain_lora(layers) or self.compute_dtype not in (torch.float32, torch.float64) or self._cast:
-            yield
-            return
-        adapter = self.model.active_adapter
-        weights = [(layer.get_base_layer().weight, layer.get_base_layer().weight.data) for layer in layers]
-        try:
-            for layer, (weight, original) in zip(layers, weights, strict=True):
-                if adapter in layer.lora_A:
-                    weight.data = original + layer.get_delta_weight(adapter)
-            with self.model.disable_adapter():
-                yield
-        finally:
-            for weight, original in weights:
-                weight.data = original
-
-    def _is_plain_lora(self, layers: list[Any]) -> bool:
-        """Whether the adapter is a sum of weight products and nothing else (no DoRA, biases or further trained modules)."""
-        config = self.model.peft_config[self.model.active_adapter]
-        more = ("use_dora", "lora_bias", "modules_to_save", "trainable_token_indices")
-        return all(isinstance(m.get_base_layer(), torch.nn.Linear) for m in layers) and not any(getattr(config, n, None) for n in more)
+    def prepacked(self, rows: int) -> AbstractContextManager[None]:
+        """The weights as decoding `rows` rows multiplies them fastest (see `prepack`); inside `merged`, those that it made."""
+        return nullcontext() if self._cast or self.sharded else prepacked(self.model, rows)
 
     def state(self) -> dict[str, Tensor] | None:
         """What `save` needs where the weights are shared out; to be called by all processes."""
@@ -252,23 +234,6 @@ class Policy:
         with as_os_error():
             self.model.save_pretrained(folder, state_dict=state, **selected)
             self.tokenizer.save_pretrained(folder)
-
-
-def add_adapter(base: Any, config: LoraConfig, source: ModelSource) -> Any:
-    """`base` with a trainable LoRA adapter in float32; one that the source brings is continued and kept frozen as reference, too."""
-    import peft
-
-    targets = "all-linear" if config.targets == ("all-linear",) else list(config.targets)
-    lora = peft.LoraConfig(r=config.r, lora_alpha=config.alpha, target_modules=targets, task_type="CAUSAL_LM", revision=source.revision)
-    try:
-        with quiet_loading():
-            if source.adapter_path is None:
-                return peft.get_peft_model(base, lora)
-            model = peft.PeftModel.from_pretrained(base, source.adapter_path, is_trainable=True)
-            model.load_adapter(source.adapter_path, adapter_name=ADAPTER, is_trainable=False)
-            return model
-    except ValueError as error:
-        raise ConfigError(f"lora.targets={config.targets!r} does not fit the model: {error}") from None
 
 
 def _full(base: Any, source: ModelSource, need_reference: bool) -> tuple[Any, Any]:

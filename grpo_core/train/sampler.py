@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -22,6 +23,7 @@ from grpo_core.train.kv import bytes_per_token
 from grpo_core.train.logprob import tempered
 from grpo_core.train.policy import Policy
 from grpo_core.train.prefix import Lines, Packed, Unpacked, worth_packing
+from grpo_core.train.prepack import FEW_ROWS, FEW_TOKENS
 from grpo_core.types import Finish
 
 
@@ -59,7 +61,9 @@ class Engine:
         self.policy = policy
 
     async def sample(self, requests: Sequence[Request], config: SamplingConfig) -> list[Completion]:
-        with torch.inference_mode(), self.policy.autocast(), self.policy.merged():
+        rows = min(len(requests), config.max_rows)
+        pays = config.prepack and rows >= FEW_ROWS and max((len(r.uniforms) for r in requests), default=0) >= FEW_TOKENS
+        with torch.inference_mode(), self.policy.autocast(), self.policy.merged(), self.policy.prepacked(rows) if pays else nullcontext():
             return _Decoding(self.policy, requests, config).run()
 
 

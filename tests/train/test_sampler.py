@@ -10,15 +10,17 @@ import torch
 from transformers.cache_utils import DynamicLayer
 
 from grpo_core.config import SamplingConfig
+from grpo_core.train.adapter import add_adapter
 from grpo_core.train.batch import Row, micro_batches
 from grpo_core.train.kv import GrowingLayer, bytes_per_token
+from grpo_core.train.models import ModelSource
 from grpo_core.train.policy import Policy
 from grpo_core.train.rollout import Budget, roll_out, uniforms
 from grpo_core.train.sampler import Completion, Engine, Request, draw
 from grpo_core.types import Message, Rollout, Task, TaskKey
 
-from .arrange import CPU, tiny_policy
-from .tiny import tiny_model
+from .arrange import CPU, run_config, tiny_policy
+from .tiny import tiny_model, tiny_tokenizer
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["packed", "unpacked"])
@@ -118,6 +120,44 @@ def test_how_many_rows_are_decoded_at_a_time_changes_nothing(policy, max_rows):
     assert [c.token_ids for c in found] == [c.token_ids for c in expected]
     for a, b in zip(found, expected, strict=True):
         assert a.logprobs == pytest.approx(b.logprobs, abs=1e-9)
+
+
+@pytest.mark.parametrize(("dtype", "near"), [(torch.float32, 1e-4), (torch.bfloat16, 0.1)])
+def test_weights_laid_out_for_decoding_compute_the_same(dtype, near, monkeypatch):
+    policy = Policy(tiny_model(dtype=dtype), tiny_tokenizer())
+    ids, narrow = torch.tensor([[5, 6, 7, 8]] * 3), []
+    with torch.inference_mode():
+        expected = policy.model(ids).logits
+        with policy.prepacked(3), monkeypatch.context() as patched:
+            linear = torch.nn.functional.linear
+            patched.setattr(torch.nn.functional, "linear", lambda x, w, b: narrow.append(min(w.shape)) or linear(x, w, b))
+            torch.testing.assert_close(policy.model(ids).logits, expected, atol=near, rtol=near)
+        assert torch.equal(policy.model(ids).logits, expected)
+    assert narrow == [16] * 4  # keys and values of two layers
+    assert not any("forward" in vars(module) for module in policy.model.modules())
+
+
+def test_weights_are_laid_out_where_it_pays_and_as_they_are_now(monkeypatch):
+    model = add_adapter(tiny_model(dtype=torch.float32), run_config().lora, ModelSource("tiny", "tiny"))
+    policy = Policy(model, tiny_tokenizer())
+    laid_out: list[int] = []
+    prepacked = Policy.prepacked
+    monkeypatch.setattr(Policy, "prepacked", lambda self, rows: laid_out.append(rows) or prepacked(self, rows))
+    before = sample(policy, requests_for(prompts(5), 4), max_rows=8)
+    for few in (requests_for(prompts(3), 1), requests_for(prompts(5), 4, length=7)):
+        sample(policy, few)
+    assert laid_out == [8]
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:
+                parameter.add_(0.3)
+    after = sample(policy, requests_for(prompts(5), 4))
+    assert [c.token_ids for c in after] != [c.token_ids for c in before]
+    slow = sample(policy, requests_for(prompts(5), 4), prepack=False)
+    assert [c.token_ids for c in after] == [c.token_ids for c in slow]
+    for a, b in zip(after, slow, strict=True):
+        assert a.logprobs == pytest.approx(b.logprobs, abs=1e-4)
+    assert laid_out == [8, 20]
 
 
 def forward_passes(policy, requests, **sampling) -> list[int]:

@@ -1,0 +1,64 @@
+"""Weights laid out for products with few rows, as decoding makes them: on a CPU, finding a plain matrix's numbers costs more than
+multiplying them.
+
+The layout is that of oneDNN's primitives, which PyTorch's compiler uses for frozen weights in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+FEW_ROWS, FEW_TOKENS = 4, 8
+"""With fewer rows memory is what limits a product, and for fewer tokens the layout is not worth making."""
+
+NARROW = 32
+"""Products with a matrix that is narrower, as an adapter's are, gain nothing."""
+
+
+@contextmanager
+def prepacked(model: Any, rows: int) -> Iterator[None]:
+    """The linear layers of `model` compute with copies of their weights in a layout for about `rows` rows; without gradients, and with the
+    weights as they are now. Does nothing where there is no such layout: other devices and precisions, weights in parts."""
+    layers = [module for module in model.modules() if _can_be_packed(module)]
+    own = [vars(layer).get("forward") for layer in layers]
+    try:
+        for layer in layers:
+            layer.forward = _forward(layer, rows)
+        yield
+    finally:
+        for layer, forward in zip(layers, own, strict=True):
+            if forward is not None:
+                layer.forward = forward
+            else:
+                vars(layer).pop("forward", None)
+
+
+def _can_be_packed(module: Any) -> bool:
+    if type(module) is not torch.nn.Linear or type(module.weight) not in (Tensor, torch.nn.Parameter):
+        return False
+    weight: Tensor = module.weight
+    return weight.device.type == "cpu" and _has_layout(weight.dtype) and min(weight.shape) >= NARROW
+
+
+@cache
+def _has_layout(dtype: torch.dtype) -> bool:
+    """Whether this build of PyTorch, on this processor, has one."""
+    if not hasattr(torch.ops.mkldnn, "_reorder_linear_weight") or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+        return False
+    return dtype == torch.float32 or (dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+def _forward(layer: torch.nn.Linear, rows: int) -> Any:
+    packed = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach(), rows)
+
+    def forward(inputs: Tensor) -> Tensor:
+        found: Tensor = torch.ops.mkldnn._linear_pointwise(inputs, packed, layer.bias, "none", [], "")
+        return found
+
+    return forward
