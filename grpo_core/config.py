@@ -239,6 +239,8 @@ class VerifyConfig(Section):
     themselves stateful or not deterministic, and those that judge whole groups, are always asked."""
     cache_entries: Positive = 100_000
     """How many verdicts are kept; the oldest go first."""
+    overlap: bool = True
+    """Judge an attempt as soon as it has ended, while others are generated; environments that are stateful or judge whole groups wait."""
 
 
 class SandboxConfig(Section):

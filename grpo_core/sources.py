@@ -18,7 +18,7 @@ from grpo_core.modelcache import cache_folder
 from grpo_core.plugins import PluginHost
 from grpo_core.services import Lender
 from grpo_core.types import Message, Rollout, Task, TaskKey, Verdict
-from grpo_core.verify import Verifier, VerifySettings
+from grpo_core.verify import Verifier, VerifySettings, VerifyStats
 
 T = TypeVar("T")
 
@@ -114,11 +114,15 @@ class Sources:
         ]
         return _in_order(keys, await asyncio.gather(*asked))
 
-    def cache_hit_rate(self, tasks_P: Sequence[Task[Any]]) -> float | None:
-        """Of the attempts at `tasks_P`, which were verified last, the share whose verdict was known; None if no cache was asked."""
-        stats = [self[name].verifier.stats for name, _ in _by_name([task.key for task in tasks_P])]
-        asked = sum(found.asked for found in stats)
-        return sum(found.cached for found in stats) / asked if asked else None
+    def forget_stats(self) -> None:
+        """Count what is verified from here on."""
+        for source in self:
+            source.verifier.stats = VerifyStats()
+
+    def cache_hit_rate(self) -> float | None:
+        """Of the attempts since `forget_stats`, the share whose verdict was known; None if no cache was asked."""
+        asked = sum(source.verifier.stats.asked for source in self)
+        return sum(source.verifier.stats.cached for source in self) / asked if asked else None
 
     async def reply(self, task: Task[Any], messages: Sequence[Message]) -> Sequence[Message] | None:
         """The next turn of the environment that asked `task`; raises GrpoError if it fails."""

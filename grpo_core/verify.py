@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
@@ -52,16 +51,15 @@ class VerifySettings:
     worker_memory_mb: float = 2048.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class VerifyStats:
-    """What one call of `verify` cost. retried: calls beyond the first for an attempt (or a group). asked: of the cache; cached: found."""
+    """What `verify` did. retried: calls beyond the first for an attempt (or a group). asked: of the cache; cached: found."""
 
     verdicts: int = 0
     errors: int = 0
     retried: int = 0
     asked: int = 0
     cached: int = 0
-    seconds: float = 0.0
 
     @property
     def error_rate(self) -> float:
@@ -73,7 +71,7 @@ class Verifier:
 
     spec, overrides: how a worker builds its own copy of `env`; without them they are derived from the class and config of `env`.
     closes_env: `close` closes `env`, too; its owner may want to go on using it. cache: where verdicts are kept; it is not used for
-    environments whose verdicts depend on more than the attempt.
+    environments whose verdicts depend on more than the attempt. stats: of all verdicts so far, or since the owner put new ones there.
     """
 
     def __init__(
@@ -93,7 +91,6 @@ class Verifier:
         self._rung = env.rung()
         self._seconds = self.settings.timeout_seconds or env.timeout_seconds
         self._groups = Slots(1 if env.stateful else self.settings.max_concurrency)
-        self._retried = self._asked = self._cached = 0
         self._cache = cache if env.deterministic and not env.stateful and self._rung != "verify_batch" else None
         self._fingerprint = env.fingerprint() if self._cache else ""
         self._host: Host = _host(env, spec, overrides, self.settings)
@@ -118,6 +115,11 @@ class Verifier:
         except Exception as error:  # noqa: BLE001 - what was computed is worth more than a tidy end
             logging.getLogger(__name__).warning("the environment could not be closed: %s", _failure(error, "close", _CLOSE_SECONDS))
 
+    @property
+    def one_by_one(self) -> bool:
+        """Whether the verdict of an attempt depends on no other: neither of its group, nor of those before."""
+        return self._rung != "verify_batch" and not self.env.stateful
+
     async def tasks(self, keys: Sequence[TaskKey], draws: Sequence[int] | int = 0) -> list[Task[Any]]:
         """The tasks of `keys`, each with its draw; raises GrpoError if one cannot be made."""
         draws_P = [draws] * len(keys) if isinstance(draws, int) else draws
@@ -126,13 +128,11 @@ class Verifier:
 
     async def verify(self, tasks_P: Sequence[Task[Any]], rollouts_PG: Sequence[Sequence[Rollout]]) -> list[list[Verdict]]:
         """One verdict per attempt, under the run's weights. Whatever the environment does, this returns, and every row is marked."""
-        started = time.perf_counter()
-        self._retried = self._asked = self._cached = 0
         groups = [Group(task, rollouts) for task, rollouts in zip(tasks_P, rollouts_PG, strict=True)]
         verdicts_PG = await (self._by_batch(groups) if self._rung == "verify_batch" else self._by_row(groups))
         verdicts = [v for group in verdicts_PG for v in group]
-        errors = sum(not v.scored for v in verdicts)
-        self.stats = VerifyStats(len(verdicts), errors, self._retried, self._asked, self._cached, time.perf_counter() - started)
+        self.stats.verdicts += len(verdicts)
+        self.stats.errors += sum(not v.scored for v in verdicts)
         return [[reweigh(v, self.settings.weights) for v in group] for group in verdicts_PG]
 
     async def reference(self, task: Task[Any]) -> str | None:
@@ -172,8 +172,8 @@ class Verifier:
         if self._cache is None:
             return await self._insistently(task, rollout)
         verdict, known = await self._cache.verdict(verdict_name(self._fingerprint, task, rollout), lambda: self._insistently(task, rollout))
-        self._asked += 1
-        self._cached += known
+        self.stats.asked += 1
+        self.stats.cached += known
         return verdict
 
     async def _insistently(self, task: Task[Any], rollout: Rollout) -> Verdict:
@@ -181,7 +181,7 @@ class Verifier:
         for _ in range(self.settings.retries):
             if verdict.scored:
                 break
-            self._retried += 1
+            self.stats.retried += 1
             verdict = await self._judge(task, rollout)
         return verdict
 
@@ -208,7 +208,7 @@ class Verifier:
         for _ in range(times):
             if all(v.scored for v in verdicts):
                 break
-            self._retried += 1
+            self.stats.retried += 1
             async with self._groups.here():
                 again = (await self._batch([group]))[0]
             verdicts = min(again, verdicts, key=lambda found: sum(not v.scored for v in found))

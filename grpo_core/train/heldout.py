@@ -12,28 +12,23 @@ from grpo_core.sources import Sources
 from grpo_core.train.metrics import group_metrics
 from grpo_core.train.observe import Observer
 from grpo_core.train.tasks import eval_keys
-from grpo_core.types import Group, Rollout, Task, TaskKey, Verdict
+from grpo_core.types import Group, Task, TaskKey, Verdict
 
 Scores = dict[TaskKey, dict[str, float]]
 CHUNK = 64
 """Tasks between two moves of the progress bar."""
 
 
-class Attempt(Protocol):
+class Judged(Protocol):
     async def __call__(
         self, tasks_P: Sequence[Task[Any]], *, attempts: int, step: int, sampling: SamplingConfig
-    ) -> tuple[list[list[Rollout]], float]: ...
-
-
-class Judge(Protocol):
-    async def __call__(self, tasks_P: Sequence[Task[Any]], rollouts_PG: Sequence[Sequence[Rollout]]) -> list[list[Verdict]]: ...
+    ) -> tuple[list[Group[Any]], float]: ...
 
 
 async def held_out(
     config: RunConfig,
     sources: Sources,
-    attempt: Attempt,
-    judge: Judge,
+    judged: Judged,
     folder: RunFolder,
     observer: Observer,
     *,
@@ -55,9 +50,8 @@ async def held_out(
             return None
         observer.evaluating(start, len(keys))
         tasks_P = await sources.tasks(keys[start : start + CHUNK])
-        sampled_P1, _ = await attempt(tasks_P, attempts=1, step=0, sampling=sampling)
-        judged_P1 = await judge(tasks_P, sampled_P1)
-        groups += [Group(t, r, v) for t, r, v in zip(tasks_P, sampled_P1, judged_P1, strict=True)]
+        found, _ = await judged(tasks_P, attempts=1, step=0, sampling=sampling)
+        groups += found
     for group in groups:
         folder.rollouts(step, group)
     scores = {group.task.key: _score(group.verdicts[0]) for group in groups if group.verdicts[0].scored}

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -70,12 +70,14 @@ async def roll_out(
     step: int,
     replies: Replies | None = None,
     ranks: Ranks | None = None,
+    ended: Callable[[int, Rollout], None] | None = None,
 ) -> tuple[list[list[Rollout]], float]:
     """`attempts` rollouts of each task, and the least probability mass that top-p, top-k and min-p kept in any draw.
 
     budget: one, or one for each environment by name.
     replies: answers after each turn but the last; without it a policy speaks once. A dialogue that it fails ends with finish="error".
     ranks: the processes that share the work; each gets everything.
+    ended: is told each attempt of this process's share, by its place there, as soon as nothing more will be said in it.
     """
     everything: list[_Attempt] = []
     seen: Counter[TaskKey] = Counter()
@@ -85,25 +87,53 @@ async def roll_out(
         everything += [_Attempt(task, own, prompt_ids, number, seen[task.key]) for number in range(attempts)]
         seen[task.key] += 1
     mine = everything if ranks is None else ranks.share(everything)
-    live, kept_mass = mine, 1.0
-    for turn in range(max((attempt.budget.turns for attempt in everything), default=0)):
-        requests = [attempt.request(turn, seed=seed, step=step) for attempt in live]
-        completions = await sampler.sample(requests, sampling)
-        for attempt, completion in zip(live, completions, strict=True):
-            attempt.spoke(completion, policy)
-            kept_mass = min(kept_mass, completion.kept_mass)
+    places = {id(attempt): place for place, attempt in enumerate(mine)}
+
+    def is_over(attempt: _Attempt) -> None:
+        if ended is not None:
+            ended(places[id(attempt)], attempt.rollout())
+
+    def heard(attempt: _Attempt, completion: Completion) -> None:
+        attempt.spoke(completion, policy)
+        if replies is None or not attempt.may_go_on:
+            is_over(attempt)
+
+    live = mine
+    while live:
+        requests = [attempt.request(seed=seed, step=step) for attempt in live]
+        await _turn(live, requests, sampler, sampling, heard)
         if replies is None:
             break
-        # A turn that was cut off ends its dialogue.
-        speaking = [attempt for attempt in live if attempt.finish == "stop" and turn + 1 < attempt.budget.turns]
+        speaking = [attempt for attempt in live if attempt.may_go_on]
         goes_on = await asyncio.gather(*(attempt.answered(replies, policy) for attempt in speaking))
-        live = [attempt for attempt, on in zip(speaking, goes_on, strict=True) if on]
-        if not live:
-            break
-    rollouts = [attempt.rollout() for attempt in mine]
+        live = []
+        for attempt, on in zip(speaking, goes_on, strict=True):
+            if on:
+                live.append(attempt)
+            else:
+                is_over(attempt)
+    rollouts, kept_mass = [attempt.rollout() for attempt in mine], min((attempt.kept_mass for attempt in mine), default=1.0)
     if ranks is not None:
         rollouts, kept_mass = ranks.gathered(rollouts), min(ranks.everywhere(kept_mass))
     return [rollouts[i : i + attempts] for i in range(0, len(rollouts), attempts)], kept_mass
+
+
+async def _turn(
+    live: Sequence[_Attempt],
+    requests: Sequence[Request],
+    sampler: Sampler,
+    sampling: SamplingConfig,
+    heard: Callable[[_Attempt, Completion], None],
+) -> None:
+    """The policy speaks in every attempt of `live`; `heard` is told each completion once, as early as the sampler tells it."""
+    unheard = dict(enumerate(live))
+
+    def hear(place: int, completion: Completion) -> None:
+        heard(unheard.pop(place), completion)
+
+    completions = await sampler.sample(requests, sampling, ended=hear)
+    for place in list(unheard):
+        hear(place, completions[place])
 
 
 @dataclass(slots=True)
@@ -120,17 +150,26 @@ class _Attempt:
     trainable: list[int] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
     finish: Finish = "stop"
+    turn: int = 0
+    kept_mass: float = 1.0
 
-    def request(self, turn: int, *, seed: int, step: int) -> Request:
+    @property
+    def may_go_on(self) -> bool:
+        """Whether the environment is asked for its turn; one of the policy that was cut off ends the dialogue."""
+        return self.finish == "stop" and self.turn < self.budget.turns
+
+    def request(self, *, seed: int, step: int) -> Request:
         prefix = (*self.prompt_ids, *self.token_ids)
         count = self.budget.left(prompt=len(self.prompt_ids), said=len(self.token_ids))
         key, number, occurrence = self.task.key, self.number, self.occurrence
-        return Request(prefix, uniforms(key, seed=seed, step=step, attempt=number, turn=turn, count=count, occurrence=occurrence))
+        return Request(prefix, uniforms(key, seed=seed, step=step, attempt=number, turn=self.turn, count=count, occurrence=occurrence))
 
     def spoke(self, completion: Completion, policy: Policy) -> None:
         self._append(completion.token_ids, completion.logprobs, trainable=1)
         self.messages.append(Message("assistant", policy.decode(completion.token_ids)))
         self.finish = completion.finish
+        self.turn += 1
+        self.kept_mass = min(self.kept_mass, completion.kept_mass)
 
     async def answered(self, replies: Replies, policy: Policy) -> bool:
         """Hear the environment's turn; False if the dialogue is over."""

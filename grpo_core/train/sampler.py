@@ -7,11 +7,14 @@ which other rows are in the batch.
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from threading import Event
 from typing import Protocol
 
 import torch
@@ -46,11 +49,17 @@ class Completion:
     kept_mass: float = 1.0
 
 
+Ended = Callable[[int, Completion], None]
+
+
 class Sampler(Protocol):
     """Continues token prefixes; never sees text, so earlier turns are never tokenised again."""
 
-    async def sample(self, requests: Sequence[Request], config: SamplingConfig) -> list[Completion]:
-        """One completion per request, in order."""
+    async def sample(self, requests: Sequence[Request], config: SamplingConfig, *, ended: Ended | None = None) -> list[Completion]:
+        """One completion per request, in order.
+
+        ended: to be told of completions, by their place, as soon as they are there; a sampler that cannot need not.
+        """
         ...
 
 
@@ -59,12 +68,28 @@ class Engine:
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="grpo-decode")  # the event loop goes on: verdicts, deadlines, Ctrl-C
 
-    async def sample(self, requests: Sequence[Request], config: SamplingConfig) -> list[Completion]:
-        rows = min(len(requests), config.max_rows)
+    async def sample(self, requests: Sequence[Request], config: SamplingConfig, *, ended: Ended | None = None) -> list[Completion]:
+        loop, stopped = asyncio.get_running_loop(), Event()
+
+        def tell(place: int, completion: Completion) -> None:
+            if ended is not None:
+                loop.call_soon_threadsafe(ended, place, completion)
+
+        decoding = self._thread.submit(self._decode, requests, config, tell, stopped)
+        try:
+            return await asyncio.wrap_future(decoding)
+        finally:  # where this was cancelled, the weights are as they were before anybody else looks at them
+            stopped.set()
+            wait([decoding])
+
+    def _decode(self, requests: Sequence[Request], config: SamplingConfig, tell: Ended, stopped: Event) -> list[Completion]:
+        policy, rows = self.policy, min(len(requests), config.max_rows)
         pays = config.prepack and rows >= FEW_ROWS and max((len(r.uniforms) for r in requests), default=0) >= FEW_TOKENS
-        with torch.inference_mode(), self.policy.autocast(), self.policy.merged(), self.policy.prepacked(rows) if pays else nullcontext():
-            return _Decoding(self.policy, requests, config).run()
+        device = torch.cuda.device(policy.device) if policy.device.type == "cuda" else nullcontext()  # each thread has its own
+        with device, torch.inference_mode(), policy.autocast(), policy.merged(), policy.prepacked(rows) if pays else nullcontext():
+            return _Decoding(policy, requests, config, tell).run(stopped)
 
 
 class _Decoding:
@@ -73,8 +98,8 @@ class _Decoding:
     Rows (requests) that have said the same so far share one line of the cache, until they part.
     """
 
-    def __init__(self, policy: Policy, requests: Sequence[Request], config: SamplingConfig) -> None:
-        self._policy, self._requests, self._config = policy, requests, config
+    def __init__(self, policy: Policy, requests: Sequence[Request], config: SamplingConfig, tell: Ended) -> None:
+        self._policy, self._requests, self._config, self._tell = policy, requests, config, tell
         self._completions = [Completion() for _ in requests]
         self._waiting = deque(i for i, request in enumerate(requests) if len(request.uniforms) > 0)
         self._alive: list[int] = []  # requests under way
@@ -83,8 +108,8 @@ class _Decoding:
         self._uniform_BT = _table(requests, policy.device)
         self._fitting = config.kv_mb * 2**20 // bytes_per_token(policy.model)  # tokens
 
-    def run(self) -> list[Completion]:
-        while self._waiting or self._alive:
+    def run(self, stopped: Event) -> list[Completion]:
+        while (self._waiting or self._alive) and not stopped.is_set():
             self._admit()
             self._draw()
         return self._completions
@@ -137,6 +162,8 @@ class _Decoding:
             if token in policy.end_ids or self._hits_stop(completion.token_ids):
                 completion.finish = "stop"
         going = [b for b, i in enumerate(alive) if self._completions[i].finish != "stop" and said[b] + 1 < len(self._requests[i].uniforms)]
+        for b in set(range(len(alive))) - set(going):
+            self._tell(alive[b], self._completions[alive[b]])
         parted = list(dict.fromkeys((line[b], tokens[b]) for b in going))
         place = {parting: k for k, parting in enumerate(parted)}
         self._alive, self._line = [alive[b] for b in going], [place[line[b], tokens[b]] for b in going]

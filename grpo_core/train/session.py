@@ -20,7 +20,7 @@ from grpo_core.plugins import Observers
 from grpo_core.runlog import RunFolder, read_lines, unwritable
 from grpo_core.sources import Sources
 from grpo_core.train.checkpoint import Learned, checkpoints, load_checkpoint, save_checkpoint
-from grpo_core.train.heldout import Attempt, Judge, Scores, as_text, held_out, logged_scores
+from grpo_core.train.heldout import Judged, Scores, as_text, held_out, logged_scores
 from grpo_core.train.observe import Observer
 from grpo_core.train.policy import Policy
 from grpo_core.train.provenance import recorded_config
@@ -55,10 +55,7 @@ class Steps(Protocol):
     error_rate: ErrorRate
 
     @property
-    def attempt(self) -> Attempt: ...
-
-    @property
-    def judge(self) -> Judge: ...
+    def judged(self) -> Judged: ...
 
     async def step(self, step: int) -> dict[str, float]: ...
 
@@ -186,8 +183,7 @@ class Session:
         found = await held_out(
             trainer.config,
             trainer.sources,
-            trainer.attempt,
-            trainer.judge,
+            trainer.judged,
             trainer.folder,
             trainer.observer,
             step=step,

@@ -8,7 +8,7 @@ one optimizer step per rollout batch the old log-probs are the policy's own, so 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -34,6 +34,7 @@ from grpo_core.train.batch import collate
 from grpo_core.train.checkpoint import checkpoints, saved_progress
 from grpo_core.train.clock import Clock
 from grpo_core.train.device import pick_device
+from grpo_core.train.judging import Judging
 from grpo_core.train.metrics import advantage_metrics, group_metrics, peak_memory_mb
 from grpo_core.train.observe import Observer, Silent
 from grpo_core.train.policy import Policy
@@ -47,7 +48,7 @@ from grpo_core.train.sampler import Engine, Sampler
 from grpo_core.train.session import Session
 from grpo_core.train.tasks import draw_number, eval_keys, total_steps, train_keys
 from grpo_core.train.update import Updater
-from grpo_core.types import Group, Rollout, Task, TaskKey, Verdict
+from grpo_core.types import Group, Rollout, Task, TaskKey
 
 
 class Trainer:
@@ -140,17 +141,12 @@ class Trainer:
     async def step(self, step: int) -> dict[str, float]:
         """Step 1, 2, ...: rollout, verify, advantage, update. P prompts, G attempts of each."""
         config, clock = self.config, Clock()
+        self.sources.forget_stats()
         refill, kept_mass = Refill(wanted=config.prompts_per_step, refills=config.sampling.refills), 1.0
         while refill.missing:
             tasks_P = await self._next_tasks(step, refill.missing)
-            rollouts_PG, kept = await self.attempt(tasks_P, attempts=config.group_size, step=step)
+            round_P, kept = await self.judged(tasks_P, attempts=config.group_size, step=step, clock=clock)
             kept_mass = min(kept_mass, kept)
-            clock.lap("rollout")
-
-            verdicts_PG = await self.judge(tasks_P, rollouts_PG)
-            clock.lap("verify")
-
-            round_P = [Group(t, r, v) for t, r, v in zip(tasks_P, rollouts_PG, verdicts_PG, strict=True)]
             found = self.rewards(round_P)
             refill.add(round_P, self.advantages(found, whiten=False))
         asked, chosen_P = refill.groups, refill.chosen()
@@ -175,7 +171,7 @@ class Trainer:
         self.policy.reference.refresh(config.kl, step)
         self.updater.steps = 0
         clock.lap("update")
-        hit_rate = self.sources.cache_hit_rate(tasks_P)
+        hit_rate = self.sources.cache_hit_rate()
         return {
             **group_metrics(asked, {source.name: source.env.parts for source in self.sources.trained}),
             **advantage_metrics(advantage_PG, found.scored_PG),
@@ -270,6 +266,7 @@ class Trainer:
         step: int,
         sampling: SamplingConfig | None = None,
         sources: Sources | None = None,
+        ended: Callable[[int, Rollout], None] | None = None,
     ) -> tuple[list[list[Rollout]], float]:
         """`attempts` rollouts of each task (P, G), and the least probability mass that top-p, top-k and min-p kept in any draw."""
         with self.policy.whole():
@@ -284,12 +281,20 @@ class Trainer:
                 seed=self.config.seed,
                 step=step,
                 ranks=self.ranks,
+                ended=ended,
             )
 
-    async def judge(self, tasks_P: Sequence[Task[Any]], rollouts_PG: Sequence[Sequence[Rollout]]) -> list[list[Verdict]]:
-        """A verdict for each rollout (P, G); each process verifies whole groups."""
-        mine = self.ranks.share(range(len(tasks_P)))
-        return self.ranks.gathered(await self.sources.verify([tasks_P[p] for p in mine], [rollouts_PG[p] for p in mine]))
+    async def judged(
+        self, tasks_P: Sequence[Task[Any]], *, attempts: int, step: int, sampling: SamplingConfig | None = None, clock: Clock | None = None
+    ) -> tuple[list[Group[Any]], float]:
+        """Groups of `attempts` rollouts of each task with their verdicts, and the least probability mass kept in any draw."""
+        clock = clock or Clock()
+        async with Judging(self.sources, self.ranks, tasks_P, attempts=attempts, overlap=self.config.verify.overlap) as judging:
+            rollouts_PG, kept = await self.attempt(tasks_P, attempts=attempts, step=step, sampling=sampling, ended=judging.ended)
+            clock.lap("rollout")
+            verdicts_PG = await judging.verdicts(rollouts_PG)
+            clock.lap("verify")
+        return [Group(t, r, v) for t, r, v in zip(tasks_P, rollouts_PG, verdicts_PG, strict=True)], kept
 
     def _open_sources(self, *, closes_given: bool = True) -> Sources:
         return Sources.of(self.config, self._envs, host=self._host, closes_given=closes_given)

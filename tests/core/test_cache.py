@@ -167,7 +167,7 @@ def test_the_config_says_where_verdicts_are_kept(kind: str, judged: list[int], t
         async with Sources.of(build_config([{"environment": "counting", "verify": {"cache": kind}}]), {"counting": env}) as sources:
             tasks = await sources.tasks([KEY, replace(KEY, index=1)])
             await sources.verify(tasks, [[Rollout.of("a"), Rollout.of("a")]] * 2)
-            return sources.cache_hit_rate(tasks)
+            return sources.cache_hit_rate()
 
     for expected in judged:
         rates.append(asyncio.run(run()))

@@ -14,7 +14,7 @@ from letters import Letters
 from grpo_core.config import SamplingConfig
 from grpo_core.overrides import build_config, nested
 from grpo_core.train.policy import Policy
-from grpo_core.train.sampler import Completion, Engine, Request
+from grpo_core.train.sampler import Completion, Ended, Engine, Request
 from grpo_core.train.trainer import Trainer
 
 
@@ -25,8 +25,8 @@ class Recorder:
         self.engine = Engine(policy)
         self.table: dict[tuple[float, ...], Completion] = {}
 
-    async def sample(self, requests: Sequence[Request], config: SamplingConfig) -> list[Completion]:
-        found = await self.engine.sample(requests, config)
+    async def sample(self, requests: Sequence[Request], config: SamplingConfig, *, ended: Ended | None = None) -> list[Completion]:
+        found = await self.engine.sample(requests, config, ended=ended)
         self.table |= {tuple(request.uniforms): completion for request, completion in zip(requests, found, strict=True)}
         return found
 
@@ -35,7 +35,7 @@ class Player:
     def __init__(self, table: dict[tuple[float, ...], Completion]) -> None:
         self.table = table
 
-    async def sample(self, requests: Sequence[Request], config: SamplingConfig) -> list[Completion]:
+    async def sample(self, requests: Sequence[Request], config: SamplingConfig, *, ended: Ended | None = None) -> list[Completion]:
         return [self.table[tuple(request.uniforms)] for request in requests]
 
 

@@ -20,7 +20,7 @@ from grpo_core.train.batch import Row, micro_batches
 from grpo_core.train.chat import Frame
 from grpo_core.train.policy import Policy
 from grpo_core.train.rollout import Budget, roll_out
-from grpo_core.train.sampler import Completion, Engine, Request, Sampler
+from grpo_core.train.sampler import Completion, Ended, Engine, Request, Sampler
 from grpo_core.train.trainer import Trainer
 from grpo_core.types import Message, Rollout, Task, TaskKey
 from grpo_core.verify import Verifier, VerifySettings
@@ -44,7 +44,7 @@ class Scripted:
         self.turns = list(turns)
         self.requests: list[Request] = []
 
-    async def sample(self, requests: Sequence[Request], config: SamplingConfig) -> list[Completion]:
+    async def sample(self, requests: Sequence[Request], config: SamplingConfig, *, ended: Ended | None = None) -> list[Completion]:
         (request,) = requests
         self.requests.append(request)
         tokens = list(self.turns[len(self.requests) - 1])[: len(request.uniforms)]

@@ -1,0 +1,125 @@
+"""Attempts are judged while others are generated, and nothing is left under way when something fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from grpo_core import Group, Reward, Rollout, Task, Verdict
+from grpo_core.config import SamplingConfig
+from grpo_core.errors import RunStoppedError
+from grpo_core.overrides import build_config, nested
+from grpo_core.runlog import RunFolder
+from grpo_core.train.sampler import Completion, Ended, Engine, Request
+from grpo_core.train.trainer import Trainer
+
+from .arrange import tiny_policy
+from .letters import Letters
+from .test_sampler import prompts, requests_for
+
+
+class Judge(Letters):
+    """Asynchronous. It remembers how many completions the sampler still owed when each attempt came to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.owed: list[int] = []
+        self.sampler: Late | None = None
+        self.cancelled = 0
+
+    async def averify(self, task: Task[str], rollout: Rollout) -> Verdict:
+        assert self.sampler is not None
+        self.owed.append(self.sampler.owed)
+        try:
+            await asyncio.sleep(30 if self.sampler.fails else 0)
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        return Verdict({"share": Reward(len(rollout.text) / 100)})
+
+
+class Stateful(Judge):
+    stateful = True
+
+
+class Comparing(Judge):
+    async def verify_batch(self, groups: Sequence[Group[str]]) -> list[list[Verdict]]:
+        return [[await self.averify(group.task, rollout) for rollout in group.rollouts] for group in groups]
+
+
+class Late:
+    """The built-in engine, which tells of completions one by one, and breaks after half of them if it `fails`."""
+
+    def __init__(self, engine: Engine, *, fails: bool = False) -> None:
+        self.engine, self.fails, self.owed = engine, fails, 0
+
+    async def sample(self, requests: Sequence[Request], config: SamplingConfig, *, ended: Ended | None = None) -> list[Completion]:
+        assert ended is not None
+        told: list[int] = []
+        found = await self.engine.sample(requests, config, ended=lambda place, _: told.append(place))
+        assert sorted(told) == list(range(len(requests)))
+        self.owed = len(requests)
+        for place in told:
+            ended(place, found[place])
+            self.owed -= 1
+            await asyncio.sleep(0.01)
+            if self.fails and self.owed <= len(requests) / 2:
+                raise RunStoppedError("the sampler broke")
+        return found
+
+
+def trainer(settings: dict[str, Any], folder: Path, env: Judge, *, fails: bool = False, **more: Any) -> Trainer:
+    config = build_config([settings, nested({"steps": 1, "eval.tasks": 0, "checkpoint.every": 0, "verify.cache": "off"}), nested(more)])
+    policy = tiny_policy()
+    env.sampler = Late(Engine(policy), fails=fails)
+    return Trainer(config, env, folder=RunFolder(folder), policy=policy, sampler=env.sampler)
+
+
+def test_an_attempt_is_judged_while_others_are_generated(settings, tmp_path: Path) -> None:
+    trainer(settings, tmp_path / "run", env := Judge()).run()
+    assert env.owed == list(range(23, -1, -1))
+
+
+@pytest.mark.parametrize(("kind", "more"), [(Judge, {"verify.overlap": False}), (Stateful, {}), (Comparing, {})])
+def test_what_cannot_be_judged_alone_waits(settings, tmp_path: Path, kind: type[Judge], more: dict[str, Any]) -> None:
+    trainer(settings, tmp_path / "run", env := kind(), **more).run()
+    assert env.owed == [0] * 24
+
+
+def test_a_sampler_that_fails_leaves_no_verdict_under_way(settings, tmp_path: Path) -> None:
+    env = Judge()
+
+    async def run() -> set[asyncio.Task[Any]]:
+        with pytest.raises(RunStoppedError, match="the sampler broke"):
+            await trainer(settings, tmp_path / "run", env, fails=True).arun()
+        return asyncio.all_tasks() - {asyncio.current_task()}
+
+    assert asyncio.run(run()) == set()
+    assert env.cancelled == len(env.owed) >= 11
+
+
+def test_the_event_loop_goes_on_while_tokens_are_drawn_and_a_cancelled_rollout_puts_the_weights_back() -> None:
+    policy = tiny_policy()
+    policy.end_ids = ()
+    before = {name: p.detach().clone() for name, p in policy.model.named_parameters()}
+    requests = requests_for(prompts(5), 4, length=500)
+
+    async def run() -> int:
+        ticks = 0
+        sampled = asyncio.ensure_future(Engine(policy).sample(requests, SamplingConfig()))
+        while ticks < 20:
+            await asyncio.sleep(0.01)
+            assert not sampled.done()
+            ticks += 1
+        sampled.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sampled
+        return ticks
+
+    assert asyncio.run(run()) == 20
+    assert all(torch.equal(before[name], p) for name, p in policy.model.named_parameters())
