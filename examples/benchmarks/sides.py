@@ -30,6 +30,8 @@ class Side:
             if line.startswith("@"):
                 self.steps.append(json.loads(line[1:]))
                 return self.steps[-1]
+            with self.log.open("a") as log:
+                log.write(line)
         raise RuntimeError(f"it ended: {self.log.read_text()[-3000:]}")
 
     def close(self) -> None:

@@ -18,7 +18,8 @@ def main(given: str) -> None:
     settings = json.loads(given)
     length = settings["max_new_tokens"]
     longest = max(map(len, settings["prompts"])) + length
-    llm = LLM(model=settings["model"], dtype=settings["dtype"], max_model_len=longest + 1, seed=0)
+    # On a CPU, too, this is of the whole machine's memory, which the others share.
+    llm = LLM(model=settings["model"], dtype=settings["dtype"], max_model_len=longest + 1, seed=0, gpu_memory_utilization=0.4)
     sampling = SamplingParams(n=settings["group_size"], temperature=1.0, max_tokens=length, min_tokens=length, ignore_eos=True)
     prompts = [{"prompt_token_ids": prompt} for prompt in settings["prompts"]]
     while sys.stdin.readline():

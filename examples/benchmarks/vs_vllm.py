@@ -38,12 +38,13 @@ def our_side(given: str) -> None:
     )
     policy = Policy.load(config, need_reference=False)
     policy.end_ids = ()
+    engine = Engine(policy)
     rng = np.random.default_rng(0)
     while sys.stdin.readline():
         uniforms = rng.random((len(settings["prompts"]), GROUP, settings["max_new_tokens"])).tolist()
         requests = [Request(tuple(prompt), numbers) for prompt, rows in zip(settings["prompts"], uniforms, strict=True) for numbers in rows]
         started = time.perf_counter()
-        found = asyncio.run(Engine(policy).sample(requests, SamplingConfig()))
+        found = asyncio.run(engine.sample(requests, SamplingConfig()))
         seconds = time.perf_counter() - started
         print("@" + json.dumps({"seconds": seconds, "tokens": sum(len(c.token_ids) for c in found)}), flush=True)
 
