@@ -92,7 +92,7 @@ class SamplingConfig(Section):
     kv_mb: Positive = 4096
     """Most memory for keys and values of what is decoded at the same time, in MB, by the longest that it can get."""
     prepack: bool = True
-    """Decode with a copy of the weights in the layout that a CPU multiplies fastest, where that pays."""
+    """Decode with a copy of the weights in the layout that a CPU multiplies fastest, where that pays; it takes as much memory as they."""
 
 
 class OptimizerConfig(Section):

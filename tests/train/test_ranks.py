@@ -81,7 +81,7 @@ def test_a_run_with_weights_shared_out_goes_on_after_a_checkpoint(tiny_folder: P
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("more", [{}, {"trainer.shard": True}], ids=["whole weights", "shared out"])
+@pytest.mark.parametrize("more", [{}, pytest.param({"trainer.shard": True}, marks=pytest.mark.heavy)], ids=["whole weights", "shared out"])
 def test_two_processes_equal_one_in_bfloat16_on_the_same_completions(tiny_folder: Path, tmp_path: Path, more: dict[str, Any]) -> None:
     """Other rows share a forward pass, so sums are rounded differently. A wrong denominator would change grad_norm by a factor."""
     settings = {"model.name": str(tiny_folder), "model.dtype": "bfloat16", "steps": 20, "eval.tasks": 0}
@@ -98,7 +98,7 @@ def test_two_processes_equal_one_in_bfloat16_on_the_same_completions(tiny_folder
 
 
 def test_a_process_that_does_not_arrive_ends_the_run_with_its_number(tiny_folder: Path, tmp_path: Path) -> None:
-    """The verifier of the second process sleeps for ever; its deadline is far away."""
+    """The verifier of the second process sleeps for longer than it is waited for; its deadline is far away."""
     (tmp_path / "slow.py").write_text(
         "import os, time\n"
         f"import sys; sys.path.insert(0, {str(HERE)!r})\n"
@@ -107,7 +107,7 @@ def test_a_process_that_does_not_arrive_ends_the_run_with_its_number(tiny_folder
         "    timeout_seconds = 1000.0\n"
         "    async def averify(self, task, rollout):\n"
         "        import asyncio\n"
-        "        if os.environ.get('RANK') == '1': await asyncio.sleep(60)\n"
+        "        if os.environ.get('RANK') == '1': await asyncio.sleep(15)\n"
         "        return self.verify(task, rollout)\n"
     )
     given = options(tiny_folder, steps=2, **{"eval.tasks": 0, "trainer.meeting_seconds": 3})

@@ -1,0 +1,55 @@
+"""A picture of what vs_trl.py and vs_vllm.py measured, from their JSON.
+
+python examples/benchmarks/picture.py examples/benchmarks/results/*.json --out examples/benchmarks/results/speed.svg
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+COLOURS = {"grpo-core": "tab:blue", "trl": "tab:orange", "generate": "tab:green", "vllm": "tab:purple"}
+
+
+def steps(axes: Any, found: Any) -> None:
+    """Seconds of a step, rollout and update beside one another."""
+    for name, medians in found["medians"].items():
+        axes.barh(name, medians["rollout"], color=COLOURS[name])
+        axes.barh(name, medians["update"], left=medians["rollout"], color=COLOURS[name], alpha=0.5)
+        axes.text(medians["seconds"], name, f" {medians['seconds']:.1f} s, {medians['peak_mb'] / 1000:.1f} GB")
+    axes.set_xlim(0, 1.3 * max(medians["seconds"] for medians in found["medians"].values()))
+    settings = found["settings"]
+    axes.set_title(
+        f"a step: {settings['prompts_per_step']} x {settings['group_size']} completions of {settings['max_new_tokens']} tokens\n"
+        "(rollout, then update in the lighter tone)"
+    )
+
+
+def speeds(axes: Any, found: Any) -> None:
+    for name, speed in found["tokens_per_second"].items():
+        axes.barh(name, speed, color=COLOURS[name])
+        axes.text(speed, name, f" {speed:.0f} tokens/s")
+    axes.set_xlim(0, 1.3 * max(found["tokens_per_second"].values()))
+    axes.set_title(f"generation: {found['settings']['rows']} rows of {found['settings']['max_new_tokens']} tokens")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("files", nargs="+", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    measured = [json.loads(file.read_text()) for file in options.files]
+    figure = Figure(figsize=(9, 2.6 * len(measured)), layout="constrained")
+    for axes, found in zip(figure.subplots(len(measured), squeeze=False)[:, 0], measured, strict=True):
+        (steps if "medians" in found else speeds)(axes, found)
+        axes.invert_yaxis()
+        axes.set_xlabel(found["machine"], fontsize="small")
+    figure.savefig(options.out)
+
+
+if __name__ == "__main__":
+    main()
