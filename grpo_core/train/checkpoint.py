@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 import random
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from grpo_core.atomic import whole_folder
+from grpo_core.deadline import describe
 from grpo_core.errors import ConfigError
 from grpo_core.runlog import unwritable
 from grpo_core.train.disk import as_os_error
@@ -90,23 +95,38 @@ def checkpoints(folder: Path) -> list[Path]:
 
 def saved_progress(path: Path) -> dict[str, Any]:
     """What a checkpoint says of the run: the step, the settings, and what `save_checkpoint` got as `more`."""
-    progress: dict[str, Any] = json.loads((path / "progress.json").read_text(encoding="utf-8"))
-    return progress
+    with _readable(path):
+        progress: dict[str, Any] = json.loads((path / "progress.json").read_text(encoding="utf-8"))
+        return progress
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Files that a disk has damaged end with a word on what to do; a process that was killed leaves none."""
+    try:
+        yield
+    except (OSError, RuntimeError, ValueError, EOFError, SafetensorError, UnpicklingError) as error:
+        raise ConfigError(
+            f"the checkpoint {path} cannot be read ({describe(error).splitlines()[0]}); remove that folder, then --resume goes on from the "
+            "one before it, or from the start"
+        ) from None
 
 
 def load_checkpoint(path: Path, *, policy: Policy, updater: Updater) -> dict[str, Any]:
     """Put everything back; returns the progress: the step that was done last, and what `save_checkpoint` got as `more`."""
-    weights = load_file(path / "trainable.safetensors")
+    with _readable(path):
+        weights = load_file(path / "trainable.safetensors")
+        reference = load_file(path / "reference.safetensors") if policy.reference.weights() else {}
+        state = torch.load(path / "state.pt", weights_only=True, map_location="cpu")
+    progress = saved_progress(path)
     parameters = dict(policy.trainable())
     if weights.keys() != parameters.keys() or any(weights[n].shape != parameters[n].shape for n in weights):
         raise ConfigError(f"{path} does not fit this model and adapter; resume with the settings of the run's config.json")
     with torch.no_grad():
         for name, parameter in parameters.items():
             parameter.copy_(like(parameter, weights[name]))
-        if reference := policy.reference.weights():
-            for name, tensor in load_file(path / "reference.safetensors").items():
-                reference[name].copy_(tensor)
-    state = torch.load(path / "state.pt", weights_only=True, map_location="cpu")
+        for name, tensor in reference.items():
+            policy.reference.weights()[name].copy_(tensor)
     updater.optimizer.load_state_dict(optimizer_state_like(updater.parameters, state["optimizer"]))
     updater.schedule.load_state_dict(state["schedule"])
     if state["scaler"] is not None and updater.accelerator.scaler is not None:
@@ -114,7 +134,6 @@ def load_checkpoint(path: Path, *, policy: Policy, updater: Updater) -> dict[str
     torch.set_rng_state(state["torch_rng"])
     if state["cuda_rng"] and torch.cuda.is_available():
         torch.cuda.set_rng_state_all(state["cuda_rng"])
-    progress = saved_progress(path)
     updater.skipped, updater.beta = progress["skipped"], progress["beta"]
     version, internal, gauss = progress["python_rng"]
     random.setstate((version, tuple(internal), gauss))

@@ -91,3 +91,19 @@ def test_the_command_line_has_the_same_words_for_it(interrupted: Path) -> None:
     done = CliRunner().invoke(app, ["run", "--resume", str(interrupted), "--allow", "environment", "--set", "steps=3"])
     assert done.exit_code == 0, done.output
     assert "after step 2 of 3" in done.output
+
+
+@pytest.mark.parametrize(("name", "size"), [("trainable.safetensors", 100), ("state.pt", 0), ("state.pt", 1000), ("progress.json", 100)])
+def test_a_damaged_checkpoint_is_named_and_can_be_gone_without(interrupted: Path, name: str, size: int) -> None:
+    (newest,) = (interrupted / "checkpoints").iterdir()
+    file = newest / name
+    file.write_bytes(file.read_bytes()[:size])
+    with pytest.raises(ConfigError, match=f"{newest.name} cannot be read .* remove that folder"):
+        Trainer.resumed(interrupted, Letters())
+    for left in newest.iterdir():
+        left.unlink()
+    newest.rmdir()
+    trainer = Trainer.resumed(interrupted, Letters())
+    assert trainer.done == 0
+    trainer.run()
+    assert [line["step"] for line in read_lines(interrupted / "metrics.jsonl") if "loss" in line] == [1, 2, 3, 4, 5, 6]
