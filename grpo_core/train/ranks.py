@@ -6,9 +6,10 @@ process computes advantages and denominators from all verdicts, so their number 
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 import torch
@@ -77,6 +78,15 @@ class Ranks:
 
     def meet(self) -> None:
         """Wait for all processes, without a collective."""
+        for _ in self._until_all_are_here():
+            time.sleep(_POLL_SECONDS)
+
+    async def arrive(self) -> None:
+        """`meet` while the event loop goes on, so that what this process began, and its deadlines, do not wait for the others."""
+        for _ in self._until_all_are_here():
+            await asyncio.sleep(_POLL_SECONDS)
+
+    def _until_all_are_here(self) -> Iterator[None]:
         if self.size == 1:
             return
         store = dist.distributed_c10d._get_default_store()
@@ -89,6 +99,6 @@ class Ranks:
                     raise RunStoppedError(
                         f"process {other} of {self.size} did not arrive within {self._seconds:g} s; look at its output, then use --resume"
                     )
-                time.sleep(_POLL_SECONDS)
+                yield
         if self._met > 1:  # everybody has left the meeting before
             store.delete_key(f"grpo meeting {self._met - 1} {self.rank}")

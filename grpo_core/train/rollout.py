@@ -114,6 +114,7 @@ async def roll_out(
                 is_over(attempt)
     rollouts, kept_mass = [attempt.rollout() for attempt in mine], min((attempt.kept_mass for attempt in mine), default=1.0)
     if ranks is not None:
+        await ranks.arrive()
         rollouts, kept_mass = ranks.gathered(rollouts), min(ranks.everywhere(kept_mass))
     return [rollouts[i : i + attempts] for i in range(0, len(rollouts), attempts)], kept_mass
 

@@ -162,7 +162,7 @@ class _Decoding:
             if token in policy.end_ids or self._hits_stop(completion.token_ids):
                 completion.finish = "stop"
         going = [b for b, i in enumerate(alive) if self._completions[i].finish != "stop" and said[b] + 1 < len(self._requests[i].uniforms)]
-        for b in set(range(len(alive))) - set(going):
+        for b in sorted(set(range(len(alive))) - set(going)):
             self._tell(alive[b], self._completions[alive[b]])
         parted = list(dict.fromkeys((line[b], tokens[b]) for b in going))
         place = {parting: k for k, parting in enumerate(parted)}

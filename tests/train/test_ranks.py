@@ -115,3 +115,32 @@ def test_a_process_that_does_not_arrive_ends_the_run_with_its_number(tiny_folder
     statuses = launch(2, *given, "--out", str(tmp_path / "run"), log=tmp_path / "log")
     assert statuses[0] == 1
     assert "process 1 of 2 did not arrive within 3 s" in " ".join((tmp_path / "log.0").read_text().split())
+
+
+@pytest.mark.heavy
+def test_a_process_that_waits_for_another_goes_on_judging_within_its_deadlines(tiny_folder: Path, tmp_path: Path) -> None:
+    """The second process draws its tokens 5 s later; a verdict of the first takes 0.5 s and may take 2 s."""
+    (tmp_path / "late.py").write_text(
+        "import asyncio, os, sys\n"
+        f"sys.path.insert(0, {str(HERE)!r})\n"
+        "from letters import Letters\n"
+        "from grpo_core.train.sampler import Engine\n"
+        "class Late(Letters):\n"
+        "    timeout_seconds = 2.0\n"
+        "    async def averify(self, task, rollout):\n"
+        "        for _ in range(10): await asyncio.sleep(0.05)\n"
+        "        return self.verify(task, rollout)\n"
+        "at_once = Engine.sample\n"
+        "async def sample(self, *args, **more):\n"
+        "    await asyncio.sleep(5 if os.environ['RANK'] == '1' else 0)\n"
+        "    found = await at_once(self, *args, **more)\n"
+        "    await asyncio.sleep(0.2)\n"  # long enough for verdicts to be under way
+        "    return found\n"
+        "Engine.sample = sample\n"
+    )
+    given = options(tiny_folder, steps=2, **{"eval.tasks": 0, "verify.retries": 0, "prompts_per_step": 2, "group_size": 4})
+    given[1] = f"{tmp_path / 'late.py'}:Late"
+    assert launch(2, *given, "--out", str(tmp_path / "run"), log=tmp_path / "log") == [0, 0]
+    lines = list(RunFolder(tmp_path / "run").rollout_lines())
+    assert len(lines) == 2 * 2 * 4
+    assert [line["verdict"]["error"] for line in lines] == [None] * 16
