@@ -1,6 +1,6 @@
 """A picture of what vs_trl.py and vs_vllm.py measured, from their JSON.
 
-python examples/benchmarks/picture.py examples/benchmarks/results/*.json --out examples/benchmarks/results/speed.svg
+python examples/benchmarks/picture.py examples/benchmarks/results/*.json --out examples/benchmarks/results/speed.png
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ def steps(axes: Any, found: Any) -> None:
     for name, medians in found["medians"].items():
         axes.barh(name, medians["rollout"], color=COLOURS[name])
         axes.barh(name, medians["update"], left=medians["rollout"], color=COLOURS[name], alpha=0.5)
-        axes.text(medians["seconds"], name, f" {medians['seconds']:.1f} s, {medians['peak_mb'] / 1000:.1f} GB")
-    axes.set_xlim(0, 1.3 * max(medians["seconds"] for medians in found["medians"].values()))
+        end = medians["rollout"] + medians["update"]
+        axes.text(end, name, f" {medians['seconds']:.1f} s, {medians['peak_mb'] / 1000:.1f} GB", va="center")
+    axes.set_xlim(0, 1.3 * axes.get_xlim()[1])
     settings = found["settings"]
     axes.set_title(
         f"a step: {settings['prompts_per_step']} x {settings['group_size']} completions of {settings['max_new_tokens']} tokens\n"
@@ -32,7 +33,7 @@ def steps(axes: Any, found: Any) -> None:
 def speeds(axes: Any, found: Any) -> None:
     for name, speed in found["tokens_per_second"].items():
         axes.barh(name, speed, color=COLOURS[name])
-        axes.text(speed, name, f" {speed:.0f} tokens/s")
+        axes.text(speed, name, f" {speed:.0f} tokens/s", va="center")
     axes.set_xlim(0, 1.3 * max(found["tokens_per_second"].values()))
     axes.set_title(f"generation: {found['settings']['rows']} rows of {found['settings']['max_new_tokens']} tokens")
 
