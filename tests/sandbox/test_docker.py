@@ -256,8 +256,11 @@ def test_a_daemon_that_stops_ends_the_run_with_its_reason_and_the_run_goes_on_la
     trainer = Trainer(build_config([settings]), folder=tmp_path / "run", observer=StopsTheDaemon())
     attempt = trainer.attempt
 
-    async def writes_programs(tasks_P: Any, **more: Any) -> Any:
-        rollouts_PG, kept = await attempt(tasks_P, **more)
+    async def writes_programs(tasks_P: Any, *, attempts: int, ended: Any, **more: Any) -> Any:
+        def said(place: int, rollout: Any) -> None:
+            ended(place, _saying(tasks_P[place // attempts], rollout))
+
+        rollouts_PG, kept = await attempt(tasks_P, attempts=attempts, ended=said, **more)
         return [[_saying(task, rollout) for rollout in row] for task, row in zip(tasks_P, rollouts_PG, strict=True)], kept
 
     trainer.attempt = writes_programs  # type: ignore[method-assign]
