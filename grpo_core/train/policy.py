@@ -14,7 +14,7 @@ from torch import Tensor
 
 from grpo_core.config import RunConfig
 from grpo_core.errors import ConfigError
-from grpo_core.train import chat, sharding
+from grpo_core.train import attention, chat, sharding
 from grpo_core.train.adapter import add_adapter, merged
 from grpo_core.train.batch import MicroBatch, Row, micro_batches
 from grpo_core.train.chat import Frame
@@ -61,6 +61,8 @@ class Policy:
         self.pair_cost = pair_cost(model)
         self.compute_dtype: torch.dtype = compute_dtype or weight.dtype
         self._cast = self.compute_dtype != weight.dtype
+        for each in self.reference.models():
+            attention.adopt(each)
         model.eval()  # dropout off wherever a log-prob is computed, also while training
         rows = [Row(Rollout((), "stop", (1, 2, 3, 4), tokens, (), (1,) * len(tokens)), 0.0, 0.0) for tokens in ((5, 6, 7), (5, 8))]
         (micro,) = micro_batches(rows, max_tokens=10_000, device=self.device, dtype=torch.float32)

@@ -1,106 +1,56 @@
-"""For the sampler: caches that several sequences continue, line by line, and in which what they share is computed once.
+"""For the sampler: a cache that several sequences continue, line by line, and in which what they share is computed and kept once.
 
-A line is what has been said so far; completions that have said the same share one. `Packed` also keeps what lines share once, as nodes
-of a tree under a mask (see `tree`), so nothing is copied when they part. Every line then looks at all nodes, so when most nodes belong
-to others, `unpacked` gives each line a cache of its own.
+A line is what has been said so far; completions that have said the same share one. Lines of one prompt stand in a tree, where each looks
+at its own nodes through a mask (see `tree`), so nothing is copied when they part. Several trees stand side by side, with as many places
+for lines as the fullest has; when most places or nodes belong to nobody, the lines are set anew, at last each with a cache of its own.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from grpo_core.train import attention
 from grpo_core.train.kv import growing_cache, joined, keeps_everything, trim
-from grpo_core.train.tree import additive, common_length, plant, size
+from grpo_core.train.logprob import head_at
+from grpo_core.train.tree import additive, common_length, pair_cost, plant, size
 
 MOST_NODES = 4
-"""A line looks at no more than this many times the nodes that it has itself; beyond, each line gets its own cache."""
+"""Prompts are computed as one tree if that has at most so many times the nodes of the longest."""
 
-LIVING = 7 / 8
-"""Lines that have ended are computed on with the others until no more than this share is left: leaving one out copies all the others."""
+READ = 600
+"""Reading the keys and values of so many tokens takes as long as a line's way through the weights (SmolLM2-135M on 2 cores)."""
+
+PAYS = 8 / 7
+"""Setting the lines anew copies everything, so each step has to gain that much by it."""
 
 
-def worth_packing(prompts: Sequence[Sequence[int]]) -> bool:
-    return size(prompts, ()) <= MOST_NODES * max(map(len, prompts))
-
-
-class Lines(Protocol):
+class Lines:
     """logits_KV: of the last token of each of K lines."""
 
     logits_KV: Tensor
 
-    def extend(self, model: Any, parents: Sequence[int], tokens: Sequence[int]) -> Lines:
-        """New lines: each continues the line `parents[k]` with the token `tokens[k]`. The old ones can no longer be used."""
-        ...
-
-    def separate(self) -> Unpacked:
-        """The same lines with a cache each."""
-        ...
-
-
-@dataclass(slots=True)
-class Packed:
-    """One tree of N nodes for K lines. above_KN: True where a node belongs to the line; dtype: what the model computes in."""
-
-    cache: Any
-    logits_KV: Tensor
-    above_KN: Tensor
-    dtype: torch.dtype
+    def __init__(self, model: Any, cache: Any, seen_KN: Tensor, tree_K: list[int], lengths_K: list[int], dtype: torch.dtype | None) -> None:
+        """seen_KN: which nodes of its tree a line has said; tree_K: in which it stands; dtype: what the model computes in, None where
+        it can be given no mask for each line."""
+        self._pair = pair_cost(model)
+        self._cache, self._dtype = cache, dtype
+        self._seen_KN, self._tree_K, self._lengths_K = seen_KN, tree_K, lengths_K
+        self._prompt_K = list(range(len(tree_K)))  # of each line
+        self._nodes = dict(enumerate(lengths_K))  # of all lines that a prompt ever had
+        self._trees = max(tree_K) + 1
 
     @classmethod
-    def prefill(cls, model: Any, prompts: Sequence[Sequence[int]], *, dtype: torch.dtype, device: torch.device) -> Packed:
+    def prefill(
+        cls, model: Any, prompts: Sequence[Sequence[int]], *, pad_id: int, dtype: torch.dtype | None, device: torch.device
+    ) -> Lines:
         """One line for each of `prompts` (distinct, none empty)."""
-        cache = growing_cache(model)
-        tree = plant(prompts, [(0,)] * len(prompts), device=device)  # the token that will follow is no node
-        logits_KV = tree.through(model, dtype, cache=cache)
-        last_K = tree.predictors_K[tree.place_M]
-        return cls(cache, logits_KV[tree.place_M], tree.mask_B1NN[0, 0, last_K], dtype)
-
-    def extend(self, model: Any, parents: Sequence[int], tokens: Sequence[int]) -> Lines:
-        device = self.above_KN.device
-        own_KK = torch.eye(len(tokens), dtype=torch.bool, device=device)
-        self.above_KN = torch.cat([self.above_KN[torch.tensor(parents, device=device)], own_KK], dim=1)
-        length_K = self.above_KN.sum(dim=1)
-        out = model(
-            input_ids=torch.tensor([list(tokens)], device=device),
-            position_ids=(length_K - 1).unsqueeze(0),
-            attention_mask=additive(self.above_KN[None, None], self.dtype),
-            past_key_values=self.cache,
-            use_cache=True,
-        )
-        self.logits_KV = out.logits[0]
-        return self if self.above_KN.shape[1] <= MOST_NODES * int(length_K.max()) else self.separate()
-
-    def separate(self) -> Unpacked:
-        length_K = self.above_KN.sum(dim=1)
-        width = int(length_K.max())
-        # A node comes after its ancestors, so the nodes of a line in rising order are its tokens; padding may point at any node.
-        order_KW = self.above_KN.to(torch.int8).sort(dim=1, stable=True).indices[:, -width:]
-        mask_KW = torch.arange(width, device=length_K.device) >= width - length_K.unsqueeze(1)
-        for layer in self.cache.layers:
-            layer.keys = layer.keys[0][:, order_KW].transpose(0, 1)
-            layer.values = layer.values[0][:, order_KW].transpose(0, 1)
-        return Unpacked(self.cache, self.logits_KV, mask_KW.long(), length_K, list(range(len(length_K))))
-
-
-@dataclass(slots=True)
-class Unpacked:
-    """A cache for each of K lines, padded on the left. mask_KS: 1 for real tokens; length_K: how many those are; living: which of them
-    have not ended, in the order in which they are known outside."""
-
-    cache: Any
-    logits_KV: Tensor
-    mask_KS: Tensor
-    length_K: Tensor
-    living: list[int]
-
-    @classmethod
-    def prefill(cls, model: Any, prompts: Sequence[Sequence[int]], *, pad_id: int, device: torch.device) -> Unpacked:
-        """One line for each of `prompts` (distinct, none empty), for models without tree masks and prompts unlike one another."""
+        if dtype is not None and size(prompts, ()) <= MOST_NODES * max(map(len, prompts)):
+            return cls._prefill_tree(model, prompts, dtype, device)
         start = common_length(prompts)
         cache, shared_mask = growing_cache(model), torch.ones(len(prompts), start, dtype=torch.long, device=device)
         if start:
@@ -121,52 +71,128 @@ class Unpacked:
             use_cache=True,
             logits_to_keep=1,
         )
-        return cls(cache, out.logits[:, -1], mask_KS, mask_KS.sum(dim=1), list(range(len(prompts))))
+        lines = cls(model, cache, mask_KS.bool(), list(range(len(prompts))), [len(prompt) for prompt in prompts], dtype)
+        lines.logits_KV = out.logits[:, -1]
+        return lines
 
-    def extend(self, model: Any, parents: Sequence[int], tokens: Sequence[int]) -> Lines:
-        self._choose([self.living[parent] for parent in parents])
-        device, living = self.length_K.device, torch.tensor(self.living, device=self.length_K.device)
-        tokens_K1 = torch.zeros(len(self.length_K), 1, dtype=torch.long, device=device)  # any token goes on where a line has ended
-        tokens_K1[living, 0] = torch.tensor(tokens, device=device)
-        self.mask_KS = torch.cat([self.mask_KS, torch.ones_like(tokens_K1)], dim=1)
-        out = model(
-            input_ids=tokens_K1,
-            attention_mask=self.mask_KS,
-            position_ids=self.length_K.unsqueeze(1),
-            past_key_values=self.cache,
-            use_cache=True,
+    @classmethod
+    def _prefill_tree(cls, model: Any, prompts: Sequence[Sequence[int]], dtype: torch.dtype, device: torch.device) -> Lines:
+        cache = growing_cache(model)
+        tree = plant(prompts, [(0,)] * len(prompts), device=device)  # the token that will follow is no node
+        logits_KV = tree.through(model, dtype, cache=cache)
+        seen_KN = tree.mask_B1NN[0, 0, tree.predictors_K[tree.place_M]]
+        lines = cls(model, cache, seen_KN, [0] * len(prompts), [len(prompt) for prompt in prompts], dtype)
+        lines.logits_KV = logits_KV[tree.place_M]
+        return lines
+
+    def extend(self, model: Any, parents: Sequence[int], tokens: Sequence[int]) -> None:
+        """New lines: each continues the line `parents[k]` with the token `tokens[k]`. Others have ended."""
+        device = self._seen_KN.device
+        self._seen_KN = self._seen_KN[torch.tensor(parents, device=device)]
+        self._tree_K, self._prompt_K, self._lengths_K = (
+            [values[parent] for parent in parents] for values in (self._tree_K, self._prompt_K, self._lengths_K)
         )
-        self.logits_KV, self.length_K = out.logits[living, -1], self.length_K + 1
-        return self
-
-    def separate(self) -> Unpacked:
-        return self
+        self._settle()
+        place_K, width = self._places()
+        trees_K, places_K = torch.tensor(self._tree_K, device=device), torch.tensor(place_K, device=device)
+        own_KW = torch.nn.functional.one_hot(places_K, width).bool()
+        self._seen_KN = torch.cat([self._seen_KN, own_KW], dim=1)
+        nodes = self._seen_KN.shape[1]
+        # Places without a line see themselves, and what is computed there is nobody's.
+        mask_PWN = torch.zeros(self._trees, width, nodes, dtype=torch.bool, device=device)
+        mask_PWN[:, :, nodes - width :] = torch.eye(width, dtype=torch.bool, device=device)
+        tokens_PW = torch.zeros(self._trees, width, dtype=torch.long, device=device)
+        positions_PW = torch.zeros_like(tokens_PW)
+        mask_PWN[trees_K, places_K] = self._seen_KN
+        tokens_PW[trees_K, places_K] = torch.tensor(list(tokens), device=device)
+        positions_PW[trees_K, places_K] = torch.tensor(self._lengths_K, device=device)
+        masked = mask_PWN[:, 0].long() if self._dtype is None else additive(mask_PWN.unsqueeze(1), self._dtype)
+        with head_at(model, trees_K * width + places_K, bare=False):
+            out = model(
+                input_ids=tokens_PW,
+                position_ids=positions_PW,
+                attention_mask=masked,
+                past_key_values=self._cache,
+                use_cache=True,
+                **attention.arguments(model, attention.WHOLE),
+            )
+        self.logits_KV = out.logits[0]
+        self._lengths_K = [length + 1 for length in self._lengths_K]
+        self._nodes = {prompt: self._nodes[prompt] + count for prompt, count in Counter(self._prompt_K).items()}
 
     @property
     def joinable(self) -> bool:
-        return keeps_everything(self.cache)
+        return keeps_everything(self._cache)
 
-    def join(self, more: Unpacked) -> None:
+    def join(self, more: Lines) -> None:
         """Take in other lines, behind those that are there."""
-        self._choose(self.living, least=1.0)
-        more._choose(more.living, least=1.0)
-        count, width = len(self.length_K), max(self.mask_KS.shape[1], more.mask_KS.shape[1])
-        joined(self.cache, more.cache)
-        masks = [torch.nn.functional.pad(lines.mask_KS, (width - lines.mask_KS.shape[1], 0)) for lines in (self, more)]
-        self.mask_KS, self.length_K = torch.cat(masks), torch.cat([self.length_K, more.length_K])
-        self.logits_KV = torch.cat([self.logits_KV, more.logits_KV])
-        self.living = [*self.living, *(count + row for row in more.living)]
-        if empty := int(self.mask_KS.any(dim=0).int().argmax()):  # columns of long lines that have ended
-            trim(self.cache, empty)
-            self.mask_KS = self.mask_KS[:, empty:]
+        joined(self._cache, more._cache)
+        known, width = max(self._nodes) + 1, max(self._seen_KN.shape[1], more._seen_KN.shape[1])
+        seen = [torch.nn.functional.pad(lines._seen_KN, (width - lines._seen_KN.shape[1], 0)) for lines in (self, more)]
+        self._seen_KN, self.logits_KV = torch.cat(seen), torch.cat([self.logits_KV, more.logits_KV])
+        self._tree_K += [self._trees + tree for tree in more._tree_K]
+        self._prompt_K += [known + prompt for prompt in more._prompt_K]
+        self._nodes |= {known + prompt: count for prompt, count in more._nodes.items()}
+        self._lengths_K += more._lengths_K
+        self._trees += more._trees
+        if empty := int(self._seen_KN.any(dim=0).int().argmax()):  # columns of long lines that have ended
+            trim(self._cache, empty)
+            self._seen_KN = self._seen_KN[:, empty:]
 
-    def _choose(self, rows: list[int], *, least: float = LIVING) -> None:
-        """Go on with `rows` of the cache: as they are, if none is wanted twice and few others would be computed with them."""
-        count = len(self.length_K)
-        if len(set(rows)) == len(rows) and len(rows) >= least * count:
-            self.living = rows
+    def _places(self) -> tuple[list[int], int]:
+        """The place of each line in its tree, and how many there are in the fullest."""
+        taken: Counter[int] = Counter()
+        places = []
+        for tree in self._tree_K:
+            places.append(taken[tree])
+            taken[tree] += 1
+        return places, max(taken.values())
+
+    def _settle(self) -> None:
+        """Set the lines anew, each alone or all of a prompt in a tree, if that pays."""
+        alone, by_prompt = list(range(len(self._tree_K))), _numbered(self._prompt_K)
+        if self._dtype is None:
+            width = self._places()[1]
+            if width > 1 or self._cost(len(alone), 1, 0) * PAYS < self._cost(self._trees, 1, 0):
+                self._set(alone)
             return
-        index = torch.tensor(rows, device=self.length_K.device)
-        self.cache.batch_select_indices(index)
-        self.mask_KS, self.length_K = self.mask_KS[index], self.length_K[index]
-        self.living = list(range(len(rows)))
+        lines = Counter(by_prompt)
+        costs = [
+            (self._cost(len(alone), 1, max(self._lengths_K)), alone),
+            (self._cost(len(lines), max(lines.values()), max(self._nodes[prompt] for prompt in self._prompt_K)), by_prompt),
+        ]
+        least, chosen = min(costs, key=lambda pair: pair[0])
+        if least * PAYS < self._cost(self._trees, self._places()[1], self._seen_KN.shape[1]):
+            self._set(chosen)
+
+    def _cost(self, trees: int, width: int, nodes: int) -> float:
+        """Of a step, in lines that go through the weights."""
+        return trees * (width * (1 + self._pair * nodes) + nodes / READ)
+
+    def _set(self, tree_K: list[int]) -> None:
+        """Let each line stand in the tree `tree_K` from now on; of each tree, what none of its lines has said is dropped."""
+        device = self._seen_KN.device
+        sources = dict(zip(tree_K, self._tree_K, strict=True))
+        source_P = torch.tensor([sources[tree] for tree in range(len(sources))], device=device)
+        counts = [self._seen_KN.shape[1]] * len(sources)
+        if not keeps_everything(self._cache):
+            self._cache.batch_select_indices(source_P)
+        else:
+            trees_K = torch.tensor(tree_K, device=device)
+            seen_PN = torch.zeros(len(sources), counts[0], dtype=torch.int32, device=device)
+            seen_PN = seen_PN.index_add_(0, trees_K, self._seen_KN.int()).clamp(max=1)
+            counts = seen_PN.sum(dim=1).tolist()
+            # A node comes after its ancestors, so those of a line in rising order are its tokens; what is left over may be any node.
+            order_PS = seen_PN.sort(dim=1, stable=True).indices[:, -max(counts) :]
+            for layer in self._cache.layers:
+                layer.keys = layer.keys[source_P[:, None], :, order_PS].transpose(1, 2)
+                layer.values = layer.values[source_P[:, None], :, order_PS].transpose(1, 2)
+            self._seen_KN = self._seen_KN.gather(1, order_PS[trees_K])
+        self._tree_K, self._trees = tree_K, len(sources)
+        self._prompt_K, self._nodes = list(tree_K), dict(enumerate(counts))  # what stands alone has nothing to share any more
+
+
+def _numbered(values: Sequence[int]) -> list[int]:
+    """The same, by the order in which they come first: 0, 1, 2, ..."""
+    number = {value: i for i, value in enumerate(dict.fromkeys(values))}
+    return [number[value] for value in values]

@@ -25,7 +25,7 @@ from grpo_core.errors import RunStoppedError
 from grpo_core.train.kv import bytes_per_token
 from grpo_core.train.logprob import tempered
 from grpo_core.train.policy import Policy
-from grpo_core.train.prefix import Lines, Packed, Unpacked, worth_packing
+from grpo_core.train.prefix import Lines
 from grpo_core.train.prepack import FEW_ROWS, FEW_TOKENS
 from grpo_core.types import Finish
 
@@ -119,7 +119,7 @@ class _Decoding:
         most = self._config.max_rows
         if not self._waiting:
             return
-        if self._alive and (len(self._alive) > most * 3 / 4 or (isinstance(self._lines, Unpacked) and not self._lines.joinable)):
+        if self._alive and (len(self._alive) > most * 3 / 4 or not (self._lines and self._lines.joinable)):
             return
         longest = max((self._longest(i) for i in self._alive), default=0)
         new: list[int] = []
@@ -134,11 +134,10 @@ class _Decoding:
         place = {prompt: k for k, prompt in enumerate(prompts)}
         lines, before = self._prefill(prompts), 0
         if self._lines is not None and self._alive:
-            kept = self._lines.separate()
-            before = len(kept.logits_KV)
-            kept.join(lines.separate())
-            lines = kept
-        self._lines = lines
+            before = len(self._lines.logits_KV)
+            self._lines.join(lines)
+        else:
+            self._lines = lines
         self._line += [before + place[self._requests[i].prefix] for i in new]
         self._alive += new
 
@@ -168,16 +167,15 @@ class _Decoding:
         place = {parting: k for k, parting in enumerate(parted)}
         self._alive, self._line = [alive[b] for b in going], [place[line[b], tokens[b]] for b in going]
         if going:
-            self._lines = self._lines.extend(policy.model, [parent for parent, _ in parted], [token for _, token in parted])
+            self._lines.extend(policy.model, [parent for parent, _ in parted], [token for _, token in parted])
 
     def _longest(self, i: int) -> int:
         return len(self._requests[i].prefix) + len(self._requests[i].uniforms)
 
     def _prefill(self, prompts: Sequence[tuple[int, ...]]) -> Lines:
         policy = self._policy
-        if policy.shared_prefix and worth_packing(prompts):
-            return Packed.prefill(policy.model, prompts, dtype=policy.compute_dtype, device=policy.device)
-        return Unpacked.prefill(policy.model, prompts, pad_id=policy.pad_id, device=policy.device)
+        dtype = policy.compute_dtype if policy.shared_prefix else None
+        return Lines.prefill(policy.model, prompts, pad_id=policy.pad_id, dtype=dtype, device=policy.device)
 
     def _hits_stop(self, token_ids: list[int]) -> bool:
         """Whether the last token completed a stop string. A tail is enough: n bytes span at most n tokens that show."""

@@ -2,32 +2,33 @@
 
 The nodes are tokens. A node attends to its ancestors alone, by a mask, and has the position that it would have in its own row. So one
 forward pass of N nodes gives exactly the log-probs of all rows, and the gradient of a shared node is the sum over everything that
-follows it. Prompts share their common start; the short completions of one prompt share most of what they say. Attention computes also
-what the mask hides, so rows that share little stand in trees of their own, side by side.
+follows it. Prompts share their common start; the short completions of one prompt share most of what they say. Attention computes some
+of what the mask hides, too, so rows that share little stand in trees of their own, side by side.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from grpo_core.train import attention
 from grpo_core.train.logprob import head_at
 
 MIN_COMMON = 8
 """A shorter common start is not worth a forward pass of its own."""
 
-MASKED_ATTENTION = ("sdpa", "eager")
+MASKED_ATTENTION = (attention.NAME, "sdpa", "eager")
 """Implementations that take a mask of their own shape."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trees:
     """B trees, padded to the N nodes of the largest. tokens_BN, positions_BN: the nodes, depth first; mask_B1NN: True where a node (row)
-    attends to another (column).
+    attends to another (column); blocks: which of those there are at all.
 
     predictors_K: which of the B * N nodes have logits that are needed; place_M: for each completion token, row by row, which of the K
     predicts it.
@@ -36,6 +37,7 @@ class Trees:
     tokens_BN: Tensor
     positions_BN: Tensor
     mask_B1NN: Tensor
+    blocks: tuple[attention.Block, ...]
     predictors_K: Tensor
     place_M: Tensor
 
@@ -48,6 +50,7 @@ class Trees:
                 attention_mask=additive(self.mask_B1NN, dtype),
                 past_key_values=cache,
                 use_cache=cache is not None,
+                **attention.arguments(model, self.blocks),
             )
         found: Tensor = out.logits[0]
         return found
@@ -88,19 +91,21 @@ def plant(
         start += count
     width = max(len(tree.tokens) for tree in trees)
 
-    def table(rows: Iterable[list[int]]) -> Tensor:
-        return torch.tensor([row + [0] * (width - len(row)) for row in rows], device=device)
+    def padded(row: list[int]) -> list[int]:
+        return row + [0] * (width - len(row))
 
-    node_N, end_BN = torch.arange(width, device=device), table(tree.ends for tree in trees)
+    ends = [padded(tree.ends) for tree in trees]
+    node_N, end_BN = torch.arange(width, device=device), torch.tensor(ends, device=device)
     above_BNN = (node_N <= node_N[:, None]) & (node_N[:, None] < end_BN[:, None])
     above_BNN |= torch.eye(width, dtype=torch.bool, device=device)  # padding, which has to see something, sees itself
     places = [[b * width + node for node in nodes] for b, tree in enumerate(trees) for nodes in tree.predictors]
     needed = sorted({node for nodes in places for node in nodes})
     rank = {node: k for k, node in enumerate(needed)}
     return Trees(
-        tokens_BN=table(tree.tokens for tree in trees),
-        positions_BN=table(tree.positions for tree in trees),
+        tokens_BN=torch.tensor([padded(tree.tokens) for tree in trees], device=device),
+        positions_BN=torch.tensor([padded(tree.positions) for tree in trees], device=device),
         mask_B1NN=above_BNN[:, None],
+        blocks=attention.blocks([max(column) for column in zip(*ends, strict=True)]),
         predictors_K=torch.tensor(needed, device=device, dtype=torch.long),
         place_M=torch.tensor([rank[node] for nodes in places for node in nodes], device=device, dtype=torch.long),
     )

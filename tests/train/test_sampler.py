@@ -15,6 +15,7 @@ from grpo_core.train.batch import Row, micro_batches
 from grpo_core.train.kv import GrowingLayer, bytes_per_token
 from grpo_core.train.models import ModelSource
 from grpo_core.train.policy import Policy
+from grpo_core.train.prefix import Lines
 from grpo_core.train.rollout import Budget, roll_out, uniforms
 from grpo_core.train.sampler import Completion, Engine, Request, draw
 from grpo_core.types import Message, Rollout, Task, TaskKey
@@ -102,12 +103,34 @@ def test_prompts_are_computed_once(policy):
     assert counts == ([9 + sum(rest)] if policy.shared_prefix else [9, 2 * max(rest)])
 
 
-def test_lines_that_get_a_cache_each_go_on_as_before(policy, monkeypatch):
+@pytest.mark.parametrize("trees", ["one", "by prompt", "alone", "the best at each token"])
+@pytest.mark.parametrize("max_rows", [20, 7])
+def test_how_lines_stand_in_trees_changes_nothing(policy, monkeypatch, trees, max_rows):
+    requests = requests_for(prompts(5), 4, length=30)
+    expected = sample(policy, requests)
+    monkeypatch.setattr("grpo_core.train.prefix.PAYS", 1e9 if trees == "one" else 0)
+    if trees in ("by prompt", "alone"):
+        monkeypatch.setattr(Lines, "_cost", lambda self, count, width, nodes: count if trees == "by prompt" else width)
+    shapes: list[tuple[int, int]] = []
+    hook = policy.model.register_forward_pre_hook(lambda _, args, kwargs: shapes.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True)
+    found = sample(policy, requests, max_rows=max_rows)
+    hook.remove()
+    if policy.shared_prefix and max_rows == 20:
+        places = [shape for shape in shapes if shape[1] <= 20]  # the others are prompts
+        most = {"one": (1, 20), "by prompt": (5, 4), "alone": (20, 1)}.get(trees)
+        assert most is None or most in places
+    assert [c.token_ids for c in found] == [c.token_ids for c in expected]
+    for a, b in zip(found, expected, strict=True):
+        assert a.logprobs == pytest.approx(b.logprobs, abs=1e-9)
+
+
+@pytest.mark.parametrize("max_rows", [20, 7])
+def test_how_prompts_are_computed_changes_nothing(policy, monkeypatch, max_rows):
     requests = requests_for(prompts(5), 4, length=30)
     expected = sample(policy, requests)
     for most in (0, 2.5, 1000):
         monkeypatch.setattr("grpo_core.train.prefix.MOST_NODES", most)
-        found = sample(policy, requests)
+        found = sample(policy, requests, max_rows=max_rows)
         assert [c.token_ids for c in found] == [c.token_ids for c in expected]
         for a, b in zip(found, expected, strict=True):
             assert a.logprobs == pytest.approx(b.logprobs, abs=1e-9)
@@ -160,10 +183,20 @@ def test_weights_are_laid_out_where_it_pays_and_as_they_are_now(monkeypatch):
     assert laid_out == [8, 20]
 
 
+def alone(lines: Lines, trees: int, width: int, nodes: int) -> float:
+    """A cost that wants a tree for each line."""
+    return trees + 100 * (width - 1)
+
+
 def forward_passes(policy, requests, **sampling) -> list[int]:
-    """Lines of each pass that decodes."""
+    """Places for lines of each pass that decodes; 0 for prompts."""
     counts: list[int] = []
-    hook = policy.model.register_forward_pre_hook(lambda _, args, kwargs: counts.append(kwargs["input_ids"].shape[0]), with_kwargs=True)
+
+    def count(_: object, args: object, kwargs: dict) -> None:
+        decodes = kwargs["past_key_values"].get_seq_length() and "logits_to_keep" not in kwargs
+        counts.append(kwargs["input_ids"].numel() if decodes else 0)
+
+    hook = policy.model.register_forward_pre_hook(count, with_kwargs=True)
     try:
         sample(policy, requests, **sampling)
     finally:
@@ -173,7 +206,7 @@ def forward_passes(policy, requests, **sampling) -> list[int]:
 
 def test_waiting_rows_take_the_places_of_those_that_ended(policy, monkeypatch):
     """Eight of twelve rows at a time: long ones do not keep the places of short ones empty."""
-    monkeypatch.setattr("grpo_core.train.prefix.MOST_NODES", 0)  # a line of the cache for each
+    monkeypatch.setattr(Lines, "_cost", alone)
     lengths = [40, 2, 2, 2, 2, 2, 2, 2, 20, 20, 20, 20]
     requests = [Request(r.prefix, r.uniforms[:n]) for r, n in zip(requests_for(prompts(12), 1, length=40), lengths, strict=True)]
     monkeypatch.setattr(policy, "end_ids", ())
@@ -184,7 +217,7 @@ def test_waiting_rows_take_the_places_of_those_that_ended(policy, monkeypatch):
 
 def test_the_cache_stays_within_its_memory(policy, monkeypatch):
     """Room for 100 tokens, requests of 34 to 36: two at a time; and one that fits nowhere is decoded alone."""
-    monkeypatch.setattr("grpo_core.train.prefix.MOST_NODES", 0)
+    monkeypatch.setattr(Lines, "_cost", alone)
     monkeypatch.setattr("grpo_core.train.sampler.bytes_per_token", lambda _: 2**20 // 100)
     requests = requests_for(prompts(4), 1, length=20)
     assert max(len(r.prefix) for r in requests) in range(14, 17)  # two requests fit, three do not
