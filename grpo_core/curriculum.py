@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from grpo_core.config import CurriculumConfig
+from grpo_core.settings import CurriculumConfig
 from grpo_core.types import Group
 
 _DIGITS = 6  # so that steps of 0.1 give 0.3 and not 0.30000000000000004, which would be another task

@@ -12,8 +12,9 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from grpo_core.config import RunConfig, Section
+from grpo_core.config import RunConfig
 from grpo_core.errors import ConfigError, did_you_mean
+from grpo_core.settings import Section
 from grpo_core.spec import names_file
 
 _PARTS = re.compile(r'"[^"]+"|[^."]+')

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from grpo_core.config import SandboxConfig
 from grpo_core.deadline import describe, within
 from grpo_core.environment import Environment, Services
 from grpo_core.environments import settings_of
 from grpo_core.plugins import PluginHost
 from grpo_core.sandbox import Sandbox
+from grpo_core.settings import SandboxConfig
 
 _CLOSE_SECONDS = 30.0
 

@@ -106,6 +106,10 @@ class Sources:
         found = await asyncio.gather(*(self[name].verifier.tasks([keys[i] for i in places], draws) for name, places in _by_name(keys)))
         return _in_order(keys, found)
 
+    async def references(self, tasks_P: Sequence[Task[Any]]) -> list[str | None]:
+        """The environments' own answers; raises GrpoError if one cannot be had."""
+        return list(await asyncio.gather(*(self[task.key.env].verifier.reference(task) for task in tasks_P)))
+
     async def verify(self, tasks_P: Sequence[Task[Any]], rollouts_PG: Sequence[Sequence[Rollout]]) -> list[list[Verdict]]:
         """One verdict per attempt."""
         keys = [task.key for task in tasks_P]

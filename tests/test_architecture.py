@@ -32,6 +32,7 @@ LAYOUT = """
     isolation
     plugins
     plugin_check environments
+    settings
     config
     overrides
     deadline wire checks blocking atomic modelcache curriculum

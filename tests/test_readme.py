@@ -19,7 +19,7 @@ import pytest
 import typer.main
 
 from grpo_core.cli.app import app
-from grpo_core.cli.run import read_config
+from grpo_core.cli.training import read_config
 from grpo_core.config import RunConfig
 from grpo_core.overrides import known_keys
 

@@ -23,7 +23,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, as config.json
 @config_app.command(epilog="Example: grpo config show --env arithmetic --set kl.beta=0")
 def show(env: Envs = None, recipe: Recipes = None, settings: Settings = None, as_json: AsJson = False) -> None:
     """Print every setting that `grpo run` would use, and the default where it differs."""
-    from grpo_core.cli.run import read_config
+    from grpo_core.cli.training import read_config
     from grpo_core.overrides import flat
 
     names = env or ([] if recipe or any(text.startswith(("environment", "mixture")) for text in settings or []) else [""])

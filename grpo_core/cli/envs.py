@@ -176,7 +176,7 @@ def _print_verdict(verdict: Verdict) -> None:
 
 def _open(name: str, settings: list[str]) -> tuple[str, Sources]:
     """Its name in task keys, and the environment behind the engine that a run uses: deadlines hold and failures read the same."""
-    from grpo_core.cli.run import read_config
+    from grpo_core.cli.training import read_config
     from grpo_core.sources import Sources
 
     for text in settings:

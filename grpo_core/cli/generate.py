@@ -81,7 +81,10 @@ def _prompt(config: RunConfig, question: str) -> str | tuple[Message, ...]:
     from grpo_core.plugins import PluginHost
     from grpo_core.types import Message, TaskKey
 
-    name, member = next((name, member) for name, member in config.members().items() if member.share)  # of a mixture the first
+    members = [(name, member) for name, member in config.members().items() if member.share]
+    if not members:  # a warm start on a file
+        return _chat(question)
+    name, member = members[0]
     try:
         environment = load_environment(PluginHost(), name, member.env)
     except UserError as error:

@@ -46,7 +46,8 @@ class RunProgress:
         if self._live:
             self._bar.update(self._task, description="training", completed=step, total=total, facts=facts)
         else:
-            phases = ", ".join(f"{phase} {metrics[f'time/{phase}']:.1f} s" for phase in ("rollout", "verify", "update"))
+            shown = [phase for phase in ("rollout", "verify", "update") if f"time/{phase}" in metrics]
+            phases = ", ".join(f"{phase} {metrics[f'time/{phase}']:.1f} s" for phase in shown)
             self.say(f"step {step}/{total}  {facts}  ({phases})")
 
     def evaluating(self, done: int, total: int) -> None:
@@ -76,11 +77,14 @@ class RunProgress:
         self.console.print(table)
 
     def _facts(self, step: int, total: int, metrics: Mapping[str, float]) -> str:
-        """Reward, pass rate, KL, generation speed, time left (from the mean of the steps seen so far)."""
+        """Reward, pass rate, KL, generation speed (a warm start: its loss), and the time left, from the mean of the steps seen so far."""
         now = time.monotonic()
         if self._first is None:
             self._first, self._first_step = now - metrics["time/step"], step - 1
         left = (now - self._first) / (step - self._first_step) * (total - step)
+        if "reward/mean" not in metrics:
+            speed = metrics["tokens/trained"] / max(metrics["time/update"], 1e-9)
+            return f"loss {metrics['loss']:.4f}  {speed:.0f} tok/s  {metrics['time/step']:.1f} s/step  {_duration(left)} left"
         speed = metrics["tokens/generated"] / max(metrics["time/rollout"], 1e-9)
         kl = f"  kl {metrics['kl']:.4f}" if "kl" in metrics else ""
         level = f"  level {metrics['curriculum/level']:g}" if "curriculum/level" in metrics else ""

@@ -79,9 +79,9 @@ def _try(name: str) -> None:
 
 
 async def _with_sandbox(name: str, jails: int | None, use: Callable[[Sandbox], Coroutine[Any, Any, T]]) -> T:
-    from grpo_core.config import SandboxConfig
     from grpo_core.plugins import PluginHost
     from grpo_core.services import open_sandbox
+    from grpo_core.settings import SandboxConfig
 
     sandbox = open_sandbox(PluginHost(), SandboxConfig(name=name, settings={} if jails is None else {"jails": jails}))
     try:

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from grpo_core.config import LoraConfig
 from grpo_core.errors import ConfigError
+from grpo_core.settings import LoraConfig
 from grpo_core.train.loading import quiet_loading
 from grpo_core.train.models import ModelSource
 from grpo_core.train.reference import ADAPTER
@@ -20,7 +20,14 @@ def add_adapter(base: Any, config: LoraConfig, source: ModelSource) -> Any:
     import peft
 
     targets = "all-linear" if config.targets == ("all-linear",) else list(config.targets)
-    lora = peft.LoraConfig(r=config.r, lora_alpha=config.alpha, target_modules=targets, task_type="CAUSAL_LM", revision=source.revision)
+    lora = peft.LoraConfig(
+        r=config.r,
+        lora_alpha=config.alpha,
+        lora_dropout=config.dropout,
+        target_modules=targets,
+        task_type="CAUSAL_LM",
+        revision=source.revision,
+    )
     try:
         with quiet_loading():
             if source.adapter_path is None:

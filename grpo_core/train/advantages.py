@@ -14,7 +14,7 @@ from math import comb
 import torch
 from torch import Tensor
 
-from grpo_core.config import AdvantageConfig
+from grpo_core.settings import AdvantageConfig
 from grpo_core.train.rewards import Rewards
 
 WHITEN_EPS = 1e-8

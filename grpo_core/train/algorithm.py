@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from grpo_core.config import KLConfig, LossConfig
+from grpo_core.settings import KLConfig, LossConfig
 
 # --- ratio levels: (logprob_BT, anchor_BT, trainable_BT) -> log_ratio_BT. Every token of a row has the row's ratio at sequence levels.
 

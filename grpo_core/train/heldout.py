@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from grpo_core.config import RunConfig, SamplingConfig
+from grpo_core.config import RunConfig
 from grpo_core.runlog import RunFolder
+from grpo_core.settings import SamplingConfig
 from grpo_core.sources import Sources
 from grpo_core.train.metrics import group_metrics
 from grpo_core.train.observe import Observer

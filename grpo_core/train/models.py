@@ -100,7 +100,7 @@ def end_token_ids(model: Any, tokenizer: transformers.PreTrainedTokenizerBase) -
     for config in (getattr(model, "generation_config", None), model.config.get_text_config(decoder=True)):
         eos = getattr(config, "eos_token_id", None)
         found += eos if isinstance(eos, (list, tuple)) else [eos]
-    found += [tokenizer.eos_token_id, _end_of_turn_id(tokenizer)]
+    found += [tokenizer.eos_token_id, end_of_turn_id(tokenizer)]
     return tuple(dict.fromkeys(token for token in found if token is not None))
 
 
@@ -126,6 +126,8 @@ def _from_path(name: str, path: Path, *, trust_remote_code: bool, progress: bool
     if (path / "adapter_config.json").is_file():
         return _from_adapter(name, path, trust_remote_code=trust_remote_code, progress=progress)
     missing = modelcache.missing_files(path)
+    if missing and (path / "final").is_dir():  # a run
+        return _from_path(name, path / "final", trust_remote_code=trust_remote_code, progress=progress)
     ggufs = [file.name for file in sorted(path.glob("*.gguf"))]
     if missing and len(ggufs) == 1:
         return ModelSource(name, str(path), gguf_file=ggufs[0])
@@ -135,8 +137,8 @@ def _from_path(name: str, path: Path, *, trust_remote_code: bool, progress: bool
 
 
 def _advice(path: Path, ggufs: list[str]) -> str:
-    if (path / "final" / "adapter_config.json").is_file():
-        return f"it is a run; its model is {str(path / 'final')!r}"
+    if (path / "checkpoints").is_dir():
+        return f"it is a run that is not finished; continue it with --resume {path}"
     if ggufs:
         return f"it holds {len(ggufs)} GGUF files; name one of them: {', '.join(ggufs)}"
     if not path.is_dir():
@@ -190,7 +192,7 @@ def _unusable(source: ModelSource, what: str, error: Exception) -> UserError:
     return UserError(f"model {source.name!r} cannot be loaded as a {what}: {reason}")
 
 
-def _end_of_turn_id(tokenizer: transformers.PreTrainedTokenizerBase) -> int | None:
+def end_of_turn_id(tokenizer: transformers.PreTrainedTokenizerBase) -> int | None:
     """The special token that the chat template writes right behind an assistant's words, found by rendering a marked dialogue."""
     if not tokenizer.chat_template:
         return None

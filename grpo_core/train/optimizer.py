@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_core.config import OptimizerConfig, ScheduleConfig
 from grpo_core.errors import MissingExtraError
+from grpo_core.settings import OptimizerConfig, ScheduleConfig
 
 
 def build_optimizer(parameters: Sequence[Tensor], config: OptimizerConfig) -> torch.optim.Optimizer:

@@ -21,7 +21,7 @@ from grpo_core.train.chat import Frame
 from grpo_core.train.device import pick_device, pick_dtype
 from grpo_core.train.disk import as_os_error
 from grpo_core.train.logprob import Head, head_at, tempered, token_logprobs
-from grpo_core.train.models import ModelSource, end_token_ids, load_model, load_tokenizer, resolve
+from grpo_core.train.models import ModelSource, end_of_turn_id, end_token_ids, load_model, load_tokenizer, resolve
 from grpo_core.train.prepack import prepacked
 from grpo_core.train.reference import Reference
 from grpo_core.train.tree import can_be_masked, pair_cost, plant
@@ -156,6 +156,13 @@ class Policy:
     def encode(self, prompt: str | tuple[Message, ...], *, tools: Sequence[Mapping[str, Any]] = ()) -> tuple[int, ...]:
         """Tokens of a prompt. tools: JSON schemas of functions that the policy may call."""
         return chat.encode(self.tokenizer, prompt, replace(self.frame, tools=tools))
+
+    def encode_answer(self, prompt: str | tuple[Message, ...], answer: str) -> tuple[int, ...]:
+        """Tokens of `answer` to `prompt` as the policy would have written it, its end token included."""
+        end = None if isinstance(prompt, str) else end_of_turn_id(self.tokenizer)
+        end = end if end is not None else self.tokenizer.eos_token_id
+        ends = [end] if end is not None else list(self.end_ids[:1])
+        return (*self.tokenizer(answer, add_special_tokens=False)["input_ids"], *ends)
 
     def encode_reply(
         self, rollout: Rollout, prompt: str | tuple[Message, ...], turn: Sequence[Message], *, tools: Sequence[Mapping[str, Any]] = ()

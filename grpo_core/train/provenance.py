@@ -15,7 +15,9 @@ from grpo_core.train.rollout import Budget
 PACKAGES = ("grpo-core", "torch", "transformers", "peft")
 
 
-def recorded_config(config: RunConfig, sources: Sources, policy: Policy, *, steps: int, budgets: Mapping[str, Budget]) -> dict[str, Any]:
+def recorded_config(
+    config: RunConfig, sources: Sources, policy: Policy, *, steps: int, budgets: Mapping[str, Budget], fingerprints: Mapping[str, str]
+) -> dict[str, Any]:
     """The config with every default that depends on environment or hardware resolved, so that a replay elsewhere asks the same."""
     record = config.model_dump(mode="json")
     turns = {budget.turn for budget in budgets.values()}
@@ -29,6 +31,5 @@ def recorded_config(config: RunConfig, sources: Sources, policy: Policy, *, step
             place = record["mixture"].get(name, {}) if config.environment != name else record
             place["env"] = dataclasses.asdict(source.env.config)
     versions = {name: importlib.metadata.version(name) for name in PACKAGES}
-    fingerprints = {source.name: source.env.fingerprint() for source in sources}
-    record["provenance"] = {"versions": versions, "environments": fingerprints, "device": policy.device.type}
+    record["provenance"] = {"versions": versions, "environments": dict(fingerprints), "device": policy.device.type}
     return record

@@ -8,7 +8,6 @@ from typing import Any
 from grpo_core.config import RunConfig
 from grpo_core.errors import ConfigError
 from grpo_core.overrides import build_config, flat
-from grpo_core.sources import Sources
 
 
 def settings_of(stored: Mapping[str, Any]) -> dict[str, Any]:
@@ -30,14 +29,14 @@ def refuse_changed_settings(config: RunConfig, saved: Mapping[str, Any], *, allo
         )
 
 
-def refuse_changed_environments(recorded: Mapping[str, str], sources: Sources, *, allowed: Collection[str]) -> None:
-    """recorded: fingerprints by name, from config.json. Raises ConfigError for an environment that is another one now."""
-    for source in sources:
-        before, now = recorded.get(source.name), source.env.fingerprint()
-        if before is not None and before != now and source.name not in allowed:
+def refuse_changed_environments(recorded: Mapping[str, str], found: Mapping[str, str], *, allowed: Collection[str]) -> None:
+    """Fingerprints by name, recorded in config.json and found now. Raises ConfigError for an environment that is another one now."""
+    for name, now in found.items():
+        before = recorded.get(name)
+        if before is not None and before != now and name not in allowed:
             raise ConfigError(
-                f"environment {source.name!r} has changed since the run began (its code, data or settings; fingerprint {before}, "
-                f"now {now}), so its rewards may mean something else. Put it back, or go on all the same: --allow {source.name}"
+                f"environment {name!r} has changed since the run began (its code, data or settings; fingerprint {before}, "
+                f"now {now}), so its rewards may mean something else. Put it back, or go on all the same: --allow {name}"
             )
 
 

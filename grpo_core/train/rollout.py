@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from grpo_core.config import SamplingConfig
 from grpo_core.errors import GrpoError
+from grpo_core.settings import SamplingConfig
 from grpo_core.train.policy import Policy
 from grpo_core.train.ranks import Ranks
 from grpo_core.train.sampler import Completion, Request, Sampler

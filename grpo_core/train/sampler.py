@@ -20,8 +20,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from grpo_core.config import SamplingConfig
 from grpo_core.errors import RunStoppedError
+from grpo_core.settings import SamplingConfig
 from grpo_core.train.kv import bytes_per_token
 from grpo_core.train.logprob import tempered
 from grpo_core.train.policy import Policy

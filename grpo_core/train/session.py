@@ -23,7 +23,6 @@ from grpo_core.train.checkpoint import Learned, checkpoints, load_checkpoint, sa
 from grpo_core.train.heldout import Judged, Scores, as_text, held_out, logged_scores
 from grpo_core.train.observe import Observer
 from grpo_core.train.policy import Policy
-from grpo_core.train.provenance import recorded_config
 from grpo_core.train.ranks import Ranks
 from grpo_core.train.resume import settings_of
 from grpo_core.train.rollout import Budget
@@ -55,7 +54,14 @@ class Steps(Protocol):
     error_rate: ErrorRate
 
     @property
+    def method(self) -> str: ...
+
+    @property
     def judged(self) -> Judged: ...
+
+    def recorded(self) -> dict[str, Any]: ...
+
+    async def ready(self) -> None: ...
 
     async def step(self, step: int) -> dict[str, float]: ...
 
@@ -79,7 +85,7 @@ class Session:
         try:
             async with trainer.sources:
                 await self._probe()
-                recorded = recorded_config(trainer.config, trainer.sources, trainer.policy, steps=trainer.total, budgets=trainer.budgets)
+                recorded = trainer.recorded()
                 if trainer.done == 0:
                     trainer.folder.start(recorded)
                 trainer.plugins.notify("grpo_run_start", run_dir=trainer.folder.path, config=recorded)
@@ -144,11 +150,10 @@ class Session:
             trainer.observer.say(f"stopped after step {trainer.done} of {trainer.total}; {saved}")
             return {}
         self._tell_of_best()
-        names = " and ".join(source.name for source in trainer.sources.trained)
+        names = " and ".join(source.name for source in trainer.sources.trained) or "examples"
         state = trainer.policy.state()
-        trainer.folder.finish(
-            lambda folder: trainer.policy.save(folder, state), title=f"{trainer.config.model.name} trained on {names} by GRPO"
-        )
+        title = f"{trainer.config.model.name} trained on {names} by {trainer.method}"
+        trainer.folder.finish(lambda folder: trainer.policy.save(folder, state), title=title)
         trainer.ranks.meet()
         gains = _gains(before, after, [source.name for source in trainer.sources])
         trainer.observer.finished(gains)
@@ -176,7 +181,7 @@ class Session:
     async def _evaluate(self, step: int) -> Scores | None:
         """Held-out scores by task; {} if evaluation is off, None if a stop was requested before it was complete."""
         trainer = self._trainer
-        if not trainer.config.eval.tasks:
+        if not trainer.config.eval.tasks or not len(trainer.sources):
             return {}
         if self._scores[0] == step:
             return self._scores[1]
@@ -210,6 +215,9 @@ class Session:
     async def _probe(self) -> None:
         """Ask each environment for a task and encode it, so that what cannot work is found before anything is written."""
         trainer = self._trainer
+        await trainer.ready()
+        if not len(trainer.sources):
+            return
         keys = train_keys(trainer.config, trainer.sources, 0, trainer.config.prompts_per_step, trainer.curriculum.levels)
         first = {s.name: TaskKey(s.name, "train" if s.share else "eval", 0, trainer.config.seed, s.level) for s in trainer.sources}
         for task in await trainer.sources.tasks(list({**first, **{key.env: key for key in reversed(keys)}}.values())):

@@ -15,8 +15,8 @@ from grpo_core.types import TaskKey
 DEFAULT_STEPS = 150
 
 
-def total_steps(config: RunConfig, sources: Sources) -> int:
-    """Steps of the whole run."""
+def total_steps(config: RunConfig, sources: Sources, *, batch: int) -> int:
+    """Steps of the whole run. batch: tasks of each."""
     for source in sources.trained:
         if source.env.size("train") == 0:
             raise ConfigError(f"environment {source.name!r} has no training tasks with these settings; see `grpo env show`")
@@ -33,7 +33,7 @@ def total_steps(config: RunConfig, sources: Sources) -> int:
         raise ConfigError(
             f"epochs={config.epochs:g} needs an environment of finite size; {source.name!r} generates tasks without end, use --steps"
         )
-    return math.ceil(config.epochs * size / config.prompts_per_step)
+    return math.ceil(config.epochs * size / batch)
 
 
 def train_keys(config: RunConfig, sources: Sources, start: int, count: int, levels: Mapping[str, float]) -> list[TaskKey]:
@@ -59,12 +59,13 @@ def _train_key(config: RunConfig, source: Source, number: int, level: float) -> 
     size = source.env.size("train")
     if size is not None:
         epoch, place = divmod(number, size)
-        number = _order(source.name, config.seed, epoch, size)[place]
+        number = order(source.name, config.seed, epoch, size)[place]
     return TaskKey(source.name, "train", number, config.seed, level)
 
 
 @functools.lru_cache(maxsize=8)
-def _order(name: str, seed: int, epoch: int, size: int) -> list[int]:
+def order(name: str, seed: int, epoch: int, size: int) -> list[int]:
+    """In which the items of a set of finite size come in an epoch."""
     return TaskKey(name, "train", epoch, seed).rng("order").sample(range(size), size)
 
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from grpo_core.blocking import wait_for
-from grpo_core.config import PLUGIN, RunConfig, SamplingConfig
+from grpo_core.config import RunConfig
 from grpo_core.curriculum import Curriculum
 from grpo_core.environment import Environment
 from grpo_core.error_rate import ErrorRate
@@ -27,6 +27,7 @@ from grpo_core.evaluate import Gain
 from grpo_core.overrides import build_config, nested
 from grpo_core.plugins import Observers, PluginHost
 from grpo_core.runlog import RunFolder, Unwritten
+from grpo_core.settings import PLUGIN, SamplingConfig
 from grpo_core.sources import Sources
 from grpo_core.tools import schemas
 from grpo_core.train.advantages import advantages, pods
@@ -63,6 +64,8 @@ class Trainer:
     Raises UserError for what the user can mend, before anything is written.
     """
 
+    method = "GRPO"
+
     def __init__(
         self,
         config: RunConfig,
@@ -81,7 +84,7 @@ class Trainer:
         self._host = host
         self._envs = {str(config.environment): env} if isinstance(env, Environment) else dict(env or {})
         self.sources = sources or self._open_sources()
-        self.total = total_steps(config, self.sources)
+        self.total = self._total()
         self.curriculum = Curriculum(config.curriculum, {source.name: source.level for source in self.sources.trained})
         watched = config.plugins and self.ranks.first
         self.plugins = (host or PluginHost()).observers(config.plugins, report=self.observer.warn) if watched else Observers.none()
@@ -90,14 +93,15 @@ class Trainer:
             self.observer.warn(f"optimizer.lr={config.optimizer.lr:g} suits LoRA; full fine-tuning wants about 1e-6")
         self._estimator, surrogate = self._offered(config.advantage.name), self._offered(config.loss.name)
         started = time.perf_counter()
-        self.policy = policy or Policy.load(config, need_reference=config.needs_reference)
+        updating = self._updating()
+        self.policy = policy or Policy.load(config, need_reference=updating.needs_reference)
         if config.kl.refresh_every is not None:
             self.policy.reference.follow()
         if config.trainer.shard and self.ranks.size > 1:
             self.policy.shard()
         self.sampler: Sampler = sampler or Engine(self.policy)
         self.budgets = {source.name: self._budget(source.env) for source in self.sources}
-        self.updater = Updater(self.policy, config, steps=self.total, surrogate=surrogate, ranks=self.ranks)
+        self.updater = Updater(self.policy, updating, steps=self.total, surrogate=surrogate, ranks=self.ranks)
         if config.trainer.shared_prefix and not self.policy.shared_prefix:
             self.observer.say("this model cannot compute shared prompts once; each completion is computed with its own copy")
         if config.trainer.logits_mb and not self.policy.logits_bytes and not self.policy.sharded:
@@ -132,11 +136,24 @@ class Trainer:
         if found := checkpoints(opened.path / "checkpoints"):
             refuse_changed_settings(config, saved_progress(found[-1])["config"], allowed=[*changes, *allow])
         trainer = cls(config, env, folder=opened, **more)
-        refuse_changed_environments(stored["provenance"]["environments"], trainer.sources, allowed=allow)
+        refuse_changed_environments(stored["provenance"]["environments"], trainer.fingerprints(), allowed=allow)
         trainer.resume()
         if changes or allow:
-            trainer.folder.start(recorded_config(config, trainer.sources, trainer.policy, steps=trainer.total, budgets=trainer.budgets))
+            trainer.folder.start(trainer.recorded())
         return trainer
+
+    def recorded(self) -> dict[str, Any]:
+        """What config.json holds."""
+        return recorded_config(
+            self.config, self.sources, self.policy, steps=self.total, budgets=self.budgets, fingerprints=self.fingerprints()
+        )
+
+    def fingerprints(self) -> dict[str, str]:
+        """Of everything that the run takes its tasks from, by name."""
+        return {source.name: source.env.fingerprint() for source in self.sources}
+
+    async def ready(self) -> None:
+        """Raises UserError for what would go wrong in the first step, as far as it can be known before anything is written."""
 
     async def step(self, step: int) -> dict[str, float]:
         """Step 1, 2, ...: rollout, verify, advantage, update. P prompts, G attempts of each."""
@@ -296,6 +313,13 @@ class Trainer:
             clock.lap("verify")
         return [Group(t, r, v) for t, r, v in zip(tasks_P, rollouts_PG, verdicts_PG, strict=True)], kept
 
+    def _total(self) -> int:
+        return total_steps(self.config, self.sources, batch=self.config.prompts_per_step)
+
+    def _updating(self) -> RunConfig:
+        """The settings of the update."""
+        return self.config
+
     def _open_sources(self, *, closes_given: bool = True) -> Sources:
         return Sources.of(self.config, self._envs, host=self._host, closes_given=closes_given)
 
@@ -307,7 +331,7 @@ class Trainer:
     def _one_folder(self, folder: RunFolder | Path | str | None) -> RunFolder:
         """The same for all processes, of which one writes."""
         if self.ranks.first and not isinstance(folder, RunFolder):
-            folder = RunFolder.unused(folder, name=next(iter(self.sources)).name)
+            folder = RunFolder.unused(folder, name=next((source.name for source in self.sources), self.method.lower()))
         path = self.ranks.everywhere(folder.path if isinstance(folder, RunFolder) else Path())[0]
         return RunFolder(path) if self.ranks.first else Unwritten(path)
 

@@ -12,8 +12,9 @@ from accelerate import Accelerator
 from accelerate.utils import GradientAccumulationPlugin
 from torch import Tensor
 
-from grpo_core.config import PLUGIN, RunConfig
+from grpo_core.config import RunConfig
 from grpo_core.errors import RunStoppedError
+from grpo_core.settings import PLUGIN
 from grpo_core.train.algorithm import KL_ESTIMATORS, LEVELS, SURROGATES, Surrogate, adapted, clipped, divergence, truncated_importance
 from grpo_core.train.batch import MicroBatch, Row, micro_batches
 from grpo_core.train.optimizer import build_optimizer, build_schedule

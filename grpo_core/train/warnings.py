@@ -18,8 +18,8 @@ class Watch:
     def look(self, metrics: Mapping[str, float]) -> list[str]:
         """The warnings that this step gives."""
         signs = {
-            "equal": (metrics["groups/mixed"] == 0, self.patience),
-            "truncated": (metrics["completion_length/clipped"] > TRUNCATED, 3),
+            "equal": (metrics.get("groups/mixed") == 0, self.patience),
+            "truncated": (metrics.get("completion_length/clipped", 0.0) > TRUNCATED, 3),
         }
         said = []
         for name, (seen, patience) in signs.items():

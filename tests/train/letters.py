@@ -32,3 +32,10 @@ class Letters(Environment[str]):
         if share < self.config.fail_below:
             raise RuntimeError("the verifier broke")
         return Verdict({"share": Reward(share)}, passed=share > 0.5, answer=rollout.text)
+
+
+class Answered(Letters):
+    """The same with an answer that passes."""
+
+    def reference(self, task: Task[str]) -> str:
+        return "a" * 6

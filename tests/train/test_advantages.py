@@ -12,9 +12,9 @@ from math import comb
 import pytest
 import torch
 
-from grpo_core.config import AdvantageConfig
 from grpo_core.errors import ConfigError
 from grpo_core.overrides import build_config
+from grpo_core.settings import AdvantageConfig
 from grpo_core.train.advantages import ADVANTAGES, advantages, pods
 from grpo_core.train.rewards import Rewards, overlong, rewards
 from grpo_core.types import Reward, Verdict

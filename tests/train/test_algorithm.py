@@ -9,7 +9,8 @@ import statistics
 import pytest
 import torch
 
-from grpo_core.config import KLConfig, LossConfig, RunConfig
+from grpo_core.config import RunConfig
+from grpo_core.settings import KLConfig, LossConfig
 from grpo_core.train.advantages import advantages
 from grpo_core.train.algorithm import KL_ESTIMATORS, SURROGATES, adapted, clipped, row_weights
 from grpo_core.train.batch import Row, collate, micro_batches

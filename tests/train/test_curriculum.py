@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from grpo_core import Group, Reward, Rollout, Task, TaskKey, Verdict
-from grpo_core.config import CurriculumConfig
 from grpo_core.curriculum import Curriculum
 from grpo_core.errors import ConfigError
 from grpo_core.overrides import build_config
 from grpo_core.runlog import RunFolder, read_lines
+from grpo_core.settings import CurriculumConfig
 from grpo_core.train.observe import Silent
 from grpo_core.train.trainer import Trainer
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from grpo_core.config import SamplingConfig
 from grpo_core.errors import ConfigError
 from grpo_core.overrides import build_config
 from grpo_core.runlog import RunFolder, read_lines
+from grpo_core.settings import SamplingConfig
 from grpo_core.train import chat
 from grpo_core.train.batch import Row, micro_batches
 from grpo_core.train.chat import Frame

@@ -90,7 +90,7 @@ def test_an_adapter_whose_base_is_gone_says_so(tmp_path: Path) -> None:
         ({"notes.txt": "x"}, r"is not a model folder: it has no config\.json and no model\.safetensors \(found: notes\.txt\)"),
         ({"config.json": "{}"}, r"it has no model\.safetensors"),
         ({"a.gguf": "", "b.gguf": ""}, r"holds 2 GGUF files; name one of them: a\.gguf, b\.gguf"),
-        ({"final/adapter_config.json": "{}"}, r"it is a run; its model is '.*final'"),
+        ({"config.json": "{}", "checkpoints/x": ""}, r"it is a run that is not finished; continue it with --resume "),
         (
             {"config.json": "{}", "model.safetensors.index.json": '{"weight_map": {"w": "part-2.safetensors"}}'},
             r"has no part-2\.safetensors",
@@ -103,6 +103,13 @@ def test_a_folder_that_is_no_model_is_refused_with_what_it_lacks(tmp_path: Path,
         (tmp_path / name).write_text(text)
     with pytest.raises(UserError, match=message):
         resolve(str(tmp_path))
+
+
+def test_a_finished_run_stands_for_the_model_that_it_made(tiny_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").write_text("{}")
+    tiny_folder.rename(tmp_path / "run" / "final")
+    assert resolve(str(tmp_path / "run")).path == str(tmp_path / "run" / "final")
 
 
 def test_a_broken_config_is_one_clear_line(tiny_folder: Path) -> None:

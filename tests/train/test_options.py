@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from grpo_core import Reward, Rollout, Task, Verdict
-from grpo_core.config import LossConfig
 from grpo_core.errors import ConfigError, UnknownNameError
 from grpo_core.overrides import build_config
 from grpo_core.plugins import PluginHost
 from grpo_core.runlog import RunFolder, read_lines
+from grpo_core.settings import LossConfig
 from grpo_core.train.algorithm import clip
 from grpo_core.train.observe import Silent
 from grpo_core.train.policy import Policy

@@ -17,10 +17,10 @@ import pytest
 import torch
 
 from grpo_core import TaskKey
-from grpo_core.config import SamplingConfig
 from grpo_core.environments import load_environment
 from grpo_core.overrides import build_config
 from grpo_core.plugins import PluginHost
+from grpo_core.settings import SamplingConfig
 from grpo_core.train.batch import Row, micro_batches
 from grpo_core.train.policy import Policy
 from grpo_core.train.rollout import uniforms

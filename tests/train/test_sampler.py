@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers.cache_utils import DynamicLayer
 
-from grpo_core.config import SamplingConfig
+from grpo_core.settings import SamplingConfig
 from grpo_core.train.adapter import add_adapter
 from grpo_core.train.batch import Row, micro_batches
 from grpo_core.train.kv import GrowingLayer, bytes_per_token

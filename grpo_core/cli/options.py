@@ -1,0 +1,58 @@
+"""Options that `grpo run` and `grpo sft` share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from grpo_core.errors import ConfigError
+
+Envs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--env",
+        help="Environment to train on: a name that `grpo envs` lists, or FILE.py:CLASS; several make a mixture.",
+        show_default=False,
+    ),
+]
+Model = Annotated[str | None, typer.Option("--model", help="Hub id (with @revision), folder, run or alias. [default: smollm2-135m]")]
+Epochs = Annotated[float | None, typer.Option("--epochs", help="Passes over an environment of finite size, instead of --steps.")]
+LearningRate = Annotated[float | None, typer.Option("--lr", help="Peak learning rate. [default: 3e-4]")]
+Level = Annotated[float | None, typer.Option("--level", help="Difficulty of the tasks, from 0 to 1. [default: 0]")]
+Seed = Annotated[int | None, typer.Option("--seed", help="Decides tasks, draws and initial adapter. [default: 0]")]
+Device = Annotated[Literal["auto", "cpu", "cuda", "mps"] | None, typer.Option("--device", help="Where to compute. [default: auto]")]
+Dtype = Annotated[
+    Literal["auto", "float32", "bfloat16", "float16", "float64"] | None,
+    typer.Option("--dtype", help="Type of the weights; auto takes bfloat16 where the hardware computes in it. [default: auto]"),
+]
+Out = Annotated[Path | None, typer.Option("--out", help="Run folder to make. [default: runs/ENV-DATE-TIME]", show_default=False)]
+Recipes = Annotated[
+    list[str] | None,
+    typer.Option("--recipe", help="Settings from a TOML file, a run's config.json or a plugin's recipe; may be repeated."),
+]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting, such as kl.estimator=k1; may be repeated.")
+]
+Resume = Annotated[Path | None, typer.Option("--resume", help="Continue the run in this folder, with its settings.", show_default=False)]
+Allow = Annotated[
+    list[str] | None,
+    typer.Option("--allow", metavar="NAME", help="With --resume: a setting or an environment that may have changed; may be repeated."),
+]
+EvalEvery = Annotated[
+    int | None, typer.Option("--eval-every", help="Evaluate on held-out tasks every so many steps. [default: before and after]")
+]
+
+
+def given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that were written on the command line."""
+    return {key: value for key, value in options.items() if value is not None}
+
+
+def refuse_beside_resume(folder: Path, *others: object) -> None:
+    if any(others):
+        raise ConfigError(
+            f"--resume continues with the settings in {folder / 'config.json'}; leave the other options away, or change one by --set"
+        )

@@ -1,0 +1,90 @@
+"""`grpo sft`: the warm start, from given answers to an adapter that `grpo run --model` goes on with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from grpo_core.cli.options import (
+    Allow,
+    Device,
+    Dtype,
+    Envs,
+    Epochs,
+    EvalEvery,
+    LearningRate,
+    Level,
+    Model,
+    Out,
+    Recipes,
+    Resume,
+    Seed,
+    Settings,
+    given,
+    refuse_beside_resume,
+)
+from grpo_core.cli.training import continue_run, read_config, start
+
+
+def register(app: typer.Typer) -> None:
+    app.command("sft", epilog="Example: grpo sft --env fizzbuzz --steps 50 --out runs/warm && grpo run --env fizzbuzz --model runs/warm")(
+        sft
+    )
+
+
+def sft(
+    env: Envs = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data",
+            help="JSONL of examples: prompt and completion, or messages, as `grpo export` writes it. "
+            "[default: the environment's references]",
+            show_default=False,
+        ),
+    ] = None,
+    model: Model = None,
+    steps: Annotated[
+        int | None, typer.Option("--steps", help="Batches of examples to train on. [default: 150; of a file: 3 epochs]")
+    ] = None,
+    epochs: Epochs = None,
+    batch_size: Annotated[int | None, typer.Option("--batch-size", help="Examples of each step. [default: 32]")] = None,
+    lr: LearningRate = None,
+    level: Level = None,
+    seed: Seed = None,
+    device: Device = None,
+    dtype: Dtype = None,
+    out: Out = None,
+    recipe: Recipes = None,
+    settings: Settings = None,
+    resume: Resume = None,
+    allow: Allow = None,
+    eval_every: EvalEvery = None,
+) -> None:
+    """Warm a model up on given answers before GRPO: on the references of an environment, or on a file.
+
+    Held-out tasks of the environment are scored before and after, as in `grpo run`, which goes on with --model RUN. Checkpoints, --resume
+    and Ctrl-C are the same. What only GRPO uses, such as kl and group_size, is ignored.
+    """
+    options = given(
+        {
+            "sft.data": None if data is None else str(data.expanduser().absolute()),
+            "model.name": model,
+            "steps": steps,
+            "epochs": epochs,
+            "sft.batch_size": batch_size,
+            "optimizer.lr": lr,
+            "level": level,
+            "seed": seed,
+            "model.device": device,
+            "model.dtype": dtype,
+            "eval.every": eval_every,
+        }
+    )
+    if resume is not None:
+        refuse_beside_resume(resume, options, env, recipe, out)
+        continue_run(resume, settings or [], allow or [])
+    else:
+        start(read_config(env or [], recipe or [], {**options, "method": "sft"}, settings or []), out)

@@ -1,0 +1,154 @@
+"""What `grpo run` and `grpo sft` share: from options to a config, and from a config to a finished run folder."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from grpo_core.cli.progress import RunProgress
+    from grpo_core.config import RunConfig
+    from grpo_core.train.trainer import Trainer
+
+
+ONE_KEY_PRESS_SECONDS = 1.0
+"""Wrappers such as `timeout` or `uv run` pass on a Ctrl-C that the terminal has delivered already: two signals, one wish."""
+
+
+def read_config(envs: Sequence[str], recipes: Sequence[str], options: Mapping[str, Any], settings: Sequence[str]) -> RunConfig:
+    """Recipes from left to right, then --env and other options, then --set."""
+    from grpo_core.overrides import build_config, nested, parse_setting
+
+    layers = [_recipe(name) for name in recipes]
+    return build_config([*layers, _environments(envs), nested(options), *map(parse_setting, settings)])
+
+
+def _environments(names: Sequence[str]) -> dict[str, Any]:
+    """One environment, or a mixture with equal shares."""
+    if len(names) > 1:
+        return {"environment": None, "mixture": {name: {} for name in names}}
+    return {"environment": names[0]} if names else {}
+
+
+def _recipe(name: str) -> dict[str, Any]:
+    from grpo_core.overrides import read_recipe
+    from grpo_core.plugins import PluginHost
+
+    path = Path(name)
+    if path.suffix in {".toml", ".json"} or path.exists():
+        return read_recipe(path)
+    return dict(PluginHost().load("recipe", name))
+
+
+def start(config: RunConfig, path: Path | None) -> None:
+    """Everything that can be wrong with the request is found before the folder is made."""
+    from grpo_core.runlog import RunFolder
+    from grpo_core.sources import Sources
+
+    sources = Sources.of(config, {})  # names and settings are checked before torch is imported, which takes seconds
+    # Of several processes the first chooses the folder and speaks.
+    folder = None if _later_rank() else RunFolder.unused(path, name=_name(config))
+    trainer_class = _import_trainer(config.method)
+    progress = _progress()
+    progress.say(f"{', '.join(config.members()) or config.sft.data}: loading {config.model.name}")
+    trainer = trainer_class(config, folder=folder, observer=progress, sources=sources)
+    progress.say(f"writing to {trainer.folder.path}")
+    _train(trainer, progress)
+
+
+def _name(config: RunConfig) -> str:
+    """The run's, for its folder."""
+    parts = [Path(name).name for name in config.members()] + (["sft"] if config.method == "sft" else [])
+    return "-".join(parts)
+
+
+def continue_run(path: Path, settings: Sequence[str], allow: Sequence[str]) -> None:
+    from grpo_core.overrides import dotted, parse_setting
+    from grpo_core.runlog import RunFolder
+
+    config = RunFolder.open(path).config()  # what is no run is found before torch is imported
+    trainer_class = _import_trainer(config.get("method", "grpo"))
+    progress = _progress()
+    trainer = trainer_class.resumed(path, observer=progress, changes=dotted(map(parse_setting, settings)), allow=allow)
+    progress.say(f"continuing {path} after step {trainer.done} of {trainer.total}")
+    _train(trainer, progress)
+
+
+def _progress() -> RunProgress:
+    from rich.console import Console
+
+    from grpo_core.cli.progress import RunProgress
+
+    return RunProgress(Console(stderr=False, quiet=_later_rank()))
+
+
+def _later_rank() -> bool:
+    return int(os.environ.get("RANK", "0")) > 0
+
+
+def _import_trainer(method: str) -> type[Trainer]:
+    """Of the run's method, whichever command goes on with it."""
+    from grpo_core.errors import MissingExtraError
+
+    # OpenMP threads that wait by spinning make a step five times slower as soon as anything else runs on the same cores.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    try:
+        from grpo_core.train.sft import WarmStart
+        from grpo_core.train.trainer import Trainer
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(f"grpo {'run' if method == 'grpo' else method}", "train", package=error.name or "") from None
+    return WarmStart if method == "sft" else Trainer
+
+
+def _train(trainer: Trainer, progress: RunProgress) -> None:
+    from grpo_core.report.plots import draw_plots
+
+    with progress, _stoppable(trainer):
+        try:
+            trainer.run()
+        finally:
+            try:
+                draw_plots(trainer.folder.path)
+            except (OSError, ValueError) as error:  # a picture must not hide how the run ended
+                trainer.observer.warn(f"the plots could not be drawn: {error}")
+    _say_where(trainer, progress.console)
+
+
+def _say_where(trainer: Trainer, console: Any) -> None:
+    folder = trainer.folder
+    if folder.finished:
+        console.print(
+            f'the trained adapter is in {folder.path / "final"}; try it: grpo generate --run {folder.path} "..."', highlight=False
+        )
+    else:
+        raise typer.Exit(130)
+
+
+@contextmanager
+def _stoppable(trainer: Trainer) -> Iterator[None]:
+    """Ctrl-C and SIGTERM ask the trainer to save and end; the second one leaves at once (workers die with this process)."""
+
+    asked: list[float] = []
+
+    def stop(number: int, _: object) -> None:
+        now = time.monotonic()
+        asked.append(now)
+        if now - asked[0] > ONE_KEY_PRESS_SECONDS:
+            os._exit(128 + number)
+        if len(asked) == 1:
+            trainer.request_stop()
+            os.write(2, b"\nstopping: finishing this step, then saving (again to leave at once)\n")  # a print could meet a print half-way
+
+    previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

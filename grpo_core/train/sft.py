@@ -1,0 +1,143 @@
+"""The warm start: supervised fine-tuning on given answers, so that GRPO has something to refine.
+
+It is the trainer with another source of rows: every answer is an attempt with advantage 1, and the loss is the plain policy gradient
+without a KL, which for a given answer is its negative log-likelihood, as a mean over the tokens of the batch. Evaluation, logs,
+checkpoints, resume and several processes are those of a run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from grpo_core.config import RunConfig
+from grpo_core.environment import Environment
+from grpo_core.errors import ConfigError
+from grpo_core.settings import KLConfig, LossConfig
+from grpo_core.train.batch import Row
+from grpo_core.train.clock import Clock
+from grpo_core.train.examples import Example, fingerprint, read_examples
+from grpo_core.train.metrics import peak_memory_mb
+from grpo_core.train.tasks import draw_number, order, total_steps, train_keys
+from grpo_core.train.trainer import Trainer
+from grpo_core.types import Message, Rollout, TaskKey
+
+EPOCHS = 3
+"""Passes over a file of examples, unless steps or epochs say otherwise."""
+
+
+class WarmStart(Trainer):
+    """`WarmStart(config).run()`; the arguments are those of `Trainer`. config: with method "sft"."""
+
+    method = "SFT"
+
+    def __init__(self, config: RunConfig, env: Environment[Any] | Mapping[str, Environment[Any]] | None = None, **more: Any) -> None:
+        self._examples = read_examples(Path(config.sft.data)) if config.sft.data is not None else []
+        self._told = False
+        super().__init__(config.model_copy(update={"method": "sft"}), env, **more)
+
+    def _total(self) -> int:
+        config = self.config
+        if not self._examples:
+            return total_steps(config, self.sources, batch=config.sft.batch_size)
+        if config.steps is not None:
+            return config.steps
+        return math.ceil((config.epochs or EPOCHS) * len(self._examples) / config.sft.batch_size)
+
+    def _updating(self) -> RunConfig:
+        """The same optimizer with the loss of supervised fine-tuning."""
+        config = self.config
+        return config.model_copy(
+            update={
+                "loss": LossConfig(name="reinforce", aggregation="token_mean"),
+                "kl": KLConfig(beta=0.0),
+                "sampling": config.sampling.model_copy(update={"temperature": 1.0}),
+                "trainer": config.trainer.model_copy(update={"mu": 1, "minibatches": 1}),
+            }
+        )
+
+    def fingerprints(self) -> dict[str, str]:
+        data = {} if self.config.sft.data is None else {"sft.data": fingerprint(Path(self.config.sft.data))}
+        return {**super().fingerprints(), **data}
+
+    async def ready(self) -> None:
+        for example in await self._batch(0, 1, 1):
+            self._rollout(example)
+
+    async def step(self, step: int) -> dict[str, float]:
+        """Step 1, 2, ...: the next examples, and an update towards their answers."""
+        clock = Clock()
+        examples = await self._batch(self.position, self.config.sft.batch_size, step)
+        self.position += len(examples)
+        rollouts = [self._rollout(example) for example in examples]
+        fitting = [rollout for rollout in rollouts if rollout is not None]
+        if len(fitting) < len(rollouts) and not self._told:
+            self._told = True
+            self.observer.warn(
+                f"step {step}: {len(rollouts) - len(fitting)} of {len(rollouts)} examples have more than {self._longest} tokens and are "
+                "left out (said once); raise sft.max_length, or take a model with a larger context"
+            )
+        tokens = sum(len(rollout.token_ids) for rollout in fitting)
+        clock.lap("examples")
+        with self._dropout():
+            updated = self.updater.update([[Row(rollout, 1.0, 1.0 / tokens) for rollout in fitting]] if fitting else [])
+        self.updater.steps = 0
+        clock.lap("update")
+        return {
+            **{name: updated[name] for name in ("loss", "entropy", "grad_norm", "lr")},
+            "examples": float(len(fitting)),
+            "examples/too_long": float(len(rollouts) - len(fitting)),
+            "tokens/trained": float(tokens),
+            "steps/skipped_nonfinite": self.updater.skipped,
+            **clock.metrics(),
+            "memory/peak_mb": peak_memory_mb(self.policy.device),
+        }
+
+    @property
+    def _longest(self) -> int | None:
+        return self.config.sft.max_length or self.policy.context
+
+    def _rollout(self, example: Example) -> Rollout | None:
+        """None if it is too long."""
+        prompt_ids, answer_ids = self.policy.encode(example.prompt), self.policy.encode_answer(example.prompt, example.answer)
+        if self._longest is not None and len(prompt_ids) + len(answer_ids) > self._longest:
+            return None
+        count = len(answer_ids)
+        return Rollout((Message("assistant", example.answer),), "stop", prompt_ids, answer_ids, (0.0,) * count, (1,) * count)
+
+    async def _batch(self, start: int, count: int, step: int) -> list[Example]:
+        if self._examples:
+            return [self._of_file(number) for number in range(start, start + count)]
+        keys = train_keys(self.config, self.sources, start, count, self.curriculum.levels)
+        tasks = await self.sources.tasks(keys, draw_number(self.config.seed, step))
+        answers = await self.sources.references(tasks)
+        return [Example(task.prompt, answer) for task, answer in zip(tasks, _all_known(answers, keys), strict=True)]
+
+    def _of_file(self, number: int) -> Example:
+        """Each epoch goes through all of them, in a new order."""
+        epoch, place = divmod(number, len(self._examples))
+        return self._examples[order("sft.data", self.config.seed, epoch, len(self._examples))[place]]
+
+    @contextmanager
+    def _dropout(self) -> Iterator[None]:
+        if self.config.lora.dropout:
+            self.policy.model.train()
+        try:
+            yield
+        finally:
+            self.policy.model.eval()
+
+
+def _all_known(answers: Sequence[str | None], keys: Sequence[TaskKey]) -> list[str]:
+    found = []
+    for answer, key in zip(answers, keys, strict=True):
+        if answer is None:
+            raise ConfigError(
+                f"environment {key.env!r} has no reference answer for task {key.index}, so there is nothing to learn from; "
+                "give examples in a file: --data FILE.jsonl"
+            )
+        found.append(answer)
+    return found

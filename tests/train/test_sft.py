@@ -1,0 +1,203 @@
+"""The warm start: the loss of supervised fine-tuning, from references or a file, in a run folder that resumes."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from grpo_core.cli.app import app
+from grpo_core.errors import ConfigError
+from grpo_core.overrides import build_config
+from grpo_core.runlog import read_lines
+from grpo_core.train.examples import Example, read_examples
+from grpo_core.train.observe import Silent
+from grpo_core.train.sft import WarmStart
+from grpo_core.types import Message
+
+from .arrange import tiny_policy
+from .letters import Answered, Letters
+
+
+class Chosen(Silent):
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
+
+
+def sft(settings: dict[str, Any], **more: Any) -> Any:
+    return build_config([settings, {"method": "sft", "steps": 4, "eval": {"tasks": 4}, "sft": {"batch_size": 4}, **more}])
+
+
+def written(path: Path, rows: list[Any]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def logged(folder: Path, name: str) -> list[float]:
+    return [line[name] for line in read_lines(folder / "metrics.jsonl") if name in line]
+
+
+def test_the_loss_is_the_mean_cross_entropy_of_the_answers_tokens(settings, tmp_path):
+    """Beside that of torch over each whole row, prompts left out, the end token included."""
+    rows = [("name a letter:", "abc"), ("name a letter:", "b"), ("another one, please:", "zzzzzz")]
+    data = written(tmp_path / "rows.jsonl", [{"prompt": p, "completion": c} for p, c in rows])
+    policy = tiny_policy()
+    total, count = torch.zeros((), dtype=torch.float64), 0
+    for prompt, answer in rows:
+        ids, more = policy.tokenizer(prompt)["input_ids"], [*policy.tokenizer(answer)["input_ids"], policy.tokenizer.eos_token_id]
+        logits = policy.model(torch.tensor([[*ids, *more]])).logits[0, len(ids) - 1 : -1]
+        total, count = total + torch.nn.functional.cross_entropy(logits, torch.tensor(more), reduction="sum"), count + len(more)
+    (total / count).backward()
+    norm = math.sqrt(sum(float(p.grad.square().sum()) for _, p in policy.trainable()))
+    config = sft(settings, environment=None, steps=1, sft={"data": data, "batch_size": 3}, sampling={"temperature": 0.5})
+    WarmStart(config, policy=tiny_policy(), folder=tmp_path / "run").run()
+    assert logged(tmp_path / "run", "loss") == pytest.approx([total.item() / count], rel=1e-9)
+    assert logged(tmp_path / "run", "grad_norm") == pytest.approx([norm], rel=1e-9)
+    assert logged(tmp_path / "run", "tokens/trained") == [count]
+
+
+def test_references_are_learned_and_the_held_out_gain_is_told(settings, tmp_path):
+    config = sft(settings, steps=30, optimizer={"lr": 0.02}, eval={"tasks": 8})
+    gains = WarmStart(config, Answered(), folder=tmp_path / "run").run()
+    losses = logged(tmp_path / "run", "loss")
+    assert losses[-1] < 0.2 < losses[0]
+    assert gains["reward"].mean > 0.5
+    assert (tmp_path / "run" / "final" / "adapter_config.json").exists()
+    assert "by SFT" in (tmp_path / "run" / "final" / "README.md").read_text()
+
+
+@pytest.mark.parametrize("source", ["references", "file"])
+def test_a_warm_start_that_was_killed_goes_on_as_if_nothing_had_happened(settings, tmp_path, source):
+    """To the bit, dropout included."""
+    rows = [{"prompt": f"row {i}:", "completion": "abc" * (i % 3 + 1)} for i in range(7)]
+    more = {"sft": {"batch_size": 4, **({"data": written(tmp_path / "rows.jsonl", rows)} if source == "file" else {})}}
+    config = sft(settings, steps=6, lora={"dropout": 0.3}, checkpoint={"every": 2}, eval={"tasks": 0}, **more)
+
+    class Killed(Silent):
+        def step(self, step: int, total: int, metrics: Any) -> None:
+            if step == 3:
+                raise KeyboardInterrupt
+
+    WarmStart(config, Answered(), folder=tmp_path / "whole").run()
+    with pytest.raises(KeyboardInterrupt):
+        WarmStart(config, Answered(), folder=tmp_path / "killed", observer=Killed()).run()
+    resumed = WarmStart.resumed(tmp_path / "killed", Answered())
+    assert resumed.done == 2
+    resumed.run()
+    for name in ("loss", "grad_norm"):
+        assert logged(tmp_path / "killed", name) == logged(tmp_path / "whole", name)
+    assert len(set(logged(tmp_path / "whole", "loss"))) == 6
+
+
+def test_dropout_acts_in_a_warm_start_and_nowhere_else(settings, tmp_path):
+    losses = []
+    for dropout in (0.0, 0.5):
+        folder = tmp_path / str(dropout)
+        WarmStart(sft(settings, lora={"dropout": dropout}, eval={"tasks": 0}), Answered(), folder=folder).run()
+        losses.append(logged(folder, "loss"))
+    assert losses[0][0] == losses[1][0], "the adapter starts as nothing, with dropout or without"
+    assert losses[0][1:] != losses[1][1:]
+    with pytest.raises(ConfigError, match=r"lora\.dropout is for `grpo sft` only"):
+        build_config([settings, {"lora": {"dropout": 0.1}}])
+
+
+def test_a_file_is_gone_through_in_a_new_order_each_epoch(settings, tmp_path):
+    data = written(tmp_path / "rows.jsonl", [{"prompt": f"{i}:", "completion": str(i)} for i in range(8)])
+    trainer = WarmStart(sft(settings, environment=None, steps=None, sft={"data": data, "batch_size": 3}), folder=tmp_path / "run")
+    assert trainer.total == 8  # three epochs
+    orders = [[trainer._of_file(8 * epoch + place).answer for place in range(8)] for epoch in range(3)]
+    assert all(sorted(order) == [str(i) for i in range(8)] for order in orders)
+    assert len(set(map(tuple, orders))) == 3
+
+
+def test_every_form_of_example_is_read(tmp_path):
+    user, assistant = {"role": "user", "content": "1 + 1?"}, {"role": "assistant", "content": "2"}
+    rows = [
+        {"prompt": "1 + 1?", "completion": "2", "reward": 1.0},
+        {"prompt": [user], "completion": [assistant]},
+        {"messages": [user, assistant]},
+        {"prompt": [user], "completion": "2"},
+    ]
+    chat = Example((Message("user", "1 + 1?"),), "2")
+    assert read_examples(Path(written(tmp_path / "rows.jsonl", rows))) == [Example("1 + 1?", "2"), chat, chat, chat]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", r"rows\.jsonl, line 2 is no JSON"),
+        ("[1]", r"line 2 is list; it should be \{\"prompt\""),
+        ('{"question": "x", "answer": "y"}', r"line 2 has answer, question; it should be"),
+        ('{"messages": [{"role": "user", "content": "x"}]}', r"line 2: messages have to end with the assistant's"),
+        ('{"messages": "x"}', r"line 2: messages should be a list"),
+        ('{"prompt": "x", "completion": [{"role": "user", "content": "x"}]}', r"line 2: a completion of messages has to be one message"),
+        ('{"prompt": [{"role": "user"}], "completion": "x"}', r"line 2: a message should be"),
+    ],
+)
+def test_a_line_that_is_no_example_is_named(tmp_path, line, message):
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "x", "completion": "y"}\n' + line + "\n")
+    with pytest.raises(ConfigError, match=message):
+        read_examples(tmp_path / "rows.jsonl")
+
+
+def test_a_file_that_is_not_there_or_empty_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"none\.jsonl cannot be read"):
+        read_examples(tmp_path / "none.jsonl")
+    (tmp_path / "empty.jsonl").write_text("\n")
+    with pytest.raises(ConfigError, match=r"empty\.jsonl holds no example"):
+        read_examples(tmp_path / "empty.jsonl")
+
+
+def test_an_environment_without_references_is_refused_before_anything_is_written(settings, tmp_path):
+    with pytest.raises(ConfigError, match=r"'letters' has no reference answer for task 0.*--data FILE\.jsonl"):
+        WarmStart(sft(settings), Letters(), folder=tmp_path / "run").run()
+    assert not (tmp_path / "run").exists()
+
+
+def test_examples_that_are_too_long_are_left_out_and_said_once(settings, tmp_path):
+    rows = [{"prompt": "p:", "completion": "a" * length} for length in (5, 5, 5, 200)]
+    observer, data = Chosen(), written(tmp_path / "rows.jsonl", rows)
+    config = sft(settings, environment=None, steps=3, sft={"data": data, "batch_size": 4, "max_length": 50})
+    WarmStart(config, folder=tmp_path / "run", observer=observer).run()
+    assert [warning for warning in observer.warnings if "more than 50 tokens" in warning] == observer.warnings
+    assert len(observer.warnings) == 1
+    assert logged(tmp_path / "run", "examples/too_long") == [1.0] * 3
+
+
+def test_another_file_under_the_same_name_is_refused(settings, tmp_path):
+    data = written(tmp_path / "rows.jsonl", [{"prompt": "p:", "completion": "a"}])
+    trainer = WarmStart(sft(settings, environment=None, sft={"data": data, "batch_size": 2}), folder=tmp_path / "run")
+    trainer.request_stop()
+    trainer.run()
+    written(tmp_path / "rows.jsonl", [{"prompt": "p:", "completion": "b"}])
+    with pytest.raises(ConfigError, match=r"'sft\.data' has changed since the run began"):
+        WarmStart.resumed(tmp_path / "run")
+
+
+def test_from_the_command_line_to_a_run_that_goes_on_with_it(tiny_folder, tmp_path):
+    env = f"{Path(__file__).parent / 'letters.py'}:Answered"
+    common = ["--env", env, "--set", "eval.tasks=4", "--set", "group_size=2", "--set", "prompts_per_step=2"]
+    done = CliRunner().invoke(
+        app, ["sft", *common, "--model", str(tiny_folder), "--steps", "3", "--batch-size", "2", "--out", str(tmp_path / "warm")]
+    )
+    assert done.exit_code == 0, done.output
+    assert "step 3/3  loss " in done.output
+    assert "held-out" in done.output
+    again = CliRunner().invoke(app, ["run", "--resume", str(tmp_path / "warm")])
+    assert again.exit_code == 2
+    assert "is finished" in again.output
+    done = CliRunner().invoke(app, ["run", *common, "--model", str(tmp_path / "warm"), "--steps", "1", "--out", str(tmp_path / "run")])
+    assert done.exit_code == 0, done.output
+    (kl,) = logged(tmp_path / "run", "kl")
+    assert kl == pytest.approx(0.0, abs=1e-6)  # the reference is the warm model
+    refused = CliRunner().invoke(app, ["sft", "--set", "eval.tasks=4"])
+    assert refused.exit_code == 2
+    assert "--data FILE" in refused.output
