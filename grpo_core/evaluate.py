@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from statistics import fmean, stdev
 from typing import TypeVar
 
@@ -61,6 +63,28 @@ def best_at(k: int, rewards: Sequence[float]) -> float:
     """Unbiased estimate of the expected best reward of k samples, from n samples of a task: the mean over all subsets of k."""
     n = _enough(k, rewards)
     return math.fsum(reward * math.comb(rank, k - 1) / math.comb(n, k) for rank, reward in enumerate(sorted(rewards)))
+
+
+def majority_at(k: int, answers: Sequence[tuple[str | None, bool]], *, subsets: int = 500, seed: int = 0) -> float:
+    """The chance that the answer which most of k samples gave passes, from n samples of a task, each its answer and whether that passed.
+
+    A sample without an answer has no vote; among answers with equally many votes one is drawn. The mean over all subsets of k, or, where
+    there are more than `subsets`, over so many that are drawn.
+    """
+    n = _enough(k, answers)
+    if math.comb(n, k) <= subsets:
+        return fmean(_vote(chosen) for chosen in combinations(answers, k))
+    rng = random.Random(seed)
+    return fmean(_vote(rng.sample(answers, k)) for _ in range(subsets))
+
+
+def _vote(answers: Sequence[tuple[str | None, bool]]) -> float:
+    votes = Counter(answer for answer, _ in answers if answer is not None)
+    most = max(votes.values(), default=0)
+    winners = {answer for answer, count in votes.items() if count == most}
+    # An answer may be judged differently from sample to sample: the vote is for the answer, its worth is the mean of its verdicts.
+    worth = [fmean(passed for other, passed in answers if other == answer) for answer in winners]
+    return fmean(worth) if worth else 0.0
 
 
 def over_tasks(

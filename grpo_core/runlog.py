@@ -71,19 +71,9 @@ class RunFolder:
 
     def rollouts(self, step: int, group: Group[Any], advantages: list[float] | None = None) -> None:
         """One line per attempt, with the key and draw that replay its task."""
-        for attempt, (rollout, verdict) in enumerate(zip(group.rollouts, group.verdicts, strict=True)):
-            line = {
-                "step": step,
-                "key": asdict(group.task.key),
-                "draw": group.task.draw,
-                "attempt": attempt,
-                "messages": [asdict(m) for m in rollout.messages],
-                "finish": rollout.finish,
-                "tokens": len(rollout.token_ids),
-                "verdict": verdict.to_json(),
-                "advantage": None if advantages is None else advantages[attempt],
-            }
-            _append(self.path / "rollouts.jsonl", json.dumps(line, ensure_ascii=True, default=str))
+        for attempt, line in enumerate(_attempts(group)):
+            advantage = None if advantages is None else advantages[attempt]
+            _append(self.path / "rollouts.jsonl", json.dumps({"step": step, **line, "advantage": advantage}, default=str))
 
     def log(self, text: str) -> None:
         _append(self.path / "log.txt", text)
@@ -126,6 +116,25 @@ class Unwritten(RunFolder):
     def finish(self, save: Callable[[Path], None], *, title: str) -> None: ...
 
     def cut(self, sizes: Mapping[str, int]) -> None: ...
+
+
+def write_attempts(path: Path, group: Group[Any]) -> None:
+    """Add the attempts of a group to a JSONL file, in the form of rollouts.jsonl."""
+    for line in _attempts(group):
+        _append(path, json.dumps(line, default=str))
+
+
+def _attempts(group: Group[Any]) -> Iterator[JsonObject]:
+    for attempt, (rollout, verdict) in enumerate(zip(group.rollouts, group.verdicts, strict=True)):
+        yield {
+            "key": asdict(group.task.key),
+            "draw": group.task.draw,
+            "attempt": attempt,
+            "messages": [asdict(m) for m in rollout.messages],
+            "finish": rollout.finish,
+            "tokens": len(rollout.token_ids),
+            "verdict": verdict.to_json(),
+        }
 
 
 def _model_card(title: str, config: JsonObject) -> str:

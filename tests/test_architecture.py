@@ -40,6 +40,7 @@ LAYOUT = """
     hosts services
     verify
     programs sources runlog evaluate
+    summary
     conformance
     testing sandbox_check
     train

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
-
-from grpo_core.errors import ConfigError
 
 Envs = Annotated[
     list[str] | None,
@@ -44,15 +41,3 @@ Allow = Annotated[
 EvalEvery = Annotated[
     int | None, typer.Option("--eval-every", help="Evaluate on held-out tasks every so many steps. [default: before and after]")
 ]
-
-
-def given(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that were written on the command line."""
-    return {key: value for key, value in options.items() if value is not None}
-
-
-def refuse_beside_resume(folder: Path, *others: object) -> None:
-    if any(others):
-        raise ConfigError(
-            f"--resume continues with the settings in {folder / 'config.json'}; leave the other options away, or change one by --set"
-        )

@@ -21,10 +21,8 @@ from grpo_core.cli.options import (
     Resume,
     Seed,
     Settings,
-    given,
-    refuse_beside_resume,
 )
-from grpo_core.cli.training import continue_run, read_config, start
+from grpo_core.cli.training import begin_or_continue
 
 
 def register(app: typer.Typer) -> None:
@@ -64,25 +62,19 @@ def run(
     Tasks, completions, verdicts and metrics go to the run folder, the adapter to its folder final/. Ctrl-C saves and ends after the
     step that is under way; a second Ctrl-C ends at once.
     """
-    options = given(
-        {
-            "model.name": model,
-            "steps": steps,
-            "epochs": epochs,
-            "group_size": group_size,
-            "prompts_per_step": prompts_per_step,
-            "sampling.max_new_tokens": max_new_tokens,
-            "optimizer.lr": lr,
-            "kl.beta": beta,
-            "level": level,
-            "seed": seed,
-            "model.device": device,
-            "model.dtype": dtype,
-            "eval.every": eval_every,
-        }
-    )
-    if resume is not None:
-        refuse_beside_resume(resume, options, env, recipe, out)
-        continue_run(resume, settings or [], allow or [])
-    else:
-        start(read_config(env or [], recipe or [], {**options, "method": "grpo"}, settings or []), out)
+    options = {
+        "model.name": model,
+        "steps": steps,
+        "epochs": epochs,
+        "group_size": group_size,
+        "prompts_per_step": prompts_per_step,
+        "sampling.max_new_tokens": max_new_tokens,
+        "optimizer.lr": lr,
+        "kl.beta": beta,
+        "level": level,
+        "seed": seed,
+        "model.device": device,
+        "model.dtype": dtype,
+        "eval.every": eval_every,
+    }
+    begin_or_continue("grpo", options, env=env, recipe=recipe, settings=settings, out=out, resume=resume, allow=allow)

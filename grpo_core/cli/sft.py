@@ -22,10 +22,8 @@ from grpo_core.cli.options import (
     Resume,
     Seed,
     Settings,
-    given,
-    refuse_beside_resume,
 )
-from grpo_core.cli.training import continue_run, read_config, start
+from grpo_core.cli.training import begin_or_continue
 
 
 def register(app: typer.Typer) -> None:
@@ -68,23 +66,17 @@ def sft(
     Held-out tasks of the environment are scored before and after, as in `grpo run`, which goes on with --model RUN. Checkpoints, --resume
     and Ctrl-C are the same. What only GRPO uses, such as kl and group_size, is ignored.
     """
-    options = given(
-        {
-            "sft.data": None if data is None else str(data.expanduser().absolute()),
-            "model.name": model,
-            "steps": steps,
-            "epochs": epochs,
-            "sft.batch_size": batch_size,
-            "optimizer.lr": lr,
-            "level": level,
-            "seed": seed,
-            "model.device": device,
-            "model.dtype": dtype,
-            "eval.every": eval_every,
-        }
-    )
-    if resume is not None:
-        refuse_beside_resume(resume, options, env, recipe, out)
-        continue_run(resume, settings or [], allow or [])
-    else:
-        start(read_config(env or [], recipe or [], {**options, "method": "sft"}, settings or []), out)
+    options = {
+        "sft.data": None if data is None else str(data.expanduser().absolute()),
+        "model.name": model,
+        "steps": steps,
+        "epochs": epochs,
+        "sft.batch_size": batch_size,
+        "optimizer.lr": lr,
+        "level": level,
+        "seed": seed,
+        "model.device": device,
+        "model.dtype": dtype,
+        "eval.every": eval_every,
+    }
+    begin_or_continue("sft", options, env=env, recipe=recipe, settings=settings, out=out, resume=resume, allow=allow)

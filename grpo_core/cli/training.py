@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from grpo_core.errors import ConfigError
+
 if TYPE_CHECKING:
     from grpo_core.cli.progress import RunProgress
     from grpo_core.config import RunConfig
@@ -27,10 +29,10 @@ def read_config(envs: Sequence[str], recipes: Sequence[str], options: Mapping[st
     from grpo_core.overrides import build_config, nested, parse_setting
 
     layers = [_recipe(name) for name in recipes]
-    return build_config([*layers, _environments(envs), nested(options), *map(parse_setting, settings)])
+    return build_config([*layers, environments(envs), nested(options), *map(parse_setting, settings)])
 
 
-def _environments(names: Sequence[str]) -> dict[str, Any]:
+def environments(names: Sequence[str]) -> dict[str, Any]:
     """One environment, or a mixture with equal shares."""
     if len(names) > 1:
         return {"environment": None, "mixture": {name: {} for name in names}}
@@ -47,6 +49,29 @@ def _recipe(name: str) -> dict[str, Any]:
     return dict(PluginHost().load("recipe", name))
 
 
+def begin_or_continue(
+    method: str,
+    options: Mapping[str, Any],
+    *,
+    env: Sequence[str] | None,
+    recipe: Sequence[str] | None,
+    settings: Sequence[str] | None,
+    out: Path | None,
+    resume: Path | None,
+    allow: Sequence[str] | None,
+) -> None:
+    """options: by the settings that they stand for; None where they were not written."""
+    given = {key: value for key, value in options.items() if value is not None}
+    if resume is None:
+        start(read_config(env or [], recipe or [], {**given, "method": method}, settings or []), out)
+        return
+    if given or env or recipe or out:
+        raise ConfigError(
+            f"--resume continues with the settings in {resume / 'config.json'}; leave the other options away, or change one by --set"
+        )
+    continue_run(resume, settings or [], allow or [])
+
+
 def start(config: RunConfig, path: Path | None) -> None:
     """Everything that can be wrong with the request is found before the folder is made."""
     from grpo_core.runlog import RunFolder
@@ -55,7 +80,7 @@ def start(config: RunConfig, path: Path | None) -> None:
     sources = Sources.of(config, {})  # names and settings are checked before torch is imported, which takes seconds
     # Of several processes the first chooses the folder and speaks.
     folder = None if _later_rank() else RunFolder.unused(path, name=_name(config))
-    trainer_class = _import_trainer(config.method)
+    trainer_class = import_trainer(config.method)
     progress = _progress()
     progress.say(f"{', '.join(config.members()) or config.sft.data}: loading {config.model.name}")
     trainer = trainer_class(config, folder=folder, observer=progress, sources=sources)
@@ -74,7 +99,7 @@ def continue_run(path: Path, settings: Sequence[str], allow: Sequence[str]) -> N
     from grpo_core.runlog import RunFolder
 
     config = RunFolder.open(path).config()  # what is no run is found before torch is imported
-    trainer_class = _import_trainer(config.get("method", "grpo"))
+    trainer_class = import_trainer(config.get("method", "grpo"))
     progress = _progress()
     trainer = trainer_class.resumed(path, observer=progress, changes=dotted(map(parse_setting, settings)), allow=allow)
     progress.say(f"continuing {path} after step {trainer.done} of {trainer.total}")
@@ -93,7 +118,7 @@ def _later_rank() -> bool:
     return int(os.environ.get("RANK", "0")) > 0
 
 
-def _import_trainer(method: str) -> type[Trainer]:
+def import_trainer(method: str) -> type[Trainer]:
     """Of the run's method, whichever command goes on with it."""
     from grpo_core.errors import MissingExtraError
 
@@ -110,7 +135,7 @@ def _import_trainer(method: str) -> type[Trainer]:
 def _train(trainer: Trainer, progress: RunProgress) -> None:
     from grpo_core.report.plots import draw_plots
 
-    with progress, _stoppable(trainer):
+    with progress, stoppable(trainer):
         try:
             trainer.run()
         finally:
@@ -132,7 +157,7 @@ def _say_where(trainer: Trainer, console: Any) -> None:
 
 
 @contextmanager
-def _stoppable(trainer: Trainer) -> Iterator[None]:
+def stoppable(trainer: Trainer) -> Iterator[None]:
     """Ctrl-C and SIGTERM ask the trainer to save and end; the second one leaves at once (workers die with this process)."""
 
     asked: list[float] = []

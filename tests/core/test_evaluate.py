@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 
 import pytest
 
-from grpo_core.evaluate import best_at, over_tasks, pass_at
+from grpo_core.evaluate import best_at, majority_at, over_tasks, pass_at
 
 
 def test_pass_at_k_is_the_mean_over_all_subsets() -> None:
@@ -27,6 +27,31 @@ def test_best_at_k_is_the_mean_over_all_subsets_also_with_ties() -> None:
         for k in range(1, len(rewards) + 1):
             expected = fmean(max(subset) for subset in itertools.combinations(rewards, k))
             assert best_at(k, rewards) == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_majority_of_k_is_the_mean_over_all_subsets() -> None:
+    """Beside a plain count of votes; what is right is decided by the answer, and no answer is no vote."""
+    rng = random.Random(0)
+
+    def worth(subset: tuple[tuple[str | None, bool], ...]) -> float:
+        answers = [answer for answer, _ in subset if answer is not None]
+        most = max((answers.count(answer) for answer in answers), default=0)
+        winners = sorted({answer for answer in answers if answers.count(answer) == most})
+        return fmean(winner == "7" for winner in winners) if winners else 0.0
+
+    for _ in range(60):
+        answers = [rng.choice(["7", "7", "8", "9", None]) for _ in range(rng.randint(1, 8))]
+        samples = [(answer, answer == "7") for answer in answers]
+        for k in range(1, len(samples) + 1):
+            expected = fmean(map(worth, itertools.combinations(samples, k)))
+            assert majority_at(k, samples) == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_majority_over_many_subsets_is_drawn_the_same_each_time_and_near() -> None:
+    samples: list[tuple[str | None, bool]] = [("7", True)] * 9 + [("8", False)] * 9 + [(None, False)] * 2
+    drawn = majority_at(5, samples, subsets=400)
+    assert drawn == majority_at(5, samples, subsets=400)
+    assert drawn == pytest.approx(majority_at(5, samples, subsets=10**6), abs=0.05)
 
 
 def test_k_of_1_is_the_mean_and_k_of_n_the_best() -> None:

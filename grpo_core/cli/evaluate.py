@@ -1,0 +1,159 @@
+"""`grpo eval`: what a run or a model can do, by several samples of each held-out task."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from grpo_core.cli.options import Device, Dtype, Envs, Model, Seed, Settings
+from grpo_core.cli.output import print_json, prints_to_stderr, remark
+from grpo_core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from grpo_core.config import RunConfig
+    from grpo_core.summary import Summary
+    from grpo_core.train.trainer import Trainer
+
+INTERRUPTED = 130
+
+
+def register(app: typer.Typer) -> None:
+    app.command("eval", epilog="Example: grpo eval --env arithmetic --run runs/first --samples 8 --level 0 --level 0.2")(evaluate)
+
+
+def evaluate(
+    env: Envs = None,
+    run: Annotated[
+        Path | None, typer.Option("--run", help="A finished run: its model, and unless others are named its environments and settings.")
+    ] = None,
+    model: Model = None,
+    tasks: Annotated[int, typer.Option("--tasks", min=1, help="Held-out tasks of each environment at each level.")] = 128,
+    samples: Annotated[int, typer.Option("--samples", min=1, help="Attempts at each task: pass@k is known up to that k.")] = 8,
+    level: Annotated[
+        list[float] | None,
+        typer.Option("--level", min=0.0, max=1.0, help="Difficulty, from 0 to 1; may be repeated. [default: 0, or the run's]"),
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option("--temperature", min=0.0, help="Of the attempts; 0 is greedy. [default: 1, or the run's]")
+    ] = None,
+    max_new_tokens: Annotated[
+        int | None, typer.Option("--max-new-tokens", min=1, help="Most tokens of one completion. [default: as for `grpo run`]")
+    ] = None,
+    seed: Seed = None,
+    device: Device = None,
+    dtype: Dtype = None,
+    settings: Settings = None,
+    attempts: Annotated[
+        Path | None, typer.Option("--attempts", help="Also write every attempt with its verdict to this JSONL file.", show_default=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """Measure a run or a model on held-out tasks: pass@k, reward, best and majority of k, and every reward part.
+
+    Errors are by bootstrap over tasks. The tasks are those of every run's evaluation, so models can be compared. Ctrl-C ends after the
+    attempts that are under way and prints what was measured.
+    """
+    options = {
+        "model.name": model,
+        "sampling.max_new_tokens": max_new_tokens,
+        "sampling.temperature": temperature or None,  # 0, greedy, is for evaluations only
+        "seed": seed,
+        "model.device": device,
+        "model.dtype": dtype,
+    }
+    if run is not None and model is not None:
+        raise ConfigError("--run and --model exclude each other; give one of them")
+    if attempts is not None and attempts.exists():
+        raise ConfigError(f"{attempts} exists already; name another file for --attempts")
+    config = _config(env or [], run, options, settings or [])
+    levels = level or [config.level]
+    started = time.monotonic()
+    trainer, found = _measured(config, levels, tasks=tasks, samples=samples, greedy=temperature == 0, attempts=attempts)
+    seconds = time.monotonic() - started
+    if as_json:
+        print_json({"model": config.model.name, "seconds": round(seconds, 1), "results": [summary.to_json() for summary in found]})
+    else:
+        _print_table(config.model.name, found, seconds)
+    if trainer.stop_requested:
+        remark("stopped before all tasks were done; these are the statistics of those that were")
+        raise typer.Exit(INTERRUPTED)
+
+
+def _config(envs: Sequence[str], run: Path | None, options: dict[str, Any], settings: Sequence[str]) -> RunConfig:
+    """Of a run what decides its tasks, its verdicts and how it draws. Nothing is trained, so there is no reference."""
+    from grpo_core.cli.training import environments
+    from grpo_core.overrides import build_config, nested, parse_setting
+    from grpo_core.runlog import RunFolder
+
+    stored: dict[str, Any] = {}
+    if run is not None:
+        opened = RunFolder.open(run)
+        if not opened.finished:
+            raise ConfigError(f"the run {run} is not finished (it has no final/); continue it, or name its checkpoints/best by --model")
+        whole = opened.config()
+        tasks = () if envs else ("environment", "mixture", "env", "weights")
+        stored = {name: whole[name] for name in (*tasks, "level", "seed", "model", "sampling", "verify", "sandbox")}
+        stored["model"] |= {"name": str(run / "final"), "revision": None}
+        stored["sampling"]["temperature"] = whole["eval"]["temperature"] or stored["sampling"]["temperature"]
+    given = {key: value for key, value in options.items() if value is not None}
+    return build_config([stored, {"kl": {"beta": 0.0}}, environments(envs), nested(given), *map(parse_setting, settings)])
+
+
+def _measured(
+    config: RunConfig, levels: Sequence[float], *, tasks: int, samples: int, greedy: bool, attempts: Path | None
+) -> tuple[Trainer, list[Summary]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from grpo_core.blocking import wait_for
+    from grpo_core.cli.training import import_trainer, stoppable
+    from grpo_core.runlog import RunFolder, write_attempts
+    from grpo_core.sources import Sources
+
+    sources = Sources.of(config, {})  # names and settings are checked before torch is imported, which takes seconds
+    trainer = import_trainer("grpo")(config, sources=sources, folder=RunFolder(Path()))  # nothing is written there
+    from grpo_core.train.measure import measure
+
+    sampling = config.sampling.model_copy(update={"temperature": 0.0}) if greedy else config.sampling
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with prints_to_stderr(), Progress(*columns, console=Console(stderr=True), transient=True) as bar, stoppable(trainer):
+        shown = bar.add_task("attempting held-out tasks")
+        measuring = measure(
+            trainer,
+            tasks=tasks,
+            samples=samples,
+            levels=levels,
+            sampling=sampling,
+            progress=lambda done, total: bar.update(shown, completed=done, total=total),
+            keep=lambda group: None if attempts is None else write_attempts(attempts, group),
+        )
+        return trainer, wait_for(measuring, on_interrupt=trainer.request_stop)
+
+
+def _print_table(model: str, found: Sequence[Summary], seconds: float) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    several = len({summary.environment for summary in found}) > 1
+    table = Table("", title=f"{model}: {found[0].samples} samples of each held-out task", title_justify="left")
+    for summary in found:
+        name = f"{summary.environment}, " if several else ""
+        table.add_column(f"{name}level {summary.level:g}", justify="right")
+    for statistic in dict.fromkeys(name for summary in found for name in summary.statistics):
+        cells = []
+        for summary in found:
+            estimate = summary.statistics.get(statistic)
+            cells.append("" if estimate is None else f"{estimate.value:.3f} ± {estimate.error:.3f}")
+        table.add_row(statistic, *cells)
+    table.add_section()
+    table.add_row("tasks", *(str(summary.tasks) for summary in found))
+    table.add_row("cut off at the budget", *(f"{summary.clipped:.0%}" for summary in found))
+    if any(summary.unscored for summary in found):
+        table.add_row("could not be judged", *(str(summary.unscored) for summary in found))
+    Console().print(table)
+    tokens = sum(summary.tokens for summary in found)
+    typer.echo(f"± is the standard error over tasks (bootstrap); {tokens} tokens in {seconds:.0f} s")

@@ -1,0 +1,98 @@
+"""Several attempts at each task as statistics: by chance of success, by reward, by vote and by part, with errors clustered by task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from statistics import fmean
+from typing import Any
+
+from grpo_core.evaluate import Estimate, best_at, majority_at, over_tasks, pass_at
+from grpo_core.types import Group, Verdict
+
+Task = Sequence[Verdict]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Of one environment at one level. tasks: how many were asked; statistics: by name; attempts, and of them unscored: what could not be
+    judged and is in no statistic; clipped: the share of attempts that reached their budget; tokens: that the policy wrote."""
+
+    environment: str
+    level: float
+    tasks: int
+    samples: int
+    statistics: dict[str, Estimate] = field(default_factory=dict)
+    attempts: int = 0
+    unscored: int = 0
+    clipped: float = 0.0
+    tokens: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def summarize(groups: Sequence[Group[Any]], *, environment: str, level: float, samples: int, parts: Collection[str]) -> Summary:
+    """pass rate and reward are means over samples; pass@k, max@k (the best reward) and majority@k (the answer most often given) are the
+    expected values for k samples, k = 2, 4, ... and the number of samples. Where some could not be judged, k goes up to what every task
+    has left. part NAME: the mean value of a reward part, without its weight."""
+    judged = [task for group in groups if (task := [verdict for verdict in group.verdicts if verdict.scored])]
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    return Summary(
+        environment,
+        level,
+        len(groups),
+        samples,
+        {name: over_tasks(judged, statistic) for name, statistic in _statistics(judged, parts)},
+        attempts=len(rollouts),
+        unscored=len(rollouts) - sum(map(len, judged)),
+        clipped=fmean(rollout.finish == "length" for rollout in rollouts) if rollouts else 0.0,
+        tokens=sum(sum(rollout.trainable) for rollout in rollouts),
+    )
+
+
+def _statistics(judged: Sequence[Task], parts: Collection[str]) -> Iterator[tuple[str, Callable[[Task], float]]]:
+    if not judged:
+        return
+    yield "pass rate", _pass_rate
+    yield "reward", _reward
+    for name, statistic in (("pass", _pass_at), ("max", _max_at), ("majority", _majority_at)):
+        for k in _powers(min(map(len, judged))):
+            yield f"{name}@{k}", partial(statistic, k)
+    for part in parts:
+        yield f"part {part}", partial(_part, part)
+
+
+def _pass_rate(task: Task) -> float:
+    return fmean(verdict.passed for verdict in task)
+
+
+def _reward(task: Task) -> float:
+    return fmean(verdict.total for verdict in task)
+
+
+def _pass_at(k: int, task: Task) -> float:
+    return pass_at(k, [verdict.passed for verdict in task])
+
+
+def _max_at(k: int, task: Task) -> float:
+    return best_at(k, [verdict.total for verdict in task])
+
+
+def _majority_at(k: int, task: Task) -> float:
+    return majority_at(k, [(verdict.answer, verdict.passed) for verdict in task])
+
+
+def _part(name: str, task: Task) -> float:
+    return fmean(verdict.rewards[name].value for verdict in task)
+
+
+def _powers(most: int) -> Iterator[int]:
+    """2, 4, 8, ... below `most`, and that itself; of one sample there is nothing beside the mean."""
+    k = 2
+    while k < most:
+        yield k
+        k *= 2
+    if most > 1:
+        yield most

@@ -1,0 +1,96 @@
+"""`grpo eval` from the command line: a model or a run, several levels, greedy, stopped, for people and for programs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from grpo_core.cli.app import app
+from grpo_core.overrides import build_config
+from grpo_core.runlog import read_lines
+from grpo_core.train.trainer import Trainer
+
+LETTERS = f"{Path(__file__).parent / 'letters.py'}:Letters"
+
+
+def evaluated(*arguments: str | Path) -> Any:
+    done = CliRunner().invoke(app, ["eval", *map(str, arguments)])
+    assert done.exit_code == 0, done.output
+    return done
+
+
+@pytest.fixture
+def run_folder(settings: dict[str, Any], tmp_path: Path) -> Path:
+    config = build_config([settings, {"environment": LETTERS, "steps": 25, "eval": {"tasks": 8}, "sampling": {"max_new_tokens": 7}}])
+    Trainer(config, folder=tmp_path / "run").run()
+    return tmp_path / "run"
+
+
+def test_a_run_is_measured_beside_the_model_that_it_began_with(run_folder, tiny_folder, tmp_path):
+    """The tasks and draws are the same at every call, and those of the run's own evaluation."""
+    attempts = tmp_path / "attempts.jsonl"
+    common = ["--env", LETTERS, "--tasks", "8", "--samples", "4", "--json"]
+    before = json.loads(evaluated("--model", tiny_folder, "--dtype", "float32", "--max-new-tokens", "7", *common).stdout)
+    again = json.loads(evaluated("--model", tiny_folder, "--dtype", "float32", "--max-new-tokens", "7", *common).stdout)
+    after = json.loads(evaluated("--run", run_folder, "--attempts", attempts, *common[2:]).stdout)
+    assert before["results"] == again["results"]
+    rewards = [found["results"][0]["statistics"]["reward"]["value"] for found in (before, after)]
+    assert rewards[1] > rewards[0] + 0.3
+    lines = list(read_lines(attempts))
+    assert len(lines) == 32
+    logged = {
+        line["key"]["index"]: line["messages"] for line in read_lines(run_folder / "rollouts.jsonl") if line["key"]["split"] == "eval"
+    }  # the last evaluation's
+    first = {line["key"]["index"]: line["messages"] for line in lines if line["attempt"] == 0}
+    assert first == logged
+    refused = CliRunner().invoke(app, ["eval", "--run", str(run_folder), "--attempts", str(attempts)])
+    assert refused.exit_code == 2
+    assert "exists already" in refused.output
+
+
+def test_several_levels_stand_side_by_side_for_people(tiny_folder):
+    done = evaluated("--env", "arithmetic", "--model", tiny_folder, "--tasks", "3", "--samples", "2", "--level", "0", "--level", "0.4")
+    for text in ("level 0", "level 0.4", "pass rate", "pass@2", "max@2", "majority@2", "part exact", "±"):
+        assert text in done.stdout
+
+
+def test_greedy_attempts_are_all_the_same(tiny_folder):
+    found = json.loads(
+        evaluated(
+            "--env", LETTERS, "--model", tiny_folder, "--tasks", "3", "--samples", "2", "--temperature", "0", "--json"
+        ).stdout
+    )  # fmt: skip
+    statistics = found["results"][0]["statistics"]
+    assert statistics["max@2"] == statistics["reward"]
+
+
+def test_a_stop_prints_what_was_measured(tiny_folder, monkeypatch):
+    monkeypatch.setattr("grpo_core.train.measure.CHUNK", 2)
+    judged = Trainer.judged
+
+    async def and_stop(self: Trainer, *arguments: Any, **more: Any) -> Any:
+        self.request_stop()
+        return await judged(self, *arguments, **more)
+
+    monkeypatch.setattr(Trainer, "judged", and_stop)
+    done = CliRunner().invoke(app, ["eval", "--env", LETTERS, "--model", str(tiny_folder), "--tasks", "5", "--samples", "2", "--json"])
+    assert done.exit_code == 130
+    assert json.loads(done.stdout)["results"][0]["tasks"] == 1
+    assert "stopped before all tasks were done" in done.stderr
+
+
+def test_wrong_input_is_one_line(tiny_folder, tmp_path):
+    for arguments, message in (
+        (["--run", str(tmp_path)], "holds no run"),
+        (["--run", str(tmp_path), "--model", str(tiny_folder)], "exclude each other"),
+        (["--model", str(tiny_folder)], "no environment is named"),
+        (["--env", "arithmetc"], "arithmetic"),
+    ):
+        done = CliRunner().invoke(app, ["eval", *arguments])
+        assert done.exit_code == 2, done.output
+        assert message in done.output
+        assert len(done.output.strip().splitlines()) == 1
