@@ -40,7 +40,7 @@ LAYOUT = """
     hosts services
     verify
     programs sources runlog evaluate
-    summary
+    summary export
     conformance
     testing sandbox_check
     train

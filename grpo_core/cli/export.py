@@ -1,0 +1,104 @@
+"""`grpo export`: what a run leaves for other programs: its good attempts as examples, its model in one piece."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from grpo_core.cli.output import remark
+from grpo_core.errors import ConfigError, MissingExtraError
+
+if TYPE_CHECKING:
+    from grpo_core.export import Choice
+    from grpo_core.runlog import RunFolder
+
+
+def register(app: typer.Typer) -> None:
+    app.command("export", epilog="Example: grpo export runs/first --rollouts good.jsonl && grpo sft --data good.jsonl")(export)
+
+
+def export(
+    run: Annotated[Path, typer.Argument(help="A run folder.", show_default=False)],
+    rollouts: Annotated[
+        Path | None, typer.Option("--rollouts", help="JSONL file for its good attempts, for `grpo sft --data`.", show_default=False)
+    ] = None,
+    min_reward: Annotated[
+        float | None, typer.Option("--min-reward", help="Take attempts with at least this reward. [default: those that passed]")
+    ] = None,
+    best: Annotated[int | None, typer.Option("--best", min=1, help="Take at most so many of each task, the best. [default: all]")] = None,
+    split: Annotated[
+        Literal["train", "eval", "all"],
+        typer.Option("--split", help="Of training tasks, held-out ones (for looking, not for training) or both."),
+    ] = "train",
+    weights: Annotated[
+        Path | None,
+        typer.Option("--weights", help="Folder for the model with its adapter added, loadable by transformers.", show_default=False),
+    ] = None,
+    dtype: Annotated[
+        Literal["auto", "float32", "bfloat16", "float16"] | None,
+        typer.Option("--dtype", help="Type of those weights. [default: the run's]"),
+    ] = None,
+    allow: Annotated[
+        list[str] | None, typer.Option("--allow", metavar="NAME", help="An environment that may have changed since; may be repeated.")
+    ] = None,
+) -> None:
+    """Write the attempts of a run that are worth learning from (rejection sampling), or its merged weights."""
+    from grpo_core.export import Choice
+    from grpo_core.runlog import RunFolder
+
+    if rollouts is None and weights is None:
+        raise ConfigError("say what to export: --rollouts FILE.jsonl, --weights FOLDER or both")
+    opened = RunFolder.open(run)
+    for path in (rollouts, weights):
+        if path is not None and path.exists():
+            raise ConfigError(f"{path} exists already; name another")
+    if weights is not None and not opened.finished:
+        raise ConfigError(f"the run {run} is not finished (it has no final/); continue it with grpo run --resume {run}")
+    if rollouts is not None:
+        _write_examples(opened, rollouts, Choice(min_reward, best, None if split == "all" else split), allow or [])
+    if weights is not None:
+        _write_weights(opened, weights, dtype)
+
+
+def _write_examples(opened: RunFolder, path: Path, choice: Choice, allow: Collection[str]) -> None:
+    from grpo_core.atomic import write_whole
+    from grpo_core.export import choose, examples
+    from grpo_core.overrides import build_config
+    from grpo_core.runlog import unwritable
+    from grpo_core.sources import Sources
+    from grpo_core.train.resume import refuse_changed_environments
+
+    chosen = choose(opened.rollout_lines(), choice)
+    if not chosen:
+        raise ConfigError(f"no attempt in {opened.path} fits; nothing was written. Lower --min-reward, or look at `--split all`")
+    stored = opened.config()
+    sources = Sources.of(build_config([stored]), {})
+    # The log holds no prompts: they are made again from their keys, which only the same environment can do.
+    found = {source.name: source.env.fingerprint() for source in sources}
+    refuse_changed_environments(stored["provenance"]["environments"], found, allowed=allow)
+
+    async def prompts() -> list[str]:
+        async with sources:
+            tasks = await sources.tasks([each.key for each in chosen])
+        return [json.dumps(example, ensure_ascii=False) for example in examples(chosen, tasks)]
+
+    lines = asyncio.run(prompts())
+    try:
+        write_whole(path, "".join(f"{line}\n" for line in lines))
+    except OSError as error:
+        raise unwritable(path, error) from None
+    remark(f"{len(lines)} examples of {len(chosen)} tasks are in {path}")
+
+
+def _write_weights(opened: RunFolder, path: Path, dtype: str | None) -> None:
+    try:
+        from grpo_core.train.merging import save_merged
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("grpo export --weights", "train", package=error.name or "") from None
+    save_merged(opened.path / "final", path, dtype=dtype or opened.config()["model"]["dtype"])
+    remark(f"the model is in {path}")

@@ -1,0 +1,33 @@
+"""A finished run as a model that needs neither peft nor its base."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from grpo_core.atomic import whole_folder
+from grpo_core.runlog import unwritable
+from grpo_core.train.device import pick_dtype
+from grpo_core.train.disk import as_os_error
+from grpo_core.train.loading import quiet_loading
+from grpo_core.train.models import load_model, load_tokenizer, resolve
+
+
+def save_merged(final: Path, out: Path, *, dtype: str) -> None:
+    """The adapter in `final` added to its base, with the tokenizer, in `out`. The sum is made in float32 and rounded once."""
+    import peft
+
+    source, device = resolve(str(final)), torch.device("cpu")
+    model: Any = load_model(source, dtype=torch.float32, device=device)
+    if source.adapter_path is not None:
+        with quiet_loading():
+            model = peft.PeftModel.from_pretrained(model, source.adapter_path).merge_and_unload()
+    model = model.to(pick_dtype(dtype, device))
+    try:
+        with as_os_error(), whole_folder(out) as folder:
+            model.save_pretrained(folder)
+            load_tokenizer(source).save_pretrained(folder)
+    except OSError as error:
+        raise unwritable(out, error) from None
