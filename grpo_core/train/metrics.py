@@ -45,6 +45,8 @@ def _metrics(groups: Sequence[Group[Any]], parts: Collection[str]) -> dict[str, 
     for part in parts:
         values[f"reward/{part}"] = _mean([v.rewards[part].value for v in scored])
         values[f"verify/seconds/{part}"] = sum(v.rewards[part].seconds for v in scored)
+    if len(parts) > 1:
+        values["reward/constant_share"] = _constant_share(groups, parts)
     extra = sorted({name for v in scored for name in v.metrics})
     values |= {f"env/{name}": _mean([v.metrics[name] for v in scored if name in v.metrics]) for name in extra}
     values |= {
@@ -77,6 +79,18 @@ def peak_memory_mb(device: torch.device) -> float:
         return math.nan
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
+
+
+def _constant_share(groups: Sequence[Group[Any]], parts: Collection[str]) -> float:
+    """Of what the parts pay, the share from those that all attempts of their group get alike: it cancels in every advantage."""
+    constant = whole = 0.0
+    for group in groups:
+        scored = [v for v in group.verdicts if v.scored]
+        for part in parts:
+            paid = [v.rewards[part].weight * v.rewards[part].value for v in scored]
+            whole += sum(map(abs, paid))
+            constant += sum(map(abs, paid)) if len(set(paid)) == 1 else 0.0
+    return constant / whole if whole else math.nan
 
 
 def _is_mixed(group: Sequence[Verdict]) -> bool:

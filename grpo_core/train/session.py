@@ -120,6 +120,8 @@ class Session:
             trainer.position = progress["position"]
         self._note()
         for line in read_lines(trainer.folder.path / "metrics.jsonl"):
+            if "loss" in line:
+                self._watch.look(line)  # said already
             self._reason = self._stopping.look(line) or (self._reason if "eval/reward/mean" in line else None)
             if "eval/reward/mean" in line and line["step"] == trainer.done:
                 self._scores = (trainer.done, logged_scores(trainer.folder, step=trainer.done))

@@ -37,8 +37,10 @@ class Sums:
     kl: float | Tensor = math.nan
     entropy: float | Tensor = 0.0
     logprob: float | Tensor = 0.0
+    gap: float | Tensor = 0.0
     clipped: float | Tensor = 0.0
     tokens: float | Tensor = 0.0
+    rows: float | Tensor = 0.0
 
     def add_up(self, ranks: Ranks) -> None:
         """Those of all processes; a process without rows of its own has measured no KL."""
@@ -57,9 +59,11 @@ class Sums:
             "loss": float(self.policy_loss) + penalty,
             "policy_loss": float(self.policy_loss),
             "kl": float(self.kl) / tokens,
+            "kl/sequence": float(self.kl) / (float(self.rows) or math.nan),
             "kl_penalty": penalty,
             "entropy": float(self.entropy) / tokens,
             "logprob/mean": float(self.logprob) / tokens,
+            "sampling/logprob_gap": float(self.gap) / tokens,
             "clip_fraction": float(self.clipped) / tokens,
         }
 
@@ -156,6 +160,8 @@ class Updater:
             sums.kl = _add(sums.kl, _masked_sum(kl_BT.detach(), micro.trainable_BT))
         with torch.no_grad():
             sums.tokens += micro.trainable_BT.sum()
+            sums.rows += micro.trainable_BT.any(dim=1).sum()
+            sums.gap += _masked_sum((old_BT - micro.generated_BT).abs(), micro.trainable_BT)
             sums.entropy += _masked_sum(entropy_BT, micro.trainable_BT)
             sums.logprob += _masked_sum(logprob_BT, micro.trainable_BT)
             sums.clipped += _masked_sum(clipped(log_ratio_BT, micro.advantage_B1, config.loss), micro.trainable_BT)

@@ -1,42 +1,189 @@
-"""Said loudly, with advice: signs in the metrics that a run is not learning or cannot."""
+"""Said loudly, with advice: signs in the metrics that a run is not learning, or not what it should."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
 
-PATIENCE = 10
-TRUNCATED = 0.5
+START = 10
+"""Steps at the beginning that later ones are compared with."""
+
+WINDOW = 20
+"""Last steps that are looked at as a mean."""
+
+SOLVED = 0.9
+"""A policy that passes so often has nothing left to explore."""
+
+Line = Mapping[str, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """Metrics by name, as means over some steps; NaN, of which nothing is above or below, where none was measured."""
+
+    lines: Sequence[Line]
+
+    def __getitem__(self, name: str) -> float:
+        values = [value for line in self.lines if (value := line.get(name)) is not None and not math.isnan(value)]
+        return fmean(values) if values else math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """now: this step; start: the first `START`; last: the last `WINDOW`, this one included; before: those but the last 3; steps: how many
+    there were."""
+
+    now: Means
+    start: Means
+    last: Means
+    before: Means
+    steps: int
+
+    @property
+    def unsolved(self) -> bool:
+        """Whether the start is over and there is still something to learn."""
+        return self.steps > START and self.last["pass_rate"] < SOLVED
+
+    @property
+    def settled(self) -> list[str]:
+        """Reward parts that came near to 1 while the pass rate stayed where it was."""
+        if self.steps < START + WINDOW or not self.unsolved or self.last["pass_rate"] >= self.start["pass_rate"] + 0.03:
+            return []
+        parts = [name for name in self.now.lines[0] if name.startswith("reward/") and name not in NO_PARTS]
+        return [name for name in parts if self.last[name] > 0.9 and self.last[name] > self.start[name] + 0.2]
+
+
+NO_PARTS = ("reward/mean", "reward/std", "reward/constant_share")
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """metric, threshold: as the documentation has them; patience: for how many steps in a row it has to be seen; advice: what it means and
+    what to do, with places for metrics of `History`."""
+
+    name: str
+    metric: str
+    threshold: str
+    patience: int
+    seen: Callable[[History], bool]
+    advice: str
+
+
+SIGNS: Sequence[Sign] = (
+    Sign(
+        "constant reward",
+        "reward/std",
+        "0, for 10 steps",
+        10,
+        lambda h: h.now["reward/std"] == 0,
+        "every attempt at every prompt got the same reward ({now[reward/mean]:.3f}) for 10 steps: either no answer is ever right, or "
+        "the verifier cannot tell answers apart; try it with `grpo env score`, and an easier level, a warm start (`grpo sft`) or a "
+        "denser reward",
+    ),
+    Sign(
+        "dead groups",
+        "groups/mixed",
+        "0, for 10 steps",
+        10,
+        lambda h: h.now["groups/mixed"] == 0 and h.now["reward/std"] != 0,
+        "all rewards within every group were equal for 10 steps (mean {now[reward/mean]:.3f}): there is nothing to learn from; try an"
+        " easier or harder level, a larger group_size, a higher sampling.temperature, or a denser reward",
+    ),
+    Sign(
+        "clipped completions",
+        "completion_length/clipped",
+        "above 0.5, for 3 steps",
+        3,
+        lambda h: h.now["completion_length/clipped"] > 0.5,
+        "{now[completion_length/clipped]:.0%} of the completions reach sampling.max_new_tokens before they end: their answers are cut"
+        " off; raise --max-new-tokens, or ask for shorter answers in the prompt",
+    ),
+    Sign(
+        "KL explodes",
+        "kl",
+        "above 1 nat per token, or 10 times the mean of the steps before and above 0.3, for 3 steps",
+        3,
+        lambda h: h.now["kl"] > 1 or h.now["kl"] > max(0.3, 10 * h.before["kl"]),
+        "the KL to the reference is {now[kl]:.2f} nats per token: the policy is leaving the model that it began as; lower "
+        "optimizer.lr, raise kl.beta, or set stop.max_kl and go on from a checkpoint before it",
+    ),
+    Sign(
+        "entropy collapse",
+        "entropy",
+        "below a tenth of the first 10 steps' while fewer than half pass, for 10 steps",
+        10,
+        lambda h: h.unsolved and h.last["pass_rate"] < 0.5 and h.now["entropy"] < 0.1 * h.start["entropy"],
+        "the policy's entropy fell from {start[entropy]:.3f} to {now[entropy]:.3f} nats per token, and only {last[pass_rate]:.0%} "
+        "pass: it has stopped trying other answers; raise sampling.temperature, kl.beta or loss.clip_high, or lower optimizer.lr",
+    ),
+    Sign(
+        "sampler and trainer disagree",
+        "sampling/logprob_gap",
+        "above 0.1 nats per token, for 3 steps",
+        3,
+        lambda h: h.now["sampling/logprob_gap"] > 0.1,
+        "the log-probs of sampler and trainer are {now[sampling/logprob_gap]:.2f} nats per token apart, so what is trained is not "
+        "what was sampled; use --dtype float32 for both, or set loss.tis_cap=2",
+    ),
+    Sign(
+        "format learned, answers not",
+        "reward/PART",
+        "a part rose by 0.2 to above 0.9 while the pass rate rose by less than 0.03",
+        1,
+        lambda h: bool(h.settled),
+        "{settled} went up to where nothing is left to gain while the pass rate stayed at {last[pass_rate]:.0%}: the form is learned "
+        "and the answers are not; lower the weights of those parts, or try an easier level",
+    ),
+    Sign(
+        "reward without contrast",
+        "reward/constant_share",
+        "above 0.8 while fewer than 90 % pass, for 20 steps",
+        20,
+        lambda h: h.unsolved and h.now["reward/constant_share"] > 0.8,
+        "{now[reward/constant_share]:.0%} of the reward comes from parts that all attempts of a group get alike, so they teach "
+        "nothing and only make the reward look high; lower their weights",
+    ),
+    Sign(
+        "completions shrink",
+        "completion_length/mean",
+        "below half of the first 10 steps' while the pass rate rose by less than 0.1, for 10 steps",
+        10,
+        lambda h: (
+            h.unsolved
+            and h.now["completion_length/mean"] < 0.5 * h.start["completion_length/mean"]
+            and h.last["pass_rate"] < h.start["pass_rate"] + 0.1
+        ),
+        "completions went from {start[completion_length/mean]:.0f} to {now[completion_length/mean]:.0f} tokens, and the pass rate "
+        "from {start[pass_rate]:.0%} to {last[pass_rate]:.0%}: the policy gives up reasoning, or is paid for brevity; look at "
+        "log.txt, and take loss.aggregation=token_mean or constant, which do not favour short answers",
+    ),
+)
 
 
 class Watch:
-    """Looks at the metrics of each step; a sign is said when it has held for `patience` steps, and again only after it went away."""
+    """Looks at the metrics of each step; a sign is said when it has held for its patience, and again only after it went away."""
 
-    def __init__(self, *, patience: int = PATIENCE) -> None:
-        self.patience = patience
-        self._held: dict[str, int] = {}
+    def __init__(self) -> None:
+        self._start: list[Line] = []
+        self._last: deque[Line] = deque(maxlen=WINDOW)
+        self._steps = 0
+        self._held = dict.fromkeys((sign.name for sign in SIGNS), 0)
 
-    def look(self, metrics: Mapping[str, float]) -> list[str]:
+    def look(self, line: Line) -> list[str]:
         """The warnings that this step gives."""
-        signs = {
-            "equal": (metrics.get("groups/mixed") == 0, self.patience),
-            "truncated": (metrics.get("completion_length/clipped", 0.0) > TRUNCATED, 3),
-        }
+        self._steps += 1
+        self._last.append(line)
+        if len(self._start) < START:
+            self._start.append(line)
+        last = list(self._last)
+        history = History(Means([line]), Means(self._start), Means(last), Means(last[:-3]), self._steps)
         said = []
-        for name, (seen, patience) in signs.items():
-            self._held[name] = self._held.get(name, 0) + 1 if seen else 0
-            if self._held[name] == patience:
-                said.append(self._advice(name, metrics, patience))
+        for sign in SIGNS:
+            self._held[sign.name] = self._held[sign.name] + 1 if sign.seen(history) else 0
+            if self._held[sign.name] == sign.patience:
+                places = {"now": history.now, "start": history.start, "last": history.last, "settled": " and ".join(history.settled)}
+                said.append(sign.advice.format(**places))
         return said
-
-    @staticmethod
-    def _advice(name: str, metrics: Mapping[str, float], steps: int) -> str:
-        if name == "equal":
-            return (
-                f"all rewards within every group were equal for {steps} steps (mean {metrics['reward/mean']:.3f}): there is nothing to "
-                "learn from; try an easier or harder level, a larger group_size, a higher sampling.temperature, or a denser reward"
-            )
-        share = metrics["completion_length/clipped"]
-        return (
-            f"{share:.0%} of the completions reach sampling.max_new_tokens before they end: their answers are cut off; "
-            "raise --max-new-tokens, or ask for shorter answers in the prompt"
-        )

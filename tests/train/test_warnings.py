@@ -1,0 +1,103 @@
+"""Every warning fires where it should, after its patience and once, and none in a run that learns."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from grpo_core.overrides import build_config
+from grpo_core.runlog import read_lines
+from grpo_core.train.sft import WarmStart
+from grpo_core.train.trainer import Trainer
+from grpo_core.train.warnings import SIGNS, START, WINDOW, Watch
+
+from .letters import Letters
+
+README = Path(__file__).parents[2] / "README.md"
+HEALTHY = {
+    "reward/mean": 0.4,
+    "reward/std": 0.3,
+    "reward/format": 0.6,
+    "reward/exact": 0.2,
+    "reward/constant_share": 0.2,
+    "pass_rate": 0.2,
+    "groups/mixed": 0.7,
+    "completion_length/clipped": 0.05,
+    "completion_length/mean": 100.0,
+    "kl": 0.01,
+    "entropy": 0.5,
+    "sampling/logprob_gap": 0.001,
+}
+SICK = {
+    "constant reward": ({"reward/std": 0.0, "groups/mixed": 0.0}, "grpo env score"),
+    "dead groups": ({"groups/mixed": 0.0}, "level"),
+    "clipped completions": ({"completion_length/clipped": 0.9}, "--max-new-tokens"),
+    "KL explodes": ({"kl": 0.5}, "optimizer.lr"),
+    "entropy collapse": ({"entropy": 0.02}, "loss.clip_high"),
+    "sampler and trainer disagree": ({"sampling/logprob_gap": 0.3}, "loss.tis_cap"),
+    "format learned, answers not": ({"reward/format": 0.97}, "weights"),
+    "reward without contrast": ({"reward/constant_share": 0.9}, "weights"),
+    "completions shrink": ({"completion_length/mean": 30.0}, "loss.aggregation"),
+}
+
+
+@pytest.mark.parametrize("sign", SIGNS, ids=lambda sign: sign.name)
+def test_a_sign_is_said_once_after_its_patience_and_again_only_after_it_went_away(sign):
+    changed, advice = SICK[sign.name]
+    watch = Watch()
+    for _ in range(START + WINDOW):
+        assert watch.look(HEALTHY) == []
+    said = [watch.look({**HEALTHY, **changed}) for _ in range(2 * WINDOW)]
+    (first,) = [step for step, texts in enumerate(said) if texts]
+    assert first + 1 >= sign.patience
+    assert first + 1 <= max(sign.patience, WINDOW)
+    assert len(said[first]) == 1
+    assert advice in said[first][0]
+    for _ in range(3 * WINDOW):
+        assert watch.look(HEALTHY) == []
+    assert sum(len(watch.look({**HEALTHY, **changed})) for _ in range(2 * WINDOW)) == 1
+
+
+def test_what_a_solved_task_looks_like_is_no_sign():
+    watch = Watch()
+    for _ in range(START):
+        watch.look(HEALTHY)
+    solved = {"pass_rate": 0.97, "entropy": 0.01, "completion_length/mean": 20.0, "reward/constant_share": 0.9, "reward/format": 1.0}
+    for step in range(100):
+        risen = {name: value + (solved.get(name, value) - value) * min(1.0, step / 40) for name, value in HEALTHY.items()}
+        assert watch.look(risen) == []
+
+
+def test_a_kl_above_1_needs_no_history_and_what_was_not_measured_is_no_sign():
+    watch = Watch()
+    assert [len(watch.look({**HEALTHY, "kl": 1.5})) for _ in range(4)] == [0, 0, 1, 0]
+    watch = Watch()
+    assert all(not watch.look(dict.fromkeys(HEALTHY, None)) for _ in range(50))
+    assert all(not watch.look({"loss": 1.0}) for _ in range(50))  # a warm start
+
+
+def test_a_run_that_learns_is_not_warned_about(settings, tmp_path):
+    """A policy that writes six letters, a or b, learns to write a."""
+    rng = random.Random(0)
+    rows = [{"prompt": f"letters {i}:", "completion": "".join(rng.choices("ab", k=6))} for i in range(400)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    common = {**settings, "eval": {"tasks": 0}, "sampling": {"max_new_tokens": 16}}
+    warm = {"method": "sft", "steps": 40, "sft": {"data": str(tmp_path / "rows.jsonl"), "batch_size": 16}}
+    WarmStart(build_config([common, warm]), Letters(), folder=tmp_path / "warm").run()
+    run = {"model": {"name": str(tmp_path / "warm")}, "optimizer": {"lr": 0.002}, "steps": 60}
+    Trainer(build_config([common, run]), Letters(), folder=tmp_path / "run").run()
+    lines = list(read_lines(tmp_path / "run" / "metrics.jsonl"))
+    assert lines[0]["reward/mean"] < 0.6 < 0.8 < lines[-1]["reward/mean"]
+    assert "warning" not in (tmp_path / "run" / "log.txt").read_text()
+    assert max(line["sampling/logprob_gap"] for line in lines) < 1e-4
+    assert lines[-1]["kl/sequence"] == pytest.approx(lines[-1]["kl"] * lines[-1]["completion_length/mean"])
+
+
+def test_the_documentation_names_every_sign():
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in README.read_text().splitlines() if line.startswith("| ")]
+    documented = {row[0]: (row[1].strip("`"), row[2]) for row in rows if len(row) == 3}
+    for sign in SIGNS:
+        assert documented[sign.name] == (sign.metric, sign.threshold)
