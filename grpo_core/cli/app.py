@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from grpo_core import __version__
-from grpo_core.cli import config, doctor, envs, evaluate, export, generate, model, plugins, run, sandbox, sft
+from grpo_core.cli import config, doctor, envs, evaluate, export, generate, model, plot, plugins, run, sandbox, sft
 from grpo_core.cli.output import fail, unset_is_false
 from grpo_core.errors import GrpoError
 
@@ -45,6 +45,7 @@ run.register(app)
 sft.register(app)
 evaluate.register(app)
 export.register(app)
+plot.register(app)
 generate.register(app)
 envs.register(app)
 plugins.register(app)

@@ -1,0 +1,35 @@
+"""`grpo plot`: pictures of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from grpo_core.errors import ConfigError
+
+
+def register(app: typer.Typer) -> None:
+    app.command("plot", epilog="Example: grpo plot runs/first --out pictures")(plot)
+
+
+def plot(
+    run: Annotated[Path, typer.Argument(help="A run folder, finished or not.", show_default=False)],
+    out: Annotated[Path | None, typer.Option("--out", help="Folder for the pictures. [default: the run's]", show_default=False)] = None,
+) -> None:
+    """Draw reward and pass rate, KL, reward parts and where the time goes, as PNG and SVG."""
+    from grpo_core.report.plots import draw_plots
+    from grpo_core.runlog import RunFolder
+
+    RunFolder.open(run)
+    try:
+        if out is not None:
+            out.mkdir(parents=True, exist_ok=True)
+        paths = draw_plots(run, out, kinds=("png", "svg"))
+    except OSError as error:
+        raise ConfigError(f"the pictures cannot be written: {error}") from None
+    if not paths:
+        raise ConfigError(f"{run} has no step in its metrics.jsonl yet; nothing was drawn")
+    for path in paths:
+        typer.echo(path)
