@@ -6,3 +6,8 @@ from grpo_core import Spec, hookimpl
 @hookimpl
 def grpo_environments() -> list[Spec]:
     return [Spec("arithmetic", "grpo_env_arithmetic.env:Arithmetic", summary=__doc__)]
+
+
+@hookimpl
+def grpo_recipes() -> list[Spec]:
+    return [Spec("arithmetic", "grpo_env_arithmetic.recipe:recipe", summary="30 % to 70 % in 2,000 steps of full fine-tuning.")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Collection
 from pathlib import Path
@@ -66,6 +65,8 @@ def export(
 
 
 def _write_examples(opened: RunFolder, path: Path, choice: Choice, allow: Collection[str]) -> None:
+    import asyncio
+
     from grpo_core.atomic import write_whole
     from grpo_core.export import choose, examples
     from grpo_core.overrides import build_config

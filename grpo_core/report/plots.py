@@ -79,6 +79,7 @@ def _time(axis: Any, steps: Sequence[Line], evals: Sequence[Line]) -> bool:
         _series(axis, steps, name, name.removeprefix("time/"), colour)
     for name, colour in zip(_measured(steps, "verify/seconds/"), cycle(COLOURS[::-1]), strict=False):
         _series(axis, steps, name, f"in {name.replace('verify/seconds/', '')}", colour, style=":")
+    axis.set_yscale("log")  # a reward function may take a millionth of what generation takes
     return _finish(axis, "seconds per step")
 
 

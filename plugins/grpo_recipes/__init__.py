@@ -1,4 +1,4 @@
-"""The well-known algorithms as recipes: settings that go together, each file with its source. `--recipe dapo` takes one."""
+"""The well-known algorithms, and hardware, as recipes: settings that go together, each file with its source. `--recipe dapo` takes one."""
 
 from grpo_core import Spec, hookimpl
 
@@ -21,4 +21,5 @@ offer_gspo = _Offer("gspo", "GSPO: the ratio of whole completions.")
 offer_cispo = _Offer("cispo", "CISPO: clipped importance weights, no token loses its gradient.")
 offer_rloo = _Offer("rloo", "RLOO: REINFORCE with the others of the group as baseline, KL in the reward.")
 offer_passk = _Offer("passk", "Pass@k training: the best of four attempts counts.")
+offer_gpu_10gb = _Offer("gpu-10gb", "Bounds for a card with 10 GB.")
 offer_maxk = _Offer("maxk", "The same for rewards that are not 0 or 1.")

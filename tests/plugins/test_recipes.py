@@ -13,10 +13,11 @@ from grpo_core.config import RunConfig
 
 FOLDER = Path(grpo_recipes.__file__).parent
 NAMES = sorted(path.stem for path in FOLDER.glob("*.toml"))
+HARDWARE = ["gpu-10gb"]
 
 
 def test_there_are_those_of_the_field() -> None:
-    assert sorted(["grpo", "dr-grpo", "dapo", "gspo", "cispo", "rloo", "passk", "maxk"]) == NAMES
+    assert sorted([*HARDWARE, "grpo", "dr-grpo", "dapo", "gspo", "cispo", "rloo", "passk", "maxk"]) == NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -30,7 +31,7 @@ def test_a_recipe_is_found_by_its_name_and_every_setting_in_it_holds(name: str) 
 def test_a_recipe_opens_with_its_source(name: str) -> None:
     comment = (FOLDER / f"{name}.toml").read_text().partition("[")[0]
     assert comment.startswith("# ")
-    assert "arXiv 2" in comment
+    assert "arXiv 2" in comment or (name in HARDWARE and "Source: " in comment)
 
 
 def test_recipes_merge_with_others_and_with_settings() -> None:
@@ -39,6 +40,6 @@ def test_recipes_merge_with_others_and_with_settings() -> None:
 
 
 def test_a_recipe_holds_nothing_that_is_the_default_model_or_task() -> None:
-    for name in NAMES:
+    for name in set(NAMES) - set(HARDWARE):
         given = tomllib.loads((FOLDER / f"{name}.toml").read_text())
         assert given.keys() <= {"advantage", "loss", "kl", "sampling", "trainer"} <= RunConfig.model_fields.keys()

@@ -1,0 +1,77 @@
+"""The recipes of whole experiments: what they set, the number of weights they train, and two steps of each with a tiny model."""
+
+from __future__ import annotations
+
+import shutil
+import tomllib
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import Qwen2Config, Qwen2ForCausalLM
+from typer.testing import CliRunner
+
+import grpo_env_arithmetic
+import grpo_env_fizzbuzz
+from grpo_core.cli.app import app
+from grpo_core.cli.training import read_config
+from grpo_core.overrides import flat
+from grpo_core.runlog import read_lines
+from grpo_core.train.adapter import add_adapter
+from grpo_core.train.models import ModelSource
+
+from ..sandbox.engines import missing
+
+PACKAGES = {"arithmetic": grpo_env_arithmetic, "fizzbuzz": grpo_env_fizzbuzz}
+
+
+def given(name: str) -> tuple[str, dict]:
+    """The comment that a recipe opens with, and its settings."""
+    text = (Path(str(PACKAGES[name].__file__)).parent / "recipe.toml").read_text()
+    return text.partition("\nenvironment")[0], tomllib.loads(text)
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_a_recipe_states_what_it_repeats_and_where_it_differs(name):
+    comment, settings = given(name)
+    assert all(line.startswith("# ") for line in comment.splitlines())
+    assert "Deviations: " in comment
+    config = flat(read_config([], [name], {}, []))
+    for section, values in settings.items():
+        for key, value in values.items() if isinstance(values, dict) else [("", values)]:
+            found = config["env"][key] if section == "env" else config[f"{section}.{key}" if key else section]
+            assert (list(found) if isinstance(value, list) else found) == value
+
+
+def test_the_fizzbuzz_recipe_trains_so_many_weights_of_its_model():
+    """On the meta device: the shape of Qwen2.5-0.5B, no weights."""
+    config = Qwen2Config(
+        vocab_size=151936,
+        hidden_size=896,
+        intermediate_size=4864,
+        num_hidden_layers=24,
+        num_attention_heads=14,
+        num_key_value_heads=2,
+        tie_word_embeddings=True,
+    )
+    with torch.device("meta"):
+        model = add_adapter(Qwen2ForCausalLM(config), read_config([], ["fizzbuzz"], {}, []).lora, ModelSource("shape", "shape"))
+    sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
+    assert sum(size for size, trained in sizes if trained) == 8_798_208
+    assert sum(size for size, _ in sizes) == 502_830_976
+
+
+SMALL = ["--steps", "2", "--max-new-tokens", "8", "--dtype", "float32", "--set", "eval.tasks=2"]
+
+
+@pytest.mark.parametrize("recipe", [["arithmetic"], ["arithmetic", "gpu-10gb"], ["fizzbuzz"]])
+def test_two_steps_of_it_train_a_tiny_model(recipe, tiny_folder, tmp_path):
+    if "fizzbuzz" in recipe and shutil.which("bwrap") is None:
+        missing("needs bubblewrap")
+    names = [word for name in recipe for word in ("--recipe", name)]
+    more = ["--set", "sandbox.name=bubblewrap"] if "fizzbuzz" in recipe else []
+    done = CliRunner().invoke(app, ["run", *names, "--model", str(tiny_folder), *SMALL, *more, "--out", str(tmp_path / "run")])
+    assert done.exit_code == 0, done.output
+    lines = [line for line in read_lines(tmp_path / "run" / "metrics.jsonl") if "loss" in line]
+    assert [line["step"] for line in lines] == [1, 2]
+    assert all(line["verify/error_rate"] == 0 for line in lines)
