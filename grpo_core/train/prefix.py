@@ -126,6 +126,10 @@ class Lines:
 
     def join(self, more: Lines) -> None:
         """Take in other lines, behind those that are there."""
+        widest = max(lines._seen_KN.shape[1] for lines in (self, more))
+        if (self._trees + more._trees) * widest > len(self._lengths_K + more._lengths_K) * max(self._lengths_K + more._lengths_K):
+            for lines in (self, more):  # padded to the widest tree they would take more memory than a cache for each line
+                lines._set(list(range(len(lines._tree_K))))
         joined(self._cache, more._cache)
         known, width = max(self._nodes) + 1, max(self._seen_KN.shape[1], more._seen_KN.shape[1])
         seen = [torch.nn.functional.pad(lines._seen_KN, (width - lines._seen_KN.shape[1], 0)) for lines in (self, more)]

@@ -227,6 +227,26 @@ def test_the_cache_stays_within_its_memory(policy, monkeypatch):
     assert max(forward_passes(policy, requests, kv_mb=1)) == 1
 
 
+def test_lines_that_join_take_no_more_memory_than_a_cache_for_each(policy, monkeypatch):
+    """Eight long completions of one prompt beside prompts that come and go: a tree of all their nodes is much wider than any line."""
+    monkeypatch.setattr("grpo_core.train.prefix.PAYS", 1e9)  # nothing but the memory is a reason to set them anew
+    monkeypatch.setattr(policy, "end_ids", ())
+    first, *others = prompts(20)
+    requests = [*requests_for([first], 8, length=60), *requests_for(others, 1, length=3)]
+    places: list[int] = []
+
+    def count(_: object, args: object, kwargs: dict) -> None:
+        keys = kwargs["past_key_values"].layers[0].keys
+        places.append(keys.shape[0] * keys.shape[2] if keys is not None and keys.numel() else 0)
+
+    hook = policy.model.register_forward_pre_hook(count, with_kwargs=True)
+    found = sample(policy, requests, max_rows=12)
+    hook.remove()
+    longest = max(len(request.prefix) + len(completion.token_ids) for request, completion in zip(requests, found, strict=True))
+    assert max(places) <= 12 * (longest + 1)
+    assert [c.token_ids for c in found] == [c.token_ids for c in sample(policy, requests)]
+
+
 def test_a_growing_cache_holds_what_that_of_transformers_holds_and_copies_nothing():
     ours, theirs = GrowingLayer(), DynamicLayer()
     generator = torch.Generator().manual_seed(0)
