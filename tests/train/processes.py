@@ -14,9 +14,9 @@ HERE = Path(__file__).parent
 GRPO = ("-c", "from grpo_core.cli import main; main()")
 
 
-def launch(processes: int, *arguments: str, log: Path, **more: str) -> list[int]:
-    """`grpo run` in so many processes; their exit statuses."""
-    return ended(start(processes, *GRPO, "run", *arguments, log=log, **more))
+def launch(processes: int, *arguments: str, log: Path, command: str = "run", **more: str) -> list[int]:
+    """`grpo run`, or another command, in so many processes; their exit statuses."""
+    return ended(start(processes, *GRPO, command, *arguments, log=log, **more))
 
 
 def start(processes: int, *arguments: str, log: Path, **more: str) -> list[subprocess.Popen[bytes]]:

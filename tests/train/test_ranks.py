@@ -67,6 +67,18 @@ def test_two_processes_equal_one(tiny_folder: Path, tmp_path: Path, settings: di
 
 
 @pytest.mark.heavy
+@pytest.mark.parametrize("shard", [False, True], ids=["whole weights", "shared out"])
+def test_two_processes_equal_one_in_a_warm_start(tiny_folder: Path, tmp_path: Path, shard: bool) -> None:
+    given = options(tiny_folder, steps=10, **{"sft.batch_size": 5})
+    given[1] = given[1].replace("Letters", "Answered")
+    known = {"command": "sft"}
+    assert launch(1, *given, "--out", str(tmp_path / "one"), log=tmp_path / "log1", **known) == [0], said(tmp_path / "log1")
+    more = ["--set=trainer.shard=true", "--set=trainer.micro_batch_tokens=40"] if shard else []
+    assert launch(2, *given, *more, "--out", str(tmp_path / "two"), log=tmp_path / "log2", **known) == [0, 0], said(tmp_path / "log2")
+    assert_same_run(tmp_path / "two", tmp_path / "one", tolerance=1e-6)
+
+
+@pytest.mark.heavy
 def test_a_run_with_weights_shared_out_goes_on_after_a_checkpoint(tiny_folder: Path, tmp_path: Path) -> None:
     """The part of weights and optimizer state that each process keeps comes back."""
     given = options(tiny_folder, prompts_per_step=3, group_size=5, steps=12, **{"trainer.shard": "true"})
