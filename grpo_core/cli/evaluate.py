@@ -60,7 +60,7 @@ def evaluate(
     options = {
         "model.name": model,
         "sampling.max_new_tokens": max_new_tokens,
-        "sampling.temperature": temperature or None,  # 0, greedy, is for evaluations only
+        "eval.temperature": temperature,
         "seed": seed,
         "model.device": device,
         "model.dtype": dtype,
@@ -72,7 +72,7 @@ def evaluate(
     config = _config(env or [], run, options, settings or [])
     levels = level or [config.level]
     started = time.monotonic()
-    trainer, found = _measured(config, levels, tasks=tasks, samples=samples, greedy=temperature == 0, attempts=attempts)
+    trainer, found = _measured(config, levels, tasks=tasks, samples=samples, attempts=attempts)
     seconds = time.monotonic() - started
     if as_json:
         print_json({"model": config.model.name, "seconds": round(seconds, 1), "results": [summary.to_json() for summary in found]})
@@ -98,13 +98,15 @@ def _config(envs: Sequence[str], run: Path | None, options: dict[str, Any], sett
         tasks = () if envs else ("environment", "mixture", "env", "weights")
         stored = {name: whole[name] for name in (*tasks, "level", "seed", "model", "sampling", "verify", "sandbox")}
         stored["model"] |= {"name": str(run / "final"), "revision": None}
-        stored["sampling"]["temperature"] = whole["eval"]["temperature"] or stored["sampling"]["temperature"]
+        stored["eval"] = {"temperature": whole["eval"]["temperature"]}
+        if envs:  # the budget was that of the run's own environment
+            stored["sampling"]["max_new_tokens"] = None
     given = {key: value for key, value in options.items() if value is not None}
     return build_config([stored, {"kl": {"beta": 0.0}}, environments(envs), nested(given), *map(parse_setting, settings)])
 
 
 def _measured(
-    config: RunConfig, levels: Sequence[float], *, tasks: int, samples: int, greedy: bool, attempts: Path | None
+    config: RunConfig, levels: Sequence[float], *, tasks: int, samples: int, attempts: Path | None
 ) -> tuple[Trainer, list[Summary]]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -118,7 +120,8 @@ def _measured(
     trainer = import_trainer("grpo")(config, sources=sources, folder=RunFolder(Path()))  # nothing is written there
     from grpo_core.train.measure import measure
 
-    sampling = config.sampling.model_copy(update={"temperature": 0.0}) if greedy else config.sampling
+    temperature = config.sampling.temperature if config.eval.temperature is None else config.eval.temperature
+    sampling = config.sampling.model_copy(update={"temperature": temperature})
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with prints_to_stderr(), Progress(*columns, console=Console(stderr=True), transient=True) as bar, stoppable(trainer):
         shown = bar.add_task("attempting held-out tasks")

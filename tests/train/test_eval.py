@@ -68,6 +68,21 @@ def test_greedy_attempts_are_all_the_same(tiny_folder):
     assert statistics["max@2"] == statistics["reward"]
 
 
+def test_a_run_is_asked_as_its_own_evaluations_were(run_folder):
+    """Greedy, if they were; another environment has a budget of its own."""
+    config = json.loads((run_folder / "config.json").read_text())
+    config["eval"]["temperature"] = 0.0
+    (run_folder / "config.json").write_text(json.dumps(config))
+    found = json.loads(evaluated("--run", run_folder, "--tasks", "3", "--samples", "2", "--json").stdout)["results"][0]
+    assert found["statistics"]["max@2"] == found["statistics"]["reward"]
+    assert found["tokens"] <= 6 * 7
+    other = json.loads(evaluated("--run", run_folder, "--env", "arithmetic", "--tasks", "3", "--samples", "2", "--json").stdout)["results"][
+        0
+    ]
+    assert other["environment"] == "arithmetic"
+    assert other["tokens"] > 6 * 7  # it writes a's to the end of a budget of 16
+
+
 def test_a_stop_prints_what_was_measured(tiny_folder, monkeypatch):
     monkeypatch.setattr("grpo_core.train.measure.CHUNK", 2)
     judged = Trainer.judged
