@@ -74,7 +74,8 @@ def grpo_recipes() -> Sequence[Spec]:
 
 @hookspec
 def grpo_trackers() -> Sequence[Spec]:
-    """Places that show a run's metrics: targets make a tracker."""
+    """Places that show a run's metrics: targets are functions of the run folder that make a tracker with the methods of accelerate's
+    (start, store_init_configuration, log, finish)."""
     return ()
 
 

@@ -121,9 +121,12 @@ class PluginHost:
         """All that one plugin offers; loads it if that was not done yet."""
         return self._load(name).offers
 
-    def observers(self, names: Iterable[str], *, report: Callable[[str], None] = warnings.warn) -> Observers:
-        """The event hooks of the plugins that a run names; `report` gets one line about each that fails."""
-        return Observers({name: self._load(name).module for name in names}, report=report)
+    def observers(
+        self, names: Iterable[str], *, more: Mapping[str, object] = MappingProxyType({}), report: Callable[[str], None] = warnings.warn
+    ) -> Observers:
+        """The event hooks of the plugins that a run names, and of `more` objects that have some; `report` gets one line about each that
+        fails."""
+        return Observers({**{name: self._load(name).module for name in names}, **more}, report=report)
 
     def _load(self, name: str) -> _Loaded:
         if name not in self.plugins:

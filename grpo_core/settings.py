@@ -325,3 +325,13 @@ class SftConfig(Section):
 class LogConfig(Section):
     samples_every: Annotated[int, Field(ge=0)] = 10
     """Write one group with its verdicts to log.txt every so many steps; 0 never."""
+    trackers: tuple[Annotated[str, Named(("tensorboard", "wandb", "mlflow", "trackio"))], ...] = ()
+    """Where metrics go beside metrics.jsonl: tensorboard, wandb, mlflow, trackio or plugin:NAME; a list, or separated by commas. Each is
+    set up by its own environment variables, such as WANDB_MODE=offline."""
+    project: str = "grpo"
+    """Under which they keep the run: wandb's and trackio's project, mlflow's experiment."""
+
+    @field_validator("trackers", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        return _names(value)

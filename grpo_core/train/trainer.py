@@ -48,6 +48,7 @@ from grpo_core.train.rollout import Budget, roll_out
 from grpo_core.train.sampler import Engine, Sampler
 from grpo_core.train.session import Session
 from grpo_core.train.tasks import draw_number, eval_keys, total_steps, train_keys
+from grpo_core.train.trackers import trackers
 from grpo_core.train.update import Updater
 from grpo_core.types import Group, Rollout, Task, TaskKey
 
@@ -86,8 +87,7 @@ class Trainer:
         self.sources = sources or self._open_sources()
         self.total = self._total()
         self.curriculum = Curriculum(config.curriculum, {source.name: source.level for source in self.sources.trained})
-        watched = config.plugins and self.ranks.first
-        self.plugins = (host or PluginHost()).observers(config.plugins, report=self.observer.warn) if watched else Observers.none()
+        self.plugins = self._watchers() if self.ranks.first else Observers.none()
         self.folder = self._one_folder(folder)
         if not config.lora.enabled and config.optimizer.lr > 1e-4:
             self.observer.warn(f"optimizer.lr={config.optimizer.lr:g} suits LoRA; full fine-tuning wants about 1e-6")
@@ -335,12 +335,20 @@ class Trainer:
         path = self.ranks.everywhere(folder.path if isinstance(folder, RunFolder) else Path())[0]
         return RunFolder(path) if self.ranks.first else Unwritten(path)
 
+    def _plugin_host(self) -> PluginHost:
+        self._host = self._host or PluginHost()
+        return self._host
+
+    def _watchers(self) -> Observers:
+        """The plugins and trackers that watch this run; without any, no plugin is looked for."""
+        found = trackers(self.config.log, self._plugin_host)
+        if not found and not self.config.plugins:
+            return Observers.none()
+        return self._plugin_host().observers(self.config.plugins, more=found, report=self.observer.warn)
+
     def _offered(self, name: str) -> Any:
         """The function that a plugin offers under the name in the config; None for a bundled one, which has none of it."""
-        if not name.startswith(PLUGIN):
-            return None
-        self._host = self._host or PluginHost()
-        return self._host.load("algorithm", name.removeprefix(PLUGIN))
+        return self._plugin_host().load("algorithm", name.removeprefix(PLUGIN)) if name.startswith(PLUGIN) else None
 
     def _budget(self, env: Environment[Any]) -> Budget:
         sampling, tools = self.config.sampling, schemas(env.tools())
