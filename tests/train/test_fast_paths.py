@@ -38,7 +38,7 @@ def metrics(settings: dict[str, Any], folder: Path, **more: Any) -> list[dict[st
 def test_a_run_without_a_fast_path_is_the_same_run(settings, tmp_path: Path, dtype: str, switch: str, off: object) -> None:
     with_it = metrics(settings, tmp_path / "with", **{"model.dtype": dtype})
     without = metrics(settings, tmp_path / "without", **{"model.dtype": dtype, switch: off})
-    near = 1e-7 if dtype == "float64" else 1e-3
+    near = 1e-6 if dtype == "float64" else 1e-3  # the model's own norm goes through float32
     assert len(with_it) == len(without) == 6
     for a, b in zip(with_it, without, strict=True):
         a.pop("verify/cache_hit_rate", None), b.pop("verify/cache_hit_rate", None)
