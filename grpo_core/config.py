@@ -96,6 +96,7 @@ class RunConfig(Section):
             raise ValueError("lora.dropout is for `grpo sft` only: in GRPO it would make every ratio and KL a random number; set it to 0")
         self._check_algorithm()
         self._check_sharding()
+        self._check_weights()
         if self.curriculum.low >= self.curriculum.high:
             raise ValueError(f"curriculum.low is {self.curriculum.low:g}; it has to be below curriculum.high, {self.curriculum.high:g}")
         if self.trainer.minibatches > self.prompts_per_step:
@@ -135,9 +136,22 @@ class RunConfig(Section):
                 ("optimizer.name=adamw8bit", self.optimizer.name == "adamw8bit"),
                 ("kl.refresh_every", self.kl.refresh_every is not None),
                 ("model.dtype=float16", self.model.dtype == "float16"),
+                ("model.quantization", self.model.quantization != "none"),
+                ("model.offload", self.model.offload),
             ):
                 if wrong:
                     raise ValueError(f"trainer.shard does not go with {setting}; leave one of them away")
+
+    def _check_weights(self) -> None:
+        for setting, on in (("model.quantization", self.model.quantization != "none"), ("model.offload", self.model.offload)):
+            if on and not self.lora.enabled:
+                raise ValueError(f"{setting} is for frozen weights, but lora.enabled=false trains all of them; leave one of them away")
+        if self.model.offload and not self.trainer.gradient_checkpointing:
+            raise ValueError(
+                "model.offload needs trainer.gradient_checkpointing=true: without it the backward pass holds on to every layer's weights"
+            )
+        if self.model.offload and self.model.quantization != "none":
+            raise ValueError("model.offload and model.quantization do not go together; take model.quantization, which is faster")
 
     @property
     def needs_reference(self) -> bool:

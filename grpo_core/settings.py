@@ -58,6 +58,11 @@ class ModelConfig(Section):
     """Where to compute; auto takes the accelerator if there is one."""
     dtype: Literal["auto", "float32", "bfloat16", "float16", "float64"] = "auto"
     """Type of the frozen weights; auto takes bfloat16 where the hardware computes in it, else float32."""
+    quantization: Literal["none", "8bit", "4bit"] = "none"
+    """Keep the frozen weights in 8 bits (LLM.int8()) or 4 (NF4, as in QLoRA), by bitsandbytes; the adapter stays in float32."""
+    offload: bool = False
+    """Keep the frozen weights in the CPU's memory and bring each layer's to the accelerator while it computes, by accelerate; slow, and
+    with trainer.gradient_checkpointing only."""
     trust_remote_code: bool = False
     """Run Python code that comes with the model."""
     revision: str | None = None
@@ -215,6 +220,10 @@ class TrainerConfig(Section):
     """Most tokens in one forward pass (gradients are accumulated; the result does not depend on it)."""
     logits_mb: Annotated[int, Field(ge=0)] = 256
     """Most memory for logits at a time, in MB, wherever log-probs are computed; 0: those of a whole forward pass at once."""
+    gradient_checkpointing: bool = False
+    """Keep only what enters each layer for the backward pass and compute the layer again there: less memory, about a third more time."""
+    memory_check: Literal["refuse", "warn", "off"] = "refuse"
+    """What to do with a run that is estimated to need more memory than is free (refuse: where it is clearly more)."""
     shared_prefix: bool = True
     """Compute each prompt once for all its completions instead of once per completion."""
     shard: bool = False

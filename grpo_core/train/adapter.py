@@ -43,7 +43,8 @@ def add_adapter(base: Any, config: LoraConfig, source: ModelSource) -> Any:
 def merged(model: Any) -> Iterator[None]:
     """The adapter folded into a copy of the weights: 210 pairs of small products less in every decode step of a model of 30 layers.
 
-    Only for an adapter that is a sum of weight products and nothing else (no DoRA, biases or further trained modules). The weights
+    Only for an adapter that is a sum of weight products and nothing else (no DoRA, biases or further trained modules), on weights that
+    are numbers and not quantised or elsewhere. The weights
     themselves are put back untouched, so that nothing drifts.
     """
     layers = _lora_layers(model)
@@ -63,11 +64,21 @@ def merged(model: Any) -> Iterator[None]:
             weight.data = original
 
 
+def merged_bytes(model: Any) -> int:
+    """Of the copy that `merged` makes."""
+    layers = _lora_layers(model)
+    return sum(layer.get_base_layer().weight.nbytes for layer in layers) if layers and _is_plain(model, layers) else 0
+
+
 def _lora_layers(model: Any) -> list[Any]:
     return [m for m in model.modules() if hasattr(m, "lora_A") and hasattr(m, "get_delta_weight")]
+
+
+def _is_matrix(layer: Any) -> bool:
+    return type(layer) is torch.nn.Linear and layer.weight.device.type != "meta"
 
 
 def _is_plain(model: Any, layers: list[Any]) -> bool:
     config = model.peft_config[model.active_adapter]
     more = ("use_dora", "lora_bias", "modules_to_save", "trainable_token_indices")
-    return all(isinstance(m.get_base_layer(), torch.nn.Linear) for m in layers) and not any(getattr(config, n, None) for n in more)
+    return all(_is_matrix(m.get_base_layer()) for m in layers) and not any(getattr(config, n, None) for n in more)

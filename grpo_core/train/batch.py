@@ -82,16 +82,25 @@ def micro_batches(
     shared_prefix: neighbouring rows stand in a tree, where what they share counts once, as long as that costs less than two trees; pair:
     the cost of a pair of nodes beside that of a node, which is 1.
     """
+    for chunk, _ in passes(rows, max_tokens=max_tokens, shared_prefix=shared_prefix, pair=pair):
+        yield _tensors(chunk, device=device, dtype=dtype)
+
+
+def passes(rows: Sequence[Row], *, max_tokens: int, shared_prefix: bool = True, pair: float = 0.0) -> Iterator[tuple[list[list[Row]], int]]:
+    """The trees of each forward pass, as lists of rows, and how many tokens it has, padding included."""
     parts = list(_trees(rows, max_tokens=max_tokens, pair=pair)) if shared_prefix else [[row] for row in rows]
     sizes = {id(part): _nodes(part) if shared_prefix else _length(part[0]) for part in parts}
     chunk: list[list[Row]] = []
+    tokens = 0
     for part in sorted(parts, key=lambda part: -sizes[id(part)]):
-        if chunk and _padded([*chunk, part], sizes, shared_prefix=shared_prefix) > max_tokens:
-            yield _tensors(chunk, device=device, dtype=dtype)
-            chunk = []
+        more = _padded([*chunk, part], sizes, shared_prefix=shared_prefix)
+        if chunk and more > max_tokens:
+            yield chunk, tokens
+            chunk, more = [], _padded([part], sizes, shared_prefix=shared_prefix)
         chunk.append(part)
+        tokens = more
     if chunk:
-        yield _tensors(chunk, device=device, dtype=dtype)
+        yield chunk, tokens
 
 
 def _trees(rows: Sequence[Row], *, max_tokens: int, pair: float) -> Iterator[list[Row]]:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import platform
+from pathlib import Path
 
+import psutil
 import torch
 
 from grpo_core.errors import ConfigError, UnknownNameError
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
+M_MMAP_THRESHOLD = -3  # malloc.h
 DEVICES = ("auto", "cpu", "cuda", "mps")
 CPU_BFLOAT16_UNITS = ("amx_bf16", "avx512_bf16", "sve_bf16", "bf16")  # x86 server, x86, ARM server, ARM
 
@@ -40,6 +45,43 @@ def pick_dtype(name: str, device: torch.device) -> torch.dtype:
     if name == "float64" and device.type == "mps":
         raise ConfigError("dtype 'float64' does not exist on device 'mps'; use 'float32', or device 'cpu'")
     return DTYPES[name]
+
+
+def used_memory(device: torch.device) -> int:
+    """Bytes of tensors on an accelerator; on a CPU those of the whole process."""
+    if device.type == "cuda":
+        return torch.cuda.memory_allocated(device)
+    if device.type == "mps":
+        return torch.mps.current_allocated_memory()
+    return int(psutil.Process().memory_info().rss)
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that this process may have, with what it has; of a container only what it was given."""
+    if device.type == "cuda":
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + unused + used_memory(device)
+    if device.type == "mps":
+        return torch.mps.recommended_max_memory()
+    return min([int(psutil.virtual_memory().available), *_left_in_cgroup()]) + used_memory(device)
+
+
+def give_back_freed_memory() -> None:
+    """From here on tensors that are freed on a CPU go back to the system, where the heap of glibc would keep those of up to 32 MB: with
+    layers that are recomputed that was more than half of the memory. New ones cost more time, since they come as empty pages."""
+    if platform.libc_ver()[0] == "glibc":
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 2**20)
+
+
+def _left_in_cgroup() -> list[int]:
+    """What the limit of this process's control group (v2) leaves; [] without one. Pages of files give way."""
+    folder = Path("/sys/fs/cgroup")
+    try:
+        most, now = (folder / "memory.max").read_text().strip(), int((folder / "memory.current").read_text())
+        counts = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+    except OSError:  # no such control group here
+        return []
+    return [] if most == "max" else [int(most) - now + int(counts.get("inactive_file", 0))]
 
 
 def described() -> str:

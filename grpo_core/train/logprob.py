@@ -84,7 +84,8 @@ class Head:
         order_M = place_M.argsort(stable=True)  # tokens of the same chunk side by side
         place_M, tokens_M, back_M = place_M[order_M], tokens_M[order_M], order_M.argsort()
         trained = any(parameter.requires_grad for parameter in self.module.parameters())
-        if type(self.module) is torch.nn.Linear and not trained and not self.entropy:
+        here = type(self.module) is torch.nn.Linear and self.module.weight.device.type != "meta"  # there if they are offloaded
+        if here and not trained and not self.entropy:
             frozen = self.module.weight, self.module.bias, self.temperature or 1.0
             logprob_M, entropy_M = _FrozenHead.apply(hidden_KH, place_M, tokens_M, *frozen, rows)  # type: ignore[no-untyped-call]
         else:

@@ -14,8 +14,10 @@ import transformers
 from jinja2 import TemplateError
 
 from grpo_core import modelcache
-from grpo_core.errors import UnknownNameError, UserError, did_you_mean
-from grpo_core.train import bundled, hub
+from grpo_core.config import RunConfig
+from grpo_core.errors import ConfigError, UnknownNameError, UserError, did_you_mean
+from grpo_core.train import bundled, hub, quantized
+from grpo_core.train.device import free_memory
 from grpo_core.train.loading import load_causal, quiet_loading
 from grpo_core.train.progress import Report
 
@@ -74,20 +76,56 @@ def load_tokenizer(source: ModelSource) -> transformers.PreTrainedTokenizerBase:
 
 
 def load_model(
-    source: ModelSource, *, dtype: torch.dtype, device: torch.device, attn_implementation: str | None = None
+    source: ModelSource,
+    *,
+    dtype: torch.dtype,
+    device: torch.device,
+    attn_implementation: str | None = None,
+    quantization: str = "none",
 ) -> transformers.PreTrainedModel:
-    """The causal language model at `source.path`, in eval mode; an adapter is not applied here (the policy owns adapters)."""
+    """The causal language model at `source.path`, in eval mode; an adapter is not applied here (the policy owns adapters).
+
+    quantization: as in the config.
+    """
     arguments = _arguments(source) | {"dtype": dtype}
     if attn_implementation is not None:
         arguments["attn_implementation"] = attn_implementation
-    if source.gguf_file is not None:
+    if quantization != "none":
+        arguments |= quantized.arguments(source.name, quantization, dtype, device, gguf=source.gguf_file is not None)
+    elif source.gguf_file is not None:
         arguments["quantization_config"] = transformers.GgufConfig(dequantize=True)
     try:
         model = load_causal(local_folder(source), **arguments)
     except (OSError, ValueError) as error:
         raise _unusable(source, "causal language model", error) from error
     model.name_or_path = source.path  # a hub id, not a folder of this machine: adapters name their base by it
+    if quantization != "none":
+        quantized.keep_layout(model)
+        return model
     return model.to(device)
+
+
+def refuse_what_cannot_fit(config: RunConfig, source: ModelSource, dtype: torch.dtype, device: torch.device) -> None:
+    """Raises ConfigError where the weights alone are more than the memory that is free, before any of them is read."""
+    if config.trainer.memory_check != "refuse" or source.gguf_file is not None:
+        return
+    try:
+        with quiet_loading(), torch.device("meta"):
+            shape = transformers.AutoConfig.from_pretrained(local_folder(source), **_arguments(source))
+            model = transformers.AutoModelForCausalLM.from_config(shape, trust_remote_code=source.trust_remote_code)
+    except (OSError, ValueError):  # loading it will say what is wrong
+        return
+    every = sum(p.numel() for p in model.parameters())
+    linear = sum(m.weight.numel() for m in model.modules() if isinstance(m, torch.nn.Linear) and m is not model.get_output_embeddings())
+    size = (every - linear) * dtype.itemsize + linear * quantized.BYTES.get(config.model.quantization, dtype.itemsize)
+    resting = torch.device("cpu") if config.model.offload else device
+    free = free_memory(resting)
+    if size > free:
+        raise ConfigError(
+            f"the weights of {source.name!r} alone ({every:,} parameters) take {size / 2**30:.1f} GiB of memory, but only "
+            f"{free / 2**30:.1f} GiB are free on {resting}; take a smaller model, model.dtype=bfloat16 or model.quantization=4bit "
+            "(trainer.memory_check=warn tries it nevertheless)"
+        )
 
 
 def end_token_ids(model: Any, tokenizer: transformers.PreTrainedTokenizerBase) -> tuple[int, ...]:

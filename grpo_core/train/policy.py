@@ -14,15 +14,17 @@ from torch import Tensor
 
 from grpo_core.config import RunConfig
 from grpo_core.errors import ConfigError
-from grpo_core.train import attention, chat, sharding
-from grpo_core.train.adapter import add_adapter, merged
+from grpo_core.train import attention, chat, quantized, sharding
+from grpo_core.train.adapter import add_adapter, merged, merged_bytes
 from grpo_core.train.batch import MicroBatch, Row, micro_batches
 from grpo_core.train.chat import Frame
 from grpo_core.train.device import pick_device, pick_dtype
 from grpo_core.train.disk import as_os_error
 from grpo_core.train.logprob import Head, head_at, tempered, token_logprobs
-from grpo_core.train.models import ModelSource, end_of_turn_id, end_token_ids, load_model, load_tokenizer, resolve
-from grpo_core.train.prepack import prepacked
+from grpo_core.train.models import ModelSource, end_of_turn_id, end_token_ids, load_model, load_tokenizer, refuse_what_cannot_fit, resolve
+from grpo_core.train.offload import offload
+from grpo_core.train.prepack import packed_bytes, prepacked
+from grpo_core.train.recompute import recompute
 from grpo_core.train.reference import Reference
 from grpo_core.train.tree import can_be_masked, pair_cost, plant
 from grpo_core.types import Message, Rollout
@@ -56,7 +58,7 @@ class Policy:
         self.logits_bytes = 0
         self.end_ids = end_token_ids(model, tokenizer)
         self.pad_id: int = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else next(iter(self.end_ids), 0)
-        weight = next(model.parameters())
+        weight = next(p for p in model.parameters() if p.device.type != "meta")  # weights that are offloaded are nowhere
         self.device: torch.device = weight.device
         self.pair_cost = pair_cost(model)
         self.compute_dtype: torch.dtype = compute_dtype or weight.dtype
@@ -83,12 +85,18 @@ class Policy:
         source = resolve(name, trust_remote_code=config.model.trust_remote_code)
         # Full fine-tuning keeps master weights in float32: steps of 1e-6 vanish in bfloat16.
         stored = dtype if config.lora.enabled or dtype == torch.float64 else torch.float32
-        base = load_model(source, dtype=stored, device=device)
+        refuse_what_cannot_fit(config, source, stored, device)
+        resting = torch.device("cpu") if config.model.offload else device
+        base = load_model(source, dtype=stored, device=resting, quantization=config.model.quantization)
         tokenizer = load_tokenizer(source)
         if config.model.chat_template:
             tokenizer.chat_template = config.model.chat_template
         torch.manual_seed(config.seed)
         model, reference = (add_adapter(base, config.lora, source), None) if config.lora.enabled else _full(base, source, need_reference)
+        if config.model.offload:
+            offload(model, device)
+        if config.trainer.gradient_checkpointing:
+            recompute(model)
         frame = Frame(config.model.system_prompt, config.model.chat_template_args)
         return cls(
             model,
@@ -137,7 +145,8 @@ class Policy:
             found, _ = self._logprobs(self.model, micro, 1.0)
         except (RuntimeError, ValueError, TypeError, IndexError, AttributeError):  # an attention that takes no mask of this shape, no head
             return False
-        tolerance = 0.5 if self.compute_dtype in (torch.bfloat16, torch.float16) else 1e-2
+        rough = self.compute_dtype in (torch.bfloat16, torch.float16) or quantized.is_quantized(self.model)
+        tolerance = 0.5 if rough else 1e-2
         return bool((found - plain).abs().max() < tolerance)
 
     def autocast(self) -> torch.autocast:
@@ -220,12 +229,25 @@ class Policy:
     def merged(self) -> AbstractContextManager[None]:
         """The adapter folded into a copy of the weights, for sampling. Only where they are at least float32: in bfloat16 the sum would
         round away what the adapter learned."""
-        exact = self.compute_dtype in (torch.float32, torch.float64) and not self._cast
-        return merged(self.model) if exact else nullcontext()
+        return merged(self.model) if self._merges else nullcontext()
+
+    @property
+    def _merges(self) -> bool:
+        return self.compute_dtype in (torch.float32, torch.float64) and not self._cast
 
     def prepacked(self, rows: int) -> AbstractContextManager[None]:
         """The weights as decoding `rows` rows multiplies them fastest (see `prepack`); inside `merged`, those that it made."""
-        return nullcontext() if self._cast or self.sharded else prepacked(self.model, rows)
+        return prepacked(self.model, rows) if self._packs else nullcontext()
+
+    @property
+    def _packs(self) -> bool:
+        return not self._cast and not self.sharded
+
+    def decoding_bytes(self, *, packed: bool) -> int:
+        """Of the copies of the weights that sampling makes: folded, packed, or cast."""
+        if self._cast:
+            return int(sum(p.numel() for p in self.model.parameters()) * self.compute_dtype.itemsize)
+        return (merged_bytes(self.model) if self._merges else 0) + (packed_bytes(self.model) if packed and self._packs else 0)
 
     def state(self) -> dict[str, Tensor] | None:
         """What `save` needs where the weights are shared out; to be called by all processes."""

@@ -39,6 +39,11 @@ def prepacked(model: Any, rows: int) -> Iterator[None]:
                 vars(layer).pop("forward", None)
 
 
+def packed_bytes(model: Any) -> int:
+    """Of the copies that `prepacked` makes."""
+    return sum(module.weight.nbytes for module in model.modules() if _can_be_packed(module))
+
+
 def _can_be_packed(module: Any) -> bool:
     if type(module) is not torch.nn.Linear or type(module.weight) not in (Tensor, torch.nn.Parameter):
         return False

@@ -21,6 +21,8 @@ from grpo_core.runlog import RunFolder, read_lines, unwritable
 from grpo_core.sources import Sources
 from grpo_core.train.checkpoint import Learned, checkpoints, load_checkpoint, save_checkpoint
 from grpo_core.train.heldout import Judged, Scores, as_text, held_out, logged_scores
+from grpo_core.train.memory import MB, Estimate, Footprint, Workload, said
+from grpo_core.train.metrics import peak_memory_mb
 from grpo_core.train.observe import Observer
 from grpo_core.train.policy import Policy
 from grpo_core.train.ranks import Ranks
@@ -61,7 +63,11 @@ class Steps(Protocol):
 
     def recorded(self) -> dict[str, Any]: ...
 
+    footprint: Footprint
+
     async def ready(self) -> None: ...
+
+    def workload(self, prompts: Sequence[tuple[int, ...]]) -> Workload: ...
 
     async def step(self, step: int) -> dict[str, float]: ...
 
@@ -75,6 +81,7 @@ class Session:
         self._trainer = trainer
         self._watch = Watch()
         self._stopping = Stopping(trainer.config)
+        self._memory: Estimate
         self._progress: dict[str, Any] = {}
         self._reason: str | None = None
         self._scores: tuple[int, Scores] = (-1, {})
@@ -84,10 +91,11 @@ class Session:
         trainer, reason = self._trainer, "failed"
         try:
             async with trainer.sources:
-                await self._probe()
+                self._estimate(await self._probe())
                 recorded = trainer.recorded()
                 if trainer.done == 0:
                     trainer.folder.start(recorded)
+                self._tell(f"memory: {self._memory}")
                 trainer.plugins.notify("grpo_run_start", run_dir=trainer.folder.path, config=recorded)
                 gains = await self._run()
             reason = "finished" if trainer.folder.finished else "interrupted"
@@ -152,6 +160,8 @@ class Session:
             trainer.observer.say(f"stopped after step {trainer.done} of {trainer.total}; {saved}")
             return {}
         self._tell_of_best()
+        measured = peak_memory_mb(trainer.policy.device) * MB
+        self._tell(f"memory: at most {said(measured)} were used; {said(self._memory.peak)} had been estimated")
         names = " and ".join(source.name for source in trainer.sources.trained) or "examples"
         state = trainer.policy.state()
         title = f"{trainer.config.model.name} trained on {names} by {trainer.method}"
@@ -167,6 +177,7 @@ class Session:
         metrics = await trainer.step(step)
         if trainer.load_seconds:
             metrics["time/load"], trainer.load_seconds = trainer.load_seconds, 0.0
+            metrics["memory/estimated_mb"] = self._memory.peak / MB
         trainer.done = step
         self._publish(step, metrics)
         self._note()
@@ -214,22 +225,31 @@ class Session:
         """Scores before training; a resumed run reads them from its log."""
         return await self._evaluate(0) if self._trainer.done == 0 else logged_scores(self._trainer.folder, step=0)
 
-    async def _probe(self) -> None:
-        """Ask each environment for a task and encode it, so that what cannot work is found before anything is written."""
-        trainer = self._trainer
+    async def _probe(self) -> list[tuple[int, ...]]:
+        """Encode the first step's prompts, and one of each environment, so that what cannot work is found before anything is written."""
+        trainer, found = self._trainer, []
         await trainer.ready()
         if not len(trainer.sources):
-            return
+            return []
         keys = train_keys(trainer.config, trainer.sources, 0, trainer.config.prompts_per_step, trainer.curriculum.levels)
         first = {s.name: TaskKey(s.name, "train" if s.share else "eval", 0, trainer.config.seed, s.level) for s in trainer.sources}
-        for task in await trainer.sources.tasks(list({**first, **{key.env: key for key in reversed(keys)}}.values())):
+        for task in await trainer.sources.tasks(list(dict.fromkeys([*keys, *first.values()]))):
             budget = trainer.budgets[task.key.env]
             ids = trainer.policy.encode_checked(task.prompt, max_new_tokens=budget.turn, tools=budget.tools)
+            found.append(ids)
             if budget.tools and ids == trainer.policy.encode(task.prompt):
                 trainer.observer.warn(
                     f"the model's chat template has no place for tools, so the policy is not told of those of {task.key.env!r}; "
                     "set model.chat_template, or describe them in the prompt"
                 )
+        return found
+
+    def _estimate(self, prompts: Sequence[tuple[int, ...]]) -> None:
+        trainer = self._trainer
+        shared_by = trainer.ranks.size if trainer.policy.sharded else 1
+        work = trainer.workload(prompts)
+        self._memory = trainer.footprint.estimate(trainer.policy, trainer.config, work, processes=shared_by)
+        self._memory.check(trainer.config, trainer.observer.warn)
 
     def _publish(self, step: int, metrics: dict[str, float]) -> None:
         trainer = self._trainer

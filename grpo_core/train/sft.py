@@ -20,6 +20,7 @@ from grpo_core.settings import KLConfig, LossConfig
 from grpo_core.train.batch import Row
 from grpo_core.train.clock import Clock
 from grpo_core.train.examples import Example, fingerprint, read_examples
+from grpo_core.train.memory import Workload
 from grpo_core.train.metrics import peak_memory_mb
 from grpo_core.train.tasks import draw_number, order, total_steps, train_keys
 from grpo_core.train.trainer import Trainer
@@ -64,8 +65,15 @@ class WarmStart(Trainer):
         return {**super().fingerprints(), **data}
 
     async def ready(self) -> None:
-        for example in await self._batch(0, 1, 1):
-            self._rollout(example)
+        rollouts = map(self._rollout, await self._batch(0, self.config.sft.batch_size, 1))
+        self._first = [Row(rollout, 1.0, 1.0) for rollout in rollouts if rollout is not None]
+
+    def workload(self, prompts: Sequence[tuple[int, ...]]) -> Workload:
+        asked = max([len(row.rollout.prompt_ids) for row in self._first] + [len(prompt) for prompt in prompts], default=0)
+        answered = max(
+            [len(row.rollout.token_ids) for row in self._first] + [budget.longest for budget in self.budgets.values()], default=0
+        )
+        return Workload(self._first, self._evaluated(), prompt=asked, new=answered)
 
     async def step(self, step: int) -> dict[str, float]:
         """Step 1, 2, ...: the next examples, and an update towards their answers."""

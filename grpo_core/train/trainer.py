@@ -7,6 +7,7 @@ one optimizer step per rollout batch the old log-probs are the policy's own, so 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -35,7 +36,9 @@ from grpo_core.train.batch import collate
 from grpo_core.train.checkpoint import checkpoints, saved_progress
 from grpo_core.train.clock import Clock
 from grpo_core.train.device import pick_device
+from grpo_core.train.heldout import CHUNK
 from grpo_core.train.judging import Judging
+from grpo_core.train.memory import Footprint, Workload, unwritten
 from grpo_core.train.metrics import advantage_metrics, group_metrics, peak_memory_mb
 from grpo_core.train.observe import Observer, Silent
 from grpo_core.train.policy import Policy
@@ -97,6 +100,7 @@ class Trainer:
         self.policy = policy or Policy.load(config, need_reference=updating.needs_reference)
         if config.kl.refresh_every is not None:
             self.policy.reference.follow()
+        self.footprint = Footprint(self.policy)
         if config.trainer.shard and self.ranks.size > 1:
             self.policy.shard()
         self.sampler: Sampler = sampler or Engine(self.policy)
@@ -154,6 +158,19 @@ class Trainer:
 
     async def ready(self) -> None:
         """Raises UserError for what would go wrong in the first step, as far as it can be known before anything is written."""
+
+    def workload(self, prompts: Sequence[tuple[int, ...]]) -> Workload:
+        """The largest batches, as far as the tokens of the first step's prompts tell."""
+        config = self.config
+        new = max(self.budgets[source.name].dialogue or self.budgets[source.name].longest for source in self.sources)
+        asked = prompts[: math.ceil(config.prompts_per_step / config.trainer.minibatches)]
+        rows = [unwritten(prompt, new, number) for prompt in asked for number in range(config.group_size)]
+        decoded = [(config.prompts_per_step, config.group_size), *self._evaluated()]
+        return Workload(rows, decoded, prompt=max(map(len, prompts)), new=new)
+
+    def _evaluated(self) -> list[tuple[int, int]]:
+        """Prompts and attempts that an evaluation decodes together."""
+        return [(min(CHUNK, self.config.eval.tasks), 1)] if self.config.eval.tasks and len(self.sources) else []
 
     async def step(self, step: int) -> dict[str, float]:
         """Step 1, 2, ...: rollout, verify, advantage, update. P prompts, G attempts of each."""

@@ -1,0 +1,103 @@
+"""What the learning runs with small models share: models of random weights in ordinary folders, and runs that are made, continued or only
+read."""
+
+from __future__ import annotations
+
+import string
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from grpo_core.overrides import build_config
+from grpo_core.runlog import RunFolder, read_lines
+from grpo_core.train.observe import Silent
+from grpo_core.train.trainer import Trainer
+
+SPECIAL = PAD, UNKNOWN, START, END = "<|pad|>", "<|unk|>", "<|im_start|>", "<|im_end|>"
+TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+class Told(Silent):
+    """One line for each evaluation."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.started = name, time.monotonic()
+
+    def say(self, text: str) -> None:
+        print(f"{self.name}: {text}", flush=True)
+
+    warn = say
+
+    def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
+        minutes = (time.monotonic() - self.started) / 60
+        self.say(f"step {step}: {metrics['eval/pass_rate']:.1%} exact, reward {metrics['eval/reward/mean']:.3f}, {minutes:.1f} min")
+
+
+def characters() -> Tokenizer:
+    """One token for each character."""
+    vocabulary = {token: index for index, token in enumerate((*SPECIAL, *string.printable))}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token=UNKNOWN))
+    tokenizer.decoder = decoders.Fuse()
+    return tokenizer
+
+
+def pieces(texts: Iterable[str], count: int) -> Tokenizer:
+    """So many tokens: what is frequent in `texts`, and single digits."""
+    tokenizer = Tokenizer(models.BPE(unk_token=UNKNOWN))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    tokenizer.train_from_iterable(
+        texts, trainers.BpeTrainer(vocab_size=count, special_tokens=[*SPECIAL], initial_alphabet=alphabet, show_progress=False)
+    )
+    return tokenizer
+
+
+def make_model(folder: Path, tokenizer: Tokenizer, seed: int) -> None:
+    """A Llama of about 3.2 million random weights with that tokenizer, as any model folder holds them."""
+    tokenizer.add_special_tokens([*SPECIAL])
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token=START,
+        eos_token=END,
+        pad_token=PAD,
+        unk_token=UNKNOWN,
+        padding_side="left",
+        chat_template=TEMPLATE,
+    ).save_pretrained(folder)
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=tokenizer.get_vocab_size(),
+        hidden_size=256,
+        intermediate_size=688,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        max_position_embeddings=512,
+        tie_word_embeddings=True,
+        bos_token_id=tokenizer.token_to_id(START),
+        eos_token_id=tokenizer.token_to_id(END),
+        pad_token_id=tokenizer.token_to_id(PAD),
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+
+
+def trained(kind: type[Trainer], layers: list[Mapping[str, Any]], folder: Path) -> list[dict[str, Any]]:
+    """The metrics of a run in `folder`: made, continued or only read."""
+    if not (folder / "final").is_dir():
+        observer = Told(folder.name)
+        if (folder / "config.json").exists():
+            trainer = kind.resumed(folder, observer=observer)
+        else:
+            trainer = kind(build_config(layers), folder=folder, observer=observer)
+        trainer.run()
+    return list(read_lines(RunFolder.open(folder).path / "metrics.jsonl"))
