@@ -57,7 +57,7 @@ def pieces(texts: Iterable[str], count: int) -> Tokenizer:
     )
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    tokenizer.train_from_iterable(
+    tokenizer.train_from_iterator(
         texts, trainers.BpeTrainer(vocab_size=count, special_tokens=[*SPECIAL], initial_alphabet=alphabet, show_progress=False)
     )
     return tokenizer

@@ -17,7 +17,8 @@ from grpo_core.train.reference import ADAPTER
 
 def add_adapter(base: Any, config: LoraConfig, source: ModelSource) -> Any:
     """`base` with a trainable LoRA adapter in float32; one that the source brings is continued and kept frozen as reference, too."""
-    import peft
+    with quiet_loading():
+        import peft
 
     targets = "all-linear" if config.targets == ("all-linear",) else list(config.targets)
     lora = peft.LoraConfig(

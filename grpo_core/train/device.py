@@ -57,13 +57,14 @@ def used_memory(device: torch.device) -> int:
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that this process may have, with what it has; of a container only what it was given."""
+    """Bytes that this process may have, with what it has: of a container only what it was given, on a CPU a part for each process."""
     if device.type == "cuda":
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + unused + used_memory(device)
     if device.type == "mps":
         return torch.mps.recommended_max_memory()
-    return min([int(psutil.virtual_memory().available), *_left_in_cgroup()]) + used_memory(device)
+    processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return min([int(psutil.virtual_memory().available), *_left_in_cgroup()]) // processes + used_memory(device)
 
 
 def give_back_freed_memory() -> None:

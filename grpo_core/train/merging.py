@@ -17,7 +17,8 @@ from grpo_core.train.models import load_model, load_tokenizer, resolve
 
 def save_merged(final: Path, out: Path, *, dtype: str) -> None:
     """The adapter in `final` added to its base, with the tokenizer, in `out`. The sum is made in float32 and rounded once."""
-    import peft
+    with quiet_loading():
+        import peft
 
     source, device = resolve(str(final)), torch.device("cpu")
     model: Any = load_model(source, dtype=torch.float32, device=device)

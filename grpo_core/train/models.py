@@ -100,7 +100,7 @@ def load_model(
         raise _unusable(source, "causal language model", error) from error
     model.name_or_path = source.path  # a hub id, not a folder of this machine: adapters name their base by it
     if quantization != "none":
-        quantized.keep_layout(model)
+        quantized.settle(model)
         return model
     return model.to(device)
 

@@ -3,6 +3,7 @@ bitsandbytes through transformers."""
 
 from __future__ import annotations
 
+from logging import getLogger
 from typing import Any
 
 import torch
@@ -31,9 +32,11 @@ def arguments(name: str, quantization: str, dtype: torch.dtype, device: torch.de
     return {"quantization_config": config, "device_map": {"": device}}
 
 
-def keep_layout(model: Any) -> None:
-    """On some CPUs bitsandbytes lays 4-bit weights out anew in the first forward pass without a gradient, for products in bfloat16 that
-    have no gradient: what is sampled would not be what is trained, and nothing would be trained any more."""
+def settle(model: Any) -> None:
+    """Keep bitsandbytes from two habits. It says in every pass that 8-bit products are made of float16. And on some CPUs it lays 4-bit
+    weights out anew in the first forward pass without a gradient, for products in bfloat16 that have none: what is sampled would not be
+    what is trained, and no gradient would be right any more."""
+    getLogger("bitsandbytes.autograd").setLevel("ERROR")
     for module in model.modules():
         if hasattr(module, "support_avx512bf16_for_cpu"):
             module.support_avx512bf16_for_cpu = False

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import grpo_env_arithmetic
 import grpo_env_fizzbuzz
+import grpo_env_gsm8k
 from grpo_core.cli.app import app
 from grpo_core.cli.training import read_config
 from grpo_core.overrides import flat
@@ -22,7 +23,7 @@ from grpo_core.train.models import ModelSource
 
 from ..sandbox.engines import missing
 
-PACKAGES = {"arithmetic": grpo_env_arithmetic, "fizzbuzz": grpo_env_fizzbuzz}
+PACKAGES = {"arithmetic": grpo_env_arithmetic, "fizzbuzz": grpo_env_fizzbuzz, "gsm8k-xml": grpo_env_gsm8k}
 
 
 def given(name: str) -> tuple[str, dict]:
@@ -64,12 +65,12 @@ def test_the_fizzbuzz_recipe_trains_so_many_weights_of_its_model():
 SMALL = ["--steps", "2", "--max-new-tokens", "8", "--dtype", "float32", "--set", "eval.tasks=2"]
 
 
-@pytest.mark.parametrize("recipe", [["arithmetic"], ["arithmetic", "gpu-10gb"], ["fizzbuzz"]])
+@pytest.mark.parametrize("recipe", [["arithmetic"], ["arithmetic", "gpu-10gb"], ["fizzbuzz"], ["gsm8k-xml"]])
 def test_two_steps_of_it_train_a_tiny_model(recipe, tiny_folder, tmp_path):
     if "fizzbuzz" in recipe and shutil.which("bwrap") is None:
         missing("needs bubblewrap")
     names = [word for name in recipe for word in ("--recipe", name)]
-    more = ["--set", "sandbox.name=bubblewrap"] if "fizzbuzz" in recipe else []
+    more = {"fizzbuzz": ["--set", "sandbox.name=bubblewrap"], "gsm8k-xml": ["--set", "env.source=templates"]}.get(recipe[0], [])
     done = CliRunner().invoke(app, ["run", *names, "--model", str(tiny_folder), *SMALL, *more, "--out", str(tmp_path / "run")])
     assert done.exit_code == 0, done.output
     lines = [line for line in read_lines(tmp_path / "run" / "metrics.jsonl") if "loss" in line]

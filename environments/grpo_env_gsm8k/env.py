@@ -1,0 +1,136 @@
+"""Word problems of grade school, answered as <reasoning> and <answer>: GSM8K as published, or from templates.
+
+Parts: xmlcount, soft_format, strict_format, integer, correctness. In the set `fixed` the format is worth 0.2 of 1, and only a right
+number in the only answer block, behind the only reasoning block, is correct. The set `legacy` is that of the demo, bug for bug.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from grpo_core import ConfigError, Environment, Message, Rollout, Services, Task, TaskKey, Verdict
+from grpo_core.extract import xml_tag
+from grpo_core.rubric import Rubric
+from grpo_env_gsm8k import fixed, legacy
+from grpo_env_gsm8k.records import Problem, from_folder, from_hub
+from grpo_env_gsm8k.templates import word_problem
+
+SYSTEM = "Respond in the following format:\n<reasoning>\n...\n</reasoning>\n<answer>\n...\n</answer>"
+MOST_WORDS = 20_000
+FIXED: Mapping[str, float] = {"xmlcount": 0.05, "soft_format": 0.05, "strict_format": 0.05, "integer": 0.05, "correctness": 0.8}
+LEGACY: Mapping[str, float] = dict.fromkeys(FIXED, 1.0)
+LOWEST = -3000.0
+"""What legacy's `xmlcount` gives a completion of 3 million characters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """source: published (GSM8K) or templates (problems of our own, harder with the level). path: a folder with the published train.jsonl
+    and test.jsonl; "": from the hub. rewards: fixed or legacy; dotall=false: legacy in its first version. example: a solved problem
+    stands before the question, for models that do not know the format."""
+
+    source: Literal["published", "templates"] = "published"
+    path: str = ""
+    rewards: Literal["fixed", "legacy"] = "fixed"
+    dotall: bool = True
+    example: bool = False
+
+
+class GSM8K(Environment[Problem]):
+    """Of the published tasks, those of test.jsonl are held out, and `level` means nothing."""
+
+    Config = Config
+    parts: ClassVar[Mapping[str, float]] = FIXED
+    reward_range: tuple[float, float]  # type: ignore[misc]  # of each instance: the sets differ
+    max_new_tokens = 512
+    trusted = True
+
+    def __init__(self, config: Any = None, services: Services | None = None) -> None:
+        given: Config = Config() if config is None else config
+        if given.path and given.source == "templates":
+            raise ConfigError("env.path is for the published problems, but env.source=templates makes its own; leave one of them away")
+        path = str(Path(given.path).expanduser().resolve()) if given.path else ""
+        super().__init__(replace(given, path=path), services)
+        self._rubric = Rubric(self._functions(), weights=LEGACY if given.rewards == "legacy" else FIXED)
+        self.reward_range = (LOWEST, 4.0) if given.rewards == "legacy" else (0.0, 1.0)
+        self._problems: Mapping[str, Sequence[Problem]] = {}
+        if given.source == "published":
+            self._problems = {split: from_folder(Path(path), split) if path else from_hub(split) for split in ("train", "eval")}
+
+    def _functions(self) -> dict[str, Any]:
+        if self.config.rewards == "fixed":
+            return {
+                "xmlcount": lambda text, gold: fixed.xmlcount(text),
+                "soft_format": lambda text, gold: fixed.soft_format(text),
+                "strict_format": lambda text, gold: fixed.strict_format(text),
+                "integer": lambda text, gold: fixed.integer(text),
+                "correctness": lambda text, gold: fixed.correctness(text, Decimal(gold)),
+            }
+        dotall = self.config.dotall
+        return {
+            "xmlcount": lambda text, gold: legacy.xmlcount(text),
+            "soft_format": lambda text, gold: legacy.soft_format(text, dotall=dotall),
+            "strict_format": lambda text, gold: legacy.strict_format(text, dotall=dotall),
+            "integer": lambda text, gold: legacy.integer(text),
+            "correctness": legacy.correctness,
+        }
+
+    def size(self, split: Literal["train", "eval"]) -> int | None:
+        return len(self._problems[split]) if self._problems else None
+
+    def task(self, key: TaskKey) -> Task[Problem]:
+        if self._problems:
+            problem = self._problems[key.split][key.index]
+        else:
+            problem = word_problem(key.rng("problem"), key.level, held_out=key.split == "eval")
+        return Task(key, (Message("system", SYSTEM), *self._example(), Message("user", problem.question)), problem)
+
+    def verify(self, task: Task[Problem], rollout: Rollout) -> Verdict:
+        text, gold = rollout.text, task.data.answer
+        right = Decimal(gold)
+        rewards = self._rubric.rewards(text, gold)
+        strict, loose = fixed.correctness(text, right), float(fixed.lenient(text) == right)
+        passed = rewards["correctness"].value > 0
+        answer = legacy.extracted(text) if self.config.rewards == "legacy" else fixed.said(text)
+        metrics = {"accuracy/strict": strict, "accuracy/lenient": max(strict, loose), **_reasoning(text)}
+        return Verdict(rewards, passed=passed, answer=None if answer is None else answer[:100], metrics=metrics)
+
+    def reference(self, task: Task[Problem]) -> str:
+        return _answered(task.data.reasoning, task.data.answer)
+
+    def cheats(self, task: Task[Problem]) -> Sequence[str]:
+        """Right numbers that are not given as the answer. (The format is paid, too, so that only texts without it are at the floor.)"""
+        return (
+            (task.data.answer, f"The answer is {task.data.answer}.", f"#### {task.data.answer}") if self.config.rewards == "fixed" else ()
+        )
+
+    def fingerprint(self) -> str:
+        sources = b"".join(file.read_bytes() for file in sorted(Path(__file__).parent.glob("*.py")))
+        return hashlib.sha256(f"{super().fingerprint()} {self._problems}".encode() + sources).hexdigest()[:16]
+
+    def _example(self) -> tuple[Message, ...]:
+        if not self.config.example:
+            return ()
+        solved = Problem(
+            "Tom has 3 red marbles and twice as many blue ones. How many marbles does Tom have?",
+            "9",
+            "Tom has 3 * 2 = 6 blue marbles.\n3 + 6 = 9 marbles.",
+        )
+        return Message("user", solved.question), Message("assistant", _answered(solved.reasoning, solved.answer))
+
+
+def _answered(reasoning: str, answer: str) -> str:
+    return f"<reasoning>\n{reasoning}\n</reasoning>\n<answer>\n{answer}\n</answer>\n"
+
+
+def _reasoning(text: str) -> dict[str, float]:
+    """How much there is of it, in words, and which share of its sequences of three words are different ones."""
+    block = xml_tag(text, tag="reasoning")
+    words = block.content.split()[:MOST_WORDS] if block is not None else []
+    threes = list(zip(words, words[1:], words[2:], strict=False))
+    return {"reasoning/words": float(len(words)), **({"reasoning/distinct_3": len(set(threes)) / len(threes)} if threes else {})}

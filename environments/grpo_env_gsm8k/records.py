@@ -1,0 +1,77 @@
+"""GSM8K as published (Cobbe et al., arXiv 2110.14168): a question, and an answer whose last line is `#### NUMBER`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from grpo_core import ConfigError, MissingExtraError
+from grpo_core.extract import parse_decimal
+
+DATASET, SUBSET = "openai/gsm8k", "main"
+FILES: Mapping[str, str] = {"train": "train.jsonl", "eval": "test.jsonl"}
+WAYS = (
+    "install the extra `gsm8k` to take it from the hub (pip install 'grpo-core[gsm8k]'), name a folder with the published train.jsonl and "
+    "test.jsonl (--set env.path=FOLDER), or take word problems from templates (--set env.source=templates)"
+)
+_CALCULATION = re.compile(r"<<[^<>]*>>")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """answer: the number as it is compared, without "," and "$"; reasoning: how one gets there."""
+
+    question: str
+    answer: str
+    reasoning: str
+
+
+def parse(record: object) -> Problem:
+    """Raises ValueError for what is no record of GSM8K."""
+    question, answer = (record.get("question"), record.get("answer")) if isinstance(record, dict) else (None, None)
+    if not isinstance(question, str) or not isinstance(answer, str) or answer.count("####") != 1 or not is_number(answer):
+        raise ValueError("it needs a question, and an answer with `#### NUMBER` at its end")
+    reasoning, _, number = answer.partition("####")
+    return Problem(question.strip(), plain(number), _CALCULATION.sub("", reasoning).strip())
+
+
+def is_number(answer: str) -> bool:
+    return parse_decimal(plain(answer.partition("####")[2])) is not None
+
+
+def plain(number: str) -> str:
+    """A gold answer as the demo compares it."""
+    return number.strip().replace(",", "").replace("$", "")
+
+
+def from_folder(folder: Path, split: str) -> list[Problem]:
+    path = folder / FILES[split]
+    found = []
+    try:
+        with path.open(encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    found.append(parse(json.loads(line)))
+                except ValueError as error:
+                    raise ConfigError(f"{path}, line {number} is no record of GSM8K: {error}") from None
+    except OSError as error:
+        raise ConfigError(f"GSM8K cannot be read from {path}: {error.strerror}; {WAYS}") from None
+    if not found:
+        raise ConfigError(f"{path} holds no records; {WAYS}")
+    return found
+
+
+def from_hub(split: str) -> list[Problem]:
+    try:
+        import datasets
+    except ModuleNotFoundError as error:
+        here = "GSM8K from the hub (elsewhere: a folder with train.jsonl and test.jsonl by env.path=FOLDER, or env.source=templates)"
+        raise MissingExtraError(here, "gsm8k", package=error.name or "") from None
+    try:
+        rows = datasets.load_dataset(DATASET, SUBSET, split="train" if split == "train" else "test")
+    except Exception as error:
+        raise ConfigError(f"GSM8K cannot be had from the hub ({type(error).__name__}: {error}); {WAYS}") from error
+    return [parse(row) for row in rows]

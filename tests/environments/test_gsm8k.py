@@ -1,0 +1,250 @@
+"""GSM8K: what is read, what is paid in both sets of reward functions, and what never earns correctness."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpo_core import ConfigError, Rollout, Task, TaskKey, UserError
+from grpo_core.environments import build_environment
+from grpo_core.testing import assert_environment
+from grpo_env_gsm8k import fixed, grpo_environments, legacy
+from grpo_env_gsm8k.env import GSM8K, Config
+from grpo_env_gsm8k.records import Problem, parse
+
+PUBLISHED = Path(os.environ.get("GRPO_GSM8K", Path(__file__).parents[3] / "shared" / "data" / "gsm8k"))
+GOOD = "<reasoning>\nOne and one.\nThat is two.\n</reasoning>\n<answer>\n18\n</answer>"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two records for each split, in the published form."""
+    for name, numbers in (("train", ("1,080", "18")), ("test", ("-5", "$70,000"))):
+        records = [
+            {"question": f"{name} {number}?", "answer": f"She has 2 * 3 = <<2*3=6>>6 eggs.\nThen more.\n#### {number}"}
+            for number in numbers
+        ]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    return tmp_path
+
+
+def env(folder: Path, **more: Any) -> GSM8K:
+    return GSM8K(Config(path=str(folder), **more))
+
+
+def ask(environment: GSM8K, index: int = 0, *, split: str = "train", level: float = 0.0) -> Task[Problem]:
+    return environment.task(TaskKey("gsm8k", split, index, 0, level))  # type: ignore[arg-type]
+
+
+def verdict(text: str, answer: str = "18", **more: Any) -> Any:
+    environment = GSM8K(Config(source="templates", **more))
+    task = ask(environment)
+    return environment.verify(Task(task.key, task.prompt, Problem("?", answer, "")), Rollout.of(text))
+
+
+# What is read
+
+
+def test_records_are_read_as_published(folder: Path) -> None:
+    environment = env(folder)
+    assert (environment.size("train"), environment.size("eval")) == (2, 2)
+    assert [ask(environment, i).data.answer for i in (0, 1)] == ["1080", "18"]
+    assert [ask(environment, i, split="eval").data.answer for i in (0, 1)] == ["-5", "70000"]
+    assert ask(environment).data.reasoning == "She has 2 * 3 = 6 eggs.\nThen more."
+    assert [message.role for message in ask(environment).prompt] == ["system", "user"]  # type: ignore[union-attr]
+    assert len(ask(env(folder, example=True)).prompt) == 4
+
+
+@pytest.mark.skipif(not PUBLISHED.is_dir(), reason="the published data is not here; name its folder by GRPO_GSM8K")
+def test_every_published_record_is_parsed_and_its_reference_earns_everything() -> None:
+    environment = GSM8K(Config(path=str(PUBLISHED)))
+    assert (environment.size("train"), environment.size("eval")) == (7473, 1319)
+    for split, count in (("train", 7473), ("eval", 1319)):
+        for index in range(count):
+            task = ask(environment, index, split=split)
+            found = environment.verify(task, Rollout.of(environment.reference(task)))
+            assert found.total == pytest.approx(1), (split, index)
+            assert (found.passed, found.metrics["accuracy/strict"], found.metrics["accuracy/lenient"]) == (True, 1, 1)
+
+
+def test_without_data_the_error_names_the_three_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ways = ["grpo-core[gsm8k]", "env.path=FOLDER", "env.source=templates"]
+    with pytest.raises(ConfigError) as missing:
+        env(tmp_path / "nothing")
+    assert all(way in str(missing.value) for way in ways)
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(UserError) as not_installed:
+        GSM8K()
+    assert all(way in str(not_installed.value) for way in ("[gsm8k]", "env.path", "env.source=templates"))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"question": "q"}',
+        '{"question": "q", "answer": "no number"}',
+        "[]",
+        "not JSON",
+        '{"answer": "#### 1"}',
+        '{"question": "q", "answer": "#### one"}',
+    ],
+)
+def test_a_line_that_is_no_record_is_named(folder: Path, line: str) -> None:
+    with (folder / "test.jsonl").open("a") as file:
+        file.write(line)
+    with pytest.raises(ConfigError, match=r"test\.jsonl, line 3"):
+        env(folder)
+
+
+def test_a_record_has_one_answer() -> None:
+    with pytest.raises(ValueError, match="####"):
+        parse({"question": "q", "answer": "#### 1\n#### 2"})
+
+
+# Templates
+
+
+def test_templates_make_right_problems_that_grow_with_the_level() -> None:
+    environment = GSM8K(Config(source="templates"))
+    lengths = []
+    for level in (0.0, 0.5, 1.0):
+        problems = [ask(environment, index, level=level).data for index in range(200)]
+        lengths.append(sum(len(problem.question) for problem in problems))
+        assert all(int(problem.answer) >= 1 and problem.reasoning.endswith(".") for problem in problems)
+        assert all(f"= {problem.answer} " in problem.reasoning.splitlines()[-1] for problem in problems)
+        for problem in problems:
+            for sum_ in (part for line in problem.reasoning.splitlines() for part in line.split(". ")):
+                left, right = sum_.split(" = ")
+                digits = "".join(c for c in left if c in "0123456789+-* ").strip(" ")
+                assert eval(digits) == int(right.split()[0]), problem
+    assert lengths == sorted(lengths)
+
+
+def test_no_template_problem_is_asked_in_both_splits() -> None:
+    environment = GSM8K(Config(source="templates"))
+    asked = {split: {ask(environment, i, split=split).data.question for i in range(2000)} for split in ("train", "eval")}
+    assert asked["train"] & asked["eval"] == set()
+
+
+def test_it_keeps_the_promises_of_an_environment(folder: Path) -> None:
+    assert_environment(GSM8K(Config(source="templates")))
+    assert_environment(env(folder))
+
+
+# The set `fixed`
+
+
+def test_a_good_answer_earns_everything_with_or_without_a_newline_at_its_end() -> None:
+    for text in (GOOD, GOOD + "\n"):
+        found = verdict(text)
+        assert found.total == pytest.approx(1)
+        assert {name: part.value for name, part in found.rewards.items()} == dict.fromkeys(found.rewards, 1)
+        assert all(part.seconds >= 0 for part in found.rewards.values())
+    assert found.metrics["reasoning/words"] == 6
+    assert found.metrics["reasoning/distinct_3"] == 1
+
+
+def test_the_format_is_worth_a_fifth() -> None:
+    found = verdict(GOOD.replace("18", "19"))
+    assert found.total == pytest.approx(0.2)
+    assert not found.passed
+
+
+@pytest.mark.parametrize("answer", ["18", "18.0", "$18", " 18 ", "0018"])
+def test_numbers_are_compared_as_decimals(answer: str) -> None:
+    assert verdict(GOOD.replace("18", answer)).rewards["correctness"].value == 1
+    assert verdict(GOOD.replace("18", "1,080"), answer="1080").passed
+    assert verdict(GOOD.replace("18", "-$5"), answer="-5").passed
+
+
+def test_accuracy_is_told_strictly_and_leniently_side_by_side() -> None:
+    found = verdict("So she has $18 in all.")
+    assert (found.metrics["accuracy/strict"], found.metrics["accuracy/lenient"]) == (0, 1)
+    assert not found.passed
+
+
+HACKS = {
+    "bare number": "18",
+    "two answers": GOOD + "\n<answer>\n17\n</answer>",
+    "the same twice": GOOD + "\n" + GOOD,
+    "all numbers listed": GOOD.replace("18", " ".join(map(str, range(100)))),
+    "numbers with commas": GOOD.replace("18", ",".join(map(str, range(100)))),
+    "tags in the reasoning": GOOD.replace("One", "<answer>18</answer> One"),
+    "answer inside the reasoning": "<reasoning>\n<answer>\n18\n</answer>\n</reasoning>",
+    "answer first": "<answer>\n18\n</answer>\n<reasoning>\nLater.\n</reasoning>",
+    "no reasoning": "<answer>\n18\n</answer>",
+    "never closed": GOOD.removesuffix("</answer>"),
+    "unicode digits": GOOD.replace("18", "１８"),
+    "superscript": GOOD.replace("18", "¹⁸"),
+    "a sum": GOOD.replace("18", "9+9"),
+    "a power": GOOD.replace("18", "1.8e1"),
+    "10^5 digits": GOOD.replace("18", "1" * 10**5),
+    "18 and 10^5 zeros": GOOD.replace("18", "18." + "0" * 10**5),
+    "1e999": GOOD.replace("18", "1e999"),
+    "NaN": GOOD.replace("18", "NaN"),
+    "Infinity": GOOD.replace("18", "Infinity"),
+    "empty tags": "<reasoning>\n\n</reasoning>\n<answer>\n\n</answer>",
+    "misplaced commas": GOOD.replace("18", "1,8"),
+    "words around": GOOD.replace("18", "18 apples or 19"),
+    "1 MB": "x" * 2**20,
+    "1 MB of tags": "</reasoning><answer>" * 50_000,
+    "1 MB of blocks": (GOOD + "\n") * 14_000,
+    "nothing": "",
+    "null": "\x00",
+}
+
+
+@pytest.mark.parametrize("text", HACKS.values(), ids=HACKS)
+def test_no_hack_earns_correctness_and_none_raises_or_takes_long(text: str) -> None:
+    started = time.perf_counter()
+    found = verdict(text)
+    assert found.rewards["correctness"].value == 0
+    assert not found.passed
+    assert found.total <= 0.2
+    verdict(text, rewards="legacy")
+    verdict(text, rewards="legacy", dotall=False)
+    assert time.perf_counter() - started < 1
+
+
+def test_a_lenient_reader_is_not_fooled_into_numbers_that_are_not_there() -> None:
+    assert fixed.lenient("it is 1e999") is None
+    assert fixed.lenient("x18") is None
+    assert fixed.lenient("first 17, then 1,080.50.") == Decimal("1080.50")
+    assert fixed.lenient("1" * 10**5) is None
+
+
+# The set `legacy`
+
+
+def test_legacy_values_are_those_that_were_reproduced() -> None:
+    long = f"<reasoning>\n{'x' * 600}\n</reasoning>\n<answer>\n18\n</answer>"
+    assert legacy.xmlcount(long) == pytest.approx(-0.146)
+    assert legacy.xmlcount(long + "\n") == pytest.approx(0.5)
+    assert (legacy.integer("18"), legacy.correctness("18", "18")) == (0.5, 2)  # a bare number
+    assert verdict("18", rewards="legacy").total == 2.5
+    assert verdict(long + "\n", rewards="legacy").total == pytest.approx(4)
+    assert [legacy.integer(text) for text in ("-5", "1,000", "18.0", "²")] == [0, 0, 0, 0.5]
+    assert legacy.correctness("<answer>18.0</answer>", "18") == 0
+    assert legacy.correctness("<answer>17</answer><answer>18</answer>", "18") == 2  # the last answer wins
+    assert legacy.strict_format(GOOD) == 0
+    assert legacy.strict_format(GOOD + "\n") == 0.5
+    assert legacy.soft_format(GOOD + GOOD) == 0.5  # blocks twice
+    assert legacy.strict_format(GOOD + "\n" + GOOD + "\n") == 0.5
+
+
+def test_the_first_version_knew_no_reasoning_of_two_lines() -> None:
+    assert (legacy.soft_format(GOOD, dotall=False), legacy.strict_format(GOOD + "\n", dotall=False)) == (0, 0)
+    one = GOOD.replace("\nThat is two.", "") + "\n"
+    assert legacy.strict_format(one, dotall=False) == 0.5
+
+
+def test_it_is_found_by_its_name(folder: Path) -> None:
+    (spec,) = grpo_environments()
+    assert isinstance(build_environment(spec, {"path": str(folder)}), GSM8K)
