@@ -159,9 +159,9 @@ def _append(path: Path, line: str) -> None:
         raise unwritable(path, error) from None
 
 
-def unwritable(path: Path, error: OSError) -> RunStoppedError:
-    """What a full disk and its like end a run with."""
-    return RunStoppedError(f"{path} cannot be written: {error.strerror or error}; make room, then continue with --resume")
+def unwritable(path: Path, error: OSError, *, then: str = "continue with --resume") -> RunStoppedError:
+    """What a full disk and its like end a command with."""
+    return RunStoppedError(f"{path} cannot be written: {error.strerror or error}; make room, then {then}")
 
 
 def read_lines(path: Path) -> Iterator[JsonObject]:

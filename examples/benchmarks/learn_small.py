@@ -54,7 +54,7 @@ def main() -> int:
         "steps": options.warm_steps,
         "model": {"name": str(folder / "model")},
         "sft": {"batch_size": 64},
-        "optimizer": {"lr": 1e-3, "max_grad_norm": 1.0},
+        "optimizer": {"lr": 1e-3, "betas": [0.9, 0.95], "max_grad_norm": 0.3},
         "schedule": {"warmup": 20},
         "eval": {"every": 15, "tasks": 128},
         "stop": {"reward": WARM_REWARD},

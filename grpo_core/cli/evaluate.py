@@ -99,6 +99,7 @@ def _config(envs: Sequence[str], run: Path | None, options: dict[str, Any], sett
         stored = {name: whole[name] for name in (*tasks, "level", "seed", "model", "sampling", "verify", "sandbox")}
         stored["model"] |= {"name": str(run / "final"), "revision": None}
         stored["eval"] = {"temperature": whole["eval"]["temperature"]}
+        stored["trainer"] = {"gradient_checkpointing": whole["model"].get("offload", False)}  # which offloaded weights ask for
         if envs:  # the budget was that of the run's own environment
             stored["sampling"]["max_new_tokens"] = None
     given = {key: value for key, value in options.items() if value is not None}

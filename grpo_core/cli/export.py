@@ -92,7 +92,7 @@ def _write_examples(opened: RunFolder, path: Path, choice: Choice, allow: Collec
     try:
         write_whole(path, "".join(f"{line}\n" for line in lines))
     except OSError as error:
-        raise unwritable(path, error) from None
+        raise unwritable(path, error, then="export again") from None
     remark(f"{len(lines)} examples of {len(chosen)} tasks are in {path}")
 
 

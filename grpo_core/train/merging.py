@@ -31,4 +31,4 @@ def save_merged(final: Path, out: Path, *, dtype: str) -> None:
             model.save_pretrained(folder)
             load_tokenizer(source).save_pretrained(folder)
     except OSError as error:
-        raise unwritable(out, error) from None
+        raise unwritable(out, error, then="export again") from None

@@ -21,6 +21,7 @@ from grpo_core.cli.run import run as run_command
 from grpo_core.overrides import build_config
 from grpo_core.runlog import read_lines
 
+TINY = [f"--set={setting}" for setting in ("prompts_per_step=2", "group_size=2", "sampling.max_new_tokens=6", "eval.tasks=4")]
 SMALL = ["--prompts-per-step", "2", "--group-size", "2", "--max-new-tokens", "6", "--set", "eval.tasks=4"]
 
 
@@ -37,7 +38,7 @@ def start(*arguments: str | Path, cwd: Path) -> subprocess.Popen[str]:
 
 
 def steps_in(folder: Path) -> list[int]:
-    return [line["step"] for line in read_lines(folder / "metrics.jsonl") if "reward/mean" in line]
+    return [line["step"] for line in read_lines(folder / "metrics.jsonl") if "loss" in line]
 
 
 def wait_for_steps(folder: Path, count: int) -> None:
@@ -70,9 +71,12 @@ def test_a_run_from_the_command_line_trains_draws_answers_and_can_be_replayed(ti
     assert "already holds a run; continue it with --resume" in again.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.heavy)])
-def test_a_signal_saves_after_the_step_and_resume_goes_on_from_there(tiny_folder, tmp_path, number):
-    process = start("run", "--env", "arithmetic", "--model", tiny_folder, "--steps", "500", *SMALL, "--out", "run", cwd=tmp_path)
+@pytest.mark.parametrize(
+    ("method", "number"),
+    [("run", signal.SIGINT), ("sft", signal.SIGINT), pytest.param("run", signal.SIGTERM, marks=pytest.mark.heavy)],
+)
+def test_a_signal_saves_after_the_step_and_resume_goes_on_from_there(tiny_folder, tmp_path, method, number):
+    process = start(method, "--env", "arithmetic", "--model", tiny_folder, "--steps", "500", *TINY, "--out", "run", cwd=tmp_path)
     wait_for_steps(tmp_path / "run", 2)
     process.send_signal(number)
     process.send_signal(number)  # as a wrapper that forwards signals does: still one wish
@@ -83,7 +87,7 @@ def test_a_signal_saves_after_the_step_and_resume_goes_on_from_there(tiny_folder
     saved = sorted((tmp_path / "run" / "checkpoints").iterdir())[-1]
     assert saved.name == f"step-{done[-1]:06d}"
 
-    process = start("run", "--resume", "run", cwd=tmp_path)
+    process = start(method, "--resume", "run", cwd=tmp_path)
     wait_for_steps(tmp_path / "run", len(done) + 2)
     process.send_signal(number)
     output, _ = process.communicate(timeout=60)
@@ -92,33 +96,39 @@ def test_a_signal_saves_after_the_step_and_resume_goes_on_from_there(tiny_folder
 
 
 @pytest.mark.heavy
-def test_after_kill_minus_9_every_file_is_readable_and_resume_works(tiny_folder, tmp_path):
-    arguments = ["--env", "arithmetic", "--model", tiny_folder, "--steps", "500", *SMALL, "--set", "checkpoint.every=1", "--out", "run"]
-    process = start("run", *arguments, cwd=tmp_path)
+@pytest.mark.parametrize("method", ["run", "sft"])
+def test_after_kill_minus_9_every_file_is_readable_and_resume_works(tiny_folder, tmp_path, method):
+    arguments = ["--env", "arithmetic", "--model", tiny_folder, "--steps", "500", *TINY, "--set", "checkpoint.every=1", "--out", "run"]
+    process = start(method, *arguments, cwd=tmp_path)
     wait_for_steps(tmp_path / "run", 3)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate(timeout=30)
     json.loads((tmp_path / "run" / "config.json").read_text())
     done = steps_in(tmp_path / "run")
     list(read_lines(tmp_path / "run" / "rollouts.jsonl"))
-    process = start("run", "--resume", "run", cwd=tmp_path)
+    process = start(method, "--resume", "run", cwd=tmp_path)
     wait_for_steps(tmp_path / "run", len(done) + 2)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
     assert steps_in(tmp_path / "run") == list(range(1, len(steps_in(tmp_path / "run")) + 1))
 
 
-@pytest.mark.parametrize("room", [2_000, pytest.param(30_000, marks=pytest.mark.heavy)])
-def test_a_full_disk_stops_the_run_with_one_line_and_loses_nothing(tiny_folder, tmp_path, room):
-    """A limit on the size of files fails as a full disk does: at once, or after a few steps."""
-    arguments = ["--env", "arithmetic", "--model", tiny_folder, "--steps", "300", *SMALL, "--set", "checkpoint.every=0", "--out", "run"]
+def limited(room: int, *arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """A limit on the size of files fails as a full disk does."""
 
-    def limited() -> None:
+    def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
 
-    done = subprocess.run(
-        command("run", *arguments), cwd=tmp_path, capture_output=True, text=True, timeout=120, preexec_fn=limited, check=False
-    )
+    return subprocess.run(command(*arguments), cwd=cwd, capture_output=True, text=True, timeout=120, preexec_fn=limit, check=False)
+
+
+@pytest.mark.parametrize(
+    ("method", "room"), [("run", 2_000), pytest.param("run", 30_000, marks=pytest.mark.heavy), ("sft", 30_000)], ids=str
+)
+def test_a_full_disk_stops_the_run_with_one_line_and_loses_nothing(tiny_folder, tmp_path, method, room):
+    """At once, or after a few steps."""
+    arguments = ["--env", "arithmetic", "--model", tiny_folder, "--steps", "300", *TINY, "--set", "checkpoint.every=0", "--out", "run"]
+    done = limited(room, method, *arguments, cwd=tmp_path)
     assert done.returncode in (1, 2)
     assert done.stderr.count("error:") == 1
     assert "Traceback" not in done.stderr
@@ -129,6 +139,35 @@ def test_a_full_disk_stops_the_run_with_one_line_and_loses_nothing(tiny_folder, 
         lines = list(read_lines(tmp_path / "run" / "rollouts.jsonl"))
         assert (tmp_path / "run" / "rollouts.jsonl").read_bytes().endswith(b"\n")
         assert lines
+
+
+def test_a_full_disk_stops_an_export_with_one_line_and_leaves_no_part_of_it(tiny_folder, tmp_path):
+    done = run("run", "--env", "arithmetic", "--model", tiny_folder, "--steps", "2", *TINY, "--out", "run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for more in (["--rollouts", "good.jsonl", "--min-reward", "-1"], ["--weights", "merged"]):
+        done = limited(500, "export", "run", *more, cwd=tmp_path)
+        assert (done.returncode, done.stderr.count("error:")) == (1, 1), done.stderr
+        assert "cannot be written: " in done.stderr
+        assert "make room, then export again" in done.stderr
+        assert "Traceback" not in done.stderr
+        assert not (tmp_path / more[1]).exists()
+        done = run("export", "run", *more, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+
+
+def test_ctrl_c_in_an_evaluation_prints_what_was_measured(tiny_folder, tmp_path):
+    arguments = ["--env", "arithmetic", "--model", tiny_folder, "--tasks", "300", "--samples", "20", "--attempts", "attempts.jsonl"]
+    process = start("eval", *arguments, cwd=tmp_path)
+    deadline = time.monotonic() + 90
+    while not (tmp_path / "attempts.jsonl").exists():
+        assert time.monotonic() < deadline, "nothing was attempted"
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, output
+    assert "stopped before all tasks were done" in output
+    assert "pass@1" in output
+    assert list(read_lines(tmp_path / "attempts.jsonl"))
 
 
 @pytest.mark.parametrize(
