@@ -13,6 +13,7 @@ from grpo_core.settings import (
     CurriculumConfig,
     EvalConfig,
     Fraction,
+    JudgeConfig,
     KLConfig,
     LogConfig,
     LoraConfig,
@@ -70,6 +71,8 @@ class RunConfig(Section):
     trainer: TrainerConfig = TrainerConfig()
     verify: VerifyConfig = VerifyConfig()
     sandbox: SandboxConfig = SandboxConfig()
+    judges: dict[str, JudgeConfig] = Field(default_factory=dict)
+    """Judge models by the names under which environments ask for them, as in judges.default.name=scorer."""
     checkpoint: CheckpointConfig = CheckpointConfig()
     eval: EvalConfig = EvalConfig()
     stop: StopConfig = StopConfig()

@@ -1,16 +1,21 @@
-"""Opens what environments borrow, and closes it: one sandbox for all of them, made when the first needs it."""
+"""Opens what environments borrow, and closes it: one sandbox and one judge of each name for all of them, made when the first needs it."""
 
 from __future__ import annotations
 
+import hashlib
 import logging
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from grpo_core.deadline import describe, within
 from grpo_core.environment import Environment, Services
 from grpo_core.environments import settings_of
+from grpo_core.errors import ConfigError
+from grpo_core.judge import Judge
 from grpo_core.plugins import PluginHost
 from grpo_core.sandbox import Sandbox
-from grpo_core.settings import SandboxConfig
+from grpo_core.settings import JudgeConfig, SandboxConfig
 
 _CLOSE_SECONDS = 30.0
 
@@ -22,26 +27,52 @@ def open_sandbox(host: PluginHost, config: SandboxConfig) -> Sandbox:
     return sandbox
 
 
+def open_judge(host: PluginHost, name: str, config: JudgeConfig) -> Judge:
+    """The judge that `config` names, with its settings checked. name: under which environments ask for it."""
+    component = host.load("judge", config.name)
+    judge: Judge = component(settings_of(component, config.name, config.settings, prefix=f"judges.{name}.settings"))
+    return judge
+
+
+def fingerprint(env: Environment[Any]) -> str:
+    """Of everything that decides a verdict: the environment, and the judges that it was lent."""
+    judges = [f"{name} {judge.fingerprint()}" for name, judge in sorted(env.services.judges.items())]
+    return hashlib.sha256("\n".join([env.fingerprint(), *judges]).encode()).hexdigest()[:16] if judges else env.fingerprint()
+
+
 class Lender:
     """Services for environments by what they need. Lending raises what opening raises; nothing is started before it is used."""
 
-    def __init__(self, host: PluginHost, sandbox: SandboxConfig | None = None) -> None:
+    def __init__(
+        self, host: PluginHost, sandbox: SandboxConfig | None = None, judges: Mapping[str, JudgeConfig] = MappingProxyType({})
+    ) -> None:
         self._host = host
         self._config = sandbox or SandboxConfig()
         self._sandbox: Sandbox | None = None
+        self._named = judges
+        self._judges: dict[str, Judge] = {}
 
     def services(self, environment_class: type[Environment[Any]]) -> Services:
         """What `environment_class` says that it needs."""
-        if "sandbox" not in environment_class.needs:
-            return Services()
-        if self._sandbox is None:
+        needs = environment_class.needs
+        if "sandbox" in needs and self._sandbox is None:
             self._sandbox = open_sandbox(self._host, self._config)
-        return Services(sandboxes={"default": self._sandbox})
+        if "judge" in needs and not self._named:
+            raise ConfigError(
+                f"{environment_class.__name__} asks a judge model, but none is named; set judges.default.name and judges.default.settings "
+                "(`grpo plugins` lists the judges that are installed)"
+            )
+        if "judge" in needs:
+            self._judges |= {name: open_judge(self._host, name, self._named[name]) for name in self._named.keys() - self._judges.keys()}
+        sandboxes = {"default": self._sandbox} if self._sandbox is not None and "sandbox" in needs else {}
+        return Services(sandboxes=sandboxes, judges=self._judges if "judge" in needs else {})
 
     async def close(self) -> None:
         """Give everything back; what goes wrong with that is logged, since what was computed is worth more than a tidy end."""
-        if self._sandbox is not None:
+        lent: dict[str, Sandbox | Judge] = {f"judge {name!r}": judge for name, judge in self._judges.items()}
+        lent |= {} if self._sandbox is None else {"sandbox": self._sandbox}
+        for name, each in lent.items():
             try:
-                await within(self._sandbox.close(), _CLOSE_SECONDS)
+                await within(each.close(), _CLOSE_SECONDS)
             except Exception as error:  # noqa: BLE001 - the plugin's own code
-                logging.getLogger(__name__).warning("the sandbox could not be closed: %s", describe(error))
+                logging.getLogger(__name__).warning("the %s could not be closed: %s", name, describe(error))

@@ -261,6 +261,13 @@ class SandboxConfig(Section):
     """Settings of the sandbox."""
 
 
+class JudgeConfig(Section):
+    name: str
+    """What judges: scorer, likelihood, llm, or what a plugin offers."""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the judge."""
+
+
 class CheckpointConfig(Section):
     every: Annotated[int, Field(ge=0)] = 50
     """Save every so many steps; 0 saves only at the end and when interrupted."""

@@ -65,7 +65,7 @@ class Sources:
                 verifier = Verifier(env, settings=settings, closes_env=closes_given, cache=cache)
             else:
                 host = host or PluginHost()
-                lender = lender or Lender(host, config.sandbox)
+                lender = lender or Lender(host, config.sandbox, config.judges)
                 spec = host.get("environment", name)
                 env, known = load_environment(host, name, member.env, lend=lender.services), spec.name
                 verifier = Verifier(env, spec=spec, overrides=member.env, settings=settings, cache=cache)

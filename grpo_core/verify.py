@@ -18,6 +18,7 @@ from grpo_core.error_rate import ErrorRate
 from grpo_core.errors import ConfigError, GrpoError, did_you_mean
 from grpo_core.hosts import Host, InlineHost, ProcessHost, boot_message
 from grpo_core.pool import WorkerLostError, WorkerPool
+from grpo_core.services import fingerprint
 from grpo_core.spec import Spec
 from grpo_core.types import Group, Message, Rollout, Task, TaskKey, Verdict
 
@@ -92,7 +93,7 @@ class Verifier:
         self._seconds = self.settings.timeout_seconds or env.timeout_seconds
         self._groups = Slots(1 if env.stateful else self.settings.max_concurrency)
         self._cache = cache if env.deterministic and not env.stateful and self._rung != "verify_batch" else None
-        self._fingerprint = env.fingerprint() if self._cache else ""
+        self._fingerprint = fingerprint(env) if self._cache else ""
         self._host: Host = _host(env, spec, overrides, self.settings)
         for name in self.settings.weights:
             if name not in env.parts:

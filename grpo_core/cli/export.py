@@ -71,6 +71,7 @@ def _write_examples(opened: RunFolder, path: Path, choice: Choice, allow: Collec
     from grpo_core.export import choose, examples
     from grpo_core.overrides import build_config
     from grpo_core.runlog import unwritable
+    from grpo_core.services import fingerprint
     from grpo_core.sources import Sources
     from grpo_core.train.resume import refuse_changed_environments
 
@@ -80,7 +81,7 @@ def _write_examples(opened: RunFolder, path: Path, choice: Choice, allow: Collec
     stored = opened.config()
     sources = Sources.of(build_config([stored]), {})
     # The log holds no prompts: they are made again from their keys, which only the same environment can do.
-    found = {source.name: source.env.fingerprint() for source in sources}
+    found = {source.name: fingerprint(source.env) for source in sources}
     refuse_changed_environments(stored["provenance"]["environments"], found, allowed=allow)
 
     async def prompts() -> list[str]:

@@ -28,6 +28,7 @@ from grpo_core.evaluate import Gain
 from grpo_core.overrides import build_config, nested
 from grpo_core.plugins import Observers, PluginHost
 from grpo_core.runlog import RunFolder, Unwritten
+from grpo_core.services import fingerprint
 from grpo_core.settings import PLUGIN, SamplingConfig
 from grpo_core.sources import Sources
 from grpo_core.tools import schemas
@@ -154,7 +155,7 @@ class Trainer:
 
     def fingerprints(self) -> dict[str, str]:
         """Of everything that the run takes its tasks from, by name."""
-        return {source.name: source.env.fingerprint() for source in self.sources}
+        return {source.name: fingerprint(source.env) for source in self.sources}
 
     async def ready(self) -> None:
         """Raises UserError for what would go wrong in the first step, as far as it can be known before anything is written."""

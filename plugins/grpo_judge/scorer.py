@@ -1,0 +1,121 @@
+"""A frozen sequence classifier as judge: how likely a text is of the good class."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from grpo_core import ConfigError, Judgement, JudgeRequest
+
+HEAD = "ForSequenceClassification"
+CHUNK = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class ScorerConfig:
+    """model: a folder or a hub id, revision: its commit. device: auto, cpu, cuda, cuda:1 ... label: name or number of the good class,
+    of a head with several; one with a single output is read through a sigmoid. template: what is scored, out of {context}, {candidate}
+    and {suffix}. batch_size: texts of a forward pass, which may have max_tokens tokens each; longer ones are cut on the left."""
+
+    model: str = ""
+    revision: str | None = None
+    device: str = "auto"
+    label: str = "1"
+    template: str = "{context}{candidate}{suffix}"
+    batch_size: int = 32
+    max_tokens: int = 512
+
+
+class Scorer:
+    """A `grpo_core.Judge`. Raises ConfigError for a model that is no sequence scorer, or has no trained head."""
+
+    Config = ScorerConfig
+
+    def __init__(self, config: ScorerConfig) -> None:
+        self.config = config
+        if not config.model:
+            raise ConfigError("the judge 'scorer' needs a model; set judges.NAME.settings.model to a folder or a hub id")
+        self._device = torch.device(_best_device() if config.device == "auto" else config.device)
+        try:
+            shape = transformers.AutoConfig.from_pretrained(config.model, revision=config.revision)
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"the judge's model {config.model!r} cannot be read: {str(error).splitlines()[0]}") from None
+        found = list(shape.architectures or ["no architecture"])
+        if not any(name.endswith(HEAD) for name in found):
+            raise ConfigError(f"the judge's model must be a sequence scorer (a model ...{HEAD}); {config.model!r} is {', '.join(found)}")
+        model, info = transformers.AutoModelForSequenceClassification.from_pretrained(
+            config.model, revision=config.revision, output_loading_info=True
+        )
+        if info["missing_keys"]:
+            raise ConfigError(f"the judge's model {config.model!r} has no trained head: its files lack {sorted(info['missing_keys'])[0]}")
+        self._model = model.to(self._device).eval().requires_grad_(False)
+        self._tokenizer = transformers.AutoTokenizer.from_pretrained(config.model, revision=config.revision)
+        self._tokenizer.truncation_side = "left"
+        self._label = _label(config, model.config)
+        self._commit = getattr(shape, "_commit_hash", None) or _digest(Path(config.model))
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="grpo-scorer")
+
+    async def judge(self, requests: Sequence[JudgeRequest]) -> Sequence[Judgement]:
+        """The probability of the good class for each."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, self._judged, list(requests))
+
+    def fingerprint(self) -> str:
+        settings = {name: value for name, value in asdict(self.config).items() if name not in ("device", "batch_size")}
+        return hashlib.sha256(json.dumps([settings, self._commit], sort_keys=True).encode()).hexdigest()[:16]
+
+    async def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _judged(self, requests: list[JudgeRequest]) -> list[Judgement]:
+        scores: list[float] = []
+        for start in range(0, len(requests), self.config.batch_size):
+            scores += self._scores([self._text(request) for request in requests[start : start + self.config.batch_size]])
+        return [Judgement(score) for score in scores]
+
+    def _text(self, request: JudgeRequest) -> str:
+        return self.config.template.format(context=request.context, candidate=request.candidate, suffix=request.suffix)
+
+    @torch.inference_mode()
+    def _scores(self, texts: list[str]) -> list[float]:
+        batch = self._tokenizer(texts, return_tensors="pt", padding=True, truncation=True, max_length=self.config.max_tokens)
+        logits_BC = self._model(**batch.to(self._device)).logits.double()
+        single = logits_BC.shape[1] == 1
+        score_B = logits_BC[:, 0].sigmoid() if single else logits_BC.softmax(dim=1)[:, self._label]
+        scores: list[float] = score_B.tolist()
+        return scores
+
+
+def _best_device() -> str:
+    return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def _label(config: ScorerConfig, shape: Any) -> int:
+    names = {str(name): int(number) for number, name in shape.id2label.items()}
+    if shape.num_labels == 1:
+        return 0
+    if config.label in names:
+        return names[config.label]
+    if config.label.isdecimal() and int(config.label) < shape.num_labels:
+        return int(config.label)
+    raise ConfigError(f"the judge's model has no class {config.label!r}; set judges.NAME.settings.label to one of {', '.join(names)}")
+
+
+def _digest(folder: Path) -> str:
+    """Of all files of a model that has no commit."""
+    found = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        found.update(str(path.relative_to(folder)).encode())
+        with path.open("rb") as file:
+            while chunk := file.read(CHUNK):
+                found.update(chunk)
+    return found.hexdigest()
