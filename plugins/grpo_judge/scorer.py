@@ -8,16 +8,15 @@ import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
 
 from grpo_core import ConfigError, Judgement, JudgeRequest
+from grpo_judge.models import best_device, commit_of
 
 HEAD = "ForSequenceClassification"
-CHUNK = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,7 @@ class Scorer:
         self.config = config
         if not config.model:
             raise ConfigError("the judge 'scorer' needs a model; set judges.NAME.settings.model to a folder or a hub id")
-        self._device = torch.device(_best_device() if config.device == "auto" else config.device)
+        self._device = torch.device(best_device() if config.device == "auto" else config.device)
         try:
             shape = transformers.AutoConfig.from_pretrained(config.model, revision=config.revision)
         except (OSError, ValueError) as error:
@@ -61,7 +60,7 @@ class Scorer:
         self._tokenizer = transformers.AutoTokenizer.from_pretrained(config.model, revision=config.revision)
         self._tokenizer.truncation_side = "left"
         self._label = _label(config, model.config)
-        self._commit = getattr(shape, "_commit_hash", None) or _digest(Path(config.model))
+        self._commit = commit_of(shape, config.model)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="grpo-scorer")
 
     async def judge(self, requests: Sequence[JudgeRequest]) -> Sequence[Judgement]:
@@ -95,10 +94,6 @@ class Scorer:
         return scores
 
 
-def _best_device() -> str:
-    return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-
-
 def _label(config: ScorerConfig, shape: Any) -> int:
     names = {str(name): int(number) for number, name in shape.id2label.items()}
     if shape.num_labels == 1:
@@ -108,14 +103,3 @@ def _label(config: ScorerConfig, shape: Any) -> int:
     if config.label.isdecimal() and int(config.label) < shape.num_labels:
         return int(config.label)
     raise ConfigError(f"the judge's model has no class {config.label!r}; set judges.NAME.settings.label to one of {', '.join(names)}")
-
-
-def _digest(folder: Path) -> str:
-    """Of all files of a model that has no commit."""
-    found = hashlib.sha256()
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        found.update(str(path.relative_to(folder)).encode())
-        with path.open("rb") as file:
-            while chunk := file.read(CHUNK):
-                found.update(chunk)
-    return found.hexdigest()

@@ -20,6 +20,7 @@ from grpo_core.overrides import build_config, nested
 from grpo_core.plugins import PluginHost
 from grpo_core.services import Lender, fingerprint
 from grpo_core.settings import JudgeConfig
+from grpo_judge.likelihood import Likelihood, LikelihoodConfig
 from grpo_judge.llm import LLM, LLMConfig
 from grpo_judge.prompts import UnreadableError, grade
 from grpo_judge.scorer import Scorer, ScorerConfig
@@ -87,6 +88,90 @@ def test_what_is_no_sequence_scorer_is_refused_by_name(classifier: Path, tmp_pat
         Scorer(ScorerConfig())
     with pytest.raises(ConfigError, match="cannot be read"):
         Scorer(ScorerConfig(model=str(tmp_path / "nothing")))
+
+
+# The likelihood
+
+
+@pytest.fixture(scope="module")
+def language_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small model that has learned by heart which animal says what."""
+    folder = tmp_path_factory.mktemp("likelihood") / "judge"
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(LlamaConfig(**{**SHAPE, "num_hidden_layers": 2, "hidden_size": 64}))
+    tokenizer = tiny_tokenizer()
+    texts = [f"The {who} says {what} and goes home." for who, what in SAYINGS.items()]
+    batch = tokenizer(texts, return_tensors="pt", padding=True, padding_side="right")
+    ids = torch.cat([torch.full((len(texts), 1), tokenizer.bos_token_id), batch["input_ids"]], dim=1)
+    mask = torch.cat([torch.ones(len(texts), 1, dtype=torch.long), batch["attention_mask"]], dim=1)
+    optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
+    for _ in range(150):
+        loss = model(input_ids=ids, attention_mask=mask, labels=ids.masked_fill(mask == 0, -100)).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert loss < 0.3
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+SAYINGS = {"cow": "a long and deep moo", "cat": "a thin little meow", "dog": "two short barks", "owl": "a soft dark hoot"}
+
+
+def fills(folder: Path, who: str, *candidates: str, **more: Any) -> list[Any]:
+    judge = Likelihood(LikelihoodConfig(model=str(folder), **more))
+    asked = [JudgeRequest(c, context=f"The {who} says ", suffix=" and goes home.", reference=SAYINGS[who]) for c in candidates]
+    return list(asyncio.run(judge.judge(asked)))
+
+
+@pytest.mark.parametrize("who", SAYINGS)
+def test_the_reference_gets_1_and_what_another_animal_says_less(language_model: Path, who: str) -> None:
+    others = [saying for other, saying in SAYINGS.items() if other != who]
+    right, *wrong = fills(language_model, who, SAYINGS[who], *others, shortest=0.0, longest=9.0)
+    assert (right.score, right.error) == (1.0, None)
+    assert sum(judgement.score for judgement in wrong) < 0.9 * len(wrong)
+    assert right.detail["reference"] > 0
+
+
+def test_a_fill_in_disorder_and_noise_get_nothing(language_model: Path) -> None:
+    for judgement in fills(language_model, "cow", "moo deep and long a", "xq zv kj wp qq zz v"):
+        assert judgement.score < 0.2
+
+
+def test_guards_give_0_to_what_likelihood_would_reward(language_model: Path) -> None:
+    empty, short, long, repeated = fills(language_model, "cow", "", "a", "a long and deep moo " * 4, "a a a a a a a a a a")
+    assert [judgement.score for judgement in (empty, short, long, repeated)] == [0, 0, 0, 0]
+    assert "characters" in empty.explanation
+    assert "repeats" in repeated.explanation
+    judge = Likelihood(LikelihoodConfig(model=str(language_model)))
+    copy = JudgeRequest(
+        "the quick brown fox jumps", context="We saw the quick brown fox jumps ", suffix=".", reference="a slow grey dog that sits"
+    )
+    (found,) = asyncio.run(judge.judge([copy]))
+    assert (found.score, found.explanation) == (0, "it is a copy of the context")
+
+
+def test_a_gap_on_which_nothing_can_be_told_is_an_error(language_model: Path) -> None:
+    judge = Likelihood(LikelihoodConfig(model=str(language_model)))
+    without, noise = asyncio.run(
+        judge.judge([JudgeRequest("x", context="The "), JudgeRequest("#@!$", context="The cow", suffix=" says a long", reference="#@!%")])
+    )
+    assert "needs a reference" in without.error
+    assert "nothing can be told" in noise.error
+
+
+def test_likelihoods_do_not_depend_on_the_batch(language_model: Path) -> None:
+    texts = ["a long and deep moo", "a thin little meow", "a long and dark moo"]
+    found = [[j.score for j in fills(language_model, "cow", *texts, batch_size=size)] for size in (1, 32)]
+    assert found[0] == pytest.approx(found[1], abs=1e-5)
+
+
+def test_a_judge_that_is_no_language_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no causal language model"):
+        Likelihood(LikelihoodConfig(model=str(tmp_path)))
+    with pytest.raises(ConfigError, match="needs a model"):
+        Likelihood(LikelihoodConfig())
 
 
 # The endpoint

@@ -1,0 +1,163 @@
+"""A frozen language model as judge of what fills a gap: how much likelier the fill and what follows are than with nothing there, or with
+the same words in disorder.
+
+A score is calibrated on each gap: 0 is an empty fill, 1 the reference. There is no prompt that a text could talk to. Guards give 0 to
+what likelihood alone would reward: fills of the wrong length, repetition, and copies of the context.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import itertools
+import json
+import random
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from difflib import SequenceMatcher
+
+import torch
+import transformers
+
+from grpo_core import ConfigError, Judgement, JudgeRequest
+from grpo_judge.models import best_device, commit_of
+
+LEAST_CONTRAST = 1e-3
+"""Nats per token by which a reference has to be likelier than no fill; with less, nothing can be told on this gap."""
+
+
+@dataclass(frozen=True, slots=True)
+class LikelihoodConfig:
+    """model: a causal language model, folder or hub id; revision: its commit; device: auto, cpu, cuda ... batch_size: texts of a forward
+    pass. shortest, longest: length of a fill relative to the reference's, in characters. distinct: least share of different pairs of
+    neighbouring words; copied: largest share of a fill that stands in the context in one piece (fills of 20 characters and more)."""
+
+    model: str = ""
+    revision: str | None = None
+    device: str = "auto"
+    batch_size: int = 32
+    shortest: float = 0.5
+    longest: float = 2.0
+    distinct: float = 0.5
+    copied: float = 0.8
+
+
+class Likelihood:
+    """A `grpo_core.Judge` for requests with a reference. Raises ConfigError for a model that is no causal language model."""
+
+    Config = LikelihoodConfig
+
+    def __init__(self, config: LikelihoodConfig) -> None:
+        self.config = config
+        if not config.model:
+            raise ConfigError("the judge 'likelihood' needs a model; set judges.NAME.settings.model to a folder or a hub id")
+        self._device = torch.device(best_device() if config.device == "auto" else config.device)
+        try:
+            model = transformers.AutoModelForCausalLM.from_pretrained(config.model, revision=config.revision)
+            self._tokenizer = transformers.AutoTokenizer.from_pretrained(config.model, revision=config.revision)
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"the judge's model {config.model!r} is no causal language model: {str(error).splitlines()[0]}") from None
+        self._model = model.to(self._device).eval().requires_grad_(False)
+        self._commit = commit_of(model.config, config.model)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="grpo-likelihood")
+
+    async def judge(self, requests: Sequence[JudgeRequest]) -> Sequence[Judgement]:
+        """A score for each fill (candidate) between its context and its suffix."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._judged, list(requests))
+
+    def fingerprint(self) -> str:
+        settings = {name: value for name, value in asdict(self.config).items() if name not in ("device", "batch_size")}
+        return hashlib.sha256(json.dumps([settings, self._commit], sort_keys=True).encode()).hexdigest()[:16]
+
+    async def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _judged(self, requests: list[JudgeRequest]) -> list[Judgement]:
+        refused = [self._refused(request) for request in requests]
+        asked = [request for request, why in zip(requests, refused, strict=True) if why is None]
+        texts = {
+            (request.context, fill, request.suffix): 0.0
+            for request in asked
+            for text in (request.candidate, request.reference or "")
+            for fill in (text, shuffled(text), "")
+        }
+        likely = dict(zip(texts, self._likelihoods(list(texts)), strict=True))
+        found = iter([self._calibrated(request, likely) for request in asked])
+        return [next(found) if why is None else why for why in refused]
+
+    def _refused(self, request: JudgeRequest) -> Judgement | None:
+        """What the guards decide before any model is asked."""
+        config, fill, wanted = self.config, request.candidate, request.reference
+        if not wanted:
+            return Judgement(0.0, error="the judge 'likelihood' needs a reference to calibrate on; the request has none")
+        if not config.shortest * len(wanted) <= len(fill) <= config.longest * len(wanted):
+            return Judgement(0.0, f"{len(fill)} characters, where the reference has {len(wanted)}")
+        if distinct_pairs(fill) < min(config.distinct, distinct_pairs(wanted)):
+            return Judgement(0.0, "it repeats itself")
+        if len(fill) >= 20 and copied(fill, request.context + "\x00" + request.suffix) > config.copied:
+            return Judgement(0.0, "it is a copy of the context")
+        return None
+
+    def _calibrated(self, request: JudgeRequest, likely: dict[tuple[str, str, str], float]) -> Judgement:
+        def contrast(fill: str) -> float:
+            present, *absent = (likely[request.context, text, request.suffix] for text in (fill, "", shuffled(fill)))
+            # A fill of one word has no disorder of its own.
+            return present - max(absent if shuffled(fill) != fill else absent[:1])
+
+        best = contrast(request.reference or "")
+        if best < LEAST_CONTRAST:
+            return Judgement(
+                0.0, error=f"the reference is no likelier than an empty fill ({best:.4f} nats per token): nothing can be told here"
+            )
+        value = contrast(request.candidate) / best
+        return Judgement(min(1.0, max(0.0, value)), detail={"contrast": contrast(request.candidate), "reference": best, "raw": value})
+
+    @torch.inference_mode()
+    def _likelihoods(self, texts: list[tuple[str, str, str]]) -> list[float]:
+        """Mean log-probability of the tokens of fill and suffix, each part tokenised by itself, so that the suffix's tokens are the same
+        whatever stands before them."""
+        found: list[float] = []
+        for start in range(0, len(texts), self.config.batch_size):
+            found += self._batch(texts[start : start + self.config.batch_size])
+        return found
+
+    def _batch(self, texts: list[tuple[str, str, str]]) -> list[float]:
+        first = self._tokenizer.bos_token_id if self._tokenizer.bos_token_id is not None else self._tokenizer.eos_token_id
+        parts = [[self._tokenizer(part, add_special_tokens=False)["input_ids"] if part else [] for part in text] for text in texts]
+        rows = [[first or 0, *context, *fill, *suffix] for context, fill, suffix in parts]
+        width = max(map(len, rows))
+        ids_BN = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=self._device)
+        mask_BN = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows], device=self._device)
+        logits_BNV = self._model(input_ids=ids_BN, attention_mask=mask_BN).logits[:, :-1].float()
+        logprob_BN = logits_BNV.log_softmax(-1).gather(-1, ids_BN[:, 1:, None]).squeeze(-1).double()
+        means = []
+        for b, (context, fill, suffix) in enumerate(parts):
+            counted = logprob_BN[b, len(context) : len(context) + len(fill) + len(suffix)]
+            means.append(float(counted.mean()) if len(counted) else 0.0)
+        return means
+
+
+def shuffled(text: str) -> str:
+    """Its words, or the characters of a single one, in an order that the text itself fixes, and another one where that is possible."""
+    words = text.split()
+    units, between = (words, " ") if len(words) > 1 else (list(text), "")
+    rng = random.Random(hashlib.sha256(text.encode()).digest())
+    for _ in range(8):
+        rng.shuffle(units)
+        if between.join(units) != text:
+            break
+    return between.join(units)
+
+
+def distinct_pairs(text: str) -> float:
+    """Of neighbouring words (of characters, in a single word); 1 where there is no pair."""
+    words = text.split() if len(text.split()) > 2 else list(text)
+    pairs = list(itertools.pairwise(words))
+    return len(set(pairs)) / len(pairs) if pairs else 1.0
+
+
+def copied(fill: str, context: str) -> float:
+    """Share of `fill` that stands in `context` in one piece."""
+    longest = SequenceMatcher(None, fill, context, autojunk=False).find_longest_match()
+    return longest.size / len(fill)
