@@ -39,7 +39,7 @@ LAYOUT = """
     pool worker error_rate cache
     hosts services
     verify
-    programs sources runlog evaluate
+    programs sources runlog evaluate agreement
     summary export
     conformance
     testing sandbox_check

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from grpo_core import __version__
-from grpo_core.cli import config, doctor, envs, evaluate, export, generate, model, plot, plugins, run, sandbox, sft
+from grpo_core.cli import config, doctor, envs, evaluate, export, generate, judge, model, plot, plugins, run, sandbox, sft
 from grpo_core.cli.output import fail, unset_is_false
 from grpo_core.errors import GrpoError
 
@@ -52,6 +52,7 @@ plugins.register(app)
 doctor.register(app)
 app.add_typer(model.model_app, name="model")
 app.add_typer(config.config_app, name="config")
+app.add_typer(judge.judge_app, name="judge")
 app.add_typer(sandbox.sandbox_app, name="sandbox")
 
 

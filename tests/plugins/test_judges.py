@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
+from typer.testing import CliRunner
 
 from grpo_core import ConfigError, Environment, JudgeRequest, Rollout, Task, TaskKey, Verdict
+from grpo_core.cli.app import app
 from grpo_core.overrides import build_config, nested
 from grpo_core.plugins import PluginHost
 from grpo_core.services import Lender, fingerprint
@@ -383,6 +385,41 @@ def test_a_text_without_end_is_an_error_and_costs_nothing(endpoint: Endpoint) ->
     (found,) = judged(endpoint.judge(), "x" * 2**20)
     assert "max_chars" in found.error
     assert endpoint.asked == []
+
+
+# Against pairs of which one is known to be better
+
+
+def check(pairs: Path, *more: str) -> Any:
+    return CliRunner().invoke(app, ["judge", "check", str(pairs), *more])
+
+
+def test_a_judge_is_tried_on_known_pairs(endpoint: Endpoint, tmp_path: Path) -> None:
+    pairs = tmp_path / "pairs.jsonl"
+    pairs.write_text("".join(json.dumps({"better": f"good {i}", "worse": f"bad {i}", "context": "Say."}) + "\n" for i in range(10)))
+    settings = ["--judge", "llm", "--set", "model=any", "--set", f"base_url={endpoint.url}", "--set", "retries=0"]
+    endpoint.reply = lambda asked: good(9 if "good" in asked["messages"][1]["content"].rpartition("<<TEXT")[2] else 2)
+    done = check(pairs, *settings)
+    assert done.exit_code == 0, done.output
+    assert "10 right, 0 tied, 0 wrong" in done.output
+    assert "agreement 100.0% (72.2% .. 100.0%)" in done.output
+    endpoint.reply = lambda asked: good(5)
+    done = check(pairs, *settings, "--json")
+    assert done.exit_code == 1
+    assert json.loads(done.stdout)["share"] == 0.5
+    assert "do not train with it" in done.stderr
+    endpoint.reply = lambda asked: "no"
+    done = check(pairs, *settings)
+    assert done.exit_code == 1
+    assert "10 of 10 pairs could not be judged" in done.output
+
+
+@pytest.mark.parametrize("line", ["{}", "[]", "no", '{"better": 1, "worse": "x"}', '{"better": "x", "worse": "y", "contxt": "z"}', ""])
+def test_a_line_that_is_no_pair_is_named(tmp_path: Path, line: str) -> None:
+    (tmp_path / "pairs.jsonl").write_text(line)
+    done = check(tmp_path / "pairs.jsonl", "--judge", "llm", "--set", "model=any")
+    assert done.exit_code == 2
+    assert "line 1" in done.output or "holds no pairs" in done.output
 
 
 # In a run
