@@ -5,8 +5,18 @@ from __future__ import annotations
 import os
 import signal
 
+import pytest
+
 # Models of a few thousand weights: several threads would only wait for one another, here and in every child.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # A shell that runs the tests in the background leaves Ctrl-C ignored, and every child would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Each file stays with one process, and files that count or kill the machine's jails (group "jails") with the same one."""
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))

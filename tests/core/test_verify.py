@@ -56,6 +56,17 @@ def workers_of(parent: int) -> list[int]:
     return [int(pid) for pid, ppid, *args in rows if int(ppid) == parent and "grpo_core.worker" in " ".join(args)]
 
 
+def workers_at_work(parent: int, count: int) -> list[int]:
+    """Its workers once there are that many, and a moment later, when they are in the middle of a verdict."""
+    limit = time.monotonic() + 30
+    while len(found := workers_of(parent)) != count and time.monotonic() < limit:
+        time.sleep(0.02)
+    time.sleep(0.5)
+    assert workers_of(parent) == found
+    assert len(found) == count
+    return found
+
+
 # What comes back
 
 
@@ -313,8 +324,7 @@ def test_ctrl_c_in_the_middle_of_a_verdict_leaves_no_process() -> None:
         async with Verifier(hostile.Hostile(), settings=VerifySettings(workers=2, timeout_seconds=60)) as verifier:
             tasks = await verifier.tasks(keys(1))
             job = asyncio.ensure_future(verifier.verify(tasks, [[Rollout.of("sleep"), Rollout.of("sleep")]]))
-            await asyncio.sleep(0.5)
-            assert len(workers_of(os.getpid())) == 2
+            await asyncio.to_thread(workers_at_work, os.getpid(), 2)
             job.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await job
@@ -346,8 +356,7 @@ asyncio.run(main())
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, env=environ) as trainer:
         assert trainer.stdout is not None
         assert trainer.stdout.readline() == b"ready\n"
-        time.sleep(0.3)
-        (worker,) = workers_of(trainer.pid)
+        (worker,) = workers_at_work(trainer.pid, 1)
         trainer.send_signal(signal.SIGKILL)
         trainer.wait()
     limit = time.monotonic() + 5

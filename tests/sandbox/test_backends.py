@@ -24,6 +24,8 @@ from grpo_sandbox.pool import JailPool
 from .attacks import ATTACKS
 from .engines import missing
 
+pytestmark = pytest.mark.xdist_group("jails")  # with the others that count or kill supervisors
+
 SHORT = Limits(wall_seconds=2, cpu_seconds=1, memory_mb=128)
 PROBE = Program(
     "import os\ndef f(x): return x + 1, sorted(os.listdir('.')), os.path.isdir('/dev/shm') and sorted(os.listdir('/dev/shm')) or []",

@@ -14,6 +14,8 @@ from grpo_core.sandbox_check import CHECKS, HONEST, UNDISTURBED, VALUES, check_s
 
 from .test_backends import backend as backend
 
+pytestmark = pytest.mark.xdist_group("jails")  # with the others that count or kill supervisors
+
 GOOD = {
     "CPU time": Outcome("timeout_cpu"),
     "wall clock": Outcome("timeout_wall"),

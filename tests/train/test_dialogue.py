@@ -203,7 +203,7 @@ def test_a_dialogue_trains(tmp_path: Path):
                 "steps": 3,
                 "prompts_per_step": 2,
                 "group_size": 4,
-                "model": {"name": str(save_tiny(tmp_path / "model"))},
+                "model": {"name": str(save_tiny(tmp_path / "model")), "dtype": "float32"},  # the draws that were looked at
                 "env": {"break_on": "%"},
                 "eval": {"tasks": 2},
                 "verify": {"max_error_rate": 1.0, "retries": 0, "isolation": "inline"},

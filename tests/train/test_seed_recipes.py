@@ -23,6 +23,8 @@ from grpo_core.train.models import ModelSource
 
 from ..sandbox.engines import missing
 
+pytestmark = pytest.mark.xdist_group("jails")  # with the others that count or kill supervisors
+
 PACKAGES = {"arithmetic": grpo_env_arithmetic, "fizzbuzz": grpo_env_fizzbuzz, "gsm8k-xml": grpo_env_gsm8k}
 
 
