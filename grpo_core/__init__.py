@@ -7,10 +7,11 @@ from grpo_core.judge import Judge, Judgement, JudgeRequest
 from grpo_core.rubric import Rubric
 from grpo_core.sandbox import Limits, Outcome, Program, Sandbox
 from grpo_core.spec import Spec
-from grpo_core.types import Group, Message, Reward, Rollout, Task, TaskKey, Verdict
+from grpo_core.types import MASK, Group, Message, Reward, Rollout, Task, TaskKey, Verdict
 
 __version__ = "0.1.0"
 __all__ = [
+    "MASK",
     "ConfigError",
     "Environment",
     "GrpoError",

@@ -54,6 +54,8 @@ def _names(value: Any) -> Any:
 class ModelConfig(Section):
     name: str = "smollm2-135m"
     """A hub id (with @revision), a folder, or an alias (`grpo model list`)."""
+    kind: Literal["auto", "causal", "masked"] = "auto"
+    """causal: it continues a text; masked: it fills gaps, all of an input at once; auto: what its config says."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """Where to compute; auto takes the accelerator if there is one."""
     dtype: Literal["auto", "float32", "bfloat16", "float16", "float64"] = "auto"

@@ -15,6 +15,8 @@ Split = Literal["train", "eval"]
 Finish = Literal["stop", "length", "error"]
 Role = Literal["system", "user", "assistant", "tool"]
 Data = TypeVar("Data")
+MASK = "[MASK]"
+"""One token to be filled in, in the raw text that a masked language model is asked; the policy puts its tokenizer's own mask there."""
 
 
 @dataclass(frozen=True, slots=True)

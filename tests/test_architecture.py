@@ -26,7 +26,7 @@ BUNDLED = {
 LAYOUT = """
     types errors
     spec sandbox judge tools
-    environment rubric extract
+    environment rubric extract guards
     hookspecs
     __init__
     isolation
@@ -50,7 +50,7 @@ LAYOUT = """
 LINE_OF = {name: number for number, line in enumerate(LAYOUT.strip().splitlines()) for name in line.split()}
 FOLDERS = {"train", "report", "cli"}  # each a line of its own: inside, only cycles are forbidden
 
-PUBLIC_MODULES = {"grpo_core.extract", "grpo_core.programs", "grpo_core.rubric", "grpo_core.testing"}
+PUBLIC_MODULES = {"grpo_core.extract", "grpo_core.guards", "grpo_core.programs", "grpo_core.rubric", "grpo_core.testing"}
 TRAINING_PACKAGES = {"torch", "transformers", "peft", "accelerate", "bitsandbytes", "safetensors"}
 
 

@@ -96,7 +96,7 @@ def _config(envs: Sequence[str], run: Path | None, options: dict[str, Any], sett
             raise ConfigError(f"the run {run} is not finished (it has no final/); continue it, or name its checkpoints/best by --model")
         whole = opened.config()
         tasks = () if envs else ("environment", "mixture", "env", "weights")
-        stored = {name: whole[name] for name in (*tasks, "level", "seed", "model", "sampling", "verify", "sandbox")}
+        stored = {name: whole[name] for name in (*tasks, "level", "seed", "model", "sampling", "verify", "sandbox", "judges")}
         stored["model"] |= {"name": str(run / "final"), "revision": None}
         stored["eval"] = {"temperature": whole["eval"]["temperature"]}
         stored["trainer"] = {"gradient_checkpointing": whole["model"].get("offload", False)}  # which offloaded weights ask for

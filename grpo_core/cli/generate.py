@@ -97,17 +97,18 @@ def _answer(config: RunConfig, prompt: str | tuple[Message, ...], *, budget: int
     try:
         import asyncio
 
-        from grpo_core.train.policy import Policy
+        from grpo_core.train.policies import builtin_sampler, load_policy
         from grpo_core.train.rollout import Budget, roll_out
-        from grpo_core.train.sampler import Engine
     except ModuleNotFoundError as error:
         raise MissingExtraError("grpo generate", "train", package=error.name or "") from None
     from grpo_core.types import Task, TaskKey
 
-    policy = Policy.load(config, need_reference=False)
+    policy = load_policy(config, need_reference=False)
     sampling = config.sampling.model_copy(update={"temperature": temperature})
+    if policy.fills and not isinstance(prompt, str):  # it is the text itself, and no turn of a chat
+        prompt = prompt[-1].content
     task = Task(TaskKey("generate", "eval", 0, seed), prompt, None)
     rolled = roll_out(
-        [task], attempts=1, policy=policy, sampler=Engine(policy), sampling=sampling, budget=Budget(budget), seed=seed, step=0
+        [task], attempts=1, policy=policy, sampler=builtin_sampler(policy), sampling=sampling, budget=Budget(budget), seed=seed, step=0
     )
     return asyncio.run(rolled)[0][0][0].text

@@ -15,8 +15,11 @@ from grpo_core.train.models import ModelSource
 from grpo_core.train.reference import ADAPTER
 
 
-def add_adapter(base: Any, config: LoraConfig, source: ModelSource) -> Any:
-    """`base` with a trainable LoRA adapter in float32; one that the source brings is continued and kept frozen as reference, too."""
+def add_adapter(base: Any, config: LoraConfig, source: ModelSource, *, task: str | None = "CAUSAL_LM") -> Any:
+    """`base` with a trainable LoRA adapter in float32; one that the source brings is continued and kept frozen as reference, too.
+
+    task: peft's word for what the model does; None, where it has none.
+    """
     with quiet_loading():
         import peft
 
@@ -26,7 +29,7 @@ def add_adapter(base: Any, config: LoraConfig, source: ModelSource) -> Any:
         lora_alpha=config.alpha,
         lora_dropout=config.dropout,
         target_modules=targets,
-        task_type="CAUSAL_LM",
+        task_type=task,
         revision=source.revision,
     )
     try:

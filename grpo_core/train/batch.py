@@ -83,7 +83,7 @@ def micro_batches(
     the cost of a pair of nodes beside that of a node, which is 1.
     """
     for chunk, _ in passes(rows, max_tokens=max_tokens, shared_prefix=shared_prefix, pair=pair):
-        yield _tensors(chunk, device=device, dtype=dtype)
+        yield tensors(chunk, device=device, dtype=dtype)
 
 
 def passes(rows: Sequence[Row], *, max_tokens: int, shared_prefix: bool = True, pair: float = 0.0) -> Iterator[tuple[list[list[Row]], int]]:
@@ -135,7 +135,13 @@ def _padded(parts: Sequence[Sequence[Row]], sizes: dict[int, int], *, shared_pre
     return len(rows) * (max(len(row.prompt_ids) for row in rows) + max(len(row.token_ids) for row in rows))
 
 
-def _tensors(parts: Sequence[Sequence[Row]], *, device: torch.device, dtype: torch.dtype) -> MicroBatch:
+def unwritten(prompt: Sequence[int], tokens: int, number: int) -> Row:
+    """A row of so many tokens, none of which is that of a row with another number: for measuring."""
+    return Row(Rollout((), "length", tuple(prompt), (number,) * tokens, (0.0,) * tokens, (1,) * tokens), 0.0, 0.0)
+
+
+def tensors(parts: Sequence[Sequence[Row]], *, device: torch.device, dtype: torch.dtype) -> MicroBatch:
+    """The trees of a forward pass, as lists of rows, as tensors."""
     rows = [row for part in parts for row in part]
     width = max(1, *(len(row.rollout.token_ids) for row in rows))
 

@@ -19,7 +19,7 @@ from tokenizers import pre_tokenizers
 
 from grpo_core.errors import UserError
 from grpo_core.modelcache import Alias, Wheel, missing_files, models_folder
-from grpo_core.train.loading import load_causal, quiet_loading
+from grpo_core.train.loading import load_whole, quiet_loading
 from grpo_core.train.once import build_once
 from grpo_core.train.progress import Report
 
@@ -92,7 +92,9 @@ def _convert(gguf: Path, folder: Path, wheel: Wheel) -> None:
         if wheel.digits_apart:
             _cut_digits_off(tokenizer)
         config = transformers.GgufConfig(dequantize=True)
-        load_causal(folder_name, **names, quantization_config=config, dtype=torch.bfloat16).save_pretrained(folder)
+        load_whole(
+            transformers.AutoModelForCausalLM, folder_name, **names, quantization_config=config, dtype=torch.bfloat16
+        ).save_pretrained(folder)
         tokenizer.save_pretrained(folder)
 
 

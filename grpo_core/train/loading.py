@@ -36,10 +36,13 @@ def quiet_loading() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def load_causal(folder: str, **arguments: Any) -> transformers.PreTrainedModel:
-    """A causal language model whose every weight comes from `folder`; transformers itself fills gaps with random numbers and a warning."""
+def load_whole(kind: Any, folder: str, **arguments: Any) -> transformers.PreTrainedModel:
+    """A model whose every weight comes from `folder`; transformers itself fills gaps with random numbers and a warning.
+
+    kind: transformers' class, such as AutoModelForCausalLM.
+    """
     with quiet_loading():
-        model, info = transformers.AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True, **arguments)
+        model, info = kind.from_pretrained(folder, output_loading_info=True, **arguments)
     if missing := sorted(info["missing_keys"]):
         raise ValueError(f"its files lack {len(missing)} of its tensors, for example {missing[0]}")
     return model

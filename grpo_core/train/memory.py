@@ -17,13 +17,12 @@ from torch.autograd.graph import saved_tensors_hooks
 from grpo_core.config import RunConfig
 from grpo_core.errors import ConfigError
 from grpo_core.train import recompute
-from grpo_core.train.batch import Row, micro_batches, passes
+from grpo_core.train.batch import Row
 from grpo_core.train.device import free_memory, used_memory
 from grpo_core.train.kv import bytes_per_token
 from grpo_core.train.logprob import COPIES
 from grpo_core.train.policy import Policy
 from grpo_core.train.prepack import FEW_ROWS, FEW_TOKENS
-from grpo_core.types import Rollout
 
 MB = 2**20
 NODES = (80, 160, 240)
@@ -143,15 +142,16 @@ class Footprint:
         rows = min(prompts * attempts, config.sampling.max_rows)
         prompts = min(prompts, rows)
         tokens = prompts * work.prompt + rows * work.new if policy.shared_prefix else rows * (work.prompt + work.new)
-        pays = config.sampling.prepack and rows >= FEW_ROWS and work.new >= FEW_TOKENS
+        pays = config.sampling.prepack and rows >= FEW_ROWS and work.new >= FEW_TOKENS and not policy.fills
+        drawn = rows * work.new if policy.fills else rows
         return {
             "weights for decoding": policy.decoding_bytes(packed=pays) + self.moving,
-            "keys and values": min(SPARE * tokens * bytes_per_token(policy.model), config.sampling.kv_mb * MB),
-            "decoding": DRAWING * rows * _vocabulary(policy) * 4 + prompts * work.prompt * self.layer,
+            "keys and values": min(SPARE * tokens * bytes_per_token(policy.model), config.sampling.kv_mb * MB) if not policy.fills else 0.0,
+            "decoding": DRAWING * drawn * _vocabulary(policy) * 4 + prompts * work.prompt * self.layer,
         }
 
     def _update(self, policy: Policy, config: RunConfig, work: Workload) -> dict[str, float]:
-        split = passes(work.rows, max_tokens=config.trainer.micro_batch_tokens, shared_prefix=policy.shared_prefix, pair=policy.pair_cost)
+        split = policy.passes(work.rows, max_tokens=config.trainer.micro_batch_tokens)
         tokens, trees = max(((tokens, len(trees)) for trees, tokens in split), default=(0, 1))
         fixed, each, pair = self.kept
         kept = fixed + tokens * (each + pair * tokens / trees)
@@ -160,11 +160,6 @@ class Footprint:
         logits = min(every, policy.logits_bytes) if policy.logits_bytes else every
         heap = HEAP * (kept + computing + logits) if policy.device.type == "cpu" and not self.recomputed else 0.0
         return {"activations": kept + computing + self.moving, "logits": logits, "freed, but kept by the heap": heap}
-
-
-def unwritten(prompt: Sequence[int], tokens: int, number: int) -> Row:
-    """A row of so many tokens, none of which is that of a row with another number."""
-    return Row(Rollout((), "length", tuple(prompt), (number,) * tokens, (0.0,) * tokens, (1,) * tokens), 0.0, 0.0)
 
 
 def _kept(policy: Policy, nodes: int) -> int:
@@ -179,8 +174,8 @@ def _kept(policy: Policy, nodes: int) -> int:
         return tensor
 
     asked = max(1, nodes // 2)
-    row = unwritten((1,) * asked, nodes - asked + 1, 1)
-    (micro,) = micro_batches([row], max_tokens=2 * nodes, device=policy.device, dtype=torch.float32)
+    row = policy.blank(asked, nodes - asked + 1, 1)
+    (micro,) = policy.micro_batches([row], max_tokens=2 * nodes, dtype=torch.float32)
     with torch.enable_grad(), saved_tensors_hooks(pack, lambda tensor: tensor):
         graph = policy.logprobs(micro, temperature=1.0)
     del graph

@@ -18,7 +18,7 @@ from grpo_core.config import RunConfig
 from grpo_core.errors import ConfigError, UnknownNameError, UserError, did_you_mean
 from grpo_core.train import bundled, hub, quantized
 from grpo_core.train.device import free_memory
-from grpo_core.train.loading import load_causal, quiet_loading
+from grpo_core.train.loading import load_whole, quiet_loading
 from grpo_core.train.progress import Report
 
 HUB_ID = re.compile(r"(?P<repo>[\w.-]+(/[\w.-]+)?)(@(?P<revision>[\w./-]+))?", re.ASCII)
@@ -82,11 +82,13 @@ def load_model(
     device: torch.device,
     attn_implementation: str | None = None,
     quantization: str = "none",
+    kind: str = "auto",
 ) -> transformers.PreTrainedModel:
-    """The causal language model at `source.path`, in eval mode; an adapter is not applied here (the policy owns adapters).
+    """The language model at `source.path`, in eval mode; an adapter is not applied here (the policy owns adapters).
 
-    quantization: as in the config.
+    quantization, kind: as in the config.
     """
+    masked = is_masked(source, kind)
     arguments = _arguments(source) | {"dtype": dtype}
     if attn_implementation is not None:
         arguments["attn_implementation"] = attn_implementation
@@ -95,14 +97,30 @@ def load_model(
     elif source.gguf_file is not None:
         arguments["quantization_config"] = transformers.GgufConfig(dequantize=True)
     try:
-        model = load_causal(local_folder(source), **arguments)
+        model = load_whole(_class(masked=masked), local_folder(source), **arguments)
     except (OSError, ValueError) as error:
-        raise _unusable(source, "causal language model", error) from error
+        raise _unusable(source, f"{'masked' if masked else 'causal'} language model", error) from error
     model.name_or_path = source.path  # a hub id, not a folder of this machine: adapters name their base by it
     if quantization != "none":
         quantized.settle(model)
         return model
     return model.to(device)
+
+
+def is_masked(source: ModelSource, kind: str = "auto") -> bool:
+    """Whether the model fills gaps instead of continuing a text. kind: as in the config."""
+    if kind != "auto" or source.gguf_file is not None:
+        return kind == "masked"
+    try:
+        with quiet_loading():
+            shape = transformers.AutoConfig.from_pretrained(local_folder(source), **_arguments(source))
+    except (OSError, ValueError):  # loading it will say what is wrong
+        return False
+    return any(name.endswith("ForMaskedLM") for name in shape.architectures or [])
+
+
+def _class(*, masked: bool) -> Any:
+    return transformers.AutoModelForMaskedLM if masked else transformers.AutoModelForCausalLM
 
 
 def refuse_what_cannot_fit(config: RunConfig, source: ModelSource, dtype: torch.dtype, device: torch.device) -> None:
@@ -112,7 +130,8 @@ def refuse_what_cannot_fit(config: RunConfig, source: ModelSource, dtype: torch.
     try:
         with quiet_loading(), torch.device("meta"):
             shape = transformers.AutoConfig.from_pretrained(local_folder(source), **_arguments(source))
-            model = transformers.AutoModelForCausalLM.from_config(shape, trust_remote_code=source.trust_remote_code)
+            masked = is_masked(source, config.model.kind)
+            model = _class(masked=masked).from_config(shape, trust_remote_code=source.trust_remote_code)
     except (OSError, ValueError):  # loading it will say what is wrong
         return
     every = sum(p.numel() for p in model.parameters())

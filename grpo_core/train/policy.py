@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from grpo_core.config import RunConfig
 from grpo_core.errors import ConfigError
 from grpo_core.train import attention, chat, quantized, sharding
 from grpo_core.train.adapter import add_adapter, merged, merged_bytes
-from grpo_core.train.batch import MicroBatch, Row, micro_batches
+from grpo_core.train.batch import MicroBatch, Row, passes, tensors, unwritten
 from grpo_core.train.chat import Frame
 from grpo_core.train.device import pick_device, pick_dtype
 from grpo_core.train.disk import as_os_error
@@ -31,13 +31,17 @@ from grpo_core.types import Message, Rollout
 
 
 class Policy:
-    """model: what is trained; tokenizer; end_ids: every token that ends a completion; pad_id; device.
+    """A causal language model. model: what is trained; tokenizer; end_ids: every token that ends a completion; pad_id; device.
 
     reference: a copied model for full fine-tuning; None where switching the adapter off (or to the frozen one) gives it. The attribute of
     that name is whatever computes as the reference.
     logits_bytes: most memory for logits at a time; 0: the model makes all at once (it has to where they are more than its head's output).
     compute_dtype: what the forward pass computes in; full fine-tuning keeps float32 weights and casts as it goes.
+    fills: whether it fills gaps, all at once, instead of continuing a text; then it cannot be answered.
     """
+
+    fills: ClassVar[bool] = False
+    _task: ClassVar[str | None] = "CAUSAL_LM"
 
     def __init__(
         self,
@@ -60,39 +64,47 @@ class Policy:
         self.pad_id: int = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else next(iter(self.end_ids), 0)
         weight = next(p for p in model.parameters() if p.device.type != "meta")  # weights that are offloaded are nowhere
         self.device: torch.device = weight.device
-        self.pair_cost = pair_cost(model)
         self.compute_dtype: torch.dtype = compute_dtype or weight.dtype
         self._cast = self.compute_dtype != weight.dtype
-        for each in self.reference.models():
-            attention.adopt(each)
         model.eval()  # dropout off wherever a log-prob is computed, also while training
-        rows = [Row(Rollout((), "stop", (1, 2, 3, 4), tokens, (), (1,) * len(tokens)), 0.0, 0.0) for tokens in ((5, 6, 7), (5, 8))]
-        (micro,) = micro_batches(rows, max_tokens=10_000, device=self.device, dtype=torch.float32)
+        can_share = self._prepare()
+        rows = [self.blank(4, 3, 5), self.blank(4, 2, 6)]
+        (micro,) = self.micro_batches(rows, max_tokens=10_000, dtype=torch.float32)
         with torch.no_grad():
             plain, _ = self._logprobs(self.model, micro, 1.0)
             self.logits_bytes = logits_bytes
             if logits_bytes and not self._agrees(micro, plain):
                 self.logits_bytes = 0
-            self.shared_prefix = shared_prefix and can_be_masked(model)
+            self.shared_prefix = shared_prefix and can_share
             self.shared_prefix = self.shared_prefix and self._agrees(micro, plain)
 
+    def _prepare(self) -> bool:
+        """Get the models ready for shared prompts; whether they can be computed so."""
+        self.pair_cost = pair_cost(self.model)
+        for each in self.reference.models():
+            attention.adopt(each)
+        return can_be_masked(self.model)
+
     @classmethod
-    def load(cls, config: RunConfig, *, need_reference: bool) -> Policy:
-        """The configured model with a fresh adapter (seeded), or all weights trainable."""
+    def load(cls, config: RunConfig, *, need_reference: bool, source: ModelSource | None = None) -> Self:
+        """The configured model with a fresh adapter (seeded), or all weights trainable. source: where it is, if that is known."""
         device = pick_device(config.model.device)
         dtype = pick_dtype(config.model.dtype, device)
         name = f"{config.model.name}@{config.model.revision}" if config.model.revision else config.model.name
-        source = resolve(name, trust_remote_code=config.model.trust_remote_code)
+        source = source or resolve(name, trust_remote_code=config.model.trust_remote_code)
         # Full fine-tuning keeps master weights in float32: steps of 1e-6 vanish in bfloat16.
         stored = dtype if config.lora.enabled or dtype == torch.float64 else torch.float32
         refuse_what_cannot_fit(config, source, stored, device)
         resting = torch.device("cpu") if config.model.offload else device
-        base = load_model(source, dtype=stored, device=resting, quantization=config.model.quantization)
+        base = load_model(source, dtype=stored, device=resting, quantization=config.model.quantization, kind=config.model.kind)
         tokenizer = load_tokenizer(source)
         if config.model.chat_template:
             tokenizer.chat_template = config.model.chat_template
         torch.manual_seed(config.seed)
-        model, reference = (add_adapter(base, config.lora, source), None) if config.lora.enabled else _full(base, source, need_reference)
+        adapted = config.lora.enabled
+        model, reference = (
+            (add_adapter(base, config.lora, source, task=cls._task), None) if adapted else _full(base, source, need_reference)
+        )
         if config.model.offload:
             offload(model, device)
         if config.trainer.gradient_checkpointing:
@@ -180,6 +192,30 @@ class Policy:
         last = rollout.token_ids[-1] if rollout.token_ids else None
         frame = replace(self.frame, tools=tools)
         return chat.encode_reply(self.tokenizer, prompt, rollout.messages, turn, frame, end_id=last if last in self.end_ids else None)
+
+    def said(self, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> str:
+        """What the completion `token_ids` of a prompt says."""
+        return self.decode(list(token_ids))
+
+    def slots(self, prompt_ids: Sequence[int]) -> tuple[int, ...] | None:
+        """Where the tokens of a completion stand in the prompt; None: they stand behind it."""
+        return None
+
+    def blank(self, asked: int, said: int, number: int) -> Row:
+        """A row for measuring: a prompt of `asked` tokens, and `said` more, none of which is that of a row with another number."""
+        return unwritten((1,) * asked, said, number)
+
+    def unwritten(self, prompt_ids: Sequence[int], budget: int, number: int) -> Row:
+        """The longest row that a prompt may become, within a budget of new tokens."""
+        return unwritten(prompt_ids, budget, number)
+
+    def passes(self, rows: Sequence[Row], *, max_tokens: int) -> Iterator[tuple[list[list[Row]], int]]:
+        """Rows by forward passes (see `batch.passes`)."""
+        return passes(rows, max_tokens=max_tokens, shared_prefix=self.shared_prefix, pair=self.pair_cost)
+
+    def micro_batches(self, rows: Sequence[Row], *, max_tokens: int, dtype: torch.dtype) -> Iterator[MicroBatch]:
+        """The same as tensors on the policy's device. dtype: of log-probs and weights."""
+        return (tensors(chunk, device=self.device, dtype=dtype) for chunk, _ in self.passes(rows, max_tokens=max_tokens))
 
     def decode(self, token_ids: tuple[int, ...] | list[int]) -> str:
         text: str = self.tokenizer.decode(list(token_ids), skip_special_tokens=True)

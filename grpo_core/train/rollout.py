@@ -153,6 +153,7 @@ class _Attempt:
     finish: Finish = "stop"
     turn: int = 0
     kept_mass: float = 1.0
+    positions: tuple[int, ...] | None = None
 
     @property
     def may_go_on(self) -> bool:
@@ -167,7 +168,8 @@ class _Attempt:
 
     def spoke(self, completion: Completion, policy: Policy) -> None:
         self._append(completion.token_ids, completion.logprobs, trainable=1)
-        self.messages.append(Message("assistant", policy.decode(completion.token_ids)))
+        self.messages.append(Message("assistant", policy.said(self.prompt_ids, completion.token_ids)))
+        self.positions = policy.slots(self.prompt_ids)
         self.finish = completion.finish
         self.turn += 1
         self.kept_mass = min(self.kept_mass, completion.kept_mass)
@@ -197,6 +199,7 @@ class _Attempt:
             token_ids=tuple(self.token_ids),
             logprobs=tuple(self.logprobs),
             trainable=tuple(self.trainable),
+            positions=self.positions,
         )
 
     def _append(self, token_ids: Sequence[int], logprobs: Sequence[float], *, trainable: int) -> None:

@@ -77,18 +77,23 @@ class Engine:
             if ended is not None:
                 loop.call_soon_threadsafe(ended, place, completion)
 
-        decoding = self._thread.submit(self._decode, requests, config, tell, stopped)
+        decoding = self._thread.submit(self._computed, requests, config, tell, stopped)
         try:
             return await asyncio.wrap_future(decoding)
         finally:  # where this was cancelled, the weights are as they were before anybody else looks at them
             stopped.set()
             wait([decoding])
 
-    def _decode(self, requests: Sequence[Request], config: SamplingConfig, tell: Ended, stopped: Event) -> list[Completion]:
+    def _computed(self, requests: Sequence[Request], config: SamplingConfig, tell: Ended, stopped: Event) -> list[Completion]:
+        policy = self.policy
+        device = torch.cuda.device(policy.device) if policy.device.type == "cuda" else nullcontext()  # each thread has its own
+        with device, torch.inference_mode(), policy.autocast(), policy.merged():
+            return self._completed(requests, config, tell, stopped)
+
+    def _completed(self, requests: Sequence[Request], config: SamplingConfig, tell: Ended, stopped: Event) -> list[Completion]:
         policy, rows = self.policy, min(len(requests), config.max_rows)
         pays = config.prepack and rows >= FEW_ROWS and max((len(r.uniforms) for r in requests), default=0) >= FEW_TOKENS
-        device = torch.cuda.device(policy.device) if policy.device.type == "cuda" else nullcontext()  # each thread has its own
-        with device, torch.inference_mode(), policy.autocast(), policy.merged(), policy.prepacked(rows) if pays else nullcontext():
+        with policy.prepacked(rows) if pays else nullcontext():
             return _Decoding(policy, requests, config, tell).run(stopped)
 
 
@@ -151,9 +156,7 @@ class _Decoding:
         tokens, facts = token_B.tolist(), torch.stack([logprob_B, kept_B]).tolist()
         for i, token, logprob, kept in zip(alive, tokens, *facts, strict=True):
             if math.isnan(logprob):
-                raise RunStoppedError(
-                    "the model's logits are not finite, so nothing can be drawn; lower optimizer.lr, or use --dtype float32"
-                )
+                raise not_finite()
             completion = self._completions[i]
             completion.token_ids.append(token)
             completion.logprobs.append(logprob)
@@ -184,6 +187,10 @@ class _Decoding:
             return False
         tail = self._policy.decode(token_ids[-(max(len(s.encode()) for s in stop) + 1) :])
         return any(s in tail for s in stop)
+
+
+def not_finite() -> RunStoppedError:
+    return RunStoppedError("the model's logits are not finite, so nothing can be drawn; lower optimizer.lr, or use --dtype float32")
 
 
 def _table(requests: Sequence[Request], device: torch.device) -> Tensor:

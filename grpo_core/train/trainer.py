@@ -39,9 +39,10 @@ from grpo_core.train.clock import Clock
 from grpo_core.train.device import pick_device
 from grpo_core.train.heldout import CHUNK
 from grpo_core.train.judging import Judging
-from grpo_core.train.memory import Footprint, Workload, unwritten
+from grpo_core.train.memory import Footprint, Workload
 from grpo_core.train.metrics import advantage_metrics, group_metrics, peak_memory_mb
 from grpo_core.train.observe import Observer, Silent
+from grpo_core.train.policies import builtin_sampler, load_policy
 from grpo_core.train.policy import Policy
 from grpo_core.train.provenance import recorded_config
 from grpo_core.train.ranks import Ranks
@@ -49,7 +50,7 @@ from grpo_core.train.refill import Refill
 from grpo_core.train.resume import refuse_changed_environments, refuse_changed_settings
 from grpo_core.train.rewards import Rewards, overlong, rewards, shuffled
 from grpo_core.train.rollout import Budget, roll_out
-from grpo_core.train.sampler import Engine, Sampler
+from grpo_core.train.sampler import Sampler
 from grpo_core.train.session import Session
 from grpo_core.train.tasks import draw_number, eval_keys, total_steps, train_keys
 from grpo_core.train.trackers import trackers
@@ -98,13 +99,13 @@ class Trainer:
         self._estimator, surrogate = self._offered(config.advantage.name), self._offered(config.loss.name)
         started = time.perf_counter()
         updating = self._updating()
-        self.policy = policy or Policy.load(config, need_reference=updating.needs_reference)
+        self.policy = policy or load_policy(config, need_reference=updating.needs_reference)
         if config.kl.refresh_every is not None:
             self.policy.reference.follow()
         self.footprint = Footprint(self.policy)
         if config.trainer.shard and self.ranks.size > 1:
             self.policy.shard()
-        self.sampler: Sampler = sampler or Engine(self.policy)
+        self.sampler: Sampler = sampler or builtin_sampler(self.policy)
         self.budgets = {source.name: self._budget(source.env) for source in self.sources}
         self.updater = Updater(self.policy, updating, steps=self.total, surrogate=surrogate, ranks=self.ranks)
         if config.trainer.shared_prefix and not self.policy.shared_prefix:
@@ -165,7 +166,7 @@ class Trainer:
         config = self.config
         new = max(self.budgets[source.name].dialogue or self.budgets[source.name].longest for source in self.sources)
         asked = prompts[: math.ceil(config.prompts_per_step / config.trainer.minibatches)]
-        rows = [unwritten(prompt, new, number) for prompt in asked for number in range(config.group_size)]
+        rows = [self.policy.unwritten(prompt, new, number) for prompt in asked for number in range(config.group_size)]
         decoded = [(config.prompts_per_step, config.group_size), *self._evaluated()]
         return Workload(rows, decoded, prompt=max(map(len, prompts)), new=new)
 
@@ -373,4 +374,8 @@ class Trainer:
         if tools and env.max_turns < 2:
             raise ConfigError(f"{type(env).__qualname__} offers tools, but with max_turns 1 no call would be answered; raise it")
         turn = sampling.max_new_tokens or env.max_new_tokens
-        return Budget(turn, env.max_turns, sampling.max_dialogue_tokens, self.policy.context, tools)
+        if not self.policy.fills:
+            return Budget(turn, env.max_turns, sampling.max_dialogue_tokens, self.policy.context, tools)
+        if env.max_turns > 1:
+            raise ConfigError(f"{type(env).__qualname__} holds dialogues, which a masked language model cannot: it only fills gaps")
+        return Budget(turn)

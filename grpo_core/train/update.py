@@ -16,7 +16,7 @@ from grpo_core.config import RunConfig
 from grpo_core.errors import RunStoppedError
 from grpo_core.settings import PLUGIN
 from grpo_core.train.algorithm import KL_ESTIMATORS, LEVELS, SURROGATES, Surrogate, adapted, clipped, divergence, truncated_importance
-from grpo_core.train.batch import MicroBatch, Row, micro_batches
+from grpo_core.train.batch import MicroBatch, Row
 from grpo_core.train.optimizer import build_optimizer, build_schedule
 from grpo_core.train.policy import Policy
 from grpo_core.train.ranks import Ranks
@@ -225,10 +225,8 @@ class Updater:
 
     def _micro_batches(self, rows: Sequence[Row]) -> list[MicroBatch]:
         dtype = torch.float64 if next(iter(self.parameters)).dtype == torch.float64 else torch.float32
-        most, policy = self.config.trainer.micro_batch_tokens, self.policy
-        make = partial(
-            micro_batches, max_tokens=most, device=policy.device, dtype=dtype, shared_prefix=policy.shared_prefix, pair=policy.pair_cost
-        )
+        policy = self.policy
+        make = partial(policy.micro_batches, max_tokens=self.config.trainer.micro_batch_tokens, dtype=dtype)
         found = list(make(rows))
         if policy.sharded:  # all have to make equally many passes
             found += list(make([IDLE])) * (max(self._ranks.everywhere(len(found))) - len(found))

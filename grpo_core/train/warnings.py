@@ -147,6 +147,15 @@ SIGNS: Sequence[Sign] = (
         "nothing and only make the reward look high; lower their weights",
     ),
     Sign(
+        "judge prefers fills to references",
+        "env/judge/over_reference",
+        "above 0 as a mean over 20 steps, for 10 steps",
+        10,
+        lambda h: h.last["env/judge/over_reference"] > 0,
+        "the judge gives what the policy writes {last[env/judge/over_reference]:.3f} more than what really stood there: that is rather a "
+        "weakness of the judge, which the policy has found, than better writing; look at log.txt, and compare with an audit judge",
+    ),
+    Sign(
         "completions shrink",
         "completion_length/mean",
         "below half of the first 10 steps' while the pass rate rose by less than 0.1, for 10 steps",

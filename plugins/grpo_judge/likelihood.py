@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import itertools
 import json
-import random
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from difflib import SequenceMatcher
 
 import torch
 import transformers
 
 from grpo_core import ConfigError, Judgement, JudgeRequest
+from grpo_core.guards import Guards
+from grpo_judge.contrast import calibrated, places
 from grpo_judge.models import best_device, commit_of
 
 LEAST_CONTRAST = 1e-3
@@ -30,8 +29,7 @@ LEAST_CONTRAST = 1e-3
 @dataclass(frozen=True, slots=True)
 class LikelihoodConfig:
     """model: a causal language model, folder or hub id; revision: its commit; device: auto, cpu, cuda ... batch_size: texts of a forward
-    pass. shortest, longest: length of a fill relative to the reference's, in characters. distinct: least share of different pairs of
-    neighbouring words; copied: largest share of a fill that stands in the context in one piece (fills of 20 characters and more)."""
+    pass. shortest, longest, distinct, copied: as in `grpo_core.guards`."""
 
     model: str = ""
     revision: str | None = None
@@ -76,14 +74,9 @@ class Likelihood:
     def _judged(self, requests: list[JudgeRequest]) -> list[Judgement]:
         refused = [self._refused(request) for request in requests]
         asked = [request for request, why in zip(requests, refused, strict=True) if why is None]
-        texts = {
-            (request.context, fill, request.suffix): 0.0
-            for request in asked
-            for text in (request.candidate, request.reference or "")
-            for fill in (text, shuffled(text), "")
-        }
+        texts = dict.fromkeys(place for request in asked for place in places(request))
         likely = dict(zip(texts, self._likelihoods(list(texts)), strict=True))
-        found = iter([self._calibrated(request, likely) for request in asked])
+        found = iter([calibrated(request, likely, least=LEAST_CONTRAST, unit="nats per token") for request in asked])
         return [next(found) if why is None else why for why in refused]
 
     def _refused(self, request: JudgeRequest) -> Judgement | None:
@@ -91,27 +84,9 @@ class Likelihood:
         config, fill, wanted = self.config, request.candidate, request.reference
         if not wanted:
             return Judgement(0.0, error="the judge 'likelihood' needs a reference to calibrate on; the request has none")
-        if not config.shortest * len(wanted) <= len(fill) <= config.longest * len(wanted):
-            return Judgement(0.0, f"{len(fill)} characters, where the reference has {len(wanted)}")
-        if distinct_pairs(fill) < min(config.distinct, distinct_pairs(wanted)):
-            return Judgement(0.0, "it repeats itself")
-        if len(fill) >= 20 and copied(fill, request.context + "\x00" + request.suffix) > config.copied:
-            return Judgement(0.0, "it is a copy of the context")
-        return None
-
-    def _calibrated(self, request: JudgeRequest, likely: dict[tuple[str, str, str], float]) -> Judgement:
-        def contrast(fill: str) -> float:
-            present, *absent = (likely[request.context, text, request.suffix] for text in (fill, "", shuffled(fill)))
-            # A fill of one word has no disorder of its own.
-            return present - max(absent if shuffled(fill) != fill else absent[:1])
-
-        best = contrast(request.reference or "")
-        if best < LEAST_CONTRAST:
-            return Judgement(
-                0.0, error=f"the reference is no likelier than an empty fill ({best:.4f} nats per token): nothing can be told here"
-            )
-        value = contrast(request.candidate) / best
-        return Judgement(min(1.0, max(0.0, value)), detail={"contrast": contrast(request.candidate), "reference": best, "raw": value})
+        guards = Guards(config.shortest, config.longest, config.distinct, config.copied)
+        fault = guards.fault(fill, reference=wanted, context=f"{request.context}\x00{request.suffix}")
+        return None if fault is None else Judgement(0.0, fault)
 
     @torch.inference_mode()
     def _likelihoods(self, texts: list[tuple[str, str, str]]) -> list[float]:
@@ -136,28 +111,3 @@ class Likelihood:
             counted = logprob_BN[b, len(context) : len(context) + len(fill) + len(suffix)]
             means.append(float(counted.mean()) if len(counted) else 0.0)
         return means
-
-
-def shuffled(text: str) -> str:
-    """Its words, or the characters of a single one, in an order that the text itself fixes, and another one where that is possible."""
-    words = text.split()
-    units, between = (words, " ") if len(words) > 1 else (list(text), "")
-    rng = random.Random(hashlib.sha256(text.encode()).digest())
-    for _ in range(8):
-        rng.shuffle(units)
-        if between.join(units) != text:
-            break
-    return between.join(units)
-
-
-def distinct_pairs(text: str) -> float:
-    """Of neighbouring words (of characters, in a single word); 1 where there is no pair."""
-    words = text.split() if len(text.split()) > 2 else list(text)
-    pairs = list(itertools.pairwise(words))
-    return len(set(pairs)) / len(pairs) if pairs else 1.0
-
-
-def copied(fill: str, context: str) -> float:
-    """Share of `fill` that stands in `context` in one piece."""
-    longest = SequenceMatcher(None, fill, context, autojunk=False).find_longest_match()
-    return longest.size / len(fill)

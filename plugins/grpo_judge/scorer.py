@@ -14,16 +14,21 @@ import torch
 import transformers
 
 from grpo_core import ConfigError, Judgement, JudgeRequest
+from grpo_judge.contrast import Place, calibrated, places
 from grpo_judge.models import best_device, commit_of
 
 HEAD = "ForSequenceClassification"
+LEAST_CONTRAST = 0.05
+"""By which the probability of a reference has to be above that of no fill."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScorerConfig:
     """model: a folder or a hub id, revision: its commit. device: auto, cpu, cuda, cuda:1 ... label: name or number of the good class,
     of a head with several; one with a single output is read through a sigmoid. template: what is scored, out of {context}, {candidate}
-    and {suffix}. batch_size: texts of a forward pass, which may have max_tokens tokens each; longer ones are cut on the left."""
+    and {suffix}. batch_size: texts of a forward pass, which may have max_tokens tokens each; longer ones are cut on the left.
+
+    contrast: calibrate requests that have a reference on it, see `grpo_judge.contrast`; the others are errors then."""
 
     model: str = ""
     revision: str | None = None
@@ -32,6 +37,7 @@ class ScorerConfig:
     template: str = "{context}{candidate}{suffix}"
     batch_size: int = 32
     max_tokens: int = 512
+    contrast: bool = False
 
 
 class Scorer:
@@ -64,7 +70,7 @@ class Scorer:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="grpo-scorer")
 
     async def judge(self, requests: Sequence[JudgeRequest]) -> Sequence[Judgement]:
-        """The probability of the good class for each."""
+        """The probability of the good class for each, or how far it is from that of an empty fill to that of the reference."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, self._judged, list(requests))
 
@@ -76,13 +82,29 @@ class Scorer:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _judged(self, requests: list[JudgeRequest]) -> list[Judgement]:
-        scores: list[float] = []
-        for start in range(0, len(requests), self.config.batch_size):
-            scores += self._scores([self._text(request) for request in requests[start : start + self.config.batch_size]])
-        return [Judgement(score) for score in scores]
+        if self.config.contrast:
+            return self._contrasted(requests)
+        found = self._all_scores([(request.context, request.candidate, request.suffix) for request in requests])
+        return [Judgement(score) for score in found]
 
-    def _text(self, request: JudgeRequest) -> str:
-        return self.config.template.format(context=request.context, candidate=request.candidate, suffix=request.suffix)
+    def _contrasted(self, requests: list[JudgeRequest]) -> list[Judgement]:
+        wanted = dict.fromkeys(place for request in requests if request.reference for place in places(request))
+        scores = dict(zip(wanted, self._all_scores(list(wanted)), strict=True))
+        return [
+            calibrated(request, scores, least=LEAST_CONTRAST, unit="of probability")
+            if request.reference
+            else Judgement(0.0, error="the judge 'scorer' with contrast needs a reference to calibrate on; the request has none")
+            for request in requests
+        ]
+
+    def _all_scores(self, wanted: Sequence[Place]) -> list[float]:
+        texts = [self.config.template.format(context=context, candidate=fill, suffix=suffix) for context, fill, suffix in wanted]
+        unlike = sorted(set(texts), key=len)  # as long as one another, and each once
+        scores: dict[str, float] = {}
+        for start in range(0, len(unlike), self.config.batch_size):
+            batch = unlike[start : start + self.config.batch_size]
+            scores |= dict(zip(batch, self._scores(batch), strict=True))
+        return [scores[text] for text in texts]
 
     @torch.inference_mode()
     def _scores(self, texts: list[str]) -> list[float]:

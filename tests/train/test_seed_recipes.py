@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from transformers import BertForSequenceClassification, Qwen2Config, Qwen2ForCausalLM
 from typer.testing import CliRunner
 
 import grpo_env_arithmetic
+import grpo_env_fillin
 import grpo_env_fizzbuzz
 import grpo_env_gsm8k
 from grpo_core.cli.app import app
@@ -22,10 +23,11 @@ from grpo_core.train.adapter import add_adapter
 from grpo_core.train.models import ModelSource
 
 from ..sandbox.engines import missing
+from .tiny_masked import masked_model, masked_tokenizer, save_masked
 
 pytestmark = pytest.mark.xdist_group("jails")  # with the others that count or kill supervisors
 
-PACKAGES = {"arithmetic": grpo_env_arithmetic, "fizzbuzz": grpo_env_fizzbuzz, "gsm8k-xml": grpo_env_gsm8k}
+PACKAGES = {"arithmetic": grpo_env_arithmetic, "fill-in": grpo_env_fillin, "fizzbuzz": grpo_env_fizzbuzz, "gsm8k-xml": grpo_env_gsm8k}
 
 
 def given(name: str) -> tuple[str, dict]:
@@ -78,3 +80,20 @@ def test_two_steps_of_it_train_a_tiny_model(recipe, tiny_folder, tmp_path):
     lines = [line for line in read_lines(tmp_path / "run" / "metrics.jsonl") if "loss" in line]
     assert [line["step"] for line in lines] == [1, 2]
     assert all(line["verify/error_rate"] == 0 for line in lines)
+
+
+def test_two_steps_of_fill_in_train_a_tiny_masked_model_paid_by_a_tiny_scorer(tmp_path):
+    save_masked(tmp_path / "generator")
+    BertForSequenceClassification(masked_model(dtype=torch.float32).config).save_pretrained(tmp_path / "judge")
+    masked_tokenizer().save_pretrained(tmp_path / "judge")
+    judge = ["--set", "judges.default.name=scorer", "--set", f"judges.default.settings.model={tmp_path / 'judge'}"]
+    more = ["--steps", "2", "--dtype", "float32", "--set", "eval.tasks=2", "--set", "env.unit=character", *judge]
+    command = ["run", "--recipe", "fill-in", "--model", str(tmp_path / "generator"), *more, "--out", str(tmp_path / "run")]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    lines = [line for line in read_lines(tmp_path / "run" / "metrics.jsonl") if "loss" in line]
+    assert [line["step"] for line in lines] == [1, 2]
+    assert all(line["verify/error_rate"] == 0 and line["sampling/kept_mass"] >= 0.95 for line in lines)
+    measured = CliRunner().invoke(app, ["eval", "--run", str(tmp_path / "run"), "--tasks", "3", "--samples", "2"])
+    assert measured.exit_code == 0, measured.output
+    assert "judge" in measured.stdout

@@ -30,6 +30,7 @@ HEALTHY = {
     "kl": 0.01,
     "entropy": 0.5,
     "sampling/logprob_gap": 0.001,
+    "env/judge/over_reference": -0.5,
 }
 SICK = {
     "constant reward": ({"reward/std": 0.0, "groups/mixed": 0.0}, "grpo env score"),
@@ -40,6 +41,7 @@ SICK = {
     "sampler and trainer disagree": ({"sampling/logprob_gap": 0.3}, "loss.tis_cap"),
     "format learned, answers not": ({"reward/format": 0.97}, "weights"),
     "reward without contrast": ({"reward/constant_share": 0.9}, "weights"),
+    "judge prefers fills to references": ({"env/judge/over_reference": 0.6}, "audit"),
     "completions shrink": ({"completion_length/mean": 30.0}, "loss.aggregation"),
 }
 

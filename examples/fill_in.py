@@ -1,0 +1,238 @@
+"""Masked fill-in from nothing on two CPU cores: a generator, a judge and an audit of a few characters' knowledge, then GRPO.
+
+    python examples/fill_in.py --out runs/fill-in [--seed 0] [--noise]
+
+The generator is a masked language model over characters, pretrained on the training sentences. It fills all gaps of an input at once,
+each character by itself, so its fills are often no words. Judge and audit are sequence classifiers that tell sentences from corrupted
+ones, made from different seeds, in different sizes; training is paid by the judge and never sees the audit. Then `--recipe fill-in`,
+scaled to a model of this size. --noise pays random numbers instead: then neither judge nor audit may rise. Needs the extra [train].
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import random
+import string
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from tokenizers import Tokenizer, decoders, models, processors
+
+from grpo_core import MASK, Judgement, JudgeRequest
+from grpo_core.evaluate import Gain, paired_gain
+from grpo_core.overrides import build_config
+from grpo_core.plugins import PluginHost
+from grpo_core.runlog import RunFolder, read_lines
+from grpo_core.train.trainer import Trainer
+from grpo_env_fillin.corpus import own
+from grpo_env_fillin.gaps import Gaps, cut
+
+SPECIAL = PAD, UNKNOWN, START = "[PAD]", "[UNK]", "[CLS]"
+CORRUPTED = 6
+"""Of so many corrupted texts, three are filled by the generator, two by random characters, and one lacks the order of its words."""
+LEAST_GAIN, MOST_KL = 0.1, 5.0
+
+
+class Noise:
+    """A judge that knows nothing: a number between 0 and 1 that each text fixes."""
+
+    async def judge(self, requests: Sequence[JudgeRequest]) -> Sequence[Judgement]:
+        texts = [request.context + request.candidate + request.suffix for request in requests]
+        return [Judgement(random.Random(hashlib.sha256(text.encode()).digest()).random()) for text in texts]
+
+    def fingerprint(self) -> str:
+        return "noise"
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+def tokenizer() -> transformers.PreTrainedTokenizerFast:
+    """One token for each character."""
+    vocabulary = {token: index for index, token in enumerate((*SPECIAL, MASK, *string.printable))}
+    found = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token=UNKNOWN))
+    found.decoder = decoders.Fuse()
+    found.post_processor = processors.TemplateProcessing(single=f"{START} $A", special_tokens=[(START, vocabulary[START])])
+    found.add_special_tokens([*SPECIAL, MASK])
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=found, pad_token=PAD, unk_token=UNKNOWN, cls_token=START, mask_token=MASK)
+
+
+def bert(tokens: transformers.PreTrainedTokenizerFast, width: int, layers: int) -> transformers.BertConfig:
+    return transformers.BertConfig(
+        vocab_size=len(tokens),
+        hidden_size=width,
+        intermediate_size=4 * width,
+        num_hidden_layers=layers,
+        num_attention_heads=4,
+        max_position_embeddings=128,
+        pad_token_id=tokens.pad_token_id,
+        num_labels=2,
+    )
+
+
+def fitted(model: Any, steps: int, rate: float, loss: Callable[[], torch.Tensor]) -> Any:
+    """The model after so many steps of AdamW down the losses, with a linear warm-up and decay."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
+    schedule = transformers.get_linear_schedule_with_warmup(optimizer, steps // 10, steps)
+    model.train()
+    for _ in range(steps):
+        found = loss()
+        found.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+    return model.eval()
+
+
+def gapped(rng: random.Random, count: int) -> list[Gaps]:
+    """Training sentences with gaps of all sizes that the environment has."""
+    return [cut(rng.choice(own_texts()), rng, unit="character", rate=rng.uniform(0.1, 0.4), span=rng.randint(2, 12)) for _ in range(count)]
+
+
+def own_texts() -> Sequence[str]:
+    if not _TEXTS:
+        _TEXTS.extend(own()["train"])
+    return _TEXTS
+
+
+_TEXTS: list[str] = []
+
+
+def make_generator(tokens: transformers.PreTrainedTokenizerFast, seed: int, steps: int) -> Any:
+    torch.manual_seed(seed)
+    rng = random.Random(f"generator {seed}")
+    model = transformers.BertForMaskedLM(bert(tokens, 128, 4))
+
+    def loss() -> torch.Tensor:
+        chosen = gapped(rng, 64)
+        asked = tokens([gaps.masked for gaps in chosen], return_tensors="pt", padding=True)
+        wanted = tokens([gaps.filled(gaps.golds) for gaps in chosen], return_tensors="pt", padding=True)["input_ids"]
+        labels = wanted.masked_fill(asked["input_ids"] != tokens.mask_token_id, -100)
+        found: torch.Tensor = model(**asked, labels=labels).loss
+        return found
+
+    return fitted(model, steps, 1e-3, loss)
+
+
+@torch.no_grad()
+def filled(generator: Any, tokens: transformers.PreTrainedTokenizerFast, chosen: Sequence[Gaps], temperature: float) -> list[str]:
+    """The texts with what the generator puts in the gaps."""
+    asked = tokens([gaps.masked for gaps in chosen], return_tensors="pt", padding=True)
+    drawn = torch.distributions.Categorical(logits=generator(**asked).logits / temperature).sample()
+    whole = torch.where(asked["input_ids"] == tokens.mask_token_id, drawn, asked["input_ids"])
+    return [tokens.decode(row, skip_special_tokens=True) for row in whole]
+
+
+def make_judge(tokens: transformers.PreTrainedTokenizerFast, generator: Any, name: str, seed: int, width: int, steps: int) -> Any:
+    """A classifier of sentences (1) and corrupted ones (0)."""
+    torch.manual_seed(seed)
+    rng, true = random.Random(f"{name} {seed}"), set(own_texts())
+    model = transformers.BertForSequenceClassification(bert(tokens, width, 3))
+
+    def loss() -> torch.Tensor:
+        chosen = gapped(rng, 32)
+        third = len(chosen) // CORRUPTED
+        random_ones = [gaps.filled([_scribble(rng, gold) for gold in gaps.golds]) for gaps in chosen[: 2 * third]]
+        mixed = [" ".join(rng.sample(words, len(words))) for words in (rng.choice(own_texts()).split() for _ in range(third))]
+        by_model = filled(generator, tokens, chosen[3 * third :], rng.choice((0.5, 0.8, 1.0)))
+        wrong = [text for text in (*random_ones, *mixed, *by_model) if text not in true]
+        texts = [*(rng.choice(own_texts()) for _ in wrong), *wrong]
+        labels = torch.tensor([1] * len(wrong) + [0] * len(wrong))
+        found: torch.Tensor = model(**tokens(texts, return_tensors="pt", padding=True), labels=labels).loss
+        return found
+
+    return fitted(model, steps, 5e-4, loss)
+
+
+def _scribble(rng: random.Random, text: str) -> str:
+    return "".join(rng.choice(string.ascii_lowercase + " ") for _ in text)
+
+
+def make_models(folder: Path, options: argparse.Namespace) -> None:
+    """generator/, judge/ and audit/ in `folder`, unless they are there."""
+    tokens, generator = tokenizer(), None
+    for name, width in (("generator", 0), ("judge", 96), ("audit", 64)):
+        if (folder / name / "config.json").exists():
+            continue
+        started = time.monotonic()
+        if name == "generator":
+            model = make_generator(tokens, options.seed, options.generator_steps)
+        else:
+            generator = generator or transformers.BertForMaskedLM.from_pretrained(folder / "generator").eval()
+            model = make_judge(tokens, generator, name, options.seed + (1000 if name == "audit" else 0), width, options.judge_steps)
+        model.save_pretrained(folder / name)
+        tokens.save_pretrained(folder / name)
+        print(f"{name}: {sum(p.numel() for p in model.parameters()):,} weights, made in {time.monotonic() - started:.0f} s", flush=True)
+
+
+def settings(folder: Path, options: argparse.Namespace) -> Mapping[str, Any]:
+    """The recipe's, scaled to the model: a rate of 3e-4 instead of 1e-5, and a few hundred steps."""
+    judges = {name: {"name": "scorer", "settings": {"model": str(folder / name)}} for name in ("judge", "audit")}
+    judges = {"default": judges["judge"], "audit": judges["audit"]} if not options.noise else judges
+    if options.noise:
+        judges["default"] = {"name": f"{Path(__file__).absolute()}:Noise"}
+    return {
+        "steps": options.steps,
+        "seed": options.seed,
+        "level": 0.5,
+        "model": {"name": str(folder / "generator"), "dtype": "float32"},
+        "env": {"unit": "character"},
+        "judges": judges,
+        "optimizer": {"lr": 3e-4},
+        "eval": {"tasks": options.tasks},
+    }
+
+
+def gains(folder: Path, *, noise: bool) -> tuple[Gain, Gain]:
+    """Of the judge and of the audit on the held-out inputs, from the run's log."""
+    found: dict[tuple[str, int], dict[Any, float]] = {}
+    for line in read_lines(folder / "rollouts.jsonl"):
+        if line["key"]["split"] == "eval":
+            verdict, key = line["verdict"], line["key"]["index"]
+            judged = verdict["metrics"]["judge/judge"] if noise else verdict["rewards"]["judge"]["value"]
+            found.setdefault(("judge", line["step"]), {})[key] = judged
+            found.setdefault(("audit", line["step"]), {})[key] = verdict["metrics"]["judge/audit"]
+    last = max(step for _, step in found)
+    judge, audit = (paired_gain(found[name, 0], found[name, last]) for name in ("judge", "audit"))
+    assert judge is not None
+    assert audit is not None
+    return judge, audit
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("runs/fill-in"))
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--noise", action="store_true", help="the control: pay random numbers")
+    parser.add_argument("--steps", type=int, default=200, help="of GRPO")
+    parser.add_argument("--generator-steps", type=int, default=300)
+    parser.add_argument("--judge-steps", type=int, default=300)
+    parser.add_argument("--tasks", type=int, default=256, help="held-out inputs")
+    options = parser.parse_args()
+    folder = options.out / f"seed-{options.seed}"
+    make_models(folder, options)
+    run = folder / ("noise" if options.noise else "grpo")
+    if not (run / "final").is_dir():
+        recipe: Mapping[str, Any] = PluginHost().load("recipe", "fill-in")
+        Trainer(build_config([recipe, settings(folder, options)]), folder=run).run()
+    lines = list(read_lines(RunFolder.open(run).path / "metrics.jsonl"))
+    judge, audit = gains(run, noise=options.noise)
+    divergence = max(line["kl/sequence"] for line in lines if "kl/sequence" in line)
+    minutes = sum(line.get("time/step", 0.0) + line.get("eval/seconds", 0.0) for line in lines) / 60
+    for name, gain in (("judge", judge), ("audit", audit)):
+        print(f"{name}: {gain.before:.3f} -> {gain.after:.3f} ({gain.mean:+.3f}, 95 % interval {gain.low:+.3f} .. {gain.high:+.3f})")
+    print(f"KL to the start at most {divergence:.2f} nats an attempt; {options.steps} steps in {minutes:.1f} minutes")
+    if options.noise:
+        return 0 if max(judge.mean, audit.mean) < LEAST_GAIN and min(judge.low, audit.low) <= 0 else 1
+    return 0 if min(judge.mean, audit.mean) >= LEAST_GAIN and min(judge.low, audit.low) > 0 and divergence < MOST_KL else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

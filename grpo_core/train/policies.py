@@ -1,0 +1,22 @@
+"""Which policy a model makes, and what samples from it."""
+
+from __future__ import annotations
+
+from grpo_core.config import RunConfig
+from grpo_core.train.masked_policy import MaskedPolicy
+from grpo_core.train.masked_sampler import Filler
+from grpo_core.train.models import is_masked, resolve
+from grpo_core.train.policy import Policy
+from grpo_core.train.sampler import Engine, Sampler
+
+
+def load_policy(config: RunConfig, *, need_reference: bool) -> Policy:
+    """The configured model: one that continues texts, or one that fills gaps."""
+    name = f"{config.model.name}@{config.model.revision}" if config.model.revision else config.model.name
+    source = resolve(name, trust_remote_code=config.model.trust_remote_code)
+    kind = MaskedPolicy if is_masked(source, config.model.kind) else Policy
+    return kind.load(config, need_reference=need_reference, source=source)
+
+
+def builtin_sampler(policy: Policy) -> Sampler:
+    return Filler(policy) if isinstance(policy, MaskedPolicy) else Engine(policy)

@@ -1,0 +1,114 @@
+"""What the notes "GRPO for single-step fill-in" ask to be checked by hand before a full training, as checks of one run of 10 steps.
+
+"Loss decreases" is `test_an_optimizer_step_lowers_the_loss_of_its_own_batch` beside this file: from step to step a policy gradient's loss
+need not, since every batch has advantages of its own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import BertForSequenceClassification
+
+from grpo_core import MASK, ConfigError, UserError
+from grpo_core.overrides import build_config, nested
+from grpo_core.plugins import PluginHost
+from grpo_core.runlog import read_lines
+from grpo_core.train.trainer import Trainer
+
+from .tiny_masked import masked_model, masked_tokenizer, save_masked
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """generator/ and judge/, with random weights."""
+    folder = tmp_path_factory.mktemp("fill-in")
+    save_masked(folder / "generator")
+    torch.manual_seed(0)
+    BertForSequenceClassification(masked_model(dtype=torch.float32).config).save_pretrained(folder / "judge")
+    masked_tokenizer().save_pretrained(folder / "judge")
+    return folder
+
+
+def trainer(models: Path, folder: Path, **more: Any) -> Trainer:
+    settings = {
+        "steps": 10,
+        "prompts_per_step": 8,
+        "model.name": str(models / "generator"),
+        "model.dtype": "float32",
+        "judges.default.name": "scorer",
+        "judges.default.settings.model": str(models / "judge"),
+        "env.unit": "character",
+        "optimizer.lr": 1e-3,
+        "eval.tasks": 4,
+        **more,
+    }
+    return Trainer(build_config([PluginHost().load("recipe", "fill-in"), nested(settings)]), folder=folder)
+
+
+@pytest.fixture(scope="module")
+def run(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Trainer:
+    """After its 10 steps."""
+    found = trainer(models, tmp_path_factory.mktemp("run") / "run")
+    found.run()
+    return found
+
+
+def lines(run: Trainer) -> list[dict[str, float]]:
+    return [line for line in read_lines(run.folder.path / "metrics.jsonl") if "loss" in line]
+
+
+def test_the_generators_checkpoint_loads_whole_or_not_at_all(models: Path, tmp_path: Path) -> None:
+    found = trainer(models, tmp_path / "run")
+    stored = load_file(models / "generator" / "model.safetensors")
+    loaded = found.policy.model.state_dict()
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in stored.items())
+    save_masked(tmp_path / "broken")
+    first, *kept = sorted(stored)
+    save_file({name: stored[name] for name in kept}, tmp_path / "broken" / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(UserError, match=f"lack 1 of its tensors, for example {first}"):
+        trainer(models, tmp_path / "other", **{"model.name": str(tmp_path / "broken")})
+
+
+def test_the_judge_has_to_be_a_sequence_scorer(models: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"must be a sequence scorer .*BertForMaskedLM"):
+        trainer(models, tmp_path / "run", **{"judges.default.settings.model": str(models / "generator")})
+
+
+def test_reference_and_judge_are_frozen_and_what_they_were_after_the_run(run: Trainer, models: Path) -> None:
+    reference = run.policy.reference.models()[1]
+    start = load_file(models / "generator" / "model.safetensors")
+    judge = run.sources.trained[0].env.services.judge()._model  # type: ignore[attr-defined]
+    for model, stored in ((reference, start), (judge, load_file(models / "judge" / "model.safetensors"))):
+        assert not model.training
+        assert not any(parameter.requires_grad for parameter in model.parameters())
+        assert all(torch.equal(model.state_dict()[name], tensor) for name, tensor in stored.items())
+    assert any(not torch.equal(run.policy.model.state_dict()[name], tensor) for name, tensor in start.items())
+
+
+def test_the_inputs_are_masked_and_the_mask_token_is_known(run: Trainer) -> None:
+    assert run.policy.tokenizer.mask_token_id is not None
+    groups = run.sample(4, attempts=1)
+    assert all(MASK in group.task.prompt for group in groups)
+    assert all(run.policy.mask_id in group.rollouts[0].prompt_ids for group in groups)  # type: ignore[attr-defined]
+
+
+def test_ten_steps_run_and_nothing_fails(run: Trainer) -> None:
+    assert [line["step"] for line in lines(run)] == list(range(1, 11))
+    assert all(line["verify/error_rate"] == 0 and line["steps/skipped_nonfinite"] == 0 for line in lines(run))
+
+
+def test_rewards_and_fills_vary_within_the_groups(run: Trainer) -> None:
+    assert all(line["groups/mixed"] > 0.9 and line["reward/std"] > 0 for line in lines(run))
+    first = [line for line in run.folder.rollout_lines() if line["step"] == 1]
+    assert len({json.dumps(line["messages"]) for line in first}) > len(first) / 2
+
+
+def test_kl_and_gradient_stay_in_bounds(run: Trainer) -> None:
+    assert lines(run)[0]["kl/sequence"] == pytest.approx(0, abs=1e-4)
+    assert all(0 <= line["kl/sequence"] < 5 for line in lines(run)[1:])
+    assert all(0 < line["grad_norm"] < 1e4 for line in lines(run))
