@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
+from filelock import FileLock
 from torch import Tensor
 
 from grpo_core.atomic import whole_folder
@@ -21,6 +22,7 @@ from grpo_core.runlog import RunFolder, read_lines, unwritable
 from grpo_core.sources import Sources
 from grpo_core.train.checkpoint import Learned, checkpoints, load_checkpoint, save_checkpoint
 from grpo_core.train.heldout import Judged, Scores, as_text, held_out, logged_scores
+from grpo_core.train.hold import hold
 from grpo_core.train.memory import MB, Estimate, Footprint, Workload, said
 from grpo_core.train.metrics import peak_memory_mb
 from grpo_core.train.observe import Observer
@@ -85,6 +87,7 @@ class Session:
         self._progress: dict[str, Any] = {}
         self._reason: str | None = None
         self._scores: tuple[int, Scores] = (-1, {})
+        self._lock: FileLock | None = None
 
     async def run(self) -> dict[str, Gain]:
         """Train until the last step, a stop rule or a wish to stop; returns the gains on held-out tasks."""
@@ -93,6 +96,7 @@ class Session:
             async with trainer.sources:
                 self._estimate(await self._probe())
                 recorded = trainer.recorded()
+                self._hold()
                 if trainer.done == 0:
                     trainer.folder.start(recorded)
                 self._tell(f"memory: {self._memory}")
@@ -113,10 +117,13 @@ class Session:
         finally:
             self._save_after_failure(reason)
             trainer.plugins.notify("grpo_run_end", run_dir=trainer.folder.path, step=trainer.done, reason=reason)
+            if self._lock is not None:
+                self._lock.release()
 
     def resume(self) -> int:
         """Go back to the newest checkpoint, or to the start if there is none. Returns its step."""
         trainer = self._trainer
+        self._hold()
         found = checkpoints(trainer.folder.path / "checkpoints")
         start: dict[str, Any] = {"step": 0, "sizes": {}}
         progress = load_checkpoint(found[-1], policy=trainer.policy, updater=trainer.updater) if found else start
@@ -134,6 +141,11 @@ class Session:
             if "eval/reward/mean" in line and line["step"] == trainer.done:
                 self._scores = (trainer.done, logged_scores(trainer.folder, step=trainer.done))
         return trainer.done
+
+    def _hold(self) -> None:
+        """Be the one who writes the run's folder."""
+        if self._trainer.ranks.first and (self._lock is None or not self._lock.is_locked):
+            self._lock = hold(self._trainer.folder.path)
 
     def record(self, step: int, groups: Sequence[Group[Any]], advantage_PG: Tensor) -> None:
         """Log every attempt, show one group now and then, tell the plugins; raises RunStoppedError if too many could not be judged."""
@@ -313,6 +325,8 @@ class Session:
         """A run that ended on an error keeps its last finished step, if the weights still are those after it."""
         trainer, saved = self._trainer, ""
         if reason in ("finished", "interrupted", "failed") or not (trainer.folder.path / "config.json").exists():
+            return
+        if trainer.ranks.first and self._lock is None:  # it is the run of another process
             return
         if trainer.policy.sharded:  # the other processes, whose parts are missing here, may be gone
             saved = "the weights are shared out, so older checkpoints hold"

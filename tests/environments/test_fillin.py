@@ -128,7 +128,7 @@ def test_equal_answers_are_judged_once_and_the_judge_is_asked_once_for_all_group
 
     env = environment(Counting(likeness), unit="character")
     tasks = [ask(env, index) for index in range(3)]
-    wrong = [json.dumps(["x" * len(gold) for gold in task.data.golds]) for task in tasks]
+    wrong = [json.dumps(["qwzjxvkp"[: len(gold)] for gold in task.data.golds]) for task in tasks]
     groups = [Group(task, [Rollout.of(text)] * 4) for task, text in zip(tasks, wrong, strict=True)]
     assert len(asyncio.run(env.verify_batch(groups))) == 3
     assert calls == [6]  # each wrong answer and each reference

@@ -95,6 +95,19 @@ def test_a_signal_saves_after_the_step_and_resume_goes_on_from_there(tiny_folder
     assert steps_in(tmp_path / "run") == list(range(1, len(steps_in(tmp_path / "run")) + 1))
 
 
+def test_a_run_under_way_is_not_resumed_by_a_second_process(tiny_folder, tmp_path):
+    process = start("run", "--env", "arithmetic", "--model", tiny_folder, "--steps", "500", *TINY, "--out", "run", cwd=tmp_path)
+    wait_for_steps(tmp_path / "run", 2)
+    second = run("run", "--resume", "run", cwd=tmp_path)
+    assert (second.returncode, second.stderr.count("error:")) == (2, 1)
+    assert "another process is writing the run" in second.stderr
+    wait_for_steps(tmp_path / "run", len(steps_in(tmp_path / "run")) + 2)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert steps_in(tmp_path / "run") == list(range(1, len(steps_in(tmp_path / "run")) + 1))
+    assert "another process" not in (tmp_path / "run" / "log.txt").read_text()
+
+
 @pytest.mark.heavy
 @pytest.mark.parametrize("method", ["run", "sft"])
 def test_after_kill_minus_9_every_file_is_readable_and_resume_works(tiny_folder, tmp_path, method):

@@ -1,0 +1,1 @@
+"""Machines out of blocks, as JSON construction trees, scored by a physics simulation."""

@@ -1,0 +1,83 @@
+"""A machine and a level as a compiled MuJoCo model, with what a run has to know of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import mujoco
+import numpy as np
+
+from grpo_env_besiege.assembly import Assembly, Group, Mount, kind_of
+from grpo_env_besiege.levels import Level, Place
+from grpo_env_besiege.links import close_loops, link
+from grpo_env_besiege.parts import PARTS
+from grpo_env_besiege.physics import Physics
+from grpo_env_besiege.terrain import LOAD, add_terrain
+from grpo_env_besiege.validity import Machine
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """bodies, middles: of each block, its body and where its middle is in it. own: the machine's bodies, without what lies on it loosely,
+    with their masses; root: the first of them. power: the motors' targets. mounts: the links that may break, with the number of their equality. load: the level's ball."""
+
+    compiled: Any
+    bodies: Array
+    middles: Array
+    own: Array
+    masses: Array
+    root: int
+    power: Array
+    mounts: tuple[tuple[int, Mount], ...]
+    load: int | None
+
+
+def build(machine: Machine, level: Level, physics: Physics) -> Model:
+    assembly = Assembly(mujoco.MjSpec(), machine, physics)
+    add_terrain(assembly.spec, level, physics)
+    for number, (block, placed) in enumerate(zip(machine.tree, machine.placed, strict=True)):
+        part = link if placed.to is not None else PARTS[kind_of(block).motion]
+        base, tip = part(assembly, number, block, placed)
+        assembly.bases.append(base)
+        assembly.tips.append(tip)
+    close_loops(assembly)
+    compiled = assembly.spec.compile()
+    spots = [_spot(assembly, number) for number in range(len(machine.tree))]
+    loose = {group.name for group in assembly.loose}
+    own = np.array([_body(compiled, group.name) for group in assembly.groups if group.name not in loose])
+    return Model(
+        compiled=compiled,
+        bodies=np.array([_body(compiled, group.name) for group, _ in spots]),
+        middles=np.array([middle for _, middle in spots]),
+        own=own,
+        masses=compiled.body_mass[own],
+        root=int(own[0]),
+        power=np.array(assembly.power),
+        mounts=tuple((_equality(compiled, mount.name), mount) for mount in assembly.mounts),
+        load=None if level.load is None else _body(compiled, LOAD),
+    )
+
+
+def _spot(assembly: Assembly, number: int) -> tuple[Group, Place]:
+    """The group that a block is seen with, and its middle in there."""
+    block, placed = assembly.machine.tree[number], assembly.machine.placed[number]
+    motion = kind_of(block).motion
+    group = assembly.tips[number] if motion in ("wheel", "loose") else assembly.bases[number]
+    if placed.to is None:
+        middle = assembly.spot(placed, kind_of(block).middle)
+    else:
+        x, y, z = (a + (b - a) // 2 for a, b in zip(placed.at, placed.to, strict=True))
+        middle = assembly.metres((x, y, z))
+    x, y, z = (a - b for a, b in zip(middle, group.origin, strict=True))
+    return group, (x, y, z)
+
+
+def _body(compiled: Any, name: str) -> int:
+    return int(mujoco.mj_name2id(compiled, mujoco.mjtObj.mjOBJ_BODY, name))
+
+
+def _equality(compiled: Any, name: str) -> int:
+    return int(mujoco.mj_name2id(compiled, mujoco.mjtObj.mjOBJ_EQUALITY, name))

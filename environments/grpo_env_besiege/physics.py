@@ -1,0 +1,44 @@
+"""The constants of the simulated world, in one place, so that they can be calibrated and varied."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Physics:
+    """SI units. The defaults are those of `examples/benchmarks/calibrate_besiege.py`: the published examples land in the published range.
+
+    Wheels and rotating blocks are speed servos with a limited torque; bands pull with stiffness x length, up to a limit; a piston moves by
+    its stroke and a winch pulls in by its stroke once there is power. breakable: mounts of moving parts and wooden rods come off where the
+    load exceeds their limit; it costs simulation time."""
+
+    step_seconds: float = 0.01
+    settle_seconds: float = 0.4
+    gravity: float = 9.81
+    ground_friction: float = 0.5
+    wheel_friction: float = 1.0
+    block_friction: float = 0.5
+    wheel_speed: float = 7.4
+    wheel_torque: float = 25.0
+    spin_speed: float = 4.0
+    spin_torque: float = 320.0
+    band_stiffness: float = 25.0
+    band_damping: float = 2.0
+    band_force: float = 120.0
+    winch_stroke: float = 2.0
+    winch_stiffness: float = 100.0
+    winch_force: float = 150.0
+    piston_stroke: float = 1.1
+    piston_stiffness: float = 2000.0
+    piston_force: float = 300.0
+    steer_stiffness: float = 300.0
+    suspension_stiffness: float = 400.0
+    suspension_damping: float = 20.0
+    joint_damping: float = 0.2
+    breakable: bool = False
+    mount_force: float = 600.0
+    rod_force: float = 200.0
+
+
+DEFAULT = Physics()

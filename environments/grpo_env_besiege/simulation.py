@@ -1,0 +1,138 @@
+"""Runs a machine in a level: it settles, gets power, and is watched; the same to the bit every time, in every process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import mujoco
+import numpy as np
+
+from grpo_env_besiege.blocks import BOULDER
+from grpo_env_besiege.breakage import break_mounts, held_bodies
+from grpo_env_besiege.levels import Level, Place
+from grpo_env_besiege.model import Model, build
+from grpo_env_besiege.physics import DEFAULT, Physics
+from grpo_env_besiege.terrain import game
+from grpo_env_besiege.trajectory import Flight, Frame, Pose, Trajectory
+from grpo_env_besiege.validity import Machine
+
+FRAME_SECONDS = 0.2
+LOOKS = 5
+"""How often in a frame the boulder is looked at, and whether the run is still sane."""
+FASTEST = 100.0
+"""In m/s, or radians per second: nothing that a machine can do honestly is as fast."""
+_LIFTED, _DOWN = 0.5, 0.15
+GAME = np.array([[0.0, 0.0, 1.0], [-1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
+"""Rows of places in MuJoCo's axes, times this, are in the game's."""
+GAME_TURN = np.array([[1.0, 0, 0, 0], [0, 0, 0, -1.0], [0, 1.0, 0, 0], [0, 0, -1.0, 0]])
+"""The same for quaternions: in left-handed axes, a rotation goes the other way about its axis."""
+
+
+@dataclass(slots=True)
+class _Watch:
+    """The flight so far. A boulder can land once it has been half a metre off the ground."""
+
+    block: int
+    radius: float
+    top: float = 0.0
+    lifted: bool = False
+    landed: float | None = None
+    at: Place = (0.0, 0.0, 0.0)
+    centre: Place = (0.0, 0.0, 0.0)
+
+    def look(self, seconds: float, boulder: Place, centre: Place) -> None:
+        if self.landed is not None:
+            return
+        height = boulder[1] - self.radius
+        self.top = max(self.top, boulder[1])
+        self.at, self.centre = boulder, centre
+        self.lifted = self.lifted or height > _LIFTED
+        if self.lifted and height < _DOWN:
+            self.landed = seconds
+
+
+def simulate(machine: Machine, level: Level, *, physics: Physics = DEFAULT) -> Trajectory:
+    """Never raises for what a machine does: a run that blows up comes back with a fault."""
+    model = build(machine, level, physics)
+    data = mujoco.MjData(model.compiled)
+    mujoco.mj_step(model.compiled, data, round(physics.settle_seconds / physics.step_seconds))
+    if (reason := _insane(data)) is not None:
+        return Trajectory(machine.tree, (), fault=f"it blew up before there was power: {reason}")
+    data.ctrl[:] = model.power
+    mujoco.mj_forward(model.compiled, data)
+    return _run(machine, model, data, level=level, physics=physics)
+
+
+def _run(machine: Machine, model: Model, data: Any, *, level: Level, physics: Physics) -> Trajectory:
+    watch = _watch(machine)
+    frames = [_frame(model, data, 0.0, ())]
+    broken: tuple[int, ...] = ()
+    steps = round(FRAME_SECONDS / LOOKS / physics.step_seconds)
+    for number in range(1, round(level.seconds / FRAME_SECONDS) + 1):
+        for look in range(LOOKS):
+            if watch is not None:
+                seconds = (number - 1 + look / LOOKS) * FRAME_SECONDS
+                watch.look(seconds, _middle(model, data, watch.block), _centre(model, data))
+            mujoco.mj_step(model.compiled, data, steps)
+            if (reason := _insane(data)) is not None:
+                return Trajectory(machine.tree, tuple(frames), fault=f"it blew up after {number * FRAME_SECONDS:.1f} s: {reason}")
+        broken = break_mounts(model, data, broken)
+        frames.append(_frame(model, data, round(number * FRAME_SECONDS, 6), broken))
+    if watch is None:
+        return Trajectory(machine.tree, tuple(frames))
+    watch.look(level.seconds, _middle(model, data, watch.block), _centre(model, data))
+    return Trajectory(machine.tree, tuple(frames), Flight(watch.top, watch.landed, watch.at, watch.centre))
+
+
+def _watch(machine: Machine) -> _Watch | None:
+    """Of the first boulder."""
+    for number, block in enumerate(machine.tree):
+        if block.type == BOULDER:
+            placed = machine.placed[number]
+            return _Watch(number, radius=(placed.high[1] - placed.low[1]) / 200)
+    return None
+
+
+def _insane(data: Any) -> str | None:
+    speed = float(np.abs(data.qvel).max())
+    if not speed < FASTEST:
+        return f"something moves at {speed:.0f} m/s" if np.isfinite(speed) else "the state is not a number"
+    return None
+
+
+def _frame(model: Model, data: Any, seconds: float, broken: tuple[int, ...]) -> Frame:
+    # A step leaves positions as they were before it.
+    mujoco.mj_kinematics(model.compiled, data)
+    mujoco.mj_comPos(model.compiled, data)
+    turned = np.einsum("nij,nj->ni", data.xmat[model.bodies].reshape(-1, 3, 3), model.middles)
+    places = (data.xpos[model.bodies] + turned) @ GAME
+    turns = data.xquat[model.bodies] @ GAME_TURN
+    return Frame(
+        seconds=seconds,
+        blocks=tuple(map(_pose, places.tolist(), turns.tolist())),
+        centre=_centre(model, data),
+        held=_held(model, data, broken),
+        broken=broken,
+        load=None if model.load is None else game(data.xpos[model.load]),
+    )
+
+
+def _pose(place: list[float], turn: list[float]) -> Pose:
+    return Pose((place[0], place[1], place[2]), (turn[0], turn[1], turn[2], turn[3]))
+
+
+def _middle(model: Model, data: Any, block: int) -> Place:
+    """Of a boulder, whose body has its origin there."""
+    return game(data.xpos[model.bodies[block]])
+
+
+def _centre(model: Model, data: Any) -> Place:
+    if not model.mounts:
+        return game(data.subtree_com[model.root])
+    return game(model.masses @ data.xipos[model.own] / model.masses.sum())
+
+
+def _held(model: Model, data: Any, broken: Sequence[int]) -> float:
+    return float(model.masses[held_bodies(model, data)].sum() / model.masses.sum()) if broken else 1.0

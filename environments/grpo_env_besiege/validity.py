@@ -1,0 +1,80 @@
+"""Whether an answer is a machine that can be built: file, structure, size and overlap, in this order, one reason for each fault."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from grpo_env_besiege.blocks import BLOCKS
+from grpo_env_besiege.geometry import Placed, bounds, place
+from grpo_env_besiege.reading import read_entries
+from grpo_env_besiege.tree import Block, Fault, Stage, Tree, read_tree
+
+LIMITS = (("wide (x)", 1700), ("high (y)", 950), ("long (z)", 1700))
+_CONTAINER = "30"
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A tree with the places of its blocks."""
+
+    tree: Tree
+    placed: tuple[Placed, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """machine: None if the file or the structure is at fault; it is built even where it is too large or overlaps itself."""
+
+    machine: Machine | None
+    faults: tuple[Fault, ...]
+
+    @property
+    def valid(self) -> bool:
+        return not self.faults
+
+    def passes(self, stage: Stage) -> bool:
+        """Whether the check of this stage was reached and found nothing."""
+        stages = {fault.stage for fault in self.faults}
+        reached = stage == "file" or "file" not in stages
+        reached = reached and (stage in ("file", "structure") or "structure" not in stages)
+        return reached and stage not in stages
+
+
+def check(text: str) -> Checked:
+    """Reads an answer and checks the machine in it."""
+    entries, faults = read_entries(text)
+    if faults:
+        return Checked(None, faults)
+    tree, faults = read_tree(entries)
+    return Checked(None, faults) if faults else check_tree(tree)
+
+
+def check_tree(tree: Tree) -> Checked:
+    """Size and overlap of a tree whose structure is valid."""
+    machine = Machine(tree, place(tree))
+    return Checked(machine, (*_too_large(machine.placed), *_overlaps(tree, machine.placed)))
+
+
+def _too_large(placed: Sequence[Placed]) -> Iterator[Fault]:
+    low, high = bounds(placed)
+    for (name, most), start, end in zip(LIMITS, low, high, strict=True):
+        if end - start > most:
+            yield Fault("size", f"the machine is {(end - start) / 100:g} {name}; at most {most / 100:g} is allowed")
+
+
+def _overlaps(tree: Tree, placed: Sequence[Placed]) -> Iterator[Fault]:
+    """Blocks that touch do not overlap. What stands directly on a Container may reach into it; linear blocks take no room."""
+    solid = [number for number, one in enumerate(placed) if one.to is None]
+    for a, b in combinations(solid, 2):
+        if _overlap(placed[a], placed[b]) and not _inside(tree[a], tree[b], a):
+            yield Fault("spatial", f"a {BLOCKS[tree[b].type].name} overlaps block {a}, a {BLOCKS[tree[a].type].name}", b)
+
+
+def _overlap(a: Placed, b: Placed) -> bool:
+    return all(low < high for low, high in zip(map(max, a.low, b.low), map(min, a.high, b.high), strict=True))
+
+
+def _inside(earlier: Block, later: Block, number: int) -> bool:
+    return earlier.type == _CONTAINER and later.ends[0].parent == number

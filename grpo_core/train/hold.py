@@ -1,0 +1,25 @@
+"""One writer for each run folder: a second process that resumed a run under way would tear its logs and checkpoints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from grpo_core.errors import ConfigError
+
+
+def hold(folder: Path) -> FileLock:
+    """The right to write a run's folder, which is made if it is missing; until it is released, or the process ends in any way.
+
+    Raises ConfigError if another process has it, or nothing can be written there.
+    """
+    lock = FileLock(folder / ".lock")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise ConfigError(f"another process is writing the run {folder}; wait until it has ended, or end it, then try again") from None
+    except OSError as error:
+        raise ConfigError(f"the run folder {folder} cannot be written: {error.strerror}; choose another --out") from None
+    return lock
