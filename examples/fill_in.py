@@ -4,13 +4,15 @@
 
 The generator is a masked language model over characters, pretrained on the training sentences. It fills all gaps of an input at once,
 each character by itself, so its fills are often no words. Judge and audit are sequence classifiers that tell sentences from corrupted
-ones, made from different seeds, in different sizes; training is paid by the judge and never sees the audit. Then `--recipe fill-in`,
-scaled to a model of this size. --noise pays random numbers instead: then neither judge nor audit may rise. Needs the extra [train].
+ones. The judge starts from the generator's weights; the audit has weights, a seed and a size of its own, and training never sees it.
+Then `--recipe fill-in`, scaled to a model of this size. --noise pays random numbers instead: then neither judge nor audit may rise.
+Needs the extra [train].
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import hashlib
 import random
 import string
@@ -34,8 +36,6 @@ from grpo_env_fillin.corpus import own
 from grpo_env_fillin.gaps import Gaps, cut
 
 SPECIAL = PAD, UNKNOWN, START = "[PAD]", "[UNK]", "[CLS]"
-CORRUPTED = 6
-"""Of so many corrupted texts, three are filled by the generator, two by random characters, and one lacks the order of its words."""
 LEAST_GAIN, MOST_KL = 0.1, 5.0
 
 
@@ -60,19 +60,32 @@ def tokenizer() -> transformers.PreTrainedTokenizerFast:
     found.decoder = decoders.Fuse()
     found.post_processor = processors.TemplateProcessing(single=f"{START} $A", special_tokens=[(START, vocabulary[START])])
     found.add_special_tokens([*SPECIAL, MASK])
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=found, pad_token=PAD, unk_token=UNKNOWN, cls_token=START, mask_token=MASK)
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=found,
+        pad_token=PAD,
+        unk_token=UNKNOWN,
+        cls_token=START,
+        mask_token=MASK,
+        model_input_names=["input_ids", "attention_mask"],
+    )
 
 
-def bert(tokens: transformers.PreTrainedTokenizerFast, width: int, layers: int) -> transformers.BertConfig:
-    return transformers.BertConfig(
+def shape(tokens: transformers.PreTrainedTokenizerFast, width: int) -> transformers.ModernBertConfig:
+    return transformers.ModernBertConfig(
         vocab_size=len(tokens),
         hidden_size=width,
-        intermediate_size=4 * width,
-        num_hidden_layers=layers,
+        intermediate_size=2 * width,
+        num_hidden_layers=4,
         num_attention_heads=4,
         max_position_embeddings=128,
-        pad_token_id=tokens.pad_token_id,
+        global_attn_every_n_layers=1,
+        classifier_pooling="mean",
         num_labels=2,
+        pad_token_id=tokens.pad_token_id,
+        cls_token_id=tokens.cls_token_id,
+        bos_token_id=None,
+        eos_token_id=None,
+        sep_token_id=None,
     )
 
 
@@ -91,34 +104,31 @@ def fitted(model: Any, steps: int, rate: float, loss: Callable[[], torch.Tensor]
     return model.eval()
 
 
+@functools.cache
+def own_texts() -> Sequence[str]:
+    return own()["train"]
+
+
 def gapped(rng: random.Random, count: int) -> list[Gaps]:
     """Training sentences with gaps of all sizes that the environment has."""
     return [cut(rng.choice(own_texts()), rng, unit="character", rate=rng.uniform(0.1, 0.4), span=rng.randint(2, 12)) for _ in range(count)]
 
 
-def own_texts() -> Sequence[str]:
-    if not _TEXTS:
-        _TEXTS.extend(own()["train"])
-    return _TEXTS
-
-
-_TEXTS: list[str] = []
-
-
-def make_generator(tokens: transformers.PreTrainedTokenizerFast, seed: int, steps: int) -> Any:
+def pretrained(tokens: transformers.PreTrainedTokenizerFast, name: str, seed: int, width: int, steps: int) -> Any:
+    """A masked language model of the training sentences."""
     torch.manual_seed(seed)
-    rng = random.Random(f"generator {seed}")
-    model = transformers.BertForMaskedLM(bert(tokens, 128, 4))
+    rng = random.Random(f"{name} {seed}")
+    model = transformers.ModernBertForMaskedLM(shape(tokens, width))
 
     def loss() -> torch.Tensor:
-        chosen = gapped(rng, 64)
+        chosen = gapped(rng, 32)
         asked = tokens([gaps.masked for gaps in chosen], return_tensors="pt", padding=True)
         wanted = tokens([gaps.filled(gaps.golds) for gaps in chosen], return_tensors="pt", padding=True)["input_ids"]
         labels = wanted.masked_fill(asked["input_ids"] != tokens.mask_token_id, -100)
         found: torch.Tensor = model(**asked, labels=labels).loss
         return found
 
-    return fitted(model, steps, 1e-3, loss)
+    return fitted(model, steps, 2e-3, loss)
 
 
 @torch.no_grad()
@@ -130,25 +140,25 @@ def filled(generator: Any, tokens: transformers.PreTrainedTokenizerFast, chosen:
     return [tokens.decode(row, skip_special_tokens=True) for row in whole]
 
 
-def make_judge(tokens: transformers.PreTrainedTokenizerFast, generator: Any, name: str, seed: int, width: int, steps: int) -> Any:
-    """A classifier of sentences (1) and corrupted ones (0)."""
+def classifier(tokens: transformers.PreTrainedTokenizerFast, start: Path, generator: Any, name: str, seed: int, steps: int) -> Any:
+    """Of sentences (1) and corrupted ones (0), from the weights of a masked language model."""
     torch.manual_seed(seed)
     rng, true = random.Random(f"{name} {seed}"), set(own_texts())
-    model = transformers.BertForSequenceClassification(bert(tokens, width, 3))
+    model = transformers.ModernBertForSequenceClassification.from_pretrained(start)
 
     def loss() -> torch.Tensor:
-        chosen = gapped(rng, 32)
-        third = len(chosen) // CORRUPTED
-        random_ones = [gaps.filled([_scribble(rng, gold) for gold in gaps.golds]) for gaps in chosen[: 2 * third]]
-        mixed = [" ".join(rng.sample(words, len(words))) for words in (rng.choice(own_texts()).split() for _ in range(third))]
-        by_model = filled(generator, tokens, chosen[3 * third :], rng.choice((0.5, 0.8, 1.0)))
+        chosen = gapped(rng, 24)
+        sixth = len(chosen) // 6
+        random_ones = [gaps.filled([_scribble(rng, gold) for gold in gaps.golds]) for gaps in chosen[: 2 * sixth]]
+        mixed = [" ".join(rng.sample(words, len(words))) for words in (rng.choice(own_texts()).split() for _ in range(sixth))]
+        by_model = filled(generator, tokens, chosen[3 * sixth :], rng.choice((0.5, 0.8, 1.0)))
         wrong = [text for text in (*random_ones, *mixed, *by_model) if text not in true]
         texts = [*(rng.choice(own_texts()) for _ in wrong), *wrong]
         labels = torch.tensor([1] * len(wrong) + [0] * len(wrong))
         found: torch.Tensor = model(**tokens(texts, return_tensors="pt", padding=True), labels=labels).loss
         return found
 
-    return fitted(model, steps, 5e-4, loss)
+    return fitted(model, steps, 1e-3, loss)
 
 
 def _scribble(rng: random.Random, text: str) -> str:
@@ -156,20 +166,25 @@ def _scribble(rng: random.Random, text: str) -> str:
 
 
 def make_models(folder: Path, options: argparse.Namespace) -> None:
-    """generator/, judge/ and audit/ in `folder`, unless they are there."""
-    tokens, generator = tokenizer(), None
-    for name, width in (("generator", 0), ("judge", 96), ("audit", 64)):
-        if (folder / name / "config.json").exists():
-            continue
-        started = time.monotonic()
-        if name == "generator":
-            model = make_generator(tokens, options.seed, options.generator_steps)
-        else:
-            generator = generator or transformers.BertForMaskedLM.from_pretrained(folder / "generator").eval()
-            model = make_judge(tokens, generator, name, options.seed + (1000 if name == "audit" else 0), width, options.judge_steps)
-        model.save_pretrained(folder / name)
-        tokens.save_pretrained(folder / name)
-        print(f"{name}: {sum(p.numel() for p in model.parameters()):,} weights, made in {time.monotonic() - started:.0f} s", flush=True)
+    """generator/, judge/ and audit/ in `folder`, and start/, which the audit began from, unless they are there."""
+    tokens = tokenizer()
+    making: dict[str, Callable[[], Any]] = {
+        "generator": lambda: pretrained(tokens, "generator", options.seed, 128, options.generator_steps),
+        "judge": lambda: classifier(tokens, folder / "generator", _generator(folder), "judge", options.seed, options.judge_steps),
+        "start": lambda: pretrained(tokens, "audit", options.seed + 1000, 96, options.generator_steps),
+        "audit": lambda: classifier(tokens, folder / "start", _generator(folder), "audit", options.seed + 1000, options.judge_steps),
+    }
+    for name, make in making.items():
+        if not (folder / name / "config.json").exists():
+            started = time.monotonic()
+            model = make()
+            model.save_pretrained(folder / name)
+            tokens.save_pretrained(folder / name)
+            print(f"{name}: {sum(p.numel() for p in model.parameters()):,} weights, made in {time.monotonic() - started:.0f} s", flush=True)
+
+
+def _generator(folder: Path) -> Any:
+    return transformers.ModernBertForMaskedLM.from_pretrained(folder / "generator").eval()
 
 
 def settings(folder: Path, options: argparse.Namespace) -> Mapping[str, Any]:
@@ -213,7 +228,7 @@ def main() -> int:
     parser.add_argument("--noise", action="store_true", help="the control: pay random numbers")
     parser.add_argument("--steps", type=int, default=200, help="of GRPO")
     parser.add_argument("--generator-steps", type=int, default=300)
-    parser.add_argument("--judge-steps", type=int, default=300)
+    parser.add_argument("--judge-steps", type=int, default=250)
     parser.add_argument("--tasks", type=int, default=256, help="held-out inputs")
     options = parser.parse_args()
     folder = options.out / f"seed-{options.seed}"

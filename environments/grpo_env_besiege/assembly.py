@@ -22,11 +22,12 @@ _STANDS = 1  # cm above the ground; the original drops its machines from 50
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Blocks that move as one: a body whose own origin stands at `origin` before anything moves."""
+    """Blocks that move as one: a body whose own origin stands at `origin` before anything moves. on: what a mount is held to."""
 
     body: Any
     name: str
     origin: Place
+    on: Group | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +52,8 @@ class Mount:
 
 @dataclass(slots=True)
 class Assembly:
-    """bases, tips: of each block, the group that carries it and the one that moves on; power: what each motor is told once there is
-    power; spots: of each block, the group it is seen with and its middle."""
+    """bases, tips: of each block, the group that carries it and the one that moves on. loose: groups that are not joined to the machine.
+    power: what each motor is told once there is power."""
 
     spec: Any
     machine: Machine
@@ -61,7 +62,6 @@ class Assembly:
     groups: list[Group] = field(default_factory=list)
     bases: list[Group] = field(default_factory=list)
     tips: list[Group] = field(default_factory=list)
-    spots: list[tuple[Group, Place]] = field(default_factory=list)
     loose: list[Group] = field(default_factory=list)
     power: list[float] = field(default_factory=list)
     mounts: list[Mount] = field(default_factory=list)
@@ -85,30 +85,34 @@ class Assembly:
         stands = BLOCKS[self.machine.tree[end.parent].type].motion == "spin" and end.point == 0
         return (self.bases if stands else self.tips)[end.parent]
 
-    def free_group(self, at: Place) -> Group:
+    def free_group(self, at: Place, *, on: Group | None = None) -> Group:
         """A body of its own, not attached to anything."""
-        group = Group(self.spec.worldbody.add_body(name=self.name("body"), pos=at), f"body{self.names}", at)
+        name = self.name("body")
+        group = Group(self.spec.worldbody.add_body(name=name, pos=at), name, at, on)
         group.body.add_freejoint()
         self.groups.append(group)
         return group
 
     def moving_group(self, carrier: Group, at: Place, joint: Joint) -> tuple[Group, str]:
-        """A body on a joint, and the joint's name."""
-        place = tuple(a - b for a, b in zip(at, carrier.origin, strict=True))
-        group = Group(carrier.body.add_body(name=self.name("body"), pos=place), f"body{self.names}", at)
-        made = group.body.add_joint(name=self.name("joint"), type=joint.kind, axis=joint.axis, armature=0.01)
+        """A body on a joint, and the joint's name. It does not collide with what carries it."""
+        name = self.name("body")
+        group = Group(carrier.body.add_body(name=name, pos=apart(at, carrier.origin)), name, at)
+        name = self.name("joint")
+        made = group.body.add_joint(name=name, type=joint.kind, axis=joint.axis, armature=0.01)
+        if carrier.on is not None:
+            self.spec.add_exclude(bodyname1=carrier.on.name, bodyname2=group.name)
         made.damping = [joint.damping, 0, 0]
         made.stiffness = [joint.stiffness, 0, 0]
         if joint.limits is not None:
             made.limited, made.range = 1, joint.limits
         self.groups.append(group)
-        return group, f"joint{self.names}"
+        return group, name
 
     def mount(self, number: int, carrier: Group, at: Place, *, force: float) -> Group:
         """The carrier itself, or, where things can break, a body that is held to it by a link of limited strength."""
         if not self.physics.breakable:
             return carrier
-        group = self.free_group(at)
+        group = self.free_group(at, on=carrier)
         group.body.add_geom(type=mujoco.mjtGeom.mjGEOM_SPHERE, size=[0.1, 0, 0], mass=0.1, contype=0, conaffinity=0)
         self.spec.add_exclude(bodyname1=carrier.name, bodyname2=group.name)
         self.mounts.append(Mount(self.weld(carrier, group), number, force))
@@ -116,17 +120,16 @@ class Assembly:
 
     def weld(self, a: Group, b: Group) -> str:
         name = self.name("weld")
-        link = self.spec.add_equality(
-            name=name, type=mujoco.mjtEq.mjEQ_WELD, objtype=mujoco.mjtObj.mjOBJ_BODY, name1=a.name, name2=b.name
-        )
+        link = self.spec.add_equality(name=name, type=mujoco.mjtEq.mjEQ_WELD, objtype=mujoco.mjtObj.mjOBJ_BODY, name1=a.name, name2=b.name)
+        # As stiff as can be: a mount is light, and what hangs on it is not.
+        link.solimp = [0.99, 0.9999, 0.001, 0.5, 2]
         link.data = [0.0] * 10 + [1.0] + [0.0] * (len(link.data) - 11)
         return name
 
     def solid(self, group: Group, kind: Any, at: Place, size: tuple[float, ...], mass: float, **more: Any) -> Any:
         """A geom of a group, given where it is in the world."""
-        place = [a - b for a, b in zip(at, group.origin, strict=True)]
-        friction = [more.pop("friction", self.physics.block_friction), 0.005, 0.0001]
-        return group.body.add_geom(type=kind, pos=place, size=[*size, 0, 0][:3], mass=mass, friction=friction, **more)
+        friction = [self.physics.block_friction, 0.005, 0.0001]
+        return group.body.add_geom(type=kind, pos=apart(at, group.origin), size=[*size, 0, 0][:3], mass=mass, friction=friction, **more)
 
     def box(self, group: Group, placed: Placed, middle: Vector, size: Vector, mass: float) -> None:
         """A box given in a block's own axes."""
@@ -147,6 +150,10 @@ class Assembly:
         else:
             motor.set_to_velocity(kv=speed_gain)
         self.power.append(at_power)
+
+
+def apart(a: Place, b: Place) -> Place:
+    return (a[0] - b[0], a[1] - b[1], a[2] - b[2])
 
 
 def direction(facing: Facing) -> Place:

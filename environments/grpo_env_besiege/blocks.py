@@ -85,9 +85,7 @@ def _box(
 _CUBE, _WHEEL, _DISC = (100, 100, 100), (200, 200, 50), (300, 300, 100)
 _FIVE, _FAR = _sides(100), _sides(200, at=(150,))
 _RIM = _front(100, beside=150) + _sides(100, out=150)[1:]
-_ROOT = tuple(
-    Point((50 * x, 50 * y, 50 * z), side) for side, (x, y, z) in ((side, AXES[facing]) for side, facing in TURNED["z+"].items())
-)
+_ROOT = tuple(Point((50 * x, 50 * y, 50 * z), side) for side, (x, y, z) in ((side, AXES[facing]) for side, facing in TURNED["z+"].items()))
 
 BLOCKS: Mapping[str, BlockType] = {
     block.type: block

@@ -158,7 +158,7 @@ LEVELS: Mapping[str, Level] = {
             1.0,
             8,
             _CAR,
-            (*_TRACK, Bar((0, 5, 8), (20, 3, 1)), _bump(26, high=0.4, radius=4, width=20)),
+            (*_TRACK, Bar((0, 5, 9.6), (20, 3, 1)), _bump(26, high=0.4, radius=4, width=20)),
             goal=Goal("zone", (0, 0, 40), 4),
             load=_BALL,
         ),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import mujoco
 
-from grpo_env_besiege.assembly import Assembly, Group, kind_of
+from grpo_env_besiege.assembly import Assembly, Group, apart, kind_of
 from grpo_env_besiege.blocks import AXES, Facing, Vector
 from grpo_env_besiege.geometry import Placed, point_of
 from grpo_env_besiege.levels import Place
@@ -22,9 +22,7 @@ def link(assembly: Assembly, number: int, block: Block, placed: Placed) -> tuple
     a, b = (assembly.carrier(block, which) for which in (0, 1))
     ends = assembly.metres(placed.at), assembly.metres(placed.to or placed.at)
     for group, end in zip((a, b), ends, strict=True):
-        assembly.solid(
-            group, mujoco.mjtGeom.mjGEOM_SPHERE, end, (0.1,), kind_of(block).mass / 2, contype=0, conaffinity=0
-        )
+        assembly.solid(group, mujoco.mjtGeom.mjGEOM_SPHERE, end, (0.1,), kind_of(block).mass / 2, contype=0, conaffinity=0)
     if a is not b:
         if block.type == _BRACE:
             assembly.weld(a, b)
@@ -36,11 +34,11 @@ def link(assembly: Assembly, number: int, block: Block, placed: Placed) -> tuple
 def _pull(assembly: Assembly, block: Block, groups: tuple[Group, Group], ends: tuple[Place, Place]) -> None:
     """A rope over two sites. It pulls with stiffness x (length - rest) once there is power, never pushes, and a winch's never grows."""
     physics = assembly.physics
-    rope = assembly.spec.add_tendon(name=assembly.name("rope"))
-    target = f"rope{assembly.names}"
+    target = assembly.name("rope")
+    rope = assembly.spec.add_tendon(name=target)
     for group, end in zip(groups, ends, strict=True):
         site = assembly.name("site")
-        group.body.add_site(name=site, pos=[x - y for x, y in zip(end, group.origin, strict=True)])
+        group.body.add_site(name=site, pos=apart(end, group.origin))
         rope.wrap_site(site)
     rest, stiffness, force = 0.0, physics.band_stiffness, physics.band_force
     if block.type == _WINCH:

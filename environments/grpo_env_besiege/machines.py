@@ -35,4 +35,36 @@ PAPER_CATAPULT = tree(
     (9, 13, 3, 9, 2),
 )
 
-MACHINES: Mapping[str, Tree] = {"paper car": PAPER_CAR, "paper catapult": PAPER_CATAPULT}
+_CROSS: tuple[tuple[int, int, int], ...] = ((63, 0, 0), (63, 0, 1), (63, 0, 2), (63, 0, 3))
+"""Four logs around the root, so that nothing topples."""
+
+SIX_WHEELS = tree((63, 0, 0), (63, 0, 1), (2, 0, 2), (2, 0, 3), *((2, log, side) for log in (1, 2) for side in (3, 6)))
+SPRUNG_CAR = tree((1, 0, 0), (1, 0, 1), *((16, beam, side) for beam in (1, 2) for side in (2, 4)), *((2, leg, 0) for leg in (3, 4, 5, 6)))
+HEAVY_CAR = tree((1, 0, 0), (1, 0, 1), (2, 1, 2), (2, 1, 4), (2, 2, 2), (2, 2, 4), (35, 1, 6), (35, 2, 6), (35, 0, 4))
+SLED = tree(*_CROSS)
+ROTOR_CATAPULT = tree(*_CROSS, (15, 0, 4), (22, 5, 2), (63, 6, 2), (15, 7, 0), (30, 8, 3), (36, 9, 0), (35, 1, 0), (35, 2, 0))
+SHORT_CATAPULT = tree(*_CROSS, (15, 0, 4), (22, 5, 2), (1, 6, 2), (30, 7, 6), (36, 8, 0), (35, 1, 0), (35, 2, 0))
+BAND_CATAPULT = tree(
+    *_CROSS,
+    (15, 0, 4),
+    (5, 5, 3),
+    (63, 6, 0),
+    (15, 7, 0),
+    (30, 8, 3),
+    (36, 9, 0),
+    (63, 1, 9),
+    *((35, log, 0) for log in (1, 3, 4)),
+    *((9, 11, 0, 7, point) for point in (9, 3, 6, 8)),
+)
+
+MACHINES: Mapping[str, Tree] = {
+    "paper car": PAPER_CAR,
+    "six wheels": SIX_WHEELS,
+    "sprung car": SPRUNG_CAR,
+    "heavy car": HEAVY_CAR,
+    "sled": SLED,
+    "paper catapult": PAPER_CATAPULT,
+    "rotor catapult": ROTOR_CATAPULT,
+    "short catapult": SHORT_CATAPULT,
+    "band catapult": BAND_CATAPULT,
+}

@@ -8,7 +8,7 @@ from typing import Any
 import mujoco
 import numpy as np
 
-from grpo_env_besiege.assembly import Assembly, Group, Mount, kind_of
+from grpo_env_besiege.assembly import Assembly, Group, Mount, apart, kind_of
 from grpo_env_besiege.levels import Level, Place
 from grpo_env_besiege.links import close_loops, link
 from grpo_env_besiege.parts import PARTS
@@ -22,7 +22,8 @@ Array = np.ndarray[Any, Any]
 @dataclass(frozen=True, slots=True)
 class Model:
     """bodies, middles: of each block, its body and where its middle is in it. own: the machine's bodies, without what lies on it loosely,
-    with their masses; root: the first of them. power: the motors' targets. mounts: the links that may break, with the number of their equality. load: the level's ball."""
+    with their masses; root: the first of them. power: the motors' targets. mounts: the links that may break, with the number of their
+    equality. load: the level's ball."""
 
     compiled: Any
     bodies: Array
@@ -69,10 +70,9 @@ def _spot(assembly: Assembly, number: int) -> tuple[Group, Place]:
     if placed.to is None:
         middle = assembly.spot(placed, kind_of(block).middle)
     else:
-        x, y, z = (a + (b - a) // 2 for a, b in zip(placed.at, placed.to, strict=True))
-        middle = assembly.metres((x, y, z))
-    x, y, z = (a - b for a, b in zip(middle, group.origin, strict=True))
-    return group, (x, y, z)
+        a, b = assembly.metres(placed.at), assembly.metres(placed.to)
+        middle = ((a[0] + b[0]) / 2, (a[1] + b[1]) / 2, (a[2] + b[2]) / 2)
+    return group, apart(middle, group.origin)
 
 
 def _body(compiled: Any, name: str) -> int:

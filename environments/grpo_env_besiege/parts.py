@@ -9,7 +9,7 @@ from typing import Any
 import mujoco
 
 from grpo_env_besiege.assembly import SHRINK, Assembly, Group, Joint, direction, kind_of
-from grpo_env_besiege.blocks import POWERED, TURNED, Facing, Motion
+from grpo_env_besiege.blocks import POWERED, TURNED, Facing, Motion, Side
 from grpo_env_besiege.geometry import Placed
 from grpo_env_besiege.tree import Block
 
@@ -51,7 +51,7 @@ def wheel(assembly: Assembly, number: int, block: Block, placed: Placed) -> tupl
     group.body.add_geom(
         type=mujoco.mjtGeom.mjGEOM_CYLINDER,
         fromto=ends,
-        size=[own.size[0] / 200, 0, 0],
+        size=[own.size[0] * SHRINK / 200, 0, 0],
         mass=own.mass,
         friction=[physics.wheel_friction, 0.005, 0.0001],
     )
@@ -73,14 +73,14 @@ def spin(assembly: Assembly, number: int, block: Block, placed: Placed) -> tuple
     return base, group
 
 
-def _jointed(kind: Any, side: str | None, limit: float | None) -> Part:
-    """A block whose two halves turn against each other. side: where the axis points (None: where the block faces)."""
+def _jointed(kind: Any, side: Side, limit: float | None = None) -> Part:
+    """A block whose two halves turn against each other, about an axis that points to one of its sides."""
 
     def part(assembly: Assembly, number: int, block: Block, placed: Placed) -> tuple[Group, Group]:
         own, physics = kind_of(block), assembly.physics
         base = _mounted(assembly, number, block, placed)
         assembly.box(base, placed, (0, 0, 25), (100, 100, 50), own.mass / 2)
-        axis = direction(placed.facing if side is None else TURNED[placed.facing]["Right" if side == "Right" else "Up"])
+        axis = direction(TURNED[placed.facing][side])
         limits = None if limit is None else (-limit, limit)
         joint = Joint(kind, axis, limits, damping=physics.joint_damping)
         group, name = assembly.moving_group(base, assembly.spot(placed, (0, 0, 50)), joint)
@@ -152,9 +152,9 @@ PARTS: Mapping[Motion, Part] = {
     "spin": spin,
     "hinge": _jointed(HINGE, "Right", math.pi / 2),
     "steer": _jointed(HINGE, "Up", math.pi / 2),
-    "swivel": _jointed(HINGE, None, None),
-    "servo": _jointed(HINGE, None, None),
-    "ball": _jointed(BALL, None, None),
+    "swivel": _jointed(HINGE, "Front"),
+    "servo": _jointed(HINGE, "Front"),
+    "ball": _jointed(BALL, "Front"),
     "spring": spring,
     "piston": piston,
     "bowl": bowl,

@@ -3,6 +3,7 @@
 | trick | what stands against it |
 | --- | --- |
 | carrying the boulder, or flinging it with the whole machine | it has to gain a quarter of its way on the machine's centre of mass |
+| swinging it around without letting go | it has to come down, or to be clear of every block at the end |
 | rolling it | it has to rise above 3 m; its way ends where it first comes down |
 | going anywhere | the way is signed: forwards, or along the level's path |
 | building the boulder's place high | height counts from where the boulder stood when there was power |
@@ -20,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from grpo_env_besiege.blocks import BLOCKS, BOULDER
@@ -30,6 +32,7 @@ from grpo_env_besiege.tree import Fault, Tree
 Formula = Literal["paper", "code"]
 HIGH = 3.0
 APART = 0.25
+CLEAR = 2.5
 HELD = 0.5
 NEAR = 0.5
 
@@ -92,7 +95,7 @@ def _catapult(trajectory: Trajectory, task: Level, formula: Formula) -> Score:
         value = (1 + height) * distance
     else:
         distance = flight.at[2] - start[2]
-        reasons = tuple(_paper_gates(flight, first, start, distance))
+        reasons = tuple(_paper_gates(trajectory, flight, boulder, distance))
         value = height * max(0.0, distance)
     won = task.goal is not None and not reasons and _reached(task.goal, flown, flight.landed is not None)
     if task.goal is not None:
@@ -115,14 +118,19 @@ def _falls_apart(last: Frame) -> Iterator[str]:
         yield f"only {last.held:.0%} of the machine's mass still holds together with the root"
 
 
-def _paper_gates(flight: Flight, first: Frame, start: Place, distance: float) -> Iterator[str]:
+def _paper_gates(trajectory: Trajectory, flight: Flight, boulder: int, distance: float) -> Iterator[str]:
+    first, last = trajectory.frames[0], trajectory.frames[-1]
+    start = first.blocks[boulder].middle
     if flight.top <= HIGH:
         yield f"the boulder rose to {flight.top:.1f} m; it has to rise above {HIGH:g} m"
     gained = (flight.at[2] - flight.centre[2]) - (start[2] - first.centre[2])
     if distance > 0 and gained < APART * distance:
         yield f"of the boulder's {distance:.1f} m, the machine went {distance - gained:.1f} m along: it has to be thrown, not carried"
-    if math.dist(flight.at, flight.centre) < APART * abs(distance):
+    elif math.dist(flight.at, flight.centre) < APART * abs(distance):
         yield "the boulder came down beside the machine: it has to be thrown, not carried"
+    others = (pose.middle for number, pose in enumerate(last.blocks) if number != boulder)
+    if flight.landed is None and min(math.dist(flight.at, other) for other in others) < CLEAR:
+        yield "the boulder still lies on the machine: it has to be thrown, not carried"
 
 
 def _code_gates(trajectory: Trajectory, flight: Flight, distance: float) -> Iterator[str]:
@@ -154,7 +162,7 @@ def _way(goal: Goal, place: Place) -> float:
 
 def _reached(goal: Goal, places: Sequence[Place], landed: bool) -> bool:
     if goal.kind == "hoop":
-        return any(_passes(goal, before, after) for before, after in zip(places, places[1:], strict=False))
+        return any(_passes(goal, before, after) for before, after in pairwise(places))
     if goal.kind == "ring":
         return landed and _way(goal, places[-1]) == 0
     return any(_way(goal, place) == 0 for place in places)
@@ -176,7 +184,7 @@ def _flat(place: Place) -> tuple[float, float]:
 def along(path: Sequence[tuple[float, float]], place: Place) -> float:
     """How far along a path the point of it is that is nearest to a place; the path's ends go on straight."""
     best, found, passed = math.inf, 0.0, 0.0
-    for number, (a, b) in enumerate(zip(path, path[1:], strict=False)):
+    for number, (a, b) in enumerate(pairwise(path)):
         length = math.dist(a, b)
         way = ((place[0] - a[0]) * (b[0] - a[0]) + (place[2] - a[1]) * (b[1] - a[1])) / length
         way = max(way, 0.0) if number else way

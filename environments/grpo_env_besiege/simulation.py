@@ -55,6 +55,16 @@ class _Watch:
 
 def simulate(machine: Machine, level: Level, *, physics: Physics = DEFAULT) -> Trajectory:
     """Never raises for what a machine does: a run that blows up comes back with a fault."""
+    before = mujoco.get_mju_user_warning()
+    # The state says it all; MuJoCo would write its warnings into a file in the working directory.
+    mujoco.set_mju_user_warning(lambda message: None)
+    try:
+        return _simulate(machine, level, physics=physics)
+    finally:
+        mujoco.set_mju_user_warning(before)
+
+
+def _simulate(machine: Machine, level: Level, *, physics: Physics) -> Trajectory:
     model = build(machine, level, physics)
     data = mujoco.MjData(model.compiled)
     mujoco.mj_step(model.compiled, data, round(physics.settle_seconds / physics.step_seconds))

@@ -11,6 +11,8 @@ from grpo_env_besiege.levels import Bar, Level, Place, Roller
 from grpo_env_besiege.physics import Physics
 
 LOAD = "load"
+THIN = 0.3
+"""Density of the air where there is wind: that of the Earth would blow a boulder away, whose mass is that of the game."""
 
 
 def world(place: Place) -> Place:
@@ -50,10 +52,6 @@ def _options(spec: Any, level: Level, physics: Physics) -> None:
     option.disableflags = mujoco.mjtDisableBit.mjDSBL_AUTORESET
     if any(level.wind):
         option.wind, option.density = world(level.wind), THIN
-
-
-THIN = 0.3
-"""Density of the air where there is wind: that of the Earth would blow a boulder away, whose mass is that of the game."""
 
 
 def _bar(spec: Any, bar: Bar) -> Any:

@@ -88,7 +88,7 @@ def _read_block(entry: dict[str, Any], number: int) -> tuple[Block, str | None]:
     if number > 0:
         return block, None
     if block != Block(ROOT, (End(-1, -1),)):
-        return Block(kind), f'the first block is the root: type {ROOT}, {keys[1]} 0, parent -1, {keys[-1]} -1; found {_shown(entry)}'
+        return Block(kind), f"the first block is the root: type {ROOT}, {keys[1]} 0, parent -1, {keys[-1]} -1; found {_shown(entry)}"
     return Block(ROOT), None
 
 

@@ -1,0 +1,103 @@
+"""Whether the simulated world is as strong as the published one: the example machines, measured, beside the published range.
+
+    python examples/benchmarks/calibrate_besiege.py [--random 16] [--set spin_torque=350]
+
+The plain car has to come near 34 m in 5 s (the published mean of the best model is 33.96, its best machine 41.66), the catapults have to
+throw 5 to 22 m (21.95 is the best published machine). `--set` changes a constant of `grpo_env_besiege.physics.Physics`, to calibrate.
+Exits with 1 if an example is out of its range.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import sys
+import time
+from dataclasses import fields, replace
+from typing import Any
+
+from grpo_env_besiege.growing import grow
+from grpo_env_besiege.levels import LEVELS, Level
+from grpo_env_besiege.machines import MACHINES
+from grpo_env_besiege.measure import Measured, measure
+from grpo_env_besiege.physics import DEFAULT, Physics
+from grpo_env_besiege.tree import Tree
+from grpo_env_besiege.validity import Machine, check_tree
+
+RANGES = {
+    "paper car": (32.0, 36.0),
+    "six wheels": (30.0, 42.0),
+    "sprung car": (25.0, 42.0),
+    "heavy car": (25.0, 36.0),
+    "paper catapult": (5.0, 22.0),
+    "rotor catapult": (5.0, 22.0),
+    "short catapult": (5.0, 22.0),
+    "band catapult": (5.0, 22.0),
+}
+
+
+def row(name: str, level: Level, physics: Physics, *, wanted: tuple[float, float] | None = None) -> tuple[str, bool]:
+    tree = MACHINES[name]
+    started = time.perf_counter()
+    found = measure(machine(tree), level, physics=physics)
+    seconds = time.perf_counter() - started
+    code = measure(machine(tree), level, formula="code", physics=physics)
+    inside = wanted is None or wanted[0] <= found.score.distance <= wanted[1]
+    span = "" if wanted is None else f"{wanted[0]:g}..{wanted[1]:g}"
+    values = f"{found.score.distance:8.2f} {found.score.height:8.2f} {found.score.value:8.2f} {code.score.value:8.2f}"
+    note = "; ".join(found.score.reasons) + ("" if inside else "  OUT OF RANGE")
+    return f"{name:16} {level.name:22} {values} {span:>9} {found.disagreement:6.1%} {1000 * seconds:6.1f}  {note}", inside
+
+
+def machine(tree: Tree) -> Machine:
+    checked = check_tree(tree)
+    if checked.machine is None or not checked.valid:
+        raise SystemExit("\n".join(map(str, checked.faults)))
+    return checked.machine
+
+
+def random_rows(count: int, physics: Physics) -> list[str]:
+    """Mean and best of random valid machines of 8 to 30 blocks, for a level of each family."""
+    lines = []
+    for name in ("car/road", "delivery/push"):
+        rng, level = random.Random(0), LEVELS[name]
+        machines = [machine(grow(rng, size=rng.randint(8, 30), types=level.allowed)) for _ in range(count)]
+        started = time.perf_counter()
+        found: list[Measured] = [measure(one, level, physics=physics) for one in machines]
+        seconds = time.perf_counter() - started
+        values = [one.score.value for one in found]
+        lines.append(
+            f"{count} random machines, {name}: mean {statistics.fmean(values):.2f}, best {max(values):.2f}, "
+            f"{1000 * seconds / count:.1f} ms each, {sum(one.trajectory.fault is not None for one in found)} faults"
+        )
+    return lines
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--random", type=int, default=16, help="how many random machines for each family")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a constant of the physics")
+    arguments = parser.parse_args()
+    names = {field.name for field in fields(Physics)}
+    pairs = [text.partition("=") for text in arguments.set]
+    if unknown := [name for name, _, _ in pairs if name not in names]:
+        parser.error(f"no constant is called {', '.join(unknown)}; there are {', '.join(sorted(names))}")
+    changed: dict[str, Any] = {name: float(value) for name, _, value in pairs}
+    physics = replace(DEFAULT, **changed)
+    print(f"{'machine':16} {'level':22} {'metres':>8} {'rise':>8} {'paper':>8} {'code':>8} {'wanted':>9} {'dt/2':>6} {'ms':>6}")
+    inside = True
+    for name in MACHINES:
+        line, fine = row(name, LEVELS["catapult/field" if "catapult" in name else "car/road"], physics, wanted=RANGES.get(name))
+        print(line)
+        inside = inside and fine
+    for level in LEVELS.values():
+        if level.name not in ("car/road", "catapult/field"):
+            name = "rotor catapult" if level.family == "catapult" else "paper car"
+            print(row(name, level, physics)[0])
+    print("\n".join(random_rows(arguments.random, physics)))
+    return 0 if inside else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

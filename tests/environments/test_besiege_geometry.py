@@ -1,0 +1,298 @@
+"""Where blocks stand and which machines are valid: the published vectors, and a second checker that works another way."""
+
+from __future__ import annotations
+
+import json
+import random
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+
+from grpo_env_besiege.blocks import AXES, BLOCKS, TURNED, Facing
+from grpo_env_besiege.geometry import bounds, ground_shift, place, turn
+from grpo_env_besiege.machines import PAPER_CAR, PAPER_CATAPULT, tree
+from grpo_env_besiege.tree import Fault, Tree, to_json
+from grpo_env_besiege.validity import Checked, Machine, check, check_tree
+
+
+def machine(checked: Checked) -> Machine:
+    assert checked.machine is not None
+    return checked.machine
+
+
+def metres(values: Any) -> list[float]:
+    return [value / 100 for value in values]
+
+
+# The published vectors
+
+
+def test_the_papers_catapult_stands_where_it_was_published() -> None:
+    published = """1:(0,0,-.5)z- 2:(.5,0,-1)x+ 3:(-.5,0,-1)x- 4:(3,0,-1.5)z- 5:(-3,0,-.5)z+ 6:(2.5,0,-2)x- 7:(2,.5,-2)y+ 8:(2,1,-2.5)z-
+        9:(2,1,-1.5)z+ 10:(2,1,-5.5)z- 11:(2,1.5,-6)y+ 12:(2,2.5,-6)y+ 13:(0,0,.5)z+"""
+    placed = place(PAPER_CATAPULT)
+    for entry in published.split():
+        number, _, rest = entry.partition(":")
+        at, _, facing = rest[1:].partition(")")
+        assert (metres(placed[int(number)].at), placed[int(number)].facing) == ([float(value) for value in at.split(",")], facing), entry
+    for number, start, end in ((14, (-0.5, 0, 1), (1.5, 1, -1)), (15, (-0.5, 0, 3), (2.5, 1, -1))):
+        assert (metres(placed[number].at), metres(placed[number].to)) == (list(start), list(end))
+
+
+def test_the_papers_machines_are_valid_and_have_the_published_size() -> None:
+    catapult, car = check_tree(PAPER_CATAPULT), check_tree(PAPER_CAR)
+    assert catapult.valid
+    assert car.valid
+    assert size(catapult) == [7.0, 4.9, 11.0]
+    assert size(car) == [2.0, 2.0, 6.0]
+    # The catapult's published height, 9.45, reaches down to the world's origin, 5.05 below the root, where the original keeps bands.
+    top = bounds(machine(catapult).placed)[1][1] / 100
+    assert top + 5.05 == pytest.approx(9.45)
+
+
+def size(checked: Checked) -> list[float]:
+    low, high = bounds(machine(checked).placed)
+    return metres(b - a for a, b in zip(low, high, strict=True))
+
+
+def test_on_the_ground_the_lowest_corner_is_half_a_metre_up_and_the_box_is_centred() -> None:
+    shift = ground_shift(place(PAPER_CATAPULT))
+    low, high = bounds(place(PAPER_CATAPULT))
+    assert low[1] + shift[1] == 50
+    assert [low[axis] + shift[axis] + high[axis] + shift[axis] for axis in (0, 2)] == [0, 0]
+
+
+@pytest.mark.parametrize("facing", TURNED)
+def test_a_facing_turns_a_block_the_shortest_way(facing: Facing) -> None:
+    for own in ((1, 0, 0), (0, 1, 0), (0, 0, 1)):
+        assert list(turn(own, facing)) == (shortest_turn(np.array(AXES[facing])) @ np.array(own)).round().tolist()
+
+
+@pytest.mark.parametrize(("kind", "points", "box"), [("0", 6, (1, 1, 1)), ("1", 9, (1, 1, 2)), ("63", 13, (1, 1, 3)), ("46", 9, (3, 3, 1))])
+def test_blocks_have_the_published_size_and_number_of_points(kind: str, points: int, box: tuple[int, ...]) -> None:
+    assert (len(BLOCKS[kind].points), metres(BLOCKS[kind].size)) == (points, list(box))
+
+
+def test_there_are_44_types() -> None:
+    assert len(BLOCKS) == 44
+
+
+# The limits
+
+
+def test_a_machine_may_be_as_large_as_the_limit_and_no_larger() -> None:
+    logs = [(63, 0, 0), *((63, number, 0) for number in range(1, 5))]
+    assert size(check_tree(tree(*logs, (1, 5, 0)))) == [1, 1, 18]
+    assert [fault.stage for fault in check_tree(tree(*logs, (1, 5, 0))).faults] == ["size"]
+    assert size(check_tree(tree(*logs, (15, 5, 0)))) == [1, 1, 17]
+    assert check_tree(tree(*logs, (15, 5, 0))).valid
+    up = [(63, 0, 4), (63, 1, 0)]
+    assert check_tree(tree(*up, (1, 2, 0))).valid
+    assert str(check_tree(tree(*up, (63, 2, 0))).faults[0]) == "the machine is 10 high (y); at most 9.5 is allowed"
+
+
+def test_what_touches_does_not_overlap() -> None:
+    assert check_tree(tree((1, 0, 0), (1, 0, 1), (2, 1, 2), (2, 2, 2))).valid
+    found = check_tree(tree((1, 0, 0), (2, 1, 1), (2, 1, 2))).faults
+    assert list(map(str, found)) == ["block 3: a Powered wheel overlaps block 2, a Powered wheel"]
+
+
+def test_what_stands_on_a_container_may_reach_into_it_and_nothing_else_may() -> None:
+    assert check_tree(tree((30, 0, 4), (36, 1, 0))).valid
+    beside = check_tree(tree((30, 0, 4), (1, 0, 2), (63, 2, 5)))
+    assert [fault.stage for fault in beside.faults] == ["spatial"]
+
+
+def test_a_band_takes_no_room() -> None:
+    assert check_tree(tree((1, 0, 0), (15, 0, 1), (9, 1, 0, 2, 0), (9, 1, 0, 2, 0))).valid
+
+
+# A second checker, written from the published rules: rotation matrices, floats rounded to 0.01, every corner of every box
+
+
+SIZES = {
+    "0": (1, 1, 1),
+    "15": (1, 1, 1),
+    "1": (1, 1, 2),
+    "41": (1, 1, 2),
+    "63": (1, 1, 3),
+    "2": (2, 2, 0.5),
+    "46": (3, 3, 1),
+    "22": (1, 1, 1),
+}
+SIZES |= {"16": (1, 1, 2), "30": (2.4, 3, 2.8), "36": (1.9, 1.9, 1.9), "35": (1, 1, 1), "5": (1, 1, 1), "28": (1, 1, 1)}
+LINEAR = ("7", "9", "45")
+
+
+def around(length: float, *places: float, out: float = 0.5) -> list[tuple[float, float, float]]:
+    sides = [(-out, 0), (out, 0), (0, out), (0, -out)]
+    return [(0, 0, length), *((x, y, z) for x, y in sides for z in places)]
+
+
+ATTACH = {
+    "0": [(0, 0, 0.5), (0, 0, -0.5), (-0.5, 0, 0), (0.5, 0, 0), (0, 0.5, 0), (0, -0.5, 0)],
+    "15": around(1, 0.5),
+    "1": around(2, 0.5, 1.5),
+    "41": around(2, 0.5, 1.5),
+    "63": around(3, 0.5, 1.5, 2.5),
+    "2": [(0, 0, 0.5)],
+    "46": [(0, 0, 1), (-1.5, 0, 1), (1.5, 0, 1), (0, 1.5, 1), (0, -1.5, 1), (-1.5, 0, 0.5), (1.5, 0, 0.5), (0, 1.5, 0.5), (0, -1.5, 0.5)],
+    "22": around(1, 0.5),
+    "16": around(2, 1.5),
+    "30": [(0, 0, 1)],
+    "36": [],
+    "35": around(1, 0.5),
+    "5": around(1, 0.5),
+    "28": [(0, 0, 1)],
+    **{kind: [] for kind in LINEAR},
+}
+
+
+def shortest_turn(normal: Any) -> Any:
+    """The rotation from z+ to the normal about the axis across both; for z-, half a turn about y."""
+    ahead = np.array([0.0, 0.0, 1.0])
+    cosine = float(ahead @ normal)
+    if cosine < -0.5:
+        return np.diag([-1.0, 1.0, -1.0])
+    x, y, z = np.cross(ahead, normal)
+    across = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
+    return np.eye(3) + across + across @ across / (1 + cosine)
+
+
+def own_normal(kind: str, point: tuple[float, float, float]) -> Any:
+    """The face a point lies on: the far end comes first, then the back, then the sides. A Container's is that of a unit cube."""
+    x, y, z = point
+    length = 1.0 if kind == "30" else SIZES[kind][2]
+    start, end = (-0.5, 0.5) if kind == "0" else (0.0, length)
+    if z in (start, end):
+        return np.array([0, 0, 1.0 if z == end else -1.0])
+    return np.array([np.sign(x), np.sign(y), 0.0])
+
+
+def slow_check(entries: Any) -> bool:
+    if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries) or len(entries) > 60:
+        return False
+    middles: list[Any] = []
+    turns: list[Any] = []
+    kinds: list[str] = []
+    parents: list[int] = []
+    for number, entry in enumerate(entries):
+        entry = dict(entry)
+        if "type" in entry and "id" in entry and not any("bp_id" in key for key in entry):  # the paper's names
+            entry = {"id": entry.pop("type"), "order_id": entry.pop("id")} | {key.replace("face_id", "bp_id"): entry[key] for key in entry}
+        linear = set(entry) == {"id", "order_id", "parent_a", "bp_id_a", "parent_b", "bp_id_b"}
+        if not linear and set(entry) != {"id", "order_id", "parent", "bp_id"}:
+            return False
+        try:
+            numbers = {key: int(value) for key, value in entry.items() if key != "id"}
+        except (TypeError, ValueError):
+            return False
+        kind = str(entry["id"])
+        if kind not in SIZES and kind not in LINEAR:
+            return False
+        if numbers["order_id"] != number or linear != (kind in LINEAR):
+            return False
+        if number == 0:
+            if kind != "0" or numbers["parent"] != -1 or numbers["bp_id"] != -1:
+                return False
+            at, facing = np.zeros(3), np.eye(3)
+        else:
+            ends = [("parent_a", "bp_id_a"), ("parent_b", "bp_id_b")] if linear else [("parent", "bp_id")]
+            for parent_key, point_key in ends:
+                parent, point = numbers[parent_key], numbers[point_key]
+                if not 0 <= parent < number or not 0 <= point < len(ATTACH[kinds[parent]]):
+                    return False
+            parent, point = numbers[ends[0][0]], numbers[ends[0][1]]
+            offset = np.array(ATTACH[kinds[parent]][point], dtype=float)
+            at = middles[parent] + turns[parent] @ offset
+            facing = shortest_turn(turns[parent] @ own_normal(kinds[parent], ATTACH[kinds[parent]][point]))
+        middles.append(at)
+        turns.append(facing)
+        kinds.append(kind)
+        parents.append(-1 if linear else numbers["parent"])
+    return fits(kinds, parents, middles, turns)
+
+
+def fits(kinds: list[str], parents: list[int], middles: list[Any], turns: list[Any]) -> bool:
+    boxes = {}
+    for number, kind in enumerate(kinds):
+        if kind not in LINEAR:
+            x, y, z = SIZES[kind]
+            back = -z / 2 if kind == "0" else 0.0
+            corners = [np.array([i * x / 2, j * y / 2, back + k * z]) for i in (-1, 1) for j in (-1, 1) for k in (0, 1)]
+            boxes[number] = np.round([np.array([0, 5.05, 0]) + middles[number] + turns[number] @ corner for corner in corners], 2)
+    everything = np.vstack(list(boxes.values()))
+    width, height, length = np.round(everything.max(axis=0) - everything.min(axis=0), 2)
+    if width > 17 or length > 17 or height > 9.5:
+        return False
+    for a, b in combinations(boxes, 2):
+        low, high = np.maximum(boxes[a].min(axis=0), boxes[b].min(axis=0)), np.minimum(boxes[a].max(axis=0), boxes[b].max(axis=0))
+        if bool((low < high).all()) and not (kinds[a] == "30" and parents[b] == a):
+            return False
+    return True
+
+
+def some_entries(rng: random.Random) -> list[dict[str, Any]]:
+    """Mostly a tree that grows as trees do, some of them with long logs, some with one thing wrong."""
+    kinds = rng.choice(
+        [["63", "63", "63", "1"], list(SIZES) + list(LINEAR), ["15", "2", "30", "36", "63", "9"], ["1", "46", "22", "16", "41"]]
+    )
+    found: list[dict[str, Any]] = [{"id": "0", "order_id": 0, "parent": -1, "bp_id": -1}]
+    kept, straight = ["0"], rng.random() < 0.2
+    for number in range(1, rng.randint(1, 9)):
+        kind = rng.choice([kind for kind in kinds if kind != "0"] or ["15"])
+        open_ones = [place for place, above in enumerate(kept) if ATTACH[above]]
+        ends = [(parent, rng.randrange(len(ATTACH[kept[parent]]))) for parent in (rng.choice(open_ones[-3:]), rng.choice(open_ones))]
+        if straight and ATTACH[kept[-1]]:
+            kind, ends = "63", [(number - 1, 0)] * 2
+        entry: dict[str, Any] = {"id": rng.choice([kind, int(kind)]), "order_id": number}
+        if kind in LINEAR:
+            entry |= {"parent_a": ends[0][0], "bp_id_a": ends[0][1], "parent_b": ends[1][0], "bp_id_b": ends[1][1]}
+        else:
+            entry |= {"parent": ends[0][0], "bp_id": rng.choice([ends[0][1], str(ends[0][1])])}
+        found.append(entry)
+        kept.append(kind)
+    if rng.random() < 0.25:
+        spoil(rng, rng.choice(found), len(found))
+    if rng.random() < 0.3:
+        found = [in_the_papers_names(entry) for entry in found]
+    return found
+
+
+def spoil(rng: random.Random, entry: dict[str, Any], count: int) -> None:
+    key = rng.choice(list(entry))
+    if rng.random() < 0.2:
+        entry[rng.choice(["scale", "parent_a", "type"])] = entry.pop(key)
+    else:
+        entry[key] = rng.choice(["404", 99, None, "36", 15] if key == "id" else [-2, -1, 0, 1, 3, 6, 9, 13, count, "two", "9", None, [1]])
+
+
+def in_the_papers_names(entry: dict[str, Any]) -> dict[str, Any]:
+    names = {"id": "type", "order_id": "id"}
+    return {names.get(key, key.replace("bp_id", "face_id")): value for key, value in entry.items()}
+
+
+def test_ten_thousand_random_trees_are_judged_as_by_the_second_checker() -> None:
+    rng = random.Random(20251)
+    counts = {"valid": 0}
+    for number in range(10_000):
+        entries = some_entries(rng)
+        found = check(json.dumps(entries))
+        assert found.valid == slow_check(entries), (number, entries, list(map(str, found.faults)))
+        stage = found.faults[0].stage if found.faults else "valid"
+        counts[stage] = counts.get(stage, 0) + 1
+    # All kinds of outcome were really among them.
+    assert min(counts.get(stage, 0) for stage in ("valid", "structure", "size", "spatial")) > 300, counts
+
+
+def test_a_machine_that_is_written_is_read_as_the_same_machine() -> None:
+    for built in (PAPER_CAR, PAPER_CATAPULT):
+        assert machine(check(to_json(built))).tree == built
+
+
+def test_size_and_overlap_are_reported_together() -> None:
+    built: Tree = tree(*((63, number, 0) for number in range(6)), (15, 1, 1), (15, 1, 1))
+    assert {fault.stage for fault in check_tree(built).faults} == {"size", "spatial"}
+    assert all(isinstance(fault, Fault) for fault in check_tree(built).faults)
