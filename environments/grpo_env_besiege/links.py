@@ -55,11 +55,15 @@ def _pull(assembly: Assembly, block: Block, groups: tuple[Group, Group], ends: t
 
 
 def close_loops(assembly: Assembly) -> None:
-    """Joins a free far end that touches, face to face, a point of a block of another group."""
+    """Joins a free far end that touches, face to face, a point of a block of another group. A part that turns on the very group which
+    touches it stays free: a wheel is not blocked by the beam that it is mounted on."""
+    joined: set[frozenset[str]] = set()
     for end, other in _meetings(assembly.machine.tree, assembly.machine.placed):
         a, b = assembly.bases[end] if _far_stands(assembly, end) else assembly.tips[end], assembly.tips[other]
-        if a is not b and assembly.bases[other] is not a:
+        pair = frozenset({a.name, b.name})
+        if len(pair) == 2 and pair not in joined and assembly.bases[other] is not a:
             assembly.weld(a, b)
+            joined.add(pair)
 
 
 def _far_stands(assembly: Assembly, number: int) -> bool:

@@ -12,7 +12,7 @@ from grpo_env_besiege.physics import Physics
 
 LOAD = "load"
 THIN = 0.3
-"""Density of the air where there is wind: that of the Earth would blow a boulder away, whose mass is that of the game."""
+"""Density of the air where there is wind, in kg/m3: at the Earth's 1.2, it would blow away a boulder that has the game's mass."""
 
 
 def world(place: Place) -> Place:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -27,9 +28,11 @@ Level = Annotated[float, typer.Option("--level", min=0.0, max=1.0, help="Difficu
 Draw = Annotated[int, typer.Option("--draw", help="Draw of hidden test inputs, as rollouts.jsonl records it.")]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="env.KEY=VALUE", help="Change a setting of the environment (or sandbox., verify.); may be repeated."),
+    typer.Option(
+        "--set", metavar="env.KEY=VALUE", help="Change a setting of the environment (or judges., sandbox., verify.); may be repeated."
+    ),
 ]
-_USED = ("env", "sandbox", "verify")
+_USED = ("env", "judges", "sandbox", "verify")
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 
@@ -126,6 +129,9 @@ def score(
     seed: Seed = 0,
     level: Level = 0.0,
     draw: Draw = 0,
+    pictures: Annotated[
+        Path | None, typer.Option("--pictures", metavar="DIR", help="Draw what the answer does into a folder, if the environment can.")
+    ] = None,
     as_json: AsJson = False,
     settings: Settings = None,
 ) -> None:
@@ -139,12 +145,24 @@ def score(
         known, sources = _open(name, settings or [])
         key = _existing(sources[known].env, TaskKey(env=known, split=split, index=index, seed=seed, level=level))
         verdict = asyncio.run(_judge(sources, key, draw=draw, text=text))
+        drawn = [] if pictures is None else _draw(sources[known].env, key, text, pictures)
     if as_json:
         print_json(_without_seconds(verdict.to_json()))
     elif verdict.scored:
         _print_verdict(verdict)
+    if pictures is not None:
+        remark(f"pictures: {', '.join(map(str, drawn))}" if drawn else "this environment draws no picture of this answer")
     if not verdict.scored:
         fail(f"the answer could not be judged: {verdict.error}", status=1)
+
+
+def _draw(environment: Environment[Any], key: TaskKey, text: str, folder: Path) -> Sequence[Path]:
+    from grpo_core.types import Rollout
+
+    try:
+        return environment.render(environment.task(key), Rollout.of(text), folder)
+    except OSError as error:
+        raise UserError(f"the pictures cannot be written to {folder}: {error.strerror or error}; name another folder") from None
 
 
 async def _ask(sources: Sources, key: TaskKey, *, reference: bool) -> tuple[Task[Any], str | None]:

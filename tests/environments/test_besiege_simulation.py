@@ -324,16 +324,28 @@ def test_with_breakage_an_overloaded_mount_comes_off_and_a_strong_one_holds() ->
 # Speed
 
 
-@pytest.mark.heavy
-def test_sixty_four_machines_with_their_second_runs_take_less_than_a_second_and_a_half_on_two_cores() -> None:
+@pytest.fixture(scope="module")
+def sixty_four() -> list[Machine]:
     rng = random.Random(0)
     machines = [machine(grow(rng, size=rng.randint(8, 30), types=ROAD.allowed)) for _ in range(64)]
     assert sum(len(one.tree) for one in machines) > 64 * 15
+    return machines
+
+
+def test_sixty_four_machines_with_their_second_runs_take_less_than_three_seconds_of_processor_time(sixty_four: list[Machine]) -> None:
+    started = time.process_time()
+    values = [measure(one, ROAD).score.value for one in sixty_four]
+    assert time.process_time() - started < 3
+    assert sum(value > 1 for value in values) > 5
+
+
+@pytest.mark.heavy
+def test_on_two_idle_cores_they_take_less_than_a_second_and_a_half_and_give_the_same(sixty_four: list[Machine]) -> None:
+    expected = [measure(one, ROAD) for one in sixty_four]
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        expected = list(pool.map(measure, machines, [ROAD] * 64))
         seconds = []
-        for _ in range(3):
+        for _ in range(4):
             started = time.perf_counter()
-            assert list(pool.map(measure, machines, [ROAD] * 64, chunksize=2)) == expected
+            assert list(pool.map(measure, sixty_four, [ROAD] * 64, chunksize=2)) == expected
             seconds.append(time.perf_counter() - started)
     assert min(seconds) < 1.5, seconds

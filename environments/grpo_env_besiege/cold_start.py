@@ -1,0 +1,114 @@
+"""Answers to show a model before it is rewarded: machines drawn from a few designs, those that do what is asked, with their reasoning."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from grpo_env_besiege.levels import Level
+from grpo_env_besiege.machines import tree as built
+from grpo_env_besiege.measure import measure
+from grpo_env_besiege.physics import DEFAULT, Physics
+from grpo_env_besiege.tree import Tree, to_json
+from grpo_env_besiege.validity import check_tree
+
+TRIES = 30
+BEAM, LOG, WHEEL, BALLAST, CUBE, SPIN, BOWL, BOULDER = "1", "63", "2", "35", "15", "22", "30", "36"
+SIDES: Mapping[str, tuple[tuple[int, int], ...]] = {BEAM: ((1, 3), (2, 4)), LOG: ((1, 4), (2, 5), (3, 6))}
+"""The points of a beam on its left and right, by how far out they are."""
+NAMES = {BEAM: "Wooden block", LOG: "Log"}
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A machine with what its builder thought."""
+
+    tree: Tree
+    thoughts: str
+    idea: str
+
+
+def shown(rng: random.Random, level: Level, *, least: float, physics: Physics = DEFAULT) -> Shown | None:
+    """A machine whose score is at least that; None if there is none among 30 drawn ones."""
+    draw = {"car": _car, "delivery": _car, "catapult": _catapult}
+    for _ in range(TRIES):
+        found = draw[level.family](rng)
+        checked = check_tree(found.tree)
+        if checked.valid and checked.machine is not None:
+            score = measure(checked.machine, level, physics=physics).score
+            if score.value >= least or score.won:
+                return found
+    return None
+
+
+def answer_of(found: Shown, *, short: bool) -> str:
+    """In the form that the prompt asks for; for the short one the machine alone."""
+    if short:
+        return compact(found.tree)
+    return f"<cot>\n{found.thoughts}\n</cot>\nConstruction Idea: {found.idea}\n```json\n{to_json(found.tree)}\n```"
+
+
+def compact(tree: Tree) -> str:
+    """The list of blocks without a space in it."""
+    return json.dumps(json.loads(to_json(tree)), separators=(",", ":"))
+
+
+def _car(rng: random.Random) -> Shown:
+    """Beams before and behind the root, and wheels on both sides of some of them."""
+    kinds = [rng.choice((BEAM, LOG)) for _ in range(rng.randint(2, 3))]
+    blocks: list[tuple[str | int, ...]] = []
+    ends = [(0, 0), (0, 1)]  # where a beam goes on, ahead and behind
+    for number, kind in enumerate(kinds, 1):
+        side = (number - 1) % 2
+        parent, point = ends[side]
+        blocks.append((kind, parent, point))
+        ends[side] = (number, 0)
+    places = [(number, pair) for number, kind in enumerate(kinds, 1) for pair in SIDES[kind]]
+    pairs = sorted(rng.sample(places, min(len(places), rng.choice((2, 2, 2, 3)))))
+    blocks += [(WHEEL, number, point) for number, pair in pairs for point in pair]
+    if heavy := rng.random() < 0.3:
+        blocks.append((BALLAST, 0, 4))
+    beams = ", ".join(f"a {NAMES[kind]}" for kind in kinds)
+    wheels = "; ".join(f"block {number} at its points {left} and {right}" for number, (left, right) in pairs)
+    thoughts = (
+        f"The root is the middle. Along z, ahead and behind it in turn, I put {beams}: that is the frame.\n"
+        f"Powered wheels drive forward only where they face left or right, so they go in pairs on {wheels}.\n"
+        "Wheels are 2 m across: on one side they have to be 2 m apart, or they overlap."
+    )
+    thoughts += "\nA Ballast on the root presses the wheels on the road." if heavy else ""
+    return Shown(built(*blocks), thoughts, f"A car with {2 * len(pairs)} powered wheels on a frame of {len(kinds)} beams.")
+
+
+def _catapult(rng: random.Random) -> Shown:
+    """A cross of logs, a tower, and an arm on a turning block with a container at its end."""
+    blocks: list[tuple[str | int, ...]] = [(LOG, 0, side) for side in range(4)]
+    blocks += [(CUBE, 0, 4)]
+    if high := rng.random() < 0.4:
+        blocks.append((CUBE, len(blocks), 0))
+    blocks.append((SPIN, len(blocks), 2))
+    arm = list(_arm(rng))
+    turning = len(blocks)
+    blocks.append((arm[0], turning, 2))
+    for kind in arm[1:]:
+        blocks.append((kind, len(blocks), 0))
+    blocks.append((BOWL, len(blocks), rng.choice((0, 3 if arm[-1] == CUBE else 0))))
+    blocks.append((BOULDER, len(blocks), 0))
+    weights = rng.randint(0, 3)
+    blocks += [(BALLAST, log, 0) for log in (1, 2, 3)[:weights]]
+    length = sum({LOG: 3, BEAM: 2, CUBE: 1}[kind] for kind in arm)
+    thoughts = (
+        "Four Logs around the root make a base that does not topple.\n"
+        f"On it stands a tower of {2 if high else 1} m, and on its side a Rotating block, which turns what is on its points 1 to 4.\n"
+        f"Its point 2 holds an arm of {length} m: a longer one throws faster, and is heavier to turn.\n"
+        "At the end of the arm a Container holds the one Boulder, and lets it leave."
+    )
+    thoughts += f"\n{weights} Ballast blocks on the ends of the base hold it down." if weights else ""
+    return Shown(built(*blocks), thoughts, f"A catapult with an arm of {length} m on a turning block.")
+
+
+def _arm(rng: random.Random) -> Iterator[str]:
+    yield rng.choice((BEAM, LOG))
+    if rng.random() < 0.6:
+        yield rng.choice((CUBE, BEAM))

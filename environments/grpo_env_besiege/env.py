@@ -1,0 +1,189 @@
+"""Machines as JSON construction trees, scored by a physics simulation: `besiege/car`, `besiege/catapult`, `besiege/delivery`.
+
+Parts: file, structure, spatial (1 or 0 each; weight 0, so that they are only logged) and performance: valid x what the machine did.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from grpo_core import ConfigError, Environment, Message, Reward, Rollout, Services, Task, TaskKey, Verdict
+from grpo_env_besiege.cold_start import answer_of, compact, shown
+from grpo_env_besiege.levels import LEVELS, Family, Level
+from grpo_env_besiege.measure import Measured, measure
+from grpo_env_besiege.physics import DEFAULT, varied
+from grpo_env_besiege.prompts import prompt
+from grpo_env_besiege.score import Formula, unfit
+from grpo_env_besiege.tree import Stage
+from grpo_env_besiege.validity import Checked, check
+
+HIGHEST = 1000.0
+"""No honest machine gets near it."""
+STAGES: Mapping[str, tuple[Stage, ...]] = {"file": ("file",), "structure": ("structure",), "spatial": ("size", "spatial", "task")}
+PASSED: Mapping[Family, float] = {"car": 10.0, "catapult": 5.0, "delivery": 1.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """prompt: full (rules, block table, example) or short (for tiny models that were shown answers). formula: paper (signed, guarded) or
+    code (as the published reward code means it). scale: none; log1p; clip: divided by `most`, at most 1. turns: above 1 the simulator
+    answers, and the policy may edit its machine; the last one counts. threshold: performance from which an attempt passes, 0: 10 m for a
+    car, 5 m² for a throw, the goal for a delivery. breakable: mounts and rods give way under load."""
+
+    prompt: Literal["full", "short"] = "full"
+    formula: Formula = "paper"
+    scale: Literal["none", "log1p", "clip"] = "none"
+    most: float = 50.0
+    turns: int = 1
+    threshold: float = 0.0
+    breakable: bool = False
+
+
+class _Machines(Environment[str]):
+    """The secret of a task is the name of its level."""
+
+    Config = Config
+    family: ClassVar[Family]
+    parts: ClassVar[Mapping[str, float]] = {"file": 0.0, "structure": 0.0, "spatial": 0.0, "performance": 1.0}
+    reward_range: tuple[float, float]  # type: ignore[misc]  # of each instance: the scales differ
+    max_turns: int  # type: ignore[misc]
+    timeout_seconds = 20.0
+    max_new_tokens = 1168
+
+    def __init__(self, config: Any = None, services: Services | None = None) -> None:
+        given: Config = Config() if config is None else config
+        if given.turns < 1 or given.most <= 0:
+            raise ConfigError(f"env.turns={given.turns} has to be at least 1, and env.most={given.most:g} above 0")
+        super().__init__(given, services)
+        self.max_turns = given.turns
+        self.reward_range = (0.0, self._scaled(HIGHEST))
+        self._physics = replace(DEFAULT, breakable=given.breakable)
+        self._levels = sorted((level for level in LEVELS.values() if level.family == self.family), key=lambda level: level.difficulty)
+
+    def task(self, key: TaskKey) -> Task[str]:
+        level = max((level for level in self._levels if level.difficulty <= key.level), key=lambda level: level.difficulty)
+        return Task(key, prompt(level, short=self.config.prompt == "short"), level.name)
+
+    def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
+        checked, measured = self._tried(task, rollout.text)
+        rewards = {name: Reward(float(all(map(checked.passes, stages))), weight=0.0) for name, stages in STAGES.items()}
+        if measured is None:
+            why = "; ".join(map(str, checked.faults[:3]))
+            return Verdict({**rewards, "performance": Reward(0.0, note=why)}, metrics={"invalid": 1.0})
+        assert checked.machine is not None
+        score = measured.score
+        reached = min(score.value, HIGHEST)
+        metrics = {
+            "invalid": 0.0,
+            "distance": score.distance,
+            "height": score.height,
+            "performance": reached,
+            "blocks": float(len(checked.machine.tree)),
+            "disagreement": measured.disagreement,
+        }
+        return Verdict(
+            {**rewards, "performance": Reward(self._scaled(reached), note="; ".join(score.reasons[:3]))},
+            passed=reached >= (self.config.threshold or PASSED[self.family]),
+            answer=compact(checked.machine.tree),
+            metrics=metrics,
+        )
+
+    async def reply(self, task: Task[str], messages: Sequence[Message]) -> Sequence[Message] | None:
+        checked, measured = self._tried(task, messages[-1].content)
+        return (Message("user", feedback(LEVELS[task.data], checked, measured)),)
+
+    def audit(self, task: Task[str], rollout: Rollout) -> float | None:
+        """The same machine in a world whose friction and strengths are up to 10 % others."""
+        checked = _checked(rollout.text, LEVELS[task.data])
+        if not checked.valid or checked.machine is None:
+            return 0.0
+        world = varied(task.key.rng("world"), physics=self._physics)
+        found = measure(checked.machine, LEVELS[task.data], formula=self.config.formula, physics=world)
+        return self._scaled(min(found.score.value, HIGHEST))
+
+    def reference(self, task: Task[str]) -> str | None:
+        """A machine that was drawn for this task and passes, with its reasoning (without it for the short prompt)."""
+        found = shown(task.key.rng("machine"), LEVELS[task.data], least=self.config.threshold or PASSED[self.family], physics=self._physics)
+        return None if found is None else answer_of(found, short=self.config.prompt == "short")
+
+    def cheats(self, task: Task[str]) -> Sequence[str]:
+        return ("", "[]", '[{"id": "0", "order_id": 0, "parent": -1, "bp_id": -1}]', "drive 100 m")
+
+    def render(self, task: Task[str], rollout: Rollout, folder: Path) -> Sequence[Path]:
+        """machine.png, and run.png and run.gif of a machine that can be built."""
+        from grpo_env_besiege.drawing import draw
+
+        checked, measured = self._tried(task, rollout.text)
+        return draw(checked.machine, None if measured is None else measured.trajectory, folder) if checked.machine is not None else ()
+
+    def fingerprint(self) -> str:
+        sources = b"".join(file.read_bytes() for file in sorted(Path(__file__).parent.glob("*.py")))
+        return hashlib.sha256(super().fingerprint().encode() + sources).hexdigest()[:16]
+
+    def _tried(self, task: Task[str], text: str) -> tuple[Checked, Measured | None]:
+        """The answer's machine, and what it did if it can be built and the level allows it."""
+        level = LEVELS[task.data]
+        checked = _checked(text, level)
+        if not checked.valid or checked.machine is None:
+            return checked, None
+        return checked, measure(checked.machine, level, formula=self.config.formula, physics=self._physics)
+
+    def _scaled(self, value: float) -> float:
+        if self.config.scale == "log1p":
+            return math.log1p(value)
+        return min(1.0, value / self.config.most) if self.config.scale == "clip" else value
+
+
+class Car(_Machines):
+    """A machine that drives forward: paid by metres."""
+
+    family = "car"
+
+
+class Catapult(_Machines):
+    """A machine that throws a boulder: paid by how far it flies times how high it rises."""
+
+    family = "catapult"
+
+
+class Delivery(_Machines):
+    """A machine that pushes a ball to its goal: paid 1 for that, and up to 0.5 for getting nearer."""
+
+    family = "delivery"
+
+
+def _checked(text: str, level: Level) -> Checked:
+    """What is wrong with a machine, the level's own rules included."""
+    checked = check(text)
+    if checked.machine is None or checked.faults:
+        return checked
+    return Checked(checked.machine, unfit(checked.machine.tree, level))
+
+
+def feedback(level: Level, checked: Checked, measured: Measured | None) -> str:
+    """What the simulator says to the builder."""
+    if measured is None:
+        faults = "\n".join(f"- {fault}" for fault in checked.faults[:8])
+        return f"The machine cannot be built:\n{faults}\nMend it, and answer with the whole machine again."
+    score = measured.score
+    said = [f"The machine was built and ran for {level.seconds:g} s."]
+    if level.family == "catapult":
+        said.append(f"The boulder flew {score.distance:.1f} m forward and rose by {score.height:.1f} m.")
+    else:
+        said.append(f"{'It moved' if level.family == 'car' else 'The ball moved'} {score.distance:.1f} m forward.")
+    said += [f"It is worth nothing: {reason}." for reason in score.reasons]
+    places = measured.trajectory.frames[:: max(1, len(measured.trajectory.frames) // 5)]
+    said.append(
+        "The root was at (x, y, z): " + "; ".join(f"{frame.seconds:g} s {_rounded(frame.blocks[0].middle)}" for frame in places) + "."
+    )
+    return " ".join([*said, "Improve it, and answer with the whole machine again."])
+
+
+def _rounded(place: Sequence[float]) -> str:
+    return json.dumps([round(value, 1) for value in place])
