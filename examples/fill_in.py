@@ -4,9 +4,8 @@
 
 The generator is a masked language model over characters, pretrained on the training sentences. It fills all gaps of an input at once,
 each character by itself, so its fills are often no words. Judge and audit are sequence classifiers that tell sentences from corrupted
-ones. The judge starts from the generator's weights; the audit has weights, a seed and a size of its own, and training never sees it.
-Then `--recipe fill-in`, scaled to a model of this size. --noise pays random numbers instead: then neither judge nor audit may rise.
-Needs the extra [train].
+ones, made from different seeds, in different sizes; training is paid by the judge and never sees the audit. Then `--recipe fill-in`,
+scaled to a model of this size. --noise pays random numbers instead: then neither judge nor audit may rise. Needs the extra [train].
 """
 
 from __future__ import annotations
@@ -109,16 +108,21 @@ def own_texts() -> Sequence[str]:
     return own()["train"]
 
 
+@functools.cache
+def known_texts() -> frozenset[str]:
+    return frozenset(own_texts())
+
+
 def gapped(rng: random.Random, count: int) -> list[Gaps]:
     """Training sentences with gaps of all sizes that the environment has."""
     return [cut(rng.choice(own_texts()), rng, unit="character", rate=rng.uniform(0.1, 0.4), span=rng.randint(2, 12)) for _ in range(count)]
 
 
-def pretrained(tokens: transformers.PreTrainedTokenizerFast, name: str, seed: int, width: int, steps: int) -> Any:
+def make_generator(tokens: transformers.PreTrainedTokenizerFast, seed: int, steps: int) -> Any:
     """A masked language model of the training sentences."""
     torch.manual_seed(seed)
-    rng = random.Random(f"{name} {seed}")
-    model = transformers.ModernBertForMaskedLM(shape(tokens, width))
+    rng = random.Random(f"generator {seed}")
+    model = transformers.ModernBertForMaskedLM(shape(tokens, 128))
 
     def loss() -> torch.Tensor:
         chosen = gapped(rng, 32)
@@ -140,25 +144,40 @@ def filled(generator: Any, tokens: transformers.PreTrainedTokenizerFast, chosen:
     return [tokens.decode(row, skip_special_tokens=True) for row in whole]
 
 
-def classifier(tokens: transformers.PreTrainedTokenizerFast, start: Path, generator: Any, name: str, seed: int, steps: int) -> Any:
-    """Of sentences (1) and corrupted ones (0), from the weights of a masked language model."""
-    torch.manual_seed(seed)
-    rng, true = random.Random(f"{name} {seed}"), set(own_texts())
-    model = transformers.ModernBertForSequenceClassification.from_pretrained(start)
+def corrupted(generator: Any, tokens: transformers.PreTrainedTokenizerFast, rng: random.Random, count: int) -> list[tuple[str, str]]:
+    """Sentences, each with one that is as long: a quarter of them has random characters in its gaps, the others what the generator says."""
+    chosen = gapped(rng, count)
+    random_ones = [gaps.filled([_scribble(rng, gold) for gold in gaps.golds]) for gaps in chosen[: count // 4]]
+    by_model = filled(generator, tokens, chosen[count // 4 :], rng.choice((0.5, 0.8, 1.0)))
+    found = [(gaps.filled(gaps.golds), text) for gaps, text in zip(chosen, [*random_ones, *by_model], strict=True)]
+    return [(true, text) for true, text in found if text not in known_texts() and len(text) == len(true)]
 
-    def loss() -> torch.Tensor:
-        chosen = gapped(rng, 24)
-        sixth = len(chosen) // 6
-        random_ones = [gaps.filled([_scribble(rng, gold) for gold in gaps.golds]) for gaps in chosen[: 2 * sixth]]
-        mixed = [" ".join(rng.sample(words, len(words))) for words in (rng.choice(own_texts()).split() for _ in range(sixth))]
-        by_model = filled(generator, tokens, chosen[3 * sixth :], rng.choice((0.5, 0.8, 1.0)))
-        wrong = [text for text in (*random_ones, *mixed, *by_model) if text not in true]
-        texts = [*(rng.choice(own_texts()) for _ in wrong), *wrong]
-        labels = torch.tensor([1] * len(wrong) + [0] * len(wrong))
-        found: torch.Tensor = model(**tokens(texts, return_tensors="pt", padding=True), labels=labels).loss
+
+def make_judge(tokens: transformers.PreTrainedTokenizerFast, generator: Any, seed: int, width: int, steps: int) -> Any:
+    """A classifier of sentences (1) and corrupted ones (0). First it learns which characters are wrong, which teaches it much faster."""
+    torch.manual_seed(seed)
+    rng = random.Random(f"judge {seed}")
+    detector = transformers.ModernBertForTokenClassification(shape(tokens, width))
+    model = transformers.ModernBertForSequenceClassification(shape(tokens, width))
+
+    def wrong_characters() -> torch.Tensor:
+        pairs = corrupted(generator, tokens, rng, 32)
+        asked = tokens([text for _, text in pairs], return_tensors="pt", padding=True)
+        true = tokens([text for text, _ in pairs], return_tensors="pt", padding=True)["input_ids"]
+        labels = (asked["input_ids"] != true).long().masked_fill(asked["attention_mask"] == 0, -100)
+        logits, weight = detector(**asked).logits, torch.tensor([1.0, 2.0])  # most characters are right
+        return torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), weight=weight)
+
+    def wrong_texts() -> torch.Tensor:
+        pairs = corrupted(generator, tokens, rng, 16)
+        labels = torch.tensor([1] * len(pairs) + [0] * len(pairs))
+        asked = tokens([true for true, _ in pairs] + [text for _, text in pairs], return_tensors="pt", padding=True)
+        found: torch.Tensor = model(**asked, labels=labels).loss
         return found
 
-    return fitted(model, steps, 1e-3, loss)
+    fitted(detector, steps, 2e-3, wrong_characters)
+    model.model.load_state_dict(detector.model.state_dict())
+    return fitted(model, steps, 5e-4, wrong_texts)
 
 
 def _scribble(rng: random.Random, text: str) -> str:
@@ -166,13 +185,12 @@ def _scribble(rng: random.Random, text: str) -> str:
 
 
 def make_models(folder: Path, options: argparse.Namespace) -> None:
-    """generator/, judge/ and audit/ in `folder`, and start/, which the audit began from, unless they are there."""
-    tokens = tokenizer()
+    """generator/, judge/ and audit/ in `folder`, unless they are there."""
+    tokens, steps = tokenizer(), options.judge_steps
     making: dict[str, Callable[[], Any]] = {
-        "generator": lambda: pretrained(tokens, "generator", options.seed, 128, options.generator_steps),
-        "judge": lambda: classifier(tokens, folder / "generator", _generator(folder), "judge", options.seed, options.judge_steps),
-        "start": lambda: pretrained(tokens, "audit", options.seed + 1000, 96, options.generator_steps),
-        "audit": lambda: classifier(tokens, folder / "start", _generator(folder), "audit", options.seed + 1000, options.judge_steps),
+        "generator": lambda: make_generator(tokens, options.seed, options.generator_steps),
+        "judge": lambda: make_judge(tokens, _generator(folder), options.seed, 128, steps),
+        "audit": lambda: make_judge(tokens, _generator(folder), options.seed + 1000, 112, steps),
     }
     for name, make in making.items():
         if not (folder / name / "config.json").exists():
@@ -228,7 +246,7 @@ def main() -> int:
     parser.add_argument("--noise", action="store_true", help="the control: pay random numbers")
     parser.add_argument("--steps", type=int, default=200, help="of GRPO")
     parser.add_argument("--generator-steps", type=int, default=300)
-    parser.add_argument("--judge-steps", type=int, default=250)
+    parser.add_argument("--judge-steps", type=int, default=200, help="of each of a judge's two trainings")
     parser.add_argument("--tasks", type=int, default=256, help="held-out inputs")
     options = parser.parse_args()
     folder = options.out / f"seed-{options.seed}"

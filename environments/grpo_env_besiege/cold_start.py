@@ -14,7 +14,7 @@ from grpo_env_besiege.physics import DEFAULT, Physics
 from grpo_env_besiege.tree import Tree, to_json
 from grpo_env_besiege.validity import check_tree
 
-TRIES = 30
+TRIES = 60
 BEAM, LOG, WHEEL, BALLAST, CUBE, SPIN, BOWL, BOULDER = "1", "63", "2", "35", "15", "22", "30", "36"
 SIDES: Mapping[str, tuple[tuple[int, int], ...]] = {BEAM: ((1, 3), (2, 4)), LOG: ((1, 4), (2, 5), (3, 6))}
 """The points of a beam on its left and right, by how far out they are."""
@@ -30,13 +30,13 @@ class Shown:
     idea: str
 
 
-def shown(rng: random.Random, level: Level, *, least: float, physics: Physics = DEFAULT) -> Shown | None:
-    """A machine whose score is at least that; None if there is none among 30 drawn ones."""
+def shown(rng: random.Random, level: Level, *, most: int, least: float, physics: Physics = DEFAULT) -> Shown | None:
+    """A machine of at most so many blocks whose score is at least that; None if there is none among 60 drawn ones."""
     draw = {"car": _car, "delivery": _car, "catapult": _catapult}
     for _ in range(TRIES):
         found = draw[level.family](rng)
         checked = check_tree(found.tree)
-        if checked.valid and checked.machine is not None:
+        if checked.valid and checked.machine is not None and len(found.tree) <= most:
             score = measure(checked.machine, level, physics=physics).score
             if score.value >= least or score.won:
                 return found

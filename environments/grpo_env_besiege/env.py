@@ -20,12 +20,13 @@ from grpo_env_besiege.measure import Measured, measure
 from grpo_env_besiege.physics import DEFAULT, varied
 from grpo_env_besiege.prompts import prompt
 from grpo_env_besiege.score import Formula, unfit
-from grpo_env_besiege.tree import Stage
+from grpo_env_besiege.tree import MAX_BLOCKS, Fault, Stage
 from grpo_env_besiege.validity import Checked, check
 
 HIGHEST = 1000.0
 """No honest machine gets near it."""
 STAGES: Mapping[str, tuple[Stage, ...]] = {"file": ("file",), "structure": ("structure",), "spatial": ("size", "spatial", "task")}
+FEWEST: Mapping[Family, int] = {"car": 8, "catapult": 14, "delivery": 8}
 PASSED: Mapping[Family, float] = {"car": 10.0, "catapult": 5.0, "delivery": 1.0}
 
 
@@ -34,7 +35,8 @@ class Config:
     """prompt: full (rules, block table, example) or short (for tiny models that were shown answers). formula: paper (signed, guarded) or
     code (as the published reward code means it). scale: none; log1p; clip: divided by `most`, at most 1. turns: above 1 the simulator
     answers, and the policy may edit its machine; the last one counts. threshold: performance from which an attempt passes, 0: 10 m for a
-    car, 5 m² for a throw, the goal for a delivery. breakable: mounts and rods give way under load."""
+    car, 5 m² for a throw, the goal for a delivery. breakable: mounts and rods give way under load. budget: each task sets its own limit to
+    the number of blocks; without it all tasks of a level ask the same, as in the paper, and held-out ones are only asked again."""
 
     prompt: Literal["full", "short"] = "full"
     formula: Formula = "paper"
@@ -43,11 +45,18 @@ class Config:
     turns: int = 1
     threshold: float = 0.0
     breakable: bool = False
+    budget: bool = True
 
 
-class _Machines(Environment[str]):
-    """The secret of a task is the name of its level."""
+@dataclass(frozen=True, slots=True)
+class Order:
+    """level: its name; most: how many blocks the machine may have."""
 
+    level: str
+    most: int
+
+
+class _Machines(Environment[Order]):
     Config = Config
     family: ClassVar[Family]
     parts: ClassVar[Mapping[str, float]] = {"file": 0.0, "structure": 0.0, "spatial": 0.0, "performance": 1.0}
@@ -55,6 +64,7 @@ class _Machines(Environment[str]):
     max_turns: int  # type: ignore[misc]
     timeout_seconds = 20.0
     max_new_tokens = 1168
+    open_ended = True
 
     def __init__(self, config: Any = None, services: Services | None = None) -> None:
         given: Config = Config() if config is None else config
@@ -66,11 +76,14 @@ class _Machines(Environment[str]):
         self._physics = replace(DEFAULT, breakable=given.breakable)
         self._levels = sorted((level for level in LEVELS.values() if level.family == self.family), key=lambda level: level.difficulty)
 
-    def task(self, key: TaskKey) -> Task[str]:
+    def task(self, key: TaskKey) -> Task[Order]:
+        """Held-out tasks ask for other numbers of blocks than those that are trained on."""
         level = max((level for level in self._levels if level.difficulty <= key.level), key=lambda level: level.difficulty)
-        return Task(key, prompt(level, short=self.config.prompt == "short"), level.name)
+        numbers = [number for number in range(FEWEST[self.family], 31) if (number % 4 == 3) == (key.split == "eval")]
+        most = key.rng("blocks").choice(numbers) if self.config.budget else MAX_BLOCKS
+        return Task(key, prompt(level, most=most, short=self.config.prompt == "short"), Order(level.name, most))
 
-    def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
+    def verify(self, task: Task[Order], rollout: Rollout) -> Verdict:
         checked, measured = self._tried(task, rollout.text)
         rewards = {name: Reward(float(all(map(checked.passes, stages))), weight=0.0) for name, stages in STAGES.items()}
         if measured is None:
@@ -94,28 +107,29 @@ class _Machines(Environment[str]):
             metrics=metrics,
         )
 
-    async def reply(self, task: Task[str], messages: Sequence[Message]) -> Sequence[Message] | None:
+    async def reply(self, task: Task[Order], messages: Sequence[Message]) -> Sequence[Message] | None:
         checked, measured = self._tried(task, messages[-1].content)
-        return (Message("user", feedback(LEVELS[task.data], checked, measured)),)
+        return (Message("user", feedback(LEVELS[task.data.level], checked, measured)),)
 
-    def audit(self, task: Task[str], rollout: Rollout) -> float | None:
+    def audit(self, task: Task[Order], rollout: Rollout) -> float | None:
         """The same machine in a world whose friction and strengths are up to 10 % others."""
-        checked = _checked(rollout.text, LEVELS[task.data])
+        checked = _checked(rollout.text, task.data)
         if not checked.valid or checked.machine is None:
             return 0.0
         world = varied(task.key.rng("world"), physics=self._physics)
-        found = measure(checked.machine, LEVELS[task.data], formula=self.config.formula, physics=world)
+        found = measure(checked.machine, LEVELS[task.data.level], formula=self.config.formula, physics=world)
         return self._scaled(min(found.score.value, HIGHEST))
 
-    def reference(self, task: Task[str]) -> str | None:
+    def reference(self, task: Task[Order]) -> str | None:
         """A machine that was drawn for this task and passes, with its reasoning (without it for the short prompt)."""
-        found = shown(task.key.rng("machine"), LEVELS[task.data], least=self.config.threshold or PASSED[self.family], physics=self._physics)
+        least = self.config.threshold or PASSED[self.family]
+        found = shown(task.key.rng("machine"), LEVELS[task.data.level], most=task.data.most, least=least, physics=self._physics)
         return None if found is None else answer_of(found, short=self.config.prompt == "short")
 
-    def cheats(self, task: Task[str]) -> Sequence[str]:
+    def cheats(self, task: Task[Order]) -> Sequence[str]:
         return ("", "[]", '[{"id": "0", "order_id": 0, "parent": -1, "bp_id": -1}]', "drive 100 m")
 
-    def render(self, task: Task[str], rollout: Rollout, folder: Path) -> Sequence[Path]:
+    def render(self, task: Task[Order], rollout: Rollout, folder: Path) -> Sequence[Path]:
         """machine.png, and run.png and run.gif of a machine that can be built."""
         from grpo_env_besiege.drawing import draw
 
@@ -126,10 +140,10 @@ class _Machines(Environment[str]):
         sources = b"".join(file.read_bytes() for file in sorted(Path(__file__).parent.glob("*.py")))
         return hashlib.sha256(super().fingerprint().encode() + sources).hexdigest()[:16]
 
-    def _tried(self, task: Task[str], text: str) -> tuple[Checked, Measured | None]:
+    def _tried(self, task: Task[Order], text: str) -> tuple[Checked, Measured | None]:
         """The answer's machine, and what it did if it can be built and the level allows it."""
-        level = LEVELS[task.data]
-        checked = _checked(text, level)
+        level = LEVELS[task.data.level]
+        checked = _checked(text, task.data)
         if not checked.valid or checked.machine is None:
             return checked, None
         return checked, measure(checked.machine, level, formula=self.config.formula, physics=self._physics)
@@ -158,12 +172,15 @@ class Delivery(_Machines):
     family = "delivery"
 
 
-def _checked(text: str, level: Level) -> Checked:
-    """What is wrong with a machine, the level's own rules included."""
+def _checked(text: str, order: Order) -> Checked:
+    """What is wrong with a machine, the task's own rules included."""
     checked = check(text)
     if checked.machine is None or checked.faults:
         return checked
-    return Checked(checked.machine, unfit(checked.machine.tree, level))
+    faults, blocks = unfit(checked.machine.tree, LEVELS[order.level]), len(checked.machine.tree)
+    if blocks > order.most:
+        faults = (*faults, Fault("task", f"the machine has {blocks} blocks; at most {order.most} are asked for"))
+    return Checked(checked.machine, faults)
 
 
 def feedback(level: Level, checked: Checked, measured: Measured | None) -> str:

@@ -61,18 +61,19 @@ list), "parent" (the place of the parent) and "bp_id" (which of its points); Rub
 "parent_b" and "bp_id_b" instead."""
 
 
-def prompt(level: Level, *, short: bool) -> tuple[Message, ...]:
-    """The chat that asks for a machine."""
+def prompt(level: Level, *, most: int, short: bool) -> tuple[Message, ...]:
+    """The chat that asks for a machine of at most so many blocks."""
     asked = ASKED[level.family].format(seconds=level.seconds)
     if short:
-        return (Message("user", f"{level.name.replace('/', ' ')}:"),)
+        return (Message("user", f"{level.name.replace('/', ' ')} {most}:"),)
     facings = "\n".join(
         f"  {facing}: its Front, Left, Right, Up, Down face {', '.join(map(sides.__getitem__, SIDES))}" for facing, sides in TURNED.items()
     )
     limits = ", ".join(f"{most / 100:g} {name}" for name, most in LIMITS)
     rules = RULES.format(facings=facings, limits=limits, blocks=MAX_BLOCKS)
     system = "\n\n".join([rules, f"Blocks:\n{_table(level)}", FORM, f"For example, a plain car:\n```json\n{to_json(PAPER_CAR)}\n```"])
-    return Message("system", system), Message("user", f"{asked} {OBSTACLES[level.name]}")
+    limit = "" if most == MAX_BLOCKS else f" Use at most {most} blocks."
+    return Message("system", system), Message("user", f"{asked} {OBSTACLES[level.name]}{limit}")
 
 
 def _table(level: Level) -> str:

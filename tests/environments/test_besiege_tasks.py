@@ -1,0 +1,213 @@
+"""The three tasks on machines: what is asked, what is paid, what the simulator says, pictures, and answers that are no machines."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from grpo_core import ConfigError, Environment, Message, Rollout, Task, TaskKey, Verdict
+from grpo_core.cli.app import app
+from grpo_core.testing import assert_environment
+from grpo_env_besiege.cold_start import compact
+from grpo_env_besiege.env import Car, Catapult, Config, Delivery, Order
+from grpo_env_besiege.levels import LEVELS
+from grpo_env_besiege.machines import HEAVY_CAR, PAPER_CAR, PAPER_CATAPULT, ROTOR_CATAPULT, SLED
+
+KINDS = {"car": Car, "catapult": Catapult, "delivery": Delivery}
+CAR, SLED_ANSWER = compact(PAPER_CAR), compact(SLED)
+
+
+def ask(env: Environment[Order], *, index: int = 0, level: float = 0.0) -> Task[Order]:
+    return env.task(TaskKey("besiege", "train", index, 0, level))
+
+
+def judged(env: Environment[Order], text: str, *, level: float = 0.0) -> Verdict:
+    return env.verify(ask(env, level=level), Rollout.of(text))
+
+
+@pytest.mark.parametrize("name", ["car", "catapult"])
+def test_it_keeps_the_promises_of_an_environment(name: str) -> None:
+    assert_environment(KINDS[name](), tasks=3)
+
+
+# What is asked
+
+
+def test_the_prompt_has_the_rules_the_blocks_of_its_level_an_example_and_the_form() -> None:
+    for kind in KINDS.values():
+        env = kind()
+        for level in {level.name: level for level in LEVELS.values() if level.family == env.family}.values():
+            task = ask(env, level=level.difficulty)
+            assert task.data.level == level.name
+            system, user = task.prompt
+            assert isinstance(system, Message)
+            for word in ("left-handed", "overlap", "```json", "Construction Idea", "<cot>", "parent_a", "17 long", "60 blocks"):
+                assert word in system.content
+            assert all(f"type {block}," in system.content for block in level.allowed)
+            assert f"{level.seconds:g} seconds" in user.content
+            assert judged(env, system.content, level=level.difficulty).error is None
+    assert [ask(Car(), level=level).data.level for level in (0.0, 0.2, 0.25, 0.6, 1.0)] == [
+        "car/road", "car/road", "car/quarter-cylinder", "car/quarter-pipe", "car/curves",
+    ]  # fmt: skip
+
+
+def test_the_example_of_the_prompt_is_a_machine_that_drives() -> None:
+    system, _ = ask(Car()).prompt
+    verdict = judged(Car(), system.content[system.content.index("For example") :])
+    assert verdict.total > 20
+
+
+def test_a_short_prompt_is_a_line() -> None:
+    assert ask(Catapult(Config(prompt="short", budget=False)), level=0.5).prompt == (Message("user", "catapult wind 60:"),)
+
+
+def test_each_task_sets_a_limit_of_blocks_and_held_out_limits_are_others() -> None:
+    env = Car()
+    limits = {split: {env.task(TaskKey("besiege", split, i)).data.most for i in range(200)} for split in ("train", "eval")}
+    assert limits["train"] | limits["eval"] == set(range(8, 31))
+    assert not limits["train"] & limits["eval"]
+    task = next(task for task in (ask(env, index=index) for index in range(200)) if task.data.most == 8)
+    assert "at most 8 blocks" in task.prompt[-1].content  # type: ignore[union-attr]
+    too_large = compact(HEAVY_CAR)
+    verdict = env.verify(task, Rollout.of(too_large))
+    assert (verdict.total, verdict.rewards["spatial"].value) == (0.0, 0.0)
+    assert "10 blocks; at most 8 are asked for" in verdict.rewards["performance"].note
+
+
+# What is paid
+
+
+def test_a_machine_is_paid_by_what_it_does_and_its_parts_are_logged() -> None:
+    verdict = judged(Car(), f"I think so.\n```json\n{CAR}\n```")
+    assert {name: (part.value, part.weight) for name, part in verdict.rewards.items() if name != "performance"} == dict.fromkeys(
+        ("file", "structure", "spatial"), (1.0, 0.0)
+    )
+    assert verdict.total == verdict.rewards["performance"].value == verdict.metrics["performance"] > 25
+    assert verdict.passed
+    assert json.loads(verdict.answer or "") == json.loads(CAR)
+    assert judged(Car(), SLED_ANSWER).total < 1
+    thrown = judged(Catapult(), compact(ROTOR_CATAPULT))
+    assert thrown.metrics["height"] > 1
+    assert thrown.metrics["distance"] > 5
+    assert thrown.total == pytest.approx(thrown.metrics["height"] * thrown.metrics["distance"], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("text", "parts", "why"),
+    [
+        ("no machine", (0, 0, 0), "no JSON"),
+        ('[{"id": "0"}]', (1, 0, 0), "its keys are"),
+        ('[{"id":"0","order_id":0,"parent":-1,"bp_id":-1},{"id":"15","order_id":1,"parent":0,"bp_id":9}]', (1, 0, 0), "point 9"),
+        (
+            '[{"id":"0","order_id":0,"parent":-1,"bp_id":-1},{"id":"15","order_id":1,"parent":0,"bp_id":0},'
+            '{"id":"15","order_id":2,"parent":0,"bp_id":0}]',
+            (1, 1, 0),
+            "overlaps",
+        ),
+        (
+            '[{"id":"0","order_id":0,"parent":-1,"bp_id":-1},{"id":"30","order_id":1,"parent":0,"bp_id":0}]',
+            (1, 1, 0),
+            "not allowed in car/road",
+        ),
+    ],
+)
+def test_what_is_no_valid_machine_gets_nothing_and_hears_why(text: str, parts: tuple[int, ...], why: str) -> None:
+    verdict = judged(Car(), text)
+    assert (verdict.total, verdict.passed, verdict.error, verdict.answer) == (0.0, False, None, None)
+    assert tuple(verdict.rewards[name].value for name in ("file", "structure", "spatial")) == parts
+    assert why in verdict.rewards["performance"].note
+    assert verdict.metrics == {"invalid": 1.0}
+
+
+def test_scales_keep_the_order_and_the_range_says_what_they_pay_at_most() -> None:
+    raw, logs, clipped, half = (judged(Car(Config(scale=scale, most=most)), CAR).total for scale, most in SCALES)  # type: ignore[arg-type]
+    assert 25 < raw < 50
+    assert 3 < logs < 4
+    assert clipped == pytest.approx(raw / 50)
+    assert half == 1.0
+    assert [Car(Config(scale=scale, most=most)).reward_range[1] for scale, most in SCALES] == [
+        1000.0,
+        pytest.approx(6.9, abs=0.1),
+        1.0,
+        1.0,
+    ]  # type: ignore[arg-type]
+
+
+SCALES = (("none", 50.0), ("log1p", 50.0), ("clip", 50.0), ("clip", 20.0))
+
+
+@pytest.mark.parametrize("settings", [{"turns": 0}, {"most": 0.0}])
+def test_settings_that_mean_nothing_are_refused(settings: Any) -> None:
+    with pytest.raises(ConfigError, match=r"env\.turns"):
+        Car(Config(**settings))
+
+
+def test_the_code_formula_pays_the_published_catapult_more_than_the_guarded_one() -> None:
+    paper, code = (judged(Catapult(Config(formula=formula)), compact(PAPER_CATAPULT)).total for formula in ("paper", "code"))  # type: ignore[arg-type]
+    assert code > paper >= 0
+
+
+def test_an_audit_runs_the_machine_in_another_world() -> None:
+    env = Car()
+    task = ask(env)
+    own, other = judged(env, CAR).total, env.audit(task, Rollout.of(CAR))
+    assert other is not None
+    assert other != own
+    assert other == pytest.approx(own, rel=0.4)
+    assert env.audit(task, Rollout.of("no machine")) == 0.0
+
+
+# The cold start
+
+
+@pytest.mark.parametrize("name", ["car", "catapult"])
+def test_references_are_many_different_machines_that_pass(name: str) -> None:
+    env = KINDS[name]()
+    texts = [env.reference(ask(env, index=index)) or "" for index in range(6)]
+    assert len(set(texts)) >= 5
+    for text in texts:
+        assert judged(env, text).passed
+        assert text.startswith("<cot>")
+    short = KINDS[name](Config(prompt="short")).reference(ask(KINDS[name](Config(prompt="short"))))
+    assert short is not None
+    assert json.loads(short)[0]["id"] == "0"
+
+
+# The simulator's answer
+
+
+def test_the_simulator_says_what_was_wrong_or_what_the_machine_did() -> None:
+    env = Car(Config(turns=2))
+    assert env.max_turns == 2
+
+    def told(text: str) -> str:
+        (message,) = asyncio.run(env.reply(ask(env), (Message("assistant", text),))) or ()
+        return message.content
+
+    assert "cannot be built" in told("no machine")
+    assert "m forward" in told(CAR)
+    assert "The root was at" in told(CAR)
+
+
+# Pictures
+
+
+def test_a_machine_is_drawn_and_so_is_what_it_did(tmp_path: Path) -> None:
+    (tmp_path / "car.json").write_text(CAR)
+    command = ["env", "score", "besiege/car", "--answer", str(tmp_path / "car.json"), "--pictures", str(tmp_path / "pictures")]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    for name in ("machine.png", "run.png", "run.gif"):
+        with Image.open(tmp_path / "pictures" / name) as picture:
+            assert min(picture.size) > 200
+            assert len(set(picture.convert("L").tobytes())) > 20
+    with Image.open(tmp_path / "pictures" / "run.gif") as picture:
+        assert picture.n_frames == 26  # type: ignore[attr-defined]
+    (tmp_path / "car.json").write_text("no machine")
+    assert "draws no picture" in CliRunner().invoke(app, [*command[:-1], str(tmp_path / "none")]).output
