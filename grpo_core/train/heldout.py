@@ -62,7 +62,7 @@ async def held_out(
         if source.name not in trained:
             seen = [g for g in groups if g.task.key.env == source.name]
             values |= {f"{source.name}/{name}": value for name, value in group_metrics(seen, {source.name: source.env.parts}).items()}
-    metrics = {f"eval/{name}": value for name, value in values.items() if not name.endswith("groups/mixed")}
+    metrics = {f"eval/{name}": value for name, value in values.items() if "groups/" not in name}
     metrics |= {"eval/tasks": float(sum(key.env in trained for key in scores)), "eval/seconds": time.perf_counter() - started}
     return scores, metrics, [group.verdicts[0] for group in groups]
 

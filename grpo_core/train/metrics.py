@@ -14,7 +14,7 @@ from torch import Tensor
 
 from grpo_core.types import Group, Verdict
 
-BY_ENVIRONMENT = ("reward/", "pass_rate", "verify/", "env/", "completion_length/", "groups/mixed")
+BY_ENVIRONMENT = ("reward/", "pass_rate", "verify/", "env/", "completion_length/", "groups/")
 
 
 def group_metrics(groups: Sequence[Group[Any]], parts: Mapping[str, Collection[str]]) -> dict[str, float]:
@@ -53,6 +53,8 @@ def _metrics(groups: Sequence[Group[Any]], parts: Collection[str]) -> dict[str, 
         "completion_length/mean": _mean(lengths),
         "completion_length/clipped": _mean([float(r.finish == "length") for r in rollouts]),
         "groups/mixed": _mean([float(_is_mixed(g.verdicts)) for g in groups if sum(v.scored for v in g.verdicts) > 1]),
+        "groups/best": _mean([max(v.total for v in g.verdicts if v.scored) for g in groups if any(v.scored for v in g.verdicts)]),
+        "groups/distinct": _mean([_distinct(g.verdicts) for g in groups if any(v.scored for v in g.verdicts)]),
         "verify/error_rate": _mean([float(not v.scored) for v in verdicts]),
         "tokens/generated": float(sum(sum(r.trainable) for r in rollouts)),
     }
@@ -95,6 +97,12 @@ def _constant_share(groups: Sequence[Group[Any]], parts: Collection[str]) -> flo
 
 def _is_mixed(group: Sequence[Verdict]) -> bool:
     return len({v.total for v in group if v.scored}) > 1
+
+
+def _distinct(group: Sequence[Verdict]) -> float:
+    """Different answers, of the attempts from which one could be extracted at all, as a share of the scored attempts."""
+    scored = [v.answer for v in group if v.scored]
+    return len({answer for answer in scored if answer is not None}) / len(scored)
 
 
 def _mean(values: Sequence[float]) -> float:
