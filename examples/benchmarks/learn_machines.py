@@ -21,7 +21,7 @@ from typing import Any
 
 from small import make_model, pieces, trained
 
-from grpo_core import TaskKey
+from grpo_core import Message, TaskKey
 from grpo_core.evaluate import paired_gain
 from grpo_core.plugins import PluginHost
 from grpo_core.runlog import RunFolder
@@ -42,7 +42,8 @@ def show(path: Path, seed: int) -> Iterator[str]:
         task = env.task(TaskKey("besiege/car", "train", index, seed, 0.0))
         answer = env.reference(task)
         if answer is not None:
-            lines.append(json.dumps({"prompt": [{"role": "user", "content": task.prompt[-1].content}], "completion": answer}) + "\n")  # type: ignore[union-attr]
+            prompt = [{"role": "user", "content": message.content} for message in task.prompt if isinstance(message, Message)]
+            lines.append(json.dumps({"prompt": prompt, "completion": answer}) + "\n")
             yield answer
     path.write_text("".join(lines), encoding="utf-8")
 
@@ -100,7 +101,7 @@ def main() -> int:
     print(f"seed {options.seed}, {run.name}: {last} steps in {minutes:.1f} minutes")
     print(f"valid {valid.before:.1%} -> {valid.after:.1%}, {valid.mean:+.1%} ({valid.low:+.1%} .. {valid.high:+.1%})")
     print(
-        f"mean distance {distance.before:.1f} -> {distance.after:.1f} m, {distance.mean:+.1f} ({distance.low:+.1f} .. {distance.high:+.1f}); "
+        f"distance {distance.before:.1f} -> {distance.after:.1f} m, {distance.mean:+.1f} ({distance.low:+.1f} .. {distance.high:+.1f})\n"
         f"best {max(before['distance'].values()):.1f} -> {max(after['distance'].values()):.1f} m"
     )
     if options.shuffle:
