@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from grpo_core.errors import ConfigError
+from grpo_core.extract import parse_json
 from grpo_core.train.batch import MicroBatch, Row, unwritten
 from grpo_core.train.logprob import head_at
 from grpo_core.train.policy import Policy
@@ -64,7 +65,10 @@ class MaskedPolicy(Policy):
 
     def encode_answer(self, prompt: str | tuple[Message, ...], answer: str) -> tuple[int, ...]:
         """Tokens of `answer`, a JSON array with a text for each gap; each has to have as many tokens as its gap."""
-        fills, gaps = json.loads(answer), list(_runs(self.slots(self.encode(prompt))))
+        gaps, found = list(_runs(self.slots(self.encode(prompt)))), parse_json(answer)
+        fills = None if found is None else found.value
+        if not isinstance(fills, list) or not all(isinstance(fill, str) for fill in fills):
+            raise ConfigError(f"an answer to a text with gaps is a JSON array with a text for each; found {answer[:100]!r}")
         tokens = [self.tokenizer(fill, add_special_tokens=False)["input_ids"] for fill in fills]
         if [len(each) for each in tokens] != [len(gap) for gap in gaps]:
             raise ConfigError(

@@ -152,6 +152,9 @@ def test_what_it_says_is_an_array_with_a_text_for_each_run_of_gaps() -> None:
     assert found.slots(prompt_ids) == tuple(i for i, token in enumerate(prompt_ids) if token == found.mask_id)
     with pytest.raises(ConfigError, match=r"gaps of \[2, 1\] tokens with texts of \[3, 1\]"):
         found.encode_answer(TEXTS[0], '["ate", "a"]')
+    for answer in ("at, a", '{"at": "a"}', "[1, 2]"):
+        with pytest.raises(ConfigError, match="JSON array with a text for each"):
+            found.encode_answer(TEXTS[0], answer)
 
 
 # What cannot work

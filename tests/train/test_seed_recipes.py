@@ -12,6 +12,7 @@ from transformers import BertForSequenceClassification, Qwen2Config, Qwen2ForCau
 from typer.testing import CliRunner
 
 import grpo_env_arithmetic
+import grpo_env_besiege
 import grpo_env_fillin
 import grpo_env_fizzbuzz
 import grpo_env_gsm8k
@@ -27,12 +28,18 @@ from .tiny_masked import masked_model, masked_tokenizer, save_masked
 
 pytestmark = pytest.mark.xdist_group("jails")  # with the others that count or kill supervisors
 
-PACKAGES = {"arithmetic": grpo_env_arithmetic, "fill-in": grpo_env_fillin, "fizzbuzz": grpo_env_fizzbuzz, "gsm8k-xml": grpo_env_gsm8k}
+BESIEGE = ("besiege", "besiege-as-written", "besiege-small")
+PACKAGES = dict.fromkeys(BESIEGE, grpo_env_besiege) | {
+    "arithmetic": grpo_env_arithmetic,
+    "fill-in": grpo_env_fillin,
+    "fizzbuzz": grpo_env_fizzbuzz,
+    "gsm8k-xml": grpo_env_gsm8k,
+}
 
 
 def given(name: str) -> tuple[str, dict]:
     """The comment that a recipe opens with, and its settings."""
-    text = (Path(str(PACKAGES[name].__file__)).parent / "recipe.toml").read_text()
+    text = (Path(str(PACKAGES[name].__file__)).parent / f"{name if name in BESIEGE else 'recipe'}.toml").read_text()
     return text.partition("\nenvironment")[0], tomllib.loads(text)
 
 
@@ -69,12 +76,13 @@ def test_the_fizzbuzz_recipe_trains_so_many_weights_of_its_model():
 SMALL = ["--steps", "2", "--max-new-tokens", "8", "--dtype", "float32", "--set", "eval.tasks=2"]
 
 
-@pytest.mark.parametrize("recipe", [["arithmetic"], ["arithmetic", "gpu-10gb"], ["fizzbuzz"], ["gsm8k-xml"]])
+@pytest.mark.parametrize("recipe", [["arithmetic"], ["arithmetic", "gpu-10gb"], ["fizzbuzz"], ["gsm8k-xml"], *([name] for name in BESIEGE)])
 def test_two_steps_of_it_train_a_tiny_model(recipe, tiny_folder, tmp_path):
     if "fizzbuzz" in recipe and shutil.which("bwrap") is None:
         missing("needs bubblewrap")
     names = [word for name in recipe for word in ("--recipe", name)]
     more = {"fizzbuzz": ["--set", "sandbox.name=bubblewrap"], "gsm8k-xml": ["--set", "env.source=templates"]}.get(recipe[0], [])
+    more += ["--set", "group_size=4", "--set", "env.prompt=short"] if recipe[0] in BESIEGE else []
     done = CliRunner().invoke(app, ["run", *names, "--model", str(tiny_folder), *SMALL, *more, "--out", str(tmp_path / "run")])
     assert done.exit_code == 0, done.output
     lines = [line for line in read_lines(tmp_path / "run" / "metrics.jsonl") if "loss" in line]

@@ -26,7 +26,8 @@ TIMED = ("time/", "verify/seconds/", "eval/verify/seconds/", "memory/", "eval/se
 PER_STEP = {
     "step", "reward/mean", "reward/std", "reward/share", "pass_rate", "advantage/mean", "advantage/std", "loss", "policy_loss", "kl",
     "kl/sequence", "kl_penalty", "beta", "entropy", "logprob/mean", "sampling/logprob_gap", "grad_norm", "lr", "clip_fraction",
-    "completion_length/mean", "completion_length/clipped", "groups/mixed", "groups/best", "groups/distinct", "verify/error_rate", "verify/seconds/share",
+    "completion_length/mean", "completion_length/clipped", "groups/mixed", "groups/best", "groups/distinct", "verify/error_rate",
+    "verify/seconds/share",
     "tokens/generated", "tokens/trained", "steps/skipped_nonfinite", "verify/cache_hit_rate", "time/rollout", "time/verify",
     "time/update", "time/step", "memory/peak_mb",
 }  # fmt: skip
