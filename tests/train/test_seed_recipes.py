@@ -51,7 +51,7 @@ def test_a_recipe_states_what_it_repeats_and_where_it_differs(name):
     config = flat(read_config([], [name], {}, []))
     for section, values in settings.items():
         for key, value in values.items() if isinstance(values, dict) else [("", values)]:
-            found = config["env"][key] if section == "env" else config[f"{section}.{key}" if key else section]
+            found = config[section][key] if section in ("env", "weights") else config[f"{section}.{key}" if key else section]
             assert (list(found) if isinstance(value, list) else found) == value
 
 
