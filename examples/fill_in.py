@@ -114,8 +114,8 @@ def known_texts() -> frozenset[str]:
 
 
 def gapped(rng: random.Random, count: int) -> list[Gaps]:
-    """Training sentences with gaps of all sizes that the environment has."""
-    return [cut(rng.choice(own_texts()), rng, unit="character", rate=rng.uniform(0.1, 0.4), span=rng.randint(2, 12)) for _ in range(count)]
+    """Training sentences with more gaps than the task has, of the sizes that it has."""
+    return [cut(rng.choice(own_texts()), rng, unit="character", rate=rng.uniform(0.1, 0.4), span=rng.randint(2, 5)) for _ in range(count)]
 
 
 def make_generator(tokens: transformers.PreTrainedTokenizerFast, seed: int, steps: int) -> Any:
@@ -214,7 +214,7 @@ def settings(folder: Path, options: argparse.Namespace) -> Mapping[str, Any]:
     return {
         "steps": options.steps,
         "seed": options.seed,
-        "level": 0.5,
+        "level": 0.1,
         "model": {"name": str(folder / "generator"), "dtype": "float32"},
         "env": {"unit": "character"},
         "judges": judges,
@@ -245,7 +245,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--noise", action="store_true", help="the control: pay random numbers")
     parser.add_argument("--steps", type=int, default=200, help="of GRPO")
-    parser.add_argument("--generator-steps", type=int, default=300)
+    parser.add_argument("--generator-steps", type=int, default=400)
     parser.add_argument("--judge-steps", type=int, default=200, help="of each of a judge's two trainings")
     parser.add_argument("--tasks", type=int, default=256, help="held-out inputs")
     options = parser.parse_args()
