@@ -86,6 +86,13 @@ class Stingy(EchoEnvironment):
         return task.data.upper()
 
 
+class Endless(EchoEnvironment):
+    """Pays metres, of which there are always more; a reference goes one."""
+
+    reward_range = (0.0, 100.0)
+    open_ended = True
+
+
 class Moody(EchoEnvironment):
     judged = 0
 
@@ -170,6 +177,16 @@ BROKEN: list[tuple[type[Environment[Any]], set[str]]] = [
     (Leaky, {"splits"}),
     (Holding, {"pickling"}),
 ]
+
+
+def test_a_reference_of_an_environment_without_a_best_answer_has_to_pass_and_no_more() -> None:
+    assert not check_environment(Endless(), isolation="inline").problems
+    Endless.open_ended = False
+    try:
+        (problem,) = check_environment(Endless(), isolation="inline").problems
+    finally:
+        Endless.open_ended = True
+    assert "it must pass with 100" in problem.message
 
 
 @pytest.mark.parametrize(("env", "found"), BROKEN, ids=[env.__name__ for env, _ in BROKEN])
