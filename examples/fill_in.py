@@ -2,10 +2,10 @@
 
     python examples/fill_in.py --out runs/fill-in [--seed 0] [--noise]
 
-The generator is a masked language model over characters, pretrained on the training sentences. It fills all gaps of an input at once,
-each character by itself, so its fills are often no words. Judge and audit are sequence classifiers that tell sentences from corrupted
-ones, made from different seeds, in different sizes; training is paid by the judge and never sees the audit. Then `--recipe fill-in`,
-scaled to a model of this size. --noise pays random numbers instead: then neither judge nor audit may rise. Needs the extra [train].
+The generator is a masked language model over characters, pretrained on short sentences. It fills all gaps of an input at once, each
+character by itself, so its fills are often no words. Judge and audit are sequence classifiers that tell sentences from corrupted ones, made
+from different seeds, in different sizes; training is paid by the judge and never sees the audit. Then `--recipe fill-in`, scaled to a
+model of this size. --noise pays random numbers instead: then neither judge nor audit may rise. Needs the extra [train].
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import string
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from grpo_core.overrides import build_config
 from grpo_core.plugins import PluginHost
 from grpo_core.runlog import RunFolder, read_lines
 from grpo_core.train.trainer import Trainer
-from grpo_env_fillin.corpus import own
+from grpo_env_fillin.corpus import COUNTS, KINDS, WORK, from_file
 from grpo_env_fillin.gaps import Gaps, cut
 
 SPECIAL = PAD, UNKNOWN, START = "[PAD]", "[UNK]", "[CLS]"
@@ -104,28 +105,35 @@ def fitted(model: Any, steps: int, rate: float, loss: Callable[[], torch.Tensor]
 
 
 @functools.cache
-def own_texts() -> Sequence[str]:
-    return own()["train"]
+def texts() -> Sequence[str]:
+    """Short sentences about the people of the environment's own corpus, of which a fifth is held out."""
+    return [
+        f"the {kind} {person} {verb} {thing}."
+        for person, (verbs, things, _) in WORK.items()
+        for kind, verb, (one, several) in product(KINDS, verbs, things)
+        for thing in (one, *(f"{count} {several}" for count in COUNTS))
+    ]
 
 
 @functools.cache
-def known_texts() -> frozenset[str]:
-    return frozenset(own_texts())
+def shown(path: Path) -> Sequence[str]:
+    """Those that training may see."""
+    return from_file(path)["train"]
 
 
-def gapped(rng: random.Random, count: int) -> list[Gaps]:
-    """Training sentences with more gaps than the task has, of the sizes that it has."""
-    return [cut(rng.choice(own_texts()), rng, unit="character", rate=rng.uniform(0.1, 0.4), span=rng.randint(2, 5)) for _ in range(count)]
+def gapped(path: Path, rng: random.Random, count: int) -> list[Gaps]:
+    """Sentences with gaps of the sizes that the task has, and more of them."""
+    return [cut(rng.choice(shown(path)), rng, unit="character", rate=rng.uniform(0.1, 0.5), span=rng.randint(2, 8)) for _ in range(count)]
 
 
-def make_generator(tokens: transformers.PreTrainedTokenizerFast, seed: int, steps: int) -> Any:
+def make_generator(path: Path, tokens: transformers.PreTrainedTokenizerFast, seed: int, steps: int) -> Any:
     """A masked language model of the training sentences."""
     torch.manual_seed(seed)
     rng = random.Random(f"generator {seed}")
     model = transformers.ModernBertForMaskedLM(shape(tokens, 128))
 
     def loss() -> torch.Tensor:
-        chosen = gapped(rng, 32)
+        chosen = gapped(path, rng, 32)
         asked = tokens([gaps.masked for gaps in chosen], return_tensors="pt", padding=True)
         wanted = tokens([gaps.filled(gaps.golds) for gaps in chosen], return_tensors="pt", padding=True)["input_ids"]
         labels = wanted.masked_fill(asked["input_ids"] != tokens.mask_token_id, -100)
@@ -144,24 +152,23 @@ def filled(generator: Any, tokens: transformers.PreTrainedTokenizerFast, chosen:
     return [tokens.decode(row, skip_special_tokens=True) for row in whole]
 
 
-def corrupted(generator: Any, tokens: transformers.PreTrainedTokenizerFast, rng: random.Random, count: int) -> list[tuple[str, str]]:
-    """Sentences, each with one that is as long: a quarter of them has random characters in its gaps, the others what the generator says."""
-    chosen = gapped(rng, count)
-    random_ones = [gaps.filled([_scribble(rng, gold) for gold in gaps.golds]) for gaps in chosen[: count // 4]]
-    by_model = filled(generator, tokens, chosen[count // 4 :], rng.choice((0.5, 0.8, 1.0)))
-    found = [(gaps.filled(gaps.golds), text) for gaps, text in zip(chosen, [*random_ones, *by_model], strict=True)]
-    return [(true, text) for true, text in found if text not in known_texts() and len(text) == len(true)]
-
-
-def make_judge(tokens: transformers.PreTrainedTokenizerFast, generator: Any, seed: int, width: int, steps: int) -> Any:
+def make_judge(path: Path, tokens: transformers.PreTrainedTokenizerFast, generator: Any, seed: int, width: int, steps: int) -> Any:
     """A classifier of sentences (1) and corrupted ones (0). First it learns which characters are wrong, which teaches it much faster."""
     torch.manual_seed(seed)
-    rng = random.Random(f"judge {seed}")
+    rng, known = random.Random(f"judge {seed}"), frozenset(texts())
     detector = transformers.ModernBertForTokenClassification(shape(tokens, width))
     model = transformers.ModernBertForSequenceClassification(shape(tokens, width))
 
+    def corrupted(count: int) -> list[tuple[str, str]]:
+        """Sentences, each with one that is as long: a quarter has random characters in its gaps, the others what the generator says."""
+        chosen = gapped(path, rng, count)
+        random_ones = [gaps.filled([_scribble(rng, gold) for gold in gaps.golds]) for gaps in chosen[: count // 4]]
+        by_model = filled(generator, tokens, chosen[count // 4 :], rng.choice((0.5, 0.8, 1.0)))
+        found = [(gaps.filled(gaps.golds), text) for gaps, text in zip(chosen, [*random_ones, *by_model], strict=True)]
+        return [(true, text) for true, text in found if text not in known and len(text) == len(true)]
+
     def wrong_characters() -> torch.Tensor:
-        pairs = corrupted(generator, tokens, rng, 32)
+        pairs = corrupted(32)
         asked = tokens([text for _, text in pairs], return_tensors="pt", padding=True)
         true = tokens([text for text, _ in pairs], return_tensors="pt", padding=True)["input_ids"]
         labels = (asked["input_ids"] != true).long().masked_fill(asked["attention_mask"] == 0, -100)
@@ -169,7 +176,7 @@ def make_judge(tokens: transformers.PreTrainedTokenizerFast, generator: Any, see
         return torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), weight=weight)
 
     def wrong_texts() -> torch.Tensor:
-        pairs = corrupted(generator, tokens, rng, 16)
+        pairs = corrupted(24)
         labels = torch.tensor([1] * len(pairs) + [0] * len(pairs))
         asked = tokens([true for true, _ in pairs] + [text for _, text in pairs], return_tensors="pt", padding=True)
         found: torch.Tensor = model(**asked, labels=labels).loss
@@ -185,12 +192,14 @@ def _scribble(rng: random.Random, text: str) -> str:
 
 
 def make_models(folder: Path, options: argparse.Namespace) -> None:
-    """generator/, judge/ and audit/ in `folder`, unless they are there."""
-    tokens, steps = tokenizer(), options.judge_steps
+    """texts.txt, generator/, judge/ and audit/ in `folder`, unless they are there."""
+    tokens, steps, path = tokenizer(), options.judge_steps, folder / "texts.txt"
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(texts()) + "\n", encoding="utf-8")
     making: dict[str, Callable[[], Any]] = {
-        "generator": lambda: make_generator(tokens, options.seed, options.generator_steps),
-        "judge": lambda: make_judge(tokens, _generator(folder), options.seed, 128, steps),
-        "audit": lambda: make_judge(tokens, _generator(folder), options.seed + 1000, 112, steps),
+        "generator": lambda: make_generator(path, tokens, options.seed, options.generator_steps),
+        "judge": lambda: make_judge(path, tokens, _generator(folder), options.seed, 128, steps),
+        "audit": lambda: make_judge(path, tokens, _generator(folder), options.seed + 1000, 112, steps),
     }
     for name, make in making.items():
         if not (folder / name / "config.json").exists():
@@ -214,9 +223,9 @@ def settings(folder: Path, options: argparse.Namespace) -> Mapping[str, Any]:
     return {
         "steps": options.steps,
         "seed": options.seed,
-        "level": 0.1,
+        "level": 0.4,
         "model": {"name": str(folder / "generator"), "dtype": "float32"},
-        "env": {"unit": "character"},
+        "env": {"path": str(folder / "texts.txt"), "unit": "character"},
         "judges": judges,
         "optimizer": {"lr": 3e-4},
         "eval": {"tasks": options.tasks},
@@ -245,7 +254,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--noise", action="store_true", help="the control: pay random numbers")
     parser.add_argument("--steps", type=int, default=200, help="of GRPO")
-    parser.add_argument("--generator-steps", type=int, default=400)
+    parser.add_argument("--generator-steps", type=int, default=200)
     parser.add_argument("--judge-steps", type=int, default=200, help="of each of a judge's two trainings")
     parser.add_argument("--tasks", type=int, default=256, help="held-out inputs")
     options = parser.parse_args()
