@@ -45,7 +45,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("runs/programs"))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--warm-steps", type=int, default=1000, help="most steps of the warm start")
-    parser.add_argument("--steps", type=int, default=100, help="of GRPO")
+    parser.add_argument("--steps", type=int, default=150, help="of GRPO")
     parser.add_argument("--tasks", type=int, default=256, help="held-out tasks of an evaluation")
     parser.add_argument("--shuffle", action="store_true", help="the control: rewards that say nothing")
     options = parser.parse_args()
