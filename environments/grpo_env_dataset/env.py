@@ -51,7 +51,9 @@ class Dataset(Environment[Row]):
 
     def __init__(self, config: Any = None, services: Services | None = None) -> None:
         given: Config = Config() if config is None else config
-        files: dict[str, Any] = {name: str(Path(value).expanduser().resolve()) for name in ("path", "eval_path") if (value := getattr(given, name))}
+        files: dict[str, Any] = {
+            name: str(Path(value).expanduser().resolve()) for name in ("path", "eval_path") if (value := getattr(given, name))
+        }
         if ".py:" in given.reward:
             files["reward"] = str(Path(given.reward).expanduser().absolute())
         super().__init__(replace(given, **files), services)

@@ -26,8 +26,8 @@ from grpo_core.train.sft import WarmStart
 from grpo_core.train.trainer import Trainer
 from grpo_env_fizzbuzz.env import FizzBuzz
 
-DIFFICULTY = 2
-"""The classic words, other divisors, other names."""
+DIFFICULTY = 3
+"""Other words, divisors and names: at 2, the warm start learns the 90 pairs of divisors by heart, and any noise loosens that."""
 WARM_REWARD = 0.5
 POINTS, MINUTES = 0.1, 30.0
 

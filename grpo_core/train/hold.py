@@ -10,11 +10,12 @@ from grpo_core.errors import ConfigError
 
 
 def hold(folder: Path) -> FileLock:
-    """The right to write a run's folder, which is made if it is missing; until it is released, or the process ends in any way.
+    """The right to write a run's folder, which is made if it is missing; until it is released, or the process ends in any way. It is the
+    process that has it: a second trainer of the same run in a notebook is the user's own affair.
 
     Raises ConfigError if another process has it, or nothing can be written there.
     """
-    lock = FileLock(folder / ".lock")
+    lock = FileLock(folder / ".lock", is_singleton=True, thread_local=False)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=0)

@@ -118,7 +118,7 @@ class Session:
             self._save_after_failure(reason)
             trainer.plugins.notify("grpo_run_end", run_dir=trainer.folder.path, step=trainer.done, reason=reason)
             if self._lock is not None:
-                self._lock.release()
+                self._lock.release(force=True)
 
     def resume(self) -> int:
         """Go back to the newest checkpoint, or to the start if there is none. Returns its step."""

@@ -51,7 +51,7 @@ def is_alive(pid: int) -> bool:
 
 
 def workers_of(parent: int) -> list[int]:
-    found = subprocess.run(["ps", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
+    found = subprocess.run(["ps", "-ww", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
     rows = [line.split(None, 2) for line in found.splitlines()]
     return [int(pid) for pid, ppid, *args in rows if int(ppid) == parent and "grpo_core.worker" in " ".join(args)]
 
