@@ -26,14 +26,12 @@ from grpo_core.train.sft import WarmStart
 from grpo_core.train.trainer import Trainer
 from grpo_env_fizzbuzz.env import FizzBuzz
 
-DIFFICULTY = 3
-"""Other words, divisors and names: at 2, the warm start learns the 90 pairs of divisors by heart, and any noise loosens that."""
 WARM_REWARD = 0.5
 POINTS, MINUTES = 0.1, 30.0
 
 
-def texts() -> Iterator[str]:
-    env = FizzBuzz(FizzBuzz.Config(difficulty=DIFFICULTY))
+def texts(difficulty: int) -> Iterator[str]:
+    env = FizzBuzz(FizzBuzz.Config(difficulty=difficulty))
     for index in range(2000):
         task = env.task(TaskKey("fizzbuzz", "train", index, 0, 0.0))
         yield task.prompt[-1].content
@@ -44,17 +42,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("runs/programs"))
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--difficulty", type=int, default=3, help="2 has so few programs that the warm start learns them by heart")
     parser.add_argument("--warm-steps", type=int, default=1000, help="most steps of the warm start")
     parser.add_argument("--steps", type=int, default=150, help="of GRPO")
     parser.add_argument("--tasks", type=int, default=256, help="held-out tasks of an evaluation")
     parser.add_argument("--shuffle", action="store_true", help="the control: rewards that say nothing")
     options = parser.parse_args()
-    folder = options.out / f"seed-{options.seed}"
+    folder = options.out / f"difficulty-{options.difficulty}" / f"seed-{options.seed}"
     if not (folder / "model").is_dir():
-        make_model(folder / "model", pieces(texts(), 640), options.seed)
+        make_model(folder / "model", pieces(texts(options.difficulty), 640), options.seed)
     task: Mapping[str, Any] = {
         "environment": "fizzbuzz",
-        "env": {"difficulty": DIFFICULTY},
+        "env": {"difficulty": options.difficulty},
         "seed": options.seed,
         "model": {"dtype": "float32"},
         "lora": {"enabled": False},
