@@ -213,7 +213,7 @@ def test_a_hanging_program_costs_its_own_deadline_and_no_one_elses(pool: JailPoo
     started = time.monotonic()
     rows = run(pool, Program("import time\ndef f(x): time.sleep(100)", "f", [(1,)], SHORT), *[PROBE] * 50)
     assert [row[0].value for row in rows[1:]] == [UNDISTURBED] * 50
-    assert rows[0][0].status == "timeout_wall"
+    assert rows[0][0].status == "timeout_wall", rows[0][0]
     assert time.monotonic() - started < SHORT.wall_seconds + 2
 
 
