@@ -215,7 +215,7 @@ def _generator(folder: Path) -> Any:
 
 
 def settings(folder: Path, options: argparse.Namespace) -> Mapping[str, Any]:
-    """The recipe's, scaled to the model: a rate of 3e-4 instead of 1e-5, and a few hundred steps."""
+    """The recipe's, scaled to the model: a rate of 3e-4 instead of 1e-5."""
     judges = {name: {"name": "scorer", "settings": {"model": str(folder / name)}} for name in ("judge", "audit")}
     judges = {"default": judges["judge"], "audit": judges["audit"]} if not options.noise else judges
     if options.noise:
@@ -253,7 +253,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("runs/fill-in"))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--noise", action="store_true", help="the control: pay random numbers")
-    parser.add_argument("--steps", type=int, default=300, help="of GRPO")
+    parser.add_argument("--steps", type=int, default=700, help="of GRPO")
     parser.add_argument("--generator-steps", type=int, default=300)
     parser.add_argument("--judge-steps", type=int, default=200, help="of each of a judge's two trainings")
     parser.add_argument("--tasks", type=int, default=256, help="held-out inputs")
