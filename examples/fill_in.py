@@ -26,7 +26,7 @@ import torch
 import transformers
 from tokenizers import Tokenizer, decoders, models, processors
 
-from grpo_core import MASK, Judgement, JudgeRequest
+from grpo_core import MASK, Judgement, JudgeRequest, NoConfig
 from grpo_core.evaluate import Gain, paired_gain
 from grpo_core.overrides import build_config
 from grpo_core.plugins import PluginHost
@@ -41,6 +41,11 @@ LEAST_GAIN, MOST_KL = 0.1, 5.0
 
 class Noise:
     """A judge that knows nothing: a number between 0 and 1 that each text fixes."""
+
+    Config = NoConfig
+
+    def __init__(self, config: NoConfig) -> None:
+        """There is nothing to set."""
 
     async def judge(self, requests: Sequence[JudgeRequest]) -> Sequence[Judgement]:
         texts = [request.context + request.candidate + request.suffix for request in requests]
