@@ -159,19 +159,20 @@ def test_the_stages_pass_in_order() -> None:
 # No text does harm
 
 
-def checked_in_time(text: str) -> None:
-    started = time.perf_counter()
+def assert_judged_in_time(text: str) -> None:
+    """In processor time: other tests want the processor, too."""
+    started = time.process_time()
     found = check(text)
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
     assert found.valid == (found.faults == ())
     assert all(str(fault) and len(str(fault)) < 1000 for fault in found.faults)
 
 
-@settings(max_examples=300, deadline=1000)
+@settings(max_examples=300, deadline=None)
 @given(st.text(max_size=2000))
 def test_any_text_is_judged(text: str) -> None:
-    checked_in_time(text)
-    checked_in_time(f"```json{text}```")
+    assert_judged_in_time(text)
+    assert_judged_in_time(f"```json{text}```")
 
 
 VALUES = st.recursive(
@@ -183,11 +184,11 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=1000)
+@settings(max_examples=300, deadline=None)
 @given(VALUES)
 def test_any_json_is_judged(value: Any) -> None:
-    checked_in_time(json.dumps(value))
-    checked_in_time(repr(value))
+    assert_judged_in_time(json.dumps(value))
+    assert_judged_in_time(repr(value))
 
 
 NUMBERS = st.integers(-2, 14) | st.integers() | st.sampled_from(["1", "-1", "x", None, 1.5, True])
@@ -198,12 +199,12 @@ LINKS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=300, deadline=1000)
+@settings(max_examples=300, deadline=None)
 @given(st.lists(ENTRIES | LINKS, max_size=20), st.booleans())
 def test_any_tree_is_judged(entries: list[dict[str, Any]], numbered: bool) -> None:
     if numbered:
         entries = [{**entry, "order_id": number} for number, entry in enumerate(entries, 1)]
-    checked_in_time(json.dumps([ROOT, *entries]))
+    assert_judged_in_time(json.dumps([ROOT, *entries]))
 
 
 @pytest.mark.parametrize(
@@ -226,7 +227,7 @@ def test_any_tree_is_judged(entries: list[dict[str, Any]], numbered: bool) -> No
 )
 def test_the_largest_hostile_texts_take_less_than_a_second(text: str) -> None:
     assert len(text) <= MAX_CHARS
-    checked_in_time(text)
+    assert_judged_in_time(text)
 
 
 # Machines that ship

@@ -16,11 +16,11 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
 from typer.testing import CliRunner
 
-from grpo_core import ConfigError, Environment, JudgeRequest, Rollout, Task, TaskKey, Verdict
+from grpo_core import ConfigError, Environment, JudgeRequest, PluginError, Rollout, Task, TaskKey, Verdict
 from grpo_core.cli.app import app
 from grpo_core.overrides import build_config, nested
 from grpo_core.plugins import PluginHost
-from grpo_core.services import Lender, fingerprint
+from grpo_core.services import Lender, fingerprint, open_judge
 from grpo_core.settings import JudgeConfig
 from grpo_judge.likelihood import Likelihood, LikelihoodConfig
 from grpo_judge.llm import LLM, LLMConfig
@@ -433,6 +433,12 @@ class Graded(Environment[str]):
 
     async def averify(self, task: Task[str], rollout: Rollout) -> Verdict:
         raise NotImplementedError
+
+
+def test_a_judge_without_settings_of_its_own_is_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "bare.py").write_text("class Bare:\n    pass\n")
+    with pytest.raises(PluginError, match="write it as a frozen dataclass"):
+        open_judge(PluginHost(), "default", JudgeConfig(name=f"{tmp_path / 'bare.py'}:Bare"))
 
 
 def test_an_environment_is_lent_the_judges_that_the_config_names(endpoint: Endpoint, classifier: Path) -> None:
