@@ -43,7 +43,7 @@ def _make(
 
 def settings_of(component_class: Any, name: str, overrides: Mapping[str, object], *, prefix: str) -> Any:
     """The frozen Config of a component. Errors speak of `prefix.key`, as one writes it in a recipe and after --set."""
-    config_class = getattr(component_class, "Config", None)
+    config_class: Any = getattr(component_class, "Config", None)
     if not dataclasses.is_dataclass(config_class):
         raise PluginError(f"the Config of {name!r} is {config_class!r}; write it as a frozen dataclass")
     _refuse_unknown_keys(config_class, overrides, name=name, prefix=f"{prefix}.")
