@@ -34,6 +34,7 @@ class Guess(Environment[int]):
     parts = MappingProxyType({"found": 0.8, "numbers": 0.2})
     max_turns = 4
     max_new_tokens = 4
+    levels = False
     trusted = True
 
     def task(self, key: TaskKey) -> Task[int]:

@@ -56,6 +56,7 @@ class Environment(ABC, Generic[Data]):
     needs: services that must be there. timeout_seconds: deadline of one verdict. max_turns: how often the policy may speak.
     deterministic: the same (task, rollout) always gets the same verdict. stateful: a verdict depends on earlier ones.
     open_ended: there is no best answer, as with a distance: a reference has to pass, and need not get the highest total.
+    levels: tasks grow harder with the level of their key. answer_in_prompt: a prompt may hold its answer, as in multiple choice.
     trusted: `task` and `verify` are fast, bounded and shipped by people you trust, so they may run in the trainer's own process;
     otherwise they run in a worker process that is killed at the deadline.
     """
@@ -71,6 +72,8 @@ class Environment(ABC, Generic[Data]):
     deterministic: ClassVar[bool] = True
     stateful: ClassVar[bool] = False
     open_ended: ClassVar[bool] = False
+    levels: ClassVar[bool] = True
+    answer_in_prompt: ClassVar[bool] = False
     trusted: ClassVar[bool] = False
 
     def __init__(self, config: Any = None, services: Services | None = None) -> None:

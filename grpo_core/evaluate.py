@@ -13,6 +13,8 @@ from typing import TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
 T = TypeVar("T")
+_ALIKE, _DIFFERENT = 0.01, 0.9
+"""Bounds of the correlation of attempts at one task: a handful of tasks shows neither that all are equally hard nor that none is mixed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,51 @@ def over_tasks(
     means = sorted(fmean(rng.choices(values, k=len(values))) for _ in range(draws))
     low, high = means[round(0.025 * (draws - 1))], means[round(0.975 * (draws - 1))]
     return Estimate(fmean(values), stdev(means), low, high, len(values))
+
+
+def expected_mixed(counts: Sequence[tuple[int, int]], size: int) -> float:
+    """The share of groups of `size` attempts that would hold passes and failures, from (passed, attempts) of each task.
+
+    A task that passes with probability p gives a mixed group with 1 - p^size - (1 - p)^size, and the result is the mean over tasks of
+    its expectation, since no p is known: 0 of 8 passes does not mean never. The pass probabilities of the tasks are taken as drawn from
+    Beta(a, b); after c of n passes that of a task is Beta(a + c, b + n - c), for which E[p^g] is the product of (a + c + i) / (a + b + n
+    + i), i = 0 .. g - 1. a / (a + b) is the pass rate of all attempts with half a pass and half a failure added, and 1 / (a + b + 1) the
+    correlation of attempts at the same task, estimated by analysis of variance. So tasks that differ no more than chance would have it
+    share one probability, and tasks that differ much keep their own.
+    """
+    passed, attempts = sum(c for c, _ in counts), sum(n for _, n in counts)
+    mean, strength = (passed + 0.5) / (attempts + 1), 1 / _correlation(counts) - 1
+    a, b = mean * strength, (1 - mean) * strength
+    return fmean(1 - _power(a + c, b + n - c, size) - _power(b + n - c, a + c, size) for c, n in counts)
+
+
+def expected_differing(totals: Sequence[Sequence[float]], size: int) -> float:
+    """The share of groups of `size` attempts whose rewards would differ, from each task's rewards, of which there are at least `size`:
+    unbiased, as the mean over all subsets."""
+    return fmean(1 - sum(math.comb(n, size) for n in Counter(task).values()) / math.comb(len(task), size) for task in totals)
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The smallest value that at least `share` of the values do not exceed."""
+    return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
+
+
+def _correlation(counts: Sequence[tuple[int, int]]) -> float:
+    """Of two attempts at the same task (intraclass, from the mean squares between and within tasks), kept between its bounds."""
+    tasks, attempts = len(counts), sum(n for _, n in counts)
+    if tasks < 2 or attempts == tasks:
+        return _ALIKE
+    mean = sum(c for c, _ in counts) / attempts
+    between = sum(n * (c / n - mean) ** 2 for c, n in counts) / (tasks - 1)
+    within = sum(c * (n - c) / n for c, n in counts) / (attempts - tasks)
+    usual = (attempts - sum(n * n for _, n in counts) / attempts) / (tasks - 1)  # attempts of a task
+    spread = between + (usual - 1) * within
+    return min(_DIFFERENT, max(_ALIKE, (between - within) / spread)) if spread else _ALIKE
+
+
+def _power(a: float, b: float, size: int) -> float:
+    """E[p^size] for p from Beta(a, b)."""
+    return math.prod((a + i) / (a + b + i) for i in range(size))
 
 
 def _enough(k: int, samples: Sequence[object]) -> int:

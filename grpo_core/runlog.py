@@ -1,4 +1,4 @@
-"""The run folder: config.json, metrics.jsonl, rollouts.jsonl, log.txt. Readable after a kill at any moment."""
+"""The run folder: config.json, cards.json, metrics.jsonl, rollouts.jsonl, log.txt. Readable after a kill at any moment."""
 
 from __future__ import annotations
 
@@ -48,6 +48,14 @@ class RunFolder:
             write_whole(self.path / "config.json", json.dumps(config, indent=2) + "\n")
         except OSError as error:
             raise ConfigError(f"the run folder {self.path} cannot be written: {error.strerror}; choose another --out") from None
+
+    def cards(self, cards: Mapping[str, Any]) -> None:
+        """Write cards.json: what each environment of the run is, by name."""
+        path = self.path / "cards.json"
+        try:
+            write_whole(path, json.dumps(cards, indent=2) + "\n")
+        except OSError as error:
+            raise unwritable(path, error) from None
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
@@ -106,6 +114,8 @@ class Unwritten(RunFolder):
     """The same folder in a process that leaves the writing to another."""
 
     def start(self, config: Mapping[str, Any]) -> None: ...
+
+    def cards(self, cards: Mapping[str, Any]) -> None: ...
 
     def metrics(self, values: Mapping[str, Any]) -> None: ...
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from grpo_core.cache import VerdictCache
 from grpo_core.config import RunConfig
-from grpo_core.environment import Environment
+from grpo_core.environment import Environment, Services
 from grpo_core.environments import load_environment
 from grpo_core.errors import ConfigError, UnknownNameError
 from grpo_core.modelcache import cache_folder
-from grpo_core.plugins import PluginHost
+from grpo_core.plugins import Offer, PluginHost
 from grpo_core.services import Lender
 from grpo_core.types import Message, Rollout, Task, TaskKey, Verdict
 from grpo_core.verify import Verifier, VerifySettings, VerifyStats
@@ -25,13 +25,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One environment with the engine that asks it. share: its part of the prompts; 0 means that it is only evaluated."""
+    """One environment with the engine that asks it. share: its part of the prompts; 0 means that it is only evaluated. offer: the plugin
+    that it comes from; None for a file, or one that was given."""
 
     name: str
     env: Environment[Any]
     verifier: Verifier
     share: float
     level: float
+    offer: Offer | None = None
 
 
 class Sources:
@@ -49,10 +51,16 @@ class Sources:
 
     @classmethod
     def of(
-        cls, config: RunConfig, envs: Mapping[str, Environment[Any]], *, host: PluginHost | None = None, closes_given: bool = True
+        cls,
+        config: RunConfig,
+        envs: Mapping[str, Environment[Any]],
+        *,
+        host: PluginHost | None = None,
+        closes_given: bool = True,
+        lend: Callable[[type[Environment[Any]]], Services] | None = None,
     ) -> Sources:
         """The members of `config`. envs: those that are there already, by name (closes_given: and are closed at the end); the others
-        are loaded by `host`."""
+        are loaded by `host`. lend: gives a class what it needs; left out, that is opened as the config says."""
         if unknown := sorted(envs.keys() - config.members().keys()):
             raise UnknownNameError("environment", unknown[0], config.members(), hint="Name it in environment, mixture or eval.also.")
         found = []
@@ -61,15 +69,17 @@ class Sources:
         for name, member in config.members().items():
             settings = _settings(config, dict(member.weights))
             if name in envs:
-                env, known = envs[name], name
+                env, known, offer = envs[name], name, None
                 verifier = Verifier(env, settings=settings, closes_env=closes_given, cache=cache)
             else:
                 host = host or PluginHost()
                 lender = lender or Lender(host, config.sandbox, config.judges)
                 spec = host.get("environment", name)
-                env, known = load_environment(host, name, member.env, lend=lender.services), spec.name
+                env, known = load_environment(host, name, member.env, lend=lend or lender.services), spec.name
+                plugin = host.plugins.get(known.partition("/")[0])
+                offer = None if plugin is None else Offer(spec, plugin)
                 verifier = Verifier(env, spec=spec, overrides=member.env, settings=settings, cache=cache)
-            found.append(Source(known, env, verifier, member.share, member.level or 0.0))
+            found.append(Source(known, env, verifier, member.share, member.level or 0.0, offer))
         return cls(found, lender=lender, cache=cache)
 
     def __getitem__(self, name: str) -> Source:

@@ -3,100 +3,108 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from grpo_core.conformance import CheckResult, NotCheckedError, Status, Subject, check_declarations, settle, settle_all, task_keys
-from grpo_core.environment import Environment
+from grpo_core.environment import Environment, Services
 from grpo_core.errors import ConfigError
-from grpo_core.hosts import InlineHost
 from grpo_core.judge import Judgement, JudgeRequest
+from grpo_core.kit.result import CheckResult, Report, Status
+from grpo_core.kit.run import examine, wanted
 from grpo_core.sandbox import Outcome, Program
 from grpo_core.types import Reward, Rollout, Task, TaskKey, Verdict
-from grpo_core.verify import Isolation, Verifier, VerifySettings
+from grpo_core.verify import Isolation
 
-__all__ = ["CheckResult", "EchoEnvironment", "FakeJudge", "FakeSandbox", "Report", "Status", "assert_environment", "check_environment"]
-
-_EVAL_TASKS_PER_TASK = 5  # task() is cheap, and a leak shows only among many
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What the checks found. `print(report)` shows one line for each."""
-
-    environment: str
-    results: tuple[CheckResult, ...]
-
-    @property
-    def problems(self) -> tuple[CheckResult, ...]:
-        return tuple(result for result in self.results if result.status == "invalid")
-
-    def __str__(self) -> str:
-        lines = (f"  {result.status.replace('_', ' '):<12} {result.check:<13} {result.message}" for result in self.results)
-        return "\n".join([f"{self.environment}: {len(self.problems)} problems in {len(self.results)} checks", *lines])
+__all__ = [
+    "CheckResult",
+    "EchoEnvironment",
+    "EnvironmentConformance",
+    "FakeJudge",
+    "FakeSandbox",
+    "Report",
+    "Status",
+    "assert_environment",
+    "check_environment",
+]
 
 
-def check_environment(env: Environment[Any], *, tasks: int = 20, seed: int = 0, isolation: Isolation = "auto") -> Report:
+def check_environment(
+    env: Environment[Any], *, tasks: int = 20, seed: int = 0, isolation: Isolation = "auto", only: Sequence[str] = ()
+) -> Report:
     """Ask `env` what a run will ask, and what a model will try. Closes `env` at the end.
 
     isolation: "auto" judges in a worker process, as a run does, unless the environment is trusted or cannot be imported by name;
-    choose "inline" for a class that only the test module holds.
+    choose "inline" for a class that only the test module holds. only: names of checks, or groups such as "floor".
     """
+    name = type(env).__qualname__
+    again = f'check_environment({name}(...), only=["{{check}}"], seed={{seed}})'
     with ThreadPoolExecutor(1) as thread:  # a thread of its own: there may be a running event loop in this one
-        results = thread.submit(asyncio.run, _results(env, tasks=tasks, seed=seed, isolation=isolation)).result()
-    return Report(type(env).__qualname__, tuple(results))
+        work = examine(env, name=name, only=only, count=tasks, seed=seed, isolation=isolation, reproduce=again)
+        return thread.submit(asyncio.run, work).result()
 
 
-def assert_environment(env: Environment[Any], *, tasks: int = 20, seed: int = 0, isolation: Isolation = "auto") -> None:
-    """Fail with the whole report if any check found a problem."""
-    report = check_environment(env, tasks=tasks, seed=seed, isolation=isolation)
+def assert_environment(
+    env: Environment[Any], *, tasks: int = 20, seed: int = 0, isolation: Isolation = "auto", only: Sequence[str] = ()
+) -> None:
+    """Fail with the whole report if any check found a fault."""
+    report = check_environment(env, tasks=tasks, seed=seed, isolation=isolation, only=only)
     if report.problems:
         raise AssertionError(str(report))
 
 
-async def _results(env: Environment[Any], *, tasks: int, seed: int, isolation: Isolation) -> list[CheckResult]:
-    try:
-        verifier = _verifier(env, isolation)
-    except ConfigError as error:
-        return [CheckResult("declarations", "invalid", str(error))]
-    async with verifier:
-        subjects: list[Subject] = []
+class EnvironmentConformance:
+    """Every check as a test of pytest: inherit, and name the environment.
 
-        async def made() -> str:
-            subjects.append(await _subject(env, verifier, tasks, seed))
-            if not subjects[0].tasks:
-                raise NotCheckedError("there are no tasks in the train split")
-            return f"{len(subjects[0].tasks)} train tasks ask something"
+        class TestRhymes(EnvironmentConformance):
+            environment = Rhymes
 
-        results = [await settle("declarations", check_declarations(env)), await settle("tasks", made())]
-        return [*results, *(await settle_all(subjects[0]) if subjects else [])]
+    settings: of its Config. services: what it borrows, such as `Services(judges={"default": FakeJudge(...)})`. What could not be looked
+    at is skipped with its reason; `pytest -k floor.constant` asks one question.
+    """
 
+    environment: ClassVar[type[Environment[Any]]]
+    settings: ClassVar[Mapping[str, Any]] = {}
+    services: ClassVar[Services | None] = None
+    tasks: ClassVar[int] = 20
+    seed: ClassVar[int] = 0
+    _found: ClassVar[Mapping[str, CheckResult]]
 
-def _verifier(env: Environment[Any], isolation: Isolation) -> Verifier:
-    try:
-        return Verifier(env, settings=VerifySettings(isolation=isolation, retries=0))
-    except ConfigError:
-        if isolation != "auto":
-            raise
-        return Verifier(env, settings=VerifySettings(isolation="inline", retries=0))
+    def pytest_generate_tests(self, metafunc: Any) -> None:
+        metafunc.parametrize("check", wanted(()))
 
+    def test_conformance(self, check: str, request: Any) -> None:
+        import pytest  # what only tests need
 
-async def _subject(env: Environment[Any], verifier: Verifier, count: int, seed: int) -> Subject:
-    """Tasks are made in this process, where their data can be compared, under the same deadline."""
-    host, seconds, name = InlineHost(env, max_concurrency=1), verifier.settings.task_timeout_seconds, type(env).__name__.lower()
-    await verifier.tasks(task_keys(env, name, "train", min(count, 1), seed))  # tells clearly if none can be made, and where
-    train = [await host.task(key, seconds=seconds) for key in task_keys(env, name, "train", count, seed)]
-    held_out = [await host.task(key, seconds=seconds) for key in task_keys(env, name, "eval", count * _EVAL_TASKS_PER_TASK, seed)]
-    references = [await verifier.reference(task) for task in train]
-    return Subject(env, host, verifier, train, held_out, references)
+        result = self._results(request)[check]
+        if result.status == "not_checked":
+            pytest.skip(result.message)
+        if result.status == "invalid" and result.severity == "warning":
+            import warnings
+
+            warnings.warn(f"{check}: {result.message}", stacklevel=2)
+        elif result.status == "invalid":
+            raise AssertionError(f"{check}: {result.message}\nagain: {result.reproduce}")
+
+    @classmethod
+    def _results(cls, request: Any) -> Mapping[str, CheckResult]:
+        """Of all checks that pytest chose, asked at once: what they share is made once."""
+        if not hasattr(cls, "environment"):
+            raise ConfigError(f"{cls.__name__} names no environment; write `environment = YourEnvironment` in it")
+        if "_found" not in vars(cls):
+            chosen = [item.callspec.params["check"] for item in request.session.items if item.cls is cls and hasattr(item, "callspec")]
+            env = cls.environment(cls.environment.Config(**cls.settings), cls.services)
+            report = check_environment(env, tasks=cls.tasks, seed=cls.seed, only=chosen)
+            cls._found = {result.check: result for result in report.results}
+        return cls._found
 
 
 class EchoEnvironment(Environment[str]):
     """The smallest environment: say the word. For tests of whatever needs some environment."""
 
     trusted = True
+    levels = False
+    answer_in_prompt = True
 
     def task(self, key: TaskKey) -> Task[str]:
         word = f"{key.split}-{key.rng().randrange(10**6)}"

@@ -69,7 +69,7 @@ def _serve(env: Environment[Any], requests: RawIOBase, replies: RawIOBase, loop:
         except BaseException as error:  # noqa: BLE001 - also sys.exit(): whatever is raised is reported
             reply = {"error": describe(error)}
         faulthandler.cancel_dump_traceback_later()
-        memory_mb = _resident_mb()
+        memory_mb = resident_mb()
         try:
             write_frame(replies, {**reply, "memory_mb": memory_mb})
         except (TypeError, ValueError) as error:
@@ -110,7 +110,7 @@ def _die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
-def _resident_mb() -> float:
+def resident_mb() -> float:
     """From /proc: the peak of getrusage() begins at the trainer's own size."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20

@@ -40,15 +40,15 @@ LAYOUT = """
     hosts services
     verify
     programs sources runlog evaluate agreement
-    summary export
-    conformance
+    summary export card probe
+    kit
     testing sandbox_check
     train
     report
     cli
 """
 LINE_OF = {name: number for number, line in enumerate(LAYOUT.strip().splitlines()) for name in line.split()}
-FOLDERS = {"train", "report", "cli"}  # each a line of its own: inside, only cycles are forbidden
+FOLDERS = {"kit", "train", "report", "cli"}  # each a line of its own: inside, only cycles are forbidden
 
 PUBLIC_MODULES = {"grpo_core.extract", "grpo_core.guards", "grpo_core.programs", "grpo_core.rubric", "grpo_core.testing"}
 TRAINING_PACKAGES = {"torch", "transformers", "peft", "accelerate", "bitsandbytes", "safetensors"}

@@ -34,5 +34,5 @@ def test_scoring_one_answer_shows_a_pass_and_two_failures_with_their_rewards(no_
 
 def test_the_environment_of_the_example_keeps_every_promise_that_the_checks_know(no_torch: dict[str, str]) -> None:
     report = run("02_write_an_environment.py", no_torch)
-    assert report.startswith("Reverse: 0 problems")
+    assert report.startswith("Reverse: 0 faults")
     assert "references pass with 1" in report

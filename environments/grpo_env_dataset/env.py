@@ -48,6 +48,7 @@ class Dataset(Environment[Row]):
 
     Config = Config
     max_new_tokens = 256
+    levels = False
 
     def __init__(self, config: Any = None, services: Services | None = None) -> None:
         given: Config = Config() if config is None else config

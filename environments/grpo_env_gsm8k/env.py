@@ -47,6 +47,7 @@ class GSM8K(Environment[Problem]):
     Config = Config
     parts: ClassVar[Mapping[str, float]] = FIXED
     reward_range: tuple[float, float]  # type: ignore[misc]  # of each instance: the sets differ
+    levels: bool  # type: ignore[misc]  # the published problems have none
     max_new_tokens = 512
     trusted = True
 
@@ -58,6 +59,7 @@ class GSM8K(Environment[Problem]):
         super().__init__(replace(given, path=path), services)
         self._rubric = Rubric(self._functions(), weights=LEGACY if given.rewards == "legacy" else FIXED)
         self.reward_range = (LOWEST, 4.0) if given.rewards == "legacy" else (0.0, 1.0)
+        self.levels = given.source == "templates"
         self._problems: Mapping[str, Sequence[Problem]] = {}
         if given.source == "published":
             self._problems = {split: from_folder(Path(path), split) if path else from_hub(split) for split in ("train", "eval")}

@@ -44,7 +44,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--difficulty", type=int, default=3, help="2 has so few programs that the warm start learns them by heart")
     parser.add_argument("--warm-steps", type=int, default=1000, help="most steps of the warm start")
-    parser.add_argument("--steps", type=int, default=150, help="of GRPO")
+    parser.add_argument("--steps", type=int, default=60, help="of GRPO")
     parser.add_argument("--tasks", type=int, default=256, help="held-out tasks of an evaluation")
     parser.add_argument("--shuffle", action="store_true", help="the control: rewards that say nothing")
     options = parser.parse_args()
@@ -79,7 +79,6 @@ def main() -> int:
         "kl": {"beta": 0.04},
         "trainer": {"minibatches": 2, "shuffle_rewards": options.shuffle},
         "advantage": {"name": "grpo"},
-        "eval": {"every": 50},
     }
     trained(WarmStart, [task, warm], folder / "warm")
     run = folder / ("shuffled" if options.shuffle else "grpo")

@@ -9,7 +9,26 @@ import typer
 from typer.core import TyperGroup
 
 from grpo_core import __version__
-from grpo_core.cli import config, doctor, envs, evaluate, export, generate, judge, model, plot, plugins, run, sandbox, sft
+from grpo_core.cli import (
+    card,
+    check,
+    config,
+    doctor,
+    envs,
+    evaluate,
+    export,
+    generate,
+    judge,
+    model,
+    new,
+    play,
+    plot,
+    plugins,
+    probe,
+    run,
+    sandbox,
+    sft,
+)
 from grpo_core.cli.output import fail, unset_is_false
 from grpo_core.errors import GrpoError
 
@@ -50,6 +69,8 @@ generate.register(app)
 envs.register(app)
 plugins.register(app)
 doctor.register(app)
+for each in (new, check, probe, play, card):
+    each.register(envs.env_app)
 app.add_typer(model.model_app, name="model")
 app.add_typer(config.config_app, name="config")
 app.add_typer(judge.judge_app, name="judge")

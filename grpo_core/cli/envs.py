@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -14,7 +14,7 @@ from grpo_core.cli.output import QuickCommand, fail, print_columns, print_json, 
 from grpo_core.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
-    from grpo_core.environment import Environment
+    from grpo_core.environment import Environment, Services
     from grpo_core.sources import Sources
     from grpo_core.types import Task, TaskKey, Verdict
 
@@ -91,27 +91,31 @@ def show(
     from grpo_core.types import TaskKey
 
     with prints_to_stderr():
-        known, sources = _open(name, settings or [])
-        key = _existing(sources[known].env, TaskKey(env=known, split=split, index=index, seed=seed, level=level))
+        known, sources = open_environment(name, settings or [])
+        key = existing(sources[known].env, TaskKey(env=known, split=split, index=index, seed=seed, level=level))
         task, answer = asyncio.run(_ask(sources, key, reference=reference))
     if as_json:
         prompt = task.prompt if isinstance(task.prompt, str) else [dataclasses.asdict(message) for message in task.prompt]
         print_json({"key": dataclasses.asdict(task.key), "prompt": prompt} | ({"reference": answer} if reference else {}))
         return
-    _print_prompt(task)
+    print_prompt(task)
     if reference:
-        _print_turn("reference", "(this environment knows no reference answer)" if answer is None else answer)
+        print_reference(answer)
 
 
-def _print_prompt(task: Task[Any]) -> None:
+def print_prompt(task: Task[Any]) -> None:
     if isinstance(task.prompt, str):
-        _print_turn("text", task.prompt)
+        print_turn("text", task.prompt)
         return
     for message in task.prompt:
-        _print_turn(message.role, message.content)
+        print_turn(message.role, message.content)
 
 
-def _print_turn(who: str, content: str) -> None:
+def print_reference(answer: str | None) -> None:
+    print_turn("reference", "(this environment knows no reference answer)" if answer is None else answer)
+
+
+def print_turn(who: str, content: str) -> None:
     typer.secho(f"[{who}]", bold=True)
     typer.echo(content)
 
@@ -142,14 +146,14 @@ def score(
 
     text = _read_answer(answer)
     with prints_to_stderr():
-        known, sources = _open(name, settings or [])
-        key = _existing(sources[known].env, TaskKey(env=known, split=split, index=index, seed=seed, level=level))
+        known, sources = open_environment(name, settings or [])
+        key = existing(sources[known].env, TaskKey(env=known, split=split, index=index, seed=seed, level=level))
         verdict = asyncio.run(_judge(sources, key, draw=draw, text=text))
         drawn = [] if pictures is None else _draw(sources[known].env, key, text, pictures)
     if as_json:
         print_json(_without_seconds(verdict.to_json()))
     elif verdict.scored:
-        _print_verdict(verdict)
+        print_verdict(verdict)
     if pictures is not None:
         remark(f"pictures: {', '.join(map(str, drawn))}" if drawn else "this environment draws no picture of this answer")
     if not verdict.scored:
@@ -185,26 +189,31 @@ def _without_seconds(verdict: dict[str, Any]) -> dict[str, Any]:
     return verdict | {"rewards": {name: {k: v for k, v in part.items() if k != "seconds"} for name, part in verdict["rewards"].items()}}
 
 
-def _print_verdict(verdict: Verdict) -> None:
+def print_verdict(verdict: Verdict) -> None:
     for name, reward in verdict.rewards.items():
         typer.echo(f"{name:<20} {reward.value:>8.4g}  x {reward.weight:<6.4g} {reward.note}".rstrip())
     typer.secho(f"{'total':<20} {verdict.total:>8.4g}  {'passed' if verdict.passed else 'not passed'}", bold=True)
     typer.echo(f"{'answer':<20} {'(none found)' if verdict.answer is None else verdict.answer}")
 
 
-def _open(name: str, settings: list[str]) -> tuple[str, Sources]:
-    """Its name in task keys, and the environment behind the engine that a run uses: deadlines hold and failures read the same."""
+def open_environment(
+    name: str, settings: Sequence[str], *, lend: Callable[[type[Environment[Any]]], Services] | None = None
+) -> tuple[str, Sources]:
+    """Its name in task keys, and the environment behind the engine that a run uses: deadlines hold and failures read the same.
+
+    lend: gives it what it needs, instead of what the settings name.
+    """
     from grpo_core.cli.training import read_config
     from grpo_core.sources import Sources
 
     for text in settings:
         if text.partition(".")[0] not in _USED:
             raise ConfigError(f"--set changes settings of {', '.join(_USED)} here, as in --set env.digits=2; found {text!r}")
-    sources = Sources.of(read_config([name], [], {}, settings), {})
+    sources = Sources.of(read_config([name], [], {}, settings), {}, lend=lend)
     return next(iter(sources)).name, sources
 
 
-def _existing(environment: Environment[Any], key: TaskKey) -> TaskKey:
+def existing(environment: Environment[Any], key: TaskKey) -> TaskKey:
     size = environment.size(key.split)
     if size is not None and key.index >= size:
         raise UserError(f"--index {key.index} is too large: the {key.split} split of {key.env!r} holds {size} tasks, numbered from 0")

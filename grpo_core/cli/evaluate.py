@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -15,9 +15,11 @@ from grpo_core.errors import ConfigError
 
 if TYPE_CHECKING:
     from grpo_core.config import RunConfig
+    from grpo_core.sources import Sources
     from grpo_core.summary import Summary
     from grpo_core.train.trainer import Trainer
 
+T = TypeVar("T")
 INTERRUPTED = 130
 
 
@@ -109,33 +111,52 @@ def _config(envs: Sequence[str], run: Path | None, options: dict[str, Any], sett
 def _measured(
     config: RunConfig, levels: Sequence[float], *, tasks: int, samples: int, attempts: Path | None
 ) -> tuple[Trainer, list[Summary]]:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    from grpo_core.blocking import wait_for
-    from grpo_core.cli.training import import_trainer, stoppable
-    from grpo_core.runlog import RunFolder, write_attempts
+    from grpo_core.runlog import write_attempts
     from grpo_core.sources import Sources
-
-    sources = Sources.of(config, {})  # names and settings are checked before torch is imported, which takes seconds
-    trainer = import_trainer("grpo")(config, sources=sources, folder=RunFolder(Path()))  # nothing is written there
-    from grpo_core.train.measure import measure
 
     temperature = config.sampling.temperature if config.eval.temperature is None else config.eval.temperature
     sampling = config.sampling.model_copy(update={"temperature": temperature})
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with prints_to_stderr(), Progress(*columns, console=Console(stderr=True), transient=True) as bar, stoppable(trainer):
-        shown = bar.add_task("attempting held-out tasks")
-        measuring = measure(
+
+    def measuring(trainer: Trainer, progress: Callable[[int, int], None]) -> Coroutine[Any, Any, list[Summary]]:
+        from grpo_core.train.measure import measure
+
+        return measure(
             trainer,
             tasks=tasks,
             samples=samples,
             levels=levels,
             sampling=sampling,
-            progress=lambda done, total: bar.update(shown, completed=done, total=total),
+            progress=progress,
             keep=lambda group: None if attempts is None else write_attempts(attempts, group),
         )
-        return trainer, wait_for(measuring, on_interrupt=trainer.request_stop)
+
+    return with_trainer(config, Sources.of(config, {}), measuring, title="attempting held-out tasks")
+
+
+def with_trainer(
+    config: RunConfig,
+    sources: Sources,
+    work: Callable[[Trainer, Callable[[int, int], None]], Coroutine[Any, Any, T]],
+    *,
+    title: str,
+) -> tuple[Trainer, T]:
+    """What `work` makes of a trainer that writes nothing. Its second argument moves a bar on stderr; Ctrl-C asks the trainer to stop.
+
+    sources: those of `config`, whose names and settings were checked before torch is imported here, which takes seconds.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from grpo_core.blocking import wait_for
+    from grpo_core.cli.training import import_trainer, stoppable
+    from grpo_core.runlog import RunFolder
+
+    trainer = import_trainer("grpo")(config, sources=sources, folder=RunFolder(Path()))
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with prints_to_stderr(), Progress(*columns, console=Console(stderr=True), transient=True) as bar, stoppable(trainer):
+        shown = bar.add_task(title)
+        done = work(trainer, lambda done, total: bar.update(shown, completed=done, total=total))
+        return trainer, wait_for(done, on_interrupt=trainer.request_stop)
 
 
 def _print_table(model: str, found: Sequence[Summary], seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""What a model can do: several attempts at each held-out task, at one or more levels."""
+"""What a model can do: several attempts at each of some tasks, at one or more levels; nothing is trained."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from grpo_core.settings import SamplingConfig
 from grpo_core.summary import Summary, summarize
 from grpo_core.train.tasks import eval_keys
 from grpo_core.train.trainer import Trainer
-from grpo_core.types import Group
+from grpo_core.types import Group, TaskKey
 
 CHUNK = 256
 """Attempts between two looks at whether to stop."""
@@ -31,24 +31,44 @@ async def measure(
     tasks: most held-out tasks of each; the same ones at every call. progress: told how many tasks are done, of how many; keep: told
     each group.
     """
-    wanted = [
-        (source, level, [replace(key, level=level) for key in eval_keys(source, tasks)]) for source in trainer.sources for level in levels
-    ]
-    total, done, found = sum(len(keys) for *_, keys in wanted), 0, []
+    wanted = [(source, level) for source in trainer.sources for level in levels]
+    keys = [[replace(key, level=level) for key in eval_keys(source, tasks)] for source, level in wanted]
     async with trainer.sources:
-        for source, level, keys in wanted:
-            groups: list[Group[Any]] = []
-            step = max(1, CHUNK // samples)
-            for start in range(0, len(keys), step):
-                if trainer.stops():
-                    break
-                progress(done, total)
-                asked = await trainer.sources.tasks(keys[start : start + step])
-                judged, _ = await trainer.judged(asked, attempts=samples, step=0, sampling=sampling)
-                for group in judged:
-                    keep(group)
-                groups += judged
-                done += len(asked)
-            found.append(summarize(groups, environment=source.name, level=level, samples=samples, parts=source.env.parts))
+        found = await attempted(trainer, keys, samples=samples, sampling=sampling, chunk=CHUNK, progress=progress, keep=keep)
+    return [
+        summarize(groups, environment=source.name, level=level, samples=samples, parts=source.env.parts)
+        for (source, level), groups in zip(wanted, found, strict=True)
+    ]
+
+
+async def attempted(
+    trainer: Trainer,
+    wanted: Sequence[Sequence[TaskKey]],
+    *,
+    samples: int,
+    sampling: SamplingConfig,
+    chunk: int,
+    progress: Callable[[int, int], None],
+    keep: Callable[[Group[Any]], None] = lambda group: None,
+) -> list[list[Group[Any]]]:
+    """Judged groups of `samples` attempts at the tasks of each list of `wanted`. The caller has opened the trainer's sources.
+
+    chunk: attempts between two looks at whether to stop; after a stop the lists are shorter, or empty.
+    """
+    total, done, found = sum(map(len, wanted)), 0, []
+    step = max(1, chunk // samples)
+    for keys in wanted:
+        groups: list[Group[Any]] = []
+        for start in range(0, len(keys), step):
+            if trainer.stops():
+                break
+            progress(done, total)
+            asked = await trainer.sources.tasks(keys[start : start + step])
+            judged, _ = await trainer.judged(asked, attempts=samples, step=0, sampling=sampling)
+            for group in judged:
+                keep(group)
+            groups += judged
+            done += len(asked)
+        found.append(groups)
     progress(done, total)
     return found

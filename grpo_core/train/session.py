@@ -12,6 +12,7 @@ from filelock import FileLock
 from torch import Tensor
 
 from grpo_core.atomic import whole_folder
+from grpo_core.card import make_card
 from grpo_core.config import RunConfig
 from grpo_core.curriculum import Curriculum
 from grpo_core.error_rate import ErrorRate
@@ -99,6 +100,8 @@ class Session:
                 self._hold()
                 if trainer.done == 0:
                     trainer.folder.start(recorded)
+                found = [await make_card(source, seed=trainer.config.seed) for source in trainer.sources]
+                trainer.folder.cards({card.name: card.to_json() for card in found})
                 self._tell(f"memory: {self._memory}")
                 trainer.plugins.notify("grpo_run_start", run_dir=trainer.folder.path, config=recorded)
                 gains = await self._run()

@@ -1,0 +1,144 @@
+"""`grpo env card`: what an environment is, on one page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from grpo_core.cli.envs import AsJson, Level, Name, Seed, Settings, open_environment
+from grpo_core.cli.output import print_columns, print_json, prints_to_stderr
+from grpo_core.errors import ConfigError, UserError
+
+if TYPE_CHECKING:
+    from grpo_core.card import Card, Floor
+    from grpo_core.sources import Sources
+
+_FLOOR_TITLES = ("answer", "mean reward", "passed", "tasks", "note")
+_PROMPT_LINES = (15, 10)
+"""Of a long prompt how many at its beginning and at its end, where the question stands."""
+
+
+def register(app: typer.Typer) -> None:
+    app.command("card", epilog="Example: grpo env card arithmetic --tasks 50 --markdown > arithmetic.md")(card)
+
+
+def card(
+    name: Name,
+    tasks: Annotated[int, typer.Option("--tasks", min=0, help="Training tasks on which the floors are measured; 0 leaves them out.")] = 20,
+    level: Level = 0.0,
+    seed: Seed = 0,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, for a repository or a paper.")] = False,
+    as_json: AsJson = False,
+    settings: Settings = None,
+) -> None:
+    """Print what an environment is and declares, and what answers that ignore the task get from its verifier (the floors).
+
+    Where a sandbox or a judge is missing, the floors are not measured and the rest is printed.
+    """
+    import asyncio
+
+    if markdown and as_json:
+        raise ConfigError("--markdown and --json exclude each other; give one of them")
+    with prints_to_stderr():
+        known, sources, missing = _opened(name, settings or [])
+        made = asyncio.run(_made(sources, known, tasks=tasks, seed=seed, level=level, missing=missing))
+    if as_json:
+        print_json(made.to_json())
+    elif markdown:
+        typer.echo(_markdown(made))
+    else:
+        _print(made)
+
+
+def _opened(name: str, settings: Sequence[str]) -> tuple[str, Sources, str]:
+    """Its name, the environment, and what it needs that is not there."""
+    from grpo_core.environment import Services
+
+    try:
+        return (*open_environment(name, settings), "")
+    except UserError as error:
+        return (*open_environment(name, settings, lend=lambda _: Services()), str(error))  # raises it again unless it is about a service
+
+
+async def _made(sources: Sources, name: str, *, tasks: int, seed: int, level: float, missing: str) -> Card:
+    from dataclasses import replace
+
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    from grpo_core.card import make_card, measured
+
+    async with sources:
+        made = await make_card(sources[name], seed=seed, level=level)
+        if missing or not tasks:
+            return replace(made, unmeasured=missing or "--tasks is 0")
+        with Progress(TextColumn("{task.description}"), BarColumn(), console=Console(stderr=True), transient=True) as bar:
+            shown = bar.add_task("trying answers that ignore the task", total=None)
+            return await measured(made, sources, tasks=tasks, tried=lambda: bar.advance(shown))
+
+
+def _print(card: Card) -> None:
+    typer.secho(f"{card.name}  {card.summary}".rstrip(), bold=True)
+    for what, value in _facts(card):
+        typer.echo(f"{what:<14} {value}")
+    typer.echo("")
+    typer.echo(f"{_prompt(card)}\n")
+    if card.floors:
+        print_columns(_FLOOR_TITLES, [_row(floor) for floor in card.floors])
+    else:
+        typer.echo(f"floors: not measured: {card.unmeasured}")
+
+
+def _facts(card: Card) -> list[tuple[str, str]]:
+    """The lines of the page."""
+    low, high = card.reward_range
+    origin = "not packaged" if card.origin is None else f"{card.origin.distribution} {card.origin.version}"
+    terms = [] if card.origin is None else [card.origin.license or "no licence stated", card.origin.home_page or "no home page stated"]
+    return [
+        *([("about", card.about)] if card.about else []),
+        ("distribution", ", ".join([origin, *terms])),
+        ("fingerprint", card.fingerprint),
+        ("settings", ", ".join(f"{key}={value!r}" for key, value in card.settings.items()) or "none"),
+        ("reward parts", ", ".join(f"{name} x {weight:g}" for name, weight in card.parts.items())),
+        ("total", f"{low:g} .. {high:g}, the worst answer gets {card.floor:g}"),
+        ("declares", ", ".join(f"{flag}={'yes' if on else 'no'}" for flag, on in card.flags.items())),
+        ("needs", ", ".join(card.needs) or "nothing"),
+        ("tasks", ", ".join(f"{split} {'without end' if size is None else size}" for split, size in card.tasks.items())),
+        ("turns", f"{card.turns}, of at most {card.max_new_tokens} tokens each"),
+        ("deadline", f"{card.timeout_seconds:g} s for each verdict"),
+    ]
+
+
+def _row(floor: Floor) -> tuple[str, ...]:
+    if floor.reward is None or floor.pass_rate is None:
+        return (floor.answer, "", "", "0", floor.note)
+    note = "; ".join(filter(None, [floor.note, f"{floor.unscored} could not be judged" if floor.unscored else ""]))
+    return (floor.answer, f"{floor.reward:.3f}", f"{floor.pass_rate:.0%}", str(floor.tasks), note)
+
+
+def _markdown(card: Card) -> str:
+    prompt = _prompt(card)
+    fence = "```"
+    while fence in prompt:
+        fence += "`"
+    floors = _table(_FLOOR_TITLES, [_row(floor) for floor in card.floors]) if card.floors else f"Not measured: {card.unmeasured}"
+    parts = [f"# {card.name}", card.summary, _table(("", ""), _facts(card)), "## First prompt", f"{fence}text\n{prompt}\n{fence}"]
+    return "\n\n".join(filter(None, [*parts, "## What answers get that ignore the task", floors]))
+
+
+def _prompt(card: Card) -> str:
+    """What fits on the page."""
+    turns = [("text", card.prompt)] if isinstance(card.prompt, str) else [(message.role, message.content) for message in card.prompt]
+    lines = [line for role, content in turns for line in (f"[{role}]", *content.splitlines())]
+    more = len(lines) - sum(_PROMPT_LINES)
+    if more > 0:
+        first, last = _PROMPT_LINES
+        lines = [*lines[:first], f"... {more} lines that `grpo env show {card.name}` prints ...", *lines[-last:]]
+    return "\n".join(lines)
+
+
+def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [titles, ["---"] * len(titles), *rows]
+    return "\n".join("| " + " | ".join(" ".join(cell.replace("|", "\\|").split()) for cell in line) + " |" for line in lines)

@@ -1,0 +1,138 @@
+"""`grpo env check`: an environment under the adversarial conformance kit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from grpo_core.cli.output import print_json, prints_to_stderr
+from grpo_core.errors import ConfigError, UserError
+
+if TYPE_CHECKING:
+    from grpo_core.config import RunConfig
+    from grpo_core.kit.result import CheckResult, Report
+
+FAULTS = 1
+
+
+def register(app: typer.Typer) -> None:
+    app.command("check", epilog="Example: grpo env check arithmetic --only floor --seed 7")(check)
+
+
+def check(
+    name: Annotated[str, typer.Argument(help="An environment that `grpo envs` lists, or FILE.py:CLASS.", show_default=False)],
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="CHECK", help="A check or a group of them, such as floor; may be repeated.")
+    ] = None,
+    tasks: Annotated[int, typer.Option("--tasks", min=1, help="Training tasks to look at.")] = 20,
+    seed: Annotated[int, typer.Option("--seed", help="Stream of generated tasks.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    junit: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Also write JUnit XML, for CI.", show_default=False)] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="env.KEY=VALUE", help="Change a setting of the environment (or judges., sandbox.); may be repeated."),
+    ] = None,
+) -> None:
+    """Ask an environment what a run would ask, and try what a model would try: no model, no GPU, some seconds.
+
+    Exits with 1 if there are faults. What could not be looked at is "not checked", which is no pass.
+    """
+    from grpo_core.kit.junit import write_junit
+
+    with prints_to_stderr():
+        report = _examined(name, only or [], tasks, seed, settings or [])
+    if junit is not None:
+        try:
+            write_junit(report, junit)
+        except OSError as error:
+            raise UserError(f"--junit {str(junit)!r} cannot be written: {error.strerror or error}; name another file") from None
+    if as_json:
+        print_json({"environment": report.environment, "results": [result.to_json() for result in report.results]})
+    else:
+        _print(report)
+    if report.problems:
+        raise typer.Exit(FAULTS)
+
+
+def _examined(name: str, only: Sequence[str], tasks: int, seed: int, settings: Sequence[str]) -> Report:
+    import asyncio
+
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    from grpo_core.cli.training import read_config
+    from grpo_core.environment import Environment, Services
+    from grpo_core.environments import load_environment
+    from grpo_core.kit.run import examine, wanted
+    from grpo_core.plugins import PluginHost
+    from grpo_core.services import Lender
+
+    names = wanted(only)
+    config = read_config([name], [], {}, list(settings))
+    overrides = _overrides(config)
+    host = PluginHost()
+    lender, missing = Lender(host, config.sandbox, config.judges), ""
+
+    def lend(environment_class: type[Environment[Any]]) -> Services:
+        nonlocal missing
+        try:
+            return lender.services(environment_class)
+        except ConfigError as error:
+            missing = str(error)
+            return Services()
+
+    env = load_environment(host, name, overrides, lend=lend)
+    again = " ".join(["grpo env check", name, *(f"--set {text!r}" for text in settings), "--only {check} --seed {seed}"])
+
+    async def examined() -> Report:
+        try:
+            return await examine(
+                env,
+                name=host.get("environment", name).name,
+                only=only,
+                count=tasks,
+                seed=seed,
+                spec=host.get("environment", name),
+                overrides=overrides,
+                unavailable=missing,
+                reproduce=again,
+                progress=lambda check: bar.update(shown, advance=1, description=check),
+            )
+        finally:
+            await lender.close()
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        shown = bar.add_task("checking", total=len(names))
+        return asyncio.run(examined())
+
+
+def _overrides(config: RunConfig) -> Mapping[str, Any]:
+    (member,) = config.members().values()
+    return member.env
+
+
+def _print(report: Report) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from grpo_core.kit.result import shown_status
+
+    colours = {"valid": "green", "fault": "bold red", "warning": "yellow", "not checked": "dim"}
+    table = Table(box=None, pad_edge=False, show_header=False, expand=False)
+    for column in (12, 18, None):
+        table.add_column(width=column, overflow="fold")
+    for result in report.results:
+        status = shown_status(result)
+        table.add_row(Text(status, colours[status]), result.check, Text(_message(result)))
+    console = Console(soft_wrap=False)
+    console.print(table)
+    console.print(Text(f"{report.environment}: {report.counts}", "bold"))
+
+
+def _message(result: CheckResult) -> str:
+    return f"{result.message}\nagain: {result.reproduce}" if result.reproduce else result.message

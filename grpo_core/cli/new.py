@@ -1,0 +1,36 @@
+"""`grpo env new`: a complete environment package to begin with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command to `grpo env`."""
+    app.command("new", epilog="Example: grpo env new word-sums --kind text")(new)
+
+
+def new(
+    name: Annotated[str, typer.Argument(help="Name of the environment: lowercase letters, digits and dashes.", show_default=False)],
+    kind: Annotated[
+        Literal["text", "code", "judge", "dialogue", "dataset"],
+        typer.Option(
+            "--kind",
+            help="text: an exact answer; code: a function, run in a sandbox; judge: a text that a model scores; "
+            "dialogue: several turns; dataset: rows of a file.",
+        ),
+    ] = "text",
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Folder to make. [default: grpo-env-NAME]", show_default=False)
+    ] = None,
+) -> None:
+    """Write the package of a new environment, with tests, ready to be installed and trained on."""
+    from grpo_core.kit.new import write_project
+
+    project = write_project(name, kind=kind, folder=out)
+    typer.echo(f"{project.folder} holds a whole environment. What to do next:\n")
+    for command in project.commands:
+        typer.echo(f"    {command}")

@@ -1,0 +1,32 @@
+"""A report as JUnit XML, which every CI system shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+from grpo_core.kit.result import Report
+
+_SKIPPED = "not checked: "
+
+
+def write_junit(report: Report, path: Path) -> None:
+    """Faults are failures, warnings are passed with their text, what was not checked is skipped. Raises OSError if it cannot be written."""
+    suite = ElementTree.Element("testsuite", name=f"grpo env check {report.environment}", tests=str(len(report.results)))
+    suite.set("failures", str(len(report.problems)))
+    suite.set("skipped", str(sum(result.status == "not_checked" for result in report.results)))
+    for result in report.results:
+        case = ElementTree.SubElement(suite, "testcase", classname=report.environment, name=result.check, time=f"{result.seconds:g}")
+        message = _printable(result.message)
+        if result.status == "not_checked":
+            ElementTree.SubElement(case, "skipped", message=_SKIPPED + message)
+        elif result in report.problems:
+            ElementTree.SubElement(case, "failure", message=message).text = f"{message}\nagain: {_printable(result.reproduce)}"
+        else:
+            ElementTree.SubElement(case, "system-out").text = message
+    ElementTree.ElementTree(suite).write(path, encoding="utf-8", xml_declaration=True)
+
+
+def _printable(text: str) -> str:
+    """XML has no characters for controls and lone surrogates."""
+    return "".join(char if char.isprintable() or char in "\n\t" else f"\\x{ord(char):02x}" for char in text)

@@ -1,0 +1,161 @@
+"""Asks an environment every question of the kit, or those that are wanted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from grpo_core.deadline import describe
+from grpo_core.environment import Environment
+from grpo_core.errors import ConfigError, GrpoError, did_you_mean
+from grpo_core.hosts import InlineHost
+from grpo_core.kit import cost, floors, levels, second, served, tasks, verdicts
+from grpo_core.kit.result import BrokenPromiseError, CheckResult, NotCheckedError, Report, catalogue, severity
+from grpo_core.kit.second import Second
+from grpo_core.kit.subject import Subject, prepared
+from grpo_core.spec import Spec
+from grpo_core.verify import Isolation, Verifier, VerifySettings
+
+Question = Callable[[Subject], Coroutine[Any, Any, str]]
+QUESTIONS: Mapping[str, Question] = {
+    "declared.contract": tasks.contract,
+    "task.made": tasks.made,
+    "task.pure": tasks.pure,
+    "task.random": tasks.untouched,
+    "task.pickle": tasks.picklable,
+    "task.seed": tasks.seeds,
+    "task.split": tasks.splits,
+    "task.secret": tasks.secret,
+    "task.level": levels.rising,
+    "verdict.form": verdicts.form,
+    "verdict.reference": verdicts.reference,
+    "verdict.repeat": verdicts.repeat,
+    "verdict.swallow": verdicts.swallow,
+    "verdict.outage": verdicts.outage,
+    "floor.empty": floors.empty,
+    "floor.junk": floors.junk,
+    "floor.echo": floors.echo,
+    "floor.other": floors.other,
+    "floor.constant": floors.constant,
+    "floor.listed": floors.listed,
+    "floor.suffix": floors.suffix,
+    "floor.near": floors.near,
+    "floor.digits": floors.digits,
+    "floor.text": floors.characters,
+    "floor.nested": floors.nested,
+    "floor.large": floors.large,
+    "floor.cheats": floors.cheats,
+    "floor.canaries": floors.canaries,
+    "floor.code": served.code,
+    "floor.judge": served.judge,
+    "cost.time": cost.verdict_seconds,
+}
+WITNESSED: Mapping[str, Callable[[Second, Subject], Coroutine[Any, Any, str]]] = {
+    "task.process": second.same_tasks,
+    "verdict.process": second.same_verdicts,
+    "safety.eval": second.executed,
+    "safety.network": second.network,
+    "safety.files": second.files,
+    "safety.processes": second.processes,
+    "cost.memory": second.memory,
+}
+_DEADLINE_SECONDS = 5.0
+"""Of a verdict without services, where the environment allows more: a kit that waits for each hang is not used."""
+_WHOLE = ("declared.contract", "task.made")
+
+
+def wanted(only: Sequence[str]) -> list[str]:
+    """The names of checks, in the order of the report; `only`: names or groups ("floor"). Raises ConfigError for one that is neither."""
+    known = list(catalogue())
+    groups = {name.partition(".")[0] for name in known}
+    for name in only:
+        if name not in known and name not in groups:
+            raise ConfigError(f"{name!r} is no check{did_you_mean(name, [*groups, *known])} Groups are {', '.join(sorted(groups))}")
+    return [name for name in known if not only or name in only or name.partition(".")[0] in only]
+
+
+async def examine(
+    env: Environment[Any],
+    *,
+    name: str,
+    only: Sequence[str] = (),
+    count: int = 20,
+    seed: int = 0,
+    isolation: Isolation = "auto",
+    spec: Spec | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    unavailable: str = "",
+    reproduce: str = "",
+    progress: Callable[[str], None] = lambda check: None,
+) -> Report:
+    """Closes `env` at the end.
+
+    name: in task keys and the report. count: training tasks to look at. spec, overrides: how another process builds `env`, if not from
+    its class and config. unavailable: why services that it needs cannot be used. reproduce: a line with {check} and {seed} in it.
+    """
+    names = wanted(only)
+    try:
+        verifier = _verifier(env, isolation, spec, overrides)
+    except ConfigError as error:
+        return Report(name, (CheckResult("declared.contract", "invalid", str(error)),))
+    results: list[CheckResult] = []
+    async with verifier:
+        bare = Subject(name, env, InlineHost(env, max_concurrency=1), verifier, seed)
+        results.append(await _settled("declared.contract", tasks.contract(bare)))
+        progress("task.made")
+        try:
+            subject = await prepared(env, verifier, name=name, count=count, seed=seed, unavailable=unavailable, settings=overrides or {})
+        except GrpoError as error:
+            results.append(CheckResult("task.made", "invalid", str(error)))
+            results += [CheckResult(each, "not_checked", "no tasks could be made", severity(each)) for each in names if each not in _WHOLE]
+            return Report(name, tuple(results))
+        questions = {**QUESTIONS, **_witnessed(subject, spec)}
+        for each in names:
+            if each != "declared.contract":
+                progress(each)
+                results.append(await _settled(each, questions[each](subject)))
+    shown = [
+        replace(result, reproduce=reproduce.format(check=result.check, seed=seed)) if result.status == "invalid" and reproduce else result
+        for result in results
+        if result.check in names
+    ]
+    return Report(name, tuple(shown))
+
+
+def _witnessed(subject: Subject, spec: Spec | None) -> Mapping[str, Question]:
+    """One second process for all checks that want to know what it saw."""
+    witness = Second(subject, spec)
+    return {each: partial(ask, witness) for each, ask in WITNESSED.items()}
+
+
+def _verifier(env: Environment[Any], isolation: Isolation, spec: Spec | None, overrides: Mapping[str, Any] | None) -> Verifier:
+    """In a worker process, as a run does, unless the class cannot be found by name."""
+    seconds = None if env.needs else min(env.timeout_seconds, _DEADLINE_SECONDS)
+    settings = VerifySettings(isolation=isolation, retries=0, timeout_seconds=seconds)
+    try:
+        return Verifier(env, settings=settings, spec=spec, overrides=overrides)
+    except ConfigError:
+        if isolation != "auto":
+            raise
+        return Verifier(env, settings=replace(settings, isolation="inline"))
+
+
+async def _settled(check: str, question: Coroutine[Any, Any, str]) -> CheckResult:
+    """What became of a check, whatever it raised."""
+    started = time.monotonic()
+    status, message = await _status(question)
+    return CheckResult(check, status, message, severity(check), seconds=round(time.monotonic() - started, 3))
+
+
+async def _status(question: Coroutine[Any, Any, str]) -> tuple[Any, str]:
+    try:
+        return "valid", await question
+    except NotCheckedError as error:
+        return "not_checked", str(error)
+    except (BrokenPromiseError, GrpoError) as error:
+        return "invalid", str(error)
+    except Exception as error:  # noqa: BLE001 - the environment's own code raised
+        return "invalid", f"the environment raised {describe(error)}"

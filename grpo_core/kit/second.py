@@ -1,0 +1,189 @@
+"""What a second process sees of an environment: the same tasks and verdicts, and what judging does beside judging."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from grpo_core.deadline import in_thread
+from grpo_core.errors import ConfigError
+from grpo_core.hosts import boot_message
+from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
+from grpo_core.kit.subject import Subject, got, place, shown
+from grpo_core.kit.texts import EXECUTABLE
+from grpo_core.kit.verdicts import ordinary
+from grpo_core.kit.witness import digest
+from grpo_core.spec import Spec
+from grpo_core.types import Verdict
+
+_SECONDS = 90.0
+_HASH_SEED = "20261"
+_EACH = 20
+"""Of what was left behind: so much comes from every verdict, less may be a pool that was opened once."""
+_GROWTH_MB = 24.0
+_GROWTH_KB_EACH = 50.0
+
+
+class Second:
+    """Asked once, when a check first wants to know. spec: how the process finds the environment, if not by its class."""
+
+    def __init__(self, subject: Subject, spec: Spec | None) -> None:
+        self._subject = subject
+        self._spec = spec
+        self._found: Mapping[str, Any] | None = None
+        self._why = ""
+
+    async def found(self, *, verdicts: bool = True) -> Mapping[str, Any]:
+        """What it reported; raises NotCheckedError where the environment cannot be taken there."""
+        if self._found is None and not self._why:
+            await self._ask()
+        if self._found is None:
+            raise NotCheckedError(self._why)
+        if verdicts and self._subject.env.needs:
+            raise NotCheckedError("its verdicts come from services, which a second process does not share")
+        return self._found
+
+    async def _ask(self) -> None:
+        subject = self._subject
+        if not subject.tasks:
+            self._why = "there are no tasks in the train split"
+            return
+        try:
+            boot = boot_message(subject.env, self._spec, subject.settings if self._spec is not None else None)
+        except ConfigError as error:
+            self._why = str(error)
+            return
+        attempts = [] if subject.env.needs else ordinary(subject)[::-1]
+        executable = [(task, whole) for task in subject.tasks[:2] for text in EXECUTABLE for whole in subject.inside(text)]
+        request = {
+            "boot": boot,
+            "keys": [asdict(task.key) for task in reversed(subject.tasks)],
+            "attempts": [[_place(task), text] for task, text in attempts],
+            "executable": [] if subject.env.needs else [[_place(task), text] for task, text in executable],
+        }
+        done = await in_thread(_witness, json.dumps(request))
+        if done.returncode:
+            last = (done.stderr.strip().splitlines() or ["no output"])[-1]
+            raise BrokenPromiseError(f"in a process of its own it ended with status {done.returncode}: {last}")
+        found = json.loads(done.stdout)
+        if "unbuilt" in found:
+            self._why = f"a second process cannot build it: {found['unbuilt']}"
+        else:
+            self._found = found
+
+
+def _place(task: Any) -> list[Any]:
+    return [task.key.split, task.key.index, task.key.level]
+
+
+def _witness(request: str) -> subprocess.CompletedProcess[str]:
+    with tempfile.TemporaryDirectory(prefix="grpo-kit-", ignore_cleanup_errors=True) as folder:
+        environ = os.environ | {"PYTHONHASHSEED": _HASH_SEED, "TMPDIR": folder, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "grpo_core.kit.witness"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environ,
+            start_new_session=True,
+        )
+        try:
+            output, errors = process.communicate(request, timeout=_SECONDS)
+        except subprocess.TimeoutExpired:
+            output, errors = "", f"it took more than {_SECONDS:g} s"
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)  # and what it left behind
+            process.wait()
+            for stream in (process.stdin, process.stdout, process.stderr):
+                assert stream is not None
+                stream.close()
+        return subprocess.CompletedProcess(process.args, process.returncode or (0 if output else 1), output, errors)
+
+
+async def same_tasks(second: Second, subject: Subject) -> str:
+    prompts = (await second.found(verdicts=False))["prompts"]
+    for task, told in zip(reversed(subject.tasks), prompts, strict=True):
+        if digest(task) != told:
+            raise BrokenPromiseError(
+                f"{place(task)} has another prompt in a process with another PYTHONHASHSEED; do not iterate over sets, nor use "
+                "hash(), id() or the time"
+            )
+    return f"{len(prompts)} tasks are the same in another process with another PYTHONHASHSEED"
+
+
+async def same_verdicts(second: Second, subject: Subject) -> str:
+    if not subject.env.deterministic:
+        raise NotCheckedError("the environment says that it is not deterministic")
+    told = (await second.found())["verdicts"]
+    attempts = ordinary(subject)[::-1]
+    for (task, text), here, there in zip(attempts, await subject.verdicts(attempts), told, strict=True):
+        if isinstance(there, str):
+            raise BrokenPromiseError(f"the answer {shown(text)} at {place(task)} {got(here)}, and in another process it ended so: {there}")
+        elsewhere = Verdict.from_json({**there, "metrics": {}, "detail": {}})
+        if here.scored and (here.rewards, here.passed, here.answer) != (elsewhere.rewards, elsewhere.passed, elsewhere.answer):
+            raise BrokenPromiseError(
+                f"the answer {shown(text)} at {place(task)} {got(here)}, and in a process with another PYTHONHASHSEED it {got(elsewhere)}"
+            )
+    return f"{len(told)} attempts got the same verdicts in another process with another PYTHONHASHSEED"
+
+
+async def executed(second: Second, subject: Subject) -> str:
+    deeds = (await second.found())["deeds"]
+    if "eval" in deeds:
+        raise BrokenPromiseError(
+            f"the verifier executed what the policy wrote ({deeds['eval']}): no eval(), exec() or sympy's parser on answers; "
+            "parse, or use a sandbox"
+        )
+    return f"{len(EXECUTABLE)} answers that are code were not executed"
+
+
+async def network(second: Second, subject: Subject) -> str:
+    deeds = (await second.found())["deeds"]
+    if "network" in deeds:
+        raise BrokenPromiseError(f"the verifier used the network ({deeds['network']}); bring the data along, or ask a service")
+    return "judging used no network"
+
+
+async def files(second: Second, subject: Subject) -> str:
+    left = _left(await second.found(), "files")
+    if len(left) >= _EACH:
+        raise BrokenPromiseError(f"judging left {len(left)} files or more behind, such as {left[0]!r}; write into a folder that is removed")
+    return "judging left no files behind"
+
+
+async def processes(second: Second, subject: Subject) -> str:
+    found = await second.found()
+    for kind in ("processes", "threads", "open files"):
+        left = _left(found, kind)
+        if len(left) >= _EACH:
+            raise BrokenPromiseError(f"judging left {len(left)} {kind} or more behind, such as {left[-1]!r}; close what a verdict opened")
+    return "judging left no processes, threads or open files behind"
+
+
+def _left(found: Mapping[str, Any], kind: str) -> list[str]:
+    if found["left"] is None:
+        raise NotCheckedError("this platform does not tell what a process holds")
+    left: list[str] = found["left"][kind]
+    return left
+
+
+async def memory(second: Second, subject: Subject) -> str:
+    growth = (await second.found())["growth"]
+    if growth is None:
+        raise NotCheckedError("this platform does not tell how much memory a process has")
+    each = 1000 * growth["mb"] / growth["verdicts"]
+    if growth["mb"] > _GROWTH_MB and each > _GROWTH_KB_EACH:
+        raise BrokenPromiseError(
+            f"{growth['verdicts']} verdicts left {growth['mb']:.0f} MB behind, {each:.0f} kB each; something keeps them"
+        )
+    return f"{growth['verdicts']} verdicts changed the process by {growth['mb']:+.1f} MB"

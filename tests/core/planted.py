@@ -1,0 +1,552 @@
+"""Toy environments with one fault each, beside the sound one that they are made from; in a module of their own, for worker processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from grpo_core import Environment, JudgeRequest, Program, Reward, Rollout, Task, TaskKey, Verdict
+from grpo_core.extract import parse_integer, xml_tag
+
+
+class Sum(Environment[int]):
+    """The sound one: add two numbers, larger ones at higher levels, and answer in a block. Held-out sums end in 7, no others do."""
+
+    parts: ClassVar[Mapping[str, float]] = {"format": 0.2, "exact": 0.8}
+    timeout_seconds = 2.0
+
+    def task(self, key: TaskKey) -> Task[int]:
+        return self.asked(key, *self.drawn(key, key.rng()))
+
+    def drawn(self, key: TaskKey, rng: random.Random) -> tuple[int, int]:
+        top = 10 ** (3 + round(3 * key.level))
+        while True:
+            one, two = rng.randrange(100, top), rng.randrange(100, top)
+            if (one % 10 == 7) == (key.split == "eval"):
+                return one, two
+
+    def asked(self, key: TaskKey, one: int, two: int) -> Task[int]:
+        return Task(key, f"What is {one} + {two}? Write <answer>N</answer>.", one + two)
+
+    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
+        return self.scored(task, self.extracted(rollout.text))
+
+    def extracted(self, text: str) -> int | None:
+        block = xml_tag(text, tag="answer")
+        return None if block is None or text[block.end :].strip() else parse_integer(block.content)
+
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        right = answer == task.data
+        rewards = {"format": Reward(float(answer is not None)), "exact": Reward(float(right))}
+        return Verdict(rewards, passed=right, answer=None if answer is None else str(answer))
+
+    def reference(self, task: Task[int]) -> str:
+        return f"<answer>{task.data}</answer>"
+
+    def cheats(self, task: Task[int]) -> Sequence[str]:
+        return (str(task.data), f"<answer>{task.data}")
+
+
+# Tasks
+
+
+class SeedPlusIndex(Sum):
+    def task(self, key: TaskKey) -> Task[int]:
+        offset = 10**6 if key.split == "eval" else 0
+        return self.asked(key, *self.drawn(replace(key, split="train"), random.Random(key.seed + key.index + offset)))
+
+
+class GlobalRandom(Sum):
+    def task(self, key: TaskKey) -> Task[int]:
+        return self.asked(key, *self.drawn(key, random))  # type: ignore[arg-type]
+
+
+class SeedsGlobalRandom(Sum):
+    def task(self, key: TaskKey) -> Task[int]:
+        random.seed(repr(key))
+        return self.asked(key, *self.drawn(key, random))  # type: ignore[arg-type]
+
+
+class SetOrder(Sum):
+    def task(self, key: TaskKey) -> Task[int]:
+        task = super().task(key)
+        return replace(task, prompt=f"{task.prompt} Think of {' and '.join({'apples', 'pears', 'plums', 'figs'})}.")
+
+
+class SecretInPrompt(Sum):
+    def task(self, key: TaskKey) -> Task[int]:
+        task = super().task(key)
+        return replace(task, prompt=f"{task.prompt} (solution: {task.data})")
+
+
+class Unpicklable(Sum):
+    def task(self, key: TaskKey) -> Task[Any]:
+        task = super().task(key)
+        return replace(task, data=_Locked(task.data))
+
+    def scored(self, task: Task[Any], answer: int | None) -> Verdict:
+        return super().scored(replace(task, data=task.data.value), answer)
+
+    def reference(self, task: Task[Any]) -> str:
+        return f"<answer>{task.data.value}</answer>"
+
+    def cheats(self, task: Task[Any]) -> Sequence[str]:
+        return super().cheats(replace(task, data=task.data.value))
+
+
+class _Locked:
+    def __init__(self, value: int) -> None:
+        self.value, self.lock = value, threading.Lock()
+
+
+class IdenticalLevels(Sum):
+    def drawn(self, key: TaskKey, rng: random.Random) -> tuple[int, int]:
+        return super().drawn(replace(key, level=0.5), rng)
+
+
+class FallingLevels(Sum):
+    def drawn(self, key: TaskKey, rng: random.Random) -> tuple[int, int]:
+        return super().drawn(replace(key, level=1 - key.level), rng)
+
+
+class EvalInTrain(Sum):
+    def task(self, key: TaskKey) -> Task[int]:
+        few = replace(key, split="train", index=key.index % 7)
+        return replace(super().task(few), key=key)
+
+
+class EvalInTrainInCapitals(Sum):
+    def task(self, key: TaskKey) -> Task[int]:
+        task = super().task(replace(key, split="train"))
+        return replace(task, key=key, prompt=str(task.prompt).upper() if key.split == "eval" else task.prompt)
+
+
+class TimeOfDay(Sum):
+    def task(self, key: TaskKey) -> Task[int]:
+        task = super().task(key)
+        return replace(task, prompt=f"It is {time.time()}. {task.prompt}")
+
+
+# Verdicts
+
+
+class SubstringMatch(Sum):
+    parts: ClassVar[Mapping[str, float]] = {"exact": 1.0}
+
+    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
+        right = str(task.data) in rollout.text
+        return Verdict({"exact": Reward(float(right))}, passed=right, answer=str(task.data) if right else None)
+
+    def cheats(self, task: Task[int]) -> Sequence[str]:
+        return ()
+
+
+class Evaluates(Sum):
+    def extracted(self, text: str) -> int | None:
+        block = xml_tag(text, tag="answer")
+        try:
+            value = eval(block.content[:50], {"__builtins__": {}}) if block and "**" not in block.content else None
+        except Exception:  # noqa: BLE001 - the fault is another one
+            return None
+        return value if isinstance(value, int) else None
+
+
+class Tolerance(Sum):
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        close = answer is not None and abs(answer - task.data) <= 0.01 * task.data
+        return super().scored(task, task.data if close else answer)
+
+
+class LastNumberWins(Sum):
+    def extracted(self, text: str) -> int | None:
+        numbers = re.findall(r"\d{1,12}", text[-100:])
+        return int(numbers[-1]) if numbers else None
+
+    def cheats(self, task: Task[int]) -> Sequence[str]:
+        return ()
+
+
+class AnyBlockWins(Sum):
+    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
+        right = f"<answer>{task.data}</answer>" in rollout.text
+        return self.scored(task, task.data if right else None)
+
+
+class EndingIgnored(Sum):
+    def extracted(self, text: str) -> int | None:
+        block = xml_tag(text, tag="answer")
+        found = re.match(r"\d{1,12}", block.content) if block else None
+        return int(found[0]) if found else None
+
+
+class NaNReward(Sum):
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        verdict = super().scored(task, answer)
+        return replace(verdict, rewards={**verdict.rewards, "exact": Reward(1.0 if verdict.passed else float("nan"))})
+
+
+class AboveRange(Sum):
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        verdict = super().scored(task, answer)
+        return replace(verdict, rewards={**verdict.rewards, "exact": Reward(2.0 if verdict.passed else 0.0)})
+
+
+class HangsOnAMegabyte(Sum):
+    def extracted(self, text: str) -> int | None:
+        if sum(a == b for a in text[:20_000] for b in text[:20_000]) < 0:
+            return None
+        return super().extracted(text)
+
+
+class ExponentialPattern(Sum):
+    def extracted(self, text: str) -> int | None:
+        return super().extracted(text) if re.match(r"\s*<answer>(\d+\s*)*</answer>\s*$", text) else None
+
+
+class Counts(Sum):
+    """State between calls."""
+
+    judged = 0
+
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        self.judged += 1
+        return super().scored(task, answer if self.judged % 3 else None)
+
+
+class MutableDefault(Sum):
+    def verify(self, task: Task[int], rollout: Rollout, seen: set[str] = set()) -> Verdict:  # noqa: B006 - the fault
+        verdict = super().verify(task, rollout)
+        if rollout.text in seen:
+            return replace(verdict, rewards={name: Reward(0.0) for name in verdict.rewards}, passed=False)
+        seen.add(rollout.text)
+        return verdict
+
+
+class ChangesTheTask(Sum):
+    def task(self, key: TaskKey) -> Task[Any]:
+        task = super().task(key)
+        return replace(task, data=[task.data])
+
+    def scored(self, task: Task[Any], answer: int | None) -> Verdict:
+        verdict = super().scored(replace(task, data=task.data[-1]), answer)
+        if answer is not None:
+            task.data.append(answer)
+        return verdict
+
+    def reference(self, task: Task[Any]) -> str:
+        return f"<answer>{task.data[0]}</answer>"
+
+    def cheats(self, task: Task[Any]) -> Sequence[str]:
+        return (str(task.data[0]),)
+
+
+class PartMissing(Sum):
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        verdict = super().scored(task, answer)
+        return verdict if verdict.passed else replace(verdict, rewards={"format": verdict.rewards["format"]})
+
+
+class Swallows(Sum):
+    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
+        try:
+            return super().verify(task, rollout)
+        except Exception:  # noqa: BLE001 - the fault
+            return Verdict({"format": Reward(0.0), "exact": Reward(0.0)})
+
+
+class HashOfText(Sum):
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        verdict = super().scored(task, answer)
+        return replace(verdict, answer=str(hash(f"{answer}") % 1000))
+
+
+class RaisesOnJunk(Sum):
+    def extracted(self, text: str) -> int | None:
+        block = xml_tag(text, tag="answer")
+        return int(block.content) if block else None
+
+
+class PaysForAnything(Sum):
+    parts: ClassVar[Mapping[str, float]] = {"exact": 1.0}
+
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        right = answer == task.data
+        return Verdict({"exact": Reward(1.0 if right else 0.01)}, passed=right, answer=None if answer is None else str(answer))
+
+    def cheats(self, task: Task[int]) -> Sequence[str]:
+        return ()
+
+
+class PaysForSilence(Sum):
+    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
+        verdict = super().verify(task, rollout)
+        return verdict if rollout.text.strip() else replace(verdict, rewards={**verdict.rewards, "format": Reward(1.0)})
+
+
+class AlwaysForty(Sum):
+    """One answer is right nearly everywhere."""
+
+    levels = False
+
+    def asked(self, key: TaskKey, one: int, two: int) -> Task[int]:
+        return Task(key, f"Is {one} + {two} more than 4? Write <answer>1</answer> for yes, <answer>0</answer> for no.", int(one + two > 4))
+
+
+class BlindToTheTask(Sum):
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        return super().scored(task, task.data if answer is not None and answer > 100 else answer)
+
+
+class WrongReference(Sum):
+    def reference(self, task: Task[int]) -> str:
+        return f"The answer is {task.data}."
+
+
+class AcceptsNaN(Sum):
+    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
+        block = xml_tag(rollout.text, tag="answer")
+        content = block.content.strip() if block is not None and not rollout.text[block.end :].strip() else ""
+        try:
+            value = float(content) if len(content) < 20 and content.isascii() else None
+        except ValueError:
+            value = None
+        right = value is not None and not abs(value - task.data) > 0
+        return Verdict(
+            {"format": Reward(float(value is not None)), "exact": Reward(float(right))},
+            passed=right,
+            answer=None if value is None else content,
+        )
+
+
+class RecursesOnNesting(Sum):
+    def extracted(self, text: str) -> int | None:
+        if "[" in text:
+            json.loads(text.replace("<answer>", "").replace("</answer>", "") if text.count("[") > 100 else "1")
+        return super().extracted(text)
+
+
+class EncodesStrictly(Sum):
+    def extracted(self, text: str) -> int | None:
+        return super().extracted(text.encode().decode())
+
+
+class CheatPays(Sum):
+    def extracted(self, text: str) -> int | None:
+        return super().extracted(text if "</answer>" in text else f"{text}</answer>")
+
+
+class CanaryPays(Sum):
+    def canaries(self) -> Sequence[Task[Any]]:
+        return (Task(TaskKey("sum", "train", 0), "What is the sum? Write <answer>N</answer>.", None),)
+
+    def scored(self, task: Task[Any], answer: int | None) -> Verdict:
+        return super().scored(replace(task, data=answer if task.data is None else task.data), answer)
+
+
+class PartsOutside(Sum):
+    reward_range = (0.5, 0.5)
+
+
+class Echoing(Sum):
+    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
+        return self.scored(task, task.data if "What is" in rollout.text else self.extracted(rollout.text))
+
+
+class Taskless(Sum):
+    def task(self, key: TaskKey) -> Task[int]:
+        raise OSError("the data set is not there")
+
+
+# What judging does beside judging
+
+
+class UsesTheNetwork(Sum):
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        with socket.socket() as looked_up:
+            looked_up.settimeout(0.05)
+            looked_up.connect_ex(("127.0.0.1", 9))
+        return super().scored(task, answer)
+
+
+class LeavesProcesses(Sum):
+    started = 0
+
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        if os.environ.get("PYTHONHASHSEED") not in (None, "0") and self.started < 40:  # the second process alone is watched, and ended
+            self.started += 1
+            subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(30)"])
+        return super().scored(task, answer)
+
+
+class LeavesFilesOpen(Sum):
+    kept: ClassVar[list[Any]] = []
+
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        self.kept.append(Path(__file__).open())  # noqa: SIM115 - the fault
+        return super().scored(task, answer)
+
+
+class LeavesFiles(Sum):
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        Path(f"{time.monotonic_ns()}.txt").write_text(str(answer))
+        return super().scored(task, answer)
+
+
+class KeepsMemory(Sum):
+    kept: ClassVar[list[bytes]] = []
+
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        self.kept.append(os.urandom(200_000))
+        return super().scored(task, answer)
+
+
+class Slow(Sum):
+    """Slow on long texts, within the deadline."""
+
+    def extracted(self, text: str) -> int | None:
+        if "777777" in text[:50]:  # 1 MB of digits
+            time.sleep(1.3)
+        return super().extracted(text)
+
+
+# What it borrows
+
+
+class Coded(Environment[int]):
+    """Sound: a function that adds a number, run in a sandbox."""
+
+    needs = frozenset({"sandbox"})
+    levels = False
+
+    def task(self, key: TaskKey) -> Task[int]:
+        added = key.rng().randrange(100, 10_000) * 10 + (7 if key.split == "eval" else 3)
+        return Task(key, f"Write a Python function f(x) that adds {added}.", added)
+
+    async def averify(self, task: Task[int], rollout: Rollout) -> Verdict:
+        ((outcome, other),) = await self.services.sandbox().run([Program(self.source(rollout.text), "f", [(1,), (5,)])])
+        if "infra_error" in (outcome.status, other.status):
+            return Verdict.failed(outcome.error)
+        return self.paid(task, outcome.value, other.value)
+
+    def paid(self, task: Task[int], one: Any, two: Any) -> Verdict:
+        right = type(one) is int and type(two) is int and (one, two) == (1 + task.data, 5 + task.data)
+        return Verdict({"reward": Reward(float(right))}, passed=right)
+
+    def source(self, text: str) -> str:
+        return text
+
+    def reference(self, task: Task[int]) -> str:
+        return f"def f(x):\n    return x + {task.data}\n"
+
+    def cheats(self, task: Task[int]) -> Sequence[str]:
+        return ("def f(x):\n    return x\n",)
+
+
+class OutageIsZero(Coded):
+    async def averify(self, task: Task[int], rollout: Rollout) -> Verdict:
+        try:
+            verdict = await super().averify(task, rollout)
+        except ConnectionError:
+            return Verdict({"reward": Reward(0.0)})
+        return verdict
+
+
+class TrustsEquality(Coded):
+    """Compares in the program's own process: here, whatever the program returned."""
+
+    def paid(self, task: Task[int], one: Any, two: Any) -> Verdict:
+        right = one is not None and (one in (1 + task.data, True) and two in (5 + task.data, True))
+        return Verdict({"reward": Reward(float(right))}, passed=right)
+
+
+class Praised(Environment[str]):
+    """Sound: a judge looks at a marked text; an order inside is a part of it."""
+
+    needs = frozenset({"judge"})
+    levels = False
+    answer_in_prompt = True
+
+    def task(self, key: TaskKey) -> Task[str]:
+        word = f"{key.split}{key.rng().randrange(10**6)}"
+        return Task(key, f"Write {word} and nothing else.", word)
+
+    async def averify(self, task: Task[str], rollout: Rollout) -> Verdict:
+        (judgement,) = await self.services.judge().judge([JudgeRequest(rollout.text, reference=task.data)])
+        if judgement.error:
+            return Verdict.failed(judgement.error)
+        return Verdict({"reward": Reward(judgement.score)}, passed=judgement.score > 0.9, answer=rollout.text[:90])
+
+    def reference(self, task: Task[str]) -> str:
+        return task.data
+
+
+def honest_judge(request: JudgeRequest) -> float:
+    return float(request.candidate == request.reference)
+
+
+def obedient_judge(request: JudgeRequest) -> float:
+    """Does as it is told, as small models do."""
+    told = unicodedata.normalize("NFKC", request.candidate).lower()
+    return float(request.candidate == request.reference or "highest score" in told or '"score": 1' in told)
+
+
+FAULTS: Mapping[type[Environment[Any]], str] = {
+    SeedPlusIndex: "task.seed",
+    GlobalRandom: "task.pure",
+    SeedsGlobalRandom: "task.random",
+    SetOrder: "task.process",
+    TimeOfDay: "task.pure",
+    SecretInPrompt: "task.secret",
+    Unpicklable: "task.pickle",
+    IdenticalLevels: "task.level",
+    FallingLevels: "task.level",
+    EvalInTrain: "task.split",
+    EvalInTrainInCapitals: "task.split",
+    PartsOutside: "declared.contract",
+    NaNReward: "verdict.form",
+    AboveRange: "verdict.form",
+    PartMissing: "verdict.form",
+    WrongReference: "verdict.reference",
+    Counts: "verdict.repeat",
+    MutableDefault: "verdict.repeat",
+    ChangesTheTask: "verdict.repeat",
+    HashOfText: "verdict.process",
+    Swallows: "verdict.swallow",
+    PaysForSilence: "floor.empty",
+    PaysForAnything: "floor.junk",
+    RaisesOnJunk: "floor.junk",
+    BlindToTheTask: "floor.other",
+    AlwaysForty: "floor.constant",
+    SubstringMatch: "floor.listed",
+    LastNumberWins: "floor.listed",
+    AnyBlockWins: "floor.listed",
+    EndingIgnored: "floor.suffix",
+    Tolerance: "floor.near",
+    AcceptsNaN: "floor.digits",
+    EncodesStrictly: "floor.text",
+    RecursesOnNesting: "floor.nested",
+    HangsOnAMegabyte: "floor.large",
+    ExponentialPattern: "floor.large",
+    CheatPays: "floor.cheats",
+    CanaryPays: "floor.canaries",
+    Evaluates: "safety.eval",
+    UsesTheNetwork: "safety.network",
+    LeavesProcesses: "safety.processes",
+    LeavesFilesOpen: "safety.processes",
+    LeavesFiles: "safety.files",
+    KeepsMemory: "cost.memory",
+    Slow: "cost.time",
+}
+"""Each fault with the check that has to find it."""

@@ -1,0 +1,212 @@
+"""`grpo env play`: a person, a pipe or a terminal answers as the policy."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from .distributions import TOY_ENVIRONMENT, grpo, install_toy
+
+HIGHER = '''
+from grpo_core import Environment, Message, Reward, Task, Verdict
+
+class Higher(Environment):
+    """The policy looks for 7 in at most three turns."""
+    max_turns = 3
+    trusted = True
+    levels = False
+
+    def task(self, key):
+        return Task(key, "Which number?", 7)
+
+    async def reply(self, task, messages):
+        if messages[-1].content == "break":
+            raise RuntimeError("lost its way")
+        return None if messages[-1].content == "7" else (Message("user", "higher" if int(messages[-1].content) < 7 else "lower"),)
+
+    def verify(self, task, rollout):
+        return Verdict({"reward": Reward(rollout.text == "7")}, passed=rollout.text == "7", answer=f"{len(rollout.messages)} messages")
+'''
+
+
+@pytest.fixture
+def toy(site: Path) -> Path:
+    """A folder in which the environment `toy` is installed: it asks for the square of the index."""
+    install_toy(site)
+    return site
+
+
+@pytest.fixture
+def higher(site: Path) -> str:
+    (site / "higher.py").write_text(HIGHER)
+    return "higher.py:Higher"
+
+
+def played(*lines: str, name: str = "toy", more: tuple[str, ...] = ()) -> tuple[list[str], list[str]]:
+    """What stands on stdout and on stderr after so many lines of input."""
+    result = grpo("env", "play", name, *more, stdin="".join(f"{line}\n" for line in lines))
+    assert result.exit_code == 0, result.output
+    return result.stdout.splitlines(), result.stderr.splitlines()
+
+
+def test_an_answer_is_shown_with_its_parts_notes_total_and_what_was_extracted(toy: Path) -> None:
+    shown, _ = played("9", ".", more=("--index", "3"))
+    assert shown[:5] == ["toy, train task 3, level 0", "[system]", "Answer with a number.", "[user]", "What is 3 * 3?"]
+    assert [line.split() for line in shown[5:9]] == [
+        ["exact", "1", "x", "1"],
+        ["bonus", "0.5", "x", "1", "for", "style"],
+        ["total", "1.5", "passed"],
+        ["answer", "9"],
+    ]
+    assert shown[9:] == ["attempts 1, passed 1, mean reward 1.500"]
+
+
+def test_an_answer_has_as_many_lines_as_it_likes_and_the_end_of_the_input_ends_it(toy: Path) -> None:
+    (toy / "toy_environment.py").write_text(TOY_ENVIRONMENT.replace("answer=text", "answer=repr(rollout.text)"))
+    shown, _ = played("1", "", ":next", ".", ".", "::x", "last")
+    assert [line.split(maxsplit=1)[1] for line in shown if line.startswith("answer ")] == [repr("1\n\n:next"), repr(""), repr(":x\nlast")]
+    assert shown[-1] == "attempts 3, passed 0, mean reward 0.000"
+
+
+def test_next_and_level_ask_other_tasks_and_reference_helps(toy: Path) -> None:
+    shown, _ = played(":next", ":reference", ":level 0.5", "1", ".", more=("--split", "eval"))
+    assert [line for line in shown if line.startswith("toy")] == [
+        "toy, eval task 0, level 0",
+        "toy, eval task 1, level 0",
+        "toy, eval task 1, level 0.5",
+    ]
+    assert shown[shown.index("[reference]") + 1] == "1"
+    assert shown[-1] == "attempts 1, passed 1, mean reward 1.500"
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (":nxt", "':nxt' is no command; :help lists them"),
+        (":next 3", "':next 3' is no command"),
+        (":level", "':level' is no command"),
+        (":level hard", "a level is a number from 0 to 1; found 'hard'"),
+        (":level nan", "a level is a number from 0 to 1; found 'nan'"),
+        (":level 1.5", "a level is a number from 0 to 1; found '1.5'"),
+    ],
+)
+def test_a_command_that_cannot_be_obeyed_is_one_line_and_the_task_stays(toy: Path, command: str, message: str) -> None:
+    shown, said = played(command, "0", ".")
+    assert len([line for line in said if message in line]) == 1
+    assert shown[-1] == "attempts 1, passed 1, mean reward 1.500"
+
+
+def test_after_the_last_task_there_is_no_next(toy: Path) -> None:
+    shown, said = played(":next", "81", ".", more=("--index", "9"))
+    assert "this was the last of 10 tasks" in said
+    assert shown[-1].startswith("attempts 1, passed 1")
+
+
+def test_help_lists_every_command(toy: Path) -> None:
+    shown, _ = played(":help")
+    for command in (":next", ":level 0.5", ":reference", ":help", ":quit"):
+        assert any(line.startswith(command) for line in shown)
+
+
+def test_quit_and_the_end_of_the_input_leave_with_a_summary(toy: Path) -> None:
+    assert played(":quit", "0", ".")[0][-1] == "no attempts"
+    assert played()[0][-1] == "no attempts"
+
+
+def test_an_answer_that_could_not_be_judged_is_said_and_is_no_0(toy: Path) -> None:
+    shown, _ = played("crash", ".", "0", ".")
+    assert any("the answer could not be judged" in line and "the verifier has a bug" in line for line in shown)
+    assert shown[-1] == "attempts 2, passed 1, mean reward 1.500, 1 could not be judged"
+
+
+def test_a_verifier_that_hangs_meets_its_deadline(toy: Path) -> None:
+    slow = TOY_ENVIRONMENT.replace(
+        'if text == "crash"', 'import time\n        time.sleep(5 * (text == "wait"))\n        if text == "crash"'
+    )
+    (toy / "toy_environment.py").write_text(slow)
+    started = time.monotonic()
+    shown, _ = played("wait", ".", more=("--set", "verify.timeout_seconds=0.2", "--set", "verify.retries=0"))
+    assert time.monotonic() - started < 4
+    assert any("exceeded its deadline of 0.2 s" in line for line in shown)
+
+
+def test_what_the_environment_prints_is_no_part_of_the_game(toy: Path) -> None:
+    shown, said = played("0", ".")
+    assert not any("noise" in line for line in shown)
+    assert "noise of a task" in said
+
+
+def test_a_dialogue_goes_on_until_the_environment_or_the_turns_end_it(higher: str) -> None:
+    shown, _ = played("5", ".", "9", ".", "7", ".", "7", ".", "1", ".", "2", ".", "3", ".", name=higher)
+    assert [line for line in shown if line in ("higher", "lower") or line.startswith("answer ")] == [
+        "higher",
+        "lower",
+        f"{'answer':<20} 5 messages",
+        f"{'answer':<20} 1 messages",
+        "higher",
+        "higher",
+        f"{'answer':<20} 5 messages",
+    ]
+    assert shown[-1] == "attempts 3, passed 2, mean reward 0.667"
+
+
+def test_a_dialogue_that_breaks_is_not_judged_and_a_new_one_begins(higher: str) -> None:
+    shown, said = played("5", ".", "break", ".", "7", ".", name=higher)
+    assert any("failed in reply()" in line and "lost its way" in line for line in said)
+    assert shown[-1] == "attempts 2, passed 1, mean reward 1.000, 1 could not be judged"
+    assert f"{'answer':<20} 1 messages" in shown
+
+
+def test_an_environment_without_levels_says_so(higher: str) -> None:
+    _, said = played(":level 0.5", name=higher)
+    assert "higher.py:Higher has no levels" in said
+
+
+def test_a_task_that_cannot_be_made_is_one_line_and_the_last_one_stays(toy: Path) -> None:
+    (toy / "toy_environment.py").write_text(TOY_ENVIRONMENT.replace("n = key.index", "n = 1 // (1 - key.index) and key.index"))
+    shown, said = played(":next", "0", ".")
+    assert len([line for line in said if "failed in task()" in line]) == 1
+    assert shown[-1].startswith("attempts 1, passed 1")
+    assert grpo("env", "play", "toy", "--index", "1").exit_code == 1
+
+
+@pytest.mark.parametrize(("key", "status"), [(b"\x04", 0), (b"\x03", 130)])
+def test_ctrl_d_and_ctrl_c_leave_a_terminal_cleanly(toy: Path, key: bytes, status: int) -> None:
+    """Untrusted, so that a worker process has to be ended, too."""
+    (toy / "toy_environment.py").write_text(TOY_ENVIRONMENT.replace("trusted = True", ""))
+    here, there = pty.openpty()
+    command = [sys.executable, "-c", "from grpo_core.cli import main; main()", "env", "play", "toy", "--index", "3"]
+    with subprocess.Popen(command, stdin=there, stdout=there, stderr=there, start_new_session=True, preexec_fn=_own_terminal) as process:
+        os.close(there)
+        said = _until(here, b"help lists")
+        os.write(here, b"9\n.\n")
+        said += _until(here, b"Once more")
+        os.write(here, key)
+        said += _until(here, b"attempts 1, passed 1, mean reward 1.500")
+        assert process.wait(timeout=30) == status
+    os.close(here)
+    assert b"Traceback" not in said
+
+
+def _own_terminal() -> None:
+    """Without it a Ctrl-C would be a character like any other."""
+    import fcntl
+    import termios
+
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+def _until(terminal: int, wanted: bytes) -> bytes:
+    """What the terminal shows up to `wanted`."""
+    shown, deadline = b"", time.monotonic() + 60
+    while wanted not in shown:
+        assert select.select([terminal], [], [], max(0.0, deadline - time.monotonic()))[0], f"{wanted!r} did not come; {shown!r} did"
+        shown += os.read(terminal, 4096)
+    return shown
