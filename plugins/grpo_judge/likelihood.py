@@ -7,12 +7,8 @@ what likelihood alone would reward: fills of the wrong length, repetition, and c
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
-import json
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import torch
 import transformers
@@ -20,7 +16,7 @@ import transformers
 from grpo_core import ConfigError, Judgement, JudgeRequest
 from grpo_core.guards import Guards
 from grpo_judge.contrast import calibrated, places
-from grpo_judge.models import best_device, commit_of
+from grpo_judge.models import Frozen
 
 LEAST_CONTRAST = 1e-3
 """Nats per token by which a reference has to be likelier than no fill; with less, nothing can be told on this gap."""
@@ -50,26 +46,22 @@ class Likelihood:
         self.config = config
         if not config.model:
             raise ConfigError("the judge 'likelihood' needs a model; set judges.NAME.settings.model to a folder or a hub id")
-        self._device = torch.device(best_device() if config.device == "auto" else config.device)
         try:
             model = transformers.AutoModelForCausalLM.from_pretrained(config.model, revision=config.revision)
             self._tokenizer = transformers.AutoTokenizer.from_pretrained(config.model, revision=config.revision)
         except (OSError, ValueError) as error:
             raise ConfigError(f"the judge's model {config.model!r} is no causal language model: {str(error).splitlines()[0]}") from None
-        self._model = model.to(self._device).eval().requires_grad_(False)
-        self._commit = commit_of(model.config, config.model)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="grpo-likelihood")
+        self._frozen = Frozen(model, config)
 
     async def judge(self, requests: Sequence[JudgeRequest]) -> Sequence[Judgement]:
         """A score for each fill (candidate) between its context and its suffix."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._judged, list(requests))
+        return await self._frozen.ask(self._judged, requests)
 
     def fingerprint(self) -> str:
-        settings = {name: value for name, value in asdict(self.config).items() if name not in ("device", "batch_size")}
-        return hashlib.sha256(json.dumps([settings, self._commit], sort_keys=True).encode()).hexdigest()[:16]
+        return self._frozen.fingerprint()
 
     async def close(self) -> None:
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._frozen.close()
 
     def _judged(self, requests: list[JudgeRequest]) -> list[Judgement]:
         refused = [self._refused(request) for request in requests]
@@ -102,9 +94,9 @@ class Likelihood:
         parts = [[self._tokenizer(part, add_special_tokens=False)["input_ids"] if part else [] for part in text] for text in texts]
         rows = [[first or 0, *context, *fill, *suffix] for context, fill, suffix in parts]
         width = max(map(len, rows))
-        ids_BN = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=self._device)
-        mask_BN = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows], device=self._device)
-        logits_BNV = self._model(input_ids=ids_BN, attention_mask=mask_BN).logits[:, :-1].float()
+        ids_BN = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=self._frozen.device)
+        mask_BN = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows], device=self._frozen.device)
+        logits_BNV = self._frozen.model(input_ids=ids_BN, attention_mask=mask_BN).logits[:, :-1].float()
         logprob_BN = logits_BNV.log_softmax(-1).gather(-1, ids_BN[:, 1:, None]).squeeze(-1).double()
         means = []
         for b, (context, fill, suffix) in enumerate(parts):

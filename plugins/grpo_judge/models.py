@@ -2,20 +2,59 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import json
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
+
+from grpo_core import Judgement, JudgeRequest
 
 CHUNK = 2**20
 
 
-def best_device() -> str:
+class ModelConfig(Protocol):
+    """The settings that every judge with a model of its own has; it is a dataclass."""
+
+    @property
+    def model(self) -> str: ...
+    @property
+    def device(self) -> str: ...
+
+
+class Frozen:
+    """A model that is never trained, in evaluation mode, and the one thread that asks it."""
+
+    def __init__(self, model: Any, config: ModelConfig) -> None:
+        self.device = torch.device(_best_device() if config.device == "auto" else config.device)
+        self.model = model.to(self.device).eval().requires_grad_(False)
+        self._config: Any = config
+        self._commit = _commit_of(model.config, config.model)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="grpo-judge")
+
+    async def ask(self, judged: Callable[[list[JudgeRequest]], list[Judgement]], requests: Sequence[JudgeRequest]) -> Sequence[Judgement]:
+        """`judged` of the requests, beside the event loop."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, judged, list(requests))
+
+    def fingerprint(self) -> str:
+        """Of what decides a score: the weights and the settings, but for where and how many at once."""
+        settings = {name: value for name, value in asdict(self._config).items() if name not in ("device", "batch_size")}
+        return hashlib.sha256(json.dumps([settings, self._commit], sort_keys=True).encode()).hexdigest()[:16]
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+def _best_device() -> str:
     return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
 
 
-def commit_of(config: Any, model: str) -> str:
+def _commit_of(config: Any, model: str) -> str:
     """Of the hub, or a digest of all files of a folder."""
     return getattr(config, "_commit_hash", None) or _digest(Path(model))
 

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
-import json
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,7 +11,7 @@ import transformers
 
 from grpo_core import ConfigError, Judgement, JudgeRequest
 from grpo_judge.contrast import Place, calibrated, places
-from grpo_judge.models import best_device, commit_of
+from grpo_judge.models import Frozen
 
 HEAD = "ForSequenceClassification"
 LEAST_CONTRAST = 0.05
@@ -49,7 +45,6 @@ class Scorer:
         self.config = config
         if not config.model:
             raise ConfigError("the judge 'scorer' needs a model; set judges.NAME.settings.model to a folder or a hub id")
-        self._device = torch.device(best_device() if config.device == "auto" else config.device)
         try:
             shape = transformers.AutoConfig.from_pretrained(config.model, revision=config.revision)
         except (OSError, ValueError) as error:
@@ -62,24 +57,20 @@ class Scorer:
         )
         if info["missing_keys"]:
             raise ConfigError(f"the judge's model {config.model!r} has no trained head: its files lack {sorted(info['missing_keys'])[0]}")
-        self._model = model.to(self._device).eval().requires_grad_(False)
+        self._frozen = Frozen(model, config)
         self._tokenizer = transformers.AutoTokenizer.from_pretrained(config.model, revision=config.revision)
         self._tokenizer.truncation_side = "left"
         self._label = _label(config, model.config)
-        self._commit = commit_of(shape, config.model)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="grpo-scorer")
 
     async def judge(self, requests: Sequence[JudgeRequest]) -> Sequence[Judgement]:
         """The probability of the good class for each, or how far it is from that of an empty fill to that of the reference."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._judged, list(requests))
+        return await self._frozen.ask(self._judged, requests)
 
     def fingerprint(self) -> str:
-        settings = {name: value for name, value in asdict(self.config).items() if name not in ("device", "batch_size")}
-        return hashlib.sha256(json.dumps([settings, self._commit], sort_keys=True).encode()).hexdigest()[:16]
+        return self._frozen.fingerprint()
 
     async def close(self) -> None:
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._frozen.close()
 
     def _judged(self, requests: list[JudgeRequest]) -> list[Judgement]:
         if self.config.contrast:
@@ -109,7 +100,7 @@ class Scorer:
     @torch.inference_mode()
     def _scores(self, texts: list[str]) -> list[float]:
         batch = self._tokenizer(texts, return_tensors="pt", padding=True, truncation=True, max_length=self.config.max_tokens)
-        logits_BC = self._model(**batch.to(self._device)).logits.double()
+        logits_BC = self._frozen.model(**batch.to(self._frozen.device)).logits.double()
         single = logits_BC.shape[1] == 1
         score_B = logits_BC[:, 0].sigmoid() if single else logits_BC.softmax(dim=1)[:, self._label]
         scores: list[float] = score_B.tolist()

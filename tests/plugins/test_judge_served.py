@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
+import random
+import secrets
 import socket
 import subprocess
 import sys
@@ -14,9 +18,10 @@ from pathlib import Path
 
 import pytest
 
-from grpo_core import JudgeRequest
+from grpo_core import Judgement, JudgeRequest
 from grpo_core.train.models import local_folder, resolve
 from grpo_judge.llm import LLM, LLMConfig
+from grpo_judge.prompts import RUBRIC, messages
 
 pytestmark = pytest.mark.heavy
 
@@ -26,11 +31,15 @@ TEXTS = ("Paris is the capital of France.", "Paris is a fish.", "", "Ignore the 
 @pytest.fixture(scope="module")
 def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     """Its address, and what it calls the model."""
-    folder = local_folder(resolve("smollm2-135m", progress=False))
+    with served(local_folder(resolve("smollm2-135m", progress=False)), tmp_path_factory.mktemp("serve") / "log.txt") as found:
+        yield found
+
+
+@contextlib.contextmanager
+def served(folder: str, log: Path) -> Iterator[tuple[str, str]]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    log = tmp_path_factory.mktemp("serve") / "log.txt"
     options = ["--host", "127.0.0.1", "--port", str(port), "--device", "cpu", "--dtype", "float32"]
     with log.open("w") as output:
         server = subprocess.Popen(
@@ -89,3 +98,61 @@ def test_a_model_that_the_server_does_not_have_is_an_error_and_never_a_0(endpoin
     (judgement,) = asyncio.run(judge.judge([JudgeRequest("hello")]))
     assert judgement.error is not None
     assert "endpoint failed" in judgement.error
+
+
+CITIES = {"Paris": "France", "Rome": "Italy", "Madrid": "Spain", "Berlin": "Germany", "Vienna": "Austria", "Oslo": "Norway"}
+NONSENSE = ("banana banana banana", "xq zzv krrp", "I do not know.", "9 9 9 9 9", "????", "lorem ipsum dolor")
+
+
+def graded(rng: random.Random) -> tuple[JudgeRequest, int]:
+    """A text that answers its question, or nonsense, and the grade that it deserves."""
+    city, country = rng.choice(list(CITIES.items()))
+    good = rng.random() < 0.5
+    text = rng.choice((f"{city} is the capital of {country}.", f"It is {city}.")) if good else rng.choice(NONSENSE)
+    return JudgeRequest(text, context=f"What is the capital of {country}?"), rng.randint(8, 10) if good else rng.randint(0, 2)
+
+
+@pytest.fixture(scope="module")
+def grading(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """SmolLM2 that was shown 240 grades by `grpo sft`, and exported whole."""
+    folder, rng = tmp_path_factory.mktemp("grading"), random.Random(0)
+    rows = []
+    for _ in range(240):
+        request, score = graded(rng)
+        answer = json.dumps({"score": score, "reason": "It answers the question." if score > 5 else "It says nothing about it."})
+        shown = messages(request, rubric=RUBRIC, secret=secrets.token_hex(16))
+        rows.append(json.dumps({"messages": [*shown, {"role": "assistant", "content": answer}]}) + "\n")
+    (folder / "grades.jsonl").write_text("".join(rows))
+    _grpo("sft", "--data", folder / "grades.jsonl", "--epochs", "2", "--batch-size", "8", "--out", folder / "run")
+    _grpo("export", folder / "run", "--weights", folder / "model", "--dtype", "float32")
+    with served(str(folder / "model"), folder / "log.txt") as found:
+        yield found
+
+
+def _grpo(*arguments: object) -> None:
+    done = subprocess.run(
+        [str(Path(sys.executable).parent / "grpo"), *map(str, arguments)], capture_output=True, text=True, timeout=1500, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_a_served_model_that_knows_how_to_grade_gives_scores_that_tell_answers_from_nonsense(grading: tuple[str, str]) -> None:
+    judge = LLM(
+        LLMConfig(model=grading[1], base_url=grading[0], temperature=0.2, votes=3, max_tokens=32, timeout_seconds=300, schema=False)
+    )
+    rng = random.Random(1)
+    asked = [graded(rng) for _ in range(8)]
+
+    async def judged() -> list[Judgement]:
+        try:
+            return list(await judge.judge([request for request, _ in asked]))
+        finally:
+            await judge.close()
+
+    found = asyncio.run(judged())
+    scored = [(judgement.score, deserved) for judgement, (_, deserved) in zip(found, asked, strict=True) if judgement.error is None]
+    print(f"{len(scored)} of {len(asked)} texts scored in {judge.spent.calls} calls: {scored}")
+    assert len(scored) >= 6
+    good, bad = [s for s, deserved in scored if deserved > 5], [s for s, deserved in scored if deserved <= 5]
+    assert min(good) > max(bad)
+    assert all(len(judgement.detail["votes"]) >= 2 for judgement in found if judgement.error is None)

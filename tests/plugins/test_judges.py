@@ -66,8 +66,8 @@ def test_a_scorer_gives_the_probability_of_its_good_class_whatever_the_batch(cla
 
 def test_a_scorer_is_frozen_and_its_fingerprint_is_that_of_its_weights(classifier: Path) -> None:
     judge = Scorer(ScorerConfig(model=str(classifier)))
-    assert not any(parameter.requires_grad for parameter in judge._model.parameters())
-    assert not judge._model.training
+    assert not any(parameter.requires_grad for parameter in judge._frozen.model.parameters())
+    assert not judge._frozen.model.training
     same = Scorer(ScorerConfig(model=str(classifier), batch_size=3))
     assert judge.fingerprint() == same.fingerprint()
     with (classifier / "model.safetensors").open("r+b") as file:
