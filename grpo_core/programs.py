@@ -19,12 +19,20 @@ from typing import Any, ClassVar, Literal, TypeVar
 from grpo_core.environment import Environment
 from grpo_core.extract import fenced_code
 from grpo_core.sandbox import Limits, Outcome, Program
-from grpo_core.types import Message, Reward, Rollout, Task, TaskKey, Verdict
+from grpo_core.types import Message, Reward, Rollout, Split, Task, TaskKey, Verdict
 
 LANGUAGES = ("python", "py", "python3", "")
 MAX_SOURCE = 20_000
 """Characters of a program; a longer one is no answer."""
 _SHOWN = 120
+
+
+def _numbers(parity: int) -> Sequence[int]:
+    return [number for number in range(1000) if sum(map(int, str(number))) % 2 == parity]
+
+
+_NUMBERS: Mapping[Split, Sequence[int]] = {"train": _numbers(0), "eval": _numbers(1)}
+"""By the parity of the sum of the digits: a policy has met every digit at every place, so it can copy a held-out number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +91,8 @@ class CodeEnvironment(Environment[P]):
 
     @abstractmethod
     def problem(self, rng: random.Random, difficulty: int, *, number: int, impossible: bool = False) -> P:
-        """A problem of that difficulty, 1..10. number: has to be in the name of its function; even in training and odd in held-out
-        tasks, so that the two never share a prompt."""
+        """A problem of that difficulty, 1..10. number: has to be in the name of its function; training and held-out tasks have different
+        ones, so that the two never share a prompt."""
 
     @abstractmethod
     def cases(self, problem: P, rng: random.Random, count: int) -> Sequence[Case]:
@@ -134,7 +142,7 @@ class CodeEnvironment(Environment[P]):
     def _task(self, key: TaskKey, *, impossible: bool) -> Task[P]:
         difficulty = self.config.difficulty or 1 + round(9 * key.level)
         rng = key.rng("problem", difficulty)
-        number = 2 * rng.randrange(500) + (key.split == "eval")
+        number = rng.choice(_NUMBERS[key.split])
         problem = self.problem(rng, difficulty, number=number, impossible=impossible)
         shown = "\n".join(f"{problem.entry}({', '.join(map(repr, case.arguments))}) == {case.expected!r}" for case in problem.examples)
         wanted = f"Reply with the Python function `{problem.entry}({problem.parameters})` in one ```python block."

@@ -67,7 +67,7 @@ def main() -> int:
         "sft": {"batch_size": 32},
         "optimizer": {"lr": 1e-3, "betas": [0.9, 0.95], "max_grad_norm": 0.3},
         "schedule": {"warmup": 20},
-        "eval": {"every": 25, "tasks": 64},
+        "eval": {"every": 10, "tasks": 64},
         "stop": {"reward": WARM_REWARD},
     }
     refined = {
