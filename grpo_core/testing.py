@@ -11,8 +11,10 @@ from grpo_core.environment import Environment, Services
 from grpo_core.errors import ConfigError
 from grpo_core.judge import Judgement, JudgeRequest
 from grpo_core.kit.result import CheckResult, Report, Status
-from grpo_core.kit.run import examine, wanted
+from grpo_core.kit.run import borrowed, examine, wanted
+from grpo_core.plugins import PluginHost
 from grpo_core.sandbox import Outcome, Program
+from grpo_core.services import Lender
 from grpo_core.types import Reward, Rollout, Task, TaskKey, Verdict
 from grpo_core.verify import Isolation
 
@@ -37,11 +39,14 @@ def check_environment(
     isolation: "auto" judges in a worker process, as a run does, unless the environment is trusted or cannot be imported by name;
     choose "inline" for a class that only the test module holds. only: names of checks, or groups such as "floor".
     """
+    return _report(env, only=only, count=tasks, seed=seed, isolation=isolation)
+
+
+def _report(env: Environment[Any], **options: Any) -> Report:
     name = type(env).__qualname__
     again = f'check_environment({name}(...), only=["{{check}}"], seed={{seed}})'
     with ThreadPoolExecutor(1) as thread:  # a thread of its own: there may be a running event loop in this one
-        work = examine(env, name=name, only=only, count=tasks, seed=seed, isolation=isolation, reproduce=again)
-        return thread.submit(asyncio.run, work).result()
+        return thread.submit(asyncio.run, examine(env, name=name, reproduce=again, **options)).result()
 
 
 def assert_environment(
@@ -59,8 +64,8 @@ class EnvironmentConformance:
         class TestRhymes(EnvironmentConformance):
             environment = Rhymes
 
-    settings: of its Config. services: what it borrows, such as `Services(judges={"default": FakeJudge(...)})`. What could not be looked
-    at is skipped with its reason; `pytest -k floor.constant` asks one question.
+    settings: of its Config. services: what it borrows, such as `Services(judges={"default": FakeJudge(...)})`; None: the sandbox that a run
+    would take. What could not be looked at is skipped with its reason; `pytest -k floor.constant` asks one question.
     """
 
     environment: ClassVar[type[Environment[Any]]]
@@ -93,8 +98,10 @@ class EnvironmentConformance:
             raise ConfigError(f"{cls.__name__} names no environment; write `environment = YourEnvironment` in it")
         if "_found" not in vars(cls):
             chosen = [item.callspec.params["check"] for item in request.session.items if item.cls is cls and hasattr(item, "callspec")]
-            env = cls.environment(cls.environment.Config(**cls.settings), cls.services)
-            report = check_environment(env, tasks=cls.tasks, seed=cls.seed, only=chosen)
+            lender = Lender(PluginHost())
+            services, missing = borrowed(lender, cls.environment) if cls.services is None else (cls.services, "")
+            env = cls.environment(cls.environment.Config(**cls.settings), services)
+            report = _report(env, count=cls.tasks, seed=cls.seed, only=chosen, unavailable=missing, lender=lender)
             cls._found = {result.check: result for result in report.results}
         return cls._found
 

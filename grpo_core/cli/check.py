@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from grpo_core.cli.output import print_json, prints_to_stderr
-from grpo_core.errors import ConfigError, UserError
+from grpo_core.errors import UserError
 
 if TYPE_CHECKING:
     from grpo_core.config import RunConfig
     from grpo_core.kit.result import CheckResult, Report
 
 FAULTS = 1
+TASKS = 20
 
 
 def register(app: typer.Typer) -> None:
@@ -27,7 +28,7 @@ def check(
     only: Annotated[
         list[str] | None, typer.Option("--only", metavar="CHECK", help="A check or a group of them, such as floor; may be repeated.")
     ] = None,
-    tasks: Annotated[int, typer.Option("--tasks", min=1, help="Training tasks to look at.")] = 20,
+    tasks: Annotated[int, typer.Option("--tasks", min=1, help="Training tasks to look at.")] = TASKS,
     seed: Annotated[int, typer.Option("--seed", help="Stream of generated tasks.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
     junit: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Also write JUnit XML, for CI.", show_default=False)] = None,
@@ -59,14 +60,14 @@ def check(
 
 def _examined(name: str, only: Sequence[str], tasks: int, seed: int, settings: Sequence[str]) -> Report:
     import asyncio
+    import shlex
 
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     from grpo_core.cli.training import read_config
-    from grpo_core.environment import Environment, Services
     from grpo_core.environments import load_environment
-    from grpo_core.kit.run import examine, wanted
+    from grpo_core.kit.run import borrowed, examine, wanted
     from grpo_core.plugins import PluginHost
     from grpo_core.services import Lender
 
@@ -74,40 +75,30 @@ def _examined(name: str, only: Sequence[str], tasks: int, seed: int, settings: S
     config = read_config([name], [], {}, list(settings))
     overrides = _overrides(config)
     host = PluginHost()
-    lender, missing = Lender(host, config.sandbox, config.judges), ""
-
-    def lend(environment_class: type[Environment[Any]]) -> Services:
-        nonlocal missing
-        try:
-            return lender.services(environment_class)
-        except ConfigError as error:
-            missing = str(error)
-            return Services()
-
-    env = load_environment(host, name, overrides, lend=lend)
-    again = " ".join(["grpo env check", name, *(f"--set {text!r}" for text in settings), "--only {check} --seed {seed}"])
-
-    async def examined() -> Report:
-        try:
-            return await examine(
-                env,
-                name=host.get("environment", name).name,
-                only=only,
-                count=tasks,
-                seed=seed,
-                spec=host.get("environment", name),
-                overrides=overrides,
-                unavailable=missing,
-                reproduce=again,
-                progress=lambda check: bar.update(shown, advance=1, description=check),
-            )
-        finally:
-            await lender.close()
+    lender = Lender(host, config.sandbox, config.judges)
+    services, missing = borrowed(lender, host.load("environment", name))
+    env = load_environment(host, name, overrides, lend=lambda _: services)
+    more = [f"--set {shlex.quote(text)}" for text in settings] + ([f"--tasks {tasks}"] if tasks != TASKS else [])
+    again = " ".join(["grpo env check", name, *more, "--only {check} --seed {seed}"])
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         shown = bar.add_task("checking", total=len(names))
-        return asyncio.run(examined())
+        spec = host.get("environment", name)
+        work = examine(
+            env,
+            name=spec.name,
+            only=only,
+            count=tasks,
+            seed=seed,
+            spec=spec,
+            overrides=overrides,
+            unavailable=missing,
+            lender=lender,
+            reproduce=again,
+            progress=lambda check: bar.update(shown, advance=1, description=check),
+        )
+        return asyncio.run(work)
 
 
 def _overrides(config: RunConfig) -> Mapping[str, Any]:

@@ -73,8 +73,11 @@ def _without(verdict: Verdict, parts: frozenset[str]) -> float:
 
 
 async def echo(subject: Subject) -> str:
-    pairs = [(task, text) for task in subject.sample for text in subject.inside(prompt_text(task))]
-    return await _not_as_a_rule(subject, {"the prompt echoed": pairs})
+    ways: dict[str, list[Attempt]] = {}
+    for task in subject.sample:
+        for number, text in enumerate(subject.inside(prompt_text(task))):
+            ways.setdefault(("the prompt echoed", "the prompt in the form of an answer")[number], []).append((task, text))
+    return await _not_as_a_rule(subject, ways)
 
 
 async def other(subject: Subject) -> str:
@@ -110,7 +113,8 @@ async def listed(subject: Subject) -> str:
     """
     _one_is_best(subject)
     whole = list(dict.fromkeys(text for _, text in subject.answered))
-    known = {index: inner for index in range(len(subject.answered)) if (inner := subject.inner(index)) and inner.strip()}
+    programs = "sandbox" in subject.env.needs  # several of them in one block are one program
+    known = {index: inner for index in range(len(subject.answered)) if not programs and (inner := subject.inner(index)) and inner.strip()}
     if len(set(known.values()) | set(whole)) < ENOUGH:
         raise NotCheckedError("fewer than 4 different answers are known; write reference()")
     lists: dict[str, list[Attempt]] = {}
@@ -142,6 +146,8 @@ _ADDED = ("x", " or not", "abc", "!?", " 7", "0", "; DROP", " and everything els
 
 async def suffix(subject: Subject) -> str:
     """Where the answer ends in the form of the reference; behind the form an explanation may follow."""
+    if "sandbox" in subject.env.needs:
+        raise NotCheckedError("the answers are programs, which may end in many ways and still be right")
     attempts = []
     for index in range(len(subject.answered)):
         inner = subject.inner(index)

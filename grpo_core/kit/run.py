@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from grpo_core.deadline import describe
-from grpo_core.environment import Environment
+from grpo_core.environment import Environment, Services
 from grpo_core.errors import ConfigError, GrpoError, did_you_mean
 from grpo_core.hosts import InlineHost
 from grpo_core.kit import cost, floors, levels, second, served, tasks, verdicts
 from grpo_core.kit.result import BrokenPromiseError, CheckResult, NotCheckedError, Report, catalogue, severity
 from grpo_core.kit.second import Second
 from grpo_core.kit.subject import Subject, prepared
+from grpo_core.services import Lender
 from grpo_core.spec import Spec
 from grpo_core.verify import Isolation, Verifier, VerifySettings
 
@@ -88,19 +90,57 @@ async def examine(
     spec: Spec | None = None,
     overrides: Mapping[str, Any] | None = None,
     unavailable: str = "",
+    lender: Lender | None = None,
     reproduce: str = "",
     progress: Callable[[str], None] = lambda check: None,
 ) -> Report:
     """Closes `env` at the end.
 
     name: in task keys and the report. count: training tasks to look at. spec, overrides: how another process builds `env`, if not from
-    its class and config. unavailable: why services that it needs cannot be used. reproduce: a line with {check} and {seed} in it.
+    its class and config. unavailable: why services that it needs cannot be used; lender: whose they are, and who is closed, too.
+    reproduce: a line with {check} and {seed} in it.
     """
     names = wanted(only)
+    async with AsyncExitStack() as stack:
+        if lender is not None:
+            stack.push_async_callback(lender.close)
+        results = await _results(
+            env,
+            names,
+            name=name,
+            count=count,
+            seed=seed,
+            isolation=isolation,
+            spec=spec,
+            overrides=overrides,
+            unavailable=unavailable,
+            progress=progress,
+        )
+    shown = [
+        replace(result, reproduce=reproduce.format(check=result.check, seed=seed)) if result.status == "invalid" and reproduce else result
+        for result in results
+        if result.check in names
+    ]
+    return Report(name, tuple(shown))
+
+
+async def _results(
+    env: Environment[Any],
+    names: Sequence[str],
+    *,
+    name: str,
+    count: int,
+    seed: int,
+    isolation: Isolation,
+    spec: Spec | None,
+    overrides: Mapping[str, Any] | None,
+    unavailable: str,
+    progress: Callable[[str], None],
+) -> list[CheckResult]:
     try:
         verifier = _verifier(env, isolation, spec, overrides)
     except ConfigError as error:
-        return Report(name, (CheckResult("declared.contract", "invalid", str(error)),))
+        return [CheckResult("declared.contract", "invalid", str(error))]
     results: list[CheckResult] = []
     async with verifier:
         bare = Subject(name, env, InlineHost(env, max_concurrency=1), verifier, seed)
@@ -109,20 +149,23 @@ async def examine(
         try:
             subject = await prepared(env, verifier, name=name, count=count, seed=seed, unavailable=unavailable, settings=overrides or {})
         except GrpoError as error:
-            results.append(CheckResult("task.made", "invalid", str(error)))
-            results += [CheckResult(each, "not_checked", "no tasks could be made", severity(each)) for each in names if each not in _WHOLE]
-            return Report(name, tuple(results))
+            left = [each for each in names if each not in _WHOLE]
+            unmade = CheckResult("task.made", "invalid", str(error))
+            return [*results, unmade, *(CheckResult(each, "not_checked", "no tasks could be made", severity(each)) for each in left)]
         questions = {**QUESTIONS, **_witnessed(subject, spec)}
         for each in names:
             if each != "declared.contract":
                 progress(each)
                 results.append(await _settled(each, questions[each](subject)))
-    shown = [
-        replace(result, reproduce=reproduce.format(check=result.check, seed=seed)) if result.status == "invalid" and reproduce else result
-        for result in results
-        if result.check in names
-    ]
-    return Report(name, tuple(shown))
+    return results
+
+
+def borrowed(lender: Lender, environment_class: type[Environment[Any]]) -> tuple[Services, str]:
+    """What `environment_class` needs, or nothing and why."""
+    try:
+        return lender.services(environment_class), ""
+    except ConfigError as error:
+        return Services(), str(error)
 
 
 def _witnessed(subject: Subject, spec: Spec | None) -> Mapping[str, Question]:

@@ -44,6 +44,7 @@ class Second:
     async def found(self, *, verdicts: bool = True) -> Mapping[str, Any]:
         """What it reported; raises NotCheckedError where the environment cannot be taken there."""
         if self._found is None and not self._why:
+            self._why = "the second process did not come to an end"  # asked once, told once
             await self._ask()
         if self._found is None:
             raise NotCheckedError(self._why)

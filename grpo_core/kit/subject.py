@@ -28,6 +28,7 @@ FEWER = 2
 ENOUGH = 4
 """Tasks from which a share means something."""
 _EVAL_TASKS_PER_TASK = 5  # task() is cheap, and a leak shows only among many
+_LONGEST_ERROR = 200
 _LONGEST_ANSWER = 100  # environments cut what they show as the answer; a longer one may be cut
 
 Attempt = tuple[Task[Any], str]
@@ -107,6 +108,9 @@ class Subject:
     def form(self) -> Form | None:
         """What all references have around their answer; None where the answers are too few to tell."""
         texts = [text for _, text in self.answered]
+        around = {text.rpartition(answer)[::2] for text, answer in zip(texts, self.answers, strict=True) if answer is not None}
+        if len(around) == 1:
+            return Form(*around.pop())
         if len(set(texts)) < 3:
             return None
         before = _shared_start(texts)
@@ -208,8 +212,8 @@ def prompt_text(task: Task[Any]) -> str:
 
 
 def got(verdict: Verdict) -> str:
-    if not verdict.scored:
-        return f"could not be judged ({verdict.error})"
+    if verdict.error is not None:
+        return f"could not be judged ({verdict.error.partition('; its last output')[0][:_LONGEST_ERROR]})"
     return f"got {verdict.total:g} and {'passed' if verdict.passed else 'did not pass'}"
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from grpo_core import ConfigError, Message, Rollout, Task, TaskKey
 from grpo_core.environments import build_environment
+from grpo_core.testing import assert_environment
 from grpo_env_arithmetic import grpo_environments
 from grpo_env_arithmetic.env import Arithmetic, Config
 from grpo_env_arithmetic.expressions import SHAPES, Problem, is_held_out
@@ -35,6 +36,11 @@ def expressions(split: str, *, count: int, seed: int = 0, level: float = 0.0) ->
 def asked(question: Message) -> str:
     assert isinstance(question.content, str)
     return question.content.removeprefix("Calculate ").removesuffix(".")
+
+
+def test_it_keeps_the_promises_of_an_environment() -> None:
+    assert_environment(Arithmetic())
+    assert_environment(Arithmetic(Config(shots=0)), seed=7)
 
 
 # What it asks

@@ -33,7 +33,7 @@ def judged(env: Environment[Order], text: str, *, level: float = 0.0) -> Verdict
 
 @pytest.mark.parametrize("name", ["car", "catapult"])
 def test_it_keeps_the_promises_of_an_environment(name: str) -> None:
-    assert_environment(KINDS[name](), tasks=3)
+    assert_environment(KINDS[name](), tasks=4)
 
 
 # What is asked
