@@ -90,6 +90,23 @@ def test_two_steps_of_it_train_a_tiny_model(recipe, tiny_folder, tmp_path):
     assert all(line["verify/error_rate"] == 0 for line in lines)
 
 
+def test_three_steps_of_machines_in_two_turns_train_a_tiny_model_and_the_simulator_answers_in_between(tiny_folder, tmp_path):
+    more = ["--steps", "3", "--set", "env.turns=2", "--set", "group_size=4", "--dtype", "float32", "--set", "eval.tasks=2"]
+    more += ["--max-new-tokens", "40", "--set", 'sampling.stop=["e", "a", "C"]']  # turns that end, as those of a real model do
+    command = ["run", "--recipe", "besiege-small", "--model", str(tiny_folder), *more, "--out", str(tmp_path / "run")]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    lines = [line for line in read_lines(tmp_path / "run" / "metrics.jsonl") if "loss" in line]
+    assert [line["step"] for line in lines] == [1, 2, 3]
+    assert all(line["verify/error_rate"] == 0 for line in lines)
+    attempts = [line for line in read_lines(tmp_path / "run" / "rollouts.jsonl") if line["key"]["split"] == "train"]
+    assert len(attempts) == 3 * 8 * 4
+    edited = [attempt["messages"] for attempt in attempts if len(attempt["messages"]) > 1]
+    assert len(edited) > len(attempts) / 2
+    assert all([message["role"] for message in messages] == ["assistant", "user", "assistant"] for messages in edited)
+    assert all("JSON" in messages[1]["content"] for messages in edited)
+
+
 def test_two_steps_of_fill_in_train_a_tiny_masked_model_paid_by_a_tiny_scorer(tmp_path):
     save_masked(tmp_path / "generator")
     BertForSequenceClassification(masked_model(dtype=torch.float32).config).save_pretrained(tmp_path / "judge")
