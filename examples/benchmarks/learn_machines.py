@@ -5,9 +5,9 @@
 A tokenizer of pieces of construction trees and a model of random weights; `grpo sft` on the references of `besiege/car` (machines drawn
 from a few designs, those that drive) until about half of the held-out machines are valid; then GRPO. Every machine is simulated, twice.
 The bars: validity gains at least 10 points and the mean distance grows by a factor of at least 1.3, within 10 minutes of GRPO; with
-rewards shuffled within each group (--shuffle) neither does. --estimator maxk trains the best of 8 instead of the mean, to compare the best
-of 64 held-out attempts, which every run reports. A folder that holds a finished run is read, an interrupted one is resumed. Exits with 1
-if a bar is missed.
+rewards shuffled within each group (--shuffle) neither does. --estimator maxk trains the best of 8 instead of the mean; `grpo eval --env
+besiege/car --run RUN --tasks 16 --samples 64` tells the best of 64 of either with its error (max@64). A folder that holds a finished run
+is read, an interrupted one is resumed. Exits with 1 if a bar is missed.
 """
 
 from __future__ import annotations

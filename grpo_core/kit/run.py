@@ -66,6 +66,9 @@ WITNESSED: Mapping[str, Callable[[Second, Subject], Coroutine[Any, Any, str]]] =
 }
 _DEADLINE_SECONDS = 5.0
 """Of a verdict without services, where the environment allows more: a kit that waits for each hang is not used."""
+_EVAL_TASKS_PER_TASK = 5
+"""task() is cheap, and a leak shows only among many."""
+_OF_HELD_OUT = frozenset({"task.made", "task.split", "task.seed"})
 _WHOLE = ("declared.contract", "task.made")
 
 
@@ -147,7 +150,16 @@ async def _results(
         results.append(await _settled("declared.contract", tasks.contract(bare)))
         progress("task.made")
         try:
-            subject = await prepared(env, verifier, name=name, count=count, seed=seed, unavailable=unavailable, settings=overrides or {})
+            subject = await prepared(
+                env,
+                verifier,
+                name=name,
+                count=count,
+                held_out=count * _EVAL_TASKS_PER_TASK if _OF_HELD_OUT.intersection(names) else 0,
+                seed=seed,
+                unavailable=unavailable,
+                settings=overrides or {},
+            )
         except GrpoError as error:
             left = [each for each in names if each not in _WHOLE]
             unmade = CheckResult("task.made", "invalid", str(error))

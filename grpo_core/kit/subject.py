@@ -27,7 +27,6 @@ FEWER = 2
 """The same where each verdict asks a sandbox or a judge."""
 ENOUGH = 4
 """Tasks from which a share means something."""
-_EVAL_TASKS_PER_TASK = 5  # task() is cheap, and a leak shows only among many
 _LONGEST_ERROR = 200
 _LONGEST_ANSWER = 100  # environments cut what they show as the answer; a longer one may be cut
 
@@ -160,13 +159,21 @@ def task_keys(env: Environment[Any], name: str, split: Split, count: int, seed: 
 
 
 async def prepared(
-    env: Environment[Any], verifier: Verifier, *, name: str, count: int, seed: int, unavailable: str, settings: Mapping[str, Any]
+    env: Environment[Any],
+    verifier: Verifier,
+    *,
+    name: str,
+    count: int,
+    held_out: int,
+    seed: int,
+    unavailable: str,
+    settings: Mapping[str, Any],
 ) -> Subject:
     """Tasks are made in this process, where their data can be compared, under the deadline of a run; raises GrpoError if they cannot."""
     subject = Subject(name, env, InlineHost(env, max_concurrency=1), verifier, seed, unavailable=unavailable, settings=settings)
     await verifier.tasks(task_keys(env, name, "train", min(count, 1), seed))  # tells clearly if none can be made, and where
     subject.tasks = [await subject.make(key) for key in task_keys(env, name, "train", count, seed)]
-    subject.eval_tasks = [await subject.make(key) for key in task_keys(env, name, "eval", count * _EVAL_TASKS_PER_TASK, seed)]
+    subject.eval_tasks = [await subject.make(key) for key in task_keys(env, name, "eval", held_out, seed)]
     started = time.monotonic()
     try:
         subject.references = [await verifier.reference(task) for task in subject.tasks]
