@@ -3,6 +3,8 @@
 One part, `reward`: what the dataset's score_answer says of the text in the only <answer> block; 0 without one. What a verifier raises
 is not caught here, so the engine counts it as an error.
 
+Several of these verifiers evaluate the answer as Python, or as sympy, which may do anything and need not end: `trusted` stays False.
+
 Tasks are drawn by a seed hashed from their key. Whether a question is held out is decided by a hash of its text, for all levels and
 seeds, so no held-out question is ever trained on; a draw of the other kind is drawn again.
 """

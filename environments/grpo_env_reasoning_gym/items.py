@@ -46,7 +46,7 @@ def _seeded(name: str, dataset: Any, seed: int) -> Any:
 
 @contextlib.contextmanager
 def _global_generators(seed: int) -> Iterator[None]:
-    """list_functions draws from Python's global generator, and pool_matrix seeds NumPy's: they get theirs for so long."""
+    """list_functions and codeio draw from the generators of the whole process, and pool_matrix seeds NumPy's: these are lent."""
     kept, kept_numpy = random.getstate(), np.random.get_state()
     random.seed(seed)
     np.random.seed(seed)

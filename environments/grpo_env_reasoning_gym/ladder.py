@@ -61,7 +61,9 @@ def _checked(name: str, step: int | None, settings: Mapping[str, Any]) -> Any:
         validate()
     except (AssertionError, TypeError, ValueError) as error:
         where = "" if step is None else f" at curriculum level {step}"
-        raise ConfigError(f"env.settings {dict(settings)} of 'reasoning-gym/{name}' are refused{where}: {error}") from error
+        raise ConfigError(
+            f"env.settings {dict(settings)} of 'reasoning-gym/{name}' are refused{where}: {str(error) or 'no reason is given'}"
+        ) from error
     return config
 
 

@@ -257,7 +257,7 @@ async def cheats(subject: Subject) -> str:
 
 
 async def canaries(subject: Subject) -> str:
-    texts = [*list(JUNK.values())[:2], *dict.fromkeys(text for _, text in subject.answered[: subject.few])]
+    texts = [*list(JUNK.values())[1:3], *dict.fromkeys(text for _, text in subject.answered[: subject.few])]
     attempts = canary_attempts(subject, texts)
     if not attempts:
         raise NotCheckedError("canaries() names no tasks; one whose honest reward is the floor shows a policy that cheats")

@@ -9,12 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
-from grpo_core.kit.subject import Subject, prompt_text
+from grpo_core.kit.subject import QUICK_SECONDS, Subject, prompt_text
 from grpo_core.types import Task, TaskKey
 
 _TASKS = 40
-_QUICK_SECONDS = 0.05
-"""A reference that takes longer was searched for; the prompts have to do without it."""
 _CLEARLY = 4.0
 """Standard deviations of the rank sum beyond which chance is no explanation: 1 in 16,000, for each of a few features."""
 
@@ -27,7 +25,7 @@ async def rising(subject: Subject) -> str:
         raise NotCheckedError("there are no tasks in the train split")
     size = env.size("train")
     count = _TASKS if size is None else min(_TASKS, size)
-    quick = subject.reference_seconds < _QUICK_SECONDS
+    quick = subject.reference_seconds < QUICK_SECONDS
     ends = []
     for level in (0.0, 1.0):
         tasks = [await subject.make(TaskKey(subject.name, "train", index, subject.seed, level)) for index in range(count)]

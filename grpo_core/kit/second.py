@@ -25,6 +25,8 @@ from grpo_core.spec import Spec
 from grpo_core.types import Verdict
 
 _SECONDS = 90.0
+_REFERENCE_SECONDS = 1.0
+"""A reference that takes longer is not asked for in the second process."""
 _HASH_SEED = "20261"
 _EACH = 20
 """Of what was left behind: so much comes from every verdict, less may be a pool that was opened once."""
@@ -66,6 +68,7 @@ class Second:
         executable = [(task, whole) for task in subject.tasks[:2] for text in EXECUTABLE for whole in subject.inside(text)]
         request = {
             "boot": boot,
+            "references": subject.reference_seconds < _REFERENCE_SECONDS and not subject.reference_error,
             "keys": [asdict(task.key) for task in reversed(subject.tasks)],
             "attempts": [[_place(task), text] for task, text in attempts],
             "executable": [] if subject.env.needs else [[_place(task), text] for task, text in executable],
@@ -112,12 +115,19 @@ def _witness(request: str) -> subprocess.CompletedProcess[str]:
 
 
 async def same_tasks(second: Second, subject: Subject) -> str:
-    prompts = (await second.found(verdicts=False))["prompts"]
+    found = await second.found(verdicts=False)
+    prompts = found["prompts"]
     for task, told in zip(reversed(subject.tasks), prompts, strict=True):
         if digest(task) != told:
             raise BrokenPromiseError(
                 f"{place(task)} has another prompt in a process with another PYTHONHASHSEED; do not iterate over sets, nor use "
                 "hash(), id() or the time"
+            )
+    for task, here, there in zip(reversed(subject.tasks), reversed(subject.references), found["references"] or (), strict=False):
+        if here != there:
+            raise BrokenPromiseError(
+                f"the reference of {place(task)} is {shown(here)} in one process and {shown(there)} in one with another PYTHONHASHSEED; "
+                "do not iterate over sets"
             )
     return f"{len(prompts)} tasks are the same in another process with another PYTHONHASHSEED"
 

@@ -25,6 +25,8 @@ FEW = 5
 """Tasks for the checks that ask for many verdicts of each."""
 FEWER = 2
 """The same where each verdict asks a sandbox or a judge."""
+QUICK_SECONDS = 0.05
+"""A reference that takes longer was searched for, and is not asked for again and again."""
 ENOUGH = 4
 """Tasks from which a share means something."""
 _LONGEST_ERROR = 200

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 SILENCE: Mapping[str, str] = {"an empty answer": "", "white space": " \t\n ", "a no-break space": "\u00a0"}
 JUNK: Mapping[str, str] = {
+    "nothing": "",
     "a word": "banana",
     "punctuation": "?!...",
     "a sentence": "I am not sure, but I think that the answer is as follows.",

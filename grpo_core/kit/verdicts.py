@@ -28,7 +28,7 @@ def ordinary(subject: Subject) -> list[Attempt]:
         *answered,
         *others,
         *((task, prompt_text(task)) for task in few),
-        *((task, text) for task in few for text in list(JUNK.values())[:2]),
+        *((task, text) for task in few for text in list(JUNK.values())[1:3]),
     ]
 
 

@@ -65,6 +65,7 @@ async def _watched(env: Environment[Any], request: Mapping[str, Any]) -> dict[st
         await _verdict(env, task, text)
     found = {
         "prompts": [digest(task) for task in tasks.values()],
+        "references": [env.reference(task) for task in tasks.values()] if request["references"] else None,
         "verdicts": verdicts,
         "deeds": dict(deeds),
         "growth": await _growth(env, attempts),
