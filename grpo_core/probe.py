@@ -84,6 +84,7 @@ class LevelReport:
     mixed_reward: float | None
     histogram: tuple[Bin, ...]
     parts: Mapping[str, float]
+    part_histograms: Mapping[str, tuple[Bin, ...]]
     unparsed: float | None
     verify_seconds: Quantiles | None
     tokens: Quantiles | None
@@ -111,9 +112,10 @@ class Report:
 
 def probe_report(sampled: Sequence[Sampled], terms: Terms) -> Report:
     """Levels at which nothing was sampled are left out."""
-    totals = [verdict.total for each in sampled for task in _judged(each.groups) for verdict in task]
-    bounds = (min(totals), max(totals)) if totals else (0.0, 0.0)
-    levels = tuple(_level_report(each, terms, bounds) for each in sampled if each.groups)
+    verdicts = [verdict for each in sampled for task in _judged(each.groups) for verdict in task]
+    bounds = _bounds([verdict.total for verdict in verdicts])
+    part_bounds = {part: _bounds([verdict.rewards[part].value for verdict in verdicts]) for part in terms.parts}
+    levels = tuple(_level_report(each, terms, bounds, part_bounds) for each in sampled if each.groups)
     known = [level for level in levels if level.pass_rate is not None]
     if not known:
         return Report(levels, False, levels[0].reason if levels else "nothing was sampled")
@@ -155,7 +157,14 @@ def token_budget(lengths: Sequence[int], *, clipped: float, budget: int) -> int:
     return max(needed, 2 * budget) if clipped > MANY_CLIPPED else needed
 
 
-def _level_report(sampled: Sampled, terms: Terms, bounds: tuple[float, float]) -> LevelReport:
+def _bounds(values: Sequence[float]) -> tuple[float, float]:
+    """Over all levels, so that their histograms can be compared."""
+    return (min(values), max(values)) if values else (0.0, 0.0)
+
+
+def _level_report(
+    sampled: Sampled, terms: Terms, bounds: tuple[float, float], part_bounds: Mapping[str, tuple[float, float]]
+) -> LevelReport:
     rollouts = [rollout for group in sampled.groups for rollout in group.rollouts]
     judged = _judged(sampled.groups)
     verdicts = [verdict for task in judged for verdict in task]
@@ -176,6 +185,7 @@ def _level_report(sampled: Sampled, terms: Terms, bounds: tuple[float, float]) -
         mixed_reward=_share(_differ(task) for task in pairs) if pairs else None,
         histogram=_histogram([verdict.total for verdict in verdicts], bounds),
         parts={part: fmean(verdict.rewards[part].value for verdict in verdicts) for part in terms.parts} if verdicts else {},
+        part_histograms={part: _histogram([v.rewards[part].value for v in verdicts], part_bounds[part]) for part in terms.parts},
         unparsed=_share(verdict.answer is None for verdict in verdicts) if verdicts else None,
         verify_seconds=_quantiles(sampled.seconds),
         tokens=_quantiles([sum(rollout.trainable) for rollout in rollouts]),

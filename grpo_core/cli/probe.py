@@ -16,12 +16,13 @@ from grpo_core.errors import ConfigError
 
 if TYPE_CHECKING:
     from grpo_core.config import RunConfig
-    from grpo_core.probe import LevelReport, Quantiles, Report, Sampled
+    from grpo_core.probe import Bin, LevelReport, Quantiles, Report, Sampled
     from grpo_core.sources import Source
     from grpo_core.train.trainer import Trainer
 
 LEVELS = (0.0, 0.5, 1.0)
 _BAR = 8
+_HEIGHTS = "▁▂▃▄▅▆▇█"
 
 
 def register(app: typer.Typer) -> None:
@@ -166,9 +167,14 @@ def _cells(level: LevelReport) -> Iterator[tuple[tuple[str, str], str]]:
     yield ("means", "verifier ms p50, p99"), _two(level.verify_seconds, ".1f", scale=1000)
     yield ("means", "mean reward"), "" if level.reward is None else f"{level.reward:.3f}"
     for part, value in level.parts.items():
-        yield ("means", f"part {part}"), f"{_blocks(value)} {value:.3f}"
+        yield ("means", f"part {part}"), f"{_outline(level.part_histograms[part])} {value:.3f}"
     for each in level.histogram:
         yield ("rewards", f"reward {each.low:.3g} .. {each.high:.3g}"), _bar(each.share) if each.share else ""
+
+
+def _outline(histogram: Sequence[Bin]) -> str:
+    """The shape of a histogram, from its lowest value to its highest; a dot where there is nothing."""
+    return "".join("·" if not each.share else _HEIGHTS[min(len(_HEIGHTS) - 1, int(each.share * len(_HEIGHTS)))] for each in histogram)
 
 
 def _bar(share: float) -> str:

@@ -10,7 +10,7 @@ from statistics import fmean
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.subject import ENOUGH, TOLERANCE, Attempt, Subject, canary_attempts, got, place, prompt_text, shown
 from grpo_core.kit.texts import CHARACTERS, COMMON, JUNK, LARGE, NESTED, NUMBERS, PATTERNS, SILENCE
-from grpo_core.types import Verdict
+from grpo_core.types import Rollout, Verdict
 
 _AS_A_RULE = 0.75  # an answer may be right by chance, where answers are few; not this often
 _LISTED = 30
@@ -18,9 +18,14 @@ _CONSTANTS = 6
 
 
 async def empty(subject: Subject) -> str:
+    """Also an attempt in which the policy said nothing at all: there is no message to look at."""
     attempts = [(task, text) for task in subject.tasks[: subject.few] for text in SILENCE.values()]
     await subject.must_fail("silence", attempts, floor=True)
-    return f"{len(SILENCE)} kinds of silence get the floor"
+    for task in subject.tasks[: subject.few]:
+        ((verdict,),) = await subject.verifier.verify([task], [[Rollout(())]])
+        if not verdict.scored or verdict.passed or verdict.total > subject.env.floor + TOLERANCE:
+            raise BrokenPromiseError(f"an attempt without a message {got(verdict)} at {place(task)}; it must get the floor")
+    return f"{len(SILENCE) + 1} kinds of silence get the floor"
 
 
 async def junk(subject: Subject) -> str:

@@ -295,6 +295,11 @@ class PaysForSilence(Sum):
         return verdict if rollout.text.strip() else replace(verdict, rewards={**verdict.rewards, "format": Reward(1.0)})
 
 
+class NeedsAMessage(Sum):
+    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
+        return self.scored(task, self.extracted(rollout.messages[-1].content))
+
+
 class AlwaysForty(Sum):
     """One answer is right nearly everywhere."""
 
@@ -525,6 +530,7 @@ FAULTS: Mapping[type[Environment[Any]], str] = {
     HashOfText: "verdict.process",
     Swallows: "verdict.swallow",
     PaysForSilence: "floor.empty",
+    NeedsAMessage: "floor.empty",
     PaysForAnything: "floor.junk",
     RaisesOnJunk: "floor.junk",
     BlindToTheTask: "floor.other",

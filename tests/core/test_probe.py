@@ -56,6 +56,8 @@ def test_every_statistic_of_a_level_by_hand() -> None:
     assert found.histogram[0] == Bin(0.0, 0.1, 1 / 8)
     assert found.histogram[2].share == 6 / 8
     assert found.histogram[9].share == 1 / 8
+    assert [each.share for each in found.part_histograms["form"]] == [1 / 8, *[0.0] * 8, 7 / 8]
+    assert found.part_histograms["exact"][9] == Bin(0.9, 1.0, 1 / 8)
     assert found.max_new_tokens == 32  # more than a tenth were cut off at 16
 
 
