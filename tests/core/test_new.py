@@ -161,7 +161,7 @@ def test_every_file_of_a_project_is_well_formed_and_tidy(kind: Kind, tmp_path: P
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
     for command in (["check", "--select", "E,F,W,I,UP,B"], ["format", "--check"]):
-        tidy = ["ruff", *command, "--isolated", "--line-length", "120", "."]
+        tidy = [sys.executable, "-m", "ruff", *command, "--isolated", "--line-length", "120", "."]
         done = subprocess.run(tidy, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout
 
