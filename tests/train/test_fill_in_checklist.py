@@ -82,7 +82,7 @@ def test_the_judge_has_to_be_a_sequence_scorer(models: Path, tmp_path: Path) -> 
 def test_reference_and_judge_are_frozen_and_what_they_were_after_the_run(run: Trainer, models: Path) -> None:
     reference = run.policy.reference.models()[1]
     start = load_file(models / "generator" / "model.safetensors")
-    judge = run.sources.trained[0].env.services.judge()._model  # type: ignore[attr-defined]
+    judge = run.sources.trained[0].env.services.judge()._frozen.model  # type: ignore[attr-defined]
     for model, stored in ((reference, start), (judge, load_file(models / "judge" / "model.safetensors"))):
         assert not model.training
         assert not any(parameter.requires_grad for parameter in model.parameters())
