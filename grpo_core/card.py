@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from statistics import fmean
 from typing import Any
 
+from grpo_core.checks import size_of
 from grpo_core.environment import Environment
 from grpo_core.errors import GrpoError
 from grpo_core.plugins import Plugin
@@ -90,7 +91,7 @@ async def make_card(source: Source, *, seed: int = 0, level: float | None = None
     """The card of an environment of a run, without measured floors, which cost verdicts; raises GrpoError if it makes no task. level: of
     the tasks; the run's, if left out."""
     env, level = source.env, source.level if level is None else level
-    sizes: dict[Split, int | None] = {"train": env.size("train"), "eval": env.size("eval")}
+    sizes: dict[Split, int | None] = {"train": size_of(env, "train"), "eval": size_of(env, "eval")}
     keys = [TaskKey(source.name, split, 0, seed, level) for split, size in sizes.items() if size != 0]
     shown = await source.verifier.tasks(keys[:1])
     return Card(

@@ -10,7 +10,9 @@ from numbers import Real
 from typing import Any
 
 from grpo_core.environment import Environment
-from grpo_core.types import Message, Reward, Task, TaskKey, Verdict
+from grpo_core.errors import GrpoError
+from grpo_core.isolation import reason
+from grpo_core.types import Message, Reward, Split, Task, TaskKey, Verdict
 
 _TOLERANCE = 1e-6
 
@@ -34,6 +36,17 @@ def check_task(task: object, key: TaskKey) -> Task[Any]:
     if not any(text.strip() for text in texts):
         raise BrokenContractError(f"task().prompt is empty for {key}; the policy needs something to answer")
     return task
+
+
+def size_of(env: Environment[Any], split: Split) -> int | None:
+    """How many tasks a split has, None for no end; raises GrpoError if size() fails or says anything else."""
+    try:
+        size = env.size(split)
+    except Exception as error:  # noqa: BLE001 - environments raise what they like
+        raise GrpoError(f"the environment failed in size({split!r}): {reason(error)}") from None
+    if size is None or (type(size) is int and size >= 0):
+        return size
+    raise GrpoError(f"size({split!r}) returned {_kind(size)}; it must return the number of tasks, or None if there is no end")
 
 
 def check_verdict(verdict: object, env: type[Environment[Any]] | Environment[Any]) -> Verdict:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from grpo_core.environment import Environment, Services
 from grpo_core.errors import ConfigError
 from grpo_core.judge import Judgement, JudgeRequest
 from grpo_core.kit.result import CheckResult, Report, Status
-from grpo_core.kit.run import borrowed, examine, wanted
+from grpo_core.kit.run import Examination, borrowed, examine, wanted
 from grpo_core.plugins import PluginHost
 from grpo_core.sandbox import Outcome, Program
 from grpo_core.services import Lender
@@ -39,22 +40,21 @@ def check_environment(
     isolation: "auto" judges in a worker process, as a run does, unless the environment is trusted or cannot be imported by name;
     choose "inline" for a class that only the test module holds. only: names of checks, or groups such as "floor".
     """
-    return _report(env, only=only, count=tasks, seed=seed, isolation=isolation)
+    return _report(env, Examination(name=type(env).__qualname__, only=only, count=tasks, seed=seed, isolation=isolation))
 
 
-def _report(env: Environment[Any], **options: Any) -> Report:
-    name = type(env).__qualname__
-    again = f'check_environment({name}(...), only=["{{check}}"], seed={{seed}})'
+def _report(env: Environment[Any], asked: Examination, lender: Lender | None = None) -> Report:
+    asked = replace(asked, reproduce=lambda check: f'check_environment({asked.name}(...), only=["{check}"], seed={asked.seed})')
     with ThreadPoolExecutor(1) as thread:  # a thread of its own: there may be a running event loop in this one
-        return thread.submit(asyncio.run, examine(env, name=name, reproduce=again, **options)).result()
+        return thread.submit(asyncio.run, examine(env, asked, lender)).result()
 
 
 def assert_environment(
     env: Environment[Any], *, tasks: int = 20, seed: int = 0, isolation: Isolation = "auto", only: Sequence[str] = ()
 ) -> None:
-    """Fail with the whole report if any check found a fault."""
+    """Fail with the whole report if any check found a fault, or if no verdict could be had."""
     report = check_environment(env, tasks=tasks, seed=seed, isolation=isolation, only=only)
-    if report.problems:
+    if report.problems or report.blind:
         raise AssertionError(str(report))
 
 
@@ -74,14 +74,20 @@ class EnvironmentConformance:
     tasks: ClassVar[int] = 20
     seed: ClassVar[int] = 0
     _found: ClassVar[Mapping[str, CheckResult]]
+    _chosen: ClassVar[frozenset[str]]
 
     def pytest_generate_tests(self, metafunc: Any) -> None:
-        metafunc.parametrize("check", wanted(()))
+        if "check" in metafunc.fixturenames:  # the class may have more tests, of its own
+            metafunc.parametrize("check", wanted(()))
 
     def test_conformance(self, check: str, request: Any) -> None:
         import pytest  # what only tests need
 
-        result = self._results(request)[check]
+        found = self._results(request)
+        result = found[check]
+        broken = [fault for name, fault in found.items() if name not in self._chosen and fault.status == "invalid"]
+        if broken:
+            raise AssertionError(f"{broken[0].check}: {broken[0].message}")
         if result.status == "not_checked":
             pytest.skip(result.message)
         if result.status == "invalid" and result.severity == "warning":
@@ -97,11 +103,14 @@ class EnvironmentConformance:
         if not hasattr(cls, "environment"):
             raise ConfigError(f"{cls.__name__} names no environment; write `environment = YourEnvironment` in it")
         if "_found" not in vars(cls):
-            chosen = [item.callspec.params["check"] for item in request.session.items if item.cls is cls and hasattr(item, "callspec")]
+            own = [item for item in request.session.items if item.cls is cls and hasattr(item, "callspec")]
+            chosen = [item.callspec.params["check"] for item in own if "check" in item.callspec.params]
             lender = Lender(PluginHost())
             services, missing = borrowed(lender, cls.environment) if cls.services is None else (cls.services, "")
             env = cls.environment(cls.environment.Config(**cls.settings), services)
-            report = _report(env, count=cls.tasks, seed=cls.seed, only=chosen, unavailable=missing, lender=lender)
+            name = cls.environment.__qualname__
+            report = _report(env, Examination(name=name, count=cls.tasks, seed=cls.seed, only=chosen, unavailable=missing), lender)
+            cls._chosen = frozenset(chosen)
             cls._found = {result.check: result for result in report.results}
         return cls._found
 

@@ -36,7 +36,7 @@ Derive = Callable[[TaskKey], Task[Any]]
 
 def main() -> None:
     """Serve until the trainer closes the pipe."""
-    _die_with_parent(int(sys.argv[1]))
+    die_with_parent(int(sys.argv[1]))
     requests, replies = _private_pipes()
     with contextlib.suppress(EOFError, BrokenPipeError):  # the trainer has gone: so do we
         boot = read_frame(requests)
@@ -100,7 +100,7 @@ def _private_pipes() -> tuple[RawIOBase, RawIOBase]:
     return os.fdopen(requests, "rb", buffering=0), os.fdopen(replies, "wb", buffering=0)
 
 
-def _die_with_parent(parent: int) -> None:
+def die_with_parent(parent: int) -> None:
     """On Linux the kernel kills us when the trainer dies, even by kill -9 and even while we hold the GIL; elsewhere the pipe's end does."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

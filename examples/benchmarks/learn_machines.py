@@ -2,8 +2,10 @@
 
     python examples/benchmarks/learn_machines.py --out runs/machines [--seed 0] [--shuffle] [--estimator maxk]
 
-A tokenizer of pieces of construction trees and a model of random weights; `grpo sft` on the references of `besiege/car` (machines drawn
-from a few designs, those that drive) until about half of the held-out machines are valid; then GRPO. Every machine is simulated, twice.
+A tokenizer of pieces of construction trees and a model of random weights; `grpo sft` on valid machines, half of them cars of a few designs,
+half grown at random from beams, logs and powered wheels, of which few drive; then GRPO on `besiege/car`. Every machine is simulated, twice.
+The mean distance is that of the valid machines, as in the tables of the paper. (Random machines alone, --cars 0, are too rarely paid for
+driving: the policy learns to build the root and nothing else, which is valid.)
 The bars: validity gains at least 10 points and the mean distance grows by a factor of at least 1.3, within 10 minutes of GRPO; with
 rewards shuffled within each group (--shuffle) neither does. --estimator maxk trains the best of 8 instead of the mean; `grpo eval --env
 besiege/car --run RUN --tasks 16 --samples 64` tells the best of 64 of either with its error (max@64). A folder that holds a finished run
@@ -16,7 +18,9 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from small import make_model, pieces, trained
@@ -27,36 +31,51 @@ from grpo_core.plugins import PluginHost
 from grpo_core.runlog import RunFolder
 from grpo_core.train.sft import WarmStart
 from grpo_core.train.trainer import Trainer
+from grpo_env_besiege.cold_start import BEAM, LOG, WHEEL, compact
 from grpo_env_besiege.env import Car, Config
+from grpo_env_besiege.growing import grow
 
 SHOWN = 3000
 """Machines of the cold start."""
+CARS = 0.5
+SIZES = (5, 8)
+KINDS = (BEAM, LOG, WHEEL)
 POINTS, FACTOR, MINUTES = 0.1, 1.3, 10.0
 
 
-def show(path: Path, seed: int) -> Iterator[str]:
-    """Drawn machines with their prompts, as `grpo sft --data` reads them."""
+def show(path: Path, seed: int, *, cars: float) -> Iterator[str]:
+    """Machines with their prompts, as `grpo sft --data` reads them; of these so many are cars."""
     env = Car(Config(prompt="short"))
-    lines = []
-    for index in range(SHOWN):
-        task = env.task(TaskKey("besiege/car", "train", index, seed, 0.0))
-        answer = env.reference(task)
-        if answer is not None:
+    with path.open("w", encoding="utf-8") as file:
+        for index in range(SHOWN):
+            task = env.task(TaskKey("besiege/car", "train", index, seed, 0.0))
+            rng = task.key.rng("cold start")
+            answer = env.reference(task) if rng.random() < cars else compact(grow(rng, size=rng.randint(*SIZES), types=KINDS))
+            if answer is None:
+                continue
             prompt = [{"role": "user", "content": message.content} for message in task.prompt if isinstance(message, Message)]
-            lines.append(json.dumps({"prompt": prompt, "completion": answer}) + "\n")
+            file.write(json.dumps({"prompt": prompt, "completion": answer}) + "\n")
             yield answer
-    path.write_text("".join(lines), encoding="utf-8")
 
 
-def measured(folder: Path, step: int) -> dict[str, dict[Any, float]]:
-    """Validity and distance of the held-out attempts at a step, by task."""
-    found: dict[str, dict[Any, float]] = {"valid": {}, "distance": {}}
-    for line in RunFolder.open(folder).rollout_lines():
-        if line["step"] == step and line["key"]["split"] == "eval":
-            metrics, key = line["verdict"]["metrics"], line["key"]["index"]
-            found["valid"][key] = 1.0 - metrics["invalid"]
-            found["distance"][key] = max(0.0, metrics.get("performance", 0.0))
-    return found
+@dataclass(frozen=True)
+class Measured:
+    """Held-out attempts at a step, by task: validity; metres of the valid ones."""
+
+    valid: Mapping[int, float]
+    metres: Mapping[int, float]
+
+    @classmethod
+    def of(cls, folder: Path, step: int) -> Measured:
+        lines = [line for line in RunFolder.open(folder).rollout_lines() if line["step"] == step and line["key"]["split"] == "eval"]
+        found = {line["key"]["index"]: line["verdict"]["metrics"] for line in lines}
+        metres = {key: max(0.0, metrics["performance"]) for key, metrics in found.items() if not metrics["invalid"]}
+        return cls({key: float(key in metres) for key in found}, metres)
+
+    @property
+    def distances(self) -> Mapping[int, float]:
+        """Of all: an invalid machine stays where it is."""
+        return {key: self.metres.get(key, 0.0) for key in self.valid}
 
 
 def main() -> int:
@@ -64,7 +83,8 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("runs/machines"))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--warm-steps", type=int, default=200, help="of the cold start")
-    parser.add_argument("--steps", type=int, default=60, help="of GRPO")
+    parser.add_argument("--steps", type=int, default=45, help="of GRPO")
+    parser.add_argument("--cars", type=float, default=CARS, help="share of the cold start that drives")
     parser.add_argument("--tasks", type=int, default=128, help="held-out tasks of an evaluation")
     parser.add_argument("--shuffle", action="store_true", help="the control: rewards that say nothing")
     parser.add_argument("--estimator", choices=["gdpo", "maxk"], default="gdpo")
@@ -72,7 +92,7 @@ def main() -> int:
     folder = options.out / f"seed-{options.seed}"
     if not (folder / "model").is_dir():
         folder.mkdir(parents=True, exist_ok=True)
-        make_model(folder / "model", pieces(show(folder / "machines.jsonl", options.seed), 512), options.seed)
+        make_model(folder / "model", pieces(show(folder / "machines.jsonl", options.seed, cars=options.cars), 512), options.seed)
     recipe: Mapping[str, Any] = PluginHost().load("recipe", "besiege-small")
     task: Mapping[str, Any] = {"seed": options.seed, "model": {"dtype": "float32"}, "eval": {"tasks": options.tasks}}
     warm = {
@@ -94,19 +114,19 @@ def main() -> int:
     lines = trained(Trainer, [recipe, task, refined], run)
     minutes = sum(line.get("time/step", 0.0) + line.get("eval/seconds", 0.0) for line in lines) / 60
     last = max(line["step"] for line in lines if "eval/pass_rate" in line)
-    before, after = measured(run, 0), measured(run, last)
-    valid, distance = (paired_gain(before[name], after[name]) for name in ("valid", "distance"))
+    before, after = Measured.of(run, 0), Measured.of(run, last)
+    valid, distance = paired_gain(before.valid, after.valid), paired_gain(before.distances, after.distances)
     assert valid is not None
     assert distance is not None
+    first, then = (fmean(found.metres.values()) if found.metres else 0.0 for found in (before, after))
     print(f"seed {options.seed}, {run.name}: {last} steps in {minutes:.1f} minutes")
     print(f"valid {valid.before:.1%} -> {valid.after:.1%}, {valid.mean:+.1%} ({valid.low:+.1%} .. {valid.high:+.1%})")
-    print(
-        f"distance {distance.before:.1f} -> {distance.after:.1f} m, {distance.mean:+.1f} ({distance.low:+.1f} .. {distance.high:+.1f})\n"
-        f"best {max(before['distance'].values()):.1f} -> {max(after['distance'].values()):.1f} m"
-    )
+    print(f"mean distance of the valid {first:.2f} -> {then:.2f} m")
+    print(f"of all {distance.before:.2f} -> {distance.after:.2f} m, {distance.mean:+.2f} ({distance.low:+.2f} .. {distance.high:+.2f})")
+    print(f"best {max(before.distances.values()):.1f} -> {max(after.distances.values()):.1f} m")
     if options.shuffle:
         return 0 if valid.low <= 0 and distance.low <= 0 else 1
-    return 0 if valid.mean >= POINTS and distance.after >= FACTOR * distance.before and minutes <= MINUTES else 1
+    return 0 if valid.mean >= POINTS and then >= FACTOR * first and minutes <= MINUTES else 1
 
 
 if __name__ == "__main__":

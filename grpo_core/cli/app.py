@@ -29,10 +29,8 @@ from grpo_core.cli import (
     sandbox,
     sft,
 )
-from grpo_core.cli.output import fail, unset_is_false
+from grpo_core.cli.output import INTERRUPTED, fail, unset_is_false
 from grpo_core.errors import GrpoError
-
-INTERRUPTED = 130
 
 
 class _Commands(TyperGroup):

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from grpo_core.cli.output import print_json, prints_to_stderr
+from grpo_core.cli.envs import only_settings_of
+from grpo_core.cli.output import print_json, prints_to_stderr, remark
 from grpo_core.errors import UserError
 
 if TYPE_CHECKING:
     from grpo_core.config import RunConfig
     from grpo_core.kit.result import CheckResult, Report
 
-FAULTS = 1
+FAULTS, BLIND = 1, 3
+_USED = ("env", "judges", "sandbox")
 TASKS = 20
 
 
@@ -39,23 +42,36 @@ def check(
 ) -> None:
     """Ask an environment what a run would ask, and try what a model would try: no model, no GPU, some seconds.
 
-    Exits with 1 if there are faults. What could not be looked at is "not checked", which is no pass.
+    Exits with 0 if there are no faults, with 1 if there are, and with 3 if no verdict could be had, so that there was little to look at.
     """
     from grpo_core.kit.junit import write_junit
 
+    only_settings_of(_USED, settings or [])
+    if junit is not None:
+        with _written(junit):  # before the work, not after it
+            junit.touch()
     with prints_to_stderr():
         report = _examined(name, only or [], tasks, seed, settings or [])
-    if junit is not None:
-        try:
-            write_junit(report, junit)
-        except OSError as error:
-            raise UserError(f"--junit {str(junit)!r} cannot be written: {error.strerror or error}; name another file") from None
     if as_json:
         print_json({"environment": report.environment, "results": [result.to_json() for result in report.results]})
     else:
         _print(report)
+    if junit is not None:
+        with _written(junit):
+            write_junit(report, junit)
     if report.problems:
         raise typer.Exit(FAULTS)
+    if report.blind:
+        remark(f"nothing is known of its verdicts: {report.blind}")
+        raise typer.Exit(BLIND)
+
+
+@contextlib.contextmanager
+def _written(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"--junit {str(path)!r} cannot be written: {error.strerror or error}; name another file") from None
 
 
 def _examined(name: str, only: Sequence[str], tasks: int, seed: int, settings: Sequence[str]) -> Report:
@@ -67,7 +83,7 @@ def _examined(name: str, only: Sequence[str], tasks: int, seed: int, settings: S
 
     from grpo_core.cli.training import read_config
     from grpo_core.environments import load_environment
-    from grpo_core.kit.run import borrowed, examine, wanted
+    from grpo_core.kit.run import Examination, borrowed, examine, wanted
     from grpo_core.plugins import PluginHost
     from grpo_core.services import Lender
 
@@ -79,14 +95,13 @@ def _examined(name: str, only: Sequence[str], tasks: int, seed: int, settings: S
     services, missing = borrowed(lender, host.load("environment", name))
     env = load_environment(host, name, overrides, lend=lambda _: services)
     more = [f"--set {shlex.quote(text)}" for text in settings] + ([f"--tasks {tasks}"] if tasks != TASKS else [])
-    again = " ".join(["grpo env check", name, *more, "--only {check} --seed {seed}"])
+    command = " ".join(["grpo env check", shlex.quote(name), *more])
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         shown = bar.add_task("checking", total=len(names))
         spec = host.get("environment", name)
-        work = examine(
-            env,
+        asked = Examination(
             name=spec.name,
             only=only,
             count=tasks,
@@ -94,11 +109,10 @@ def _examined(name: str, only: Sequence[str], tasks: int, seed: int, settings: S
             spec=spec,
             overrides=overrides,
             unavailable=missing,
-            lender=lender,
-            reproduce=again,
+            reproduce=lambda check: f"{command} --only {check} --seed {seed}",
             progress=lambda check: bar.update(shown, advance=1, description=check),
         )
-        return asyncio.run(work)
+        return asyncio.run(examine(env, asked, lender))
 
 
 def _overrides(config: RunConfig) -> Mapping[str, Any]:

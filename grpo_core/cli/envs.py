@@ -206,15 +206,22 @@ def open_environment(
     from grpo_core.cli.training import read_config
     from grpo_core.sources import Sources
 
-    for text in settings:
-        if text.partition(".")[0] not in _USED:
-            raise ConfigError(f"--set changes settings of {', '.join(_USED)} here, as in --set env.digits=2; found {text!r}")
+    only_settings_of(_USED, settings)
     sources = Sources.of(read_config([name], [], {}, settings), {}, lend=lend)
     return next(iter(sources)).name, sources
 
 
+def only_settings_of(sections: Sequence[str], settings: Sequence[str]) -> None:
+    """Raises ConfigError for one that would be read and not used."""
+    for text in settings:
+        if text.partition(".")[0] not in sections:
+            raise ConfigError(f"--set changes settings of {', '.join(sections)} here, as in --set env.digits=2; found {text!r}")
+
+
 def existing(environment: Environment[Any], key: TaskKey) -> TaskKey:
-    size = environment.size(key.split)
+    from grpo_core.checks import size_of
+
+    size = size_of(environment, key.split)
     if size is not None and key.index >= size:
         raise UserError(f"--index {key.index} is too large: the {key.split} split of {key.env!r} holds {size} tasks, numbered from 0")
     return key

@@ -5,22 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from grpo_core.cli.options import Device, Dtype, Envs, Model, Seed, Settings
-from grpo_core.cli.output import print_json, prints_to_stderr, remark
+from grpo_core.cli.measuring import with_trainer
+from grpo_core.cli.options import Device, Dtype, Envs, MaxNewTokens, Model, Seed, Settings
+from grpo_core.cli.output import INTERRUPTED, print_json, remark
 from grpo_core.errors import ConfigError
 
 if TYPE_CHECKING:
     from grpo_core.config import RunConfig
-    from grpo_core.sources import Sources
     from grpo_core.summary import Summary
     from grpo_core.train.trainer import Trainer
-
-T = TypeVar("T")
-INTERRUPTED = 130
 
 
 def register(app: typer.Typer) -> None:
@@ -42,9 +39,7 @@ def evaluate(
     temperature: Annotated[
         float | None, typer.Option("--temperature", min=0.0, help="Of the attempts; 0 is greedy. [default: 1, or the run's]")
     ] = None,
-    max_new_tokens: Annotated[
-        int | None, typer.Option("--max-new-tokens", min=1, help="Most tokens of one completion. [default: as for `grpo run`]")
-    ] = None,
+    max_new_tokens: MaxNewTokens = None,
     seed: Seed = None,
     device: Device = None,
     dtype: Dtype = None,
@@ -131,32 +126,6 @@ def _measured(
         )
 
     return with_trainer(config, Sources.of(config, {}), measuring, title="attempting held-out tasks")
-
-
-def with_trainer(
-    config: RunConfig,
-    sources: Sources,
-    work: Callable[[Trainer, Callable[[int, int], None]], Coroutine[Any, Any, T]],
-    *,
-    title: str,
-) -> tuple[Trainer, T]:
-    """What `work` makes of a trainer that writes nothing. Its second argument moves a bar on stderr; Ctrl-C asks the trainer to stop.
-
-    sources: those of `config`, whose names and settings were checked before torch is imported here, which takes seconds.
-    """
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    from grpo_core.blocking import wait_for
-    from grpo_core.cli.training import import_trainer, stoppable
-    from grpo_core.runlog import RunFolder
-
-    trainer = import_trainer("grpo")(config, sources=sources, folder=RunFolder(Path()))
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with prints_to_stderr(), Progress(*columns, console=Console(stderr=True), transient=True) as bar, stoppable(trainer):
-        shown = bar.add_task(title)
-        done = work(trainer, lambda done, total: bar.update(shown, completed=done, total=total))
-        return trainer, wait_for(done, on_interrupt=trainer.request_stop)
 
 
 def _print_table(model: str, found: Sequence[Summary], seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Options that `grpo run` and `grpo sft` share."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -34,6 +34,9 @@ Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting, such as kl.estimator=k1; may be repeated.")
 ]
 Resume = Annotated[Path | None, typer.Option("--resume", help="Continue the run in this folder, with its settings.", show_default=False)]
+MaxNewTokens = Annotated[
+    int | None, typer.Option("--max-new-tokens", help="Most tokens of one completion. [default: what the environment recommends]")
+]
 Allow = Annotated[
     list[str] | None,
     typer.Option("--allow", metavar="NAME", help="With --resume: a setting or an environment that may have changed; may be repeated."),

@@ -11,6 +11,9 @@ from typing import Any, NoReturn, TextIO
 import typer
 from typer.core import TyperCommand
 
+INTERRUPTED = 130
+"""The exit status after Ctrl-C, as shells have it: 128 and the signal's number."""
+
 
 def print_json(data: Any) -> None:
     """A result for programs."""

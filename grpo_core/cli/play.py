@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -26,14 +25,13 @@ from grpo_core.cli.envs import (
     print_turn,
     print_verdict,
 )
-from grpo_core.cli.output import prints_to_stderr, remark
+from grpo_core.cli.output import INTERRUPTED, prints_to_stderr, remark
 from grpo_core.errors import GrpoError, UserError
 
 if TYPE_CHECKING:
     from grpo_core.sources import Sources
     from grpo_core.types import Finish, Message, Task, TaskKey, Verdict
 
-INTERRUPTED = 130
 END = "."
 HELP = f"""\
 :next        the next task
@@ -61,12 +59,20 @@ def play(name: Name, split: SplitOption = "train", index: Index = 0, seed: Seed 
         known, sources = open_environment(name, settings or [])
         key = existing(sources[known].env, TaskKey(env=known, split=split, index=index, seed=seed, level=level))
     game, status = _Game(sources, key), 0
+    # asyncio would take the first Ctrl-C as a wish to cancel what the loop does, and the loop waits for a line
+    previous = signal.signal(signal.SIGINT, _leave)
     try:
         asyncio.run(game.run())
     except KeyboardInterrupt:
         status = INTERRUPTED
+    finally:
+        signal.signal(signal.SIGINT, previous)
     typer.echo(game.summary())
     raise typer.Exit(status)
+
+
+def _leave(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
 
 
 @dataclass(slots=True)
@@ -128,7 +134,9 @@ class _Game:
             remark(str(error))
 
     async def _next(self) -> None:
-        size = self.sources[self.key.env].env.size(self.key.split)
+        from grpo_core.checks import size_of
+
+        size = size_of(self.sources[self.key.env].env, self.key.split)
         if size is not None and self.key.index + 1 >= size:
             raise UserError(f"this was the last of {size} tasks")
         await self._ask(replace(self.key, index=self.key.index + 1))
@@ -190,24 +198,13 @@ def _heard() -> str | None:
     """An answer, or a command, which is one line; None at the end of the input."""
     lines: list[str] = []
     try:
-        with _interruptible():
-            for line in iter(sys.stdin.readline, ""):
-                text = line.removesuffix("\n")
-                if text == END:
-                    return "\n".join(lines)
-                lines.append(text)
-                if lines[0].startswith(":") and not lines[0].startswith("::"):
-                    return lines[0]
+        for line in iter(sys.stdin.readline, ""):
+            text = line.removesuffix("\n")
+            if text == END:
+                return "\n".join(lines)
+            lines.append(text)
+            if lines[0].startswith(":") and not lines[0].startswith("::"):
+                return lines[0]
     except UnicodeDecodeError as error:
         raise UserError(f"the input is no text: {error}; write it in UTF-8") from None
     return "\n".join(lines) if lines else None
-
-
-@contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
-    """The event loop takes the first Ctrl-C as a wish to cancel what it does, and would go on reading until the next one."""
-    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from grpo_core.cli.envs import AsJson, Name
-from grpo_core.cli.evaluate import INTERRUPTED, with_trainer
-from grpo_core.cli.options import Device, Dtype, Model, Seed, Settings
-from grpo_core.cli.output import print_json, remark
+from grpo_core.cli.measuring import with_trainer
+from grpo_core.cli.options import Device, Dtype, MaxNewTokens, Model, Seed, Settings
+from grpo_core.cli.output import INTERRUPTED, print_json, remark
 from grpo_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -39,9 +39,7 @@ def probe(
         typer.Option("--level", min=0.0, max=1.0, help="Difficulty, from 0 to 1; may be repeated. [default: 0, 0.5 and 1]"),
     ] = None,
     temperature: Annotated[float | None, typer.Option("--temperature", min=0.0, help="Of the attempts. [default: 1]")] = None,
-    max_new_tokens: Annotated[
-        int | None, typer.Option("--max-new-tokens", min=1, help="Most tokens of one completion. [default: as for `grpo run`]")
-    ] = None,
+    max_new_tokens: MaxNewTokens = None,
     seed: Seed = None,
     device: Device = None,
     dtype: Dtype = None,
@@ -94,7 +92,7 @@ def _config(name: str, options: dict[str, Any], settings: Sequence[str]) -> RunC
     from grpo_core.overrides import build_config, nested, parse_setting
 
     given = {key: value for key, value in options.items() if value is not None}
-    own = {"kl": {"beta": 0.0}, "eval": {"tasks": 0}, "verify": {"cache": "off"}}
+    own = {"kl": {"beta": 0.0}, "eval": {"tasks": 0, "also": []}, "verify": {"cache": "off"}}
     return build_config([environments([name]), nested(given), *map(parse_setting, settings), own])
 
 

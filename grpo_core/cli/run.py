@@ -15,6 +15,7 @@ from grpo_core.cli.options import (
     EvalEvery,
     LearningRate,
     Level,
+    MaxNewTokens,
     Model,
     Out,
     Recipes,
@@ -39,9 +40,7 @@ def run(
     epochs: Epochs = None,
     group_size: Annotated[int | None, typer.Option("--group-size", help="Completions of each prompt, at least 2. [default: 8]")] = None,
     prompts_per_step: Annotated[int | None, typer.Option("--prompts-per-step", help="Prompts of each step. [default: 8]")] = None,
-    max_new_tokens: Annotated[
-        int | None, typer.Option("--max-new-tokens", help="Most tokens of one completion. [default: what the environment recommends]")
-    ] = None,
+    max_new_tokens: MaxNewTokens = None,
     lr: LearningRate = None,
     beta: Annotated[
         float | None, typer.Option("--beta", help="Weight of the KL to the reference; 0 switches it off. [default: 0.12]")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from grpo_core.cli.output import INTERRUPTED
 from grpo_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def import_trainer(method: str) -> type[Trainer]:
 def _train(trainer: Trainer, progress: RunProgress) -> None:
     from grpo_core.report.plots import draw_plots
 
-    with progress, stoppable(trainer):
+    with progress, stoppable(trainer, "finishing this step, then saving"):
         try:
             trainer.run()
         finally:
@@ -153,12 +154,12 @@ def _say_where(trainer: Trainer, console: Any) -> None:
             f'the trained adapter is in {folder.path / "final"}; try it: grpo generate --run {folder.path} "..."', highlight=False
         )
     else:
-        raise typer.Exit(130)
+        raise typer.Exit(INTERRUPTED)
 
 
 @contextmanager
-def stoppable(trainer: Trainer) -> Iterator[None]:
-    """Ctrl-C and SIGTERM ask the trainer to save and end; the second one leaves at once (workers die with this process)."""
+def stoppable(trainer: Trainer, how: str) -> Iterator[None]:
+    """Ctrl-C and SIGTERM ask the trainer to end, and say `how`; the second one leaves at once (workers die with this process)."""
 
     asked: list[float] = []
 
@@ -169,7 +170,7 @@ def stoppable(trainer: Trainer) -> Iterator[None]:
             os._exit(128 + number)
         if len(asked) == 1:
             trainer.request_stop()
-            os.write(2, b"\nstopping: finishing this step, then saving (again to leave at once)\n")  # a print could meet a print half-way
+            os.write(2, f"\nstopping: {how} (again to leave at once)\n".encode())  # a print could meet a print half-way
 
     previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -42,11 +42,13 @@ async def junk(subject: Subject) -> str:
                     raise BrokenPromiseError(f"{kind}, {shown(whole)}, {got(verdict)} at {place(task)}; it must get the floor")
                 earned = _without(verdict, free) if whole != text else verdict.total
                 paid += earned > subject.env.floor + TOLERANCE
-            if len(tasks) >= ENOUGH and paid >= _AS_A_RULE * len(tasks):
+            if len(tasks) >= ENOUGH and paid >= _AS_A_RULE * len(tasks):  # of fewer nothing is known but that none passes
                 raise BrokenPromiseError(
                     f"{kind}, {shown(whole)}, {got(verdicts[0])} at {place(tasks[0])} and is paid at {paid} of {len(tasks)} tasks; "
                     f"junk must get the floor {subject.env.floor:g}"
                 )
+    if len(tasks) < ENOUGH:
+        raise NotCheckedError(f"{kinds} kinds of junk do not pass; whether they are paid is told from {ENOUGH} tasks")
     return f"{kinds} kinds of junk never pass, and are not paid as a rule"
 
 
@@ -198,11 +200,10 @@ async def near(subject: Subject) -> str:
             changed = subject.with_answer(index, number)
             if changed is not None:
                 attempts.setdefault(kind, []).append((subject.answered[index][0], changed))
+    attempts = {kind: pairs for kind, pairs in attempts.items() if len(pairs) >= ENOUGH}
     if not attempts:
-        raise NotCheckedError("the answers are no numbers, or are not known apart from what stands around them")
+        raise NotCheckedError(f"fewer than {ENOUGH} answers are numbers that are known apart from what stands around them")
     for kind, pairs in attempts.items():
-        if len(pairs) < ENOUGH:
-            continue
         verdicts = await subject.verdicts(pairs)
         passed = [text for (_, text), verdict in zip(pairs, verdicts, strict=True) if verdict.passed]
         if len(passed) >= _AS_A_RULE * len(pairs):
@@ -297,5 +298,20 @@ async def _not_as_a_rule(subject: Subject, candidates: Mapping[str, Sequence[Att
         passed = sum(verdict.passed for verdict in verdicts)
         if passed >= _AS_A_RULE * len(pairs):
             raise BrokenPromiseError(f"{kind} passes {passed} of {len(pairs)} tasks; the verifier does not look at the task")
+        paid = _share_paid(subject, [verdict for verdict in verdicts if not verdict.passed])
+        if paid >= _AS_A_RULE:
+            raise BrokenPromiseError(
+                f"{kind} is paid {paid:.0%} of what the references are, although it does not pass; "
+                "what a run maximises is the reward, not `passed`"
+            )
         told.append(f"{kind} passes {passed} of {len(pairs)} tasks")
     return "; ".join(told)
+
+
+def _share_paid(subject: Subject, wrong: Sequence[Verdict]) -> float:
+    """What wrong answers earn above the floor, by what the references do; 0 where that is not known."""
+    right = [verdict.total for verdict in subject.told if verdict.scored and verdict.passed]
+    if subject.env.open_ended or len(wrong) < ENOUGH or len(right) < ENOUGH:
+        return 0.0
+    best = fmean(right) - subject.env.floor
+    return (fmean(verdict.total for verdict in wrong) - subject.env.floor) / best if best > TOLERANCE else 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from xml.etree import ElementTree
 
-from grpo_core.kit.result import Report
+from grpo_core.kit.result import Report, printable
 
 _SKIPPED = "not checked: "
 
@@ -17,16 +17,11 @@ def write_junit(report: Report, path: Path) -> None:
     suite.set("skipped", str(sum(result.status == "not_checked" for result in report.results)))
     for result in report.results:
         case = ElementTree.SubElement(suite, "testcase", classname=report.environment, name=result.check, time=f"{result.seconds:g}")
-        message = _printable(result.message)
+        message = result.message
         if result.status == "not_checked":
             ElementTree.SubElement(case, "skipped", message=_SKIPPED + message)
         elif result in report.problems:
-            ElementTree.SubElement(case, "failure", message=message).text = f"{message}\nagain: {_printable(result.reproduce)}"
+            ElementTree.SubElement(case, "failure", message=message).text = f"{message}\nagain: {printable(result.reproduce)}"
         else:
             ElementTree.SubElement(case, "system-out").text = message
     ElementTree.ElementTree(suite).write(path, encoding="utf-8", xml_declaration=True)
-
-
-def _printable(text: str) -> str:
-    """XML has no characters for controls and lone surrogates."""
-    return "".join(char if char.isprintable() or char in "\n\t" else f"\\x{ord(char):02x}" for char in text)

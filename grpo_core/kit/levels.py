@@ -8,11 +8,14 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from grpo_core.checks import size_of
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.subject import QUICK_SECONDS, Subject, prompt_text
 from grpo_core.types import Task, TaskKey
 
 _TASKS = 40
+_FEWEST = 12
+"""With fewer, even ends that do not overlap could be chance."""
 _CLEARLY = 4.0
 """Standard deviations of the rank sum beyond which chance is no explanation: 1 in 16,000, for each of a few features."""
 
@@ -23,7 +26,9 @@ async def rising(subject: Subject) -> str:
         raise NotCheckedError("the environment says that it has no levels")
     if not subject.tasks:
         raise NotCheckedError("there are no tasks in the train split")
-    size = env.size("train")
+    size = size_of(env, "train")
+    if size is not None and size < _FEWEST:
+        raise NotCheckedError(f"there are {size} tasks, fewer than the {_FEWEST} from which levels can be told apart")
     count = _TASKS if size is None else min(_TASKS, size)
     quick = subject.reference_seconds < QUICK_SECONDS
     ends = []

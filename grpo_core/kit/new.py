@@ -64,8 +64,9 @@ def write_project(name: str, *, kind: Kind, folder: Path | None = None) -> Proje
                 (partial / path).write_text(text, encoding="utf-8")
     except OSError as error:
         raise UserError(f"{target} cannot be written: {error.strerror or error}; choose another folder with --out") from None
-    run = f"grpo run --env {name} --steps 2{values['run_options']}"
-    return Project(target, (f"cd {shlex.quote(str(target))}", "pip install -e '.[test]'", "pytest", f"grpo env check {name}", run))
+    more = values["run_options"]
+    check, run = f"grpo env check {name}{more}", f"grpo run --env {name} --steps 2{more}"
+    return Project(target, (f"cd {shlex.quote(str(target))}", "pip install -e '.[test]'", "pytest", check, run))
 
 
 def check_name(name: str) -> None:
@@ -103,6 +104,7 @@ def _values(name: str, kind: Kind) -> dict[str, str]:
         "class_name": f"{camel}Env",  # a bare name might be one that the module imports
         "version": __version__,
         **dict.fromkeys(_OPTIONAL, ""),
+        "check": f"      - run: grpo env check {name}\n",
         **about,
     }
     return {**values, "card": _filled(_TEMPLATES / kind / "card.md.tmpl", values).rstrip()}

@@ -52,6 +52,14 @@ class Report:
         return tuple(result for result in self.results if result.status == "invalid" and result.severity == "warning")
 
     @property
+    def blind(self) -> str:
+        """Why no verdict was looked at, where some should have been; "" otherwise. That there are no faults then says little."""
+        told = [r for r in self.results if r.check.partition(".")[0] in ("verdict", "floor") and r.check != "verdict.outage"]
+        if not told or any(result.status != "not_checked" for result in told):
+            return ""
+        return told[0].message
+
+    @property
     def counts(self) -> str:
         unchecked = sum(result.status == "not_checked" for result in self.results)
         valid = sum(result.status == "valid" for result in self.results)
@@ -64,6 +72,11 @@ class Report:
             if result.reproduce:
                 lines.append(f"  {'':<12} {'':<18} again: {result.reproduce}")
         return "\n".join(lines)
+
+
+def printable(text: str) -> str:
+    """Without what terminals obey and what neither UTF-8 nor XML can write: controls, lone surrogates."""
+    return "".join(char if char.isprintable() or char in "\n\t" else f"\\x{ord(char):02x}" for char in text)
 
 
 def shown_status(result: CheckResult) -> str:

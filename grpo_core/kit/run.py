@@ -5,16 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from grpo_core.deadline import describe
 from grpo_core.environment import Environment, Services
 from grpo_core.errors import ConfigError, GrpoError, did_you_mean
-from grpo_core.hosts import InlineHost
 from grpo_core.kit import cost, floors, levels, second, served, tasks, verdicts
-from grpo_core.kit.result import BrokenPromiseError, CheckResult, NotCheckedError, Report, catalogue, severity
+from grpo_core.kit.result import BrokenPromiseError, CheckResult, NotCheckedError, Report, catalogue, printable, severity
 from grpo_core.kit.second import Second
 from grpo_core.kit.subject import Subject, prepared
 from grpo_core.services import Lender
@@ -82,94 +81,72 @@ def wanted(only: Sequence[str]) -> list[str]:
     return [name for name in known if not only or name in only or name.partition(".")[0] in only]
 
 
-async def examine(
-    env: Environment[Any],
-    *,
-    name: str,
-    only: Sequence[str] = (),
-    count: int = 20,
-    seed: int = 0,
-    isolation: Isolation = "auto",
-    spec: Spec | None = None,
-    overrides: Mapping[str, Any] | None = None,
-    unavailable: str = "",
-    lender: Lender | None = None,
-    reproduce: str = "",
-    progress: Callable[[str], None] = lambda check: None,
-) -> Report:
-    """Closes `env` at the end.
+@dataclass(frozen=True, kw_only=True)
+class Examination:
+    """What to ask, and of how many tasks.
 
-    name: in task keys and the report. count: training tasks to look at. spec, overrides: how another process builds `env`, if not from
-    its class and config. unavailable: why services that it needs cannot be used; lender: whose they are, and who is closed, too.
-    reproduce: a line with {check} and {seed} in it.
+    name: in task keys and the report. only: names of checks or groups. count: training tasks to look at. seed: of their stream. spec,
+    overrides: how another process builds the environment, if not from its class and config. unavailable: why services that it needs
+    cannot be used. reproduce: the line that asks a check again, by its name. progress: told the name of each check before it is asked.
     """
-    names = wanted(only)
+
+    name: str
+    only: Sequence[str] = ()
+    count: int = 20
+    seed: int = 0
+    isolation: Isolation = "auto"
+    spec: Spec | None = None
+    overrides: Mapping[str, Any] | None = None
+    unavailable: str = ""
+    reproduce: Callable[[str], str] = lambda check: ""
+    progress: Callable[[str], None] = lambda check: None
+
+
+async def examine(env: Environment[Any], asked: Examination, lender: Lender | None = None) -> Report:
+    """Closes `env` at the end, and the lender of its services.
+
+    A fault that leaves nothing to look at is in the report whatever was asked.
+    """
+    names = wanted(asked.only)
     async with AsyncExitStack() as stack:
         if lender is not None:
             stack.push_async_callback(lender.close)
-        results = await _results(
-            env,
-            names,
-            name=name,
-            count=count,
-            seed=seed,
-            isolation=isolation,
-            spec=spec,
-            overrides=overrides,
-            unavailable=unavailable,
-            progress=progress,
-        )
-    shown = [
-        replace(result, reproduce=reproduce.format(check=result.check, seed=seed)) if result.status == "invalid" and reproduce else result
-        for result in results
-        if result.check in names
-    ]
-    return Report(name, tuple(shown))
+        results = await _results(env, names, asked)
+    told = [result for result in results if result.check in names or (result.check in _WHOLE and result.status == "invalid")]
+    return Report(asked.name, tuple(_reproducible(result, asked) for result in told))
 
 
-async def _results(
-    env: Environment[Any],
-    names: Sequence[str],
-    *,
-    name: str,
-    count: int,
-    seed: int,
-    isolation: Isolation,
-    spec: Spec | None,
-    overrides: Mapping[str, Any] | None,
-    unavailable: str,
-    progress: Callable[[str], None],
-) -> list[CheckResult]:
+def _reproducible(result: CheckResult, asked: Examination) -> CheckResult:
+    return replace(result, reproduce=asked.reproduce(result.check)) if result.status == "invalid" else result
+
+
+async def _results(env: Environment[Any], names: Sequence[str], asked: Examination) -> list[CheckResult]:
     try:
-        verifier = _verifier(env, isolation, spec, overrides)
+        verifier = _verifier(env, asked)
     except ConfigError as error:
-        return [CheckResult("declared.contract", "invalid", str(error))]
+        return [CheckResult("declared.contract", "invalid", str(error)), *_left(names, "the environment cannot be asked")]
     results: list[CheckResult] = []
     async with verifier:
-        bare = Subject(name, env, InlineHost(env, max_concurrency=1), verifier, seed)
+        here = Verifier(env, settings=replace(verifier.settings, isolation="inline"), closes_env=False)
+        bare = Subject(asked.name, env, here, verifier, asked.seed, unavailable=asked.unavailable, settings=asked.overrides or {})
         results.append(await _settled("declared.contract", tasks.contract(bare)))
-        progress("task.made")
+        asked.progress("task.made")
+        held_out = asked.count * _EVAL_TASKS_PER_TASK if _OF_HELD_OUT.intersection(names) else 0
         try:
-            subject = await prepared(
-                env,
-                verifier,
-                name=name,
-                count=count,
-                held_out=count * _EVAL_TASKS_PER_TASK if _OF_HELD_OUT.intersection(names) else 0,
-                seed=seed,
-                unavailable=unavailable,
-                settings=overrides or {},
-            )
+            subject = await prepared(bare, count=asked.count, held_out=held_out)
         except GrpoError as error:
-            left = [each for each in names if each not in _WHOLE]
-            unmade = CheckResult("task.made", "invalid", str(error))
-            return [*results, unmade, *(CheckResult(each, "not_checked", "no tasks could be made", severity(each)) for each in left)]
-        questions = {**QUESTIONS, **_witnessed(subject, spec)}
+            return [*results, CheckResult("task.made", "invalid", printable(str(error))), *_left(names, "no tasks could be made")]
+        questions = {**QUESTIONS, **_witnessed(subject, asked.spec)}
         for each in names:
             if each != "declared.contract":
-                progress(each)
+                asked.progress(each)
                 results.append(await _settled(each, questions[each](subject)))
     return results
+
+
+def _left(names: Sequence[str], why: str) -> list[CheckResult]:
+    """What can no longer be looked at."""
+    return [CheckResult(each, "not_checked", why, severity(each)) for each in names if each not in _WHOLE]
 
 
 def borrowed(lender: Lender, environment_class: type[Environment[Any]]) -> tuple[Services, str]:
@@ -186,14 +163,14 @@ def _witnessed(subject: Subject, spec: Spec | None) -> Mapping[str, Question]:
     return {each: partial(ask, witness) for each, ask in WITNESSED.items()}
 
 
-def _verifier(env: Environment[Any], isolation: Isolation, spec: Spec | None, overrides: Mapping[str, Any] | None) -> Verifier:
+def _verifier(env: Environment[Any], asked: Examination) -> Verifier:
     """In a worker process, as a run does, unless the class cannot be found by name."""
     seconds = None if env.needs else min(env.timeout_seconds, _DEADLINE_SECONDS)
-    settings = VerifySettings(isolation=isolation, retries=0, timeout_seconds=seconds)
+    settings = VerifySettings(isolation=asked.isolation, retries=0, timeout_seconds=seconds)
     try:
-        return Verifier(env, settings=settings, spec=spec, overrides=overrides)
+        return Verifier(env, settings=settings, spec=asked.spec, overrides=asked.overrides)
     except ConfigError:
-        if isolation != "auto":
+        if asked.isolation != "auto":
             raise
         return Verifier(env, settings=replace(settings, isolation="inline"))
 
@@ -202,7 +179,7 @@ async def _settled(check: str, question: Coroutine[Any, Any, str]) -> CheckResul
     """What became of a check, whatever it raised."""
     started = time.monotonic()
     status, message = await _status(question)
-    return CheckResult(check, status, message, severity(check), seconds=round(time.monotonic() - started, 3))
+    return CheckResult(check, status, printable(message), severity(check), seconds=round(time.monotonic() - started, 3))
 
 
 async def _status(question: Coroutine[Any, Any, str]) -> tuple[Any, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -13,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from grpo_core.deadline import in_thread
+from grpo_core.deadline import DeadlineError, within
 from grpo_core.errors import ConfigError
 from grpo_core.hosts import boot_message
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
@@ -24,7 +25,7 @@ from grpo_core.kit.witness import digest
 from grpo_core.spec import Spec
 from grpo_core.types import Verdict
 
-_SECONDS = 90.0
+_SECONDS = 120.0
 _REFERENCE_SECONDS = 1.0
 """A reference that takes longer is not asked for in the second process."""
 _HASH_SEED = "20261"
@@ -73,11 +74,15 @@ class Second:
             "attempts": [[_place(task), text] for task, text in attempts],
             "executable": [] if subject.env.needs else [[_place(task), text] for task, text in executable],
         }
-        done = await in_thread(_witness, json.dumps(request))
-        if done.returncode:
-            last = (done.stderr.strip().splitlines() or ["no output"])[-1]
-            raise BrokenPromiseError(f"in a process of its own it ended with status {done.returncode}: {last}")
-        found = json.loads(done.stdout)
+        try:
+            status, output, errors = await within(_witness(json.dumps(request)), _SECONDS)
+        except DeadlineError:
+            self._why = f"the second process took more than {_SECONDS:g} s"
+            return
+        if status or not output:
+            last = (errors.strip().splitlines() or ["no output"])[-1]
+            raise BrokenPromiseError(f"in a process of its own it ended with status {status}: {last}")
+        found = json.loads(output)
         if "unbuilt" in found:
             self._why = f"a second process cannot build it: {found['unbuilt']}"
         else:
@@ -88,30 +93,29 @@ def _place(task: Any) -> list[Any]:
     return [task.key.split, task.key.index, task.key.level]
 
 
-def _witness(request: str) -> subprocess.CompletedProcess[str]:
+async def _witness(request: str) -> tuple[int, str, str]:
+    """Status, output and errors of the second process, which is gone afterwards, with whatever it left behind."""
     with tempfile.TemporaryDirectory(prefix="grpo-kit-", ignore_cleanup_errors=True) as folder:
         environ = os.environ | {"PYTHONHASHSEED": _HASH_SEED, "TMPDIR": folder, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "grpo_core.kit.witness"],
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-P",
+            "-m",
+            "grpo_core.kit.witness",
+            str(os.getpid()),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
             env=environ,
             start_new_session=True,
         )
         try:
-            output, errors = process.communicate(request, timeout=_SECONDS)
-        except subprocess.TimeoutExpired:
-            output, errors = "", f"it took more than {_SECONDS:g} s"
+            output, errors = await process.communicate(request.encode())
         finally:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)  # and what it left behind
-            process.wait()
-            for stream in (process.stdin, process.stdout, process.stderr):
-                assert stream is not None
-                stream.close()
-        return subprocess.CompletedProcess(process.args, process.returncode or (0 if output else 1), output, errors)
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+        return process.returncode or 0, output.decode(), errors.decode(errors="replace")
 
 
 async def same_tasks(second: Second, subject: Subject) -> str:
@@ -136,7 +140,7 @@ async def same_verdicts(second: Second, subject: Subject) -> str:
     if not subject.env.deterministic:
         raise NotCheckedError("the environment says that it is not deterministic")
     told = (await second.found())["verdicts"]
-    attempts = ordinary(subject)[::-1]
+    attempts = ordinary(subject)[::-1][: len(told)]  # as many as there was time for
     for (task, text), here, there in zip(attempts, await subject.verdicts(attempts), told, strict=True):
         if isinstance(there, str):
             raise BrokenPromiseError(f"the answer {shown(text)} at {place(task)} {got(here)}, and in another process it ended so: {there}")
@@ -166,7 +170,7 @@ async def network(second: Second, subject: Subject) -> str:
 
 
 async def files(second: Second, subject: Subject) -> str:
-    left = _left(await second.found(), "files")
+    left: list[str] = (await second.found())["files"]
     if len(left) >= _EACH:
         raise BrokenPromiseError(f"judging left {len(left)} files or more behind, such as {left[0]!r}; write into a folder that is removed")
     return "judging left no files behind"

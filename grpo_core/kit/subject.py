@@ -10,10 +10,10 @@ from functools import cached_property
 from itertools import takewhile
 from typing import Any
 
-from grpo_core.deadline import describe
+from grpo_core.checks import size_of
+from grpo_core.deadline import DeadlineError, describe, within
 from grpo_core.environment import Environment
 from grpo_core.errors import GrpoError
-from grpo_core.hosts import Host, InlineHost
 from grpo_core.judge import JudgeRequest
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.sandbox import Program
@@ -29,6 +29,8 @@ QUICK_SECONDS = 0.05
 """A reference that takes longer was searched for, and is not asked for again and again."""
 ENOUGH = 4
 """Tasks from which a share means something."""
+_SERVICE_SECONDS = 120.0
+"""A judge loads its model at its first question."""
 _LONGEST_ERROR = 200
 _LONGEST_ANSWER = 100  # environments cut what they show as the answer; a longer one may be cut
 
@@ -48,7 +50,7 @@ class Form:
 
 @dataclass
 class Subject:
-    """name: as task keys have it. host: this process, where tasks keep their data. verifier: the engine, as a run uses it.
+    """name: as task keys have it. here: the engine in this process, where tasks keep their data. verifier: the same, as a run uses it.
 
     tasks: training tasks, the easiest and the hardest level in turn; references: the environment's own answers to them;
     told: the verdicts on these. unavailable: why the services that it needs cannot be used, if they cannot. reference_seconds: of one;
@@ -57,7 +59,7 @@ class Subject:
 
     name: str
     env: Environment[Any]
-    host: Host
+    here: Verifier
     verifier: Verifier
     seed: int
     tasks: Sequence[Task[Any]] = ()
@@ -70,7 +72,9 @@ class Subject:
     reference_error: str = ""
 
     async def make(self, key: TaskKey) -> Task[Any]:
-        return await self.host.task(key, seconds=self.verifier.settings.task_timeout_seconds)
+        """Raises GrpoError if it cannot be made."""
+        (task,) = await self.here.tasks([key])
+        return task
 
     async def verdicts(self, attempts: Sequence[Attempt]) -> list[Verdict]:
         """Raises NotCheckedError where the services that a verdict needs are not there."""
@@ -155,24 +159,18 @@ _AT_ONCE = 8
 
 def task_keys(env: Environment[Any], name: str, split: Split, count: int, seed: int) -> list[TaskKey]:
     """The easiest and the hardest level in turn."""
-    size = env.size(split)
+    size = size_of(env, split)
     count = count if size is None else min(count, size)
     return [TaskKey(name, split, index, seed, float(index % 2)) for index in range(count)]
 
 
-async def prepared(
-    env: Environment[Any],
-    verifier: Verifier,
-    *,
-    name: str,
-    count: int,
-    held_out: int,
-    seed: int,
-    unavailable: str,
-    settings: Mapping[str, Any],
-) -> Subject:
-    """Tasks are made in this process, where their data can be compared, under the deadline of a run; raises GrpoError if they cannot."""
-    subject = Subject(name, env, InlineHost(env, max_concurrency=1), verifier, seed, unavailable=unavailable, settings=settings)
+async def prepared(bare: Subject, *, count: int, held_out: int) -> Subject:
+    """`bare` with tasks, references and the verdicts on these.
+
+    Tasks are made in this process, where their data can be compared, under the deadline of a run; raises GrpoError if they cannot.
+    """
+    subject = replace(bare)
+    env, verifier, name, seed = subject.env, subject.verifier, subject.name, subject.seed
     await verifier.tasks(task_keys(env, name, "train", min(count, 1), seed))  # tells clearly if none can be made, and where
     subject.tasks = [await subject.make(key) for key in task_keys(env, name, "train", count, seed)]
     subject.eval_tasks = [await subject.make(key) for key in task_keys(env, name, "eval", held_out, seed)]
@@ -192,18 +190,26 @@ async def prepared(
 async def _out_of_service(env: Environment[Any]) -> str:
     """Why the sandbox or a judge of `env` does not answer, if it does not."""
     try:
-        if "sandbox" in env.needs:
-            ((outcome,),) = await env.services.sandbox().run([Program("def f(x): return x", "f", [(1,)])])
-            if outcome.status == "infra_error":
-                return f"the sandbox does not work: {outcome.error}"
-        if "judge" in env.needs:
-            for judge in env.services.judges.values():
-                await judge.judge([JudgeRequest("A text.")])
-            env.services.judge()
+        return await within(_service_error(env), _SERVICE_SECONDS)
     except GrpoError as error:
         return str(error)
+    except DeadlineError:
+        return f"a service that it needs does not answer within {_SERVICE_SECONDS:g} s"
     except Exception as error:  # noqa: BLE001 - a service may raise anything
         return f"a service that it needs does not work: {describe(error)}"
+
+
+async def _service_error(env: Environment[Any]) -> str:
+    if "sandbox" in env.needs:
+        ((outcome,),) = await env.services.sandbox().run([Program("def f(x): return x", "f", [(1,)])])
+        if outcome.status == "infra_error":
+            return f"the sandbox does not work: {outcome.error}"
+    if "judge" in env.needs:
+        env.services.judge()
+        for name, judge in env.services.judges.items():
+            (judgement,) = await judge.judge([JudgeRequest("A text.", context="Write a text. ", reference="A text.")])
+            if judgement.error:
+                return f"the judge {name!r} does not work: {judgement.error}"
     return ""
 
 

@@ -7,17 +7,19 @@ import pickle
 import random
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from grpo_core.checks import size_of
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.subject import Subject, place, prompt_text, shown
-from grpo_core.types import Task, TaskKey
+from grpo_core.types import Split, Task, TaskKey
 
 _NEIGHBOURS = 12
 _STRIDES = (1, 10, 100, 500, 1000, 1024, 5000, 10_000, 65_536, 100_000, 10**6, 10**7, 10**8, 10**9, 2**20, 2**31, 2**32)
 """What authors add to an index or seed to keep held-out tasks apart."""
+_LISTED = 10_000
 _MOSTLY = 0.75
 _BY_CHANCE = 0.5
 
@@ -81,7 +83,7 @@ async def picklable(subject: Subject) -> str:
 
 async def seeds(subject: Subject) -> str:
     """Streams of seed + index repeat one another: the tasks of seed 1 are those of seed 0, moved by one."""
-    if subject.env.size("train") is not None:
+    if size_of(subject.env, "train") is not None:
         raise NotCheckedError("the tasks are a finite list, whose indices are its lines")
     keys = [TaskKey(subject.name, "train", index, subject.seed) for index in range(_NEIGHBOURS)]
     here = [_asked(await subject.make(key)) for key in keys]
@@ -93,7 +95,8 @@ async def seeds(subject: Subject) -> str:
             f"the tasks of seed {subject.seed + 1} are those of seed {subject.seed}, one further on: seed and index are added up; "
             "use key.rng()"
         )
-    held_out = {_asked(task): task for task in subject.eval_tasks if task.key.level == 0}
+    count = size_of(subject.env, "eval")
+    held_out = {_asked(await subject.make(replace(key, split="eval"))) for key in keys if count is None or key.index < count}
     for stride in _STRIDES:
         found = [_asked(await subject.make(replace(keys[0], index=stride + index))) for index in range(4)]
         again = [text for text in found if text in held_out]
@@ -107,16 +110,39 @@ async def seeds(subject: Subject) -> str:
 async def splits(subject: Subject) -> str:
     if not subject.eval_tasks or not subject.tasks:
         raise NotCheckedError("one of the splits has no tasks")
-    train = {_asked(task): task for task in subject.tasks}
+    train: dict[str, list[Task[Any]]] = {}
+    for task in [*subject.tasks, *await _listed(subject, "train")]:
+        train.setdefault(_asked(task), []).append(task)
     if len(train) == 1 < len(subject.tasks):
         raise NotCheckedError("all prompts are alike: what tells tasks apart is hidden from the policy")
-    shared = [task for task in subject.eval_tasks if _asked(task) in train]
+    held_out = {_asked(task): task for task in [*subject.eval_tasks, *await _listed(subject, "eval")]}
+    both = [task for asked, task in held_out.items() if asked in train]
+    shared = [task for task in both if await _known(subject, task, train[_asked(task)])]
     if shared:
         example = prompt_text(shared[0])
         raise BrokenPromiseError(
             f"{len(shared)} held-out prompts are training prompts, too, such as {shown(example)}; held-out scores mean nothing"
         )
-    return f"{len(subject.tasks)} train and {len(subject.eval_tasks)} eval prompts share none, whatever their case and spacing"
+    return (
+        f"{len(train)} train and {len(held_out)} eval prompts share none{f' with the same answer ({len(both)} with others)' if both else ''}, "
+        "whatever their case and spacing"
+    )
+
+
+async def _known(subject: Subject, held_out: Task[Any], trained: Sequence[Task[Any]]) -> bool:
+    """Whether the answer was to be learned, of tasks with the same prompt: a gap in a text may stand for different words."""
+    if subject.reference_error:
+        return True
+    answers = [await subject.verifier.reference(task) for task in (held_out, *trained)]
+    return answers[0] is None or answers[0] in answers[1:]
+
+
+async def _listed(subject: Subject, split: Split) -> list[Task[Any]]:
+    """What a finite list holds, since what leaks there is a few lines of many: all of it, or so many tasks from its start."""
+    size = size_of(subject.env, split)
+    if size is None or size_of(subject.env, "train") is None:
+        return []
+    return [await subject.make(TaskKey(subject.name, split, index, subject.seed)) for index in range(min(size, _LISTED))]
 
 
 async def secret(subject: Subject) -> str:

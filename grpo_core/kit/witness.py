@@ -15,7 +15,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -28,15 +28,19 @@ from grpo_core.kit.texts import MARKER
 from grpo_core.kit.verdicts import judged
 from grpo_core.spec import Spec
 from grpo_core.types import Task, TaskKey
-from grpo_core.worker import resident_mb
+from grpo_core.worker import die_with_parent, resident_mb
 
 _NETWORK = {"socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto"}
 _ROUNDS_SECONDS = 2.0
 _ROUNDS = 400
 _SETTLE_SECONDS = 0.3
+_VERDICTS_SECONDS = 40.0
+_CREATES = os.O_CREAT
+_MOST = 50
 
 
 def main() -> None:
+    die_with_parent(int(sys.argv[1]))
     request = json.load(sys.stdin)
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what the environment prints is no answer
@@ -46,32 +50,38 @@ def main() -> None:
         json.dump({"unbuilt": describe(error)}, answers)
         answers.close()
         os._exit(0)
-    os.chdir(os.environ["TMPDIR"])
+    if not env.trusted:  # as workers do; a trusted one stays where the trainer is
+        os.chdir(os.environ["TMPDIR"])
     json.dump(asyncio.run(_watched(env, request)), answers)
     answers.close()
     os._exit(0)  # threads that were left behind do not keep it
 
 
 async def _watched(env: Environment[Any], request: Mapping[str, Any]) -> dict[str, Any]:
-    deeds: dict[str, str] = {}
+    deeds, written = dict[str, str](), dict[str, None]()
     tasks = {}
     for key in (TaskKey(**key) for key in request["keys"]):
         tasks[key.split, key.index, key.level] = check_task(env.task(key), key)
     attempts = [(tasks[tuple(place)], text) for place, text in request["attempts"]]
     before = _held()
-    sys.addaudithook(lambda event, arguments: _note(deeds, event, arguments))
-    verdicts = [await _verdict(env, task, text) for task, text in attempts]
-    for task, text in [(tasks[tuple(place)], text) for place, text in request["executable"]]:
+    sys.addaudithook(lambda event, arguments: _note(deeds, written, event, arguments))
+    executable = [(tasks[tuple(place)], text) for place, text in request["executable"]]
+    for task, text in executable:
         await _verdict(env, task, text)
+    verdicts, started = [], time.monotonic()
+    for task, text in attempts:
+        if time.monotonic() - started > _VERDICTS_SECONDS:
+            break
+        verdicts.append(await _verdict(env, task, text))
     found = {
         "prompts": [digest(task) for task in tasks.values()],
         "references": [env.reference(task) for task in tasks.values()] if request["references"] else None,
         "verdicts": verdicts,
         "deeds": dict(deeds),
-        "growth": await _growth(env, attempts),
+        "growth": await _growth(env, attempts[: len(verdicts)]),
     }
     await asyncio.sleep(_SETTLE_SECONDS)
-    return {**found, "left": _left(before, _held())}
+    return {**found, "left": _left(before, _held()), "files": _there(written)}
 
 
 async def _verdict(env: Environment[Any], task: Task[Any], text: str) -> Any:
@@ -87,8 +97,12 @@ async def _verdict(env: Environment[Any], task: Task[Any], text: str) -> Any:
     return {name: verdict[name] for name in ("rewards", "passed", "answer", "error")}
 
 
-def _note(deeds: dict[str, str], event: str, arguments: tuple[Any, ...]) -> None:
-    if event in _NETWORK and not (event == "socket.connect" and isinstance(arguments[1], (str, bytes))):
+def _note(deeds: dict[str, str], written: dict[str, None], event: str, arguments: tuple[Any, ...]) -> None:
+    if event == "open" and isinstance(arguments[0], (str, bytes)) and arguments[2] & _CREATES:
+        path = os.path.abspath(os.fsdecode(arguments[0]))
+        if not path.startswith(("/dev/", "/proc/")) and "__pycache__" not in path:
+            written[path] = None
+    elif event in _NETWORK and not (event == "socket.connect" and isinstance(arguments[1], (str, bytes))):
         deeds.setdefault("network", f"{event} {arguments[1:] if event != 'socket.getaddrinfo' else arguments[:2]}"[:200])
     elif event == "exec" and isinstance(arguments[0], CodeType) and _names(arguments[0]):
         deeds.setdefault("eval", f"code of {arguments[0].co_filename} holds the name {MARKER}")
@@ -116,7 +130,7 @@ async def _growth(env: Environment[Any], attempts: Sequence[tuple[Task[Any], str
 
 
 def _held() -> dict[str, list[str]] | None:
-    """What the process holds: open files, threads, children; and what lies in its folder."""
+    """What the process holds: open files, threads, children."""
     if not Path("/proc/self/fd").is_dir():
         return None
     files = []
@@ -128,8 +142,11 @@ def _held() -> dict[str, list[str]] | None:
         "open files": files,
         "threads": [thread.name for thread in threading.enumerate()],
         "processes": [f"{child} {_command(child)}" for child in children],
-        "files": [str(path.name) for path in Path().rglob("*")],
     }
+
+
+def _there(paths: Iterable[str]) -> list[str]:
+    return [path for path in paths if os.path.lexists(path)][:_MOST]
 
 
 def _command(pid: str) -> str:
@@ -148,7 +165,7 @@ def _left(before: Mapping[str, list[str]] | None, after: Mapping[str, list[str]]
         for each in found:
             if each in more[kind]:
                 more[kind].remove(each)
-    return {kind: found[:50] for kind, found in more.items()}
+    return {kind: found[:_MOST] for kind, found in more.items()}
 
 
 def digest(task: Task[Any]) -> str:

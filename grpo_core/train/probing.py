@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from grpo_core.checks import size_of
 from grpo_core.probe import Sampled
 from grpo_core.train.measure import attempted
 from grpo_core.train.tasks import train_keys
@@ -27,7 +28,7 @@ async def probe(
     """The first tasks of a run of `trainer` at each level, at most `tasks`, with `samples` attempts each. Ends early, with what there is,
     once a stop was requested. progress: told how many tasks are done, of how many."""
     (source,) = trainer.sources
-    size = source.env.size("train")
+    size = size_of(source.env, "train")
     count = tasks if size is None else min(tasks, size)
     keys = [train_keys(trainer.config, trainer.sources, 0, count, {source.name: level}) for level in levels]
     async with trainer.sources:

@@ -121,7 +121,8 @@ class Session:
             self._save_after_failure(reason)
             trainer.plugins.notify("grpo_run_end", run_dir=trainer.folder.path, step=trainer.done, reason=reason)
             if self._lock is not None:
-                self._lock.release(force=True)
+                self._lock.release()
+                self._lock = None
 
     def resume(self) -> int:
         """Go back to the newest checkpoint, or to the start if there is none. Returns its step."""
@@ -147,7 +148,7 @@ class Session:
 
     def _hold(self) -> None:
         """Be the one who writes the run's folder."""
-        if self._trainer.ranks.first and (self._lock is None or not self._lock.is_locked):
+        if self._trainer.ranks.first and self._lock is None:
             self._lock = hold(self._trainer.folder.path)
 
     def record(self, step: int, groups: Sequence[Group[Any]], advantage_PG: Tensor) -> None:

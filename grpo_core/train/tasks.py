@@ -7,6 +7,7 @@ import hashlib
 import math
 from collections.abc import Mapping
 
+from grpo_core.checks import size_of
 from grpo_core.config import RunConfig
 from grpo_core.errors import ConfigError
 from grpo_core.sources import Source, Sources
@@ -18,17 +19,17 @@ DEFAULT_STEPS = 150
 def total_steps(config: RunConfig, sources: Sources, *, batch: int) -> int:
     """Steps of the whole run. batch: tasks of each."""
     for source in sources.trained:
-        if source.env.size("train") == 0:
+        if size_of(source.env, "train") == 0:
             raise ConfigError(f"environment {source.name!r} has no training tasks with these settings; see `grpo env show`")
     for source in sources:
-        if config.eval.tasks and source.env.size("eval") == 0:
+        if config.eval.tasks and size_of(source.env, "eval") == 0:
             raise ConfigError(f"environment {source.name!r} has no held-out tasks with these settings; set eval.tasks=0 to do without")
     if config.epochs is None:
         return config.steps or DEFAULT_STEPS
     if len(sources.trained) > 1:
         raise ConfigError(f"epochs={config.epochs:g} is for one environment, not for a mixture; use --steps")
     (source,) = sources.trained
-    size = source.env.size("train")
+    size = size_of(source.env, "train")
     if size is None:
         raise ConfigError(
             f"epochs={config.epochs:g} needs an environment of finite size; {source.name!r} generates tasks without end, use --steps"
@@ -45,7 +46,7 @@ def train_keys(config: RunConfig, sources: Sources, start: int, count: int, leve
 
 def eval_keys(source: Source, count: int) -> list[TaskKey]:
     """At most `count` held-out tasks: the same for every seed of a run, so that runs can be compared."""
-    size = source.env.size("eval")
+    size = size_of(source.env, "eval")
     count = count if size is None else min(size, count)
     return [TaskKey(source.name, "eval", i, 0, source.level) for i in range(count)]
 
@@ -56,7 +57,7 @@ def draw_number(seed: int, step: int) -> int:
 
 
 def _train_key(config: RunConfig, source: Source, number: int, level: float) -> TaskKey:
-    size = source.env.size("train")
+    size = size_of(source.env, "train")
     if size is not None:
         epoch, place = divmod(number, size)
         number = order(source.name, config.seed, epoch, size)[place]

@@ -9,6 +9,7 @@ import re
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import unicodedata
@@ -17,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from grpo_core import Environment, JudgeRequest, Program, Reward, Rollout, Task, TaskKey, Verdict
+from grpo_core import Environment, JudgeRequest, Message, Program, Reward, Rollout, Task, TaskKey, Verdict
 from grpo_core.extract import parse_integer, xml_tag
 
 
@@ -91,6 +92,68 @@ class SecretInPrompt(Sum):
         return replace(task, prompt=f"{task.prompt} (solution: {task.data})")
 
 
+class EvalFarAhead(Sum):
+    """Held-out tasks are training tasks of a later index."""
+
+    def task(self, key: TaskKey) -> Task[int]:
+        there = replace(key, split="train", index=key.index + 10**6) if key.split == "eval" else key
+        return replace(super().task(there), key=key)
+
+
+class Rows(Sum):
+    """Sound: a list with an end, as data sets are."""
+
+    levels = False
+    parts: ClassVar[Mapping[str, float]] = {"exact": 1.0}
+
+    def size(self, split: str) -> int:
+        return 400 if split == "train" else 50
+
+    def task(self, key: TaskKey) -> Task[int]:
+        return replace(super().task(self.row(replace(key, seed=0, level=0.0))), key=key)
+
+    def row(self, key: TaskKey) -> TaskKey:
+        return key
+
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        return Verdict(
+            {"exact": Reward(float(answer == task.data))}, passed=answer == task.data, answer=None if answer is None else str(answer)
+        )
+
+
+class Twice(Sum):
+    """Sound: a dialogue of two turns, of which the last one counts."""
+
+    max_turns = 2
+
+    async def reply(self, task: Task[int], messages: Sequence[Message]) -> Sequence[Message] | None:
+        return (Message("user", "Are you sure?"),) if sum(message.role == "assistant" for message in messages) == 1 else None
+
+
+class LeaksRows(Rows):
+    """The last training rows are held out, too."""
+
+    def row(self, key: TaskKey) -> TaskKey:
+        return replace(key, split="train", index=390 + key.index) if key.split == "eval" and key.index < 10 else key
+
+
+class NoSize(Rows):
+    def size(self, split: str) -> int:
+        raise OSError("no such table")
+
+
+class RaisesOnHeldOut(Sum):
+    def task(self, key: TaskKey) -> Task[int]:
+        if key.split == "eval":
+            raise KeyError("eval")
+        return super().task(key)
+
+
+class RaisesWhenHard(Sum):
+    def task(self, key: TaskKey) -> Task[int]:
+        return self.asked(key, 1 // (1 - int(key.level)), 2) if key.level else super().task(key)
+
+
 class Unpicklable(Sum):
     def task(self, key: TaskKey) -> Task[Any]:
         task = super().task(key)
@@ -161,6 +224,14 @@ class Evaluates(Sum):
         except Exception:  # noqa: BLE001 - the fault is another one
             return None
         return value if isinstance(value, int) else None
+
+
+class PaysAnyNumber(Sum):
+    """Only `passed`, which no run maximises, looks at the task."""
+
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        verdict = super().scored(task, answer)
+        return replace(verdict, rewards={name: Reward(float(answer is not None)) for name in self.parts})
 
 
 class Tolerance(Sum):
@@ -403,6 +474,12 @@ class LeavesFilesOpen(Sum):
         return super().scored(task, answer)
 
 
+class LeavesFilesElsewhere(Sum):
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        Path(tempfile.gettempdir(), f"planted-{time.monotonic_ns()}.txt").touch()  # each process has a folder of its own for those
+        return super().scored(task, answer)
+
+
 class LeavesFiles(Sum):
     def scored(self, task: Task[int], answer: int | None) -> Verdict:
         Path(f"{time.monotonic_ns()}.txt").write_text(str(answer))
@@ -511,6 +588,12 @@ FAULTS: Mapping[type[Environment[Any]], str] = {
     SeedPlusIndex: "task.seed",
     GlobalRandom: "task.pure",
     SeedsGlobalRandom: "task.random",
+    EvalFarAhead: "task.seed",
+    LeaksRows: "task.split",
+    NoSize: "task.made",
+    RaisesOnHeldOut: "task.made",
+    RaisesWhenHard: "task.made",
+    PaysAnyNumber: "floor.other",
     SetOrder: "task.process",
     TimeOfDay: "task.pure",
     SecretInPrompt: "task.secret",
@@ -552,6 +635,7 @@ FAULTS: Mapping[type[Environment[Any]], str] = {
     LeavesProcesses: "safety.processes",
     LeavesFilesOpen: "safety.processes",
     LeavesFiles: "safety.files",
+    LeavesFilesElsewhere: "safety.files",
     KeepsMemory: "cost.memory",
     Slow: "cost.time",
 }

@@ -3,21 +3,38 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
+import shlex
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
-from grpo_core import ConfigError, Environment, Outcome, Program, Services
+from grpo_core import (
+    ConfigError,
+    Environment,
+    Judgement,
+    JudgeRequest,
+    Outcome,
+    Program,
+    Rollout,
+    Services,
+    Task,
+    TaskKey,
+    Verdict,
+)
 from grpo_core.kit.result import catalogue
 from grpo_core.kit.run import QUESTIONS, WITNESSED
-from grpo_core.testing import EnvironmentConformance, FakeJudge, FakeSandbox, Report, check_environment
+from grpo_core.testing import EnvironmentConformance, FakeJudge, FakeSandbox, Report, assert_environment, check_environment
 
-from .distributions import grpo, install_toy
+from .distributions import TOY_ENVIRONMENT, grpo, install_toy
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -51,7 +68,7 @@ def test_the_sound_twin_has_no_fault(sound: Report) -> None:
 
 def test_enough_faults_are_planted_and_each_check_has_one() -> None:
     assert len(planted.FAULTS) >= 25
-    without = {"task.made", "floor.echo", "verdict.outage", "floor.code", "floor.judge"}  # these have tests of their own below
+    without = {"floor.echo", "verdict.outage", "floor.code", "floor.judge"}  # these have tests of their own below
     assert set(planted.FAULTS.values()) | without == set(catalogue())
 
 
@@ -64,6 +81,17 @@ def test_a_planted_fault_is_found_by_its_check_where_the_sound_twin_is_valid(
     assert f'only=["{check}"]' in found.reproduce
     if check != "floor.canaries":  # the sound one has none
         assert next(r for r in sound.results if r.check == check).status == "valid"
+
+
+def test_a_sound_list_with_an_end_and_one_part_has_no_fault_either() -> None:
+    report = checked(planted.Rows())
+    assert not problems(report), str(report)
+    assert "400 train and 50 eval prompts" in str(report)
+
+
+def test_a_sound_dialogue_has_no_fault() -> None:
+    report = checked(planted.Twice())
+    assert not problems(report), str(report)
 
 
 def test_a_verifier_that_pays_for_the_prompt_is_found() -> None:
@@ -119,6 +147,86 @@ def test_services_that_are_down_leave_verdicts_unchecked_instead_of_blaming_the_
     assert "no daemon" in str(report)
 
 
+def test_a_judge_that_is_down_is_no_fault_of_the_environment() -> None:
+    report = checked(planted.Praised(None, Services(judges={"default": NoJudge()})))
+    assert problems(report) == set()
+    assert "the judge 'default' does not work: connection refused" in report.blind
+    with pytest.raises(AssertionError, match="connection refused"):
+        assert_environment(planted.Praised(None, Services(judges={"default": NoJudge()})), tasks=COUNT)
+
+
+class NoJudge:
+    async def judge(self, requests: Sequence[JudgeRequest]) -> Sequence[Judgement]:
+        return [Judgement(0.0, error="connection refused") for _ in requests]
+
+    def fingerprint(self) -> str:
+        return "none"
+
+    async def close(self) -> None:
+        pass
+
+
+class OrdersBreakIt(planted.Praised):
+    async def averify(self, task: Task[str], rollout: Rollout) -> Verdict:
+        if "score" in rollout.text:
+            raise ValueError("what is this?")
+        return await super().averify(task, rollout)
+
+
+def test_a_text_that_keeps_itself_from_being_judged_is_found() -> None:
+    services = Services(judges={"default": FakeJudge(planted.honest_judge)})
+    assert problems(checked(OrdersBreakIt(None, services), "floor.judge")) == {"floor.judge"}
+
+
+class Ruleless(Environment[int]):
+    """Has no verify."""
+
+    def task(self, key: TaskKey) -> Task[int]:
+        return Task(key, "What is 1 + 1?", 2)
+
+
+@pytest.mark.parametrize(("env", "check"), [(Ruleless, "declared.contract"), (planted.Taskless, "task.made")])
+def test_a_fault_that_leaves_nothing_to_look_at_is_told_whatever_was_asked(env: type[Environment[Any]], check: str) -> None:
+    report = checked(env(), "floor")
+    assert problems(report) == {check}
+    assert {r.status for r in report.results if r.check != check} == {"not_checked"}
+    assert len(report.results) > 10
+
+
+@pytest.mark.parametrize(
+    ("check", "why"), [("floor.near", "fewer than 4 answers"), ("floor.junk", "is told from 4 tasks"), ("floor.constant", "fewer than 4")]
+)
+def test_what_is_told_from_several_tasks_is_not_checked_on_few(check: str, why: str) -> None:
+    (found,) = check_environment(planted.Sum(), tasks=3, only=[check]).results
+    assert (found.status, why in found.message) == ("not_checked", True), found
+
+
+class Short(planted.Rows):
+    levels = True
+
+    def size(self, split: str) -> int:
+        return 8
+
+
+def test_levels_are_not_told_apart_by_a_handful_of_tasks() -> None:
+    (found,) = check_environment(Short(), tasks=COUNT, only=["task.level"], isolation="inline").results
+    assert (found.status, "fewer than the 12" in found.message) == ("not_checked", True), found
+
+
+class Mirrors(planted.Sum):
+    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
+        if "\ud800" in rollout.text or "\x1b" in rollout.text:
+            raise ValueError(f"bad answer {rollout.text}")
+        return super().verify(task, rollout)
+
+
+def test_a_message_holds_nothing_that_cannot_be_printed() -> None:
+    (found,) = check_environment(Mirrors(), tasks=COUNT, only=["floor.text"], isolation="inline").results
+    assert found.status == "invalid"
+    assert found.message.isprintable()
+    found.message.encode()
+
+
 def test_every_check_of_the_data_file_is_carried_out_and_no_other() -> None:
     assert set(catalogue()) == {*QUESTIONS, *WITNESSED}
     assert {check["severity"] for check in catalogue().values()} == {"fault", "warning"}
@@ -155,6 +263,67 @@ def test_the_command_prints_a_reproduction_line_and_exits_with_1_for_faults(site
     assert again.exit_code == 0, again.output
 
 
+def test_settings_and_names_with_braces_and_spaces_come_back_as_they_can_be_pasted(site: Path) -> None:
+    (site / "my envs").mkdir()
+    (site / "my envs" / "toy.py").write_text(TOY_ENVIRONMENT)
+    asked = ["grpo", "env", "check", "my envs/toy.py:Toy", "--set", 'judges.default={name="x{check}"}']
+    (found,) = json.loads(grpo(*asked[1:], "--only", "task.split", "--json").stdout)["results"]
+    assert shlex.split(found["reproduce"])[: len(asked)] == asked
+
+
+def test_an_environment_whose_judge_is_missing_does_not_pass(site: Path) -> None:
+    result = grpo("env", "check", "fillin")
+    assert (result.exit_code, "nothing is known of its verdicts" in result.stderr) == (3, True), result.output
+
+
+def test_a_report_that_cannot_be_written_is_told_before_the_work_and_settings_that_are_not_read_are_refused(site: Path) -> None:
+    install_toy(site)
+    started = time.monotonic()
+    result = grpo("env", "check", "toy", "--junit", "/dev/null/report.xml")
+    assert (result.exit_code, result.stdout, time.monotonic() - started < 2) == (2, "", True)
+    assert "--junit '/dev/null/report.xml' cannot be written: Not a directory" in result.stderr
+    result = grpo("env", "check", "toy", "--set", "verify.timeout_seconds=99")
+    assert (result.exit_code, "changes settings of env, judges, sandbox" in result.stderr) == (2, True)
+
+
+def test_ctrl_c_leaves_no_process_behind(site: Path) -> None:
+    install_toy(site)
+    (site / "toy_environment.py").write_text(TOY_ENVIRONMENT.replace("def verify(self, task, rollout):", SLOW))
+    command = [sys.executable, "-c", "from grpo_core.cli import main; main()", "env", "check", "toy", "--only", "verdict.process"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=site, start_new_session=True) as process:
+        try:
+            wait_until(lambda: bool(witnesses(site)))
+            process.send_signal(signal.SIGINT)
+            said, _ = process.communicate(timeout=20)
+            assert (process.returncode, b"Traceback" in said) == (130, False), said.decode()
+            wait_until(lambda: not witnesses(site))
+        finally:
+            process.kill()
+
+
+SLOW = """def verify(self, task, rollout):
+        import os, time
+        if os.environ.get("PYTHONHASHSEED") == "20261":
+            time.sleep(60)
+"""
+
+
+def witnesses(site: Path) -> list[str]:
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if b"grpo_core.kit.witness" in (folder / "cmdline").read_bytes() and str(site).encode() in (folder / "environ").read_bytes():
+                found.append(folder.name)
+    return found
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
 def test_a_check_that_does_not_exist_is_one_line(site: Path) -> None:
     install_toy(site)
     result = grpo("env", "check", "toy", "--only", "flor")
@@ -166,7 +335,9 @@ def test_one_inherited_class_makes_a_test_of_each_check(tmp_path: Path) -> None:
     source = (
         f"import sys\nsys.path.insert(0, {str(Path(__file__).parent)!r})\nimport planted\n"
         "from grpo_core.testing import EnvironmentConformance\n\n\n"
-        "class TestSound(EnvironmentConformance):\n    environment = planted.Sum\n    tasks = 8\n\n\n"
+        "import pytest\n\n\n"
+        "class TestSound(EnvironmentConformance):\n    environment = planted.Sum\n    tasks = 8\n\n"
+        "    @pytest.mark.parametrize('number', [1, 2])\n    def test_near_something_else(self, number):\n        assert number\n\n\n"
         "class TestFaulty(EnvironmentConformance):\n    environment = planted.Tolerance\n    tasks = 8\n"
     )
     (tmp_path / "test_it.py").write_text(source)

@@ -185,12 +185,15 @@ def test_ctrl_d_and_ctrl_c_leave_a_terminal_cleanly(toy: Path, key: bytes, statu
     command = [sys.executable, "-c", "from grpo_core.cli import main; main()", "env", "play", "toy", "--index", "3"]
     with subprocess.Popen(command, stdin=there, stdout=there, stderr=there, start_new_session=True, preexec_fn=_own_terminal) as process:
         os.close(there)
-        said = _until(here, b"help lists")
-        os.write(here, b"9\n.\n")
-        said += _until(here, b"Once more")
-        os.write(here, key)
-        said += _until(here, b"attempts 1, passed 1, mean reward 1.500")
-        assert process.wait(timeout=30) == status
+        try:
+            said = _until(here, b"help lists")
+            os.write(here, b"9\n.\n")
+            said += _until(here, b"Once more")
+            os.write(here, key)
+            said += _until(here, b"attempts 1, passed 1, mean reward 1.500")
+            assert process.wait(timeout=30) == status
+        finally:
+            process.kill()
     os.close(here)
     assert b"Traceback" not in said
 

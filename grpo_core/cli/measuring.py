@@ -1,0 +1,43 @@
+"""What `grpo eval` and `grpo env probe` share: a trainer that only samples and judges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from grpo_core.cli.output import prints_to_stderr
+
+if TYPE_CHECKING:
+    from grpo_core.config import RunConfig
+    from grpo_core.sources import Sources
+    from grpo_core.train.trainer import Trainer
+
+T = TypeVar("T")
+
+
+def with_trainer(
+    config: RunConfig,
+    sources: Sources,
+    work: Callable[[Trainer, Callable[[int, int], None]], Coroutine[Any, Any, T]],
+    *,
+    title: str,
+) -> tuple[Trainer, T]:
+    """What `work` makes of a trainer that writes nothing. Its second argument moves a bar on stderr; Ctrl-C asks the trainer to stop.
+
+    sources: those of `config`, whose names and settings were checked before torch is imported here, which takes seconds.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from grpo_core.blocking import wait_for
+    from grpo_core.cli.training import import_trainer, stoppable
+    from grpo_core.runlog import RunFolder
+
+    trainer = import_trainer("grpo")(config, sources=sources, folder=RunFolder(Path()))
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    progress = Progress(*columns, console=Console(stderr=True), transient=True)
+    with prints_to_stderr(), progress as bar, stoppable(trainer, "finishing what is under way"):
+        shown = bar.add_task(title)
+        done = work(trainer, lambda done, total: bar.update(shown, completed=done, total=total))
+        return trainer, wait_for(done, on_interrupt=trainer.request_stop)
