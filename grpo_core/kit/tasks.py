@@ -123,10 +123,8 @@ async def splits(subject: Subject) -> str:
         raise BrokenPromiseError(
             f"{len(shared)} held-out prompts are training prompts, too, such as {shown(example)}; held-out scores mean nothing"
         )
-    return (
-        f"{len(train)} train and {len(held_out)} eval prompts share none{f' with the same answer ({len(both)} with others)' if both else ''}, "
-        "whatever their case and spacing"
-    )
+    others = f" ({len(both)} are the same, with other answers)" if both else ""
+    return f"{len(train)} train and {len(held_out)} eval prompts share none, whatever their case and spacing{others}"
 
 
 async def _known(subject: Subject, held_out: Task[Any], trained: Sequence[Task[Any]]) -> bool:

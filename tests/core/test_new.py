@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -15,8 +16,11 @@ from typing import get_args
 import pytest
 import yaml
 
+from grpo_core import TaskKey
 from grpo_core.kit import new
 from grpo_core.kit.new import Kind, project_files
+from grpo_core.plugins import PluginHost
+from grpo_core.types import Split
 
 from ..train.tiny import save_tiny
 from .distributions import grpo, install, install_plugin
@@ -31,17 +35,17 @@ JUDGE = """
 from grpo_core import Judgement, NoConfig, Spec, hookimpl
 
 
-class Half:
+class Same:
     Config = NoConfig
 
     def __init__(self, config):
         pass
 
     async def judge(self, requests):
-        return [Judgement(0.5) for _ in requests]
+        return [Judgement(float(request.candidate == request.reference)) for request in requests]
 
     def fingerprint(self):
-        return "half"
+        return "same"
 
     async def close(self):
         pass
@@ -49,7 +53,7 @@ class Half:
 
 @hookimpl
 def grpo_judges():
-    return [Spec("half", "plugin_half:Half")]
+    return [Spec("same", "plugin_same:Same")]
 """
 
 
@@ -97,11 +101,36 @@ def test_a_project_of_each_kind_is_listed_and_passes_its_own_tests(kind: str, pr
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("kind", RUN)
-def test_a_project_of_each_kind_passes_every_check(kind: str, project: Callable[[str], Path]) -> None:
+def test_a_project_of_each_kind_passes_every_check(kind: str, project: Callable[[str], Path], site: Path) -> None:
     assert " passed" in own_tests(project(kind))
-    checked = grpo("env", "check", "word-sums")
+    checked = grpo("env", "check", "word-sums", "--json", *(judged_by_equality(site) if kind == "judge" else ()))
     assert checked.exit_code == 0, checked.stdout
-    assert "0 faults, 0 warnings" in checked.stdout
+    found = {result["check"]: result["status"] for result in json.loads(checked.stdout)["results"]}
+    assert "invalid" not in found.values()
+    assert list(found.values()).count("valid") >= 18, found
+
+
+def test_the_tests_of_a_judged_project_fail_without_its_guards(project: Callable[[str], Path]) -> None:
+    source = project("judge") / "grpo_env_word_sums" / "env.py"
+    text = source.read_text()
+    guarded = "fault = GUARDS.fault(text, reference=gap.missing, context=gap.before + gap.after)"
+    assert guarded in text
+    source.write_text(text.replace(guarded, "fault = None"))
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "floor"]
+    done = subprocess.run(command, cwd=source.parents[1], capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, "test_conformance[floor.cheats]" in done.stdout) == (1, True), done.stdout
+
+
+@pytest.mark.parametrize("kind", ["text", "dialogue"])
+def test_both_splits_hold_every_last_digit(kind: str, project: Callable[[str], Path]) -> None:
+    """A policy that never had to write an odd number would not do so on held-out tasks."""
+    project(kind)
+    env = PluginHost().load("environment", "word-sums")()
+    for split in get_args(Split):
+        tasks = [env.task(TaskKey("word-sums", split, index)) for index in range(400)]
+        assert {str(task.data)[-1] for task in tasks} == set("0123456789")
+        shown = {number[-1] for task in tasks for number in re.findall(r"[0-9]+", task.prompt[-1].content)}
+        assert shown == set("0123456789")
 
 
 @pytest.mark.parametrize("kind", FREE)
@@ -124,13 +153,17 @@ def test_so_can_one_of_each_kind(kind: str, project: Callable[[str], Path], tmp_
     train(kind, project, tmp_path)
 
 
+def judged_by_equality(folder: Path) -> list[str]:
+    install(folder, "grpo-judge-same", entry_points={"same": "plugin_same"}, modules={"plugin_same": JUDGE})
+    return ["--set", "judges.default.name=same"]
+
+
 def train(kind: str, project: Callable[[str], Path], tmp_path: Path) -> None:
     project(kind)
     model = str(save_tiny(tmp_path / "tiny"))
     small = ["--prompts-per-step", "2", "--group-size", "2", "--max-new-tokens", "4", "--set", "eval.tasks=2"]
     if kind == "judge":
-        install(tmp_path, "grpo-judge-half", entry_points={"half": "plugin_half"}, modules={"plugin_half": JUDGE})
-        small += ["--set", "judges.default.name=half"]
+        small += judged_by_equality(tmp_path)
     done = grpo("run", "--env", "word-sums", "--model", model, "--steps", "2", *small, "--out", str(tmp_path / "run"))
     assert done.exit_code == 0, done.output
     assert (tmp_path / "run" / "final" / "adapter_config.json").exists()
@@ -155,7 +188,8 @@ def test_every_file_of_a_project_is_well_formed_and_tidy(kind: Kind, tmp_path: P
     assert [path for path, text in files.items() if "$" in text.replace("${{ matrix", "").replace('"$(grpo', "")] == []
     assert tomllib.loads(files["pyproject.toml"])["project"]["dependencies"] == [f"grpo-core>={new.__version__}"]
     steps = yaml.safe_load(files[".github/workflows/test.yml"])["jobs"]["test"]["steps"]
-    assert [step["run"] for step in steps if "run" in step][-2:] == ["pytest", "grpo env check word-sums"]
+    last = ["pytest"] if kind == "judge" else ["pytest", "grpo env check word-sums"]  # there is no judge in CI but that of the tests
+    assert [step["run"] for step in steps if "run" in step][-len(last) :] == last
     for path, text in files.items():
         assert text == "" or (text.endswith("\n") and not text.endswith("\n\n")), path
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
