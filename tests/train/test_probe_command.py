@@ -128,6 +128,11 @@ def test_a_verifier_that_fails_is_a_reason_and_no_0(probe: Any) -> None:
     assert probe("Broken", "--level", "0", "--set", "verify.retries=0").exit_code == 1
 
 
+def test_environments_that_a_run_only_evaluates_are_left_out(probe: Any) -> None:
+    done = probe("Parity", "--level", "0", "--set", 'eval.also=["arithmetic"]')
+    assert done.exit_code == 0, done.output
+
+
 def test_without_levels_one_is_probed(probe: Any) -> None:
     assert len(json.loads(probe("Partial", "--json").stdout)["levels"]) == 1
     refused = probe("Partial", "--level", "1")

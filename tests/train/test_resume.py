@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -107,3 +110,22 @@ def test_a_damaged_checkpoint_is_named_and_can_be_gone_without(interrupted: Path
     assert trainer.done == 0
     trainer.run()
     assert [line["step"] for line in read_lines(interrupted / "metrics.jsonl") if "loss" in line] == [1, 2, 3, 4, 5, 6]
+
+
+def test_two_trainers_of_one_run_in_one_process_keep_other_processes_out_until_both_are_done(interrupted: Path) -> None:
+    """A notebook makes a second one before it lets go of the first."""
+    first = Trainer.resumed(interrupted, Letters())
+    second = Trainer.resumed(interrupted, Letters())
+    second.run()
+    assert taken(interrupted)
+    del first, second
+    gc.collect()
+    assert not taken(interrupted)
+
+
+def taken(folder: Path) -> bool:
+    """Whether another process is kept from writing."""
+    program = "import sys; from pathlib import Path; from grpo_core.train.hold import hold; hold(Path(sys.argv[1]))"
+    done = subprocess.run([sys.executable, "-c", program, str(folder)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 or "another process is writing the run" in done.stderr
+    return done.returncode != 0
