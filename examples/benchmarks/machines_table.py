@@ -71,14 +71,14 @@ def row(who: str, verdicts: Sequence[Verdict]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--env", default="besiege/car")
-    parser.add_argument("--run", type=Path, nargs="*", default=[], help="folders of finished runs")
-    parser.add_argument("--model", nargs="*", default=[], help="models that were not trained")
+    parser.add_argument("--run", type=Path, nargs="+", action="extend", default=[], help="folders of finished runs")
+    parser.add_argument("--model", nargs="+", action="extend", default=[], help="models that were not trained")
     parser.add_argument("--json", action="store_true", help="print the verdicts' metrics, too")
     options = parser.parse_args()
     found = asyncio.run(judged(options.env))
-    found |= {run.name: evaluated(["--run", str(run)]) for run in options.run}
+    found |= {"/".join(run.parts[-2:]): evaluated(["--run", str(run)]) for run in options.run}
     more = ["--env", options.env, "--set", "env.prompt=short", "--max-new-tokens", "400"]
-    found |= {model: evaluated([*more, "--model", model]) for model in options.model}
+    found |= {"/".join(Path(model).parts[-2:]): evaluated([*more, "--model", model]) for model in options.model}
     print(f"| {options.env} | valid | mean | best |\n| --- | --- | --- | --- |")
     for who, verdicts in found.items():
         print(row(who, verdicts))

@@ -92,6 +92,8 @@ def _config(envs: Sequence[str], run: Path | None, options: dict[str, Any], sett
         if not opened.finished:
             raise ConfigError(f"the run {run} is not finished (it has no final/); continue it, or name its checkpoints/best by --model")
         whole = opened.config()
+        if list(envs) == list(whole["mixture"] or [whole["environment"]]):  # as the run has them, with its settings
+            envs = ()
         tasks = () if envs else ("environment", "mixture", "env", "weights")
         stored = {name: whole[name] for name in (*tasks, "level", "seed", "model", "sampling", "verify", "sandbox", "judges")}
         stored["model"] |= {"name": str(run / "final"), "revision": None}

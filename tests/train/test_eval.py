@@ -76,6 +76,8 @@ def test_a_run_is_asked_as_its_own_evaluations_were(run_folder):
     found = json.loads(evaluated("--run", run_folder, "--tasks", "3", "--samples", "2", "--json").stdout)["results"][0]
     assert found["statistics"]["max@2"] == found["statistics"]["reward"]
     assert found["tokens"] <= 6 * 7
+    named = json.loads(evaluated("--run", run_folder, "--env", LETTERS, "--tasks", "3", "--samples", "2", "--json").stdout)["results"][0]
+    assert named == found  # the run's own environment, with the run's settings
     other = json.loads(evaluated("--run", run_folder, "--env", "arithmetic", "--tasks", "3", "--samples", "2", "--json").stdout)["results"][
         0
     ]
