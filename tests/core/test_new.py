@@ -143,6 +143,24 @@ def test_a_project_asks_a_task_whose_reference_passes(kind: str, project: Callab
     assert "passed" in scored.stdout
 
 
+def test_rows_may_hold_separators_of_lines_and_end_in_a_blank_one(project: Callable[[str], Path]) -> None:
+    rows = project("dataset") / "grpo_env_word_sums" / "train.jsonl"
+    text = rows.read_text(encoding="utf-8")
+    rows.write_text(text + '{"question": "a\u2028b", "answer": "c\u0085"}\n\n', encoding="utf-8")
+    env = PluginHost().load("environment", "word-sums")()
+    assert env.size("train") == len(text.splitlines()) + 1
+    assert env.task(TaskKey("word-sums", "train", env.size("train") - 1)).prompt[-1].content == "a\u2028b"
+
+
+def test_the_guesses_of_a_dialogue_can_find_every_number_at_every_level(project: Callable[[str], Path]) -> None:
+    project("dialogue")
+    env = PluginHost().load("environment", "word-sums")()
+    for index in range(300):
+        asked = env.task(TaskKey("word-sums", "train", index, level=float(index % 2))).prompt[-1].content
+        low, high = map(int, re.findall(r"[0-9]+", asked))
+        assert 1 <= high - low - 1 <= 2**env.max_turns - 1
+
+
 def test_a_project_can_be_trained_on_at_once(project: Callable[[str], Path], tmp_path: Path) -> None:
     train("text", project, tmp_path)
 
