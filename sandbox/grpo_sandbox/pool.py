@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import queue
+import signal
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -17,7 +19,7 @@ from grpo_sandbox.supervisor import Unsayable, encode
 
 JOBS_PER_JAIL = 5000
 DEATHS = 2
-"""So many supervisors lost to the same program are no accident."""
+"""So many supervisors lost to the same program are no accident, nor are so many of its processes that SIGKILL ended."""
 PATIENCE = 2
 """After so many time-outs, a program gets no more time: 24 inputs of one that hangs would cost as much as thousands of others."""
 
@@ -28,12 +30,13 @@ _NO_MORE_TIME = Outcome("timeout_wall", error=f"not run: it had run out of time 
 
 @dataclass(slots=True)
 class _Run:
-    """A program on its way through the pool. broken: why one of its inputs got no outcome; then the others need none, either. late:
-    places of inputs that ran out of time."""
+    """A program on its way through the pool. deaths: supervisors that it ended. kills: how often SIGKILL ended it. broken: why one of its
+    inputs got no outcome; then the others need none, either. late: places of inputs that ran out of time."""
 
     program: Program
     limits: dict[str, Any]
     deaths: int = 0
+    kills: int = 0
     broken: str = ""
     late: list[int] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -133,6 +136,12 @@ class JailPool:
             if not reply["clean"] or jail.jobs >= JOBS_PER_JAIL:
                 jail.close()
                 jail = None
+            if reply["status"] == "signal" and os.WTERMSIG(reply["exit"]) == signal.SIGKILL:
+                # Its own doing, or that of a machine short of memory, whose choice falls on programs first: those run once more.
+                with run.lock:
+                    run.kills += 1
+                    if run.kills < DEATHS:
+                        continue
             found = outcome(reply, run.program.limits)
             if found.status in _LATE:
                 run.late.append(job.place)

@@ -246,6 +246,29 @@ def test_a_lost_supervisor_costs_no_program_its_verdict(pool: JailPool) -> None:
     assert [outcome.value for outcome in row] == list(range(20))
 
 
+def test_a_program_that_the_machine_ends_is_run_once_more(backend: str) -> None:
+    """As a machine short of memory does, outside the container's own count: its choice falls on programs first."""
+    before, pool = supervisors(), open_pool(backend, 1)
+    run(pool, PROBE)
+    ours = supervisors() - before
+
+    async def disturbed() -> Sequence[Sequence[Outcome]]:
+        program = Program("import time\ndef f(x):\n    time.sleep(0.5)\n    return x", "f", [(1,), (2,)], SHORT)
+        batch = asyncio.ensure_future(pool.run([program]))
+        await asyncio.sleep(0.3)
+        os.kill(max(supervisors() - before - ours), signal.SIGKILL)
+        return await batch
+
+    (row,) = asyncio.run(disturbed())
+    asyncio.run(pool.close())
+    assert [outcome.value for outcome in row] == [1, 2], row
+
+
+def test_a_program_that_ends_itself_is_not_the_machines_doing(one_jail: JailPool) -> None:
+    (row,) = run(one_jail, Program("import os\ndef f(x): os.kill(os.getpid(), 9)", "f", [(i,) for i in range(3)], SHORT))
+    assert {(outcome.status, outcome.error) for outcome in row} == {("signal", "it was ended by signal 9")}
+
+
 def test_a_closed_pool_leaves_no_process_and_starts_again_when_asked(backend: str) -> None:
     before = supervisors()
     pool = open_pool(backend, 2)
