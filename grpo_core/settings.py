@@ -220,7 +220,7 @@ class TrainerConfig(Section):
     """Optimizer steps in each pass; the batch is split by prompts."""
     micro_batch_tokens: Positive = 4096
     """Most tokens in one forward pass (gradients are accumulated; the result does not depend on it)."""
-    logits_mb: Annotated[int, Field(ge=0)] = 256
+    logits_mb: Annotated[int, Field(ge=0)] = 64
     """Most memory for logits at a time, in MB, wherever log-probs are computed; 0: those of a whole forward pass at once."""
     gradient_checkpointing: bool = False
     """Keep only what enters each layer for the backward pass and compute the layer again there: less memory, about a third more time."""

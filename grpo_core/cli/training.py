@@ -123,8 +123,6 @@ def import_trainer(method: str) -> type[Trainer]:
     """Of the run's method, whichever command goes on with it."""
     from grpo_core.errors import MissingExtraError
 
-    # OpenMP threads that wait by spinning make a step five times slower as soon as anything else runs on the same cores.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
         from grpo_core.train.sft import WarmStart
         from grpo_core.train.trainer import Trainer

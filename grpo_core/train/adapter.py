@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -51,7 +51,7 @@ def merged(model: Any) -> Iterator[None]:
     are numbers and not quantised or elsewhere. The weights
     themselves are put back untouched, so that nothing drifts.
     """
-    layers = _lora_layers(model)
+    layers = adapted_layers(model)
     if not layers or not _is_plain(model, layers):
         yield
         return
@@ -68,13 +68,38 @@ def merged(model: Any) -> Iterator[None]:
             weight.data = original
 
 
+@contextmanager
+def in_type_of_input(layers: Sequence[Any]) -> Iterator[None]:
+    """The adapter computes in the type of its input, to which autocast brings its weights; else peft casts every input to theirs."""
+    own = [layer.cast_input_dtype_enabled for layer in layers]
+    try:
+        for layer in layers:
+            layer.cast_input_dtype_enabled = False
+        yield
+    finally:
+        for layer, enabled in zip(layers, own, strict=True):
+            layer.cast_input_dtype_enabled = enabled
+
+
+def product(layer: Any) -> tuple[Any, Any] | None:
+    """The two matrices (r, in) and (out, r) whose product the adapter adds to the weights of `layer` as it computes now; None where it
+    adds something else, or nothing."""
+    if layer.disable_adapters or layer.merged or len(layer.active_adapters) != 1:
+        return None
+    (name,) = layer.active_adapters
+    if name not in layer.lora_A or name in layer.lora_variant or layer.lora_B[name].bias is not None:
+        return None
+    return layer.lora_A[name].weight, layer.lora_B[name].weight * layer.scaling[name]
+
+
 def merged_bytes(model: Any) -> int:
     """Of the copy that `merged` makes."""
-    layers = _lora_layers(model)
+    layers = adapted_layers(model)
     return sum(layer.get_base_layer().weight.nbytes for layer in layers) if layers and _is_plain(model, layers) else 0
 
 
-def _lora_layers(model: Any) -> list[Any]:
+def adapted_layers(model: Any) -> list[Any]:
+    """The layers that have a LoRA adapter."""
     return [m for m in model.modules() if hasattr(m, "lora_A") and hasattr(m, "get_delta_weight")]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -15,7 +15,7 @@ from torch import Tensor
 from grpo_core.config import RunConfig
 from grpo_core.errors import ConfigError
 from grpo_core.train import attention, chat, quantized, sharding
-from grpo_core.train.adapter import add_adapter, merged, merged_bytes
+from grpo_core.train.adapter import adapted_layers, add_adapter, in_type_of_input, merged, merged_bytes
 from grpo_core.train.batch import MicroBatch, Row, passes, tensors, unwritten
 from grpo_core.train.chat import Frame
 from grpo_core.train.device import pick_device, pick_dtype
@@ -36,7 +36,7 @@ class Policy:
     reference: a copied model for full fine-tuning; None where switching the adapter off (or to the frozen one) gives it. The attribute of
     that name is whatever computes as the reference.
     logits_bytes: most memory for logits at a time; 0: the model makes all at once (it has to where they are more than its head's output).
-    compute_dtype: what the forward pass computes in; full fine-tuning keeps float32 weights and casts as it goes.
+    compute_dtype: what the forward pass computes in; weights that are trained are kept in float32 and cast as it goes.
     fills: whether it fills gaps, all at once, instead of continuing a text; then it cannot be answered.
     """
 
@@ -66,6 +66,8 @@ class Policy:
         self.device: torch.device = weight.device
         self.compute_dtype: torch.dtype = compute_dtype or weight.dtype
         self._cast = self.compute_dtype != weight.dtype
+        half = self.compute_dtype in (torch.bfloat16, torch.float16)
+        self._adapted = adapted_layers(model) if half else []
         model.eval()  # dropout off wherever a log-prob is computed, also while training
         can_share = self._prepare()
         rows = [self.blank(4, 3, 5), self.blank(4, 2, 6)]
@@ -161,9 +163,14 @@ class Policy:
         tolerance = 0.5 if rough else 1e-2
         return bool((found - plain).abs().max() < tolerance)
 
-    def autocast(self) -> torch.autocast:
-        """Casts to `compute_dtype` where the weights are kept in another type; else does nothing."""
-        return torch.autocast(self.device.type, dtype=self.compute_dtype if self._cast else None, enabled=self._cast)
+    @contextmanager
+    def autocast(self) -> Iterator[None]:
+        """Casts to `compute_dtype` where weights are kept in another type, be it all or an adapter's; else does nothing."""
+        if not self._cast and not self._adapted:
+            yield
+            return
+        with torch.autocast(self.device.type, dtype=self.compute_dtype), in_type_of_input(self._adapted):
+            yield
 
     def trainable(self) -> list[tuple[str, Tensor]]:
         """Names and tensors that are trained; refuses a model in which nothing is."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -158,6 +159,37 @@ def test_weights_laid_out_for_decoding_compute_the_same(dtype, near, monkeypatch
         assert torch.equal(policy.model(ids).logits, expected)
     assert narrow == [16] * 4  # keys and values of two layers
     assert not any("forward" in vars(module) for module in policy.model.modules())
+
+
+def test_an_adapter_beside_bfloat16_weights_is_computed_with_them_and_as_it_is_now():
+    model = add_adapter(tiny_model(dtype=torch.bfloat16), run_config().lora, ModelSource("tiny", "tiny"))
+    policy, ids = Policy(model, tiny_tokenizer()), torch.tensor([[5, 6, 7, 8]] * 3)
+
+    def logits(*, packed: bool) -> tuple[torch.Tensor, int]:
+        """And how many products peft's own layers made."""
+        calls: list[str] = []
+        hooks = [m.register_forward_hook(lambda *_: calls.append("lora")) for n, m in model.named_modules() if n.endswith("lora_A.default")]
+        with torch.inference_mode(), policy.autocast(), policy.prepacked(3) if packed else nullcontext():
+            found = model(ids).logits.float()
+        for hook in hooks:
+            hook.remove()
+        return found, len(calls)
+
+    before, _ = logits(packed=True)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_(std=0.5, generator=generator)
+    (expected, own), (found, narrow) = logits(packed=False), logits(packed=True)
+    assert (own, narrow) == (14, 4)  # seven layers in each of two blocks; keys and values are too narrow to be laid out
+    torch.testing.assert_close(found, expected, atol=0.1, rtol=0.1)
+    assert (found - before).abs().max() > 1
+    for first, second in ((policy.prepacked(3), model.disable_adapter()), (model.disable_adapter(), policy.prepacked(3))):
+        with torch.inference_mode(), first, second:
+            torch.testing.assert_close(model(ids).logits.float(), before, atol=0.1, rtol=0.1)
+    with torch.inference_mode():
+        torch.testing.assert_close(model(ids).logits.float(), expected, atol=0.1, rtol=0.1)  # as anybody may call it, also without autocast
 
 
 def test_weights_are_laid_out_where_it_pays_and_as_they_are_now(monkeypatch):

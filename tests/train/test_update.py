@@ -178,6 +178,34 @@ def test_an_adapter_that_is_more_than_a_product_is_sampled_from_as_it_is(more):
             torch.testing.assert_close(policy.model(ids).logits, expected)
 
 
+def test_an_adapter_beside_bfloat16_weights_computes_in_their_type_and_is_trained_in_float32():
+    """With the gradient of the float32 model, but for rounding; and whoever calls the model by itself gets no error of types."""
+    found = {}
+    for dtype in (torch.float32, torch.bfloat16):
+        torch.manual_seed(0)
+        model = add_adapter(tiny_model(dtype=torch.bfloat16).to(dtype), run_config().lora, ModelSource("tiny", "tiny"))
+        generator, types = torch.Generator().manual_seed(1), set()
+        for name, parameter in model.named_parameters():
+            if "lora_" in name:
+                parameter.data.normal_(std=0.1, generator=generator)
+            if name.endswith("lora_A.default.weight"):
+                model.get_submodule(name.removesuffix(".weight")).register_forward_hook(
+                    lambda _, inputs, out, seen=types: seen.add(out.dtype)
+                )
+        policy = Policy(model, tiny_tokenizer())
+        types.clear()
+        (micro,) = policy.micro_batches([Row(r, 1.0, 1.0) for r in random_rollouts(1, 4)[0]], max_tokens=10_000, dtype=torch.float32)
+        logprob_BT, _ = policy.logprobs(micro, temperature=1.0)
+        (logprob_BT * micro.real_BT).sum().backward()
+        assert types == {dtype}
+        assert {p.grad.dtype for _, p in policy.trainable()} == {torch.float32}
+        found[dtype] = torch.cat([p.grad.flatten() for _, p in policy.trainable()])
+        model(torch.tensor([[5, 6, 7]]))
+    plain, half = found.values()
+    assert torch.cosine_similarity(plain, half, dim=0) > 0.98
+    assert 0.9 < half.norm() / plain.norm() < 1.1
+
+
 def test_an_overflow_of_the_float16_scaler_lowers_its_scale_and_is_no_failure():
     policy = Policy(tiny_policy().model.float(), tiny_tokenizer())
     updater = Updater(policy, run_config(), steps=10)

@@ -1,0 +1,58 @@
+"""OpenMP's waiting threads, of a process of its own: the tests compute with one thread."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from grpo_core.train import openmp
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
+
+COUNTED = """
+import os, threading, torch
+torch.set_num_threads(2)
+from grpo_core.train.openmp import Helpers, release
+def compute(): return float((torch.ones(2**20) * 2).sum())
+def tasks(): return len(os.listdir("/proc/self/task"))
+start = tasks()
+assert compute() == 2**21
+if tasks() == start: raise SystemExit("this build of torch does not compute with OpenMP")
+with_helpers = tasks()
+helpers = Helpers()
+helpers._alone = lambda: {alone}
+handed_over = helpers.hand_over()
+after = tasks()
+def elsewhere():
+    compute()
+    if handed_over: release()
+thread = threading.Thread(target=elsewhere)
+thread.start()
+thread.join()
+assert compute() == 2**21
+print(with_helpers - start, after - start, tasks() - start)
+"""
+
+
+@pytest.mark.parametrize(("alone", "left"), [(True, "1 0 1"), (False, "1 1 1")])
+def test_helpers_are_given_back_where_the_cores_are_ours_and_kept_otherwise(alone: bool, left: str) -> None:
+    code = COUNTED.format(alone=alone)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == left
+
+
+@pytest.mark.parametrize(("others", "own", "alone"), [(0.0, 2.0, True), (0.1, 2.0, True), (1.0, 1.5, False), (0.5, 0.1, False)], ids=str)
+def test_the_cores_are_ours_unless_others_need_them(monkeypatch: pytest.MonkeyPatch, others: float, own: float, alone: bool) -> None:
+    """Over 10 seconds on two cores, with two threads."""
+    clock = iter([(0.0, 5.0, 100.0), (10.0, 5.0 + 10 * own, 100.0 + 10 * (own + others))])
+    monkeypatch.setattr(openmp, "_clock", lambda: next(clock))
+    monkeypatch.setattr(openmp, "_cores", lambda: 2)
+    monkeypatch.setattr(openmp.torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(openmp, "STARTED", openmp._clock())
+    given_back: list[bool] = []
+    monkeypatch.setattr(openmp, "release", lambda: given_back.append(True))
+    assert openmp.Helpers().hand_over() is alone
+    assert given_back == [True] * alone
