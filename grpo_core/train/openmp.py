@@ -23,30 +23,40 @@ SLACK = 0.2
 """So many cores may be busy elsewhere besides."""
 PARALLEL = 2**20
 """A tensor of so many numbers is filled by all threads."""
+SHORTEST = 0.2
+"""Seconds that tell anything about what the others do."""
 _HARD = 2  # omp_pause_hard
 
 
 class Helpers:
-    """Those of this process's threads. Whether the cores are its own is judged by the time since it was last asked."""
+    """Those of the threads of this process, of which one computes at a time. Whether the cores are its own is judged by the last time that
+    another thread computed, or by the time since this module was imported."""
 
     def __init__(self) -> None:
+        self._handed_over = False
         self._before = STARTED
+        self._alone = True
+        self._judge()
 
-    def hand_over(self) -> bool:
-        """Before another thread computes: give the calling thread's helpers back if the cores are ours, and keep them otherwise. Returns
-        which; who computed gives back its own then, too."""
-        if self._alone():
+    def hand_over(self) -> None:
+        """Before another thread computes: give the calling thread's helpers back if the cores are ours, and keep them otherwise."""
+        self._handed_over = self._alone
+        if self._handed_over:
             release()
-            return True
-        torch.zeros(PARALLEL)  # so that there are helpers to keep
-        return False
+        else:
+            torch.zeros(PARALLEL)  # so that there are helpers to keep
+        self._before = _clock()
 
-    def _alone(self) -> bool:
-        """Whether this process's threads have had cores enough beside everything else on the machine."""
-        before, self._before = self._before, _clock()
-        passed, own, every = (now - then for now, then in zip(self._before, before, strict=True))
-        others = max(0.0, every - own) / max(passed, 1e-3)
-        return others + torch.get_num_threads() <= _cores() + SLACK
+    def hand_back(self) -> None:
+        """From that thread, when it is done."""
+        if self._handed_over:
+            release()
+        self._judge()
+
+    def _judge(self) -> None:
+        passed, own, every = (now - then for now, then in zip(_clock(), self._before, strict=True))
+        if passed > SHORTEST:  # the system counts in hundredths
+            self._alone = max(0.0, every - own) / passed + torch.get_num_threads() <= _cores() + SLACK
 
 
 def release() -> None:
@@ -68,4 +78,4 @@ def _cores() -> int:
 
 
 STARTED = _clock()
-"""When this was imported: long enough ago, once a model is loaded, to have seen who else is there."""
+"""When this was imported; once a model is loaded, that is long enough ago."""

@@ -24,7 +24,7 @@ from grpo_core.errors import RunStoppedError
 from grpo_core.settings import SamplingConfig
 from grpo_core.train.kv import bytes_per_token
 from grpo_core.train.logprob import tempered
-from grpo_core.train.openmp import Helpers, release
+from grpo_core.train.openmp import Helpers
 from grpo_core.train.policy import Policy
 from grpo_core.train.prefix import Lines
 from grpo_core.train.prepack import FEW_ROWS, FEW_TOKENS
@@ -79,25 +79,22 @@ class Engine:
             if ended is not None:
                 loop.call_soon_threadsafe(ended, place, completion)
 
-        handed_over = self._helpers.hand_over()
-        decoding = self._thread.submit(self._computed, requests, config, tell, stopped, handed_over)
+        self._helpers.hand_over()
+        decoding = self._thread.submit(self._computed, requests, config, tell, stopped)
         try:
             return await asyncio.wrap_future(decoding)
         finally:  # where this was cancelled, the weights are as they were before anybody else looks at them
             stopped.set()
             wait([decoding])
 
-    def _computed(
-        self, requests: Sequence[Request], config: SamplingConfig, tell: Ended, stopped: Event, handed_over: bool
-    ) -> list[Completion]:
+    def _computed(self, requests: Sequence[Request], config: SamplingConfig, tell: Ended, stopped: Event) -> list[Completion]:
         policy = self.policy
         device = torch.cuda.device(policy.device) if policy.device.type == "cuda" else nullcontext()  # each thread has its own
         try:
             with device, torch.inference_mode(), policy.autocast(), policy.merged():
                 return self._completed(requests, config, tell, stopped)
         finally:
-            if handed_over:
-                release()
+            self._helpers.hand_back()
 
     def _completed(self, requests: Sequence[Request], config: SamplingConfig, tell: Ended, stopped: Event) -> list[Completion]:
         policy, rows = self.policy, min(len(requests), config.max_rows)
