@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
+import signal
 import statistics
 import subprocess
 from collections.abc import Mapping
@@ -12,22 +14,31 @@ from typing import Any
 
 
 class Side:
-    """A process that waits for a line before each of its steps and answers with a line of JSON that begins with @."""
+    """A process that waits for a line before each of its steps and answers with a line of JSON that begins with @. From its first step on
+    it stands still, with its children, while it is not its turn: some engines keep the cores busy while they wait."""
 
     def __init__(self, command: list[str], settings: Mapping[str, Any], log: Path) -> None:
         self.log = log
         self.steps: list[dict[str, float]] = []
+        # In a group, not a session, of its own: if this process ends, the system wakes those that stand still, and hangs up.
         self._process = subprocess.Popen(
-            [*command, json.dumps(settings)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log.open("wb"), text=True
+            [*command, json.dumps(settings)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log.open("wb"),
+            text=True,
+            process_group=0,
         )
 
     def step(self) -> dict[str, float]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
+        self._signal(signal.SIGCONT)
         self._process.stdin.write("go\n")
         self._process.stdin.flush()
         for line in self._process.stdout:
             if line.startswith("@"):
+                self._signal(signal.SIGSTOP)
                 self.steps.append(json.loads(line[1:]))
                 return self.steps[-1]
             with self.log.open("a") as log:
@@ -36,8 +47,13 @@ class Side:
 
     def close(self) -> None:
         assert self._process.stdin is not None
+        self._signal(signal.SIGCONT)
         self._process.stdin.close()
         self._process.wait()
+
+    def _signal(self, number: int) -> None:
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, number)
 
     def medians(self) -> dict[str, float]:
         """After the first step, which warms up."""

@@ -211,15 +211,20 @@ def draw(logits_KV: Tensor, line_B: Tensor, uniform_B: Tensor, config: SamplingC
     and the probability mass (B,) that top-p, top-k and min-p left to draw from. Inverse CDF: the first token whose cumulative
     probability exceeds the uniform number."""
     logits_KV = tempered(logits_KV, config.temperature)
-    norm_K = torch.logsumexp(logits_KV, dim=-1)
-    kept_K = torch.ones_like(norm_K)
+    narrowed = config.top_p < 1 or config.top_k > 0 or config.min_p > 0
+    highest_K1 = logits_KV.amax(dim=-1, keepdim=True)
+    share_KV = (logits_KV - highest_K1).exp_()  # probabilities, but for a factor
+    kept_K = torch.ones_like(highest_K1[:, 0])
     if config.temperature == 0:
+        norm_K = share_KV.sum(dim=-1).log() + highest_K1[:, 0]
         token_B = logits_KV.argmax(dim=-1)[line_B]
     else:
-        probs_KV = (logits_KV - norm_K.unsqueeze(-1)).exp()
-        narrowed = config.top_p < 1 or config.top_k > 0 or config.min_p > 0
-        cumulative_KV = (narrow(probs_KV, config) if narrowed else probs_KV).cumsum(dim=-1)
+        if narrowed:
+            whole_K = share_KV.sum(dim=-1)
+            share_KV = narrow(share_KV.div_(whole_K.unsqueeze(-1)), config)
+        cumulative_KV = share_KV.cumsum(dim=-1)
         total_K = cumulative_KV[:, -1]
+        norm_K = (whole_K if narrowed else total_K).log() + highest_K1[:, 0]
         kept_K = total_K.clamp(max=1.0) if narrowed else kept_K
         # Strictly below the total, so that rounding can never choose a token of probability 0 at the end of the vocabulary.
         highest_B = torch.nextafter(total_K, torch.zeros_like(total_K))[line_B]
