@@ -218,7 +218,7 @@ class TrainerConfig(Section):
     """Passes over each rollout batch."""
     minibatches: Positive = 1
     """Optimizer steps in each pass; the batch is split by prompts."""
-    micro_batch_tokens: Positive = 4096
+    micro_batch_tokens: Positive = 2048
     """Most tokens in one forward pass (gradients are accumulated; the result does not depend on it)."""
     logits_mb: Annotated[int, Field(ge=0)] = 64
     """Most memory for logits at a time, in MB, wherever log-probs are computed; 0: those of a whole forward pass at once."""
