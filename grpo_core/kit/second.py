@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -95,7 +94,12 @@ def _place(task: Any) -> list[Any]:
 
 async def _witness(request: str) -> tuple[int, str, str]:
     """Status, output and errors of the second process, which is gone afterwards, with whatever it left behind."""
-    with tempfile.TemporaryDirectory(prefix="grpo-kit-", ignore_cleanup_errors=True) as folder:
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="grpo-kit-", ignore_cleanup_errors=True))
+        # Files and no pipes: asyncio closes a pipe some time after the process ended, which a loop that Ctrl-C ends no longer does.
+        said, output, errors = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(3))
+        said.write(request.encode())
+        said.seek(0)
         environ = os.environ | {"PYTHONHASHSEED": _HASH_SEED, "TMPDIR": folder, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -103,19 +107,21 @@ async def _witness(request: str) -> tuple[int, str, str]:
             "-m",
             "grpo_core.kit.witness",
             str(os.getpid()),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stdin=said,
+            stdout=output,
+            stderr=errors,
             env=environ,
             start_new_session=True,
         )
         try:
-            output, errors = await process.communicate(request.encode())
+            status = await process.wait()
         finally:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
-        return process.returncode or 0, output.decode(), errors.decode(errors="replace")
+        output.seek(0)
+        errors.seek(0)
+        return status, output.read().decode(), errors.read().decode(errors="replace")
 
 
 async def same_tasks(second: Second, subject: Subject) -> str:

@@ -183,13 +183,17 @@ def test_an_adapter_beside_bfloat16_weights_is_computed_with_them_and_as_it_is_n
                 parameter.normal_(std=0.5, generator=generator)
     (expected, own), (found, narrow) = logits(packed=False), logits(packed=True)
     assert (own, narrow) == (14, 4)  # seven layers in each of two blocks; keys and values are too narrow to be laid out
-    torch.testing.assert_close(found, expected, atol=0.1, rtol=0.1)
-    assert (found - before).abs().max() > 1
+    assert apart(found, expected) < 0.15 < 1 < apart(before, expected)
     for first, second in ((policy.prepacked(3), model.disable_adapter()), (model.disable_adapter(), policy.prepacked(3))):
         with torch.inference_mode(), first, second:
-            torch.testing.assert_close(model(ids).logits.float(), before, atol=0.1, rtol=0.1)
+            assert apart(model(ids).logits.float(), before) < 0.15
     with torch.inference_mode():
-        torch.testing.assert_close(model(ids).logits.float(), expected, atol=0.1, rtol=0.1)  # as anybody may call it, also without autocast
+        assert apart(model(ids).logits.float(), expected) < 0.15  # as anybody may call it, also without autocast
+
+
+def apart(found: torch.Tensor, expected: torch.Tensor) -> float:
+    """In shares of what is expected; over 60 seeds bfloat16 alone made at most 0.08, the adapter 1.1 to 1.6."""
+    return float((found - expected).norm() / expected.norm())
 
 
 def test_weights_are_laid_out_where_it_pays_and_as_they_are_now(monkeypatch):
