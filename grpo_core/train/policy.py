@@ -18,7 +18,7 @@ from grpo_core.train import attention, chat, quantized, sharding
 from grpo_core.train.adapter import adapted_layers, add_adapter, in_type_of_input, merged, merged_bytes
 from grpo_core.train.batch import MicroBatch, Row, passes, tensors, unwritten
 from grpo_core.train.chat import Frame
-from grpo_core.train.device import pick_device, pick_dtype
+from grpo_core.train.device import pick_device, pick_dtype, share_heap
 from grpo_core.train.disk import as_os_error
 from grpo_core.train.logprob import Head, head_at, tempered, token_logprobs
 from grpo_core.train.models import ModelSource, end_of_turn_id, end_token_ids, load_model, load_tokenizer, refuse_what_cannot_fit, resolve
@@ -91,6 +91,7 @@ class Policy:
     def load(cls, config: RunConfig, *, need_reference: bool, source: ModelSource | None = None) -> Self:
         """The configured model with a fresh adapter (seeded), or all weights trainable. source: where it is, if that is known."""
         device = pick_device(config.model.device)
+        share_heap(device)
         dtype = pick_dtype(config.model.dtype, device)
         name = f"{config.model.name}@{config.model.revision}" if config.model.revision else config.model.name
         source = source or resolve(name, trust_remote_code=config.model.trust_remote_code)

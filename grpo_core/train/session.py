@@ -22,6 +22,7 @@ from grpo_core.plugins import Observers
 from grpo_core.runlog import RunFolder, read_lines, unwritable
 from grpo_core.sources import Sources
 from grpo_core.train.checkpoint import Learned, checkpoints, load_checkpoint, save_checkpoint
+from grpo_core.train.device import empty_heap
 from grpo_core.train.heldout import Judged, Scores, as_text, held_out, logged_scores
 from grpo_core.train.hold import hold
 from grpo_core.train.memory import MB, Estimate, Footprint, Workload, said
@@ -214,6 +215,7 @@ class Session:
             return {}
         if self._scores[0] == step:
             return self._scores[1]
+        empty_heap(trainer.policy.device)
         found = await held_out(
             trainer.config,
             trainer.sources,
@@ -223,6 +225,7 @@ class Session:
             step=step,
             stopped=trainer.stops,
         )
+        empty_heap(trainer.policy.device)
         if found is None:
             return None
         scores, metrics, verdicts = found

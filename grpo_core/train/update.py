@@ -177,6 +177,7 @@ class Updater:
             loss, found_BT = self.loss(micro, old_BT, reference_BT, sums)
             # Gradients of shared-out weights are averaged over the processes on the way, where the sum is wanted.
             self.accelerator.backward(loss * self._ranks.size if self.policy.sharded else loss)
+            del loss  # what is left of its graph lies all over the memory that the next one needs in large pieces
             found.append(found_BT)
         for parameter in self.parameters:
             if parameter.grad is None:  # no row here: the optimizer goes on by its momentum, as if a gradient of 0 had been computed

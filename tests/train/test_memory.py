@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -197,3 +201,32 @@ def test_an_adapter_on_quantised_weights_is_folded_into_full_ones(settings, wide
     model = Policy.load(config(settings, **{"model.name": str(tmp_path / "merged")}), need_reference=False).model
     assert {p.dtype for p in model.parameters()} == {torch.float32}
     assert resolve(str(tmp_path / "merged")).adapter_path is None
+
+
+HEAPS = """
+import ctypes, re, tempfile, threading
+import torch
+from grpo_core.train.device import share_heap
+
+share_heap(torch.device("cpu"))
+for _ in range(4):
+    thread = threading.Thread(target=lambda: [torch.ones(10_000 + i) for i in range(20)])
+    thread.start()
+    thread.join()
+libc = ctypes.CDLL(None)
+libc.fopen.restype = ctypes.c_void_p
+with tempfile.NamedTemporaryFile() as file:
+    stream = ctypes.c_void_p(libc.fopen(file.name.encode(), b"w"))
+    libc.malloc_info(0, stream)
+    libc.fclose(stream)
+    print(len(re.findall("<heap nr", open(file.name).read())))
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the heap of glibc")
+def test_all_threads_share_a_heap_unless_the_user_said_otherwise() -> None:
+    def heaps(**more: str) -> int:
+        environ = {name: value for name, value in os.environ.items() if name != "MALLOC_ARENA_MAX"}
+        return int(subprocess.run([sys.executable, "-c", HEAPS], env=environ | more, check=True, capture_output=True, text=True).stdout)
+
+    assert (heaps(), heaps(MALLOC_ARENA_MAX="8") > 1) == (1, True)

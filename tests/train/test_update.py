@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,36 @@ def test_old_log_probs_are_those_before_the_first_of_several_updates():
     twice = Updater(policy, run_config(optimizer={"lr": 0.05}, trainer={"mu": 4}), steps=1).update(batch())
     assert once["clip_fraction"] == 0
     assert twice["clip_fraction"] > 0.05
+
+
+def test_nothing_is_left_of_a_micro_batch_when_the_next_one_is_computed():
+    """The nodes of its graph would lie between the large pieces of memory that the next one needs."""
+    policy, seen, alive = tiny_policy(), [], weakref.WeakSet()
+
+    class Token:
+        pass
+
+    class Mark(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, values: torch.Tensor) -> torch.Tensor:
+            ctx.token = Token()
+            alive.add(ctx.token)
+            return values.clone()
+
+        @staticmethod
+        def backward(ctx, gradient: torch.Tensor) -> torch.Tensor:
+            return gradient
+
+    logprobs = policy.logprobs
+
+    def marked(micro, **more):
+        seen.append(len(alive))
+        found, entropy = logprobs(micro, **more)
+        return Mark.apply(found), entropy
+
+    policy.logprobs = marked
+    Updater(policy, run_config(trainer={"micro_batch_tokens": 1}), steps=1).update(batch())
+    assert seen == [0] * P * G
 
 
 def test_only_the_adapter_is_trained():
