@@ -79,10 +79,13 @@ def share_heap(device: torch.device) -> None:
             _mallopt(M_ARENA_MAX, 1)
 
 
-def empty_heap(device: torch.device) -> None:
-    """On a CPU: free memory of the heap goes back to the system now, also the holes. For a change of work that needs pieces of other
-    sizes, which would otherwise come on top; done in every step, it would cost 15 % of its time."""
-    if device.type == "cpu" and platform.libc_ver()[0] == "glibc":
+def empty_heap(device: torch.device, *, above: float = 0.0) -> None:
+    """On a CPU, if the process has more than so many bytes: free memory of the heap goes back to the system, also the holes.
+
+    For a change of work that needs pieces of other sizes, which would otherwise come on top. Done in every step it would cost 15 % of a
+    short one, since new pages are slow.
+    """
+    if device.type == "cpu" and platform.libc_ver()[0] == "glibc" and used_memory(device) > above:
         ctypes.CDLL(None).malloc_trim(0)
 
 

@@ -151,8 +151,10 @@ class Footprint:
         }
 
     def _update(self, policy: Policy, config: RunConfig, work: Workload) -> dict[str, float]:
-        split = policy.passes(work.rows, max_tokens=config.trainer.micro_batch_tokens)
-        tokens, trees = max(((tokens, len(trees)) for trees, tokens in split), default=(0, 1))
+        most = config.trainer.micro_batch_tokens
+        split = [(tokens, len(trees)) for trees, tokens in policy.passes(work.rows, max_tokens=most)]
+        tokens, trees = max(split, default=(0, 1))
+        tokens = max(tokens, min(most, sum(tokens for tokens, _ in split)))  # shorter attempts fill a pass better
         fixed, each, pair = self.kept
         kept = fixed + tokens * (each + pair * tokens / trees)
         computing = (3 if self.recomputed else 2) * tokens * self.layer  # the gradients of a layer, and what was not kept of it

@@ -198,6 +198,7 @@ class Session:
         trainer.done = step
         self._publish(step, metrics)
         self._note()
+        empty_heap(trainer.policy.device, above=self._memory.peak)  # attempts of other lengths leave holes that do not fit
         if step < trainer.total and not trainer.stops():
             await self._evaluate_if_due(step)
             if _due(step, trainer.config.checkpoint.every):

@@ -20,7 +20,7 @@ from grpo_core.errors import ConfigError
 from grpo_core.overrides import build_config, nested
 from grpo_core.runlog import RunFolder, read_lines
 from grpo_core.train.batch import Row, micro_batches
-from grpo_core.train.memory import Footprint
+from grpo_core.train.memory import Footprint, Workload
 from grpo_core.train.models import resolve
 from grpo_core.train.policy import Policy
 from grpo_core.train.trainer import Trainer
@@ -134,6 +134,19 @@ def test_the_estimate_is_said_logged_and_compared_with_the_peak(settings, tmp_pa
     (first,) = [line for line in lines if "memory/estimated_mb" in line]
     assert first["step"] == 1
     assert first["memory/estimated_mb"] == pytest.approx(lines[-2]["memory/peak_mb"], rel=0.5)  # examples/benchmarks/memory.py: 0.2
+
+
+def test_the_estimate_expects_that_shorter_attempts_fill_a_pass_better(settings) -> None:
+    """Four attempts of 40 tokens take a pass each; shorter ones would take up to `trainer.micro_batch_tokens` together."""
+    policy = Policy.load(config(settings), need_reference=False)
+    rows = [policy.unwritten((number + 1,) * 20, 20, number) for number in range(4)]
+
+    def activations(most: int, count: int = 4) -> float:
+        chosen = config(settings, **{"trainer.micro_batch_tokens": most})
+        work = Workload(rows[:count], [(1, 1)], prompt=20, new=20)
+        return Footprint(policy).estimate(policy, chosen, work).update["activations"]
+
+    assert activations(40) == activations(60, count=1) < activations(60) < activations(79)
 
 
 def test_components_are_what_torch_says(settings) -> None:
