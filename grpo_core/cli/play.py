@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import select
 import signal
 import sys
 from collections.abc import Sequence
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from grpo_core.types import Finish, Message, Task, TaskKey, Verdict
 
 END = "."
+_LOOK_SECONDS = 0.2
 HELP = f"""\
 :next        the next task
 :level 0.5   this task's number at another difficulty, from 0 to 1
@@ -198,7 +201,7 @@ def _heard() -> str | None:
     """An answer, or a command, which is one line; None at the end of the input."""
     lines: list[str] = []
     try:
-        for line in iter(sys.stdin.readline, ""):
+        for line in iter(_line, ""):
             text = line.removesuffix("\n")
             if text == END:
                 return "\n".join(lines)
@@ -208,3 +211,11 @@ def _heard() -> str | None:
     except UnicodeDecodeError as error:
         raise UserError(f"the input is no text: {error}; write it in UTF-8") from None
     return "\n".join(lines) if lines else None
+
+
+def _line() -> str:
+    """The next line of the input. At a terminal it looks for a Ctrl-C now and then: one that comes just before the system begins to read,
+    or to another thread, would not end the reading."""
+    while os.name == "posix" and sys.stdin.isatty() and not select.select([sys.stdin], [], [], _LOOK_SECONDS)[0]:
+        pass
+    return sys.stdin.readline()

@@ -198,6 +198,39 @@ def test_ctrl_d_and_ctrl_c_leave_a_terminal_cleanly(toy: Path, key: bytes, statu
     assert b"Traceback" not in said
 
 
+def test_a_ctrl_c_that_does_not_interrupt_the_reading_ends_it_nevertheless(toy: Path) -> None:
+    """As one that comes just before the system begins to read; here another thread gets it."""
+    here, there = pty.openpty()
+    command = [sys.executable, "-c", LATE, "env", "play", "toy", "--index", "3"]
+    with subprocess.Popen(
+        command, stdin=there, stdout=there, stderr=there, start_new_session=True, preexec_fn=_own_terminal, cwd=toy
+    ) as process:
+        os.close(there)
+        try:
+            _until(here, b"help lists")
+            (toy / "now").touch()
+            _until(here, b"no attempts")
+            assert process.wait(timeout=30) == 130
+        finally:
+            process.kill()
+    os.close(here)
+
+
+LATE = """
+import os, signal, threading, time
+
+def press():
+    while not os.path.exists("now"):
+        time.sleep(0.01)
+    time.sleep(0.5)
+    signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
+threading.Thread(target=press, daemon=True).start()
+from grpo_core.cli import main
+main()
+"""
+
+
 def _own_terminal() -> None:
     """Without it a Ctrl-C would be a character like any other."""
     import fcntl
