@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import os
 import signal
+import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from grpo_core.deadline import DeadlineError, within
+from grpo_core.deadline import DeadlineError, in_thread, within
 from grpo_core.errors import ConfigError
 from grpo_core.hosts import boot_message
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
@@ -74,7 +74,7 @@ class Second:
             "executable": [] if subject.env.needs else [[_place(task), text] for task, text in executable],
         }
         try:
-            status, output, errors = await within(_witness(json.dumps(request)), _SECONDS)
+            status, output, errors = await within(_heard(json.dumps(request)), _SECONDS)
         except DeadlineError:
             self._why = f"the second process took more than {_SECONDS:g} s"
             return
@@ -92,36 +92,28 @@ def _place(task: Any) -> list[Any]:
     return [task.key.split, task.key.index, task.key.level]
 
 
-async def _witness(request: str) -> tuple[int, str, str]:
-    """Status, output and errors of the second process, which is gone afterwards, with whatever it left behind."""
-    with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="grpo-kit-", ignore_cleanup_errors=True))
-        # Files and no pipes: asyncio closes a pipe some time after the process ended, which a loop that Ctrl-C ends no longer does.
-        said, output, errors = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(3))
-        said.write(request.encode())
-        said.seek(0)
+async def _heard(request: str) -> tuple[int, str, str]:
+    """Status, output and errors of the second process."""
+    with _witness() as process:
+        # In a thread: asyncio closes its pipes some time after the process ended, which a loop that Ctrl-C ends no longer does.
+        output, errors = await in_thread(process.communicate, request.encode())
+    return process.returncode, output.decode(), errors.decode(errors="replace")
+
+
+@contextlib.contextmanager
+def _witness() -> Iterator[subprocess.Popen[bytes]]:
+    """The second process, which is gone afterwards, with whatever it left behind."""
+    with tempfile.TemporaryDirectory(prefix="grpo-kit-", ignore_cleanup_errors=True) as folder:
         environ = os.environ | {"PYTHONHASHSEED": _HASH_SEED, "TMPDIR": folder, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-P",
-            "-m",
-            "grpo_core.kit.witness",
-            str(os.getpid()),
-            stdin=said,
-            stdout=output,
-            stderr=errors,
-            env=environ,
-            start_new_session=True,
-        )
+        command = [sys.executable, "-P", "-m", "grpo_core.kit.witness", str(os.getpid())]
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environ, start_new_session=True)
         try:
-            status = await process.wait()
+            yield process
         finally:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
-        output.seek(0)
-        errors.seek(0)
-        return status, output.read().decode(), errors.read().decode(errors="replace")
+            process.wait()
 
 
 async def same_tasks(second: Second, subject: Subject) -> str:
