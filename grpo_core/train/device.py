@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-import platform
 from pathlib import Path
 
 import psutil
@@ -13,9 +11,6 @@ import torch
 from grpo_core.errors import ConfigError, UnknownNameError
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
-M_MMAP_THRESHOLD, M_ARENA_MAX = -3, -8  # malloc.h
-PRIMITIVES = "128"
-"""Compiled operations that oneDNN keeps, one for each shape, most of 0.3 to 0.5 MB. Its own limit of 1024 is reached after many steps."""
 DEVICES = ("auto", "cpu", "cuda", "mps")
 CPU_BFLOAT16_UNITS = ("amx_bf16", "avx512_bf16", "sve_bf16", "bf16")  # x86 server, x86, ARM server, ARM
 
@@ -67,37 +62,6 @@ def free_memory(device: torch.device) -> int:
         return torch.mps.recommended_max_memory()
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return min([int(psutil.virtual_memory().available), *_left_in_cgroup()]) // processes + used_memory(device)
-
-
-def share_heap(device: torch.device) -> None:
-    """Before a model computes on a CPU: one heap for all threads, where what one of them freed another can use (glibc gives each its own,
-    which was 0.5 GB of 2.6), and a bound to what oneDNN keeps, so that memory does not grow from step to step. Environment variables of
-    the user hold."""
-    if device.type == "cpu":
-        os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", PRIMITIVES)  # read at the first operation
-        if "MALLOC_ARENA_MAX" not in os.environ:
-            _mallopt(M_ARENA_MAX, 1)
-
-
-def empty_heap(device: torch.device, *, above: float = 0.0) -> None:
-    """On a CPU, if the process has more than so many bytes: free memory of the heap goes back to the system, also the holes.
-
-    For a change of work that needs pieces of other sizes, which would otherwise come on top. Done in every step it would cost 15 % of a
-    short one, since new pages are slow.
-    """
-    if device.type == "cpu" and platform.libc_ver()[0] == "glibc" and used_memory(device) > above:
-        ctypes.CDLL(None).malloc_trim(0)
-
-
-def give_back_freed_memory() -> None:
-    """From here on tensors that are freed on a CPU go back to the system, where the heap of glibc would keep those of up to 32 MB: with
-    layers that are recomputed that was more than half of the memory. New ones cost more time, since they come as empty pages."""
-    _mallopt(M_MMAP_THRESHOLD, 2**20)
-
-
-def _mallopt(option: int, value: int) -> None:
-    if platform.libc_ver()[0] == "glibc":
-        ctypes.CDLL(None).mallopt(option, value)
 
 
 def _left_in_cgroup() -> list[int]:

@@ -18,8 +18,9 @@ from grpo_core.train import attention, chat, quantized, sharding
 from grpo_core.train.adapter import adapted_layers, add_adapter, in_type_of_input, merged, merged_bytes
 from grpo_core.train.batch import MicroBatch, Row, passes, tensors, unwritten
 from grpo_core.train.chat import Frame
-from grpo_core.train.device import pick_device, pick_dtype, share_heap
+from grpo_core.train.device import pick_device, pick_dtype
 from grpo_core.train.disk import as_os_error
+from grpo_core.train.heap import share_heap
 from grpo_core.train.logprob import Head, head_at, tempered, token_logprobs
 from grpo_core.train.models import ModelSource, end_of_turn_id, end_token_ids, load_model, load_tokenizer, refuse_what_cannot_fit, resolve
 from grpo_core.train.offload import offload

@@ -22,7 +22,7 @@ from grpo_core.plugins import Observers
 from grpo_core.runlog import RunFolder, read_lines, unwritable
 from grpo_core.sources import Sources
 from grpo_core.train.checkpoint import Learned, checkpoints, load_checkpoint, save_checkpoint
-from grpo_core.train.device import empty_heap
+from grpo_core.train.heap import Heap
 from grpo_core.train.heldout import Judged, Scores, as_text, held_out, logged_scores
 from grpo_core.train.hold import hold
 from grpo_core.train.memory import MB, Estimate, Footprint, Workload, said
@@ -86,6 +86,7 @@ class Session:
         self._watch = Watch()
         self._stopping = Stopping(trainer.config)
         self._memory: Estimate
+        self._heap: Heap
         self._progress: dict[str, Any] = {}
         self._reason: str | None = None
         self._scores: tuple[int, Scores] = (-1, {})
@@ -198,7 +199,7 @@ class Session:
         trainer.done = step
         self._publish(step, metrics)
         self._note()
-        empty_heap(trainer.policy.device, above=self._memory.peak)  # attempts of other lengths leave holes that do not fit
+        self._heap.step_ended()
         if step < trainer.total and not trainer.stops():
             await self._evaluate_if_due(step)
             if _due(step, trainer.config.checkpoint.every):
@@ -216,7 +217,7 @@ class Session:
             return {}
         if self._scores[0] == step:
             return self._scores[1]
-        empty_heap(trainer.policy.device)
+        self._heap.empty()
         found = await held_out(
             trainer.config,
             trainer.sources,
@@ -226,7 +227,7 @@ class Session:
             step=step,
             stopped=trainer.stops,
         )
-        empty_heap(trainer.policy.device)
+        self._heap.empty()
         if found is None:
             return None
         scores, metrics, verdicts = found
@@ -270,6 +271,7 @@ class Session:
         work = trainer.workload(prompts)
         self._memory = trainer.footprint.estimate(trainer.policy, trainer.config, work, processes=shared_by)
         self._memory.check(trainer.config, trainer.observer.warn)
+        self._heap = Heap(trainer.policy.device, expected=self._memory.peak)
 
     def _publish(self, step: int, metrics: dict[str, float]) -> None:
         trainer = self._trainer

@@ -219,7 +219,7 @@ def test_an_adapter_on_quantised_weights_is_folded_into_full_ones(settings, wide
 HEAPS = """
 import ctypes, re, tempfile, threading
 import torch
-from grpo_core.train.device import share_heap
+from grpo_core.train.heap import share_heap
 
 share_heap(torch.device("cpu"))
 for _ in range(4):
@@ -243,3 +243,39 @@ def test_all_threads_share_a_heap_unless_the_user_said_otherwise() -> None:
         return int(subprocess.run([sys.executable, "-c", HEAPS], env=environ | more, check=True, capture_output=True, text=True).stdout)
 
     assert (heaps(), heaps(MALLOC_ARENA_MAX="8") > 1) == (1, True)
+
+
+HOLES = """
+import torch
+from grpo_core.train.device import used_memory
+from grpo_core.train.heap import Heap
+
+cpu = torch.device("cpu")
+
+
+def step(tensors):
+    held = [torch.ones(25_000) for _ in range(tensors)]  # 100 KB each
+    kept.append(held[-1])  # above the others: they leave a hole and no end of the heap
+    del held
+    heap.step_ended()
+    print(used_memory(cpu) // 2**20)
+
+
+kept = []
+heap = Heap(cpu, expected=0.0)
+for tensors in (10, 3000, 3000, 3000):
+    step(tensors)
+heap = Heap(cpu, expected=used_memory(cpu) + 2**30)
+for tensors in (10, 6000):
+    step(tensors)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the heap of glibc")
+def test_the_heap_is_emptied_when_it_has_grown_and_not_in_every_step() -> None:
+    done = subprocess.run([sys.executable, "-c", HOLES], check=True, capture_output=True, text=True)
+    at_first, grown, refilled, again, before, expected = map(int, done.stdout.split())
+    assert grown < at_first + 100
+    assert refilled > grown + 200
+    assert again > grown + 200
+    assert expected > before + 100
