@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -13,18 +14,30 @@ T = TypeVar("T")
 def wait_for(work: Coroutine[Any, Any, T], *, on_interrupt: Callable[[], None] | None = None) -> T:
     """The result of `work`. Where a loop is running already, it runs in a thread with a loop of its own.
 
-    on_interrupt: called at the first Ctrl-C while that thread works, which is then waited for; it should make the work end soon.
+    on_interrupt: called at the first Ctrl-C while that thread works, which is then waited for; it should make the work end soon. Without
+    it the work is cancelled.
     """
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(work)
+    running, cancel = threading.Event(), list[Callable[[], object]]()
+
+    async def cancellable() -> T:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        cancel.append(lambda: loop.call_soon_threadsafe(task.cancel))
+        running.set()
+        return await work
+
     with concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="grpo") as thread:
-        future = thread.submit(asyncio.run, work)
+        future = thread.submit(lambda: asyncio.run(cancellable()))
         try:
             return future.result()
         except KeyboardInterrupt:
-            if on_interrupt is None:
-                raise
-            on_interrupt()
-            return future.result()
+            if on_interrupt is not None:
+                on_interrupt()
+                return future.result()
+            running.wait()
+            cancel[0]()
+            raise

@@ -92,7 +92,8 @@ async def make_card(source: Source, *, seed: int = 0, level: float | None = None
     the tasks; the run's, if left out."""
     env, level = source.env, source.level if level is None else level
     sizes: dict[Split, int | None] = {"train": size_of(env, "train"), "eval": size_of(env, "eval")}
-    keys = [TaskKey(source.name, split, 0, seed, level) for split, size in sizes.items() if size != 0]
+    asked = sizes if source.share else list(sizes)[::-1]  # what is only evaluated may have no training tasks
+    keys = [TaskKey(source.name, split, 0, seed, level) for split in asked if sizes[split] != 0]
     shown = await source.verifier.tasks(keys[:1])
     return Card(
         name=source.name,

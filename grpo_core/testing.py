@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from grpo_core.blocking import wait_for
 from grpo_core.environment import Environment, Services
 from grpo_core.errors import ConfigError
 from grpo_core.judge import Judgement, JudgeRequest
@@ -45,8 +44,7 @@ def check_environment(
 
 def _report(env: Environment[Any], asked: Examination, lender: Lender | None = None) -> Report:
     asked = replace(asked, reproduce=lambda check: f'check_environment({asked.name}(...), only=["{check}"], seed={asked.seed})')
-    with ThreadPoolExecutor(1) as thread:  # a thread of its own: there may be a running event loop in this one
-        return thread.submit(asyncio.run, examine(env, asked, lender)).result()
+    return wait_for(examine(env, asked, lender))
 
 
 def assert_environment(

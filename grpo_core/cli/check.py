@@ -48,8 +48,10 @@ def check(
 
     only_settings_of(_USED, settings or [])
     if junit is not None:
-        with _written(junit):  # before the work, not after it
+        with _written(junit):  # before the work, not after it; and no older report stays if this ends early
             junit.touch()
+            if junit.is_file():
+                junit.unlink()
     with prints_to_stderr():
         report = _examined(name, only or [], tasks, seed, settings or [])
     if as_json:

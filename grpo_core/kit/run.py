@@ -124,7 +124,8 @@ async def _results(env: Environment[Any], names: Sequence[str], asked: Examinati
     try:
         verifier = _verifier(env, asked)
     except ConfigError as error:
-        return [CheckResult("declared.contract", "invalid", str(error)), *_left(names, "the environment cannot be asked")]
+        fault = CheckResult("declared.contract", "invalid", str(error))
+        return [fault, *_left(names, "the environment cannot be asked", told=(fault.check,))]
     results: list[CheckResult] = []
     async with verifier:
         here = Verifier(env, settings=replace(verifier.settings, isolation="inline"), closes_env=False)
@@ -135,7 +136,11 @@ async def _results(env: Environment[Any], names: Sequence[str], asked: Examinati
         try:
             subject = await prepared(bare, count=asked.count, held_out=held_out)
         except GrpoError as error:
-            return [*results, CheckResult("task.made", "invalid", printable(str(error))), *_left(names, "no tasks could be made")]
+            return [
+                *results,
+                CheckResult("task.made", "invalid", printable(str(error))),
+                *_left(names, "no tasks could be made", told=_WHOLE),
+            ]
         questions = {**QUESTIONS, **_witnessed(subject, asked.spec)}
         for each in names:
             if each != "declared.contract":
@@ -144,9 +149,9 @@ async def _results(env: Environment[Any], names: Sequence[str], asked: Examinati
     return results
 
 
-def _left(names: Sequence[str], why: str) -> list[CheckResult]:
-    """What can no longer be looked at."""
-    return [CheckResult(each, "not_checked", why, severity(each)) for each in names if each not in _WHOLE]
+def _left(names: Sequence[str], why: str, *, told: Sequence[str]) -> list[CheckResult]:
+    """What can no longer be looked at; `told`: what is known already."""
+    return [CheckResult(each, "not_checked", why, severity(each)) for each in names if each not in told]
 
 
 def borrowed(lender: Lender, environment_class: type[Environment[Any]]) -> tuple[Services, str]:

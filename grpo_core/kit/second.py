@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -27,6 +28,7 @@ from grpo_core.types import Verdict
 _SECONDS = 120.0
 _REFERENCE_SECONDS = 1.0
 """A reference that takes longer is not asked for in the second process."""
+_PIPES_SECONDS = 5.0
 _HASH_SEED = "20261"
 _EACH = 20
 """Of what was left behind: so much comes from every verdict, less may be a pool that was opened once."""
@@ -78,9 +80,16 @@ class Second:
         except DeadlineError:
             self._why = f"the second process took more than {_SECONDS:g} s"
             return
+        except NotCheckedError as error:
+            self._why = str(error)
+            return
+        if status == -signal.SIGKILL:
+            self._why = "the second process was killed, as happens where memory is short"
+            return
         if status or not output:
             last = (errors.strip().splitlines() or ["no output"])[-1]
-            raise BrokenPromiseError(f"in a process of its own it ended with status {status}: {last}")
+            self._why = f"in a process of its own it ended with status {status}: {last}"
+            raise BrokenPromiseError(self._why)
         found = json.loads(output)
         if "unbuilt" in found:
             self._why = f"a second process cannot build it: {found['unbuilt']}"
@@ -95,8 +104,13 @@ def _place(task: Any) -> list[Any]:
 async def _heard(request: str) -> tuple[int, str, str]:
     """Status, output and errors of the second process."""
     with _witness() as process:
-        # In a thread: asyncio closes its pipes some time after the process ended, which a loop that Ctrl-C ends no longer does.
-        output, errors = await in_thread(process.communicate, request.encode())
+        # In threads: asyncio closes its pipes some time after the process ended, which a loop that Ctrl-C ends no longer does.
+        told = asyncio.ensure_future(in_thread(process.communicate, request.encode()))
+        await in_thread(process.wait)
+        _end(process)  # what it left behind holds its pipes open
+        if not (await asyncio.wait({told}, timeout=_PIPES_SECONDS))[0]:
+            raise NotCheckedError("the second process started one that left its process group and holds its output open")
+        output, errors = told.result()
     return process.returncode, output.decode(), errors.decode(errors="replace")
 
 
@@ -104,16 +118,22 @@ async def _heard(request: str) -> tuple[int, str, str]:
 def _witness() -> Iterator[subprocess.Popen[bytes]]:
     """The second process, which is gone afterwards, with whatever it left behind."""
     with tempfile.TemporaryDirectory(prefix="grpo-kit-", ignore_cleanup_errors=True) as folder:
-        environ = os.environ | {"PYTHONHASHSEED": _HASH_SEED, "TMPDIR": folder, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        importable = os.pathsep.join(map(os.path.abspath, sys.path))
+        environ = os.environ | {"PYTHONHASHSEED": _HASH_SEED, "TMPDIR": folder, "PYTHONPATH": importable}
         command = [sys.executable, "-P", "-m", "grpo_core.kit.witness", str(os.getpid())]
         pipe = subprocess.PIPE
         process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environ, start_new_session=True)
         try:
             yield process
         finally:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
+            if process.poll() is None:
+                _end(process)
             process.wait()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 async def same_tasks(second: Second, subject: Subject) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -15,6 +14,7 @@ from grpo_core.kit.subject import TOLERANCE, Attempt, Subject, got, place, promp
 from grpo_core.kit.texts import JUNK
 from grpo_core.sandbox import Outcome, Program
 from grpo_core.types import Group, Rollout, Task, Verdict
+from grpo_core.verify import Verifier
 
 _SECONDS = 10.0
 
@@ -168,20 +168,17 @@ async def outage(subject: Subject) -> str:
     if not subject.answered:
         raise NotCheckedError("reference() gives no answers")
     names = list(env.services.judges) or ["default"]
+    (task, text), settings = subject.answered[0], replace(subject.here.settings, timeout_seconds=_SECONDS)
     for raises in (True, False):
         services = Services(
             {"default": _NoSandbox(raises=raises)} if "sandbox" in env.needs else {},
             {name: _NoJudge(raises=raises) for name in names} if "judge" in env.needs else {},
         )
-        without = type(env)(env.config, services)
-        for task, text in subject.answered[:1]:
-            try:
-                verdict = await asyncio.wait_for(judged(without, task, text), _SECONDS)
-            except Exception:  # noqa: BLE001 - to fail is what is asked of it
-                continue
-            if verdict.scored:
-                raise BrokenPromiseError(
-                    f"with its {' and '.join(sorted(env.needs))} down the reference {got(verdict)} at {place(task)}: the outage became a "
-                    "reward; raise, or return Verdict.failed(...), if a service gives an error"
-                )
+        async with Verifier(type(env)(env.config, services), settings=settings) as without:
+            ((verdict,),) = await without.verify([task], [[Rollout.of(text)]])
+        if verdict.scored:
+            raise BrokenPromiseError(
+                f"with its {' and '.join(sorted(env.needs))} down the reference {got(verdict)} at {place(task)}: the outage became a "
+                "reward; raise, or return Verdict.failed(...), if a service gives an error"
+            )
     return f"with its {' and '.join(sorted(env.needs))} down there are errors, and no rewards"

@@ -103,7 +103,8 @@ def _note(deeds: dict[str, str], written: dict[str, None], event: str, arguments
         if not path.startswith(("/dev/", "/proc/")) and "__pycache__" not in path:
             written[path] = None
     elif event in _NETWORK and not (event == "socket.connect" and isinstance(arguments[1], (str, bytes))):
-        deeds.setdefault("network", f"{event} {arguments[1:] if event != 'socket.getaddrinfo' else arguments[:2]}"[:200])
+        address = arguments[1:] if event in ("socket.connect", "socket.sendto") else arguments[:2]  # the first is the socket there
+        deeds.setdefault("network", f"{event} {address}"[:200])
     elif event == "exec" and isinstance(arguments[0], CodeType) and _names(arguments[0]):
         deeds.setdefault("eval", f"code of {arguments[0].co_filename} holds the name {MARKER}")
     elif event in ("os.system", "subprocess.Popen") and MARKER in str(arguments):
@@ -137,7 +138,10 @@ def _held() -> dict[str, list[str]] | None:
     for entry in os.scandir("/proc/self/fd"):
         with contextlib.suppress(OSError):
             files.append(os.readlink(entry.path))
-    children = [child for task in Path("/proc/self/task").iterdir() for child in (task / "children").read_text().split()]
+    children = []
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):  # the thread has ended, or the kernel does not tell
+            children += (task / "children").read_text().split()
     return {
         "open files": files,
         "threads": [thread.name for thread in threading.enumerate()],

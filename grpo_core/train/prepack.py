@@ -20,7 +20,7 @@ FEW_ROWS, FEW_TOKENS = 4, 8
 """With fewer rows memory is what limits a product, and for fewer tokens the layout is not worth making."""
 
 NARROW = 32
-"""Products with a matrix that is narrower, as an adapter's are, gain nothing."""
+"""Products with a matrix that is narrower gain nothing; those of an adapter are packed together with their layer's (`_adapted`)."""
 
 
 @contextmanager

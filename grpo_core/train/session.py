@@ -20,7 +20,7 @@ from grpo_core.errors import GrpoError, RunStoppedError
 from grpo_core.evaluate import Gain, paired_gain
 from grpo_core.plugins import Observers
 from grpo_core.runlog import RunFolder, read_lines, unwritable
-from grpo_core.sources import Sources
+from grpo_core.sources import Source, Sources
 from grpo_core.train.checkpoint import Learned, checkpoints, load_checkpoint, save_checkpoint
 from grpo_core.train.heap import Heap
 from grpo_core.train.heldout import Judged, Scores, as_text, held_out, logged_scores
@@ -102,8 +102,7 @@ class Session:
                 self._hold()
                 if trainer.done == 0:
                     trainer.folder.start(recorded)
-                found = [await make_card(source, seed=trainer.config.seed) for source in trainer.sources]
-                trainer.folder.cards({card.name: card.to_json() for card in found})
+                trainer.folder.cards({source.name: card for source in trainer.sources if (card := await self._card(source)) is not None})
                 self._tell(f"memory: {self._memory}")
                 trainer.plugins.notify("grpo_run_start", run_dir=trainer.folder.path, config=recorded)
                 gains = await self._run()
@@ -245,6 +244,14 @@ class Session:
     async def _scores_at_start(self) -> Scores | None:
         """Scores before training; a resumed run reads them from its log."""
         return await self._evaluate(0) if self._trainer.done == 0 else logged_scores(self._trainer.folder, step=0)
+
+    async def _card(self, source: Source) -> dict[str, Any] | None:
+        """What is known of an environment, for the run's folder; a run that works goes on without."""
+        try:
+            return (await make_card(source, seed=self._trainer.config.seed)).to_json()
+        except GrpoError as error:
+            self._trainer.observer.warn(f"the run's folder has no card of {source.name!r}: {error}")
+            return None
 
     async def _probe(self) -> list[tuple[int, ...]]:
         """Encode the first step's prompts, and one of each environment, so that what cannot work is found before anything is written."""

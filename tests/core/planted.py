@@ -6,6 +6,7 @@ import json
 import os
 import random
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -462,7 +463,30 @@ class LeavesProcesses(Sum):
     def scored(self, task: Task[int], answer: int | None) -> Verdict:
         if os.environ.get("PYTHONHASHSEED") not in (None, "0") and self.started < 40:  # the second process alone is watched, and ended
             self.started += 1
-            subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(30)"])
+            subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(300)"])
+        return super().scored(task, answer)
+
+
+class LeavesDaemons(Sum):
+    started = 0
+
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        if os.environ.get("PYTHONHASHSEED") not in (None, "0") and not self.started:
+            self.started = subprocess.Popen(["sleep", "20"], start_new_session=True).pid
+        return super().scored(task, answer)
+
+
+class KilledElsewhere(Sum):
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        if os.environ.get("PYTHONHASHSEED") not in (None, "0"):  # the second process alone
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().scored(task, answer)
+
+
+class EndsElsewhere(Sum):
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        if os.environ.get("PYTHONHASHSEED") not in (None, "0"):
+            os._exit(3)
         return super().scored(task, answer)
 
 

@@ -191,6 +191,38 @@ def test_a_fault_that_leaves_nothing_to_look_at_is_told_whatever_was_asked(env: 
     assert problems(report) == {check}
     assert {r.status for r in report.results if r.check != check} == {"not_checked"}
     assert len(report.results) > 10
+    everything = {r.check for r in check_environment(env(), tasks=COUNT).results}
+    assert everything == set(QUESTIONS) | set(WITNESSED)
+
+
+class Speechless(planted.Sum):
+    def reference(self, task: Task[int]) -> str:
+        raise KeyError("no answer")
+
+
+def test_a_reference_that_raises_is_one_fault_and_levels_are_looked_at_without_it() -> None:
+    report = check_environment(Speechless(), tasks=COUNT, only=["verdict.reference", "task.level"], isolation="inline")
+    assert {result.check: result.status for result in report.results} == {"task.level": "valid", "verdict.reference": "invalid"}
+
+
+def test_a_process_that_the_verifier_leaves_behind_elsewhere_does_not_keep_the_kit_waiting() -> None:
+    started = time.monotonic()
+    (found,) = check_environment(planted.LeavesDaemons(), tasks=COUNT, only=["safety.processes"], isolation="inline").results
+    assert (found.status, "holds its output open" in found.message) == ("not_checked", True), found
+    assert time.monotonic() - started < 18
+
+
+def test_a_second_process_that_the_system_ends_is_no_fault_of_the_environment() -> None:
+    report = check_environment(planted.KilledElsewhere(), tasks=COUNT, only=["safety", "verdict.process"], isolation="inline")
+    assert {(result.status, result.message) for result in report.results} == {
+        ("not_checked", "the second process was killed, as happens where memory is short")
+    }
+
+
+def test_why_there_is_no_second_process_is_told_by_each_check_that_needs_it() -> None:
+    report = check_environment(planted.EndsElsewhere(), tasks=COUNT, only=["safety"], isolation="inline")
+    assert sorted(result.status for result in report.results) == ["invalid", *["not_checked"] * (len(report.results) - 1)]
+    assert {result.message for result in report.results} == {"in a process of its own it ended with status 3: no output"}
 
 
 @pytest.mark.parametrize(
@@ -282,6 +314,9 @@ def test_a_report_that_cannot_be_written_is_told_before_the_work_and_settings_th
     result = grpo("env", "check", "toy", "--junit", "/dev/null/report.xml")
     assert (result.exit_code, result.stdout, time.monotonic() - started < 2) == (2, "", True)
     assert "--junit '/dev/null/report.xml' cannot be written: Not a directory" in result.stderr
+    (site / "report.xml").write_text("of yesterday")
+    result = grpo("env", "check", "toy", "--only", "typo", "--junit", str(site / "report.xml"))
+    assert (result.exit_code, (site / "report.xml").exists()) == (2, False)
     result = grpo("env", "check", "toy", "--set", "verify.timeout_seconds=99")
     assert (result.exit_code, "changes settings of env, judges, sandbox" in result.stderr) == (2, True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -97,6 +98,38 @@ def test_the_checks_run_inside_a_running_event_loop() -> None:
         return check_environment(EchoEnvironment(), tasks=2)
 
     assert asyncio.run(run()).problems == ()
+
+
+IN_A_NOTEBOOK = """
+import asyncio, os, signal, threading, time
+from grpo_core.testing import EchoEnvironment, check_environment
+
+class Patient(EchoEnvironment):
+    timeout_seconds = 60.0
+
+    def verify(self, task, rollout):
+        started.set()
+        time.sleep(60)
+
+async def cell():
+    check_environment(Patient(), tasks=2, isolation="inline")
+
+def interrupt():
+    started.wait()
+    os.kill(os.getpid(), signal.SIGINT)
+
+started = threading.Event()
+threading.Thread(target=interrupt, daemon=True).start()
+try:
+    asyncio.new_event_loop().run_until_complete(cell())
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_ctrl_c_ends_the_checks_inside_a_running_event_loop() -> None:
+    done = subprocess.run([sys.executable, "-c", IN_A_NOTEBOOK], capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stdout) == (0, "interrupted\n"), done.stderr
 
 
 def test_fakes_answer_as_they_are_told_and_keep_what_they_were_asked() -> None:

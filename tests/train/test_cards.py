@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from grpo_core import Task, TaskKey
 from grpo_core.overrides import build_config
 from grpo_core.train.observe import Silent
 from grpo_core.train.trainer import Trainer
@@ -20,6 +21,14 @@ class StopAtOnce(Silent):
 
     def step(self, step: int, total: int, metrics: Any) -> None:
         raise KeyboardInterrupt
+
+
+class Told(Silent):
+    def __init__(self) -> None:
+        self.warnings = list[str]()
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
 
 
 def cards(folder: Path) -> Any:
@@ -41,6 +50,38 @@ def test_a_run_writes_a_card_for_each_environment_before_its_first_step(settings
     assert (arithmetic["seed"], arithmetic["level"]) == (3, 0.4)
     stored = json.loads((tmp_path / "run" / "config.json").read_text())["provenance"]["environments"]
     assert stored == {name: card["fingerprint"] for name, card in found.items()}
+
+
+class Untold(Letters):
+    def size(self, split: str) -> int | None:
+        if split == "eval":
+            raise FileNotFoundError("there is no held-out file")
+        return None
+
+
+def test_a_run_that_needs_no_held_out_tasks_goes_on_without_a_card(settings, tmp_path):
+    told = Told()
+    config = build_config([settings, {"steps": 1, "eval": {"tasks": 0}}])
+    Trainer(config, Untold(), folder=tmp_path / "run", observer=told).run()
+    assert cards(tmp_path / "run") == {}
+    assert len([text for text in told.warnings if "no card of 'letters'" in text and "there is no held-out file" in text]) == 1
+    assert (tmp_path / "run" / "final").is_dir()
+
+
+class Held(Letters):
+    """Only for evaluation."""
+
+    def task(self, key: TaskKey) -> Task[str]:
+        if key.split == "train":
+            raise LookupError("there are no training tasks")
+        return super().task(key)
+
+
+def test_the_card_of_what_is_only_evaluated_shows_a_held_out_task(settings, tmp_path):
+    told = Told()
+    more = {"steps": 1, "eval": {"tasks": 2, "also": ["arithmetic"]}}
+    Trainer(build_config([settings, more]), {"letters": Letters(), "arithmetic": Held()}, folder=tmp_path / "run", observer=told).run()
+    assert cards(tmp_path / "run")["arithmetic"]["prompt"].startswith("letters ")
 
 
 def test_a_run_that_goes_on_with_another_verifier_has_its_card(settings, tmp_path):
