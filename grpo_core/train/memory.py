@@ -33,8 +33,8 @@ SPARE = 1.25
 """Room for keys and values beside those that are there."""
 QUANTISED, BLOCK = 4096, 256
 """bitsandbytes keeps the state of smaller tensors in float32, and a scale for each block of larger ones."""
-HEAP = 0.4
-"""What a CPU's heap keeps of what an update has freed, as a share of what it computes with; measured 0.2 to 0.6."""
+HEAP = 0.55
+"""What a CPU's heap keeps of what an update has freed, as a share of what it computes with; measured 0.3 to 0.8."""
 HEADROOM = 0.05
 """What allocators lose between tensors, as a share of the rest."""
 TOLERANCE = 1.2
