@@ -29,7 +29,7 @@ def prepacked(model: Any, rows: int) -> Iterator[None]:
     weights as they are now. Does nothing where there is no such layout: other devices and precisions, weights in parts."""
     adapters = {layer: matrices for layer in adapted_layers(model) if (matrices := _matrices(layer)) is not None}
     inside = {layer.get_base_layer() for layer in adapters}
-    layers = [module for module in model.modules() if module in adapters or (_can_be_packed(module) and module not in inside)]
+    layers = [*adapters, *(layer for layer in _packable(model) if layer not in inside)]
     own = [vars(layer).get("forward") for layer in layers]
     try:
         for layer in layers:
@@ -52,7 +52,13 @@ def _matrices(layer: Any) -> tuple[Tensor, Tensor] | None:
 
 def packed_bytes(model: Any) -> int:
     """Of the copies that `prepacked` makes."""
-    return sum(module.weight.nbytes for module in model.modules() if _can_be_packed(module))
+    return sum(layer.weight.nbytes for layer in _packable(model))
+
+
+def _packable(model: Any) -> list[torch.nn.Linear]:
+    """Without the matrices of adapters: peft's layers compute with them in a type of their own, which need not be that of their input."""
+    of_adapters = {part for layer in adapted_layers(model) for part in layer.modules() if part is not layer.get_base_layer()}
+    return [module for module in model.modules() if module not in of_adapters and _can_be_packed(module)]
 
 
 def _can_be_packed(module: Any) -> bool:

@@ -115,6 +115,13 @@ def test_quantised_weights_are_smaller_and_train_the_adapter(settings, wide_fold
     assert lines[-1]["kl"] > 0
 
 
+def test_wide_adapters_beside_4_bit_weights_in_bfloat16_train(settings, wide_folder: Path, tmp_path: Path) -> None:
+    """peft computes with their float32 matrices, which are as wide as what is laid out anew for decoding."""
+    more = {"model.name": str(wide_folder), "model.quantization": "4bit", "model.dtype": "bfloat16", "lora.r": 64}
+    lines = run(settings, tmp_path / "run", **more)
+    assert all(line["grad_norm"] > 0 for line in lines if "loss" in line)
+
+
 def test_sampling_does_not_change_what_4_bit_weights_train(settings, wide_folder: Path) -> None:
     """bitsandbytes lays them out anew in the first pass without a gradient, on CPUs with units for bfloat16."""
     policy = Policy.load(config(settings, **{"model.name": str(wide_folder), "model.quantization": "4bit"}), need_reference=True)
