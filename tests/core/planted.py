@@ -81,10 +81,26 @@ class SeedsGlobalRandom(Sum):
         return self.asked(key, *self.drawn(key, random))  # type: ignore[arg-type]
 
 
+_FRUITS = {
+    "apples",
+    "pears",
+    "plums",
+    "figs",
+    "dates",
+    "limes",
+    "lemons",
+    "melons",
+    "kiwis",
+    "grapes",
+    "cherries",
+    "mangoes",
+}  # few may keep their order
+
+
 class SetOrder(Sum):
     def task(self, key: TaskKey) -> Task[int]:
         task = super().task(key)
-        return replace(task, prompt=f"{task.prompt} Think of {' and '.join({'apples', 'pears', 'plums', 'figs'})}.")
+        return replace(task, prompt=f"{task.prompt} Think of {' and '.join(_FRUITS)}.")
 
 
 class SecretInPrompt(Sum):
