@@ -488,7 +488,7 @@ class LeavesDaemons(Sum):
 
     def scored(self, task: Task[int], answer: int | None) -> Verdict:
         if os.environ.get("PYTHONHASHSEED") not in (None, "0") and not self.started:
-            self.started = subprocess.Popen(["sleep", "20"], start_new_session=True).pid
+            self.started = subprocess.Popen(["sleep", "60"], start_new_session=True).pid
         return super().scored(task, answer)
 
 

