@@ -179,6 +179,7 @@ def test_an_attack_gets_nothing_and_leaves_nothing(backend: str, name: str) -> N
 
 DIFFERENT = {
     "kill the parent": "without a second uid, the signal is sent and not delivered; with one, sending it is refused",
+    "fork bomb": "its processes share the processor, so which of the two limits of time ends it depends on the machine",
     "inodes": "only Docker can limit how many files there are; bubblewrap's program runs into its limit of CPU time",
     "memory of many": "only Docker limits the memory of all processes of a program together",
 }
