@@ -89,6 +89,11 @@ class Subject:
     def answered(self) -> list[Attempt]:
         return [(task, text) for task, text in zip(self.tasks, self.references, strict=False) if text is not None]
 
+    @property
+    def told_answered(self) -> list[Verdict]:
+        """The verdicts on `answered`."""
+        return [verdict for verdict, text in zip(self.told, self.references, strict=False) if text is not None]
+
     @cached_property
     def few(self) -> int:
         return FEWER if self.env.needs else FEW

@@ -22,6 +22,9 @@ from typing import Any, ClassVar
 from grpo_core import Environment, JudgeRequest, Message, Program, Reward, Rollout, Task, TaskKey, Verdict
 from grpo_core.extract import parse_integer, xml_tag
 
+SECOND = "20261"
+"""PYTHONHASHSEED of the kit's second process."""
+
 
 class Sum(Environment[int]):
     """The sound one: add two numbers, larger ones at higher levels, and answer in a block. Held-out sums end in 7, no others do."""
@@ -477,7 +480,7 @@ class LeavesProcesses(Sum):
     started = 0
 
     def scored(self, task: Task[int], answer: int | None) -> Verdict:
-        if os.environ.get("PYTHONHASHSEED") not in (None, "0") and self.started < 40:  # the second process alone is watched, and ended
+        if os.environ.get("PYTHONHASHSEED") == SECOND and self.started < 40:  # the second process alone is watched, and ended
             self.started += 1
             subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(300)"])
         return super().scored(task, answer)
@@ -487,21 +490,21 @@ class LeavesDaemons(Sum):
     started = 0
 
     def scored(self, task: Task[int], answer: int | None) -> Verdict:
-        if os.environ.get("PYTHONHASHSEED") not in (None, "0") and not self.started:
+        if os.environ.get("PYTHONHASHSEED") == SECOND and not self.started:
             self.started = subprocess.Popen(["sleep", "60"], start_new_session=True).pid
         return super().scored(task, answer)
 
 
 class KilledElsewhere(Sum):
     def scored(self, task: Task[int], answer: int | None) -> Verdict:
-        if os.environ.get("PYTHONHASHSEED") not in (None, "0"):  # the second process alone
+        if os.environ.get("PYTHONHASHSEED") == SECOND:  # the second process alone
             os.kill(os.getpid(), signal.SIGKILL)
         return super().scored(task, answer)
 
 
 class EndsElsewhere(Sum):
     def scored(self, task: Task[int], answer: int | None) -> Verdict:
-        if os.environ.get("PYTHONHASHSEED") not in (None, "0"):
+        if os.environ.get("PYTHONHASHSEED") == SECOND:
             os._exit(3)
         return super().scored(task, answer)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from grpo_core.cli import doctor
 from grpo_core.config import RunConfig
 from grpo_core.overrides import known_keys
 
@@ -70,7 +71,8 @@ def test_the_doctor_names_what_is_broken_and_exits_with_1(site: Path) -> None:
     assert {"python", "torch", "cores", "device", "disk, models", "docker daemon", "bubblewrap", "models"} <= found.keys()
 
 
-def test_the_doctor_is_content_where_nothing_is_broken(site: Path) -> None:
+def test_the_doctor_is_content_where_nothing_is_broken(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "ROOM_MB", 0)
     result = grpo("doctor")
     assert result.exit_code == 0
     assert "arithmetic" in result.stdout

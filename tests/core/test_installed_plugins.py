@@ -38,7 +38,7 @@ HOSTILE: Mapping[str, tuple[str, str]] = {
     "argument": (HOOK + "def grpo_environments(surprise): return []", "surprise"),
     "hook": (HOOK + "def grpo_environments(): raise OSError('in a hook')", "OSError: in a hook"),
 }
-SLOW = {"slow": "import time; time.sleep(8)\n" + GOOD.format(name="slow", module="plugin_slow")}
+SLOW = {"slow": "import time; time.sleep(60)\n" + GOOD.format(name="slow", module="plugin_slow")}
 CHATTY = {"chatty": "print('noise on import')\n" + GOOD.format(name="chatty", module="plugin_chatty")}
 CRASHES = {"crashes": "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"}
 START_SECONDS = 0.5
@@ -141,11 +141,11 @@ def test_each_broken_plugin_is_named_with_reason_and_fix_and_the_good_ones_work(
     ],
 )
 def test_no_other_command_imports_a_plugin_that_it_does_not_need(hostile: Installation, arguments: list[str]) -> None:
-    """Not even one that crashes the interpreter or takes 8 s disturbs them."""
+    """Not even one that crashes the interpreter or takes a minute disturbs them."""
     started = time.monotonic()
     done = hostile.grpo(*arguments)
     assert done.returncode == 0, done.stderr
-    assert time.monotonic() - started < 6
+    assert time.monotonic() - started < 40
     loaded = {module for module in hostile.loaded(*arguments) if module.startswith("plugin_")}
     assert loaded <= {"plugin_good", "plugin_good.env"}
 

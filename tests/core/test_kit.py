@@ -33,6 +33,7 @@ from grpo_core import (
 from grpo_core.kit.result import catalogue
 from grpo_core.kit.run import QUESTIONS, WITNESSED
 from grpo_core.testing import EnvironmentConformance, FakeJudge, FakeSandbox, Report, assert_environment, check_environment
+from grpo_core.verify import Isolation
 
 from .distributions import TOY_ENVIRONMENT, grpo, install_toy
 
@@ -76,7 +77,8 @@ def test_enough_faults_are_planted_and_each_check_has_one() -> None:
 def test_a_planted_fault_is_found_by_its_check_where_the_sound_twin_is_valid(
     faulty: type[Environment[Any]], check: str, sound: Report
 ) -> None:
-    (found,) = checked(faulty(), check).results
+    isolation: Isolation = "inline" if check == "verdict.repeat" else "auto"  # elsewhere it is a matter of luck who judges what
+    (found,) = check_environment(faulty(), tasks=COUNT, only=[check], isolation=isolation).results
     assert found.status == "invalid", found.message
     assert f'only=["{check}"]' in found.reproduce
     if check != "floor.canaries":  # the sound one has none
@@ -339,9 +341,9 @@ def test_ctrl_c_leaves_no_process_behind(site: Path) -> None:
             process.kill()
 
 
-SLOW = """def verify(self, task, rollout):
+SLOW = f"""def verify(self, task, rollout):
         import os, time
-        if os.environ.get("PYTHONHASHSEED") == "20261":
+        if os.environ.get("PYTHONHASHSEED") == "{planted.SECOND}":
             time.sleep(60)
 """
 

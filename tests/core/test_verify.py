@@ -46,7 +46,7 @@ def is_alive(pid: int) -> bool:
     """A zombie is dead, though its number is still taken until its parent reaps it."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 
@@ -100,13 +100,15 @@ def test_a_result_that_is_no_verdict_becomes_an_error_that_says_what_was_wrong(e
 def test_verifiers_that_hang_or_die_lose_only_their_own_row_within_a_bounded_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOSTILE_PIDS", str(tmp_path / "pids"))
     started = time.monotonic()
-    verdicts, _ = judge(hostile.Hostile(), [["1", "sleep", "hold the GIL"], ["die", "0", "segfault"], ["spawn", "exit", "1"]])
+    verdicts, _ = judge(
+        hostile.Hostile(), [["1", "sleep", "hold the GIL"], ["die", "0", "segfault"], ["spawn", "exit", "1"]], timeout_seconds=3
+    )
     assert time.monotonic() - started < 60
     assert [[v.scored for v in group] for group in verdicts] == [[True, False, False], [False, True, False], [False, False, True]]
     errors = [v.error or "" for group in verdicts for v in group]
-    assert "exceeded its deadline of 1 s" in errors[1]
+    assert "exceeded its deadline of 3 s" in errors[1]
     assert "in misbehave" in errors[1], "the error shows where the verifier hung"
-    assert "exceeded its deadline of 1 s" in errors[2]
+    assert "exceeded its deadline of 3 s" in errors[2]
     assert "exited with status 7" in errors[3]
     assert "goodbye" in errors[3]
     assert "SIGSEGV" in errors[5]
@@ -190,7 +192,7 @@ def test_tasks_and_references_come_from_a_worker_and_secrets_stay_there() -> Non
 def test_a_task_that_cannot_be_made_is_a_clear_error(order: str, reason: str) -> None:
     env = hostile.HostileTasks(hostile.HostileTasksConfig(order))
     with pytest.raises(GrpoError, match=r"environment 'hostile' failed in task\(\) for TaskKey") as caught:
-        judge(env, [["1"]], task_timeout_seconds=0.5)
+        judge(env, [["1"]], task_timeout_seconds=0.5 if order == "sleep" else 60)
     assert reason in str(caught.value)
 
 
@@ -224,9 +226,9 @@ def test_a_worker_is_built_from_the_spec_and_the_overrides_when_they_are_given()
 
 
 def test_a_trusted_environment_runs_in_this_process_and_still_has_deadlines() -> None:
-    verdicts, _ = judge(hostile.Trusted(), [["pid", "sleep", "1"]], timeout_seconds=0.3)
+    verdicts, _ = judge(hostile.Trusted(), [["pid", "sleep", "1"]], timeout_seconds=2)
     assert verdicts[0][0].answer == str(os.getpid())
-    assert "exceeded its deadline of 0.3 s" in (verdicts[0][1].error or "")
+    assert "exceeded its deadline of 2 s" in (verdicts[0][1].error or "")
     assert verdicts[0][2].total == 1.0
 
 

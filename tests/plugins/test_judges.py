@@ -247,6 +247,12 @@ def answered(text: str) -> dict[str, Any]:
     return {"id": "1", "object": "chat.completion", "created": 0, "model": "any", "choices": [choice], "usage": usage}
 
 
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+
+
 @pytest.fixture
 def endpoint() -> Iterator[Endpoint]:
     found = Endpoint()
@@ -337,13 +343,18 @@ def test_an_endpoint_that_is_not_there_is_an_error() -> None:
 
 
 def test_64_calls_fly_at_once_and_never_more(endpoint: Endpoint) -> None:
-    endpoint.reply = lambda asked: time.sleep(0.5) or good(4)
-    started = time.monotonic()
+    together = threading.Barrier(64)
+
+    def reply(asked: dict[str, Any]) -> str:
+        together.wait(60)  # fewer would wait in vain
+        time.sleep(0.2)
+        return good(4)
+
+    endpoint.reply = reply
     found = judged(endpoint.judge(), *(f"text {number}" for number in range(128)))
     assert [judgement.score for judgement in found] == [0.4] * 128
-    assert 48 <= endpoint.most_flying <= 64
-    assert time.monotonic() - started < 30  # one after the other: 64
-    endpoint.most_flying = 0
+    assert endpoint.most_flying == 64
+    endpoint.most_flying, endpoint.reply = 0, lambda asked: time.sleep(0.2) or good(4)
     judged(endpoint.judge(at_once=3), *(f"text {number}" for number in range(9)))
     assert endpoint.most_flying <= 3
 

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 
 from grpo_core import ConfigError, Limits, Outcome, Program
+from grpo_sandbox import supervisor
 from grpo_sandbox.bubblewrap import Bubblewrap, BubblewrapConfig
 from grpo_sandbox.docker import Docker, DockerConfig
 from grpo_sandbox.pool import JailPool
@@ -34,6 +36,17 @@ PROBE = Program(
     [(1,)],
 )
 UNDISTURBED = (2, [], [])
+OURS = f"of the tests in {uuid.uuid4()}"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def marked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Supervisors say whose they are: other runs on this machine have jails, too."""
+    source = tmp_path_factory.mktemp("supervisor") / "supervisor.py"
+    source.write_text(f"{Path(supervisor.__file__).read_text()}\n# {OURS}\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(supervisor, "__file__", str(source))
+        yield source
 
 
 def open_pool(name: str, jails: int) -> JailPool:
@@ -83,11 +96,11 @@ def one(pool: JailPool, source: str, *arguments: Any, limits: Limits = SHORT) ->
 
 
 def supervisors() -> set[int]:
-    """Every running supervisor of this machine, by its command line."""
+    """Every running one of these tests, by its command line."""
     found = set()
     for folder in Path("/proc").iterdir():
         try:
-            if folder.name.isdigit() and b"The one process inside a jail that is ours" in (folder / "cmdline").read_bytes():
+            if folder.name.isdigit() and OURS.encode() in (folder / "cmdline").read_bytes():
                 found.add(int(folder.name))
         except OSError:
             continue
@@ -262,7 +275,7 @@ def test_a_program_that_the_machine_ends_is_run_once_more(backend: str) -> None:
     ours = supervisors() - before
 
     async def disturbed() -> Sequence[Sequence[Outcome]]:
-        program = Program("import time\ndef f(x):\n    time.sleep(0.5)\n    return x", "f", [(1,), (2,)], SHORT)
+        program = Program("import time\ndef f(x):\n    time.sleep(2)\n    return x", "f", [(1,), (2,)], replace(SHORT, wall_seconds=30))
         batch = asyncio.ensure_future(pool.run([program]))
         started = await asyncio.to_thread(supervisors_beside, before | ours)
         await asyncio.sleep(0.2)
@@ -311,12 +324,14 @@ def test_without_a_daemon_one_line_says_what_to_start(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
-def test_kill_9_of_the_process_that_asked_leaves_nothing() -> None:
+def test_kill_9_of_the_process_that_asked_leaves_nothing(marked: Path) -> None:
     before = supervisors()
     code = (
         "import asyncio, os, signal\n"
         "from grpo_core import Program\n"
+        "from grpo_sandbox import supervisor\n"
         "from grpo_sandbox.bubblewrap import Bubblewrap\n"
+        f"supervisor.__file__ = {str(marked)!r}\n"
         "pool = Bubblewrap()\n"
         "asyncio.run(pool.run([Program('def f(x): return x', 'f', [(i,) for i in range(8)])]))\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -68,7 +69,7 @@ async def busy_container(engine: Engine) -> str:
 def test_a_killed_container_for_each_program_costs_no_program_its_verdict(engine: Engine) -> None:
     """Four programs, one after the other in one jail, and one `docker kill` in the middle of each."""
     pool = Docker(DockerConfig(jails=1))
-    source = "import time\ndef f(x):\n    time.sleep(0.5)\n    return x"
+    source = "import time\ndef f(x):\n    time.sleep(1)\n    return x"
 
     async def disturbed() -> list[list[Any]]:
         batch = [asyncio.ensure_future(pool.run([Program(source, "f", [(i,) for i in range(4)])])) for _ in range(4)]
@@ -156,7 +157,11 @@ def test_kill_9_of_a_trainer_in_the_middle_of_a_step_leaves_no_container_and_no_
 
 
 def _children(parent: int) -> list[int]:
-    return [int(pid) for task in Path(f"/proc/{parent}/task").iterdir() for pid in (task / "children").read_text().split()]
+    found: list[int] = []
+    for task in Path(f"/proc/{parent}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
+            found += map(int, (task / "children").read_text().split())
+    return found
 
 
 def leave_behind(engine: Engine, *, owner: int, host: str) -> str:
