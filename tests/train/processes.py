@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -21,16 +23,22 @@ def launch(processes: int, *arguments: str, log: Path, command: str = "run", **m
 
 def start(processes: int, *arguments: str, log: Path, **more: str) -> list[subprocess.Popen[bytes]]:
     """Python with `arguments`, so many times. Each writes to a file of its own beside `log`; more: environment variables."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    started = []
+    port, started = _free_port(), []
     for rank in range(processes):
         ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
         env = {**os.environ, **{name: str(value) for name, value in ranks.items() if processes > 1}, "OMP_NUM_THREADS": "1", **more}
         with (log.parent / f"{log.name}.{rank}").open("ab") as file:
             started.append(subprocess.Popen([sys.executable, *arguments], stdout=file, stderr=file, env=env, cwd=HERE))
     return started
+
+
+def _free_port() -> int:
+    """Below those that the system hands out, so that nobody else gets it before the processes meet."""
+    while True:
+        port = random.SystemRandom().randrange(20_000, 32_000)
+        with socket.socket() as free, contextlib.suppress(OSError):
+            free.bind(("127.0.0.1", port))
+            return port
 
 
 def ended(processes: Sequence[subprocess.Popen[bytes]], *, seconds: float = 600) -> list[int]:

@@ -29,14 +29,14 @@ from .tiny import tiny_model
 
 SILENT = Report(enabled=False)
 BUILDER = """
-import sys, time
+import sys
 from pathlib import Path
 from grpo_core.train.once import build_once
-target, seconds = Path(sys.argv[1]), float(sys.argv[2])
+target = Path(sys.argv[1])
 def build(folder):
     (folder / "half").write_text("half")
     print("building", flush=True)
-    time.sleep(seconds)
+    sys.stdin.read()  # until it may go on
     (folder / "whole").write_text("whole")
 build_once(target, build, is_ready=lambda path: path.exists(), on_wait=lambda: print("waiting", flush=True))
 print("ready", flush=True)
@@ -53,8 +53,14 @@ def alias(tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> A
     return found
 
 
-def builder(target: Path, seconds: float) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-c", BUILDER, str(target), str(seconds)], stdout=subprocess.PIPE, text=True)
+def builder(target: Path) -> subprocess.Popen[str]:
+    """Builds once `go_on` has been called."""
+    return subprocess.Popen([sys.executable, "-c", BUILDER, str(target)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def go_on(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    process.stdin.close()
 
 
 def line(process: subprocess.Popen[str]) -> str:
@@ -126,11 +132,12 @@ def test_a_cache_that_cannot_be_written_says_where(alias: Alias, own_cache: Path
 
 def test_of_two_processes_one_builds_and_the_other_says_that_it_waits(tmp_path: Path) -> None:
     target = tmp_path / "model"
-    first = builder(target, 1.0)
+    first = builder(target)
     assert line(first) == "building"
-    second = builder(target, 1.0)
+    second = builder(target)
     assert line(second) == "waiting"
     assert not target.exists(), "half a model was visible"
+    go_on(first)
     assert (line(first), line(second)) == ("ready", "ready")
     assert (first.wait(), second.wait()) == (0, 0)
     assert sorted(path.name for path in target.iterdir()) == ["half", "whole"]
@@ -138,13 +145,14 @@ def test_of_two_processes_one_builds_and_the_other_says_that_it_waits(tmp_path: 
 
 def test_after_a_kill_nothing_is_visible_and_the_next_one_builds_and_clears_up(tmp_path: Path) -> None:
     target = tmp_path / "model"
-    killed = builder(target, 60.0)
+    killed = builder(target)
     assert line(killed) == "building"
     killed.kill()
     killed.wait()
     assert not target.exists()
     start = time.monotonic()
-    next_one = builder(target, 0.0)
+    next_one = builder(target)
+    go_on(next_one)
     assert (line(next_one), line(next_one), next_one.wait()) == ("building", "ready", 0)
     assert time.monotonic() - start < 30, "the lock of the dead was waited for"
     assert [path.name for path in tmp_path.iterdir() if "partial" in path.name] == []
