@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -39,5 +40,6 @@ def wait_for(work: Coroutine[Any, Any, T], *, on_interrupt: Callable[[], None] |
                 on_interrupt()
                 return future.result()
             running.wait()
-            cancel[0]()
+            with contextlib.suppress(RuntimeError):  # the loop has closed: the work has just ended
+                cancel[0]()
             raise
