@@ -21,7 +21,7 @@ from small import make_model, pieces, trained
 from grpo_core import TaskKey
 from grpo_core.evaluate import paired_gain
 from grpo_core.runlog import RunFolder
-from grpo_core.train.heldout import logged_scores
+from grpo_core.train.run.heldout import logged_scores
 from grpo_core.train.sft import WarmStart
 from grpo_core.train.trainer import Trainer
 from grpo_env_fizzbuzz.env import FizzBuzz

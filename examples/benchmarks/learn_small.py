@@ -32,7 +32,7 @@ from grpo_core.overrides import build_config
 from grpo_core.plugins import PluginHost
 from grpo_core.runlog import RunFolder
 from grpo_core.train.batch import Row
-from grpo_core.train.policy import Policy
+from grpo_core.train.policy.causal import Policy
 from grpo_core.train.sft import WarmStart
 from grpo_core.train.trainer import Trainer
 from grpo_env_arithmetic.env import Arithmetic

@@ -18,7 +18,7 @@ from typing import ClassVar
 
 from grpo_core import Environment, Reward, Rollout, Task, TaskKey, Verdict
 from grpo_core.runlog import read_lines
-from grpo_core.train.memory import TOLERANCE
+from grpo_core.train.policy.memory import TOLERANCE
 
 
 class Long(Environment[str]):

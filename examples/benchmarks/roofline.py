@@ -63,8 +63,8 @@ def main() -> None:
     options = parser.parse_args()
 
     from grpo_core.overrides import build_config
-    from grpo_core.train.models import load_model, resolve
-    from grpo_core.train.policy import Policy
+    from grpo_core.train.models.load import load_model, resolve
+    from grpo_core.train.policy.causal import Policy
 
     shape = {"prompts_per_step": PROMPTS, "group_size": GROUP, "new_tokens": TOKENS, "steps": options.steps + 1}
     model = {"name": options.model, "dtype": options.dtype, "device": options.device}

@@ -113,8 +113,8 @@ def main() -> None:
     from transformers import AutoTokenizer
 
     from grpo_core.overrides import nested
-    from grpo_core.train.device import pick_device, pick_dtype
-    from grpo_core.train.models import local_folder, resolve
+    from grpo_core.train.models.device import pick_device, pick_dtype
+    from grpo_core.train.models.load import local_folder, resolve
 
     setting = SETTINGS[options.setting]
     model = local_folder(resolve(options.model))

@@ -29,8 +29,8 @@ def our_side(given: str) -> None:
 
     from grpo_core.overrides import build_config
     from grpo_core.settings import SamplingConfig
-    from grpo_core.train.policy import Policy
-    from grpo_core.train.sampler import Engine, Request
+    from grpo_core.train.policy.causal import Policy
+    from grpo_core.train.policy.sampler import Engine, Request
 
     settings = json.loads(given)
     config = build_config(
@@ -92,8 +92,8 @@ def main() -> None:
 
     from transformers import AutoTokenizer
 
-    from grpo_core.train.device import pick_device, pick_dtype
-    from grpo_core.train.models import local_folder, resolve
+    from grpo_core.train.models.device import pick_device, pick_dtype
+    from grpo_core.train.models.load import local_folder, resolve
 
     model = local_folder(resolve(options.model))
     dtype = str(pick_dtype(options.dtype, pick_device(options.device))).removeprefix("torch.")

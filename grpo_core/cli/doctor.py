@@ -76,7 +76,7 @@ def _hardware() -> Iterator[Finding]:
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         yield Finding("memory", "ok", f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 2**30:.1f} GiB")
     try:
-        from grpo_core.train.device import described
+        from grpo_core.train.models.device import described
     except ModuleNotFoundError:
         return
     yield Finding("device", "ok", described())

@@ -73,7 +73,7 @@ def _write_examples(opened: RunFolder, path: Path, choice: Choice, allow: Collec
     from grpo_core.runlog import unwritable
     from grpo_core.services import fingerprint
     from grpo_core.sources import Sources
-    from grpo_core.train.resume import refuse_changed_environments
+    from grpo_core.train.run.resume import refuse_changed_environments
 
     chosen = choose(opened.rollout_lines(), choice)
     if not chosen:
@@ -99,7 +99,7 @@ def _write_examples(opened: RunFolder, path: Path, choice: Choice, allow: Collec
 
 def _write_weights(opened: RunFolder, path: Path, dtype: str | None) -> None:
     try:
-        from grpo_core.train.merging import save_merged
+        from grpo_core.train.models.merging import save_merged
     except ModuleNotFoundError as error:
         raise MissingExtraError("grpo export --weights", "train", package=error.name or "") from None
     save_merged(opened.path / "final", path, dtype=dtype or opened.config()["model"]["dtype"])

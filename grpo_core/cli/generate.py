@@ -97,7 +97,7 @@ def _answer(config: RunConfig, prompt: str | tuple[Message, ...], *, budget: int
     try:
         import asyncio
 
-        from grpo_core.train.policies import builtin_sampler, load_policy
+        from grpo_core.train.policy.choose import builtin_sampler, load_policy
         from grpo_core.train.rollout import Budget, roll_out
     except ModuleNotFoundError as error:
         raise MissingExtraError("grpo generate", "train", package=error.name or "") from None

@@ -24,7 +24,7 @@ def pull(
     Example: grpo model pull smollm2-135m
     """
     try:
-        from grpo_core.train.models import local_folder, resolve
+        from grpo_core.train.models.load import local_folder, resolve
     except ModuleNotFoundError as error:
         raise MissingExtraError("`grpo model pull`", "train", package=error.name or "") from error
     source = resolve(name, trust_remote_code=trust_remote_code, refresh=True)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from grpo_core.train.algorithm import row_weights
-from grpo_core.train.tree import size as tree_size
+from grpo_core.train.compute.tree import size as tree_size
 from grpo_core.types import Rollout
 
 

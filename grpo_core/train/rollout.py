@@ -13,9 +13,9 @@ import numpy as np
 
 from grpo_core.errors import GrpoError
 from grpo_core.settings import SamplingConfig
-from grpo_core.train.policy import Policy
+from grpo_core.train.policy.causal import Policy
+from grpo_core.train.policy.sampler import Completion, Request, Sampler
 from grpo_core.train.ranks import Ranks
-from grpo_core.train.sampler import Completion, Request, Sampler
 from grpo_core.types import Finish, Message, Rollout, Task, TaskKey
 
 

@@ -18,10 +18,10 @@ from grpo_core.environment import Environment
 from grpo_core.errors import ConfigError
 from grpo_core.settings import KLConfig, LossConfig
 from grpo_core.train.batch import Row
-from grpo_core.train.clock import Clock
 from grpo_core.train.examples import Example, fingerprint, read_examples
-from grpo_core.train.memory import Workload
-from grpo_core.train.metrics import peak_memory_mb
+from grpo_core.train.policy.memory import Workload
+from grpo_core.train.run.clock import Clock
+from grpo_core.train.run.metrics import peak_memory_mb
 from grpo_core.train.tasks import draw_number, order, total_steps, train_keys
 from grpo_core.train.trainer import Trainer
 from grpo_core.types import Message, Rollout, TaskKey

@@ -34,26 +34,26 @@ from grpo_core.sources import Sources
 from grpo_core.tools import schemas
 from grpo_core.train.advantages import advantages, pods
 from grpo_core.train.batch import collate
-from grpo_core.train.checkpoint import checkpoints, saved_progress
-from grpo_core.train.clock import Clock
-from grpo_core.train.device import pick_device
-from grpo_core.train.heldout import CHUNK
 from grpo_core.train.judging import Judging
-from grpo_core.train.memory import Footprint, Workload
-from grpo_core.train.metrics import advantage_metrics, group_metrics, peak_memory_mb
-from grpo_core.train.observe import Observer, Silent
-from grpo_core.train.policies import builtin_sampler, load_policy
-from grpo_core.train.policy import Policy
-from grpo_core.train.provenance import recorded_config
+from grpo_core.train.models.device import pick_device
+from grpo_core.train.policy.causal import Policy
+from grpo_core.train.policy.choose import builtin_sampler, load_policy
+from grpo_core.train.policy.memory import Footprint, Workload
+from grpo_core.train.policy.sampler import Sampler
 from grpo_core.train.ranks import Ranks
 from grpo_core.train.refill import Refill
-from grpo_core.train.resume import refuse_changed_environments, refuse_changed_settings
 from grpo_core.train.rewards import Rewards, overlong, rewards, shuffled
 from grpo_core.train.rollout import Budget, roll_out
-from grpo_core.train.sampler import Sampler
-from grpo_core.train.session import Session
+from grpo_core.train.run.checkpoint import checkpoints, saved_progress
+from grpo_core.train.run.clock import Clock
+from grpo_core.train.run.heldout import CHUNK
+from grpo_core.train.run.metrics import advantage_metrics, group_metrics, peak_memory_mb
+from grpo_core.train.run.observe import Observer, Silent
+from grpo_core.train.run.provenance import recorded_config
+from grpo_core.train.run.resume import refuse_changed_environments, refuse_changed_settings
+from grpo_core.train.run.session import Session
+from grpo_core.train.run.trackers import trackers
 from grpo_core.train.tasks import draw_number, eval_keys, total_steps, train_keys
-from grpo_core.train.trackers import trackers
 from grpo_core.train.update import Updater
 from grpo_core.types import Group, Rollout, Task, TaskKey
 

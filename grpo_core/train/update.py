@@ -18,9 +18,9 @@ from grpo_core.settings import PLUGIN
 from grpo_core.train.algorithm import KL_ESTIMATORS, LEVELS, SURROGATES, Surrogate, adapted, clipped, divergence, truncated_importance
 from grpo_core.train.batch import MicroBatch, Row
 from grpo_core.train.optimizer import build_optimizer, build_schedule
-from grpo_core.train.policy import Policy
+from grpo_core.train.policy.causal import Policy
+from grpo_core.train.policy.sharding import put_together
 from grpo_core.train.ranks import Ranks
-from grpo_core.train.sharding import put_together
 from grpo_core.types import Rollout
 
 MAX_NONFINITE = 3

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from grpo_core import Judgement, JudgeRequest
-from grpo_core.train.models import local_folder, resolve
+from grpo_core.train.models.load import local_folder, resolve
 from grpo_judge.llm import LLM, LLMConfig
 from grpo_judge.prompts import RUBRIC, messages
 

@@ -9,9 +9,9 @@ import torch
 
 from grpo_core.config import RunConfig
 from grpo_core.overrides import build_config
-from grpo_core.train.adapter import add_adapter
-from grpo_core.train.models import ModelSource
-from grpo_core.train.policy import Policy
+from grpo_core.train.models.adapter import add_adapter
+from grpo_core.train.models.load import ModelSource
+from grpo_core.train.policy.causal import Policy
 from grpo_core.types import Message, Rollout
 
 from .tiny import tiny_model, tiny_tokenizer

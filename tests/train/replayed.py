@@ -13,8 +13,8 @@ from letters import Letters
 
 from grpo_core.overrides import build_config, nested
 from grpo_core.settings import SamplingConfig
-from grpo_core.train.policy import Policy
-from grpo_core.train.sampler import Completion, Ended, Engine, Request
+from grpo_core.train.policy.causal import Policy
+from grpo_core.train.policy.sampler import Completion, Ended, Engine, Request
 from grpo_core.train.trainer import Trainer
 
 

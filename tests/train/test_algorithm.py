@@ -14,8 +14,8 @@ from grpo_core.settings import KLConfig, LossConfig
 from grpo_core.train.advantages import advantages
 from grpo_core.train.algorithm import KL_ESTIMATORS, SURROGATES, adapted, clipped, row_weights
 from grpo_core.train.batch import Row, collate, micro_batches
-from grpo_core.train.logprob import token_logprobs
-from grpo_core.train.policy import Policy
+from grpo_core.train.compute.logprob import token_logprobs
+from grpo_core.train.policy.causal import Policy
 from grpo_core.train.rewards import Rewards
 from grpo_core.train.update import Sums, Updater
 from grpo_core.types import Rollout

@@ -19,10 +19,10 @@ from grpo_core import modelcache
 from grpo_core.cli.model import model_app
 from grpo_core.errors import UserError
 from grpo_core.modelcache import Alias
-from grpo_core.train.bundled import convert_bundled
-from grpo_core.train.models import load_model, load_tokenizer, resolve
-from grpo_core.train.once import build_once
-from grpo_core.train.progress import Report
+from grpo_core.train.models.bundled import convert_bundled
+from grpo_core.train.models.load import load_model, load_tokenizer, resolve
+from grpo_core.train.models.once import build_once
+from grpo_core.train.models.progress import Report
 
 from .fakes import tiny_alias
 from .tiny import tiny_model
@@ -31,7 +31,7 @@ SILENT = Report(enabled=False)
 BUILDER = """
 import sys
 from pathlib import Path
-from grpo_core.train.once import build_once
+from grpo_core.train.models.once import build_once
 target = Path(sys.argv[1])
 def build(folder):
     (folder / "half").write_text("half")

@@ -13,7 +13,7 @@ from grpo_core.errors import ConfigError
 from grpo_core.overrides import build_config
 from grpo_core.runlog import RunFolder, read_lines
 from grpo_core.settings import CurriculumConfig
-from grpo_core.train.observe import Silent
+from grpo_core.train.run.observe import Silent
 from grpo_core.train.trainer import Trainer
 
 from .letters import Letters

@@ -15,12 +15,12 @@ from grpo_core.errors import ConfigError
 from grpo_core.overrides import build_config
 from grpo_core.runlog import RunFolder, read_lines
 from grpo_core.settings import SamplingConfig
-from grpo_core.train import chat
 from grpo_core.train.batch import Row, micro_batches
-from grpo_core.train.chat import Frame
-from grpo_core.train.policy import Policy
+from grpo_core.train.models import chat
+from grpo_core.train.models.chat import Frame
+from grpo_core.train.policy.causal import Policy
+from grpo_core.train.policy.sampler import Completion, Ended, Engine, Request, Sampler
 from grpo_core.train.rollout import Budget, roll_out
-from grpo_core.train.sampler import Completion, Ended, Engine, Request, Sampler
 from grpo_core.train.trainer import Trainer
 from grpo_core.types import Message, Rollout, Task, TaskKey
 from grpo_core.verify import Verifier, VerifySettings

@@ -15,7 +15,7 @@ from grpo_core.errors import RunStoppedError
 from grpo_core.overrides import build_config, nested
 from grpo_core.runlog import RunFolder
 from grpo_core.settings import SamplingConfig
-from grpo_core.train.sampler import Completion, Ended, Engine, Request
+from grpo_core.train.policy.sampler import Completion, Ended, Engine, Request
 from grpo_core.train.trainer import Trainer
 
 from .arrange import tiny_policy

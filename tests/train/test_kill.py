@@ -14,7 +14,7 @@ import pytest
 from safetensors.torch import load_file
 
 from grpo_core.runlog import RunFolder, read_lines
-from grpo_core.train.checkpoint import checkpoints
+from grpo_core.train.run.checkpoint import checkpoints
 
 from .processes import GRPO, HERE, ended, launch, said, start
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from grpo_core.train.logprob import Head, token_logprobs
+from grpo_core.train.compute.logprob import Head, token_logprobs
 
 HIDDEN, VOCABULARY = 5, 11
 PLACE = torch.tensor([4, 0, 1, 1, 1, 3, 0])  # distributions that are used twice or thrice, for equal tokens and others; one not at all
@@ -92,7 +92,7 @@ def test_a_token_of_no_probability_has_a_finite_entropy() -> None:
 
 PEAK = """
 import sys, torch
-from grpo_core.train.logprob import Head
+from grpo_core.train.compute.logprob import Head
 torch.set_num_threads(1)
 vocabulary, rows = int(sys.argv[1]), int(sys.argv[2])
 module = torch.nn.Linear(32, vocabulary, bias=False).requires_grad_(False)

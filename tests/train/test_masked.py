@@ -18,9 +18,9 @@ from grpo_core.overrides import build_config, nested
 from grpo_core.runlog import RunFolder, read_lines
 from grpo_core.settings import SamplingConfig
 from grpo_core.train.batch import Row
-from grpo_core.train.masked_policy import MaskedPolicy
-from grpo_core.train.policies import builtin_sampler, load_policy
-from grpo_core.train.sampler import Request
+from grpo_core.train.policy.choose import builtin_sampler, load_policy
+from grpo_core.train.policy.masked import MaskedPolicy
+from grpo_core.train.policy.sampler import Request
 from grpo_core.train.sft import WarmStart
 from grpo_core.train.trainer import Trainer
 

@@ -20,10 +20,10 @@ from grpo_core.errors import ConfigError
 from grpo_core.overrides import build_config, nested
 from grpo_core.runlog import RunFolder, read_lines
 from grpo_core.train.batch import Row, micro_batches
-from grpo_core.train.heap import ARENAS
-from grpo_core.train.memory import Footprint, Workload
-from grpo_core.train.models import resolve
-from grpo_core.train.policy import Policy
+from grpo_core.train.compute.heap import ARENAS
+from grpo_core.train.models.load import resolve
+from grpo_core.train.policy.causal import Policy
+from grpo_core.train.policy.memory import Footprint, Workload
 from grpo_core.train.trainer import Trainer
 
 from .arrange import random_rollouts
@@ -181,7 +181,7 @@ def test_the_optimizers_state_is_counted_as_it_is(settings, wide_folder: Path, n
 
 
 def test_a_run_that_cannot_fit_is_refused_before_anything_is_written(settings, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("grpo_core.train.memory.free_memory", lambda device: 100 * 2**20)
+    monkeypatch.setattr("grpo_core.train.policy.memory.free_memory", lambda device: 100 * 2**20)
     with pytest.raises(
         ConfigError, match=r"estimated to need .* at most, of 100 MiB that are free: .*What would help most: .*memory_check"
     ):
@@ -227,7 +227,7 @@ def test_an_adapter_on_quantised_weights_is_folded_into_full_ones(settings, wide
 HEAPS = """
 import ctypes, re, tempfile, threading
 import torch
-from grpo_core.train.heap import share_heap
+from grpo_core.train.compute.heap import share_heap
 
 share_heap(torch.device("cpu"))
 together = threading.Barrier(7)  # who has ended leaves a heap to the next
@@ -256,8 +256,8 @@ def test_threads_share_few_heaps_unless_the_user_said_otherwise() -> None:
 
 HOLES = """
 import torch
-from grpo_core.train.device import used_memory
-from grpo_core.train.heap import Heap
+from grpo_core.train.models.device import used_memory
+from grpo_core.train.compute.heap import Heap
 
 cpu = torch.device("cpu")
 

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from grpo_core import Group, Reward, Rollout, Task, TaskKey, Verdict
-from grpo_core.train.metrics import group_metrics
+from grpo_core.train.run.metrics import group_metrics
 
 
 def group(*attempts: tuple[float, str | None] | None) -> Group[None]:

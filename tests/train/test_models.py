@@ -16,8 +16,8 @@ from safetensors.torch import load_file, save_file
 
 from grpo_core import modelcache
 from grpo_core.errors import UserError
-from grpo_core.train.device import pick_device, pick_dtype
-from grpo_core.train.models import end_token_ids, load_model, load_tokenizer, resolve
+from grpo_core.train.models.device import pick_device, pick_dtype
+from grpo_core.train.models.load import end_token_ids, load_model, load_tokenizer, resolve
 
 from .fakes import Hub, write_gguf
 from .tiny import END, SPECIAL, START, save_tiny, tiny_model, tiny_tokenizer
@@ -25,7 +25,7 @@ from .tiny import END, SPECIAL, START, save_tiny, tiny_model, tiny_tokenizer
 CPU = torch.device("cpu")
 HUB_SCRIPT = """
 import sys, urllib.request, torch
-from grpo_core.train.models import load_model, load_tokenizer, resolve
+from grpo_core.train.models.load import load_model, load_tokenizer, resolve
 resolve("org/tiny@v1")
 urllib.request.urlopen(sys.argv[1] + "/api/models/org/tiny/mark")
 source = resolve("org/tiny@v1")

@@ -20,8 +20,8 @@ from grpo_core.plugins import PluginHost
 from grpo_core.runlog import RunFolder, read_lines
 from grpo_core.settings import LossConfig
 from grpo_core.train.algorithm import clip
-from grpo_core.train.observe import Silent
-from grpo_core.train.policy import Policy
+from grpo_core.train.policy.causal import Policy
+from grpo_core.train.run.observe import Silent
 from grpo_core.train.trainer import Trainer
 
 from ..core.distributions import install_plugin

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from grpo_core.runlog import RunFolder, read_lines
-from grpo_core.train.checkpoint import checkpoints
+from grpo_core.train.run.checkpoint import checkpoints
 
 from .processes import HERE, ended, launch, said, start
 
@@ -138,7 +138,7 @@ def test_a_process_that_waits_for_another_goes_on_judging_within_its_deadlines(t
         "import asyncio, os, sys\n"
         f"sys.path.insert(0, {str(HERE)!r})\n"
         "from letters import Letters\n"
-        "from grpo_core.train.sampler import Engine\n"
+        "from grpo_core.train.policy.sampler import Engine\n"
         "class Late(Letters):\n"
         "    timeout_seconds = 2.0\n"
         "    async def averify(self, task, rollout):\n"

@@ -17,7 +17,7 @@ from grpo_core.cli.app import app
 from grpo_core.errors import ConfigError
 from grpo_core.overrides import build_config
 from grpo_core.runlog import read_lines
-from grpo_core.train.observe import Silent
+from grpo_core.train.run.observe import Silent
 from grpo_core.train.trainer import Trainer
 
 from .letters import Letters
@@ -125,7 +125,7 @@ def test_two_trainers_of_one_run_in_one_process_keep_other_processes_out_until_b
 
 def taken(folder: Path) -> bool:
     """Whether another process is kept from writing."""
-    program = "import sys; from pathlib import Path; from grpo_core.train.hold import hold; hold(Path(sys.argv[1]))"
+    program = "import sys; from pathlib import Path; from grpo_core.train.run.hold import hold; hold(Path(sys.argv[1]))"
     done = subprocess.run([sys.executable, "-c", program, str(folder)], capture_output=True, text=True, check=False)
     assert done.returncode == 0 or "another process is writing the run" in done.stderr
     return done.returncode != 0

@@ -11,15 +11,15 @@ import torch
 from transformers.cache_utils import DynamicLayer
 
 from grpo_core.settings import SamplingConfig
-from grpo_core.train.adapter import add_adapter
 from grpo_core.train.batch import Row, micro_batches
-from grpo_core.train.kv import GrowingLayer, bytes_per_token
-from grpo_core.train.models import ModelSource
-from grpo_core.train.policy import Policy
-from grpo_core.train.prefix import Lines
-from grpo_core.train.prepack import packed_bytes
+from grpo_core.train.compute.kv import GrowingLayer, bytes_per_token
+from grpo_core.train.compute.prefix import Lines
+from grpo_core.train.compute.prepack import packed_bytes
+from grpo_core.train.models.adapter import add_adapter
+from grpo_core.train.models.load import ModelSource
+from grpo_core.train.policy.causal import Policy
+from grpo_core.train.policy.sampler import Completion, Engine, Request, draw
 from grpo_core.train.rollout import Budget, roll_out, uniforms
-from grpo_core.train.sampler import Completion, Engine, Request, draw
 from grpo_core.types import Message, Rollout, Task, TaskKey
 
 from .arrange import CPU, run_config, tiny_policy
@@ -110,7 +110,7 @@ def test_prompts_are_computed_once(policy):
 def test_how_lines_stand_in_trees_changes_nothing(policy, monkeypatch, trees, max_rows):
     requests = requests_for(prompts(5), 4, length=30)
     expected = sample(policy, requests)
-    monkeypatch.setattr("grpo_core.train.prefix.PAYS", 1e9 if trees == "one" else 0)
+    monkeypatch.setattr("grpo_core.train.compute.prefix.PAYS", 1e9 if trees == "one" else 0)
     if trees in ("by prompt", "alone"):
         monkeypatch.setattr(Lines, "_cost", lambda self, count, width, nodes: count if trees == "by prompt" else width)
     shapes: list[tuple[int, int]] = []
@@ -131,7 +131,7 @@ def test_how_prompts_are_computed_changes_nothing(policy, monkeypatch, max_rows)
     requests = requests_for(prompts(5), 4, length=30)
     expected = sample(policy, requests)
     for most in (0, 2.5, 1000):
-        monkeypatch.setattr("grpo_core.train.prefix.MOST_NODES", most)
+        monkeypatch.setattr("grpo_core.train.compute.prefix.MOST_NODES", most)
         found = sample(policy, requests, max_rows=max_rows)
         assert [c.token_ids for c in found] == [c.token_ids for c in expected]
         for a, b in zip(found, expected, strict=True):
@@ -263,18 +263,18 @@ def test_waiting_rows_take_the_places_of_those_that_ended(policy, monkeypatch):
 def test_the_cache_stays_within_its_memory(policy, monkeypatch):
     """Room for 100 tokens, requests of 34 to 36: two at a time; and one that fits nowhere is decoded alone."""
     monkeypatch.setattr(Lines, "_cost", alone)
-    monkeypatch.setattr("grpo_core.train.sampler.bytes_per_token", lambda _: 2**20 // 100)
+    monkeypatch.setattr("grpo_core.train.policy.sampler.bytes_per_token", lambda _: 2**20 // 100)
     requests = requests_for(prompts(4), 1, length=20)
     assert max(len(r.prefix) for r in requests) in range(14, 17)  # two requests fit, three do not
     assert max(forward_passes(policy, requests, kv_mb=1)) == 2
     assert [c.token_ids for c in sample(policy, requests, kv_mb=1)] == [c.token_ids for c in sample(policy, requests)]
-    monkeypatch.setattr("grpo_core.train.sampler.bytes_per_token", lambda _: 2**20)
+    monkeypatch.setattr("grpo_core.train.policy.sampler.bytes_per_token", lambda _: 2**20)
     assert max(forward_passes(policy, requests, kv_mb=1)) == 1
 
 
 def test_lines_that_join_take_no_more_memory_than_a_cache_for_each(policy, monkeypatch):
     """Eight long completions of one prompt beside prompts that come and go: a tree of all their nodes is much wider than any line."""
-    monkeypatch.setattr("grpo_core.train.prefix.PAYS", 1e9)  # nothing but the memory is a reason to set them anew
+    monkeypatch.setattr("grpo_core.train.compute.prefix.PAYS", 1e9)  # nothing but the memory is a reason to set them anew
     monkeypatch.setattr(policy, "end_ids", ())
     first, *others = prompts(20)
     requests = [*requests_for([first], 8, length=60), *requests_for(others, 1, length=3)]

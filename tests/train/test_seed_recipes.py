@@ -20,8 +20,8 @@ from grpo_core.cli.app import app
 from grpo_core.cli.training import read_config
 from grpo_core.overrides import flat
 from grpo_core.runlog import read_lines
-from grpo_core.train.adapter import add_adapter
-from grpo_core.train.models import ModelSource
+from grpo_core.train.models.adapter import add_adapter
+from grpo_core.train.models.load import ModelSource
 
 from ..sandbox.engines import missing
 from .tiny_masked import masked_model, masked_tokenizer, save_masked

@@ -16,7 +16,7 @@ from grpo_core.errors import ConfigError
 from grpo_core.overrides import build_config
 from grpo_core.runlog import read_lines
 from grpo_core.train.examples import Example, read_examples
-from grpo_core.train.observe import Silent
+from grpo_core.train.run.observe import Silent
 from grpo_core.train.sft import WarmStart
 from grpo_core.types import Message
 

@@ -13,8 +13,8 @@ import transformers
 from grpo_core.errors import ConfigError
 from grpo_core.overrides import build_config
 from grpo_core.runlog import read_lines
-from grpo_core.train.observe import Silent
-from grpo_core.train.stopping import Best, Stopping
+from grpo_core.train.run.observe import Silent
+from grpo_core.train.run.stopping import Best, Stopping
 from grpo_core.train.trainer import Trainer
 
 from .letters import Letters

@@ -16,8 +16,8 @@ from grpo_core.config import RunConfig
 from grpo_core.errors import ConfigError, RunStoppedError
 from grpo_core.overrides import build_config
 from grpo_core.runlog import RunFolder, read_lines
-from grpo_core.train.checkpoint import checkpoints
-from grpo_core.train.observe import Silent
+from grpo_core.train.run.checkpoint import checkpoints
+from grpo_core.train.run.observe import Silent
 from grpo_core.train.trainer import Trainer
 
 from .letters import Letters

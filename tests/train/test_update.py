@@ -11,11 +11,11 @@ import torch
 from accelerate.optimizer import AcceleratedOptimizer
 
 from grpo_core.errors import ConfigError, RunStoppedError
-from grpo_core.train.adapter import add_adapter
 from grpo_core.train.batch import Row, collate
-from grpo_core.train.models import ModelSource
+from grpo_core.train.models.adapter import add_adapter
+from grpo_core.train.models.load import ModelSource
 from grpo_core.train.optimizer import rate
-from grpo_core.train.policy import Policy
+from grpo_core.train.policy.causal import Policy
 from grpo_core.train.update import Updater
 
 from .arrange import random_rollouts, run_config, tiny_policy

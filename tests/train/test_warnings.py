@@ -10,9 +10,9 @@ import pytest
 
 from grpo_core.overrides import build_config
 from grpo_core.runlog import read_lines
+from grpo_core.train.run.warnings import SIGNS, START, WINDOW, Watch
 from grpo_core.train.sft import WarmStart
 from grpo_core.train.trainer import Trainer
-from grpo_core.train.warnings import SIGNS, START, WINDOW, Watch
 
 from .letters import Letters
 

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_core.train import attention
-from grpo_core.train.logprob import head_at
+from grpo_core.train.compute import attention
+from grpo_core.train.compute.logprob import head_at
 
 MIN_COMMON = 8
 """A shorter common start is not worth a forward pass of its own."""

@@ -9,8 +9,8 @@ from threading import Event
 import torch
 
 from grpo_core.settings import SamplingConfig
-from grpo_core.train.masked_policy import MaskedPolicy
-from grpo_core.train.sampler import Completion, Ended, Engine, Request, draw, not_finite
+from grpo_core.train.policy.masked import MaskedPolicy
+from grpo_core.train.policy.sampler import Completion, Ended, Engine, Request, draw, not_finite
 
 MAX_DRAWS = 1024
 """Tokens that are drawn together: each needs the sums of a whole vocabulary."""

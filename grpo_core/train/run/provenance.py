@@ -9,7 +9,7 @@ from typing import Any
 
 from grpo_core.config import RunConfig
 from grpo_core.sources import Sources
-from grpo_core.train.policy import Policy
+from grpo_core.train.policy.causal import Policy
 from grpo_core.train.rollout import Budget
 
 PACKAGES = ("grpo-core", "torch", "transformers", "peft")

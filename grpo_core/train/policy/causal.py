@@ -14,20 +14,30 @@ from torch import Tensor
 
 from grpo_core.config import RunConfig
 from grpo_core.errors import ConfigError
-from grpo_core.train import attention, chat, quantized, sharding
-from grpo_core.train.adapter import adapted_layers, add_adapter, in_type_of_input, merged, merged_bytes
 from grpo_core.train.batch import MicroBatch, Row, passes, tensors, unwritten
-from grpo_core.train.chat import Frame
-from grpo_core.train.device import pick_device, pick_dtype
-from grpo_core.train.disk import as_os_error
-from grpo_core.train.heap import share_heap
-from grpo_core.train.logprob import Head, head_at, tempered, token_logprobs
-from grpo_core.train.models import ModelSource, end_of_turn_id, end_token_ids, load_model, load_tokenizer, refuse_what_cannot_fit, resolve
-from grpo_core.train.offload import offload
-from grpo_core.train.prepack import packed_bytes, prepacked
-from grpo_core.train.recompute import recompute
-from grpo_core.train.reference import Reference
-from grpo_core.train.tree import can_be_masked, pair_cost, plant
+from grpo_core.train.compute import attention
+from grpo_core.train.compute.heap import share_heap
+from grpo_core.train.compute.logprob import Head, head_at, tempered, token_logprobs
+from grpo_core.train.compute.prepack import packed_bytes, prepacked
+from grpo_core.train.compute.recompute import recompute
+from grpo_core.train.compute.tree import can_be_masked, pair_cost, plant
+from grpo_core.train.models import chat, quantized
+from grpo_core.train.models.adapter import adapted_layers, add_adapter, in_type_of_input, merged, merged_bytes
+from grpo_core.train.models.chat import Frame
+from grpo_core.train.models.device import pick_device, pick_dtype
+from grpo_core.train.models.disk import as_os_error
+from grpo_core.train.models.load import (
+    ModelSource,
+    end_of_turn_id,
+    end_token_ids,
+    load_model,
+    load_tokenizer,
+    refuse_what_cannot_fit,
+    resolve,
+)
+from grpo_core.train.models.offload import offload
+from grpo_core.train.models.reference import Reference
+from grpo_core.train.policy import sharding
 from grpo_core.types import Message, Rollout
 
 

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_core.train import attention
-from grpo_core.train.kv import growing_cache, joined, keeps_everything, trim
-from grpo_core.train.logprob import head_at
-from grpo_core.train.tree import additive, common_length, pair_cost, plant, size
+from grpo_core.train.compute import attention
+from grpo_core.train.compute.kv import growing_cache, joined, keeps_everything, trim
+from grpo_core.train.compute.logprob import head_at
+from grpo_core.train.compute.tree import additive, common_length, pair_cost, plant, size
 
 MOST_NODES = 4
 """Prompts are computed as one tree if that has at most so many times the nodes of the longest."""

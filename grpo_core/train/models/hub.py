@@ -10,8 +10,8 @@ from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, Repo
 
 from grpo_core.errors import UserError
 from grpo_core.modelcache import missing_files
-from grpo_core.train.loading import quiet_loading
-from grpo_core.train.progress import Report
+from grpo_core.train.models.progress import Report
+from grpo_core.train.models.quiet import quiet_loading
 
 ANSWER_SECONDS = 5.0
 TEXT_FILES = ("*.json", "*.jinja", "*.txt", "*.model")

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_core.train.adapter import adapted_layers, product
+from grpo_core.train.models.adapter import adapted_layers, product
 
 FEW_ROWS, FEW_TOKENS = 4, 8
 """With fewer rows memory is what limits a product, and for fewer tokens the layout is not worth making."""

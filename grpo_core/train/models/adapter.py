@@ -10,9 +10,9 @@ import torch
 
 from grpo_core.errors import ConfigError
 from grpo_core.settings import LoraConfig
-from grpo_core.train.loading import quiet_loading
-from grpo_core.train.models import ModelSource
-from grpo_core.train.reference import ADAPTER
+from grpo_core.train.models.load import ModelSource
+from grpo_core.train.models.quiet import quiet_loading
+from grpo_core.train.models.reference import ADAPTER
 
 
 def add_adapter(base: Any, config: LoraConfig, source: ModelSource, *, task: str | None = "CAUSAL_LM") -> Any:

@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from grpo_core.errors import ConfigError
-from grpo_core.train.heap import give_back_freed_memory
+from grpo_core.train.compute.heap import give_back_freed_memory
 
 
 def recompute(model: Any) -> None:

@@ -9,10 +9,10 @@ import torch
 
 from grpo_core.atomic import whole_folder
 from grpo_core.runlog import unwritable
-from grpo_core.train.device import pick_dtype
-from grpo_core.train.disk import as_os_error
-from grpo_core.train.loading import quiet_loading
-from grpo_core.train.models import load_model, load_tokenizer, resolve
+from grpo_core.train.models.device import pick_dtype
+from grpo_core.train.models.disk import as_os_error
+from grpo_core.train.models.load import load_model, load_tokenizer, resolve
+from grpo_core.train.models.quiet import quiet_loading
 
 
 def save_merged(final: Path, out: Path, *, dtype: str) -> None:

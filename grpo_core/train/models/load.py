@@ -16,10 +16,10 @@ from jinja2 import TemplateError
 from grpo_core import modelcache
 from grpo_core.config import RunConfig
 from grpo_core.errors import ConfigError, UnknownNameError, UserError, did_you_mean
-from grpo_core.train import bundled, hub, quantized
-from grpo_core.train.device import free_memory
-from grpo_core.train.loading import load_whole, quiet_loading
-from grpo_core.train.progress import Report
+from grpo_core.train.models import bundled, hub, quantized
+from grpo_core.train.models.device import free_memory
+from grpo_core.train.models.progress import Report
+from grpo_core.train.models.quiet import load_whole, quiet_loading
 
 HUB_ID = re.compile(r"(?P<repo>[\w.-]+(/[\w.-]+)?)(@(?P<revision>[\w./-]+))?", re.ASCII)
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json")

@@ -10,8 +10,8 @@ from grpo_core.config import RunConfig
 from grpo_core.runlog import RunFolder
 from grpo_core.settings import SamplingConfig
 from grpo_core.sources import Sources
-from grpo_core.train.metrics import group_metrics
-from grpo_core.train.observe import Observer
+from grpo_core.train.run.metrics import group_metrics
+from grpo_core.train.run.observe import Observer
 from grpo_core.train.tasks import eval_keys
 from grpo_core.types import Group, Task, TaskKey, Verdict
 

@@ -16,13 +16,13 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from grpo_core.config import RunConfig
 from grpo_core.errors import ConfigError
-from grpo_core.train import recompute
 from grpo_core.train.batch import Row
-from grpo_core.train.device import free_memory, used_memory
-from grpo_core.train.kv import bytes_per_token
-from grpo_core.train.logprob import COPIES
-from grpo_core.train.policy import Policy
-from grpo_core.train.prepack import FEW_ROWS, FEW_TOKENS
+from grpo_core.train.compute import recompute
+from grpo_core.train.compute.kv import bytes_per_token
+from grpo_core.train.compute.logprob import COPIES
+from grpo_core.train.compute.prepack import FEW_ROWS, FEW_TOKENS
+from grpo_core.train.models.device import free_memory, used_memory
+from grpo_core.train.policy.causal import Policy
 
 MB = 2**20
 NODES = (80, 160, 240)

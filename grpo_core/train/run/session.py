@@ -21,21 +21,21 @@ from grpo_core.evaluate import Gain, paired_gain
 from grpo_core.plugins import Observers
 from grpo_core.runlog import RunFolder, read_lines, unwritable
 from grpo_core.sources import Source, Sources
-from grpo_core.train.checkpoint import Learned, checkpoints, load_checkpoint, save_checkpoint
-from grpo_core.train.heap import Heap
-from grpo_core.train.heldout import Judged, Scores, as_text, held_out, logged_scores
-from grpo_core.train.hold import hold
-from grpo_core.train.memory import MB, Estimate, Footprint, Workload, said
-from grpo_core.train.metrics import peak_memory_mb
-from grpo_core.train.observe import Observer
-from grpo_core.train.policy import Policy
+from grpo_core.train.compute.heap import Heap
+from grpo_core.train.policy.causal import Policy
+from grpo_core.train.policy.memory import MB, Estimate, Footprint, Workload, said
 from grpo_core.train.ranks import Ranks
-from grpo_core.train.resume import settings_of
 from grpo_core.train.rollout import Budget
-from grpo_core.train.stopping import Stopping
+from grpo_core.train.run.checkpoint import Learned, checkpoints, load_checkpoint, save_checkpoint
+from grpo_core.train.run.heldout import Judged, Scores, as_text, held_out, logged_scores
+from grpo_core.train.run.hold import hold
+from grpo_core.train.run.metrics import peak_memory_mb
+from grpo_core.train.run.observe import Observer
+from grpo_core.train.run.resume import settings_of
+from grpo_core.train.run.stopping import Stopping
+from grpo_core.train.run.warnings import Watch
 from grpo_core.train.tasks import train_keys
 from grpo_core.train.update import Updater
-from grpo_core.train.warnings import Watch
 from grpo_core.types import Group, TaskKey
 
 

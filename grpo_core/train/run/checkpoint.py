@@ -22,9 +22,9 @@ from grpo_core.atomic import whole_folder
 from grpo_core.deadline import describe
 from grpo_core.errors import ConfigError
 from grpo_core.runlog import unwritable
-from grpo_core.train.disk import as_os_error
-from grpo_core.train.policy import Policy
-from grpo_core.train.sharding import like, optimizer_state_like, put_together
+from grpo_core.train.models.disk import as_os_error
+from grpo_core.train.policy.causal import Policy
+from grpo_core.train.policy.sharding import like, optimizer_state_like, put_together
 from grpo_core.train.update import Updater
 
 PREFIX = "step-"

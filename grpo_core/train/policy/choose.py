@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from grpo_core.config import RunConfig
-from grpo_core.train.masked_policy import MaskedPolicy
-from grpo_core.train.masked_sampler import Filler
-from grpo_core.train.models import is_masked, resolve
-from grpo_core.train.policy import Policy
-from grpo_core.train.sampler import Engine, Sampler
+from grpo_core.train.models.load import is_masked, resolve
+from grpo_core.train.policy.causal import Policy
+from grpo_core.train.policy.masked import MaskedPolicy
+from grpo_core.train.policy.masked_sampler import Filler
+from grpo_core.train.policy.sampler import Engine, Sampler
 
 
 def load_policy(config: RunConfig, *, need_reference: bool) -> Policy:

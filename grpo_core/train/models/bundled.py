@@ -19,9 +19,9 @@ from tokenizers import pre_tokenizers
 
 from grpo_core.errors import UserError
 from grpo_core.modelcache import Alias, Wheel, missing_files, models_folder
-from grpo_core.train.loading import load_whole, quiet_loading
-from grpo_core.train.once import build_once
-from grpo_core.train.progress import Report
+from grpo_core.train.models.once import build_once
+from grpo_core.train.models.progress import Report
+from grpo_core.train.models.quiet import load_whole, quiet_loading
 
 
 def bundled_folder(alias: Alias) -> Path:

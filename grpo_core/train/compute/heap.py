@@ -8,7 +8,7 @@ import platform
 
 import torch
 
-from grpo_core.train.device import used_memory
+from grpo_core.train.models.device import used_memory
 
 M_MMAP_THRESHOLD, M_ARENA_MAX = -3, -8  # malloc.h
 ARENAS = 3

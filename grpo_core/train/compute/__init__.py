@@ -1,0 +1,1 @@
+"""How a model computes log-probs and continues texts: exact, each shared token once, in bounded memory."""
