@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from grpo_core.config import RunConfig
+from grpo_core.evaluate import Gain, paired_gain
 from grpo_core.runlog import RunFolder
 from grpo_core.settings import SamplingConfig
 from grpo_core.sources import Sources
@@ -74,6 +75,21 @@ def logged_scores(folder: RunFolder, *, step: int) -> Scores:
         if line["step"] == step and line["key"]["split"] == "eval" and line["verdict"]["error"] is None:
             scores[TaskKey(**line["key"])] = _score(Verdict.from_json(line["verdict"]))
     return scores
+
+
+def gains_of(before: Scores, after: Scores, names: Sequence[str]) -> dict[str, Gain]:
+    """Gains by what was measured; with several environments each has its own."""
+    found = {}
+    for name in names:
+        for column in ("reward", "pass_rate"):
+            gain = paired_gain(_column(before, name, column), _column(after, name, column))
+            if gain is not None:
+                found[column if len(names) == 1 else f"{name} {column}"] = gain
+    return found
+
+
+def _column(scores: Scores, name: str, column: str) -> dict[TaskKey, float]:
+    return {key: values[column] for key, values in scores.items() if key.env == name}
 
 
 def _score(verdict: Verdict) -> dict[str, float]:

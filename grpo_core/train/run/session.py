@@ -3,79 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from filelock import FileLock
 from torch import Tensor
 
-from grpo_core.atomic import whole_folder
 from grpo_core.card import make_card
-from grpo_core.config import RunConfig
-from grpo_core.curriculum import Curriculum
-from grpo_core.error_rate import ErrorRate
 from grpo_core.errors import GrpoError, RunStoppedError
-from grpo_core.evaluate import Gain, paired_gain
-from grpo_core.plugins import Observers
-from grpo_core.runlog import RunFolder, read_lines, unwritable
-from grpo_core.sources import Source, Sources
+from grpo_core.evaluate import Gain
+from grpo_core.runlog import read_lines
+from grpo_core.sources import Source
 from grpo_core.train.compute.heap import Heap
-from grpo_core.train.policy.causal import Policy
-from grpo_core.train.policy.memory import MB, Estimate, Footprint, Workload, said
-from grpo_core.train.ranks import Ranks
-from grpo_core.train.rollout import Budget
-from grpo_core.train.run.checkpoint import Learned, checkpoints, load_checkpoint, save_checkpoint
-from grpo_core.train.run.heldout import Judged, Scores, as_text, held_out, logged_scores
-from grpo_core.train.run.hold import hold
+from grpo_core.train.policy.memory import MB, Estimate, said
+from grpo_core.train.run.checkpoint import checkpoints, load_checkpoint
+from grpo_core.train.run.heldout import Scores, as_text, gains_of, held_out, logged_scores
 from grpo_core.train.run.metrics import peak_memory_mb
-from grpo_core.train.run.observe import Observer
-from grpo_core.train.run.resume import settings_of
+from grpo_core.train.run.saving import Saving
+from grpo_core.train.run.steps import Steps, tell
 from grpo_core.train.run.stopping import Stopping
 from grpo_core.train.run.warnings import Watch
 from grpo_core.train.tasks import train_keys
-from grpo_core.train.update import Updater
 from grpo_core.types import Group, TaskKey
-
-
-class Steps(Protocol):
-    """What a session drives: the `Trainer`."""
-
-    config: RunConfig
-    sources: Sources
-    total: int
-    done: int
-    stop_requested: bool
-    ranks: Ranks
-    load_seconds: float
-    folder: RunFolder
-    policy: Policy
-    updater: Updater
-    budgets: dict[str, Budget]
-    curriculum: Curriculum
-    position: int
-    observer: Observer
-    plugins: Observers
-    error_rate: ErrorRate
-
-    @property
-    def method(self) -> str: ...
-
-    @property
-    def judged(self) -> Judged: ...
-
-    def recorded(self) -> dict[str, Any]: ...
-
-    footprint: Footprint
-
-    async def ready(self) -> None: ...
-
-    def workload(self, prompts: Sequence[tuple[int, ...]]) -> Workload: ...
-
-    async def step(self, step: int) -> dict[str, float]: ...
-
-    def stops(self) -> bool: ...
 
 
 class Session:
@@ -87,10 +36,9 @@ class Session:
         self._stopping = Stopping(trainer.config)
         self._memory: Estimate
         self._heap: Heap
-        self._progress: dict[str, Any] = {}
+        self._saving = Saving(trainer)
         self._reason: str | None = None
         self._scores: tuple[int, Scores] = (-1, {})
-        self._lock: FileLock | None = None
 
     async def run(self) -> dict[str, Gain]:
         """Train until the last step, a stop rule or a wish to stop; returns the gains on held-out tasks."""
@@ -99,11 +47,11 @@ class Session:
             async with trainer.sources:
                 self._estimate(await self._probe())
                 recorded = trainer.recorded()
-                self._hold()
+                self._saving.hold()
                 if trainer.done == 0:
                     trainer.folder.start(recorded)
                 trainer.folder.cards({source.name: card for source in trainer.sources if (card := await self._card(source)) is not None})
-                self._tell(f"memory: {self._memory}")
+                tell(trainer, f"memory: {self._memory}")
                 trainer.plugins.notify("grpo_run_start", run_dir=trainer.folder.path, config=recorded)
                 gains = await self._run()
             reason = "finished" if trainer.folder.finished else "interrupted"
@@ -119,16 +67,14 @@ class Session:
             reason = "cancelled"
             raise
         finally:
-            self._save_after_failure(reason)
+            self._saving.after_failure(reason)
             trainer.plugins.notify("grpo_run_end", run_dir=trainer.folder.path, step=trainer.done, reason=reason)
-            if self._lock is not None:
-                self._lock.release()
-                self._lock = None
+            self._saving.release()
 
     def resume(self) -> int:
         """Go back to the newest checkpoint, or to the start if there is none. Returns its step."""
         trainer = self._trainer
-        self._hold()
+        self._saving.hold()
         found = checkpoints(trainer.folder.path / "checkpoints")
         start: dict[str, Any] = {"step": 0, "sizes": {}}
         progress = load_checkpoint(found[-1], policy=trainer.policy, updater=trainer.updater) if found else start
@@ -138,7 +84,7 @@ class Session:
         if found:
             trainer.curriculum.restore(progress["curriculum"])
             trainer.position = progress["position"]
-        self._note()
+        self._saving.note()
         for line in read_lines(trainer.folder.path / "metrics.jsonl"):
             if "loss" in line:
                 self._watch.look(line)  # said already
@@ -146,11 +92,6 @@ class Session:
             if "eval/reward/mean" in line and line["step"] == trainer.done:
                 self._scores = (trainer.done, logged_scores(trainer.folder, step=trainer.done))
         return trainer.done
-
-    def _hold(self) -> None:
-        """Be the one who writes the run's folder."""
-        if self._trainer.ranks.first and self._lock is None:
-            self._lock = hold(self._trainer.folder.path)
 
     def record(self, step: int, groups: Sequence[Group[Any]], advantage_PG: Tensor) -> None:
         """Log every attempt, show one group now and then, tell the plugins; raises RunStoppedError if too many could not be judged."""
@@ -169,22 +110,22 @@ class Session:
             await self._evaluate_if_due(trainer.done)  # a run that was stopped in that step has not done it
         while trainer.done < trainer.total and not trainer.stops() and self._reason is None:
             await self._one_step(trainer.done + 1)
-        saved = self._checkpoint()
+        saved = self._saving.checkpoint()
         if self._reason is not None:
-            self._tell(f"stopping after step {trainer.done} of {trainer.total}: {self._reason}")
+            tell(trainer, f"stopping after step {trainer.done} of {trainer.total}: {self._reason}")
         after = None if trainer.stops() else await self._evaluate(trainer.done)
         if before is None or after is None:
             trainer.observer.say(f"stopped after step {trainer.done} of {trainer.total}; {saved}")
             return {}
         self._tell_of_best()
         measured = peak_memory_mb(trainer.policy.device) * MB
-        self._tell(f"memory: at most {said(measured)} were used; {said(self._memory.peak)} had been estimated")
+        tell(trainer, f"memory: at most {said(measured)} were used; {said(self._memory.peak)} had been estimated")
         names = " and ".join(source.name for source in trainer.sources.trained) or "examples"
         state = trainer.policy.state()
         title = f"{trainer.config.model.name} trained on {names} by {trainer.method}"
         trainer.folder.finish(lambda folder: trainer.policy.save(folder, state), title=title)
         trainer.ranks.meet()
-        gains = _gains(before, after, [source.name for source in trainer.sources])
+        gains = gains_of(before, after, [source.name for source in trainer.sources])
         trainer.observer.finished(gains)
         return gains
 
@@ -197,17 +138,17 @@ class Session:
             metrics["memory/estimated_mb"] = self._memory.peak / MB
         trainer.done = step
         self._publish(step, metrics)
-        self._note()
+        self._saving.note()
         self._heap.step_ended()
         if step < trainer.total and not trainer.stops():
             await self._evaluate_if_due(step)
             if _due(step, trainer.config.checkpoint.every):
-                self._checkpoint()
+                self._saving.checkpoint()
 
     async def _evaluate_if_due(self, step: int) -> None:
         if _due(step, self._trainer.config.eval.every):
             await self._evaluate(step)
-            self._note()
+            self._saving.note()
 
     async def _evaluate(self, step: int) -> Scores | None:
         """Held-out scores by task; {} if evaluation is off, None if a stop was requested before it was complete."""
@@ -237,8 +178,8 @@ class Session:
         trainer.error_rate.add(verdicts)
         best = self._stopping.best
         self._reason = self._stopping.look({"step": step, **metrics}) or self._reason
-        if step and trainer.config.eval.every and self._stopping.best != best:
-            self._keep_best()
+        if step and trainer.config.eval.every and self._stopping.best is not None and self._stopping.best != best:
+            self._saving.best(self._stopping.best)
         return scores
 
     async def _scores_at_start(self) -> Scores | None:
@@ -290,86 +231,11 @@ class Session:
             trainer.observer.warn(warning)
         self._reason = self._stopping.look({"step": step, **metrics})
 
-    def _note(self) -> None:
-        """What a checkpoint of now has to hold: a step that fails later must not change it."""
-        trainer = self._trainer
-        self._progress = {"sizes": trainer.folder.sizes(), "curriculum": trainer.curriculum.state(), "position": trainer.position}
-
-    def _tell(self, text: str) -> None:
-        self._trainer.observer.say(text)
-        self._trainer.folder.log(text)
-
-    def _checkpoint(self) -> str:
-        """Save the state after the last finished step, unless nothing was done yet; says what was saved."""
-        trainer = self._trainer
-        if trainer.done == 0:
-            return "no step was finished, so there is nothing to save"
-        path = trainer.folder.path / "checkpoints"
-        learned = Learned.of(trainer.policy, trainer.updater)
-        if trainer.ranks.first:
-            path = save_checkpoint(
-                path,
-                learned,
-                step=trainer.done,
-                policy=trainer.policy,
-                updater=trainer.updater,
-                more={**self._progress, "config": settings_of(trainer.folder.config())},
-                keep=trainer.config.checkpoint.keep,
-            )
-        return f"saved {path}; continue with --resume {trainer.folder.path}"
-
-    def _keep_best(self) -> None:
-        """checkpoints/best/: the weights with the highest held-out reward so far, as transformers and peft load them."""
-        folder, best = self._trainer.folder.path / "checkpoints", self._stopping.best
-        assert best is not None
-        state = self._trainer.policy.state()
-        if not self._trainer.ranks.first:
-            return
-        try:
-            with whole_folder(folder / "best") as partial:
-                self._trainer.policy.save(partial, state)
-                (partial / "best.json").write_text(json.dumps({"step": best.step, "reward": best.reward}) + "\n", encoding="utf-8")
-        except OSError as error:
-            raise unwritable(folder / "best", error) from None
-
     def _tell_of_best(self) -> None:
         best, trainer = self._stopping.best, self._trainer
         if best is not None and 0 < best.step < trainer.done:
             kept = trainer.folder.path / "checkpoints" / "best"
-            self._tell(f"the held-out reward was highest after step {best.step} ({best.reward:.3f}); those weights are in {kept}")
-
-    def _save_after_failure(self, reason: str) -> None:
-        """A run that ended on an error keeps its last finished step, if the weights still are those after it."""
-        trainer, saved = self._trainer, ""
-        if reason in ("finished", "interrupted", "failed") or not (trainer.folder.path / "config.json").exists():
-            return
-        if trainer.ranks.first and self._lock is None:  # it is the run of another process
-            return
-        if trainer.policy.sharded:  # the other processes, whose parts are missing here, may be gone
-            saved = "the weights are shared out, so older checkpoints hold"
-        elif trainer.updater.steps:
-            saved = "the step under way had changed weights, so older checkpoints hold"
-        try:
-            saved = saved or self._checkpoint()
-            trainer.folder.log(f"stopped after step {trainer.done}: {reason}; {saved}")
-        except GrpoError as error:  # a disk that is full is full here, too; what ended the run is what the caller has to hear
-            saved = f"the last steps could not be saved: {error}"
-        trainer.observer.say(saved)
-
-
-def _gains(before: Scores, after: Scores, names: Sequence[str]) -> dict[str, Gain]:
-    """Gains by what was measured; with several environments each has its own."""
-    found = {}
-    for name in names:
-        for column in ("reward", "pass_rate"):
-            gain = paired_gain(_column(before, name, column), _column(after, name, column))
-            if gain is not None:
-                found[column if len(names) == 1 else f"{name} {column}"] = gain
-    return found
-
-
-def _column(scores: Scores, name: str, column: str) -> dict[TaskKey, float]:
-    return {key: values[column] for key, values in scores.items() if key.env == name}
+            tell(trainer, f"the held-out reward was highest after step {best.step} ({best.reward:.3f}); those weights are in {kept}")
 
 
 def _due(step: int, every: int) -> bool:

@@ -1,0 +1,91 @@
+"""What a run leaves in its folder while it goes: checkpoints, the best weights so far, and the last finished step after a failure."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from filelock import FileLock
+
+from grpo_core.atomic import whole_folder
+from grpo_core.errors import GrpoError
+from grpo_core.runlog import unwritable
+from grpo_core.train.run.checkpoint import Learned, save_checkpoint
+from grpo_core.train.run.hold import hold
+from grpo_core.train.run.resume import settings_of
+from grpo_core.train.run.steps import Steps
+from grpo_core.train.run.stopping import Best
+
+
+class Saving:
+    """Writes the state of `trainer`, in the one process that holds the run's folder."""
+
+    def __init__(self, trainer: Steps) -> None:
+        self._trainer = trainer
+        self._progress: dict[str, Any] = {}
+        self._lock: FileLock | None = None
+
+    def hold(self) -> None:
+        """Be the one who writes the run's folder."""
+        if self._trainer.ranks.first and self._lock is None:
+            self._lock = hold(self._trainer.folder.path)
+
+    def release(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def note(self) -> None:
+        """What a checkpoint of now has to hold: a step that fails later must not change it."""
+        trainer = self._trainer
+        self._progress = {"sizes": trainer.folder.sizes(), "curriculum": trainer.curriculum.state(), "position": trainer.position}
+
+    def checkpoint(self) -> str:
+        """Save the state after the last finished step, unless nothing was done yet; says what was saved."""
+        trainer = self._trainer
+        if trainer.done == 0:
+            return "no step was finished, so there is nothing to save"
+        path = trainer.folder.path / "checkpoints"
+        learned = Learned.of(trainer.policy, trainer.updater)
+        if trainer.ranks.first:
+            path = save_checkpoint(
+                path,
+                learned,
+                step=trainer.done,
+                policy=trainer.policy,
+                updater=trainer.updater,
+                more={**self._progress, "config": settings_of(trainer.folder.config())},
+                keep=trainer.config.checkpoint.keep,
+            )
+        return f"saved {path}; continue with --resume {trainer.folder.path}"
+
+    def best(self, best: Best) -> None:
+        """checkpoints/best/: the weights with the highest held-out reward so far, as transformers and peft load them."""
+        folder = self._trainer.folder.path / "checkpoints"
+        state = self._trainer.policy.state()
+        if not self._trainer.ranks.first:
+            return
+        try:
+            with whole_folder(folder / "best") as partial:
+                self._trainer.policy.save(partial, state)
+                (partial / "best.json").write_text(json.dumps({"step": best.step, "reward": best.reward}) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise unwritable(folder / "best", error) from None
+
+    def after_failure(self, reason: str) -> None:
+        """A run that ended on an error keeps its last finished step, if the weights still are those after it."""
+        trainer, saved = self._trainer, ""
+        if reason in ("finished", "interrupted", "failed") or not (trainer.folder.path / "config.json").exists():
+            return
+        if trainer.ranks.first and self._lock is None:  # it is the run of another process
+            return
+        if trainer.policy.sharded:  # the other processes, whose parts are missing here, may be gone
+            saved = "the weights are shared out, so older checkpoints hold"
+        elif trainer.updater.steps:
+            saved = "the step under way had changed weights, so older checkpoints hold"
+        try:
+            saved = saved or self.checkpoint()
+            trainer.folder.log(f"stopped after step {trainer.done}: {reason}; {saved}")
+        except GrpoError as error:  # a disk that is full is full here, too; what ended the run is what the caller has to hear
+            saved = f"the last steps could not be saved: {error}"
+        trainer.observer.say(saved)

@@ -1,0 +1,64 @@
+"""What a run drives, step by step: the trainer, as `session` and its helpers see it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from grpo_core.config import RunConfig
+from grpo_core.curriculum import Curriculum
+from grpo_core.error_rate import ErrorRate
+from grpo_core.plugins import Observers
+from grpo_core.runlog import RunFolder
+from grpo_core.sources import Sources
+from grpo_core.train.policy.causal import Policy
+from grpo_core.train.policy.memory import Footprint, Workload
+from grpo_core.train.ranks import Ranks
+from grpo_core.train.rollout import Budget
+from grpo_core.train.run.heldout import Judged
+from grpo_core.train.run.observe import Observer
+from grpo_core.train.update import Updater
+
+
+class Steps(Protocol):
+    """The `Trainer`."""
+
+    config: RunConfig
+    sources: Sources
+    total: int
+    done: int
+    stop_requested: bool
+    ranks: Ranks
+    load_seconds: float
+    folder: RunFolder
+    policy: Policy
+    updater: Updater
+    budgets: dict[str, Budget]
+    curriculum: Curriculum
+    position: int
+    observer: Observer
+    plugins: Observers
+    error_rate: ErrorRate
+    footprint: Footprint
+
+    @property
+    def method(self) -> str: ...
+
+    @property
+    def judged(self) -> Judged: ...
+
+    def recorded(self) -> dict[str, Any]: ...
+
+    async def ready(self) -> None: ...
+
+    def workload(self, prompts: Sequence[tuple[int, ...]]) -> Workload: ...
+
+    async def step(self, step: int) -> dict[str, float]: ...
+
+    def stops(self) -> bool: ...
+
+
+def tell(trainer: Steps, text: str) -> None:
+    """Say it to whoever watches, and in log.txt."""
+    trainer.observer.say(text)
+    trainer.folder.log(text)
