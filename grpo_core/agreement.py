@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
@@ -11,6 +10,7 @@ from statistics import NormalDist
 from typing import Any
 
 from grpo_core.errors import ConfigError
+from grpo_core.jsonl import values
 from grpo_core.judge import Judge, JudgeRequest
 
 FIELDS = ("context", "suffix", "reference", "rubric")
@@ -73,24 +73,13 @@ async def agreement(judge: Judge, pairs: Sequence[Pair]) -> Agreement:
 
 def read_pairs(path: Path) -> list[Pair]:
     """JSONL: `better` and `worse`, and what a request may have beside its text."""
-    pairs = []
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}; name a JSONL file of pairs") from None
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            pairs.append(_pair(line, f"{path}, line {number}"))
+    pairs = [_pair(row, where) for where, row in values(path, holds="pairs")]
     if not pairs:
         raise ConfigError(f"{path} holds no pairs; each line is an object with `better` and `worse`")
     return pairs
 
 
-def _pair(line: str, where: str) -> Pair:
-    try:
-        row: Any = json.loads(line)
-    except ValueError as error:
-        raise ConfigError(f"{where} is no JSON: {error}") from None
+def _pair(row: Any, where: str) -> Pair:
     known = {"better", "worse", *FIELDS}
     if not isinstance(row, dict) or not {"better", "worse"} <= row.keys() <= known or not all(isinstance(v, str) for v in row.values()):
         raise ConfigError(f"{where} has to be an object with the texts `better` and `worse`, and if you like {', '.join(FIELDS)}")

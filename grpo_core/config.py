@@ -6,79 +6,55 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from grpo_core.settings import (
-    K_ESTIMATORS,
-    AdvantageConfig,
-    CheckpointConfig,
-    CurriculumConfig,
-    EvalConfig,
-    Fraction,
-    JudgeConfig,
-    KLConfig,
-    LogConfig,
-    LoraConfig,
-    LossConfig,
-    MemberConfig,
-    ModelConfig,
-    OptimizerConfig,
-    Positive,
-    SamplingConfig,
-    SandboxConfig,
-    ScheduleConfig,
-    Section,
-    SftConfig,
-    StopConfig,
-    TrainerConfig,
-    VerifyConfig,
-)
+from grpo_core import settings
 
 
-class RunConfig(Section):
+class RunConfig(settings.Section):
     """Everything that decides a run. `grpo run --recipe config.json` replays one."""
 
     method: Literal["grpo", "sft"] = "grpo"
     """What trains: grpo (`grpo run`), or sft (`grpo sft`, supervised fine-tuning on given answers)."""
     environment: str | None = None
     """Name of the environment (`grpo envs`), or FILE.py:CLASS."""
-    mixture: dict[str, MemberConfig] = Field(default_factory=dict)
+    mixture: dict[str, settings.MemberConfig] = Field(default_factory=dict)
     """Several environments by name, instead of one; a group never mixes."""
     env: dict[str, Any] = Field(default_factory=dict)
     """Settings of the environment."""
     weights: dict[str, Annotated[float, Field(allow_inf_nan=False)]] = Field(default_factory=dict)
     """New weights for the environment's reward parts, by name."""
-    level: Fraction = 0.0
+    level: settings.Fraction = 0.0
     """Difficulty of the tasks, from 0 to 1."""
-    steps: Positive | None = None
+    steps: settings.Positive | None = None
     """Batches to train on; unset: 150, or what epochs gives (for a file of examples 3)."""
     epochs: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """Passes over an environment of finite size or a file of examples, instead of steps."""
     group_size: Annotated[int, Field(ge=2)] = 8
     """Completions of each prompt, compared with one another."""
-    prompts_per_step: Positive = 8
+    prompts_per_step: settings.Positive = 8
     """Prompts of each step."""
     seed: int = 0
     """Decides tasks, draws and initial adapter."""
     plugins: tuple[str, ...] = ()
     """Plugins whose event hooks watch this run."""
-    model: ModelConfig = ModelConfig()
-    sampling: SamplingConfig = SamplingConfig()
-    optimizer: OptimizerConfig = OptimizerConfig()
-    schedule: ScheduleConfig = ScheduleConfig()
-    kl: KLConfig = KLConfig()
-    lora: LoraConfig = LoraConfig()
-    advantage: AdvantageConfig = AdvantageConfig()
-    loss: LossConfig = LossConfig()
-    trainer: TrainerConfig = TrainerConfig()
-    verify: VerifyConfig = VerifyConfig()
-    sandbox: SandboxConfig = SandboxConfig()
-    judges: dict[str, JudgeConfig] = Field(default_factory=dict)
+    model: settings.ModelConfig = settings.ModelConfig()
+    sampling: settings.SamplingConfig = settings.SamplingConfig()
+    optimizer: settings.OptimizerConfig = settings.OptimizerConfig()
+    schedule: settings.ScheduleConfig = settings.ScheduleConfig()
+    kl: settings.KLConfig = settings.KLConfig()
+    lora: settings.LoraConfig = settings.LoraConfig()
+    advantage: settings.AdvantageConfig = settings.AdvantageConfig()
+    loss: settings.LossConfig = settings.LossConfig()
+    trainer: settings.TrainerConfig = settings.TrainerConfig()
+    verify: settings.VerifyConfig = settings.VerifyConfig()
+    sandbox: settings.SandboxConfig = settings.SandboxConfig()
+    judges: dict[str, settings.JudgeConfig] = Field(default_factory=dict)
     """Judge models by the names under which environments ask for them, as in judges.default.name=scorer."""
-    checkpoint: CheckpointConfig = CheckpointConfig()
-    eval: EvalConfig = EvalConfig()
-    stop: StopConfig = StopConfig()
-    curriculum: CurriculumConfig = CurriculumConfig()
-    sft: SftConfig = SftConfig()
-    log: LogConfig = LogConfig()
+    checkpoint: settings.CheckpointConfig = settings.CheckpointConfig()
+    eval: settings.EvalConfig = settings.EvalConfig()
+    stop: settings.StopConfig = settings.StopConfig()
+    curriculum: settings.CurriculumConfig = settings.CurriculumConfig()
+    sft: settings.SftConfig = settings.SftConfig()
+    log: settings.LogConfig = settings.LogConfig()
     provenance: dict[str, Any] = Field(default_factory=dict)
     """Versions and fingerprints that a run recorded; a replay ignores them."""
 
@@ -116,7 +92,7 @@ class RunConfig(Section):
         advantage, attempts = self.advantage, self.advantage.keep or self.group_size
         if attempts > self.group_size:
             raise ValueError(f"advantage.keep is {attempts}, but a group has only {self.group_size} attempts")
-        if advantage.name in K_ESTIMATORS:
+        if advantage.name in settings.K_ESTIMATORS:
             least = 2 if advantage.name == "pkpo" else 1
             if advantage.k is None or not least <= advantage.k < attempts:
                 raise ValueError(f"advantage.name={advantage.name} needs advantage.k from {least} to {attempts - 1}; found {advantage.k}")
@@ -166,9 +142,9 @@ class RunConfig(Section):
         """Whether the examples come from a file, so that no environment is needed."""
         return self.method == "sft" and self.sft.data is not None
 
-    def members(self) -> dict[str, MemberConfig]:
+    def members(self) -> dict[str, settings.MemberConfig]:
         """The environments of the run by name; those of share 0 are only evaluated."""
-        one = {} if self.environment is None else {self.environment: MemberConfig(env=self.env, weights=self.weights)}
+        one = {} if self.environment is None else {self.environment: settings.MemberConfig(env=self.env, weights=self.weights)}
         members = {**one, **self.mixture}
-        members |= {name: MemberConfig(share=0.0) for name in self.eval.also if name not in members}
+        members |= {name: settings.MemberConfig(share=0.0) for name in self.eval.also if name not in members}
         return {name: m if m.level is not None else m.model_copy(update={"level": self.level}) for name, m in members.items()}

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean, stdev
 from typing import TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
-T = TypeVar("T")
 _ALIKE, _DIFFERENT = 0.01, 0.9
 """Bounds of the correlation of attempts at one task: a handful of tasks shows neither that all are equally hard nor that none is mixed."""
 
@@ -89,12 +88,9 @@ def _vote(answers: Sequence[tuple[str | None, bool]]) -> float:
     return fmean(worth) if worth else 0.0
 
 
-def over_tasks(
-    samples_by_task: Sequence[Sequence[T]], statistic: Callable[[Sequence[T]], float], *, draws: int = 2000, seed: int = 0
-) -> Estimate:
-    """`statistic` of each task's samples, as a mean over tasks. Samples of one task are alike, so whole tasks are drawn with replacement:
+def over_tasks(values: Sequence[float], *, draws: int = 2000, seed: int = 0) -> Estimate:
+    """The mean of a statistic, of which each task has one value. Samples of one task are alike, so whole tasks are drawn with replacement:
     the error is clustered. Raises ValueError without tasks."""
-    values = [statistic(samples) for samples in samples_by_task]
     if not values:
         raise ValueError("there are no tasks to take a mean over")
     rng = random.Random(seed)
@@ -128,6 +124,16 @@ def expected_differing(totals: Sequence[Sequence[float]], size: int) -> float:
 def quantile(values: Sequence[float], share: float) -> float:
     """The smallest value that at least `share` of the values do not exceed."""
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
+
+
+def powers(most: int) -> Iterator[int]:
+    """1, 2, 4, ... below `most`, and that itself."""
+    k = 1
+    while k < most:
+        yield k
+        k *= 2
+    if most:
+        yield most
 
 
 def _correlation(counts: Sequence[tuple[int, int]]) -> float:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from grpo_core.types import Message, Task, TaskKey, Verdict
 
 JsonObject = dict[str, Any]
+Rewarded = tuple[float, JsonObject]
+"""The total reward of an attempt, and its line in the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,37 +29,21 @@ class Choice:
         return bool(verdict["passed"]) if self.reward is None else Verdict.from_json(verdict).total >= self.reward
 
 
-@dataclass(slots=True)
-class Chosen:
-    """The lines of one task, best first, and among equals in the order of the run."""
-
-    key: TaskKey
-    draw: int
-    lines: list[tuple[float, JsonObject]] = field(default_factory=list)
-
-
-def choose(lines: Iterable[JsonObject], choice: Choice) -> list[Chosen]:
-    """Of the lines of rollouts.jsonl, by task, in the order in which the run came to them."""
-    found: dict[TaskKey, Chosen] = {}
-    said: set[tuple[TaskKey, str]] = set()
-    for line in lines:
-        if not choice.takes(line):
-            continue
-        key, words = TaskKey(**line["key"]), repr(line["messages"])
-        if (key, words) in said:
-            continue
-        said.add((key, words))
-        found.setdefault(key, Chosen(key, line["draw"])).lines.append((Verdict.from_json(line["verdict"]).total, line))
-    for chosen in found.values():
-        chosen.lines = sorted(chosen.lines, key=lambda pair: -pair[0])[: choice.best]
-    return list(found.values())
+def choose(lines: Iterable[JsonObject], choice: Choice) -> dict[TaskKey, list[Rewarded]]:
+    """Of the lines of rollouts.jsonl, by task, in the order in which the run came to them; the best of a task first, and among equals in
+    the order of the run."""
+    found: dict[TaskKey, dict[str, Rewarded]] = {}
+    for line in filter(choice.takes, lines):
+        rewarded = Verdict.from_json(line["verdict"]).total, line
+        found.setdefault(TaskKey(**line["key"]), {}).setdefault(repr(line["messages"]), rewarded)
+    return {key: sorted(said.values(), key=lambda pair: -pair[0])[: choice.best] for key, said in found.items()}
 
 
-def examples(chosen: Sequence[Chosen], tasks: Sequence[Task[Any]]) -> Iterator[JsonObject]:
+def examples(chosen: Iterable[Sequence[Rewarded]], tasks: Sequence[Task[Any]]) -> Iterator[JsonObject]:
     """In the form that `grpo sft --data` and other trainers read: prompt and completion, as messages where the prompt is a chat; what else
     is known stands beside them."""
-    for each, task in zip(chosen, tasks, strict=True):
-        for reward, line in each.lines:
+    for rewarded, task in zip(chosen, tasks, strict=True):
+        for reward, line in rewarded:
             yield {**_said(task.prompt, line["messages"]), "reward": reward, "key": line["key"], "step": line.get("step")}
 
 

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import accumulate
 from typing import Any, Literal, NoReturn
 
 MAX_DIGITS = 30  # a caller may ask for up to 4300, where Python itself stops converting
 _SPACE = " \t\r\n"
 _DIGITS = frozenset("0123456789")
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"?', re.DOTALL)  # possessive, so that it does not backtrack
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,21 +144,4 @@ def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _depth(text: str) -> int:
     """How deep brackets nest outside of strings: known before the parser recurses."""
-    depth = deepest = 0
-    in_string = escaped = False
-    for char in text:
-        if in_string:
-            if escaped:
-                escaped = False
-            elif char == "\\":
-                escaped = True
-            elif char == '"':
-                in_string = False
-        elif char == '"':
-            in_string = True
-        elif char in "[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif char in "]}":
-            depth -= 1
-    return deepest
+    return max(accumulate(((char in "[{") - (char in "]}") for char in _STRING.sub("", text)), initial=0))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -94,51 +96,39 @@ def _fields(section: type[Section], prefix: str) -> Iterator[tuple[str, FieldInf
 
 def flat(config: RunConfig) -> dict[str, Any]:
     """Every setting in dotted form with its value."""
-    values: dict[str, Any] = {}
-    for key in known_keys():
-        value: Any = config
-        for part in key.split("."):
-            value = getattr(value, part)
-        values[key] = {n: m.model_dump() for n, m in value.items()} if key == "mixture" else value
-    return values
+    values = config.model_dump()
+    return {key: reduce(getitem, key.split("."), values) for key in known_keys()}
 
 
 def parse_setting(text: str) -> dict[str, Any]:
-    """ "a.b=c" as {"a": {"b": c}}; c is a TOML value (numbers, true, lists), else plain text. A part with dots stands in double quotes."""
-    key, separator, value = text.partition("=")
-    path = [part.strip('"') for part in _PARTS.findall(key.strip())]
-    if not separator or not path or ".".join(path) != key.strip().replace('"', ""):
+    """ "a.b=c" as {"a": {"b": c}}."""
+    return nested(dict([split_setting(text)]))
+
+
+def split_setting(text: str) -> tuple[str, Any]:
+    """ "a.b=c" as ("a.b", c); c is a TOML value (numbers, true, lists), else plain text."""
+    key, separator, value = map(str.strip, text.partition("="))
+    if not separator or not key or ".".join(_parts(key)) != key.replace('"', ""):
         raise ConfigError(f"--set wants key=value, for example --set optimizer.lr=1e-5; found {text!r}")
-    nested_value: Any = _toml_value(value.strip())
-    for part in reversed(path):
-        nested_value = {part: nested_value}
-    setting: dict[str, Any] = nested_value
-    return setting
+    return key, _toml_value(value)
 
 
-def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """{"a.b": c} as {"a": {"b": c}}."""
+def nested(dotted: Mapping[str, Any]) -> dict[str, Any]:
+    """{"a.b": c} as {"a": {"b": c}}; later ones win. A part with dots stands in double quotes."""
     result: dict[str, Any] = {}
-    for key, value in flat.items():
-        *parents, last = key.split(".")
+    for key, value in dotted.items():
+        *parents, last = _parts(key)
         place = result
         for parent in parents:
-            place = place.setdefault(parent, {})
+            if not isinstance(place.get(parent), dict):
+                place[parent] = {}
+            place = place[parent]
         place[last] = value
     return result
 
 
-def dotted(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """The other way round, for settings that are each alone in their mapping."""
-    found: dict[str, Any] = {}
-    for layer in layers:
-        path: list[str] = []
-        value: Any = layer
-        while isinstance(value, Mapping) and len(value) == 1:
-            ((key, value),) = value.items()
-            path.append(key)
-        found[".".join(path)] = value
-    return found
+def _parts(key: str) -> list[str]:
+    return [part.strip('"') for part in _PARTS.findall(key)]
 
 
 def _toml_value(text: str) -> Any:

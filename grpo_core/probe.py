@@ -10,7 +10,7 @@ from itertools import groupby
 from statistics import fmean
 from typing import Any
 
-from grpo_core.evaluate import expected_differing, expected_mixed, pass_at, quantile
+from grpo_core.evaluate import expected_differing, expected_mixed, pass_at, powers, quantile
 from grpo_core.types import Group, Rollout, Verdict
 
 Judged = Sequence[Verdict]
@@ -180,7 +180,7 @@ def _level_report(
         clipped=clipped,
         pass_rate=fmean(verdict.passed for verdict in verdicts) if verdicts else None,
         reward=fmean(verdict.total for verdict in verdicts) if verdicts else None,
-        pass_at={k: fmean(pass_at(k, [v.passed for v in task]) for task in judged) for k in _powers(min(map(len, judged), default=0))},
+        pass_at={k: fmean(pass_at(k, [v.passed for v in task]) for task in judged) for k in powers(min(map(len, judged), default=0))},
         mixed_passed=_share(len({verdict.passed for verdict in task}) > 1 for task in pairs) if pairs else None,
         mixed_reward=_share(_differ(task) for task in pairs) if pairs else None,
         histogram=_histogram([verdict.total for verdict in verdicts], bounds),
@@ -254,13 +254,3 @@ def _differ(task: Judged) -> bool:
 def _share(found: Iterator[bool]) -> float:
     values = list(found)
     return sum(values) / len(values) if values else 0.0
-
-
-def _powers(most: int) -> Iterator[int]:
-    """1, 2, 4, ... below `most`, and that itself."""
-    k = 1
-    while k < most:
-        yield k
-        k *= 2
-    if most:
-        yield most

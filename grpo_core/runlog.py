@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import math
@@ -52,10 +53,8 @@ class RunFolder:
     def cards(self, cards: Mapping[str, Any]) -> None:
         """Write cards.json: what each environment of the run is, by name."""
         path = self.path / "cards.json"
-        try:
+        with writing(path):
             write_whole(path, json.dumps(cards, indent=2) + "\n")
-        except OSError as error:
-            raise unwritable(path, error) from None
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
@@ -92,12 +91,9 @@ class RunFolder:
     def finish(self, save: Callable[[Path], None], *, title: str) -> None:
         """final/: that it is there means that the run is finished and it is whole."""
         final = self.path / "final"
-        try:
-            with whole_folder(final) as folder:
-                save(folder)
-                (folder / "README.md").write_text(_model_card(title, self.config()), encoding="utf-8")
-        except OSError as error:
-            raise unwritable(final, error) from None
+        with writing(final), whole_folder(final) as folder:
+            save(folder)
+            (folder / "README.md").write_text(_model_card(title, self.config()), encoding="utf-8")
 
     def sizes(self) -> dict[str, int]:
         """Bytes of each growing file now: where a resume from this moment cuts them."""
@@ -113,19 +109,9 @@ class RunFolder:
 class Unwritten(RunFolder):
     """The same folder in a process that leaves the writing to another."""
 
-    def start(self, config: Mapping[str, Any]) -> None: ...
+    def _nothing(self, *arguments: Any, **named: Any) -> None: ...
 
-    def cards(self, cards: Mapping[str, Any]) -> None: ...
-
-    def metrics(self, values: Mapping[str, Any]) -> None: ...
-
-    def rollouts(self, step: int, group: Group[Any], advantages: list[float] | None = None) -> None: ...
-
-    def log(self, text: str) -> None: ...
-
-    def finish(self, save: Callable[[Path], None], *, title: str) -> None: ...
-
-    def cut(self, sizes: Mapping[str, int]) -> None: ...
+    start = cards = metrics = rollouts = log = finish = cut = _nothing
 
 
 def write_attempts(path: Path, group: Group[Any]) -> None:
@@ -159,19 +145,20 @@ def _size(path: Path) -> int:
 
 def _append(path: Path, line: str) -> None:
     data = line.encode("utf-8", "backslashreplace") + b"\n"
+    with writing(path), path.open("ab", buffering=0) as file:
+        size = file.tell()
+        if file.write(data) != len(data):
+            file.truncate(size)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@contextlib.contextmanager
+def writing(path: Path, *, then: str = "continue with --resume") -> Iterator[None]:
+    """A full disk and its like end the command with RunStoppedError. then: what to do when there is room again."""
     try:
-        with path.open("ab", buffering=0) as file:
-            size = file.tell()
-            if file.write(data) != len(data):
-                file.truncate(size)
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        yield
     except OSError as error:
-        raise unwritable(path, error) from None
-
-
-def unwritable(path: Path, error: OSError, *, then: str = "continue with --resume") -> RunStoppedError:
-    """What a full disk and its like end a command with."""
-    return RunStoppedError(f"{path} cannot be written: {error.strerror or error}; make room, then {then}")
+        raise RunStoppedError(f"{path} cannot be written: {error.strerror or error}; make room, then {then}") from None
 
 
 def read_lines(path: Path) -> Iterator[JsonObject]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import core_schema
 
 Positive = Annotated[int, Field(gt=0)]
@@ -49,6 +49,9 @@ class Section(BaseModel):
 def _names(value: Any) -> Any:
     """A list, or its items separated by commas, as it is written after --set."""
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+Listed = BeforeValidator(_names)
 
 
 class ModelConfig(Section):
@@ -149,15 +152,10 @@ class LoraConfig(Section):
     """Rank of the adapter."""
     alpha: Annotated[float, Field(gt=0)] = 32.0
     """The adapter's output is scaled by alpha / r."""
-    targets: tuple[str, ...] = ("all-linear",)
+    targets: Annotated[tuple[str, ...], Listed] = ("all-linear",)
     """Which modules get an adapter: all-linear, or names such as q_proj; a list, or separated by commas."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Dropout in front of the adapter, in `grpo sft` only: in GRPO it would make every ratio and KL a random number."""
-
-    @field_validator("targets", mode="before")
-    @classmethod
-    def _split(cls, value: Any) -> Any:
-        return _names(value)
 
 
 class AdvantageConfig(Section):
@@ -284,13 +282,8 @@ class EvalConfig(Section):
     """How many held-out tasks; 0 leaves evaluation out."""
     temperature: NotNegative | None = None
     """Temperature of evaluation; unset takes sampling.temperature, 0 is greedy."""
-    also: tuple[str, ...] = ()
+    also: Annotated[tuple[str, ...], Listed] = ()
     """Environments that are only evaluated, to see what training on the others makes the model forget."""
-
-    @field_validator("also", mode="before")
-    @classmethod
-    def _split(cls, value: Any) -> Any:
-        return _names(value)
 
 
 class StopConfig(Section):
@@ -343,13 +336,8 @@ class SftConfig(Section):
 class LogConfig(Section):
     samples_every: Annotated[int, Field(ge=0)] = 10
     """Write one group with its verdicts to log.txt every so many steps; 0 never."""
-    trackers: tuple[Annotated[str, Named(("tensorboard", "wandb", "mlflow", "trackio"))], ...] = ()
+    trackers: Annotated[tuple[Annotated[str, Named(("tensorboard", "wandb", "mlflow", "trackio"))], ...], Listed] = ()
     """Where metrics go beside metrics.jsonl: tensorboard, wandb, mlflow, trackio or plugin:NAME; a list, or separated by commas. Each is
     set up by its own environment variables, such as WANDB_MODE=offline."""
     project: str = "grpo"
     """Under which they keep the run: wandb's and trackio's project, mlflow's experiment."""
-
-    @field_validator("trackers", mode="before")
-    @classmethod
-    def _split(cls, value: Any) -> Any:
-        return _names(value)

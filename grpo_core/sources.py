@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -66,8 +66,9 @@ class Sources:
         found = []
         lender: Lender | None = None
         cache = _cache(config)
+        shared = VerifySettings(**config.verify.model_dump(include={"workers", "timeout_seconds", "retries", "isolation"}))
         for name, member in config.members().items():
-            settings = _settings(config, dict(member.weights))
+            settings = replace(shared, weights=dict(member.weights))
             if name in envs:
                 env, known, offer = envs[name], name, None
                 verifier = Verifier(env, settings=settings, closes_env=closes_given, cache=cache)
@@ -162,14 +163,3 @@ def _cache(config: RunConfig) -> VerdictCache | None:
     if verify.cache == "off":
         return None
     return VerdictCache(cache_folder() / "verdicts.sqlite" if verify.cache == "disk" else None, entries=verify.cache_entries)
-
-
-def _settings(config: RunConfig, weights: dict[str, float]) -> VerifySettings:
-    verify = config.verify
-    return VerifySettings(
-        workers=verify.workers,
-        timeout_seconds=verify.timeout_seconds,
-        retries=verify.retries,
-        isolation=verify.isolation,
-        weights=weights,
-    )

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from statistics import fmean
 from typing import Any
 
-from grpo_core.evaluate import Estimate, best_at, majority_at, over_tasks, pass_at
+from grpo_core.evaluate import Estimate, best_at, majority_at, over_tasks, pass_at, powers
 from grpo_core.types import Group, Verdict
-
-Task = Sequence[Verdict]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +41,7 @@ def summarize(groups: Sequence[Group[Any]], *, environment: str, level: float, s
         level,
         len(groups),
         samples,
-        {name: over_tasks(judged, statistic) for name, statistic in _statistics(judged, parts)},
+        {name: over_tasks(values) for name, values in _statistics(judged, parts)},
         attempts=len(rollouts),
         unscored=len(rollouts) - sum(map(len, judged)),
         clipped=fmean(rollout.finish == "length" for rollout in rollouts) if rollouts else 0.0,
@@ -52,47 +49,18 @@ def summarize(groups: Sequence[Group[Any]], *, environment: str, level: float, s
     )
 
 
-def _statistics(judged: Sequence[Task], parts: Collection[str]) -> Iterator[tuple[str, Callable[[Task], float]]]:
+def _statistics(judged: Sequence[Sequence[Verdict]], parts: Collection[str]) -> Iterator[tuple[str, list[float]]]:
+    """By name: its value for each task."""
     if not judged:
         return
-    yield "pass rate", _pass_rate
-    yield "reward", _reward
-    for name, statistic in (("pass", _pass_at), ("max", _max_at), ("majority", _majority_at)):
-        for k in _powers(min(map(len, judged))):
-            yield f"{name}@{k}", partial(statistic, k)
+    yield "pass rate", [fmean(verdict.passed for verdict in task) for task in judged]
+    yield "reward", [fmean(verdict.total for verdict in task) for task in judged]
+    sizes = [k for k in powers(min(map(len, judged))) if k > 1]  # of one sample there is nothing beside the mean
+    for k in sizes:
+        yield f"pass@{k}", [pass_at(k, [verdict.passed for verdict in task]) for task in judged]
+    for k in sizes:
+        yield f"max@{k}", [best_at(k, [verdict.total for verdict in task]) for task in judged]
+    for k in sizes:
+        yield f"majority@{k}", [majority_at(k, [(verdict.answer, verdict.passed) for verdict in task]) for task in judged]
     for part in parts:
-        yield f"part {part}", partial(_part, part)
-
-
-def _pass_rate(task: Task) -> float:
-    return fmean(verdict.passed for verdict in task)
-
-
-def _reward(task: Task) -> float:
-    return fmean(verdict.total for verdict in task)
-
-
-def _pass_at(k: int, task: Task) -> float:
-    return pass_at(k, [verdict.passed for verdict in task])
-
-
-def _max_at(k: int, task: Task) -> float:
-    return best_at(k, [verdict.total for verdict in task])
-
-
-def _majority_at(k: int, task: Task) -> float:
-    return majority_at(k, [(verdict.answer, verdict.passed) for verdict in task])
-
-
-def _part(name: str, task: Task) -> float:
-    return fmean(verdict.rewards[name].value for verdict in task)
-
-
-def _powers(most: int) -> Iterator[int]:
-    """2, 4, 8, ... below `most`, and that itself; of one sample there is nothing beside the mean."""
-    k = 2
-    while k < most:
-        yield k
-        k *= 2
-    if most > 1:
-        yield most
+        yield f"part {part}", [fmean(verdict.rewards[part].value for verdict in task) for task in judged]

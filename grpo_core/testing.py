@@ -15,12 +15,10 @@ from grpo_core.kit.run import Examination, borrowed, examine, wanted
 from grpo_core.plugins import PluginHost
 from grpo_core.sandbox import Outcome, Program
 from grpo_core.services import Lender
-from grpo_core.types import Reward, Rollout, Task, TaskKey, Verdict
 from grpo_core.verify import Isolation
 
 __all__ = [
     "CheckResult",
-    "EchoEnvironment",
     "EnvironmentConformance",
     "FakeJudge",
     "FakeSandbox",
@@ -111,28 +109,6 @@ class EnvironmentConformance:
             cls._chosen = frozenset(chosen)
             cls._found = {result.check: result for result in report.results}
         return cls._found
-
-
-class EchoEnvironment(Environment[str]):
-    """The smallest environment: say the word. For tests of whatever needs some environment."""
-
-    trusted = True
-    levels = False
-    answer_in_prompt = True
-
-    def task(self, key: TaskKey) -> Task[str]:
-        word = f"{key.split}-{key.rng().randrange(10**6)}"
-        return Task(key, f"Say {word} and nothing else.", word)
-
-    def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
-        said = rollout.text.strip() == task.data
-        return Verdict(rewards={"reward": Reward(float(said))}, passed=said, answer=rollout.text.strip()[:100])
-
-    def reference(self, task: Task[str]) -> str:
-        return task.data
-
-    def cheats(self, task: Task[str]) -> Sequence[str]:
-        return (f"{task.data} {task.data}", task.data.upper())
 
 
 class FakeSandbox:

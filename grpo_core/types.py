@@ -166,14 +166,8 @@ class Verdict:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Verdict:
-        return cls(
-            rewards={n: Reward(r["value"], r["weight"], r["note"], r.get("seconds", 0.0)) for n, r in data["rewards"].items()},
-            passed=data["passed"],
-            answer=data["answer"],
-            metrics=data["metrics"],
-            detail=data["detail"],
-            error=data["error"],
-        )
+        rewards = {name: Reward(**part) for name, part in data["rewards"].items()}
+        return cls(**{name: value for name, value in data.items() if name != "total"} | {"rewards": rewards})
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ LAYOUT = """
     settings
     config
     overrides
-    deadline wire checks blocking atomic modelcache curriculum
+    deadline wire checks blocking atomic jsonl modelcache curriculum
     pool worker error_rate cache
     hosts services
     verify

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from grpo_core import ConfigError, Environment, Message, Rollout, Services, Task, TaskKey, Verdict
 from grpo_core.extract import xml_tag
@@ -45,8 +45,8 @@ class GSM8K(Environment[Problem]):
     """Of the published tasks, those of test.jsonl are held out, and `level` means nothing."""
 
     Config = Config
-    parts: ClassVar[Mapping[str, float]] = FIXED
-    reward_range: tuple[float, float]  # type: ignore[misc]  # of each instance: the sets differ
+    parts: Mapping[str, float] = FIXED  # type: ignore[misc]  # of each instance, like the next two: the sets differ
+    reward_range: tuple[float, float]  # type: ignore[misc]
     levels: bool  # type: ignore[misc]  # the published problems have none
     max_new_tokens = 512
     trusted = True
@@ -57,7 +57,8 @@ class GSM8K(Environment[Problem]):
             raise ConfigError("env.path is for the published problems, but env.source=templates makes its own; leave one of them away")
         path = str(Path(given.path).expanduser().resolve()) if given.path else ""
         super().__init__(replace(given, path=path), services)
-        self._rubric = Rubric(self._functions(), weights=LEGACY if given.rewards == "legacy" else FIXED)
+        self.parts = LEGACY if given.rewards == "legacy" else FIXED
+        self._rubric = Rubric(self._functions(), weights=self.parts)
         self.reward_range = (LOWEST, 4.0) if given.rewards == "legacy" else (0.0, 1.0)
         self.levels = given.source == "templates"
         self._problems: Mapping[str, Sequence[Problem]] = {}

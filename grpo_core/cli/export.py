@@ -70,7 +70,7 @@ def _write_examples(opened: RunFolder, path: Path, choice: Choice, allow: Collec
     from grpo_core.atomic import write_whole
     from grpo_core.export import choose, examples
     from grpo_core.overrides import build_config
-    from grpo_core.runlog import unwritable
+    from grpo_core.runlog import writing
     from grpo_core.services import fingerprint
     from grpo_core.sources import Sources
     from grpo_core.train.run.resume import refuse_changed_environments
@@ -86,14 +86,12 @@ def _write_examples(opened: RunFolder, path: Path, choice: Choice, allow: Collec
 
     async def prompts() -> list[str]:
         async with sources:
-            tasks = await sources.tasks([each.key for each in chosen])
-        return [json.dumps(example, ensure_ascii=False) for example in examples(chosen, tasks)]
+            tasks = await sources.tasks(list(chosen))
+        return [json.dumps(example, ensure_ascii=False) for example in examples(chosen.values(), tasks)]
 
     lines = asyncio.run(prompts())
-    try:
+    with writing(path, then="export again"):
         write_whole(path, "".join(f"{line}\n" for line in lines))
-    except OSError as error:
-        raise unwritable(path, error, then="export again") from None
     remark(f"{len(lines)} examples of {len(chosen)} tasks are in {path}")
 
 

@@ -37,11 +37,9 @@ def check(
     import asyncio
 
     from grpo_core.agreement import read_pairs
-    from grpo_core.overrides import nested, parse_setting
+    from grpo_core.overrides import nested, split_setting
 
-    chosen: dict[str, Any] = {}
-    for setting in settings or []:
-        chosen |= nested(parse_setting(setting))
+    chosen = nested(dict(map(split_setting, settings or [])))
     asked = read_pairs(pairs)
     remark(f"{len(asked)} pairs: opening the judge {judge}")
     found, fingerprint = asyncio.run(_checked(judge, chosen, asked))

@@ -96,13 +96,13 @@ def _name(config: RunConfig) -> str:
 
 
 def continue_run(path: Path, settings: Sequence[str], allow: Sequence[str]) -> None:
-    from grpo_core.overrides import dotted, parse_setting
+    from grpo_core.overrides import split_setting
     from grpo_core.runlog import RunFolder
 
     config = RunFolder.open(path).config()  # what is no run is found before torch is imported
     trainer_class = import_trainer(config.get("method", "grpo"))
     progress = _progress()
-    trainer = trainer_class.resumed(path, observer=progress, changes=dotted(map(parse_setting, settings)), allow=allow)
+    trainer = trainer_class.resumed(path, observer=progress, changes=dict(map(split_setting, settings)), allow=allow)
     progress.say(f"continuing {path} after step {trainer.done} of {trainer.total}")
     _train(trainer, progress)
 

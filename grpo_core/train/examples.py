@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from grpo_core.errors import ConfigError
+from grpo_core.jsonl import values
 from grpo_core.types import Message
 
 FORMS = '{"prompt": ..., "completion": ...}, each text or a list of messages, or {"messages": [...]} that end with the assistant\'s'
@@ -23,11 +23,7 @@ class Example:
 
 def read_examples(path: Path) -> list[Example]:
     """Every line of a JSONL file; raises ConfigError with the number of a line that is none of the two forms."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the examples {path} cannot be read: {error}") from None
-    found = [_example(line, f"{path}, line {number}") for number, line in enumerate(lines, start=1) if line.strip()]
+    found = [_example(row, where) for where, row in values(path, holds="examples")]
     if not found:
         raise ConfigError(f"{path} holds no example; each line should be {FORMS}")
     return found
@@ -38,11 +34,7 @@ def fingerprint(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
-def _example(line: str, where: str) -> Example:
-    try:
-        row = json.loads(line)
-    except ValueError as error:
-        raise ConfigError(f"{where} is no JSON: {error}") from None
+def _example(row: Any, where: str) -> Example:
     if not isinstance(row, Mapping):
         raise ConfigError(f"{where} is {type(row).__name__}; it should be {FORMS}")
     if "messages" in row:

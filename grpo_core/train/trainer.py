@@ -131,7 +131,7 @@ class Trainer:
     ) -> Trainer:
         """The unfinished run in `folder`, with its settings, after its newest checkpoint.
 
-        changes: settings in dotted form that are to be others from here on. allow: names of settings, sections and environments that may
+        changes: settings, as after --set, that are to be others from here on. allow: names of settings, sections and environments that may
         differ from what the run began with; any other difference raises ConfigError. more: as for the constructor.
         """
         opened = RunFolder.open(Path(folder))

@@ -30,11 +30,11 @@ IDLE = Row(Rollout((), "stop", (0,), (0,), (0.0,), (0,)), 0.0, 0.0)
 
 @dataclass(slots=True)
 class Sums:
-    """Totals over the micro-batches of one optimizer step, kept on the device until the step is over."""
+    """Totals over the micro-batches of one optimizer step, kept on the device until the step is over. kl: NaN without a reference."""
 
     policy_loss: float | Tensor = 0.0
-    kl_loss: float | Tensor = math.nan
-    kl: float | Tensor = math.nan
+    kl_loss: float | Tensor = 0.0
+    kl: float | Tensor = 0.0
     entropy: float | Tensor = 0.0
     logprob: float | Tensor = 0.0
     gap: float | Tensor = 0.0
@@ -43,18 +43,16 @@ class Sums:
     rows: float | Tensor = 0.0
 
     def add_up(self, ranks: Ranks) -> None:
-        """Those of all processes; a process without rows of its own has measured no KL."""
+        """Those of all processes."""
         names = [field.name for field in fields(self)]
         found = ranks.everywhere([float(getattr(self, name)) for name in names])
         for name, values in zip(names, zip(*found, strict=True), strict=True):
-            measured = [value for value in values if not math.isnan(value)]
-            setattr(self, name, sum(measured) if measured else math.nan)
+            setattr(self, name, sum(values))
 
     def means(self, beta: float) -> dict[str, float]:
         """Token means; NaN where nothing was measured (no token, or no reference)."""
         tokens = float(self.tokens) or math.nan
-        measured = not math.isnan(float(self.kl_loss))
-        penalty = beta * float(self.kl_loss) if measured else 0.0
+        penalty = beta * float(self.kl_loss)
         return {
             "loss": float(self.policy_loss) + penalty,
             "policy_loss": float(self.policy_loss),
@@ -156,8 +154,8 @@ class Updater:
             kl_BT = divergence(logprob_BT, old_BT, reference_BT, config.kl)
             kl_loss = _masked_sum(kl_BT, weight_BT)
             loss = loss + self._loss_beta() * kl_loss
-            sums.kl_loss = _add(sums.kl_loss, kl_loss.detach())
-            sums.kl = _add(sums.kl, _masked_sum(kl_BT.detach(), micro.trainable_BT))
+            sums.kl_loss += kl_loss.detach()
+            sums.kl += _masked_sum(kl_BT.detach(), micro.trainable_BT)
         with torch.no_grad():
             sums.tokens += micro.trainable_BT.sum()
             sums.rows += micro.trainable_BT.any(dim=1).sum()
@@ -170,7 +168,7 @@ class Updater:
     def _optimizer_step(
         self, micros: Sequence[MicroBatch], old: Sequence[Tensor | None], reference: Sequence[Tensor | None]
     ) -> tuple[dict[str, float], list[Tensor | None]]:
-        sums = Sums()
+        sums = Sums(kl=0.0 if self.config.needs_reference else math.nan)
         found: list[Tensor | None] = []
         self.optimizer.zero_grad()
         for micro, old_BT, reference_BT in zip(micros, old, reference, strict=True):
@@ -247,11 +245,6 @@ def _mean(values: Sequence[float]) -> float:
     """Of those that were measured; NaN if none was."""
     measured = [value for value in values if not math.isnan(value)]
     return sum(measured) / len(measured) if measured else math.nan
-
-
-def _add(total: float | Tensor, value: Tensor) -> Tensor:
-    """A sum that starts as NaN, "not measured"."""
-    return value if isinstance(total, float) and math.isnan(total) else total + value
 
 
 def _masked_sum(values_BT: Tensor, weight_BT: Tensor) -> Tensor:

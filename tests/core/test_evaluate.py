@@ -69,8 +69,8 @@ def test_the_error_is_that_of_a_mean_over_tasks_and_not_over_samples() -> None:
     """Eight samples of a task are always equal: 40 tasks say what 40 samples say, not what 320 say."""
     rng = random.Random(1)
     tasks = [[rng.random() < 0.4] * 8 for _ in range(40)]
-    found = over_tasks(tasks, fmean)
     values = [fmean(task) for task in tasks]
+    found = over_tasks(values)
     assert found.value == pytest.approx(fmean(values))
     assert found.tasks == 40
     assert found.error == pytest.approx(stdev(values) / 40**0.5, rel=0.1)
@@ -83,11 +83,11 @@ def test_nineteen_of_twenty_intervals_hold_the_truth() -> None:
     held = 0
     for number in range(200):
         tasks = [[rng.random() < p for _ in range(4)] for p in (rng.betavariate(2, 3) for _ in range(60))]
-        found = over_tasks(tasks, lambda passed: pass_at(1, passed), draws=400, seed=number)
+        found = over_tasks([pass_at(1, passed) for passed in tasks], draws=400, seed=number)
         held += found.low <= 0.4 <= found.high
     assert 180 <= held <= 200
 
 
 def test_no_tasks_have_no_mean() -> None:
     with pytest.raises(ValueError, match="no tasks"):
-        over_tasks([], fmean)
+        over_tasks([])

@@ -15,30 +15,31 @@ from typing import Any, Literal
 import pytest
 
 from grpo_core import JudgeRequest, Outcome, Program, Services, Task
-from grpo_core.testing import EchoEnvironment, FakeJudge, FakeSandbox, Report, assert_environment, check_environment
+from grpo_core.testing import FakeJudge, FakeSandbox, Report, assert_environment, check_environment
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 import hostile_envs as hostile
+from echo import Echo
 
 
 def statuses(report: Report) -> dict[str, str]:
     return {result.check: result.status for result in report.results}
 
 
-class Stingy(EchoEnvironment):
+class Stingy(Echo):
     def reference(self, task: Task[str]) -> str:
         return task.data.upper()
 
 
-class Endless(EchoEnvironment):
+class Endless(Echo):
     """Pays metres, of which there are always more; a reference goes one."""
 
     reward_range = (0.0, 100.0)
     open_ended = True
 
 
-class Bare(EchoEnvironment):
+class Bare(Echo):
     """Offers nothing to check with."""
 
     deterministic = False
@@ -54,9 +55,9 @@ class Bare(EchoEnvironment):
 
 
 def test_an_environment_that_keeps_its_promises_passes_every_check() -> None:
-    report = check_environment(EchoEnvironment())
+    report = check_environment(Echo())
     assert set(statuses(report).values()) == {"valid", "not_checked"}
-    assert_environment(EchoEnvironment())
+    assert_environment(Echo())
 
 
 def test_a_reference_of_an_environment_without_a_best_answer_has_to_pass_and_no_more() -> None:
@@ -97,7 +98,7 @@ def test_a_verifier_that_hangs_on_junk_is_found_in_bounded_time() -> None:
 
 def test_the_checks_run_inside_a_running_event_loop() -> None:
     async def run() -> Report:
-        return check_environment(EchoEnvironment(), tasks=2)
+        return check_environment(Echo(), tasks=2)
 
     assert asyncio.run(run()).problems == ()
 
@@ -113,7 +114,7 @@ def test_ctrl_c_just_after_the_work_in_a_notebook_is_a_ctrl_c_and_nothing_else(m
 
     async def cell() -> None:
         with pytest.raises(KeyboardInterrupt):
-            check_environment(EchoEnvironment(), tasks=2)
+            check_environment(Echo(), tasks=2)
 
     monkeypatch.setattr(Future, "result", interrupted)
     asyncio.run(cell())
@@ -121,9 +122,10 @@ def test_ctrl_c_just_after_the_work_in_a_notebook_is_a_ctrl_c_and_nothing_else(m
 
 IN_A_NOTEBOOK = """
 import asyncio, os, signal, threading, time
-from grpo_core.testing import EchoEnvironment, check_environment
+from echo import Echo
+from grpo_core.testing import check_environment
 
-class Patient(EchoEnvironment):
+class Patient(Echo):
     timeout_seconds = 60.0
 
     def verify(self, task, rollout):
@@ -147,7 +149,7 @@ except KeyboardInterrupt:
 
 
 def test_ctrl_c_ends_the_checks_inside_a_running_event_loop() -> None:
-    done = subprocess.run([sys.executable, "-c", IN_A_NOTEBOOK], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", IN_A_NOTEBOOK], capture_output=True, text=True, timeout=120, cwd=Path(__file__).parent)
     assert (done.returncode, done.stdout) == (0, "interrupted\n"), done.stderr
 
 

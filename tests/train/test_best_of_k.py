@@ -62,7 +62,7 @@ def trained(env: Hidden, settings: dict[str, Any], folder: Path) -> list[list[Ve
 
 def difference(plain: list[list[Verdict]], best: list[list[Verdict]], statistic: Any) -> Estimate:
     """Paired by task."""
-    return over_tasks(list(zip(plain, best, strict=True)), lambda pair: statistic(pair[1]) - statistic(pair[0]))
+    return over_tasks([statistic(after) - statistic(before) for before, after in zip(plain, best, strict=True)])
 
 
 def passed_at_k(verdicts: list[Verdict]) -> float:

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from grpo_core.atomic import whole_folder
-from grpo_core.runlog import unwritable
-from grpo_core.train.models.device import pick_dtype
+from grpo_core.runlog import writing
+from grpo_core.train.models.device import DTYPES, pick_dtype
 from grpo_core.train.models.disk import as_os_error
 from grpo_core.train.models.load import load_model, load_tokenizer, resolve
 from grpo_core.train.models.quiet import quiet_loading
@@ -25,10 +25,7 @@ def save_merged(final: Path, out: Path, *, dtype: str) -> None:
     if source.adapter_path is not None:
         with quiet_loading():
             model = peft.PeftModel.from_pretrained(model, source.adapter_path).merge_and_unload()
-    model = model.to(pick_dtype(dtype, device))
-    try:
-        with as_os_error(), whole_folder(out) as folder:
-            model.save_pretrained(folder)
-            load_tokenizer(source).save_pretrained(folder)
-    except OSError as error:
-        raise unwritable(out, error, then="export again") from None
+    model = model.to(pick_dtype(dtype, device) if dtype == "auto" else DTYPES[dtype])  # only stored here: float16 is as good as another
+    with writing(out, then="export again"), as_os_error(), whole_folder(out) as folder:
+        model.save_pretrained(folder)
+        load_tokenizer(source).save_pretrained(folder)

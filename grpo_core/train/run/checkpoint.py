@@ -21,7 +21,7 @@ from torch import Tensor
 from grpo_core.atomic import whole_folder
 from grpo_core.deadline import describe
 from grpo_core.errors import ConfigError
-from grpo_core.runlog import unwritable
+from grpo_core.runlog import writing
 from grpo_core.train.models.disk import as_os_error
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.sharding import like, optimizer_state_like, put_together
@@ -54,11 +54,8 @@ def save_checkpoint(
         return final
     for leftover in folder.glob(f".{PREFIX}*"):  # of a run that was killed while it saved
         shutil.rmtree(leftover, ignore_errors=True)
-    try:
-        with as_os_error(), whole_folder(final) as partial:
-            _write(partial, learned, step=step, policy=policy, updater=updater, more=more)
-    except OSError as error:
-        raise unwritable(final, error) from None
+    with writing(final), as_os_error(), whole_folder(final) as partial:
+        _write(partial, learned, step=step, policy=policy, updater=updater, more=more)
     for old in checkpoints(folder)[:-keep]:
         shutil.rmtree(old, ignore_errors=True)
     return final

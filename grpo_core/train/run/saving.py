@@ -9,7 +9,7 @@ from filelock import FileLock
 
 from grpo_core.atomic import whole_folder
 from grpo_core.errors import GrpoError
-from grpo_core.runlog import unwritable
+from grpo_core.runlog import writing
 from grpo_core.train.run.checkpoint import Learned, save_checkpoint
 from grpo_core.train.run.hold import hold
 from grpo_core.train.run.resume import settings_of
@@ -65,12 +65,9 @@ class Saving:
         state = self._trainer.policy.state()
         if not self._trainer.ranks.first:
             return
-        try:
-            with whole_folder(folder / "best") as partial:
-                self._trainer.policy.save(partial, state)
-                (partial / "best.json").write_text(json.dumps({"step": best.step, "reward": best.reward}) + "\n", encoding="utf-8")
-        except OSError as error:
-            raise unwritable(folder / "best", error) from None
+        with writing(folder / "best"), whole_folder(folder / "best") as partial:
+            self._trainer.policy.save(partial, state)
+            (partial / "best.json").write_text(json.dumps({"step": best.step, "reward": best.reward}) + "\n", encoding="utf-8")
 
     def after_failure(self, reason: str) -> None:
         """A run that ended on an error keeps its last finished step, if the weights still are those after it."""

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,11 @@ from grpo_core.hookspecs import hookimpl
 from grpo_core.plugins import PluginHost
 from grpo_core.settings import PLUGIN, LogConfig
 
-Make = Callable[[Path], tracking.GeneralTracker]
-
 
 class Tracked:
     """Hears of a run's events and passes them on. make: the tracker, for a run folder that exists."""
 
-    def __init__(self, make: Make) -> None:
+    def __init__(self, make: Callable[[Path], tracking.GeneralTracker]) -> None:
         self._make = make
 
     @hookimpl
@@ -34,18 +33,13 @@ class Tracked:
 
     @hookimpl
     def grpo_step_end(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._log(step, metrics)
+        self._tracker.log({name: value for name, value in metrics.items() if math.isfinite(value)}, step=step)
 
-    @hookimpl
-    def grpo_eval_end(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._log(step, metrics)
+    grpo_eval_end = grpo_step_end
 
     @hookimpl
     def grpo_run_end(self) -> None:
         self._tracker.finish()
-
-    def _log(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._tracker.log({name: value for name, value in metrics.items() if math.isfinite(value)}, step=step)
 
 
 def trackers(config: LogConfig, host: Callable[[], PluginHost]) -> dict[str, Tracked]:
@@ -58,37 +52,21 @@ def trackers(config: LogConfig, host: Callable[[], PluginHost]) -> dict[str, Tra
         elif importlib.util.find_spec(name) is None:
             raise MissingExtraError(f"log.trackers={name}", "trackers", package=name)
         else:
-            found[name] = Tracked(_MAKERS[name](config.project))
+            found[name] = Tracked(partial(_MAKERS[name], config.project))
     return found
 
 
-def _tensorboard(project: str) -> Make:
-    return lambda folder: tracking.TensorBoardTracker("tensorboard", folder)
-
-
-def _wandb(project: str) -> Make:
+def _wandb(project: str, folder: Path) -> tracking.GeneralTracker:
     """One run there for one folder here, also when it is resumed."""
-
-    def make(folder: Path) -> tracking.GeneralTracker:
-        run = hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:16]
-        return tracking.WandBTracker(project, name=folder.name, id=run, resume="allow", dir=str(folder))
-
-    return make
+    run = hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:16]
+    return tracking.WandBTracker(project, name=folder.name, id=run, resume="allow", dir=str(folder))
 
 
-def _mlflow(project: str) -> Make:
-    return lambda folder: tracking.MLflowTracker(experiment_name=project, run_name=folder.name)
-
-
-def _trackio(project: str) -> Make:
-    return lambda folder: tracking.TrackioTracker(project, name=folder.name)
-
-
-_MAKERS: Mapping[str, Callable[[str], Make]] = {
-    "tensorboard": _tensorboard,
+_MAKERS: Mapping[str, Callable[[str, Path], tracking.GeneralTracker]] = {
+    "tensorboard": lambda project, folder: tracking.TensorBoardTracker("tensorboard", folder),
     "wandb": _wandb,
-    "mlflow": _mlflow,
-    "trackio": _trackio,
+    "mlflow": lambda project, folder: tracking.MLflowTracker(experiment_name=project, run_name=folder.name),
+    "trackio": lambda project, folder: tracking.TrackioTracker(project, name=folder.name),
 }
 
 

@@ -1,0 +1,29 @@
+"""JSON lines that users bring along, each with the words that say where it stands."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from grpo_core.errors import ConfigError
+
+
+def values(path: Path, *, holds: str) -> Iterator[tuple[str, Any]]:
+    """("FILE, line N", value) of each line that is not blank; raises ConfigError where the file cannot be read or a line is no JSON.
+
+    holds: what is in it, for the message. Only a line feed ends a line: JSON may hold what `str.splitlines` takes for the end of one.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}; name a JSONL file of {holds}") from None
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            where = f"{path}, line {number}"
+            try:
+                value = json.loads(line)
+            except ValueError as error:
+                raise ConfigError(f"{where} is no JSON: {error}") from None
+            yield where, value
