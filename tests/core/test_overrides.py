@@ -96,10 +96,12 @@ def test_a_broken_recipe_is_named(tmp_path, name, text):
 
 def test_dotted_keys_become_sections():
     assert nested({"a.b": 1, "a.c": 2, "d": 3}) == {"a": {"b": 1, "c": 2}, "d": 3}
+    assert nested({"a": 1, "a.b": 2}) == {"a": {"b": 2}}
 
 
 def test_a_part_of_a_key_that_holds_dots_stands_in_quotes() -> None:
     assert parse_setting('mixture."a/mine.py:T".share=3') == {"mixture": {"a/mine.py:T": {"share": 3}}}
+    assert nested({'mixture."a/mine.py:T".share': 3, "seed": 1}) == {"mixture": {"a/mine.py:T": {"share": 3}}, "seed": 1}
     with pytest.raises(ConfigError, match="wants key=value"):
         parse_setting("a..b=1")
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
 import time
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
-from grpo_core import ConfigError, Rollout, Task, TaskKey, UserError
+from grpo_core import ConfigError, Rollout, Task, TaskKey, UserError, Verdict
 from grpo_core.environments import build_environment
 from grpo_core.testing import assert_environment
+from grpo_core.verify import Verifier
 from grpo_env_gsm8k import fixed, grpo_environments, legacy
 from grpo_env_gsm8k.env import GSM8K, Config
 from grpo_env_gsm8k.records import Problem, parse
@@ -237,6 +239,17 @@ def test_legacy_values_are_those_that_were_reproduced() -> None:
     assert legacy.strict_format(GOOD + "\n") == 0.5
     assert legacy.soft_format(GOOD + GOOD) == 0.5  # blocks twice
     assert legacy.strict_format(GOOD + "\n" + GOOD + "\n") == 0.5
+
+
+@pytest.mark.parametrize(("rewards", "total"), [("legacy", 4.0), ("fixed", 1.0)])
+def test_a_run_pays_each_set_with_its_own_weights(rewards: Literal["legacy", "fixed"], total: float) -> None:
+    async def judged() -> Verdict:
+        async with Verifier(GSM8K(Config(source="templates", rewards=rewards))) as verifier:
+            (task,) = await verifier.tasks([TaskKey("gsm8k", "train", 0)])
+            ((found,),) = await verifier.verify([task], [[Rollout.of(await verifier.reference(task) or "")]])
+        return found
+
+    assert asyncio.run(judged()).total == pytest.approx(total)
 
 
 def test_the_first_version_knew_no_reasoning_of_two_lines() -> None:

@@ -100,6 +100,13 @@ def test_merged_weights_answer_as_the_run_does(run_folder, tmp_path):
             assert (model(ids).logits - policy.model(ids).logits).abs().max() > 0.1
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_merged_weights_are_stored_in_the_type_that_is_asked_for(run_folder, tmp_path, dtype):
+    """Also in one in which a CPU would not train."""
+    exported(run_folder, "--weights", tmp_path / "model", "--dtype", dtype)
+    assert AutoModelForCausalLM.from_pretrained(tmp_path / "model", dtype="auto").dtype == getattr(torch, dtype)
+
+
 def test_wrong_input_is_one_line_and_writes_nothing(run_folder, tmp_path):
     (tmp_path / "there.jsonl").write_text("")
     for arguments, message in (

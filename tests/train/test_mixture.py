@@ -89,6 +89,16 @@ def test_a_mixture_trains_with_metrics_for_each_environment_and_resumes_exactly(
     assert all(torch.equal(expected[name], tensor) for name, tensor in second.policy.trainable())
 
 
+def test_the_share_of_an_environment_that_is_a_file_can_change_when_a_run_goes_on(settings, tmp_path):
+    name = f"{Path(__file__).parent / 'letters.py'}:Letters"
+    settings = {**settings, "mixture": {name: {"share": 2}, "arithmetic": {}}, "eval": {"tasks": 0}}
+    first = Trainer(build_config([settings]), folder=tmp_path / "run")
+    first.observer.step = lambda number, total, metrics: first.request_stop()  # type: ignore[method-assign]
+    first.run()
+    again = Trainer.resumed(tmp_path / "run", changes={f'mixture."{name}".share': 3})
+    assert {known: member.share for known, member in again.config.members().items()} == {name: 3, "arithmetic": 1}
+
+
 def test_what_is_only_evaluated_is_never_trained_on(settings, tmp_path):
     settings = {**settings, "environment": "letters", "mixture": {}, "eval": {"tasks": 5, "also": ["arithmetic"]}}
     trainer = Trainer(build_config([settings]), Letters(), folder=tmp_path / "run")

@@ -148,6 +148,14 @@ def test_a_line_that_is_no_example_is_named(tmp_path, line, message):
         read_examples(tmp_path / "rows.jsonl")
 
 
+def test_only_a_line_feed_ends_an_example(tmp_path):
+    """JSON may hold other characters that Python takes for the end of a line."""
+    (tmp_path / "rows.jsonl").write_text(
+        '{"prompt": "a\u2028b", "completion": "c\x85d"}\n{"prompt": "e", "completion": "f"}\n', encoding="utf-8"
+    )
+    assert [(row.prompt, row.answer) for row in read_examples(tmp_path / "rows.jsonl")] == [("a\u2028b", "c\x85d"), ("e", "f")]
+
+
 def test_a_file_that_is_not_there_or_empty_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"none\.jsonl cannot be read"):
         read_examples(tmp_path / "none.jsonl")

@@ -16,7 +16,7 @@ from grpo_core.train.models.adapter import add_adapter
 from grpo_core.train.models.load import ModelSource
 from grpo_core.train.optimizer import rate
 from grpo_core.train.policy.causal import Policy
-from grpo_core.train.update import Updater
+from grpo_core.train.update import Sums, Updater
 
 from .arrange import random_rollouts, run_config, tiny_policy
 from .tiny import save_tiny, tiny_model, tiny_tokenizer
@@ -53,6 +53,18 @@ def test_old_log_probs_are_those_before_the_first_of_several_updates():
     twice = Updater(policy, run_config(optimizer={"lr": 0.05}, trainer={"mu": 4}), steps=1).update(batch())
     assert once["clip_fraction"] == 0
     assert twice["clip_fraction"] > 0.05
+
+
+def test_what_is_not_finite_in_one_process_is_not_finite_in_all():
+    class Two:
+        def everywhere(self, values: list[float]) -> list[list[float]]:
+            return [values, [1.0] * len(values)]
+
+    sums = Sums(policy_loss=math.nan, kl_loss=2.0, tokens=3.0)
+    sums.add_up(Two())  # type: ignore[arg-type]
+    assert (sums.kl_loss, sums.tokens) == (3.0, 4.0)
+    assert math.isnan(sums.policy_loss)
+    assert math.isnan(sums.means(beta=0.1)["loss"])
 
 
 def test_nothing_is_left_of_a_micro_batch_when_the_next_one_is_computed():
