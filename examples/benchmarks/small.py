@@ -15,7 +15,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from grpo_core.overrides import build_config
 from grpo_core.runlog import RunFolder, read_lines
-from grpo_core.train.run.observe import Silent
+from grpo_core.train.run.observe import Observer
 from grpo_core.train.trainer import Trainer
 
 SPECIAL = PAD, UNKNOWN, START, END = "<|pad|>", "<|unk|>", "<|im_start|>", "<|im_end|>"
@@ -25,7 +25,7 @@ TEMPLATE = (
 )
 
 
-class Told(Silent):
+class Told(Observer):
     """One line for each evaluation."""
 
     def __init__(self, name: str) -> None:

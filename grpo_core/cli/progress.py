@@ -10,11 +10,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
+from grpo_core.train.run.observe import Observer
+
 if TYPE_CHECKING:
     from grpo_core.evaluate import Gain
 
 
-class RunProgress:
+class RunProgress(Observer):
     """The Observer of the command line. Use it as a context manager, so that the bar is taken down whatever happens."""
 
     def __init__(self, console: Console) -> None:

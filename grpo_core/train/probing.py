@@ -9,7 +9,7 @@ from typing import Any
 
 from grpo_core.checks import size_of
 from grpo_core.probe import Sampled
-from grpo_core.train.measure import attempted
+from grpo_core.train.run.attempts import attempted
 from grpo_core.train.tasks import train_keys
 from grpo_core.train.trainer import Trainer
 from grpo_core.types import Group

@@ -48,7 +48,7 @@ from grpo_core.train.run.checkpoint import checkpoints, saved_progress
 from grpo_core.train.run.clock import Clock
 from grpo_core.train.run.heldout import CHUNK
 from grpo_core.train.run.metrics import advantage_metrics, group_metrics, peak_memory_mb
-from grpo_core.train.run.observe import Observer, Silent
+from grpo_core.train.run.observe import Observer
 from grpo_core.train.run.provenance import recorded_config
 from grpo_core.train.run.resume import refuse_changed_environments, refuse_changed_settings
 from grpo_core.train.run.session import Session
@@ -86,7 +86,7 @@ class Trainer:
     ) -> None:
         self.config = config
         self.ranks = Ranks(meeting_seconds=config.trainer.meeting_seconds, on_cpu=pick_device(config.model.device).type == "cpu")
-        self.observer: Observer = observer if observer is not None and self.ranks.first else Silent()
+        self.observer = observer if observer is not None and self.ranks.first else Observer()
         self._host = host
         self._envs = {str(config.environment): env} if isinstance(env, Environment) else dict(env or {})
         self.sources = sources or self._open_sources()

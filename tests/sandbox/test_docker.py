@@ -244,7 +244,7 @@ def test_every_container_is_hardened(engine: Engine) -> None:
 
 def test_a_daemon_that_stops_ends_the_run_with_its_reason_and_the_run_goes_on_later(engine: Engine, tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    from grpo_core.train.run.observe import Silent
+    from grpo_core.train.run.observe import Observer
     from grpo_core.train.trainer import Trainer
 
     settings = {
@@ -258,7 +258,7 @@ def test_a_daemon_that_stops_ends_the_run_with_its_reason_and_the_run_goes_on_la
         "eval": {"tasks": 2},
     }
 
-    class StopsTheDaemon(Silent):
+    class StopsTheDaemon(Observer):
         def step(self, step: int, total: int, metrics: Any) -> None:
             if step == 2:
                 engine.stop()

@@ -10,20 +10,20 @@ import pytest
 
 from grpo_core import Task, TaskKey
 from grpo_core.overrides import build_config
-from grpo_core.train.run.observe import Silent
+from grpo_core.train.run.observe import Observer
 from grpo_core.train.trainer import Trainer
 
 from .letters import Config, Letters
 
 
-class StopAtOnce(Silent):
+class StopAtOnce(Observer):
     """Ends a run after its first step."""
 
     def step(self, step: int, total: int, metrics: Any) -> None:
         raise KeyboardInterrupt
 
 
-class Told(Silent):
+class Told(Observer):
     def __init__(self) -> None:
         self.warnings = list[str]()
 

@@ -13,7 +13,7 @@ from grpo_core.errors import ConfigError
 from grpo_core.overrides import build_config
 from grpo_core.runlog import RunFolder, read_lines
 from grpo_core.settings import CurriculumConfig
-from grpo_core.train.run.observe import Silent
+from grpo_core.train.run.observe import Observer
 from grpo_core.train.trainer import Trainer
 
 from .letters import Letters
@@ -84,7 +84,7 @@ def settings(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_run_climbs_with_what_it_learns_and_a_resumed_one_is_the_undisturbed_one(settings: dict[str, Any], tmp_path: Path):
-    class StopAfter14(Silent):
+    class StopAfter14(Observer):
         def step(self, step: int, total: int, metrics: Any) -> None:
             if step == 14:
                 raise KeyboardInterrupt  # as if killed: the last checkpoint is of step 12, in the middle of a window

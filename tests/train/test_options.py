@@ -21,7 +21,7 @@ from grpo_core.runlog import RunFolder, read_lines
 from grpo_core.settings import LossConfig
 from grpo_core.train.algorithm import clip
 from grpo_core.train.policy.causal import Policy
-from grpo_core.train.run.observe import Silent
+from grpo_core.train.run.observe import Observer
 from grpo_core.train.trainer import Trainer
 
 from ..core.distributions import install_plugin
@@ -44,7 +44,7 @@ class Varied(Letters):
         return Verdict({"share": Reward(worth)}, passed=worth > 0.5)
 
 
-class Heard(Silent):
+class Heard(Observer):
     def __init__(self) -> None:
         self.said: list[str] = []
 
@@ -159,7 +159,7 @@ def test_beta_follows_its_target_and_a_resumed_run_goes_on_with_it(settings: dic
     assert betas[:2] == pytest.approx([0.1, 0.1 * 0.8])  # the first step has no KL yet
     assert betas[2] == pytest.approx(betas[1] * 1.2)
 
-    class StopAfterFive(Silent):
+    class StopAfterFive(Observer):
         def step(self, step: int, total: int, metrics: Any) -> None:
             if step == 5:
                 raise KeyboardInterrupt
@@ -197,7 +197,7 @@ def test_a_reference_may_follow_at_a_distance_and_is_saved(settings: dict[str, A
     first_weights = dict(whole.policy.reference.weights())
     assert any(not torch.equal(first_weights[name], start[name]) for name in start)
 
-    class StopAfterFive(Silent):
+    class StopAfterFive(Observer):
         def step(self, step: int, total: int, metrics: Any) -> None:
             if step == 5:
                 raise KeyboardInterrupt

@@ -17,7 +17,7 @@ from grpo_core.cli.app import app
 from grpo_core.errors import ConfigError
 from grpo_core.overrides import build_config
 from grpo_core.runlog import read_lines
-from grpo_core.train.run.observe import Silent
+from grpo_core.train.run.observe import Observer
 from grpo_core.train.trainer import Trainer
 
 from .letters import Letters
@@ -34,7 +34,7 @@ class Stricter(Letters):
 def interrupted(settings: dict[str, Any], tmp_path: Path) -> Path:
     """A run of six steps that was killed after step 3, with a checkpoint of step 2."""
 
-    class StopAfterThree(Silent):
+    class StopAfterThree(Observer):
         def step(self, step: int, total: int, metrics: Any) -> None:
             if step == 3:
                 raise KeyboardInterrupt

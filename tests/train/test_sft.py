@@ -16,7 +16,7 @@ from grpo_core.errors import ConfigError
 from grpo_core.overrides import build_config
 from grpo_core.runlog import read_lines
 from grpo_core.train.examples import Example, read_examples
-from grpo_core.train.run.observe import Silent
+from grpo_core.train.run.observe import Observer
 from grpo_core.train.sft import WarmStart
 from grpo_core.types import Message
 
@@ -24,7 +24,7 @@ from .arrange import tiny_policy
 from .letters import Answered, Letters
 
 
-class Chosen(Silent):
+class Chosen(Observer):
     def __init__(self) -> None:
         self.warnings: list[str] = []
 
@@ -81,7 +81,7 @@ def test_a_warm_start_that_was_killed_goes_on_as_if_nothing_had_happened(setting
     more = {"sft": {"batch_size": 4, **({"data": written(tmp_path / "rows.jsonl", rows)} if source == "file" else {})}}
     config = sft(settings, steps=6, lora={"dropout": 0.3}, checkpoint={"every": 2}, eval={"tasks": 0}, **more)
 
-    class Killed(Silent):
+    class Killed(Observer):
         def step(self, step: int, total: int, metrics: Any) -> None:
             if step == 3:
                 raise KeyboardInterrupt

@@ -13,14 +13,14 @@ import transformers
 from grpo_core.errors import ConfigError
 from grpo_core.overrides import build_config
 from grpo_core.runlog import read_lines
-from grpo_core.train.run.observe import Silent
+from grpo_core.train.run.observe import Observer
 from grpo_core.train.run.stopping import Best, Stopping
 from grpo_core.train.trainer import Trainer
 
 from .letters import Letters
 
 
-class Listener(Silent):
+class Listener(Observer):
     def __init__(self) -> None:
         self.said: list[str] = []
 
@@ -95,7 +95,7 @@ def test_a_resumed_run_remembers_what_it_saw(settings, tmp_path):
     whole.run()
     assert whole.done == 6  # without learning no evaluation is better than the first
 
-    class StopAtThree(Silent):
+    class StopAtThree(Observer):
         trainer: Trainer
 
         def step(self, step: int, total: int, metrics: Any) -> None:

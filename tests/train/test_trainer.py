@@ -17,7 +17,7 @@ from grpo_core.errors import ConfigError, RunStoppedError
 from grpo_core.overrides import build_config
 from grpo_core.runlog import RunFolder, read_lines
 from grpo_core.train.run.checkpoint import checkpoints
-from grpo_core.train.run.observe import Silent
+from grpo_core.train.run.observe import Observer
 from grpo_core.train.trainer import Trainer
 
 from .letters import Letters
@@ -33,7 +33,7 @@ PER_STEP = {
 }  # fmt: skip
 
 
-class Recorder(Silent):
+class Recorder(Observer):
     def __init__(self) -> None:
         self.warnings: list[str] = []
 
@@ -140,7 +140,7 @@ def test_a_resumed_run_is_bitwise_the_undisturbed_one(settings, tmp_path, optimi
     settings = {**settings, **several, "optimizer": {"name": optimizer, "lr": 0.01}}
     whole = run(settings, tmp_path / "whole")
 
-    class StopAfterFive(Silent):
+    class StopAfterFive(Observer):
         def step(self, step: int, total: int, metrics: Any) -> None:
             if step == 5:
                 raise KeyboardInterrupt  # as if killed: step 5 is logged, the last checkpoint is of step 4
@@ -159,7 +159,7 @@ def test_a_resumed_run_is_bitwise_the_undisturbed_one(settings, tmp_path, optimi
 
 
 def test_a_requested_stop_saves_and_the_run_can_go_on(settings, tmp_path):
-    class StopAtThree(Silent):
+    class StopAtThree(Observer):
         trainer: Trainer
 
         def step(self, step: int, total: int, metrics: Any) -> None:
@@ -227,7 +227,7 @@ def test_a_sampled_group_is_written_for_people_now_and_then(settings, tmp_path):
 def test_a_run_that_was_killed_before_its_first_checkpoint_starts_again(settings, tmp_path):
     whole = run(settings, tmp_path / "whole")
 
-    class KilledAtOne(Silent):
+    class KilledAtOne(Observer):
         def step(self, step: int, total: int, metrics: Any) -> None:
             raise KeyboardInterrupt
 
@@ -240,7 +240,7 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_starts_again(settings
 
 
 def test_a_stop_during_an_evaluation_writes_no_part_of_it(settings, tmp_path):
-    class StopWhileEvaluating(Silent):
+    class StopWhileEvaluating(Observer):
         trainer: Trainer
 
         def evaluating(self, done: int, total: int) -> None:

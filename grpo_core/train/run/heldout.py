@@ -3,59 +3,38 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any
 
-from grpo_core.config import RunConfig
 from grpo_core.evaluate import Gain, paired_gain
 from grpo_core.runlog import RunFolder
-from grpo_core.settings import SamplingConfig
-from grpo_core.sources import Sources
+from grpo_core.train.run.attempts import attempted
 from grpo_core.train.run.metrics import group_metrics
-from grpo_core.train.run.observe import Observer
+from grpo_core.train.run.steps import Steps
 from grpo_core.train.tasks import eval_keys
-from grpo_core.types import Group, Task, TaskKey, Verdict
+from grpo_core.types import Group, TaskKey, Verdict
 
 Scores = dict[TaskKey, dict[str, float]]
 CHUNK = 64
 """Tasks between two moves of the progress bar."""
 
 
-class Judged(Protocol):
-    async def __call__(
-        self, tasks_P: Sequence[Task[Any]], *, attempts: int, step: int, sampling: SamplingConfig
-    ) -> tuple[list[Group[Any]], float]: ...
-
-
-async def held_out(
-    config: RunConfig,
-    sources: Sources,
-    judged: Judged,
-    folder: RunFolder,
-    observer: Observer,
-    *,
-    step: int,
-    stopped: Callable[[], bool],
-) -> tuple[Scores, dict[str, float], list[Verdict]] | None:
+async def held_out(trainer: Steps, *, step: int) -> tuple[Scores, dict[str, float], list[Verdict]] | None:
     """One attempt at each held-out task of every environment, drawn with the same numbers at every step, so that evaluations are paired.
 
     Returns the scores by task, the metrics as eval/... and the verdicts; the attempts go to rollouts.jsonl. None, and nothing
-    written, if `stopped` said so half-way: a part of the tasks is no evaluation.
+    written, if a stop was requested half-way: a part of the tasks is no evaluation.
     """
     started = time.perf_counter()
+    config, sources = trainer.config, trainer.sources
     temperature = config.sampling.temperature if config.eval.temperature is None else config.eval.temperature
     sampling = config.sampling.model_copy(update={"temperature": temperature})
     keys = [key for source in sources for key in eval_keys(source, config.eval.tasks)]
-    groups: list[Group[Any]] = []
-    for start in range(0, len(keys), CHUNK):
-        if stopped():
-            return None
-        observer.evaluating(start, len(keys))
-        tasks_P = await sources.tasks(keys[start : start + CHUNK])
-        found, _ = await judged(tasks_P, attempts=1, step=0, sampling=sampling)
-        groups += found
+    (groups,) = await attempted(trainer, [keys], samples=1, sampling=sampling, chunk=CHUNK, progress=trainer.observer.evaluating)
+    if len(groups) < len(keys):
+        return None
     for group in groups:
-        folder.rollouts(step, group)
+        trainer.folder.rollouts(step, group)
     scores = {group.task.key: _score(group.verdicts[0]) for group in groups if group.verdicts[0].scored}
     trained = {source.name for source in sources.trained}
     values = group_metrics([g for g in groups if g.task.key.env in trained], {s.name: s.env.parts for s in sources.trained})

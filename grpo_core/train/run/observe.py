@@ -3,29 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
 
 from grpo_core.evaluate import Gain
 
 
-class Observer(Protocol):
-    """Every method is called from the trainer's loop, in order."""
-
-    def say(self, text: str) -> None: ...
-
-    def warn(self, text: str) -> None: ...
-
-    def step(self, step: int, total: int, metrics: Mapping[str, float]) -> None: ...
-
-    def evaluating(self, done: int, total: int) -> None: ...
-
-    def evaluated(self, step: int, metrics: Mapping[str, float]) -> None: ...
-
-    def finished(self, gains: Mapping[str, Gain]) -> None: ...
-
-
-class Silent:
-    """Watches nothing: the default in notebooks and tests."""
+class Observer:
+    """Every method is called from the trainer's loop, in order. This one does nothing: the default in notebooks and tests."""
 
     def say(self, text: str) -> None: ...
 

@@ -158,15 +158,7 @@ class Session:
         if self._scores[0] == step:
             return self._scores[1]
         self._heap.empty()
-        found = await held_out(
-            trainer.config,
-            trainer.sources,
-            trainer.judged,
-            trainer.folder,
-            trainer.observer,
-            step=step,
-            stopped=trainer.stops,
-        )
+        found = await held_out(trainer, step=step)
         self._heap.empty()
         if found is None:
             return None

@@ -10,14 +10,21 @@ from grpo_core.curriculum import Curriculum
 from grpo_core.error_rate import ErrorRate
 from grpo_core.plugins import Observers
 from grpo_core.runlog import RunFolder
+from grpo_core.settings import SamplingConfig
 from grpo_core.sources import Sources
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.memory import Footprint, Workload
 from grpo_core.train.ranks import Ranks
 from grpo_core.train.rollout import Budget
-from grpo_core.train.run.heldout import Judged
 from grpo_core.train.run.observe import Observer
 from grpo_core.train.update import Updater
+from grpo_core.types import Group, Task
+
+
+class Judged(Protocol):
+    async def __call__(
+        self, tasks_P: Sequence[Task[Any]], *, attempts: int, step: int, sampling: SamplingConfig
+    ) -> tuple[list[Group[Any]], float]: ...
 
 
 class Steps(Protocol):
