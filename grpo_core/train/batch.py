@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -73,34 +73,32 @@ def collate(
     return steps
 
 
-def micro_batches(
-    rows: Sequence[Row], *, max_tokens: int, device: torch.device, dtype: torch.dtype, shared_prefix: bool = True, pair: float = 0.0
-) -> Iterator[MicroBatch]:
-    """Rows by forward passes of at most `max_tokens`, padding included; one row alone may have more. Longest first, so that those that
-    are padded to one another are alike.
+def passes(rows: Sequence[Row], *, max_tokens: int, shared_prefix: bool = True, pair: float = 0.0) -> Iterator[tuple[list[list[Row]], int]]:
+    """The trees of each forward pass, as lists of rows, and how many tokens it has, padding included: at most `max_tokens`, but where one
+    tree alone has more. Longest first, so that those that are padded to one another are alike.
 
     shared_prefix: neighbouring rows stand in a tree, where what they share counts once, as long as that costs less than two trees; pair:
     the cost of a pair of nodes beside that of a node, which is 1.
     """
-    for chunk, _ in passes(rows, max_tokens=max_tokens, shared_prefix=shared_prefix, pair=pair):
-        yield tensors(chunk, device=device, dtype=dtype)
+    if not shared_prefix:
+        return packed([[row] for row in rows], max_tokens=max_tokens, padded=_padded)
+    trees = list(_trees(rows, max_tokens=max_tokens, pair=pair))
+    sizes = {id(tree): _nodes(tree) for tree in trees}
+    return packed(trees, max_tokens=max_tokens, padded=lambda chunk: len(chunk) * max(sizes[id(tree)] for tree in chunk))
 
 
-def passes(rows: Sequence[Row], *, max_tokens: int, shared_prefix: bool = True, pair: float = 0.0) -> Iterator[tuple[list[list[Row]], int]]:
-    """The trees of each forward pass, as lists of rows, and how many tokens it has, padding included."""
-    parts = list(_trees(rows, max_tokens=max_tokens, pair=pair)) if shared_prefix else [[row] for row in rows]
-    sizes = {id(part): _nodes(part) if shared_prefix else _length(part[0]) for part in parts}
+def packed(
+    parts: Iterable[list[Row]], *, max_tokens: int, padded: Callable[[Sequence[list[Row]]], int]
+) -> Iterator[tuple[list[list[Row]], int]]:
+    """`parts` in chunks of at most `max_tokens`, each with its tokens; longest first. padded: how many a chunk has."""
     chunk: list[list[Row]] = []
-    tokens = 0
-    for part in sorted(parts, key=lambda part: -sizes[id(part)]):
-        more = _padded([*chunk, part], sizes, shared_prefix=shared_prefix)
-        if chunk and more > max_tokens:
-            yield chunk, tokens
-            chunk, more = [], _padded([part], sizes, shared_prefix=shared_prefix)
+    for part in sorted(parts, key=lambda part: -padded([part])):
+        if chunk and padded([*chunk, part]) > max_tokens:
+            yield chunk, padded(chunk)
+            chunk = []
         chunk.append(part)
-        tokens = more
     if chunk:
-        yield chunk, tokens
+        yield chunk, padded(chunk)
 
 
 def _trees(rows: Sequence[Row], *, max_tokens: int, pair: float) -> Iterator[list[Row]]:
@@ -124,13 +122,8 @@ def _nodes(rows: Sequence[Row]) -> int:
     return tree_size(list({row.rollout.prompt_ids for row in rows}), [row.rollout.token_ids for row in rows])
 
 
-def _length(row: Row) -> int:
-    return len(row.rollout.prompt_ids) + len(row.rollout.token_ids)
-
-
-def _padded(parts: Sequence[Sequence[Row]], sizes: dict[int, int], *, shared_prefix: bool) -> int:
-    if shared_prefix:
-        return len(parts) * max(sizes[id(part)] for part in parts)
+def _padded(parts: Sequence[list[Row]]) -> int:
+    """Of rows that share nothing: the longest prompt beside the longest completion."""
     rows = [part[0].rollout for part in parts]
     return len(rows) * (max(len(row.prompt_ids) for row in rows) + max(len(row.token_ids) for row in rows))
 

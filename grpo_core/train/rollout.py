@@ -11,8 +11,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from grpo_core.errors import GrpoError
+from grpo_core.environment import Environment
+from grpo_core.errors import ConfigError, GrpoError
 from grpo_core.settings import SamplingConfig
+from grpo_core.tools import schemas
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.sampler import Completion, Request, Sampler
 from grpo_core.train.ranks import Ranks
@@ -47,6 +49,19 @@ class Budget:
         limits += [] if self.dialogue is None else [self.dialogue - said]
         limits += [] if self.context is None else [self.context - prompt - said]
         return max(0, min(limits))
+
+
+def budget_of(env: Environment[Any], policy: Policy, sampling: SamplingConfig) -> Budget:
+    """What an attempt at the tasks of `env` may use; raises ConfigError for what `policy` cannot do."""
+    tools = schemas(env.tools())
+    if tools and env.max_turns < 2:
+        raise ConfigError(f"{type(env).__qualname__} offers tools, but with max_turns 1 no call would be answered; raise it")
+    turn = sampling.max_new_tokens or env.max_new_tokens
+    if not policy.fills:
+        return Budget(turn, env.max_turns, sampling.max_dialogue_tokens, policy.context, tools)
+    if env.max_turns > 1:
+        raise ConfigError(f"{type(env).__qualname__} holds dialogues, which a masked language model cannot: it only fills gaps")
+    return Budget(turn)
 
 
 def uniforms(key: TaskKey, *, seed: int, step: int, attempt: int, turn: int, count: int, occurrence: int = 0) -> list[float]:

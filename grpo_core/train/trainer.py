@@ -27,11 +27,10 @@ from grpo_core.errors import ConfigError
 from grpo_core.evaluate import Gain
 from grpo_core.overrides import build_config, nested
 from grpo_core.plugins import Observers, PluginHost
-from grpo_core.runlog import RunFolder, Unwritten
+from grpo_core.runlog import RunFolder
 from grpo_core.services import fingerprint
 from grpo_core.settings import PLUGIN, SamplingConfig
 from grpo_core.sources import Sources
-from grpo_core.tools import schemas
 from grpo_core.train.advantages import advantages, pods
 from grpo_core.train.batch import collate
 from grpo_core.train.judging import Judging
@@ -43,10 +42,11 @@ from grpo_core.train.policy.sampler import Sampler
 from grpo_core.train.ranks import Ranks
 from grpo_core.train.refill import Refill
 from grpo_core.train.rewards import Rewards, overlong, rewards, shuffled
-from grpo_core.train.rollout import Budget, roll_out
+from grpo_core.train.rollout import budget_of, roll_out
 from grpo_core.train.run.checkpoint import checkpoints, saved_progress
 from grpo_core.train.run.clock import Clock
 from grpo_core.train.run.heldout import CHUNK
+from grpo_core.train.run.hold import one_folder
 from grpo_core.train.run.metrics import advantage_metrics, group_metrics, peak_memory_mb
 from grpo_core.train.run.observe import Observer
 from grpo_core.train.run.provenance import recorded_config
@@ -93,7 +93,7 @@ class Trainer:
         self.total = self._total()
         self.curriculum = Curriculum(config.curriculum, {source.name: source.level for source in self.sources.trained})
         self.plugins = self._watchers() if self.ranks.first else Observers.none()
-        self.folder = self._one_folder(folder)
+        self.folder = one_folder(folder, self.ranks, name=next((source.name for source in self.sources), self.method.lower()))
         if not config.lora.enabled and config.optimizer.lr > 1e-4:
             self.observer.warn(f"optimizer.lr={config.optimizer.lr:g} suits LoRA; full fine-tuning wants about 1e-6")
         self._estimator, surrogate = self._offered(config.advantage.name), self._offered(config.loss.name)
@@ -106,7 +106,7 @@ class Trainer:
         if config.trainer.shard and self.ranks.size > 1:
             self.policy.shard()
         self.sampler: Sampler = sampler or builtin_sampler(self.policy)
-        self.budgets = {source.name: self._budget(source.env) for source in self.sources}
+        self.budgets = {source.name: budget_of(source.env, self.policy, config.sampling) for source in self.sources}
         self.updater = Updater(self.policy, updating, steps=self.total, surrogate=surrogate, ranks=self.ranks)
         if config.trainer.shared_prefix and not self.policy.shared_prefix:
             self.observer.say("this model cannot compute shared prompts once; each completion is computed with its own copy")
@@ -150,9 +150,7 @@ class Trainer:
 
     def recorded(self) -> dict[str, Any]:
         """What config.json holds."""
-        return recorded_config(
-            self.config, self.sources, self.policy, steps=self.total, budgets=self.budgets, fingerprints=self.fingerprints()
-        )
+        return recorded_config(self)
 
     def fingerprints(self) -> dict[str, str]:
         """Of everything that the run takes its tasks from, by name."""
@@ -347,13 +345,6 @@ class Trainer:
         self.position += count
         return await self.sources.tasks(keys, draw_number(self.config.seed, step))
 
-    def _one_folder(self, folder: RunFolder | Path | str | None) -> RunFolder:
-        """The same for all processes, of which one writes."""
-        if self.ranks.first and not isinstance(folder, RunFolder):
-            folder = RunFolder.unused(folder, name=next((source.name for source in self.sources), self.method.lower()))
-        path = self.ranks.everywhere(folder.path if isinstance(folder, RunFolder) else Path())[0]
-        return RunFolder(path) if self.ranks.first else Unwritten(path)
-
     def _plugin_host(self) -> PluginHost:
         self._host = self._host or PluginHost()
         return self._host
@@ -368,14 +359,3 @@ class Trainer:
     def _offered(self, name: str) -> Any:
         """The function that a plugin offers under the name in the config; None for a bundled one, which has none of it."""
         return self._plugin_host().load("algorithm", name.removeprefix(PLUGIN)) if name.startswith(PLUGIN) else None
-
-    def _budget(self, env: Environment[Any]) -> Budget:
-        sampling, tools = self.config.sampling, schemas(env.tools())
-        if tools and env.max_turns < 2:
-            raise ConfigError(f"{type(env).__qualname__} offers tools, but with max_turns 1 no call would be answered; raise it")
-        turn = sampling.max_new_tokens or env.max_new_tokens
-        if not self.policy.fills:
-            return Budget(turn, env.max_turns, sampling.max_dialogue_tokens, self.policy.context, tools)
-        if env.max_turns > 1:
-            raise ConfigError(f"{type(env).__qualname__} holds dialogues, which a masked language model cannot: it only fills gaps")
-        return Budget(turn)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 
 from grpo_core.config import RunConfig
 from grpo_core.overrides import build_config
+from grpo_core.train.batch import MicroBatch, Row, passes, tensors
 from grpo_core.train.models.adapter import add_adapter
 from grpo_core.train.models.load import ModelSource
 from grpo_core.train.policy.causal import Policy
@@ -59,3 +61,11 @@ def random_rollouts(prompts: int, attempts: int, *, seed: int = 0, vocab: int = 
     last = rollouts[-1][-1]
     rollouts[-1][-1] = Rollout(last.messages, "stop", last.prompt_ids, last.token_ids, last.logprobs, (0,) * len(last.token_ids))
     return rollouts
+
+
+def micro_batches(
+    rows: Sequence[Row], *, max_tokens: int, device: torch.device, dtype: torch.dtype, shared_prefix: bool = True, pair: float = 0.0
+) -> Iterator[MicroBatch]:
+    """Rows as the tensors of each forward pass (see `passes`)."""
+    for chunk, _ in passes(rows, max_tokens=max_tokens, shared_prefix=shared_prefix, pair=pair):
+        yield tensors(chunk, device=device, dtype=dtype)

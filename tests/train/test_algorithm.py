@@ -13,14 +13,14 @@ from grpo_core.config import RunConfig
 from grpo_core.settings import KLConfig, LossConfig
 from grpo_core.train.advantages import advantages
 from grpo_core.train.algorithm import KL_ESTIMATORS, SURROGATES, adapted, clipped, row_weights
-from grpo_core.train.batch import Row, collate, micro_batches
+from grpo_core.train.batch import Row, collate
 from grpo_core.train.compute.logprob import token_logprobs
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.rewards import Rewards
 from grpo_core.train.update import Sums, Updater
 from grpo_core.types import Rollout
 
-from .arrange import CPU, random_rollouts, run_config, tiny_policy
+from .arrange import CPU, micro_batches, random_rollouts, run_config, tiny_policy
 
 P, G = 3, 4
 REWARD_PG = torch.tensor([[0.1, 0.9, 0.4, 0.4], [0.7, 0.7, 0.7, 0.7], [0.0, 0.2, 1.0, 0.3]], dtype=torch.float64)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from grpo_core.train.batch import Row, micro_batches
+from grpo_core.train.batch import Row
 from grpo_core.train.compute import attention
 from grpo_core.train.compute.tree import plant
 from grpo_core.train.update import Sums, Updater
 
-from .arrange import CPU, random_rollouts, run_config, tiny_policy
+from .arrange import CPU, micro_batches, random_rollouts, run_config, tiny_policy
 
 
 def gradients(policy, pair: float) -> list[torch.Tensor]:

@@ -7,11 +7,12 @@ import itertools
 import pytest
 import torch
 
-from grpo_core.train.batch import Row, collate, micro_batches
+from grpo_core.train.batch import Row, collate
 from grpo_core.train.compute.tree import MIN_COMMON, pair_cost
 from grpo_core.train.compute.tree import size as tree_size
 from grpo_core.types import Message, Rollout
 
+from .arrange import micro_batches
 from .tiny import tiny_model
 
 CPU = torch.device("cpu")

@@ -15,7 +15,7 @@ from grpo_core.errors import ConfigError
 from grpo_core.overrides import build_config
 from grpo_core.runlog import RunFolder, read_lines
 from grpo_core.settings import SamplingConfig
-from grpo_core.train.batch import Row, micro_batches
+from grpo_core.train.batch import Row
 from grpo_core.train.models import chat
 from grpo_core.train.models.chat import Frame
 from grpo_core.train.policy.causal import Policy
@@ -25,7 +25,7 @@ from grpo_core.train.trainer import Trainer
 from grpo_core.types import Message, Rollout, Task, TaskKey
 from grpo_core.verify import Verifier, VerifySettings
 
-from .arrange import CPU, tiny_policy
+from .arrange import CPU, micro_batches, tiny_policy
 from .guessing import Config, Guessing
 from .tiny import save_tiny
 

@@ -19,14 +19,14 @@ from grpo_core.cli.app import app
 from grpo_core.errors import ConfigError
 from grpo_core.overrides import build_config, nested
 from grpo_core.runlog import RunFolder, read_lines
-from grpo_core.train.batch import Row, micro_batches
+from grpo_core.train.batch import Row
 from grpo_core.train.compute.heap import ARENAS
 from grpo_core.train.models.load import resolve
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.memory import Footprint, Workload
 from grpo_core.train.trainer import Trainer
 
-from .arrange import random_rollouts
+from .arrange import micro_batches, random_rollouts
 from .letters import Letters
 from .tiny import tiny_tokenizer
 

@@ -50,11 +50,6 @@ def test_a_folder_gives_the_weights_that_were_saved_in_it(tiny_folder: Path) -> 
     assert not model.training
 
 
-def test_the_attention_implementation_can_be_chosen(tiny_folder: Path) -> None:
-    model = load_model(resolve(str(tiny_folder)), dtype=torch.float32, device=CPU, attn_implementation="eager")
-    assert model.config._attn_implementation == "eager"
-
-
 def test_loading_prints_nothing(tiny_folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     capfd.readouterr()
     load_model(resolve(str(tiny_folder)), dtype=torch.float32, device=CPU)

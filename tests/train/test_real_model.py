@@ -21,11 +21,13 @@ from grpo_core.environments import load_environment
 from grpo_core.overrides import build_config
 from grpo_core.plugins import PluginHost
 from grpo_core.settings import SamplingConfig
-from grpo_core.train.batch import Row, micro_batches
+from grpo_core.train.batch import Row
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.sampler import Completion, Engine, Request
 from grpo_core.train.rollout import uniforms
 from grpo_core.types import Rollout
+
+from .arrange import micro_batches
 
 pytestmark = pytest.mark.heavy
 TOKENS = 12

@@ -11,7 +11,7 @@ import torch
 from transformers.cache_utils import DynamicLayer
 
 from grpo_core.settings import SamplingConfig
-from grpo_core.train.batch import Row, micro_batches
+from grpo_core.train.batch import Row
 from grpo_core.train.compute.kv import GrowingLayer, bytes_per_token
 from grpo_core.train.compute.prefix import Lines
 from grpo_core.train.compute.prepack import packed_bytes
@@ -22,7 +22,7 @@ from grpo_core.train.policy.sampler import Completion, Engine, Request, draw
 from grpo_core.train.rollout import Budget, roll_out, uniforms
 from grpo_core.types import Message, Rollout, Task, TaskKey
 
-from .arrange import CPU, run_config, tiny_policy
+from .arrange import CPU, micro_batches, run_config, tiny_policy
 from .tiny import tiny_model, tiny_tokenizer
 
 

@@ -80,7 +80,6 @@ def load_model(
     *,
     dtype: torch.dtype,
     device: torch.device,
-    attn_implementation: str | None = None,
     quantization: str = "none",
     kind: str = "auto",
 ) -> transformers.PreTrainedModel:
@@ -90,8 +89,6 @@ def load_model(
     """
     masked = is_masked(source, kind)
     arguments = _arguments(source) | {"dtype": dtype}
-    if attn_implementation is not None:
-        arguments["attn_implementation"] = attn_implementation
     if quantization != "none":
         arguments |= quantized.arguments(source.name, quantization, dtype, device, gguf=source.gguf_file is not None)
     elif source.gguf_file is not None:

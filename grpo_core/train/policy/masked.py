@@ -17,7 +17,7 @@ from torch import Tensor
 
 from grpo_core.errors import ConfigError
 from grpo_core.extract import parse_json
-from grpo_core.train.batch import MicroBatch, Row, unwritten
+from grpo_core.train.batch import MicroBatch, Row, packed, unwritten
 from grpo_core.train.compute.logprob import head_at
 from grpo_core.train.policy.causal import Policy
 from grpo_core.types import MASK, Message
@@ -95,16 +95,11 @@ class MaskedPolicy(Policy):
         groups: dict[Any, list[Row]] = {}
         for number, row in enumerate(rows):
             groups.setdefault(row.rollout.prompt_ids if self.shared_prefix else number, []).append(row)
-        chunk: list[list[Row]] = []
-        width = 0  # of the first, which is the longest
-        for group in sorted(groups.values(), key=lambda group: -len(group[0].rollout.prompt_ids)):
-            width = width or len(group[0].rollout.prompt_ids)
-            if chunk and (len(chunk) + 1) * width > max_tokens:
-                yield chunk, len(chunk) * width
-                chunk, width = [], len(group[0].rollout.prompt_ids)
-            chunk.append(group)
-        if chunk:
-            yield chunk, len(chunk) * width
+
+        def padded(chunk: Sequence[list[Row]]) -> int:
+            return len(chunk) * max(len(group[0].rollout.prompt_ids) for group in chunk)
+
+        return packed(groups.values(), max_tokens=max_tokens, padded=padded)
 
     def gaps(self, model: Any, prompts: Sequence[Sequence[int]], *, bare: bool = False) -> Tensor:
         """The model's logits (K, V) at the gaps of all prompts, one after the other; bare: its last hidden states instead."""

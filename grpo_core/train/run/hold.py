@@ -7,6 +7,8 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from grpo_core.errors import ConfigError
+from grpo_core.runlog import RunFolder, Unwritten
+from grpo_core.train.ranks import Ranks
 
 
 def hold(folder: Path) -> FileLock:
@@ -24,3 +26,11 @@ def hold(folder: Path) -> FileLock:
     except OSError as error:
         raise ConfigError(f"the run folder {folder} cannot be written: {error.strerror}; choose another --out") from None
     return lock
+
+
+def one_folder(folder: RunFolder | Path | str | None, ranks: Ranks, *, name: str) -> RunFolder:
+    """The same for all processes, of which one writes. folder: as given; None: a new one in runs/, with `name` in its name."""
+    if ranks.first and not isinstance(folder, RunFolder):
+        folder = RunFolder.unused(folder, name=name)
+    path = ranks.everywhere(folder.path if isinstance(folder, RunFolder) else Path())[0]
+    return RunFolder(path) if ranks.first else Unwritten(path)
