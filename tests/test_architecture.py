@@ -31,7 +31,7 @@ LAYOUT = """
     __init__
     isolation
     plugins
-    plugin_check environments
+    environments
     settings
     config
     overrides
@@ -39,10 +39,9 @@ LAYOUT = """
     pool worker error_rate cache
     hosts services
     verify
-    programs sources runlog evaluate agreement
-    summary export card probe
-    kit
-    testing sandbox_check
+    programs sources runlog evaluate
+    report kit
+    testing
     train
     train/algorithm train/rewards
     train/advantages
@@ -56,7 +55,6 @@ LAYOUT = """
     train/trainer
     train/from_batch train/examples train/measure
     train/sft train/probing
-    report
     cli
 """
 LINE_OF = {name: number for number, line in enumerate(LAYOUT.strip().splitlines()) for name in line.split()}

@@ -12,7 +12,7 @@ from grpo_core.cli.output import print_columns, print_json, prints_to_stderr
 from grpo_core.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
-    from grpo_core.card import Card, Floor
+    from grpo_core.report.card import Card, Floor
     from grpo_core.sources import Sources
 
 _FLOOR_TITLES = ("answer", "mean reward", "passed", "tasks", "note")
@@ -68,7 +68,7 @@ async def _made(sources: Sources, name: str, *, tasks: int, seed: int, level: fl
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 
-    from grpo_core.card import make_card, measured
+    from grpo_core.report.card import make_card, measured
 
     async with sources:
         made = await make_card(sources[name], seed=seed, level=level)

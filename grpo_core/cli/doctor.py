@@ -126,7 +126,7 @@ def _models() -> Iterator[Finding]:
 
 
 def _plugins() -> Iterator[Finding]:
-    from grpo_core.plugin_check import all_statuses
+    from grpo_core.kit.plugins import all_statuses
     from grpo_core.plugins import PluginHost
 
     statuses = all_statuses(PluginHost(), timeout_seconds=PLUGIN_SECONDS)

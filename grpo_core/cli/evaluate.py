@@ -16,7 +16,7 @@ from grpo_core.errors import ConfigError
 
 if TYPE_CHECKING:
     from grpo_core.config import RunConfig
-    from grpo_core.summary import Summary
+    from grpo_core.report.summary import Summary
     from grpo_core.train.trainer import Trainer
 
 

@@ -13,7 +13,7 @@ from grpo_core.cli.output import remark
 from grpo_core.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
-    from grpo_core.export import Choice
+    from grpo_core.report.export import Choice
     from grpo_core.runlog import RunFolder
 
 
@@ -47,7 +47,7 @@ def export(
     ] = None,
 ) -> None:
     """Write the attempts of a run that are worth learning from (rejection sampling), or its merged weights."""
-    from grpo_core.export import Choice
+    from grpo_core.report.export import Choice
     from grpo_core.runlog import RunFolder
 
     if rollouts is None and weights is None:
@@ -68,8 +68,8 @@ def _write_examples(opened: RunFolder, path: Path, choice: Choice, allow: Collec
     import asyncio
 
     from grpo_core.atomic import write_whole
-    from grpo_core.export import choose, examples
     from grpo_core.overrides import build_config
+    from grpo_core.report.export import choose, examples
     from grpo_core.runlog import writing
     from grpo_core.services import fingerprint
     from grpo_core.sources import Sources

@@ -11,7 +11,7 @@ import typer
 from grpo_core.cli.output import fail, print_json, remark
 
 if TYPE_CHECKING:
-    from grpo_core.agreement import Agreement
+    from grpo_core.report.agreement import Agreement
 
 judge_app = typer.Typer(no_args_is_help=True, help="Try judge models before they reward anything.")
 
@@ -36,8 +36,8 @@ def check(
     """Judge both texts of each pair; exits with 1 if the judge prefers the better one too seldom, or could not judge some."""
     import asyncio
 
-    from grpo_core.agreement import read_pairs
     from grpo_core.overrides import nested, split_setting
+    from grpo_core.report.agreement import read_pairs
 
     chosen = nested(dict(map(split_setting, settings or [])))
     asked = read_pairs(pairs)
@@ -60,8 +60,8 @@ def check(
 
 
 async def _checked(name: str, settings: Mapping[str, Any], pairs: Any) -> tuple[Agreement, str]:
-    from grpo_core.agreement import agreement
     from grpo_core.plugins import PluginHost
+    from grpo_core.report.agreement import agreement
     from grpo_core.services import open_judge
     from grpo_core.settings import JudgeConfig
 

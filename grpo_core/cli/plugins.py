@@ -9,7 +9,7 @@ import typer
 from grpo_core.cli.output import QuickCommand, print_columns, print_json
 
 if TYPE_CHECKING:
-    from grpo_core.plugin_check import PluginStatus
+    from grpo_core.kit.plugins import PluginStatus
 
 
 def register(app: typer.Typer) -> None:
@@ -28,7 +28,7 @@ def plugins(
     """List the installed plugins with what they offer, and the reason and the fix for each that cannot be used."""
     from dataclasses import asdict
 
-    from grpo_core.plugin_check import all_statuses
+    from grpo_core.kit.plugins import all_statuses
     from grpo_core.plugins import PluginHost
 
     statuses = all_statuses(PluginHost(), timeout_seconds=timeout_seconds if check else None)

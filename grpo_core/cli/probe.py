@@ -16,7 +16,7 @@ from grpo_core.errors import ConfigError
 
 if TYPE_CHECKING:
     from grpo_core.config import RunConfig
-    from grpo_core.probe import Bin, LevelReport, Quantiles, Report, Sampled
+    from grpo_core.report.probe import Bin, LevelReport, Quantiles, Report, Sampled
     from grpo_core.sources import Source
     from grpo_core.train.trainer import Trainer
 
@@ -105,7 +105,7 @@ def _levels(source: Source, asked: Sequence[float]) -> Sequence[float]:
 
 
 def _report(sampled: Sequence[Sampled], config: RunConfig, source: Source, *, budget: int) -> Report:
-    from grpo_core.probe import Terms, probe_report
+    from grpo_core.report.probe import Terms, probe_report
 
     terms = Terms(
         parts=tuple(source.env.parts),

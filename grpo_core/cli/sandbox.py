@@ -41,7 +41,7 @@ def check(name: Name = "auto") -> None:
     """Put a sandbox through hostile programs: limits, isolation, attacks, clean-up; exits with 1 if it does not hold."""
     import asyncio
 
-    from grpo_core.sandbox_check import check_sandbox
+    from grpo_core.kit.sandbox import check_sandbox
 
     results = asyncio.run(_with_sandbox(name, None, check_sandbox))
     for result in results:

@@ -1,1 +1,1 @@
-"""What a run looked like: pictures drawn from its metrics.jsonl."""
+"""What is known of environments, models, judges and runs: cards, statistics of attempts, pictures, and attempts worth learning from."""

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from grpo_core.report.summary import Summary, summarize
 from grpo_core.settings import SamplingConfig
-from grpo_core.summary import Summary, summarize
 from grpo_core.train.run.attempts import attempted
 from grpo_core.train.tasks import eval_keys
 from grpo_core.train.trainer import Trainer

@@ -1,4 +1,4 @@
-"""Attempts of a model at an environment's training tasks, level by level, for `grpo_core.probe` to judge."""
+"""Attempts of a model at an environment's training tasks, level by level, for `grpo_core.report.probe` to judge."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from grpo_core.checks import size_of
-from grpo_core.probe import Sampled
+from grpo_core.report.probe import Sampled
 from grpo_core.train.run.attempts import attempted
 from grpo_core.train.tasks import train_keys
 from grpo_core.train.trainer import Trainer

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from grpo_core.card import Card, make_card
 from grpo_core.overrides import build_config
+from grpo_core.report.card import Card, make_card
 from grpo_core.sources import Sources
 
 from .distributions import TOY_ENVIRONMENT, grpo, install_toy

@@ -12,7 +12,7 @@ import pytest
 
 from grpo_core import Message, Reward, Rollout, Task, TaskKey, Verdict
 from grpo_core.evaluate import expected_differing, expected_mixed, quantile
-from grpo_core.probe import Bin, Quantiles, Sampled, Terms, probe_report, token_budget
+from grpo_core.report.probe import Bin, Quantiles, Sampled, Terms, probe_report, token_budget
 from grpo_core.types import Group
 
 TERMS = Terms(parts=("form", "exact"), budget=16)

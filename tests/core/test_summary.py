@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from grpo_core import Message, Reward, Rollout, Task, TaskKey, Verdict
-from grpo_core.summary import summarize
+from grpo_core.report.summary import summarize
 from grpo_core.types import Group
 
 

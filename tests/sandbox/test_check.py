@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from grpo_core import Outcome, Program
 from grpo_core.cli.app import app
-from grpo_core.sandbox_check import CHECKS, HONEST, UNDISTURBED, VALUES, check_sandbox
+from grpo_core.kit.sandbox import CHECKS, HONEST, UNDISTURBED, VALUES, check_sandbox
 
 from .test_backends import backend as backend
 

@@ -1,6 +1,6 @@
 """Says of each plugin whether it works; on request in a process of its own, which survives even one that crashes the interpreter.
 
-`python -m grpo_core.plugin_check NAME` is that process: it writes one JSON object to its standard output.
+`python -m grpo_core.kit.plugins NAME` is that process: it writes one JSON object to its standard output.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def load_here(host: PluginHost, plugin: Plugin) -> PluginStatus:
 
 def load_apart(plugin: Plugin, *, timeout_seconds: float) -> PluginStatus:
     """Load in a fresh process, which is killed with all its children when the time is up."""
-    command = [sys.executable, "-m", "grpo_core.plugin_check", plugin.name]
+    command = [sys.executable, "-m", "grpo_core.kit.plugins", plugin.name]
     with tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as complaints:  # no pipes: a grandchild could hold them open
         child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=answer, stderr=complaints, start_new_session=True)
         try:
