@@ -71,6 +71,11 @@ def check_verdict(verdict: object, env: type[Environment[Any]] | Environment[Any
     return checked
 
 
+def check_audit(value: object) -> float | None:
+    """What `audit` gave, if it is a finite number or None; raises BrokenContractError if not."""
+    return None if value is None else _finite(value, "the audit")
+
+
 def reweigh(verdict: Verdict, weights: Mapping[str, float]) -> Verdict:
     """The same verdict under the run's own weights."""
     if not weights or not verdict.scored:

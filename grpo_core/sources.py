@@ -17,7 +17,7 @@ from grpo_core.errors import ConfigError, UnknownNameError
 from grpo_core.modelcache import cache_folder
 from grpo_core.plugins import Offer, PluginHost
 from grpo_core.services import Lender
-from grpo_core.types import Message, Rollout, Task, TaskKey, Verdict
+from grpo_core.types import Group, Message, Rollout, Task, TaskKey, Verdict
 from grpo_core.verify import Verifier, VerifySettings, VerifyStats
 
 T = TypeVar("T")
@@ -128,6 +128,10 @@ class Sources:
             self[name].verifier.verify([tasks_P[i] for i in places], [rollouts_PG[i] for i in places]) for name, places in _by_name(keys)
         ]
         return _in_order(keys, await asyncio.gather(*asked))
+
+    async def audited(self, groups: Sequence[Group[Any]]) -> list[Group[Any]]:
+        """The same groups with the audits of those environments that have one (see `Verifier.audited`)."""
+        return list(await asyncio.gather(*(self[group.task.key.env].verifier.audited(group) for group in groups)))
 
     def forget_stats(self) -> None:
         """Count what is verified from here on."""

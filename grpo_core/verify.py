@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
 from grpo_core.cache import VerdictCache, verdict_name
-from grpo_core.checks import BrokenContractError, check_verdict, reweigh
+from grpo_core.checks import BrokenContractError, check_audit, check_verdict, reweigh
 from grpo_core.deadline import DeadlineError, Slots, describe, within
 from grpo_core.environment import Environment
 from grpo_core.error_rate import ErrorRate
@@ -143,7 +143,30 @@ class Verifier:
 
     async def audit(self, task: Task[Any], rollout: Rollout) -> float | None:
         """The stricter check that training never sees; raises GrpoError if it fails."""
-        return await self._insist("audit", task.key, lambda: self._host.call("audit", task, rollout, seconds=self._seconds), self._seconds)
+
+        async def asked() -> float | None:
+            return check_audit(await self._host.call("audit", task, rollout, seconds=self._seconds))
+
+        return await self._insist("audit", task.key, asked, self._seconds)
+
+    async def audited(self, group: Group[Any]) -> Group[Any]:
+        """The group with its audits as the metric `audit` of each verdict that was given. One that fails says nothing of the attempt: it is
+        left out, `audit/failed` is 1, and the reason stands in the verdict's detail."""
+        if type(self.env).audit is Environment.audit:
+            return group
+
+        async def with_audit(rollout: Rollout, verdict: Verdict) -> Verdict:
+            if not verdict.scored:
+                return verdict
+            try:
+                value = await self.audit(group.task, rollout)
+            except GrpoError as error:
+                metrics, detail = {**verdict.metrics, "audit/failed": 1.0}, {**verdict.detail, "audit": str(error)}
+                return replace(verdict, metrics=metrics, detail=detail)
+            return verdict if value is None else replace(verdict, metrics={**verdict.metrics, "audit": value})
+
+        pairs = zip(group.rollouts, group.verdicts, strict=True)
+        return replace(group, verdicts=await asyncio.gather(*(with_audit(rollout, verdict) for rollout, verdict in pairs)))
 
     async def reply(self, task: Task[Any], messages: Sequence[Message]) -> Sequence[Message] | None:
         """The environment's next turn; raises GrpoError if it fails (the attempt then ends with finish="error")."""

@@ -33,7 +33,7 @@ class Summary:
 def summarize(groups: Sequence[Group[Any]], *, environment: str, level: float, samples: int, parts: Collection[str]) -> Summary:
     """pass rate and reward are means over samples; pass@k, max@k (the best reward) and majority@k (the answer most often given) are the
     expected values for k samples, k = 2, 4, ... and the number of samples. Where some could not be judged, k goes up to what every task
-    has left. part NAME: the mean value of a reward part, without its weight."""
+    has left. audit: the mean of the environment's stricter check, if it has one. part NAME: that of a reward part, without its weight."""
     judged = [task for group in groups if (task := [verdict for verdict in group.verdicts if verdict.scored])]
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     return Summary(
@@ -62,5 +62,8 @@ def _statistics(judged: Sequence[Sequence[Verdict]], parts: Collection[str]) -> 
         yield f"max@{k}", [best_at(k, [verdict.total for verdict in task]) for task in judged]
     for k in sizes:
         yield f"majority@{k}", [majority_at(k, [(verdict.answer, verdict.passed) for verdict in task]) for task in judged]
+    audits = [[verdict.metrics["audit"] for verdict in task if "audit" in verdict.metrics] for task in judged]
+    if any(audits):
+        yield "audit", [fmean(task) for task in audits if task]
     for part in parts:
         yield f"part {part}", [fmean(verdict.rewards[part].value for verdict in task) for task in judged]

@@ -32,7 +32,8 @@ async def probe(
     count = tasks if size is None else min(tasks, size)
     keys = [train_keys(trainer.config, trainer.sources, 0, count, {source.name: level}) for level in levels]
     async with trainer.sources:
-        found = await attempted(trainer, keys, samples=samples, sampling=trainer.config.sampling, chunk=CHUNK, progress=progress)
+        sampling = trainer.config.sampling
+        found = await attempted(trainer, keys, samples=samples, sampling=sampling, chunk=CHUNK, progress=progress, audit=False)
         return [Sampled(level, groups, await _timed(trainer, groups)) for level, groups in zip(levels, found, strict=True)]
 
 

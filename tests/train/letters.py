@@ -39,3 +39,10 @@ class Answered(Letters):
 
     def reference(self, task: Task[str]) -> str:
         return "a" * 6
+
+
+class Audited(Letters):
+    """With a check that falls where the reward rises."""
+
+    def audit(self, task: Task[str], rollout: Rollout) -> float | None:
+        return 1 - rollout.text.count(task.data) / max(1, len(rollout.text))

@@ -18,11 +18,13 @@ async def attempted(
     sampling: SamplingConfig,
     chunk: int,
     progress: Callable[[int, int], None],
+    audit: bool = True,
     keep: Callable[[Group[Any]], None] = lambda group: None,
 ) -> list[list[Group[Any]]]:
     """Judged groups of `samples` attempts at the tasks of each list of `wanted`. The caller has opened the trainer's sources.
 
-    chunk: attempts between two looks at whether to stop; after a stop the lists are shorter, or empty.
+    chunk: attempts between two looks at whether to stop; after a stop the lists are shorter, or empty. audit: ask those environments for
+    it that have one, each process for its share.
     """
     total, done, found = sum(map(len, wanted)), 0, []
     step = max(1, chunk // samples)
@@ -34,6 +36,8 @@ async def attempted(
             progress(done, total)
             asked = await trainer.sources.tasks(keys[start : start + step])
             judged, _ = await trainer.judged(asked, attempts=samples, step=0, sampling=sampling)
+            if audit:
+                judged = trainer.ranks.gathered(await trainer.sources.audited(trainer.ranks.share(judged)))
             for group in judged:
                 keep(group)
             groups += judged

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from grpo_core.evaluate import Gain, paired_gain
@@ -60,19 +60,31 @@ def gains_of(before: Scores, after: Scores, names: Sequence[str]) -> dict[str, G
     """Gains by what was measured; with several environments each has its own."""
     found = {}
     for name in names:
-        for column in ("reward", "pass_rate"):
+        for column in ("reward", "pass_rate", "audit"):
             gain = paired_gain(_column(before, name, column), _column(after, name, column))
             if gain is not None:
                 found[column if len(names) == 1 else f"{name} {column}"] = gain
     return found
 
 
+def against_audit(gains: Mapping[str, Gain]) -> Iterator[str]:
+    """What to say where the reward rose and the stricter check fell, both beyond chance."""
+    for name, audit in gains.items():
+        reward = gains.get(f"{name.removesuffix('audit')}reward")
+        if name.endswith("audit") and reward is not None and reward.low > 0 and audit.high < 0:
+            yield (
+                f"the held-out reward rose by {reward.mean:.3f}, but the audit, which training never sees, fell by {-audit.mean:.3f}: the "
+                "policy has found what the verifier wrongly pays; read completions in rollouts.jsonl, and mend the verifier"
+            )
+
+
 def _column(scores: Scores, name: str, column: str) -> dict[TaskKey, float]:
-    return {key: values[column] for key, values in scores.items() if key.env == name}
+    return {key: values[column] for key, values in scores.items() if key.env == name and column in values}
 
 
 def _score(verdict: Verdict) -> dict[str, float]:
-    return {"reward": verdict.total, "pass_rate": float(verdict.passed)}
+    audit = {name: value for name, value in verdict.metrics.items() if name == "audit"}
+    return {"reward": verdict.total, "pass_rate": float(verdict.passed), **audit}
 
 
 def as_text(step: int, group: Group[Any], advantage_G: Sequence[float]) -> str:

@@ -17,7 +17,7 @@ from grpo_core.sources import Source
 from grpo_core.train.compute.heap import Heap
 from grpo_core.train.policy.memory import MB, Estimate, said
 from grpo_core.train.run.checkpoint import checkpoints, load_checkpoint
-from grpo_core.train.run.heldout import Scores, as_text, gains_of, held_out, logged_scores
+from grpo_core.train.run.heldout import Scores, against_audit, as_text, gains_of, held_out, logged_scores
 from grpo_core.train.run.metrics import peak_memory_mb
 from grpo_core.train.run.saving import Saving
 from grpo_core.train.run.steps import Steps, tell
@@ -127,6 +127,8 @@ class Session:
         trainer.ranks.meet()
         gains = gains_of(before, after, [source.name for source in trainer.sources])
         trainer.observer.finished(gains)
+        for warning in against_audit(gains):
+            self._warn(warning)
         return gains
 
     async def _one_step(self, step: int) -> None:
@@ -219,9 +221,12 @@ class Session:
         trainer.observer.step(step, trainer.total, metrics)
         trainer.plugins.notify("grpo_step_end", run_dir=trainer.folder.path, step=step, metrics=metrics)
         for warning in self._watch.look(metrics):
-            trainer.folder.log(f"warning, step {step}: {warning}")
-            trainer.observer.warn(warning)
+            self._warn(warning)
         self._reason = self._stopping.look({"step": step, **metrics})
+
+    def _warn(self, text: str) -> None:
+        self._trainer.folder.log(f"warning, step {self._trainer.done}: {text}")
+        self._trainer.observer.warn(text)
 
     def _tell_of_best(self) -> None:
         best, trainer = self._stopping.best, self._trainer

@@ -1,0 +1,84 @@
+"""The check that training never sees: asked by evaluations, compared with the reward, and never in the way."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from grpo_core import Rollout, Task
+from grpo_core.cli.app import app
+from grpo_core.overrides import build_config
+from grpo_core.runlog import read_lines
+from grpo_core.train.run.observe import Observer
+from grpo_core.train.trainer import Trainer
+
+from .letters import Audited, Letters
+
+FILE = Path(__file__).parent / "letters.py"
+
+
+class Warned(Observer):
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
+
+
+class Agreeing(Audited):
+    def audit(self, task: Task[str], rollout: Rollout) -> float | None:
+        return 1 - super().audit(task, rollout)
+
+
+class Broken(Letters):
+    """Fails where the index is odd, and knows nothing where it is 2."""
+
+    def audit(self, task: Task[str], rollout: Rollout) -> float | None:
+        if task.key.index % 2:
+            raise RuntimeError("the audit broke")
+        return None if task.key.index == 2 else float("nan")
+
+
+@pytest.mark.parametrize("cls", [Audited, Agreeing])
+def test_a_run_whose_reward_rises_while_its_audit_falls_says_so(settings, tmp_path, cls):
+    observer = Warned()
+    config = build_config([{**settings, "steps": 25, "eval": {"tasks": 16}, "checkpoint": {"every": 0}}])
+    gains = Trainer(config, cls(), folder=tmp_path / "run", observer=observer).run()
+    assert gains["reward"].low > 0
+    assert gains["audit"].before == pytest.approx(1 - gains["reward"].before if cls is Audited else gains["reward"].before)
+    said = [text for text in observer.warnings if "the audit, which training never sees, fell by" in text]
+    assert len(said) == (cls is Audited)
+    assert ("the audit, which training never sees" in (tmp_path / "run" / "log.txt").read_text()) == (cls is Audited)
+    first, last = (line["eval/env/audit"] for line in read_lines(tmp_path / "run" / "metrics.jsonl") if "eval/env/audit" in line)
+    assert (first, last) == (pytest.approx(gains["audit"].before), pytest.approx(gains["audit"].after))
+    asked = [line["key"]["split"] for line in read_lines(tmp_path / "run" / "rollouts.jsonl") if "audit" in line["verdict"]["metrics"]]
+    assert asked == ["eval"] * 32  # and of no attempt that was trained on
+
+
+def test_an_audit_that_fails_is_left_out_and_counted_and_the_run_goes_on(settings, tmp_path):
+    config = build_config([{**settings, "steps": 1, "eval": {"tasks": 4}, "verify": {"retries": 0}}])
+    gains = Trainer(config, Broken(), folder=tmp_path / "run").run()
+    assert "audit" not in gains
+    lines = [line for line in read_lines(tmp_path / "run" / "rollouts.jsonl") if line["key"]["split"] == "eval"]
+    verdicts = {line["key"]["index"]: line["verdict"] for line in lines}
+    assert [verdicts[index]["metrics"] for index in range(4)] == [{"audit/failed": 1.0}, {"audit/failed": 1.0}, {}, {"audit/failed": 1.0}]
+    assert "finite" in verdicts[0]["detail"]["audit"]
+    assert "the audit broke" in verdicts[1]["detail"]["audit"]
+    assert all(verdict["error"] is None for verdict in verdicts.values())
+    assert next(read_lines(tmp_path / "run" / "metrics.jsonl"))["eval/env/audit/failed"] == 1.0
+
+
+def test_a_measured_model_shows_the_audit_beside_the_reward(tiny_folder):
+    def statistics(env: str) -> dict[str, dict[str, float]]:
+        arguments = ["--env", f"{FILE}:{env}", "--model", str(tiny_folder), "--tasks", "4", "--samples", "3", "--json"]
+        done = CliRunner().invoke(app, ["eval", *arguments])
+        assert done.exit_code == 0, done.output
+        found: dict[str, dict[str, float]] = json.loads(done.stdout)["results"][0]["statistics"]
+        return found
+
+    found = statistics("Audited")
+    assert found["audit"]["value"] == pytest.approx(1 - found["reward"]["value"])
+    assert "audit" not in statistics("Letters")
