@@ -136,13 +136,12 @@ class Environment(ABC, Generic[Data]):
         return ()
 
     def fingerprint(self) -> str:
-        """Identifies code and config, so that verdicts of different verifiers are never mixed. Add your data's digest if it has any."""
+        """Identifies config and code, so that verdicts of different verifiers are never mixed: the files of the class and of those that it
+        inherits from. Add the digest of your data, and of other files that decide a verdict."""
         config = asdict(self.config) if is_dataclass(self.config) and not isinstance(self.config, type) else {}
-        try:
-            source = inspect.getsource(inspect.getmodule(type(self)) or type(self))
-        except (OSError, TypeError):  # written in a notebook or at a prompt
-            source = _class_source(type(self))
-        text = json.dumps([type(self).__qualname__, source, config], sort_keys=True, default=str)
+        classes = [cls for cls in type(self).__mro__ if cls is not Environment and issubclass(cls, Environment)]
+        sources = list(dict.fromkeys(map(_source, classes)))
+        text = json.dumps([type(self).__qualname__, sources, config], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @classmethod
@@ -155,8 +154,13 @@ class Environment(ABC, Generic[Data]):
         raise ConfigError(f"{cls.__qualname__} overrides none of verify, averify, verify_batch; write one of them")
 
 
-def _class_source(found: type) -> str:
-    """The class alone, where a notebook kept it; else what can be known of it: its compiled methods."""
+def _source(found: type) -> str:
+    """The file of a class; of one that was written in a notebook the class alone, of one that was written at a prompt what can be known:
+    its compiled methods."""
+    try:
+        return inspect.getsource(inspect.getmodule(found) or found)
+    except (OSError, TypeError):
+        pass
     try:
         return inspect.getsource(found)
     except (OSError, TypeError):

@@ -10,7 +10,8 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from grpo_core.environment import Environment, Services
-from grpo_core.errors import ConfigError, PluginError, did_you_mean
+from grpo_core.errors import ConfigError, GrpoError, PluginError, did_you_mean
+from grpo_core.isolation import reason
 from grpo_core.plugins import PluginHost
 from grpo_core.spec import Spec
 
@@ -23,22 +24,36 @@ def load_environment(
     lend: Callable[[type[Environment[Any]]], Services] | None = None,
 ) -> Environment[Any]:
     """The environment called `name`, with `overrides` on top of the defaults of its Config. lend: gives its class what it needs."""
-    return _make(host.load("environment", name), name, overrides or {}, lend)
+    found = environment_class(host, name)
+    try:
+        return _make(found, name, overrides or {}, lend)
+    except GrpoError:
+        raise
+    except Exception as error:
+        raise PluginError(f"environment {name!r} cannot be made: {reason(error)}") from error
+
+
+def environment_class(host: PluginHost, name: str) -> type[Environment[Any]]:
+    """The class that `name` means; raises PluginError for what is none."""
+    return _checked(host.load("environment", name), name)
 
 
 def build_environment(spec: Spec, overrides: Mapping[str, object] | None = None) -> Environment[Any]:
     """The same without a host, as in a worker process, which is sent the Spec."""
-    return _make(spec.load(), spec.name, overrides or {}, None)
+    return _make(_checked(spec.load(), spec.name), spec.name, overrides or {}, None)
+
+
+def _checked(found: Any, name: str) -> type[Environment[Any]]:
+    if not isinstance(found, type) or not issubclass(found, Environment):
+        raise PluginError(f"environment {name!r} is {found!r}; its Spec must name a subclass of grpo_core.Environment")
+    return found
 
 
 def _make(
-    environment_class: Any, name: str, overrides: Mapping[str, object], lend: Callable[[type[Environment[Any]]], Services] | None
+    found: type[Environment[Any]], name: str, overrides: Mapping[str, object], lend: Callable[[type[Environment[Any]]], Services] | None
 ) -> Environment[Any]:
-    if not isinstance(environment_class, type) or not issubclass(environment_class, Environment):
-        raise PluginError(f"environment {name!r} is {environment_class!r}; its Spec must name a subclass of grpo_core.Environment")
-    settings = settings_of(environment_class, name, overrides, prefix="env")
-    environment: Environment[Any] = environment_class(settings, lend(environment_class) if lend else None)
-    return environment
+    settings = settings_of(found, name, overrides, prefix="env")
+    return found(settings, lend(found) if lend else None)
 
 
 def settings_of(component_class: Any, name: str, overrides: Mapping[str, object], *, prefix: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 import tomllib
@@ -16,7 +17,8 @@ from pydantic.fields import FieldInfo
 
 from grpo_core.config import RunConfig
 from grpo_core.errors import ConfigError, did_you_mean
-from grpo_core.settings import Section
+from grpo_core.modelcache import ALIASES
+from grpo_core.settings import K_ESTIMATORS, PLUGIN, Section
 from grpo_core.spec import names_file
 
 _PARTS = re.compile(r'"[^"]+"|[^."]+')
@@ -28,6 +30,8 @@ def build_config(layers: Sequence[Mapping[str, Any]]) -> RunConfig:
     for layer in layers:
         if "epochs" in layer or "steps" in layer:  # they exclude each other, so naming one takes the other back
             merged = {key: value for key, value in merged.items() if key not in ("epochs", "steps")}
+        if _has_no_k(layer.get("advantage")):  # another estimator takes back the k of the one before
+            merged.get("advantage", {}).pop("k", None)
         _merge(merged, _with_full_names(layer))
     try:
         return RunConfig.model_validate(merged)
@@ -35,9 +39,22 @@ def build_config(layers: Sequence[Mapping[str, Any]]) -> RunConfig:
         raise ConfigError("; ".join(_explain(e) for e in error.errors())) from None
 
 
+def _has_no_k(advantage: object) -> bool:
+    """Whether an estimator is named that takes none."""
+    if not isinstance(advantage, Mapping) or "k" in advantage:
+        return False
+    return str(advantage.get("name", PLUGIN)) not in K_ESTIMATORS and not str(advantage.get("name", PLUGIN)).startswith(PLUGIN)
+
+
 def _with_full_names(layer: Mapping[str, Any]) -> dict[str, Any]:
-    """Environments that are files by their whole path, so that a run can be continued from any folder."""
-    named = dict(layer)
+    """A copy with environments, models and examples that are files by their whole path, so that a run can be continued from any folder."""
+    named: dict[str, Any] = copy.deepcopy(dict(layer))
+    for section, setting in (("model", "name"), ("sft", "data")):
+        if isinstance(values := named.get(section), dict) and isinstance(values.get(setting), str):
+            values[setting] = _full_path(values[setting])
+    for judge in named["judges"].values() if isinstance(named.get("judges"), Mapping) else ():
+        if isinstance(judge, dict) and isinstance(settings := judge.get("settings"), dict) and isinstance(settings.get("model"), str):
+            settings["model"] = _full_path(settings["model"])
     if isinstance(named.get("environment"), str):
         named["environment"] = full_name(named["environment"])
     if isinstance(named.get("mixture"), Mapping):
@@ -51,7 +68,19 @@ def _with_full_names(layer: Mapping[str, Any]) -> dict[str, Any]:
 
 def full_name(name: str) -> str:
     """FILE.py:CLASS with the whole path; any other name as it is."""
-    return str(Path(name).expanduser().absolute()) if names_file(name) else name
+    return str(_absolute(name)) if names_file(name) else name
+
+
+def _full_path(name: str) -> str:
+    """What is there as a file or folder by its whole path; any other name, such as a hub id, as it is."""
+    return name if name in ALIASES or not (path := _absolute(name)).exists() else str(path)
+
+
+def _absolute(name: str) -> Path:
+    try:
+        return Path(name).expanduser().absolute()
+    except RuntimeError as error:  # ~ of nobody
+        raise ConfigError(f"{name!r} is no path: {error}") from None
 
 
 def _merge(into: dict[str, Any], layer: Mapping[str, Any]) -> None:
@@ -59,7 +88,7 @@ def _merge(into: dict[str, Any], layer: Mapping[str, Any]) -> None:
         if isinstance(value, Mapping) and isinstance(into.get(key), dict):
             _merge(into[key], value)
         else:
-            into[key] = dict(value) if isinstance(value, Mapping) else value
+            into[key] = value
 
 
 def _explain(error: Any) -> str:

@@ -54,7 +54,7 @@ class RunFolder:
         """Write cards.json: what each environment of the run is, by name."""
         path = self.path / "cards.json"
         with writing(path):
-            write_whole(path, json.dumps(cards, indent=2) + "\n")
+            write_whole(path, json.dumps(finite(cards), indent=2, allow_nan=False) + "\n")
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
@@ -64,7 +64,14 @@ class RunFolder:
         return cls(path)
 
     def config(self) -> JsonObject:
-        data: JsonObject = json.loads((self.path / "config.json").read_text(encoding="utf-8"))
+        """What the run recorded; raises ConfigError for a file that is damaged or of something else."""
+        path = self.path / "config.json"
+        try:
+            data: JsonObject = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{path} cannot be read: {error}; name another run") from None
+        if not isinstance(data, dict) or "provenance" not in data:
+            raise ConfigError(f"{self.path} holds no run (its config.json is that of something else); give the folder that --out named")
         return data
 
     @property
@@ -73,8 +80,7 @@ class RunFolder:
 
     def metrics(self, values: Mapping[str, Any]) -> None:
         """One line; what could not be measured (NaN) or is infinite is null."""
-        finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
-        _append(self.path / "metrics.jsonl", json.dumps(finite, allow_nan=False))
+        _append(self.path / "metrics.jsonl", json.dumps(finite(values), allow_nan=False))
 
     def rollouts(self, step: int, group: Group[Any], advantages: list[float] | None = None) -> None:
         """One line per attempt, with the key and draw that replay its task."""
@@ -166,9 +172,21 @@ def read_lines(path: Path) -> Iterator[JsonObject]:
     if not path.exists():
         return
     with path.open("rb") as file:
-        for line in file:
+        for number, line in enumerate(file, 1):
             if line.endswith(b"\n"):
-                yield json.loads(line)
+                try:
+                    yield json.loads(line)
+                except ValueError as error:
+                    raise ConfigError(f"{path}, line {number} is damaged: {error}; remove it, or name another run") from None
+
+
+def finite(value: Any) -> Any:
+    """The same with None in place of numbers that JSON does not have: NaN and infinities."""
+    if isinstance(value, Mapping):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def newest_run(folder: Path) -> Path | None:

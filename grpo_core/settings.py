@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchem
 from pydantic_core import core_schema
 
 Positive = Annotated[int, Field(gt=0)]
-NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -41,9 +41,9 @@ class Named:
 
 
 class Section(BaseModel):
-    """Frozen, and unknown keys are errors."""
+    """Frozen, and unknown keys and numbers that JSON does not have are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 def _names(value: Any) -> Any:
@@ -291,7 +291,7 @@ class StopConfig(Section):
     """Stop after so many evaluations in a row (every eval.every steps) without a better held-out reward."""
     max_kl: Annotated[float, Field(gt=0)] | None = None
     """Stop when the KL to the reference, as a mean over the last 5 steps, is above this."""
-    reward: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    reward: float | None = None
     """Stop when the reward reaches this: the held-out one if eval.every is set, else the mean over the last 10 steps."""
 
 
@@ -304,7 +304,7 @@ class MemberConfig(Section):
     """Difficulty of its tasks; unset takes the run's level."""
     env: dict[str, Any] = Field(default_factory=dict)
     """Its settings."""
-    weights: dict[str, Annotated[float, Field(allow_inf_nan=False)]] = Field(default_factory=dict)
+    weights: dict[str, float] = Field(default_factory=dict)
     """New weights for its reward parts."""
 
 

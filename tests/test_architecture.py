@@ -32,10 +32,10 @@ LAYOUT = """
     isolation
     plugins
     environments
-    settings
+    settings modelcache
     config
     overrides
-    deadline wire checks blocking atomic jsonl modelcache curriculum
+    deadline wire checks blocking atomic jsonl curriculum
     pool worker error_rate cache
     hosts services
     verify

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from typing import Annotated, Any
 
@@ -90,6 +91,9 @@ def _options(
 
 def main() -> None:
     """The console script."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # models and environments say what no terminal can: lone surrogates
     try:
         app()
     except KeyboardInterrupt:

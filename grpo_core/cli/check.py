@@ -84,7 +84,7 @@ def _examined(name: str, only: Sequence[str], tasks: int, seed: int, settings: S
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     from grpo_core.cli.training import read_config
-    from grpo_core.environments import load_environment
+    from grpo_core.environments import environment_class, load_environment
     from grpo_core.kit.run import Examination, borrowed, examine, wanted
     from grpo_core.plugins import PluginHost
     from grpo_core.services import Lender
@@ -94,7 +94,7 @@ def _examined(name: str, only: Sequence[str], tasks: int, seed: int, settings: S
     overrides = _overrides(config)
     host = PluginHost()
     lender = Lender(host, config.sandbox, config.judges)
-    services, missing = borrowed(lender, host.load("environment", name))
+    services, missing = borrowed(lender, environment_class(host, name))
     env = load_environment(host, name, overrides, lend=lambda _: services)
     more = [f"--set {shlex.quote(text)}" for text in settings] + ([f"--tasks {tasks}"] if tasks != TASKS else [])
     command = " ".join(["grpo env check", shlex.quote(name), *more])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from grpo_core.cli.output import QuickCommand, fail, print_columns, print_json, prints_to_stderr, remark
-from grpo_core.errors import ConfigError, UserError
+from grpo_core.errors import ConfigError, GrpoError, UserError
 
 if TYPE_CHECKING:
     from grpo_core.environment import Environment, Services
@@ -167,6 +167,8 @@ def _draw(environment: Environment[Any], key: TaskKey, text: str, folder: Path) 
         return environment.render(environment.task(key), Rollout.of(text), folder)
     except OSError as error:
         raise UserError(f"the pictures cannot be written to {folder}: {error.strerror or error}; name another folder") from None
+    except Exception as error:
+        raise GrpoError(f"the environment cannot draw this answer: {type(error).__name__}: {error}") from error
 
 
 async def _ask(sources: Sources, key: TaskKey, *, reference: bool) -> tuple[Task[Any], str | None]:

@@ -11,7 +11,7 @@ import typer
 
 from grpo_core.cli.measuring import with_trainer
 from grpo_core.cli.options import Device, Dtype, Envs, MaxNewTokens, Model, Seed, Settings
-from grpo_core.cli.output import INTERRUPTED, print_json, remark
+from grpo_core.cli.output import INTERRUPTED, new_file, print_json, remark
 from grpo_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -64,12 +64,10 @@ def evaluate(
     }
     if run is not None and model is not None:
         raise ConfigError("--run and --model exclude each other; give one of them")
-    if attempts is not None and attempts.exists():
-        raise ConfigError(f"{attempts} exists already; name another file for --attempts")
+    new_file(attempts, "--attempts")
     config = _config(env or [], run, options, settings or [])
-    levels = level or [config.level]
     started = time.monotonic()
-    trainer, found = _measured(config, levels, tasks=tasks, samples=samples, attempts=attempts)
+    trainer, found = _measured(config, level or [], tasks=tasks, samples=samples, attempts=attempts)
     seconds = time.monotonic() - started
     if as_json:
         print_json({"model": config.model.name, "seconds": round(seconds, 1), "results": [summary.to_json() for summary in found]})
@@ -83,7 +81,7 @@ def evaluate(
 def _config(envs: Sequence[str], run: Path | None, options: dict[str, Any], settings: Sequence[str]) -> RunConfig:
     """Of a run what decides its tasks, its verdicts and how it draws. Nothing is trained, so there is no reference."""
     from grpo_core.cli.training import environments
-    from grpo_core.overrides import build_config, nested, parse_setting
+    from grpo_core.overrides import build_config, full_name, nested, parse_setting
     from grpo_core.runlog import RunFolder
 
     stored: dict[str, Any] = {}
@@ -92,7 +90,7 @@ def _config(envs: Sequence[str], run: Path | None, options: dict[str, Any], sett
         if not opened.finished:
             raise ConfigError(f"the run {run} is not finished (it has no final/); continue it, or name its checkpoints/best by --model")
         whole = opened.config()
-        if list(envs) == list(whole["mixture"] or [whole["environment"]]):  # as the run has them, with its settings
+        if sorted(map(full_name, envs)) == sorted(whole["mixture"] or [whole["environment"]]):  # as the run has them, with its settings
             envs = ()
         tasks = () if envs else ("environment", "mixture", "env", "weights")
         stored = {name: whole[name] for name in (*tasks, "level", "seed", "model", "sampling", "verify", "sandbox", "judges")}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from grpo_core.cli.output import remark
+from grpo_core.cli.output import new_file, remark
 from grpo_core.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -53,9 +53,8 @@ def export(
     if rollouts is None and weights is None:
         raise ConfigError("say what to export: --rollouts FILE.jsonl, --weights FOLDER or both")
     opened = RunFolder.open(run)
-    for path in (rollouts, weights):
-        if path is not None and path.exists():
-            raise ConfigError(f"{path} exists already; name another")
+    new_file(rollouts, "--rollouts")
+    new_file(weights, "--weights")
     if weights is not None and not opened.finished:
         raise ConfigError(f"the run {run} is not finished (it has no final/); continue it with grpo run --resume {run}")
     if rollouts is not None:

@@ -6,18 +6,34 @@ import contextlib
 import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 import typer
 from typer.core import TyperCommand
+
+from grpo_core.errors import ConfigError
 
 INTERRUPTED = 130
 """The exit status after Ctrl-C, as shells have it: 128 and the signal's number."""
 
 
 def print_json(data: Any) -> None:
-    """A result for programs."""
-    sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=False) + "\n")
+    """A result for programs. What JSON cannot say is null (NaN, infinities); what UTF-8 cannot (lone surrogates), escaped."""
+    from grpo_core.runlog import finite
+
+    text = json.dumps(finite(data), indent=2, ensure_ascii=False, allow_nan=False)
+    sys.stdout.write(text.encode("utf-8", "backslashreplace").decode("utf-8") + "\n")
+
+
+def new_file(path: Path | None, option: str) -> None:
+    """Raises ConfigError, before work is done that would be lost, where `option` names a file that cannot be begun."""
+    if path is None:
+        return
+    if path.exists():
+        raise ConfigError(f"{path} exists already; name another file for {option}")
+    if not path.absolute().parent.is_dir():
+        raise ConfigError(f"there is no folder {path.parent} for {option} {path.name}; make it, or name another file")
 
 
 def print_columns(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

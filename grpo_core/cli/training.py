@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,14 +28,21 @@ ONE_KEY_PRESS_SECONDS = 1.0
 
 def read_config(envs: Sequence[str], recipes: Sequence[str], options: Mapping[str, Any], settings: Sequence[str]) -> RunConfig:
     """Recipes from left to right, then --env and other options, then --set."""
-    from grpo_core.overrides import build_config, nested, parse_setting
+    from grpo_core.overrides import build_config, full_name, nested, parse_setting
 
     layers = [_recipe(name) for name in recipes]
+    if envs:  # only these, be they a recipe's or not
+        asked = {full_name(name) for name in envs} if len(envs) > 1 else set()
+        for layer in layers:
+            if isinstance(mixture := layer.get("mixture"), Mapping):
+                layer["mixture"] = {name: member for name, member in mixture.items() if full_name(name) in asked}
     return build_config([*layers, environments(envs), nested(options), *map(parse_setting, settings)])
 
 
 def environments(names: Sequence[str]) -> dict[str, Any]:
     """One environment, or a mixture with equal shares."""
+    if twice := [name for number, name in enumerate(names) if name in names[:number]]:
+        raise ConfigError(f"--env {twice[0]} is given twice; name each environment once (mixture.NAME.share gives it more)")
     if len(names) > 1:
         return {"environment": None, "mixture": {name: {} for name in names}}
     return {"environment": names[0]} if names else {}
@@ -45,7 +53,7 @@ def _recipe(name: str) -> dict[str, Any]:
     from grpo_core.plugins import PluginHost
 
     path = Path(name)
-    if path.suffix in {".toml", ".json"} or path.exists():
+    if path.suffix in {".toml", ".json"} or path.is_file():
         return read_recipe(path)
     return dict(PluginHost().load("recipe", name))
 
@@ -64,6 +72,8 @@ def begin_or_continue(
     """options: by the settings that they stand for; None where they were not written."""
     given = {key: value for key, value in options.items() if value is not None}
     if resume is None:
+        if allow:
+            raise ConfigError("--allow is for --resume: it names what may have changed since; leave it away")
         start(read_config(env or [], recipe or [], {**given, "method": method}, settings or []), out)
         return
     if given or env or recipe or out:
@@ -142,17 +152,10 @@ def _train(trainer: Trainer, progress: RunProgress) -> None:
                 draw_plots(trainer.folder.path)
             except (OSError, ValueError) as error:  # a picture must not hide how the run ended
                 trainer.observer.warn(f"the plots could not be drawn: {error}")
-    _say_where(trainer, progress.console)
-
-
-def _say_where(trainer: Trainer, console: Any) -> None:
-    folder = trainer.folder
-    if folder.finished:
-        console.print(
-            f'the trained adapter is in {folder.path / "final"}; try it: grpo generate --run {folder.path} "..."', highlight=False
-        )
-    else:
+    if not trainer.folder.finished:
         raise typer.Exit(INTERRUPTED)
+    path, what = trainer.folder.path, "adapter" if trainer.config.lora.enabled else "model"
+    progress.say(f'the trained {what} is in {path / "final"}; try it: grpo generate --run {shlex.quote(str(path))} "..."')
 
 
 @contextmanager

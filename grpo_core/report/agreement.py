@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
-from grpo_core.errors import ConfigError
+from grpo_core.errors import ConfigError, GrpoError
 from grpo_core.jsonl import values
 from grpo_core.judge import Judge, JudgeRequest
 
@@ -57,7 +57,12 @@ class Agreement:
 
 async def agreement(judge: Judge, pairs: Sequence[Pair]) -> Agreement:
     """All texts are judged in one call."""
-    found = await judge.judge([text for pair in pairs for text in (pair.better, pair.worse)])
+    try:
+        found = await judge.judge([text for pair in pairs for text in (pair.better, pair.worse)])
+    except GrpoError:
+        raise
+    except Exception as error:
+        raise GrpoError(f"the judge failed: {type(error).__name__}: {error}") from error
     if len(found) != 2 * len(pairs):
         raise ConfigError(f"the judge gave {len(found)} judgements for {2 * len(pairs)} texts; one for each is due")
     counts = {"right": 0, "tied": 0, "wrong": 0, "failed": 0}

@@ -92,7 +92,7 @@ def grpo(*arguments: str, stdin: str = "") -> Result:
     return CliRunner().invoke(app, arguments, input=stdin)
 
 
-def grpo_apart(*arguments: str) -> subprocess.CompletedProcess[str]:
+def grpo_apart(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """The command `grpo` in a process of its own."""
     command = [sys.executable, "-c", "from grpo_core.cli import main; main()", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=cwd)

@@ -76,3 +76,37 @@ def test_the_doctor_is_content_where_nothing_is_broken(site: Path, monkeypatch: 
     result = grpo("doctor")
     assert result.exit_code == 0
     assert "arithmetic" in result.stdout
+
+
+def test_the_environments_that_are_asked_for_take_the_place_of_a_recipes(tmp_path: Path) -> None:
+    recipe = tmp_path / "mix.toml"
+    recipe.write_text("[mixture.arithmetic]\nlevel = 0.5\n[mixture.gsm8k]\n")
+
+    def members(*options: str) -> dict[str, float | None]:
+        shown = json.loads(grpo("config", "show", "--recipe", str(recipe), *options, "--json").stdout)
+        found = {name: member["level"] for name, member in shown["mixture"].items()}
+        return found or {shown["environment"]: shown["level"]}
+
+    assert members() == {"arithmetic": 0.5, "gsm8k": None}
+    assert members("--env", "arithmetic", "--env", "fizzbuzz") == {"arithmetic": 0.5, "fizzbuzz": None}
+    assert members("--env", "fizzbuzz") == {"fizzbuzz": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["config", "show", "--env", "arithmetic", "--env", "arithmetic"], "--env arithmetic is given twice"),
+        (["run", "--env", "arithmetic", "--allow", "kl"], "--allow is for --resume"),
+        (["config", "show", "--env", "~nobody-at-all/x.py:A"], "is no path"),
+    ],
+)
+def test_options_that_would_do_nothing_are_refused(arguments: list[str], message: str) -> None:
+    result = grpo(*arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_a_folder_with_the_name_of_a_recipe_does_not_hide_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "dapo").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert grpo("config", "show", "--env", "arithmetic", "--recipe", "dapo").exit_code == 0

@@ -133,3 +133,64 @@ def test_ctrl_c_exits_with_130_and_without_a_traceback(toy: Path) -> None:
     result = grpo_apart("env", "show", "toy")
     assert result.returncode == 130
     assert "Traceback" not in result.stderr
+
+
+WRITTEN = """
+import math
+from grpo_core import Environment, Reward, Task, Verdict
+
+class Odd(Environment):
+    reward_range = (-math.inf, math.inf)
+    trusted = True
+
+    def task(self, key):
+        return Task(key, "say \\ud800", None)
+
+    def verify(self, task, rollout):
+        return Verdict({"reward": Reward(1.0)}, passed=True, answer="\\ud800")
+
+    def render(self, task, rollout, folder):
+        raise ZeroDivisionError
+
+class Unmade(Odd):
+    def __init__(self, config=None, services=None):
+        raise KeyError("no such thing")
+
+class NoEnvironment:
+    pass
+"""
+
+
+@pytest.fixture
+def odd(tmp_path: Path) -> Path:
+    (tmp_path / "odd.py").write_text(WRITTEN)
+    (tmp_path / "answer.txt").write_text("x")
+    return tmp_path / "odd.py"
+
+
+@pytest.mark.parametrize("command", [["score", "--answer", "answer.txt"], ["show"], ["card", "--tasks", "0"]])
+def test_what_no_terminal_can_say_is_escaped(odd: Path, command: list[str]) -> None:
+    """In a process of its own: the streams of the console script decide."""
+    name, *options = command
+    for more in ([], ["--json"]):
+        result = grpo_apart("env", name, f"{odd}:Odd", *options, *more, cwd=odd.parent)
+        assert result.returncode == 0, result.stderr
+        if more:
+            json.loads(result.stdout, parse_constant=pytest.fail)
+    assert "\\ud800" in grpo_apart("env", "show", f"{odd}:Odd", cwd=odd.parent).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["check", "{}:NoEnvironment"], 2, "must name a subclass of grpo_core.Environment"),
+        (["check", "{}:Unmade"], 2, "cannot be made: KeyError: 'no such thing'"),
+        (["show", "{}:Unmade"], 2, "cannot be made: KeyError: 'no such thing'"),
+        (["score", "{}:Odd", "--answer", "answer.txt", "--pictures", "p"], 1, "cannot draw this answer: ZeroDivisionError"),
+    ],
+)
+def test_what_an_environment_raises_is_one_line(odd: Path, arguments: list[str], status: int, message: str) -> None:
+    result = grpo_apart("env", *(text.format(odd) for text in arguments), cwd=odd.parent)
+    assert result.returncode == status
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr

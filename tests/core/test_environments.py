@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -92,3 +94,18 @@ def test_a_target_that_is_no_environment_is_refused() -> None:
 def test_a_config_that_is_no_dataclass_is_refused() -> None:
     with pytest.raises(PluginError, match="write it as a frozen dataclass"):
         build("WithoutDataclass")
+
+
+def test_the_fingerprint_knows_what_a_class_inherits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else verdicts of another verifier would be taken from a cache, and a run would go on with them."""
+    (tmp_path / "inherited.py").write_text("from heir_base import Base\nclass Heir(Base):\n    pass\n")
+    found = set()
+    for reward in ("0.25", "0.75", "0.25"):
+        (tmp_path / "heir_base.py").write_text(
+            "from grpo_core import Environment, Reward, Task, Verdict\n"
+            "class Base(Environment):\n    def task(self, key):\n        return Task(key, 'x', None)\n"
+            f"    def verify(self, task, rollout):\n        return Verdict({{'reward': Reward({reward})}}, passed=True)\n"
+        )
+        code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from inherited import Heir; print(Heir().fingerprint())"
+        found.add(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+    assert len(found) == 2

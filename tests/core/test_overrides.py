@@ -118,3 +118,41 @@ def test_environments_that_are_files_are_named_in_full_wherever_they_are_named(t
 def test_a_stop_rule_that_could_never_fire_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"stop\.max_kl needs the reference"):
         build_config([{"environment": "x", "stop": {"max_kl": 1.0}, "kl": {"beta": 0}}])
+
+
+def test_what_is_there_as_a_file_is_named_in_full_so_that_a_run_can_be_continued_from_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("tiny", "smollm2-135m"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "rows.jsonl").touch()
+    judges = {"default": {"name": "scorer", "settings": {"model": "tiny"}}}
+    found = build_config([{"environment": "e", "model": {"name": "./tiny"}, "judges": judges, "sft": {"data": "rows.jsonl"}}])
+    assert (found.model.name, found.sft.data) == (str(tmp_path / "tiny"), str(tmp_path / "rows.jsonl"))
+    assert found.judges["default"].settings == {"model": str(tmp_path / "tiny")}
+    for alias_or_hub_id in ("smollm2-135m", "org/name@v1"):
+        assert build_config([{"environment": "e", "model": {"name": alias_or_hub_id}}]).model.name == alias_or_hub_id
+    with pytest.raises(ConfigError, match="'~nobody-at-all/model' is no path"):
+        build_config([{"environment": "e", "model": {"name": "~nobody-at-all/model"}}])
+
+
+def test_what_is_merged_stays_as_it_was() -> None:
+    base = {"mixture": {"arithmetic": {"env": {"shots": 1}}}}
+    build_config([base, {"mixture": {"arithmetic": {"env": {"shots": 2}}}}])
+    assert base == {"mixture": {"arithmetic": {"env": {"shots": 1}}}}
+
+
+def test_another_estimator_takes_back_the_k_of_the_one_before() -> None:
+    passk = {"environment": "e", "advantage": {"name": "passk", "k": 4}}
+    assert build_config([passk, {"advantage": {"name": "grpo"}}]).advantage.k is None
+    assert build_config([passk, {"advantage": {"name": "maxk"}}]).advantage.k == 4
+    assert build_config([passk, {"advantage": {"clip": 2.0}}]).advantage.k == 4
+    with pytest.raises(ConfigError, match="has no k"):
+        build_config([passk, {"advantage": {"name": "grpo", "k": 4}}])
+
+
+def test_numbers_that_json_does_not_have_are_refused() -> None:
+    for value in (float("inf"), float("nan")):
+        with pytest.raises(ConfigError, match="max_grad_norm"):
+            build_config([{"environment": "e", "optimizer": {"max_grad_norm": value}}])

@@ -13,7 +13,7 @@ from grpo_core.errors import ConfigError, RunStoppedError
 from grpo_core.evaluate import paired_gain
 from grpo_core.runlog import RunFolder, newest_run, read_lines
 
-CONFIG = {"model": {"name": "m"}, "lora": {"enabled": True}}
+CONFIG = {"model": {"name": "m"}, "lora": {"enabled": True}, "provenance": {}}
 
 
 def test_a_folder_that_holds_a_run_is_refused(tmp_path):
@@ -116,3 +116,23 @@ def test_config_json_is_complete_or_absent(tmp_path):
     RunFolder(tmp_path / "run").start(CONFIG)
     assert json.loads((tmp_path / "run" / "config.json").read_text()) == CONFIG
     assert [p.name for p in (tmp_path / "run").iterdir()] == ["config.json"]
+
+
+@pytest.mark.parametrize(("text", "message"), [("{", "config.json cannot be read"), ("{}", "its config.json is that of something else")])
+def test_a_folder_whose_config_is_damaged_or_of_something_else_is_no_run(tmp_path, text, message):
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        RunFolder.open(tmp_path).config()
+
+
+def test_a_damaged_line_is_named(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n\n{"step": 2}\n')
+    with pytest.raises(ConfigError, match=r"metrics\.jsonl, line 2 is damaged"):
+        list(read_lines(tmp_path / "metrics.jsonl"))
+
+
+def test_cards_hold_what_json_can_say(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    folder.start(CONFIG)
+    folder.cards({"open": {"reward_range": [-math.inf, 1.0]}})
+    assert json.loads((tmp_path / "run" / "cards.json").read_text(), parse_constant=pytest.fail) == {"open": {"reward_range": [None, 1.0]}}

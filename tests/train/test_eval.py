@@ -106,8 +106,28 @@ def test_wrong_input_is_one_line(tiny_folder, tmp_path):
         (["--run", str(tmp_path), "--model", str(tiny_folder)], "exclude each other"),
         (["--model", str(tiny_folder)], "no environment is named"),
         (["--env", "arithmetc"], "arithmetic"),
+        (["--env", LETTERS, "--model", str(tiny_folder), "--attempts", str(tmp_path / "none" / "x.jsonl")], "there is no folder"),
     ):
         done = CliRunner().invoke(app, ["eval", *arguments])
         assert done.exit_code == 2, done.output
         assert message in done.output
         assert len(done.output.strip().splitlines()) == 1
+
+
+def test_a_run_is_measured_with_its_settings_however_its_environment_is_named(settings, tmp_path, monkeypatch):
+    more = {"environment": LETTERS, "env": {"fail_below": -0.5}, "steps": 1, "eval": {"tasks": 0}, "sampling": {"max_new_tokens": 5}}
+    Trainer(build_config([settings, more]), folder=tmp_path / "run").run()
+    monkeypatch.chdir(Path(__file__).parent)
+    arguments = ["--run", tmp_path / "run", "--tasks", "3", "--samples", "2", "--json"]
+    found, named = (json.loads(evaluated(*arguments, *env).stdout)["results"] for env in ([], ["--env", "letters.py:Letters"]))
+    assert named == found
+    assert found[0]["tokens"] <= 6 * 5
+
+
+def test_the_members_of_a_mixture_are_measured_at_their_own_levels(settings, tmp_path):
+    mixed = {"environment": None, "mixture": {LETTERS: {}, "arithmetic": {"level": 0.4}}, "steps": 1, "eval": {"tasks": 0}}
+    Trainer(build_config([settings, mixed]), folder=tmp_path / "run").run()
+    common = ["--run", tmp_path / "run", "--tasks", "2", "--samples", "2", "--json"]
+    for more, levels in (([], [0.0, 0.4]), (["--level", "0.2"], [0.2, 0.2])):
+        found = json.loads(evaluated(*common, *more).stdout)["results"]
+        assert [result["level"] for result in found] == levels
