@@ -57,7 +57,11 @@ class Outcome:
 
 
 class Sandbox(Protocol):
-    """Runs programs. An `infra_error` outcome is never the program's fault; everything else is."""
+    """Runs programs. An `infra_error` outcome is never the program's fault; everything else is.
+
+    What decides an outcome beside the program is part of a run's fingerprint: the text that `fingerprint()` gives, where a sandbox has that
+    method, else its class and its `config`.
+    """
 
     async def run(self, programs: Sequence[Program]) -> Sequence[Sequence[Outcome]]:
         """One list of outcomes per program, one outcome per input, in order. Callers wait when the sandbox is full.

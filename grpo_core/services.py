@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Mapping
+from dataclasses import is_dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -35,9 +36,20 @@ def open_judge(host: PluginHost, name: str, config: JudgeConfig) -> Judge:
 
 
 def fingerprint(env: Environment[Any]) -> str:
-    """Of everything that decides a verdict: the environment, and the judges that it was lent."""
+    """Of everything that decides a verdict: the environment, and the judges and sandboxes that it was lent."""
     judges = [f"{name} {judge.fingerprint()}" for name, judge in sorted(env.services.judges.items())]
-    return hashlib.sha256("\n".join([env.fingerprint(), *judges]).encode()).hexdigest()[:16] if judges else env.fingerprint()
+    sandboxes = [f"sandbox {name} {_of_sandbox(sandbox)}" for name, sandbox in sorted(env.services.sandboxes.items())]
+    lent = [*judges, *sandboxes]
+    return hashlib.sha256("\n".join([env.fingerprint(), *lent]).encode()).hexdigest()[:16] if lent else env.fingerprint()
+
+
+def _of_sandbox(sandbox: Sandbox) -> str:
+    """Its own word, where it has a `fingerprint` as judges do; else its class, with its settings if it keeps them as `config`."""
+    own = getattr(sandbox, "fingerprint", None)
+    if own is not None:
+        return str(own())
+    config = getattr(sandbox, "config", None)
+    return f"{type(sandbox).__qualname__} {config!r}" if is_dataclass(config) else type(sandbox).__qualname__
 
 
 class Lender:

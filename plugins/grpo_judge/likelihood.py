@@ -46,6 +46,8 @@ class Likelihood:
         self.config = config
         if not config.model:
             raise ConfigError("the judge 'likelihood' needs a model; set judges.NAME.settings.model to a folder or a hub id")
+        if config.batch_size < 1:
+            raise ConfigError("the judge 'likelihood' needs a batch_size of at least 1")
         try:
             model = transformers.AutoModelForCausalLM.from_pretrained(config.model, revision=config.revision)
             self._tokenizer = transformers.AutoTokenizer.from_pretrained(config.model, revision=config.revision)

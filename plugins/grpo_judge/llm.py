@@ -11,8 +11,7 @@ import json
 import os
 import secrets
 import statistics
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from aiolimiter import AsyncLimiter
 from grpo_core import ConfigError, Judgement, JudgeRequest
 from grpo_judge.kept import Kept
 from grpo_judge.prompts import RUBRIC, SCHEMA, UnreadableError, grade, messages
+from grpo_judge.unsayable import unsayable
 
 NO_KEY = "none"
 """For endpoints that want none; the client insists on one."""
@@ -33,9 +33,9 @@ class LLMConfig:
     """model: as the endpoint calls it; base_url: the endpoint, "" that of OpenAI. key: the environment variable that holds the key.
     rubric: for requests that bring none. votes: answers to each text, whose median counts. temperature: of the answers; above 0 with
     several votes. retries: of calls that fail and of answers that cannot be read. timeout_seconds: of a call. at_once: calls in flight;
-    per_minute: most calls in a minute, 0: no limit. max_chars: longer texts are refused as errors. max_tokens: of an answer.
-    cache: a file where judgements are kept; "": none. price_in, price_out: of a million tokens, for the cost in the judgement's detail.
-    schema: ask for JSON by its schema, which some endpoints do not know."""
+    per_minute: most calls in a minute, retries among them, at even distances; 0: no limit. max_chars: longer texts are refused as errors.
+    max_tokens: of an answer. cache: a file where judgements are kept; "": none. price_in, price_out: of a million tokens, for the cost in
+    the judgement's detail. schema: ask for JSON by its schema, which some endpoints do not know."""
 
     model: str = ""
     base_url: str = ""
@@ -65,6 +65,15 @@ class Spent:
     cost: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """To the endpoint. client, slots: both belong for ever to the event loop in which they were first used."""
+
+    loop: asyncio.AbstractEventLoop
+    client: Any
+    slots: asyncio.Semaphore
+
+
 class LLM:
     """A `grpo_core.Judge`. spent: what it has cost."""
 
@@ -74,13 +83,11 @@ class LLM:
         self.config = config
         self.spent = Spent()
         self._secret = secrets.token_hex(16)
-        self._client: Any = None
-        self._slots: asyncio.Semaphore | None = None
-        self._rate: AsyncLimiter | None = None
+        self._line: _Line | None = None
         if not config.model:
             raise ConfigError("the judge 'llm' needs a model; set judges.NAME.settings.model (and base_url for an endpoint of your own)")
-        if config.votes < 1 or config.retries < 0 or config.at_once < 1:
-            raise ConfigError("the judge 'llm' needs votes and at_once of at least 1, and retries of at least 0")
+        if config.votes < 1 or config.retries < 0 or config.at_once < 1 or config.per_minute < 0:
+            raise ConfigError("the judge 'llm' needs votes and at_once of at least 1, and retries and per_minute of at least 0")
         if not config.base_url and not os.environ.get(config.key):
             raise ConfigError(f"the judge 'llm' finds no key in the environment variable {config.key}; set it, or name a base_url")
         self._kept = Kept(Path(config.cache).expanduser()) if config.cache else None
@@ -95,12 +102,14 @@ class LLM:
         return hashlib.sha256(json.dumps([settings, SCHEMA, messages(JudgeRequest(""), rubric="", secret="")]).encode()).hexdigest()[:16]
 
     async def close(self) -> None:
-        if self._client is not None:
-            await self._client.close()
+        if self._line is not None and self._line.loop is asyncio.get_running_loop():  # the connections of another loop ended with it
+            await self._line.client.close()
         if self._kept is not None:
             self._kept.close()
 
     async def _judged(self, request: JudgeRequest) -> Judgement:
+        if (why := unsayable(request)) is not None:
+            return why
         if len(request.candidate) > self.config.max_chars:
             return Judgement(0.0, error=f"the text has {len(request.candidate)} characters, more than the judge's max_chars")
         name = hashlib.sha256(json.dumps([self.fingerprint(), asdict(request)], sort_keys=True).encode()).hexdigest()
@@ -137,15 +146,12 @@ class LLM:
 
     async def _asked(self, request: JudgeRequest, *, seed: int) -> Any:
         config = self.config
-        client, slots = self._open()
+        line = self._here()
         more: dict[str, Any] = {}
         if config.schema:
             more["response_format"] = {"type": "json_schema", "json_schema": {"name": "grade", "schema": SCHEMA, "strict": True}}
-        async with AsyncExitStack() as stack:
-            await stack.enter_async_context(slots)
-            if self._rate is not None:
-                await stack.enter_async_context(self._rate)
-            return await client.chat.completions.create(
+        async with line.slots:
+            return await line.client.chat.completions.create(
                 model=config.model,
                 messages=messages(request, rubric=config.rubric, secret=self._secret),
                 temperature=config.temperature,
@@ -154,19 +160,19 @@ class LLM:
                 **more,
             )
 
-    def _open(self) -> tuple[Any, asyncio.Semaphore]:
-        """In the loop that uses them."""
-        config = self.config
-        if self._client is None or self._slots is None:
-            self._client = openai.AsyncOpenAI(
+    def _here(self) -> _Line:
+        """In whichever event loop is running."""
+        config, loop = self.config, asyncio.get_running_loop()
+        if self._line is None or self._line.loop is not loop:
+            client = openai.AsyncOpenAI(
                 api_key=os.environ.get(config.key) or NO_KEY,
                 base_url=config.base_url or None,
                 timeout=config.timeout_seconds,
                 max_retries=config.retries,
+                http_client=openai.DefaultAsyncHttpxClient(event_hooks={"request": _paced(config.per_minute)}),
             )
-            self._slots = asyncio.Semaphore(config.at_once)
-            self._rate = AsyncLimiter(config.per_minute, 60) if config.per_minute else None
-        return self._client, self._slots
+            self._line = _Line(loop, client, asyncio.Semaphore(config.at_once))
+        return self._line
 
     def _count(self, answer: Any) -> dict[str, float]:
         usage = answer.usage
@@ -177,6 +183,18 @@ class LLM:
         self.spent.tokens_out += tokens_out
         self.spent.cost += cost
         return {"tokens_in": tokens_in, "tokens_out": tokens_out, "cost": cost}
+
+
+def _paced(per_minute: float) -> list[Callable[[Any], Awaitable[None]]]:
+    """What every request waits for, also those that the client repeats by itself."""
+    if not per_minute:
+        return []
+    rate = AsyncLimiter(1, 60 / per_minute)  # one of `per_minute` in 60 s would let twice as many go in the first minute
+
+    async def wait(_: Any) -> None:
+        await rate.acquire()
+
+    return [wait]
 
 
 def _added(votes: Sequence[Judgement]) -> dict[str, float]:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import torch
 
 from grpo_core import Judgement, JudgeRequest
+from grpo_judge.unsayable import unsayable
 
 CHUNK = 2**20
 
@@ -38,8 +39,11 @@ class Frozen:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="grpo-judge")
 
     async def ask(self, judged: Callable[[list[JudgeRequest]], list[Judgement]], requests: Sequence[JudgeRequest]) -> Sequence[Judgement]:
-        """`judged` of the requests, beside the event loop."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, judged, list(requests))
+        """`judged` of the requests that a tokenizer can take, beside the event loop; the others are errors."""
+        refused = [unsayable(request) for request in requests]
+        asked = [request for request, why in zip(requests, refused, strict=True) if why is None]
+        found = iter(await asyncio.get_running_loop().run_in_executor(self._thread, judged, asked))
+        return [next(found) if why is None else why for why in refused]
 
     def fingerprint(self) -> str:
         """Of what decides a score: the weights and the settings, but for where and how many at once."""

@@ -45,6 +45,15 @@ class Scorer:
         self.config = config
         if not config.model:
             raise ConfigError("the judge 'scorer' needs a model; set judges.NAME.settings.model to a folder or a hub id")
+        if config.batch_size < 1 or config.max_tokens < 1:
+            raise ConfigError("the judge 'scorer' needs batch_size and max_tokens of at least 1")
+        try:
+            config.template.format(context="", candidate="", suffix="")
+        except (LookupError, ValueError, AttributeError, TypeError):
+            raise ConfigError(
+                f"the judge 'scorer' cannot fill its template {config.template!r}; put {{context}}, {{candidate}} and {{suffix}} into it, "
+                "and double all other braces"
+            ) from None
         try:
             shape = transformers.AutoConfig.from_pretrained(config.model, revision=config.revision)
         except (OSError, ValueError) as error:

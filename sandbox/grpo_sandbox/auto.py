@@ -37,6 +37,10 @@ class Auto:
     async def run(self, programs: Sequence[Program]) -> Sequence[Sequence[Outcome]]:
         return await self.chosen.run(programs)
 
+    def fingerprint(self) -> str:
+        """That of the back end: each has a Python of its own."""
+        return self.chosen.fingerprint()
+
     async def close(self) -> None:
         await self.chosen.close()
 

@@ -46,17 +46,20 @@ class Bubblewrap(JailPool):
         # Root's own processes are beyond RLIMIT_NPROC; a uid that nobody has is not, and shares its count with nobody.
         user = secrets.choice(ROOT_UIDS) if os.geteuid() == 0 else None
         who = {} if user is None else {"user": user, "group": user, "extra_groups": ()}
-        process = subprocess.Popen(
-            self._command(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            start_new_session=True,
-            cwd="/",
-            env={},
-            **who,  # type: ignore[call-overload]
-        )
+        try:
+            process = subprocess.Popen(
+                self._command(),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                start_new_session=True,
+                cwd="/",
+                env={},
+                **who,  # type: ignore[call-overload]
+            )
+        except OSError as error:  # no more processes, memory or open files
+            raise JailLostError(f"bubblewrap could not be started: {error}") from error
         assert process.stdin
         assert process.stdout
         try:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import hashlib
+import json
 import os
 import queue
 import signal
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from grpo_core import Outcome, Program
@@ -51,7 +54,11 @@ class _Job:
 
 
 class JailPool:
-    """A `grpo_core.Sandbox` over `size` jails that `start` makes; each is replaced after JOBS_PER_JAIL calls and after any anomaly."""
+    """A `grpo_core.Sandbox` over `size` jails that `start` makes; each is replaced after JOBS_PER_JAIL calls and after any anomaly.
+
+    config: the settings of the back end, which sets it."""
+
+    config: Any
 
     def __init__(self, start: Callable[[], Jail], *, size: int) -> None:
         self._start = start
@@ -67,10 +74,15 @@ class JailPool:
         futures = [self._submit(program) for program in programs]
         return [_cut([await asyncio.wrap_future(future) for future in row]) for row in futures]
 
+    def fingerprint(self) -> str:
+        """Of what decides an outcome: the back end and its settings, but for how many jails there are."""
+        settings = {name: value for name, value in asdict(self.config).items() if name != "jails"}
+        return hashlib.sha256(json.dumps([type(self).__qualname__, settings], sort_keys=True).encode()).hexdigest()[:16]
+
     async def close(self) -> None:
         """End every jail. The pool starts again when it is asked again."""
         with self._lock:
-            threads, self._threads = self._threads, []
+            threads, self._threads = self._living(), []
         for _ in threads:
             self._jobs.put(None)
         for thread in threads:
@@ -78,10 +90,14 @@ class JailPool:
 
     def _grow(self) -> None:
         with self._lock:
+            self._threads = self._living()
             while len(self._threads) < self._size:
                 thread = threading.Thread(target=self._serve, name="grpo sandbox", daemon=True)
-                self._threads.append(thread)
                 thread.start()
+                self._threads.append(thread)
+
+    def _living(self) -> list[threading.Thread]:
+        return [thread for thread in self._threads if thread.is_alive()]
 
     def _submit(self, program: Program) -> list[Future[Outcome]]:
         run = _Run(program, limits_to_json(program.limits))
@@ -100,14 +116,25 @@ class JailPool:
         jail: Jail | None = None
         try:
             while (job := self._jobs.get()) is not None:
-                if job.future.cancelled():
-                    continue
-                found, jail = self._carry_out(job, jail)
-                if not job.future.cancelled():
-                    job.future.set_result(found)
+                if job.future.set_running_or_notify_cancel():  # from here on it can no longer be cancelled
+                    jail = self._settle(job, jail)
         finally:
             if jail is not None:
                 jail.close()
+
+    def _settle(self, job: _Job, jail: Jail | None) -> Jail | None:
+        """Give the job's caller what it waits for, and return the jail for the next job. If the thread died here, callers would wait for
+        ever."""
+        try:
+            found, jail = self._carry_out(job, jail)
+        except Exception as error:  # noqa: BLE001 - whoever waits hears of it
+            job.future.set_exception(error)
+            with contextlib.suppress(Exception):  # a jail that is broken may not even end as it should
+                if jail is not None:
+                    jail.close()
+            return None
+        job.future.set_result(found)
+        return jail
 
     def _carry_out(self, job: _Job, jail: Jail | None) -> tuple[Outcome, Jail | None]:
         """The outcome, after at most one more try in a fresh jail, and the jail for the next job."""

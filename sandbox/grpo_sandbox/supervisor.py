@@ -188,6 +188,8 @@ def _status(watch: _Watch, cpu: float, limits: dict[str, Any], *, memory_ran_out
         return "timeout_cpu"
     if cpu >= 0.95 * limits["cpu_seconds"] and (watch.late or killed):  # one that ignores the signal, or several processes together
         return "timeout_cpu"
+    if cpu > limits["cpu_seconds"]:  # the kernel's limit has whole seconds
+        return "timeout_cpu"
     if watch.late:
         return "timeout_wall"
     if killed:

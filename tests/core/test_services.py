@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from grpo_core import ConfigError, Rollout, TaskKey, UnknownNameError
+from grpo_core import ConfigError, Environment, Outcome, Rollout, Services, Task, TaskKey, UnknownNameError
 from grpo_core.overrides import build_config
+from grpo_core.services import fingerprint
 from grpo_core.sources import Sources
+from grpo_core.testing import FakeSandbox
 
 CODE = '''
 from dataclasses import dataclass
@@ -32,6 +34,10 @@ class Adder:
 
     async def close(self):
         print("closed")
+
+class OneMore(Adder):
+    async def run(self, programs):
+        return [[Outcome("ok", outcome.value + 1) for outcome in row] for row in await super().run(programs)]
 
 class Coder(Environment):
     """Pays what the sandbox says."""
@@ -78,6 +84,39 @@ def test_a_sandbox_is_opened_with_its_settings_lent_and_closed(file: str, capsys
     sandbox = {"name": f"{file}:Adder", "settings": {"plus": 4}}
     assert reward({"environment": f"{file}:Coder", "sandbox": sandbox}, "coders.py:Coder") == 7
     assert capsys.readouterr().out == "opened 4\nclosed\n"
+
+
+def test_verdicts_on_disk_are_those_of_the_sandbox_with_its_settings(file: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("GRPO_CACHE", str(tmp_path / "cache"))
+    config = {"environment": f"{file}:Coder", "verify": {"cache": "disk"}}
+    found = [
+        reward({**config, "sandbox": {"name": f"{file}:{name}", "settings": {"plus": plus}}}, "coders.py:Coder")
+        for name, plus in (("Adder", 4), ("Adder", 1), ("OneMore", 1), ("Adder", 4))
+    ]
+    assert found == [7, 4, 5, 7]
+
+
+def test_a_fingerprint_knows_the_sandbox_and_stays_where_nothing_has_changed(file: str) -> None:
+    def found(**sandbox: object) -> str:
+        (source,) = Sources.of(build_config([{"environment": f"{file}:Coder", "sandbox": sandbox}]), {})
+        return fingerprint(source.env)
+
+    first = found(name=f"{file}:Adder")
+    assert found(name=f"{file}:Adder", settings={"plus": 1}) == first
+    assert len({first, found(name=f"{file}:Adder", settings={"plus": 2}), found(name=f"{file}:OneMore")}) == 3
+
+
+def test_a_sandbox_that_tells_nothing_of_itself_may_be_lent_all_the_same() -> None:
+    class Borrower(Environment[None]):
+        needs = frozenset({"sandbox"})
+
+        def task(self, key: TaskKey) -> Task[None]:
+            return Task(key, "write code", None)
+
+    def lent() -> Services:
+        return Services(sandboxes={"default": FakeSandbox(lambda program, one: Outcome("ok", 1))})
+
+    assert fingerprint(Borrower(None, lent())) == fingerprint(Borrower(None, lent())) != fingerprint(Borrower())
 
 
 def test_a_mixture_shares_one_sandbox(file: str, capsys: pytest.CaptureFixture[str]) -> None:

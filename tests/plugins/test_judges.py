@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,20 @@ def test_what_is_no_sequence_scorer_is_refused_by_name(classifier: Path, tmp_pat
         Scorer(ScorerConfig())
     with pytest.raises(ConfigError, match="cannot be read"):
         Scorer(ScorerConfig(model=str(tmp_path / "nothing")))
+
+
+@pytest.mark.parametrize("template", ["{text}", "{}", "{candidate", "{candidate.text}", "{candidate[a]}", "{candidate:d}"])
+def test_a_template_that_cannot_be_filled_is_refused(classifier: Path, template: str) -> None:
+    with pytest.raises(ConfigError, match="cannot fill its template"):
+        Scorer(ScorerConfig(model=str(classifier), template=template))
+
+
+def test_judges_refuse_batches_of_nothing(classifier: Path) -> None:
+    for settings in ({"batch_size": 0}, {"batch_size": -1}, {"max_tokens": 0}):
+        with pytest.raises(ConfigError, match="batch_size and max_tokens of at least 1"):
+            Scorer(ScorerConfig(model=str(classifier), **settings))
+    with pytest.raises(ConfigError, match="batch_size of at least 1"):
+        Likelihood(LikelihoodConfig(model=str(classifier), batch_size=0))
 
 
 # The likelihood
@@ -359,10 +374,30 @@ def test_64_calls_fly_at_once_and_never_more(endpoint: Endpoint) -> None:
     assert endpoint.most_flying <= 3
 
 
-def test_calls_keep_to_a_rate(endpoint: Endpoint) -> None:
+def test_calls_keep_to_a_rate_from_the_first_on(endpoint: Endpoint) -> None:
     started = time.monotonic()
-    judged(endpoint.judge(per_minute=60), *(f"text {number}" for number in range(61)))
-    assert time.monotonic() - started > 0.8
+    judged(endpoint.judge(per_minute=600), *(f"text {number}" for number in range(11)))
+    assert time.monotonic() - started > 0.95
+
+
+def test_calls_that_are_tried_again_keep_to_the_rate_too(endpoint: Endpoint) -> None:
+    endpoint.reply = lambda asked: good(6) if len(endpoint.asked) > 5 else (503, {"error": {"message": "later"}})
+    started = time.monotonic()
+    (found,) = judged(endpoint.judge(per_minute=300, retries=5), "hello")
+    assert (found.score, len(endpoint.asked)) == (0.6, 6)
+    assert time.monotonic() - started > 0.95  # the endpoint itself asks for pauses of a millisecond
+
+
+def test_a_rate_below_0_is_refused(endpoint: Endpoint) -> None:
+    with pytest.raises(ConfigError, match="per_minute of at least 0"):
+        endpoint.judge(per_minute=-1)
+
+
+def test_a_judge_may_be_asked_in_one_event_loop_after_another(endpoint: Endpoint) -> None:
+    judge = endpoint.judge(at_once=1, per_minute=60_000)
+    for _ in range(3):
+        assert [judgement.error for judgement in judged(judge, "hello", "there", "you")] == [None] * 3
+    asyncio.run(judge.close())
 
 
 def test_a_judgement_is_paid_for_once_and_an_error_never_kept(endpoint: Endpoint, tmp_path: Path) -> None:
@@ -390,6 +425,19 @@ def test_keys_come_from_the_environment_and_go_nowhere_else(endpoint: Endpoint, 
     monkeypatch.delenv("MY_KEY")
     with pytest.raises(ConfigError, match="MY_KEY"):
         LLM(LLMConfig(model="any", key="MY_KEY"))
+
+
+@pytest.mark.parametrize("part", ["candidate", "context", "reference"])
+def test_a_text_that_cannot_be_encoded_is_an_error_of_its_own(
+    endpoint: Endpoint, classifier: Path, language_model: Path, part: str
+) -> None:
+    fine = JudgeRequest("a long and deep moo", context="The cow says ", suffix=" and goes home.", reference="a long and deep moo")
+    judges: list[Any] = [Scorer(ScorerConfig(model=str(classifier))), Likelihood(LikelihoodConfig(model=str(language_model)))]
+    for judge in (*judges, endpoint.judge()):
+        before, broken, after = asyncio.run(judge.judge([fine, replace(fine, **{part: "a \ud800 b"}), fine]))
+        assert broken.error == f"the request's {part} cannot be encoded: surrogates not allowed (character 2)"
+        assert (before.error, after.error, before.score) == (None, None, after.score)
+    assert len(endpoint.asked) == 2
 
 
 def test_a_text_without_end_is_an_error_and_costs_nothing(endpoint: Endpoint) -> None:

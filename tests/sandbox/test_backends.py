@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -155,6 +156,14 @@ def test_every_way_to_end_has_its_status(one_jail: JailPool, source: str, status
     assert outcome.wall_seconds < limits.wall_seconds + 2
 
 
+def test_processor_time_is_limited_to_parts_of_a_second(one_jail: JailPool) -> None:
+    source = "import time\ndef f(x):\n    while time.process_time() < x: pass\n    return x"
+    patient = replace(SHORT, wall_seconds=30)
+    assert one(one_jail, source, 0.5, limits=patient).value == 0.5
+    late = one(one_jail, source, 0.5, limits=replace(patient, cpu_seconds=0.2))
+    assert (late.status, late.value, late.error) == ("timeout_cpu", None, "it used more than 0.2 s of CPU time")
+
+
 def test_what_a_program_prints_is_kept_apart_from_what_it_claims(one_jail: JailPool) -> None:
     outcome = one(one_jail, "import sys\ndef f(x):\n    print('out'); print('err', file=sys.stderr)\n    return x", 3)
     assert (outcome.value, outcome.stdout, outcome.stderr) == (3, "out\n", "err\n")
@@ -287,6 +296,23 @@ def test_a_program_that_the_machine_ends_is_run_once_more(backend: str) -> None:
     assert [outcome.value for outcome in row] == [1, 2], row
 
 
+def test_a_machine_without_a_free_file_descriptor_is_no_programs_fault_and_the_pool_goes_on() -> None:
+    pool = opened("bubblewrap", 1)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    async def short() -> Sequence[Sequence[Outcome]]:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+        try:
+            return await asyncio.wait_for(pool.run([PROBE]), 20)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    ((found,),) = asyncio.run(short())
+    assert (found.status, "could not be started" in found.error) == ("infra_error", True), found
+    assert run(pool, PROBE)[0][0].value == UNDISTURBED
+    asyncio.run(pool.close())
+
+
 def test_a_program_that_ends_itself_is_not_the_machines_doing(one_jail: JailPool) -> None:
     (row,) = run(one_jail, Program("import os\ndef f(x): os.kill(os.getpid(), 9)", "f", [(i,) for i in range(3)], SHORT))
     assert {(outcome.status, outcome.error) for outcome in row} == {("signal", "it was ended by signal 9")}
@@ -303,6 +329,15 @@ def test_a_closed_pool_leaves_no_process_and_starts_again_when_asked(backend: st
         while supervisors() - before and time.monotonic() < deadline:
             time.sleep(0.1)
         assert supervisors() - before == set()
+
+
+def test_a_fingerprint_is_of_the_settings_that_decide_an_outcome_and_not_of_the_number_of_jails(backend: str) -> None:
+    pools = [open_pool(backend, 1), open_pool(backend, 2)]
+    pools += [type(pools[0])(replace(pools[0].config, folder_mb=folder_mb)) for folder_mb in (16, 8)]
+    first, second, same, smaller = [pool.fingerprint() for pool in pools]
+    assert first == second == same != smaller
+    for pool in pools:
+        asyncio.run(pool.close())
 
 
 def test_an_input_that_cannot_be_sent_is_the_callers_mistake(pool: JailPool) -> None:

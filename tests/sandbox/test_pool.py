@@ -1,0 +1,63 @@
+"""The pool's threads outlive whatever goes wrong in them: who waits hears of it, and the next call is served."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+
+import pytest
+
+from grpo_core import Outcome, Program
+from grpo_sandbox.jail import Jail, JailLostError
+from grpo_sandbox.pool import JailPool
+
+PROGRAM = Program("def f(x): return x", "f", [(1,)])
+
+
+def asked(pool: JailPool) -> Sequence[Sequence[Outcome]]:
+    """Ten seconds are enough for what would otherwise wait for ever."""
+    return asyncio.run(asyncio.wait_for(pool.run([PROGRAM]), 10))
+
+
+def failing(error: Exception) -> Callable[[], Jail]:
+    def start() -> Jail:
+        raise error
+
+    return start
+
+
+def test_a_failure_that_nobody_foresaw_reaches_whoever_waits_and_the_next_one_too() -> None:
+    pool = JailPool(failing(MemoryError("no room for a jail")), size=1)
+    for _ in range(2):
+        with pytest.raises(MemoryError, match="no room for a jail"):
+            asked(pool)
+    asyncio.run(pool.close())
+
+
+def test_a_call_that_is_cancelled_as_its_outcome_comes_costs_no_later_call_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    class LastMoment(Future[Outcome]):
+        def set_result(self, result: Outcome) -> None:
+            self.cancel()
+            super().set_result(result)
+
+    monkeypatch.setattr("grpo_sandbox.pool.Future", LastMoment)
+    pool = JailPool(failing(JailLostError("no jail")), size=1)
+    for _ in range(2):
+        assert asked(pool)[0][0] == Outcome("infra_error", error="no jail")
+    asyncio.run(pool.close())
+
+
+def test_a_thread_that_could_not_be_started_is_not_counted_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = JailPool(failing(JailLostError("no jail")), size=1)
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="can't start"):
+            asked(pool)
+    assert asked(pool)[0][0].status == "infra_error"
+    asyncio.run(pool.close())
