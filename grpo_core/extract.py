@@ -17,6 +17,7 @@ from typing import Any, Literal, NoReturn
 MAX_DIGITS = 30  # a caller may ask for up to 4300, where Python itself stops converting
 _SPACE = " \t\r\n"
 _DIGITS = frozenset("0123456789")
+_GROUPED = re.compile(r"-?\d{1,3}(,\d{3})++(\.\d+)?", re.ASCII)
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*+"?', re.DOTALL)  # possessive, so that it does not backtrack
 
 
@@ -103,13 +104,20 @@ def parse_decimal(text: str, *, max_digits: int = MAX_DIGITS) -> Decimal | None:
     return Decimal(text)
 
 
+def ungrouped(text: str) -> str:
+    """A number without the "," between its thousands, for the parsers above: 1,080 becomes 1080. A text whose commas stand anywhere else
+    stays as it is, so that no parser takes a list like "1,8" for a number."""
+    return text.replace(",", "") if _GROUPED.fullmatch(text) else text
+
+
 def _all_digits(text: str, max_digits: int) -> bool:
     return 0 < len(text) <= max_digits and _DIGITS.issuperset(text)
 
 
 def parse_json(text: str, *, max_chars: int = 100_000, max_depth: int = 32, max_digits: int = 300) -> Json | None:
     """The whole text as one JSON value. None if it is no JSON, is larger or deeper than allowed, or says what JSON does not define:
-    NaN, Infinity, a number that overflows, the same key twice (parsers disagree on which one counts)."""
+    NaN, Infinity, a number that overflows, the same key twice (parsers disagree on which one counts), half of a surrogate pair, which is
+    no character and cannot be written as UTF-8."""
     if len(text) > max_chars or _depth(text) > max_depth:
         return None
 
@@ -124,11 +132,13 @@ def parse_json(text: str, *, max_chars: int = 100_000, max_depth: int = 32, max_
         return int(digits)
 
     try:
-        return Json(
-            json.loads(text, parse_float=number, parse_int=integer, parse_constant=_refuse_constant, object_pairs_hook=_refuse_duplicates)
+        value = json.loads(
+            text, parse_float=number, parse_int=integer, parse_constant=_refuse_constant, object_pairs_hook=_refuse_duplicates
         )
+        json.dumps(value, ensure_ascii=False).encode()  # keys and strings at any depth; escapes are characters here
     except ValueError:
         return None
+    return Json(value)
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import math
 import random
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
@@ -65,7 +66,8 @@ P = TypeVar("P", bound=Problem)
 class CodeConfig:
     """difficulty: 1..10; None: by the task's level, 0 is 1 and 1 is 10. cases: held-out inputs of each verdict, new ones in each step.
     partial: what a program gets that passes some cases: "above_constant" pays 0.5 x the share it passes beyond the best constant answer,
-    "seed" pays 0.5 x the share, "none" nothing."""
+    "seed" pays 0.5 x the share, "none" nothing. cpu_seconds, memory_mb: of one call, which may last 2.5 times its CPU time, at least 5 s.
+    """
 
     difficulty: Literal[1, 2, 3, 4, 5, 6, 7, 8, 9, 10] | None = None
     cases: int = 24
@@ -75,8 +77,8 @@ class CodeConfig:
 
     def __post_init__(self) -> None:
         for name in ("cases", "cpu_seconds", "memory_mb"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; it has to be above 0")
+            if not 0 < getattr(self, name) < math.inf:  # nan is in no range
+                raise ValueError(f"{name} is {getattr(self, name)}; it has to be above 0 and finite")
 
 
 class CodeEnvironment(Environment[P]):
@@ -110,7 +112,8 @@ class CodeEnvironment(Environment[P]):
         if source is None:
             return _verdict(0.0, 0.0, 0.0, answer=None)
         cases = self.cases(task.data, task.rng(), self.config.cases)
-        limits = Limits(cpu_seconds=self.config.cpu_seconds, memory_mb=self.config.memory_mb)
+        seconds = self.config.cpu_seconds
+        limits = Limits(cpu_seconds=seconds, wall_seconds=max(5.0, 2.5 * seconds), memory_mb=self.config.memory_mb)
         program = Program(source, task.data.entry, [case.arguments for case in cases], limits)
         ((*outcomes,),) = await self.services.sandbox().run([program])
         return self._judged(source, cases, outcomes)
@@ -161,14 +164,9 @@ class CodeEnvironment(Environment[P]):
 
 
 def same(found: Any, expected: Any) -> bool:
-    """Whether two plain values are equal in type and value, all the way down: True is not 1, 1 is not 1.0, a list is no tuple."""
-    if type(found) is not type(expected):
-        return False
-    if isinstance(expected, list | tuple):
-        return len(found) == len(expected) and all(map(same, found, expected))
-    if isinstance(expected, dict):
-        return list(map(_typed, found)) == list(map(_typed, expected)) and all(same(found[key], expected[key]) for key in expected)
-    return bool(found == expected)
+    """Whether two plain values are equal in type and value, all the way down: True is not 1, 1 is not 1.0, a list is no tuple, NaN is
+    nothing. The order of a dict or a set does not count."""
+    return _typed(found) == _typed(expected)
 
 
 def constant_share(cases: Sequence[Case]) -> float:
@@ -186,8 +184,15 @@ def paid(passed: Sequence[bool], constant: float, partial: Literal["above_consta
     return 0.5 * max(0.0, share - constant) / (1 - constant) if partial == "above_constant" and constant < 1 else 0.0
 
 
-def _typed(value: Any) -> str:
-    return f"{type(value).__name__} {value!r}"
+def _typed(value: Any) -> Hashable:
+    """What two values have in common exactly where they are the same."""
+    if isinstance(value, list | tuple):
+        return type(value), tuple(map(_typed, value))
+    if isinstance(value, set | frozenset):
+        return type(value), frozenset(map(_typed, value))
+    if isinstance(value, dict):
+        return type(value), frozenset((_typed(key), _typed(item)) for key, item in value.items())
+    return type(value), value if value == value else object()  # NaN; a tuple would call it equal to itself
 
 
 def _program(text: str) -> str | None:

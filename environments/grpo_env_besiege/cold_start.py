@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from grpo_env_besiege.levels import Level
@@ -15,7 +15,7 @@ from grpo_env_besiege.tree import Tree, to_json
 from grpo_env_besiege.validity import check_tree
 
 TRIES = 60
-BEAM, LOG, WHEEL, BALLAST, CUBE, SPIN, BOWL, BOULDER = "1", "63", "2", "35", "15", "22", "30", "36"
+BEAM, LOG, WHEEL, BALLAST, CUBE, SPIN, HINGE, BAND, BOWL, BOULDER = "1", "63", "2", "35", "15", "22", "5", "9", "30", "36"
 SIDES: Mapping[str, tuple[tuple[int, int], ...]] = {BEAM: ((1, 3), (2, 4)), LOG: ((1, 4), (2, 5), (3, 6))}
 """The points of a beam on its left and right, by how far out they are."""
 NAMES = {BEAM: "Wooden block", LOG: "Log"}
@@ -31,16 +31,24 @@ class Shown:
 
 
 def shown(rng: random.Random, level: Level, *, most: int, least: float, physics: Physics = DEFAULT) -> Shown | None:
-    """A machine of at most so many blocks whose score is at least that; None if there is none among 60 drawn ones."""
-    draw = {"car": _car, "delivery": _car, "catapult": _catapult}
+    """A machine of at most so many blocks whose score is at least that; None if there is none among 60 drawn ones, as for some tasks of
+    the ring, and for the hoop with fewer than 16 blocks."""
+    draw = _design(level)
     for _ in range(TRIES):
-        found = draw[level.family](rng)
+        found = draw(rng)
         checked = check_tree(found.tree)
-        if checked.valid and checked.machine is not None and len(found.tree) <= most:
-            score = measure(checked.machine, level, physics=physics).score
-            if score.value >= least or score.won:
-                return found
+        if not checked.valid or checked.machine is None or len(found.tree) > most:
+            continue
+        if measure(checked.machine, level, physics=physics).score.value >= least:
+            return found
     return None
+
+
+def _design(level: Level) -> Callable[[random.Random], Shown]:
+    """None of the drawn arms on a turning block throws through the hoop in coarse and fine time steps; those on rubber bands do."""
+    if level.family != "catapult":
+        return _car
+    return _band_catapult if level.goal is not None and level.goal.kind == "hoop" else _catapult
 
 
 def answer_of(found: Shown, *, short: bool) -> str:
@@ -106,6 +114,23 @@ def _catapult(rng: random.Random) -> Shown:
     )
     thoughts += f"\n{weights} Ballast blocks on the ends of the base hold it down." if weights else ""
     return Shown(built(*blocks), thoughts, f"A catapult with an arm of {length} m on a turning block.")
+
+
+def _band_catapult(rng: random.Random) -> Shown:
+    """A cross of logs, an arm on a hinge, and a post before it whose rubber bands pull the arm up."""
+    blocks: list[tuple[str | int, ...]] = [(LOG, 0, side) for side in range(4)]
+    blocks += [(CUBE, 0, 4), (HINGE, 5, 3), (LOG, 6, 0), (CUBE, 7, 0), (BOWL, 8, 3), (BOULDER, 9, 0), (LOG, 1, 9)]
+    heavy = sorted(rng.sample((1, 3, 4), rng.randint(0, 3)))
+    blocks += [(BALLAST, log, 0) for log in heavy]
+    blocks += [(BAND, 11, 0, 7, point) for point in (9, 3, 6, 8)]
+    thoughts = (
+        "Four Logs around the root make a base that does not topple.\n"
+        "On it stands a block with a Hinge at its back, which holds an arm: a Log, a block, and a Container for the one Boulder.\n"
+        "A Log stands upright on the far end of the front one. Four Rubber bands from its top to the arm are stretched: they pull the arm "
+        "up and forward, faster than a Rotating block turns."
+    )
+    thoughts += f"\n{len(heavy)} Ballast blocks on the ends of the base hold it down." if heavy else ""
+    return Shown(built(*blocks), thoughts, "A catapult whose arm is on a hinge and pulled by four rubber bands.")
 
 
 def _arm(rng: random.Random) -> Iterator[str]:

@@ -27,16 +27,19 @@ HIGHEST = 1000.0
 """No honest machine gets near it."""
 STAGES: Mapping[str, tuple[Stage, ...]] = {"file": ("file",), "structure": ("structure",), "spatial": ("size", "spatial", "task")}
 FEWEST: Mapping[Family, int] = {"car": 8, "catapult": 14, "delivery": 8}
-PASSED: Mapping[Family, float] = {"car": 10.0, "catapult": 5.0, "delivery": 1.0}
+PASSED: Mapping[Family, float] = {"car": 10.0, "catapult": 5.0}
+WON = 1.0
+"""What reaching a level's goal is worth; whoever only comes near it gets half of that at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
     """prompt: full (rules, block table, example) or short (for tiny models that were shown answers). formula: paper (signed, guarded) or
     code (as the published reward code means it). scale: none; log1p; clip: divided by `most`, at most 1. turns: above 1 the simulator
-    answers, and the policy may edit its machine; the last one counts. threshold: performance from which an attempt passes, 0: 10 m for a
-    car, 5 m² for a throw, the goal for a delivery. breakable: mounts and rods give way under load. budget: each task sets its own limit to
-    the number of blocks; without it all tasks of a level ask the same, as in the paper, and held-out ones are only asked again."""
+    answers, and the policy may edit its machine; the last one counts. threshold: performance from which an attempt passes, 0: the goal
+    where the level has one, else 10 m for a car and 5 m² for a throw. breakable: mounts and rods give way under load. budget: each task
+    sets its own limit to the number of blocks; without it all tasks of a level ask the same, as in the paper, and held-out ones are only
+    asked again."""
 
     prompt: Literal["full", "short"] = "full"
     formula: Formula = "paper"
@@ -68,8 +71,11 @@ class _Machines(Environment[Order]):
 
     def __init__(self, config: Any = None, services: Services | None = None) -> None:
         given: Config = Config() if config is None else config
-        if given.turns < 1 or given.most <= 0:
-            raise ConfigError(f"env.turns={given.turns} has to be at least 1, and env.most={given.most:g} above 0")
+        if given.turns < 1 or not 0 < given.most < math.inf or not 0 <= given.threshold < math.inf:  # nan is in no range
+            raise ConfigError(
+                f"env.turns={given.turns} has to be at least 1, env.most={given.most:g} above 0 and env.threshold={given.threshold:g} at "
+                "least 0, both of them finite"
+            )
         super().__init__(given, services)
         self.max_turns = given.turns
         self.reward_range = (0.0, self._scaled(HIGHEST))
@@ -102,7 +108,7 @@ class _Machines(Environment[Order]):
         }
         return Verdict(
             {**rewards, "performance": Reward(self._scaled(reached), note="; ".join(score.reasons[:3]))},
-            passed=reached >= (self.config.threshold or PASSED[self.family]),
+            passed=reached >= self._least(task),
             answer=compact(checked.machine.tree),
             metrics=metrics,
         )
@@ -121,9 +127,10 @@ class _Machines(Environment[Order]):
         return self._scaled(min(found.score.value, HIGHEST))
 
     def reference(self, task: Task[Order]) -> str | None:
-        """A machine that was drawn for this task and passes, with its reasoning (without it for the short prompt)."""
-        least = self.config.threshold or PASSED[self.family]
-        found = shown(task.key.rng("machine"), LEVELS[task.data.level], most=task.data.most, least=least, physics=self._physics)
+        """A machine that was drawn for this task and passes, with its reasoning (without it for the short prompt); None where none of the
+        drawn ones does."""
+        level, least = LEVELS[task.data.level], self._least(task)
+        found = shown(task.key.rng("machine"), level, most=task.data.most, least=least, physics=self._physics)
         return None if found is None else answer_of(found, short=self.config.prompt == "short")
 
     def cheats(self, task: Task[Order]) -> Sequence[str]:
@@ -147,6 +154,11 @@ class _Machines(Environment[Order]):
         if not checked.valid or checked.machine is None:
             return checked, None
         return checked, measure(checked.machine, level, formula=self.config.formula, physics=self._physics)
+
+    def _least(self, task: Task[Order]) -> float:
+        """The performance from which an attempt passes."""
+        goal = LEVELS[task.data.level].goal
+        return self.config.threshold or (PASSED[self.family] if goal is None else WON)
 
     def _scaled(self, value: float) -> float:
         if self.config.scale == "log1p":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +46,13 @@ def published(name: str, subset: str, split: str) -> list[Row]:
         raise ConfigError(f"the dataset {name!r} (env.subset={subset!r}, split {split!r}) cannot be loaded: {error}") from error
 
 
-def halves(rows: Iterable[Row], share: float) -> tuple[list[Row], list[Row]]:
-    """Training and held-out rows. The content of a row decides, so that equal rows are never on both sides."""
+def halves(rows: Sequence[Row], asked: Sequence[str], share: float) -> tuple[list[Row], list[Row]]:
+    """Training and held-out rows. What each row asks decides, so that no question is ever on both sides, whatever else (a number, a
+    source, another answer) stands in its rows. Another prompt template holds out other rows."""
     train: list[Row] = []
     held_out: list[Row] = []
-    for row in rows:
-        digest = hashlib.sha256(json.dumps(row, sort_keys=True, default=str).encode()).digest()
+    for row, question in zip(rows, asked, strict=True):
+        digest = hashlib.sha256(question.encode(errors="surrogatepass")).digest()
         (held_out if int.from_bytes(digest[:8], "big") < share * 2**64 else train).append(row)
     return train, held_out
 

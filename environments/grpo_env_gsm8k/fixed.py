@@ -6,12 +6,11 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 
-from grpo_core.extract import parse_decimal, tag_counts, xml_tag
+from grpo_core.extract import parse_decimal, ungrouped, xml_tag
 
-OPENINGS = ("<reasoning>\n", "\n</reasoning>\n", "<answer>\n", "\n</answer>")
+MARKS = ("<reasoning>", "</reasoning>", "<answer>", "</answer>")
 TAIL = 2000
 """Characters at the end in which a lenient reader looks for the last number."""
-_GROUPED = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d+)?", re.ASCII)
 _NUMBER = re.compile(r"(?<![\w.,])-?\$?\d[\d,]*(?:\.\d+)?(?![\w])", re.ASCII)
 
 
@@ -26,8 +25,7 @@ def number(text: str | None) -> Decimal | None:
     if text is None or len(text) > 60:
         return None
     sign, amount = ("-", text[1:]) if text.startswith("-") else ("", text)
-    plain = sign + amount.removeprefix("$")
-    return parse_decimal(plain.replace(",", "") if _GROUPED.fullmatch(plain) else plain)
+    return parse_decimal(ungrouped(sign + amount.removeprefix("$")))
 
 
 def lenient(text: str) -> Decimal | None:
@@ -44,9 +42,8 @@ def once(text: str) -> bool:
 
 def xmlcount(text: str) -> float:
     """The share of the four marks that stand once, on lines of their own."""
-    tags = {tag: tag_counts(text, tag=tag) for tag in ("reasoning", "answer")}
-    alone = (tags["reasoning"][0], tags["reasoning"][1], tags["answer"][0], tags["answer"][1])
-    return sum(count == 1 and mark in f"{text}\n" for count, mark in zip(alone, OPENINGS, strict=True)) / len(OPENINGS)
+    lines = text.split("\n")
+    return sum(text.count(mark) == 1 and mark in lines for mark in MARKS) / len(MARKS)
 
 
 def soft_format(text: str) -> float:

@@ -59,6 +59,8 @@ def from_folder(folder: Path, split: str) -> list[Problem]:
                     raise ConfigError(f"{path}, line {number} is no record of GSM8K: {error}") from None
     except OSError as error:
         raise ConfigError(f"GSM8K cannot be read from {path}: {error.strerror}; {WAYS}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"GSM8K cannot be read from {path}: it is not UTF-8 ({error}); {WAYS}") from None
     if not found:
         raise ConfigError(f"{path} holds no records; {WAYS}")
     return found

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from grpo_core.extract import fenced_code, parse_decimal, parse_integer, parse_json, tag_counts, xml_tag
+from grpo_core.extract import fenced_code, parse_decimal, parse_integer, parse_json, tag_counts, ungrouped, xml_tag
 
 MEGABYTE = 1_000_000
 
@@ -114,8 +114,20 @@ class TestDecimals:
         assert parse_decimal("12.345", max_digits=4) is None
 
 
+class TestThousands:
+    @pytest.mark.parametrize("text", ["1,080", "-12,345,678", "999,000.25", "70,000"])
+    def test_the_commas_between_thousands_are_taken_out(self, text: str) -> None:
+        assert ungrouped(text) == "".join(char for char in text if char != ",")
+
+    @pytest.mark.parametrize(
+        "text", ["", "18", "1,8", ",,1,2,", "1,0800", "1080,000", "1,080,", ",080", "1,080.5,000", "1,08٣", "1,080 2", "a,bcd"]
+    )
+    def test_every_other_text_stays_as_it_is(self, text: str) -> None:
+        assert ungrouped(text) == text
+
+
 class TestJson:
-    @pytest.mark.parametrize("value", [None, True, 0, -1.5, 'a ] } [ { \\ " text', [], {"a": [1, {"b": None}]}, "\ud800"])
+    @pytest.mark.parametrize("value", [None, True, 0, -1.5, 'a ] } [ { \\ " text', [], {"a": [1, {"b": None}]}, "\U0001f600"])
     def test_a_json_value_is_read(self, value: object) -> None:
         parsed = parse_json(f" {json.dumps(value)}\n")
         assert parsed is not None
@@ -127,6 +139,10 @@ class TestJson:
 
     @pytest.mark.parametrize("text", ["NaN", "[Infinity]", '{"a": -Infinity}', "1e999", "[-1e999]"])
     def test_numbers_that_are_not_finite_are_refused(self, text: str) -> None:
+        assert parse_json(text) is None
+
+    @pytest.mark.parametrize("text", ['"\\ud800"', '["a", {"b": "\\udc00"}]', '{"\\ud800": 1}', '"\\udc00\\ud800"', '"\ud800"'])
+    def test_half_of_a_surrogate_pair_is_refused_at_any_depth(self, text: str) -> None:
         assert parse_json(text) is None
 
     def test_the_same_key_twice_is_refused_at_any_depth(self) -> None:
@@ -166,6 +182,7 @@ HOSTILE = {
     "numbers": "[" + "1," * (MEGABYTE // 2) + "1]",
     "nul": "\x00" * MEGABYTE,
     "surrogates": "\ud800" * MEGABYTE,
+    "thousands": "1" + ",000" * (MEGABYTE // 4) + "x",
     "unicode digits": "٣" * MEGABYTE,
 }
 EXTRACTORS: dict[str, Callable[[str], object]] = {
@@ -176,6 +193,7 @@ EXTRACTORS: dict[str, Callable[[str], object]] = {
     "code of a language": lambda text: fenced_code(text, languages=("python",)),
     "integer": parse_integer,
     "decimal": parse_decimal,
+    "thousands": ungrouped,
     "json": parse_json,
     "json without caps": lambda text: parse_json(text, max_chars=2 * MEGABYTE),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ from typer.testing import CliRunner
 from grpo_core import ConfigError, Environment, Message, Rollout, Task, TaskKey, Verdict
 from grpo_core.cli.app import app
 from grpo_core.testing import assert_environment
+from grpo_core.verify import Verifier, VerifySettings
 from grpo_env_besiege.cold_start import compact
 from grpo_env_besiege.env import Car, Catapult, Config, Delivery, Order
-from grpo_env_besiege.levels import LEVELS
+from grpo_env_besiege.levels import LEVELS, Level
 from grpo_env_besiege.machines import HEAVY_CAR, PAPER_CAR, PAPER_CATAPULT, ROTOR_CATAPULT, SLED
 
 KINDS = {"car": Car, "catapult": Catapult, "delivery": Delivery}
@@ -142,7 +144,18 @@ def test_scales_keep_the_order_and_the_range_says_what_they_pay_at_most() -> Non
 SCALES = (("none", 50.0), ("log1p", 50.0), ("clip", 50.0), ("clip", 20.0))
 
 
-@pytest.mark.parametrize("settings", [{"turns": 0}, {"most": 0.0}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"turns": 0},
+        {"most": 0.0},
+        {"most": math.nan},
+        {"most": math.inf},
+        {"threshold": math.nan},
+        {"threshold": math.inf},
+        {"threshold": -1.0},
+    ],
+)
 def test_settings_that_mean_nothing_are_refused(settings: Any) -> None:
     with pytest.raises(ConfigError, match=r"env\.turns"):
         Car(Config(**settings))
@@ -177,6 +190,41 @@ def test_references_are_many_different_machines_that_pass(name: str) -> None:
     short = KINDS[name](Config(prompt="short")).reference(ask(KINDS[name](Config(prompt="short"))))
     assert short is not None
     assert json.loads(short)[0]["id"] == "0"
+
+
+WITH_GOALS = [level for level in LEVELS.values() if level.goal is not None]
+
+
+@pytest.mark.parametrize("level", WITH_GOALS, ids=lambda level: level.name)
+def test_whoever_reaches_the_goal_of_a_level_passes_through_the_engine(level: Level) -> None:
+    """A machine that only comes near it does not."""
+
+    async def through() -> None:
+        settings = VerifySettings(isolation="inline", retries=0)
+        async with Verifier(KINDS[level.family](), settings=settings) as verifier:
+            tasks = await verifier.tasks([TaskKey(f"besiege/{level.family}", "train", index, 0, level.difficulty) for index in range(3)])
+            answers = [(task, text) for task in tasks if (text := await verifier.reference(task)) is not None]
+            assert answers
+            other = compact(ROTOR_CATAPULT) if level.family == "catapult" else SLED_ANSWER
+            for won, near in await verifier.verify([task for task, _ in answers], [[Rollout.of(a), Rollout.of(other)] for _, a in answers]):
+                assert (won.error, won.total, won.passed) == (None, 1.0, True)
+                assert (near.error, near.total <= 0.5, near.passed) == (None, True, False)
+
+    asyncio.run(through())
+
+
+def test_a_threshold_of_ones_own_counts_on_levels_with_a_goal_too() -> None:
+    env = Catapult(Config(threshold=0.4))
+    verdict = judged(env, compact(ROTOR_CATAPULT), level=1.0)
+    assert 0.4 <= verdict.total <= 0.5
+    assert verdict.passed
+    assert Catapult(Config(threshold=2.0)).reference(ask(env, level=1.0)) is None
+
+
+def test_no_reference_is_given_for_a_hoop_with_fewer_blocks_than_its_design_takes() -> None:
+    env = Catapult()
+    tasks = [ask(env, index=index, level=1.0) for index in range(40)]
+    assert {task.data.most for task in tasks if env.reference(task) is None} == {14}
 
 
 # The simulator's answer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -179,16 +180,27 @@ def test_without_a_program_nothing_is_run(text: str) -> None:
     assert {reward.value for reward in verdict.rewards.values()} == {0.0}
 
 
-SAME = [(1, 1), ("a", "a"), ([1, (2,)], [1, (2,)]), ({"a": [1]}, {"a": [1]}), (None, None), (b"x", b"x")]
+NAN = float("nan")
+SAME = [
+    (1, 1), ("a", "a"), ([1, (2,)], [1, (2,)]), ({"a": [1]}, {"a": [1]}), (None, None), (b"x", b"x"),
+    ({"a": 1, "b": [2]}, {"b": [2], "a": 1}), ({1, 9, (17, "a")}, {(17, "a"), 9, 1}),
+]  # fmt: skip
 OTHER = [
     (True, 1), (1, 1.0), (1, "1"), ([1], (1,)), ([1], [1, 2]), ([1, 2], [1]), ({"a": 1}, {"a": True}), ({"a": 1}, {"b": 1}), (None, False),
-    ({1}, frozenset({1})), ("a", b"a"), (float("nan"), float("nan")), ([True], [1]),
+    ({1}, frozenset({1})), ("a", b"a"), (float("nan"), float("nan")), ([True], [1]), ({True}, {1}), ({1: "a"}, {True: "a"}), ({1.0}, {1}),
+    ({(1, 2)}, {(True, 2)}), ({"a": 1}, {"a": 1, "b": 2}), (NAN, NAN), ([NAN], [NAN]),
 ]  # fmt: skip
 
 
 def test_values_are_compared_by_type_and_value() -> None:
     assert all(same(found, expected) for found, expected in SAME)
     assert not any(same(found, expected) for found, expected in OTHER)
+
+
+def test_the_best_constant_passes_as_many_cases_as_its_value_is_expected_in() -> None:
+    for pairs, share in ((SAME, 1.0), (OTHER, 0.5)):
+        for pair in pairs:
+            assert constant_share([Case((number,), value) for number, value in enumerate(pair)]) == share, pair
 
 
 def test_what_is_paid_grows_with_the_share_and_is_one_only_for_all() -> None:
@@ -382,7 +394,21 @@ def test_settings_that_leave_nothing_to_judge_are_refused() -> None:
         load_environment(host, "fizzbuzz", {"cases": 0}, lend=lambda _: Services())
 
 
+@pytest.mark.parametrize("seconds", [0.0, -1.0, math.nan, math.inf])
+def test_a_cpu_time_that_is_no_limit_is_refused(seconds: float) -> None:
+    with pytest.raises(ConfigError, match="it has to be above 0 and finite"):
+        load_environment(PluginHost(), "fizzbuzz", {"cpu_seconds": seconds}, lend=lambda _: Services())
+
+
 def test_limits_of_the_environment_reach_the_sandbox() -> None:
     task = ask(FizzBuzz())
     sandbox = scripted(task, 24, rest=Outcome("ok"), cpu_seconds=1.5, memory_mb=100)[1]
     assert sandbox.programs[0].limits == Limits(cpu_seconds=1.5, memory_mb=100)
+
+
+def test_a_program_may_last_long_enough_to_use_its_cpu_time() -> None:
+    task = ask(FizzBuzz())
+    limits = [
+        scripted(task, 24, rest=Outcome("ok"), cpu_seconds=seconds)[1].programs[0].limits.wall_seconds for seconds in (1.0, 2.0, 20.0)
+    ]
+    assert limits == [5.0, 5.0, 50.0]

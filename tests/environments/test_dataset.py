@@ -65,6 +65,18 @@ def test_every_row_is_on_one_side_and_equal_rows_on_the_same(tmp_path: Path) -> 
     assert sides["eval"]
 
 
+def test_rows_that_ask_the_same_are_on_the_same_side_whatever_else_they_hold(tmp_path: Path) -> None:
+    path = tmp_path / "numbered.jsonl"
+    path.write_text("".join(json.dumps({**row, "id": number}) + "\n" for number, row in enumerate(ROWS * 3)))
+    env = dataset(path=str(path), eval_share=0.3)
+    sides = [{env.task(TaskKey("dataset", split, i)).prompt for i in range(env.size(split) or 0)} for split in ("train", "eval")]  # type: ignore[arg-type]
+    assert len(sides[0] | sides[1]) == len(ROWS)
+    assert not sides[0] & sides[1]
+    assert all(sides)
+    by_id = dataset(path=str(path), eval_share=0.3, prompt="{id}: {question}")
+    assert by_id.size("eval") != env.size("eval")
+
+
 def test_numbers_are_compared_as_numbers_and_texts_as_texts(rows: Path) -> None:
     env = numbers(rows)
     wanted = re.findall(r"\d+", env.task(TaskKey("dataset", "train", 0)).data["question"])[0]
@@ -73,6 +85,8 @@ def test_numbers_are_compared_as_numbers_and_texts_as_texts(rows: Path) -> None:
     assert score(env, f"<answer> {right:,}.00 </answer>") == 1
     assert score(env, f"<answer>{right + 1}</answer>") == 0
     assert score(env, f"{right}") == 0
+    for listed in (",".join(str(right)), f",,{right}", f"{right},", f"{right // 10},{right % 10}"):
+        assert score(env, f"<answer>{listed}</answer>") == 0, listed
     texts = dataset(path=str(rows), answer="question", tag="")
     assert score(texts, f"what  IS {wanted} + {wanted}?") == 1
 
@@ -94,6 +108,11 @@ def test_a_reward_of_ones_own_is_named_by_file_and_runs_in_a_worker(tmp_path: Pa
     assert asyncio.run(through()) == [0.5, 0.0]
 
 
+def test_a_reward_that_is_not_written_in_python_has_a_fingerprint_by_its_name(rows: Path) -> None:
+    equal, other = (dataset(path=str(rows), reward=name).fingerprint() for name in ("operator:eq", "operator:ne"))
+    assert equal == dataset(path=str(rows), reward="operator:eq").fingerprint() != other
+
+
 def test_the_fingerprint_knows_rows_and_reward(rows: Path, tmp_path: Path) -> None:
     before = numbers(rows).fingerprint()
     assert numbers(rows).fingerprint() == before
@@ -111,6 +130,13 @@ def test_the_fingerprint_knows_rows_and_reward(rows: Path, tmp_path: Path) -> No
         ({"path": "empty.jsonl"}, "holds no rows"),
         ({"path": "rows.jsonl", "prompt": "{text}"}, r"env.prompt '{text}' does not fit row 0 \(question, answer\)"),
         ({"path": "rows.jsonl", "eval_share": 1.0}, "env.eval_share is 1; it must be at least 0 and below 1"),
+        ({"path": "rows.jsonl", "prompt": "{question[a]}"}, "does not fit row 0"),
+        ({"path": "rows.jsonl", "subset": "main"}, r"env\.subset='main' is about a published dataset, but env\.path names a file"),
+        ({"path": "rows.jsonl", "split": "test"}, r"env\.split='test' is about a published dataset"),
+        ({"path": "rows.jsonl", "eval_split": "test"}, r"env\.eval_split='test' is about a published dataset"),
+        ({"name": "openai/gsm8k", "eval_path": "rows.jsonl", "eval_split": "test"}, "both name the held-out rows"),
+        ({"path": "rows.jsonl", "answer_pattern": "#### (.*"}, r"env\.answer_pattern '#### \(\.\*' is no regular expression"),
+        ({"path": "rows.jsonl", "answer_pattern": "#### .*"}, r"env\.answer_pattern '#### \.\*' has no group"),
         ({"path": "rows.jsonl", "reward": "exakt"}, "env.reward='exakt' is not known; it is exact, number, FILE.py:FUNCTION"),
         ({"path": "rows.jsonl", "reward": "broken.py:half"}, "'.*broken.py:half' cannot be loaded: SyntaxError"),
         ({"path": "rows.jsonl", "promt": "x"}, r"env\.promt is not a setting of 'dataset'; did you mean 'env\.prompt'"),

@@ -162,6 +162,19 @@ def test_a_judge_that_likes_everything_pays_no_hack(name: str, unit: str) -> Non
         assert verdict.rewards["judge"].note
 
 
+@pytest.mark.parametrize("unit", ["word", "character"])
+def test_a_fill_that_cannot_be_written_as_utf8_gets_the_floor_and_spoils_no_other(unit: str) -> None:
+    def writes(request: JudgeRequest) -> float:
+        return float(bool(request.candidate.encode()))  # as every scorer that tokenizes it
+
+    env = environment(FakeJudge(writes), unit=unit, form="causal")
+    task = ask(env)
+    broken = json.dumps([gold[:-1] + "\ud800" for gold in task.data.golds])
+    bad, good = judged(env, task, broken, env.reference(task))
+    assert (bad.total, bad.error, bad.rewards["judge"].note) == (0.0, None, "no JSON array of texts")
+    assert (good.total, good.error) == (1.0, None)
+
+
 def test_a_copy_of_the_context_is_not_paid_unless_the_reference_is_one() -> None:
     env = environment(FakeJudge(lambda request: 1.0))
     gaps = Gaps(("the cook makes a very good soup and then ", "."), ("eats all of it alone today",), (6,), "word")

@@ -105,6 +105,12 @@ def test_a_line_that_is_no_record_is_named(folder: Path, line: str) -> None:
         env(folder)
 
 
+def test_a_file_that_is_not_utf8_is_named(folder: Path) -> None:
+    (folder / "train.jsonl").write_bytes('{"question": "Wie viele Äpfel?", "answer": "#### 1"}\n'.encode("latin-1"))
+    with pytest.raises(ConfigError, match=r"train\.jsonl: it is not UTF-8"):
+        env(folder)
+
+
 def test_a_record_has_one_answer() -> None:
     with pytest.raises(ValueError, match="####"):
         parse({"question": "q", "answer": "#### 1\n#### 2"})
@@ -157,6 +163,23 @@ def test_the_format_is_worth_a_fifth() -> None:
     found = verdict(GOOD.replace("18", "19"))
     assert found.total == pytest.approx(0.2)
     assert not found.passed
+
+
+@pytest.mark.parametrize(
+    ("text", "marks"),
+    [
+        (GOOD, 4),
+        (GOOD + "\n", 4),
+        ("Well.\n" + GOOD + "\nDone.", 4),
+        ("x<reasoning>\n r\n</reasoning>\n y<answer>\n 5\n</answer>zzz", 1),
+        (GOOD.replace("\n", " "), 0),
+        (GOOD + "\n" + GOOD, 0),
+        (GOOD + "</answer>", 3),
+        (GOOD.replace("<answer>\n", "<answer> "), 3),
+    ],
+)
+def test_marks_count_that_stand_once_and_on_lines_of_their_own(text: str, marks: int) -> None:
+    assert verdict(text).rewards["xmlcount"].value == marks / 4
 
 
 @pytest.mark.parametrize("answer", ["18", "18.0", "$18", " 18 ", "0018"])
