@@ -102,12 +102,21 @@ class RunConfig(settings.Section):
             raise ValueError(f"loss.dual_clip belongs to loss.name=clip; found {self.loss.name}")
         if self.kl.beta == 0 and (self.kl.target is not None or self.kl.refresh_every is not None) and self.loss.anchor == "old":
             raise ValueError("kl.target and kl.refresh_every are about the reference, which kl.beta=0 leaves out; set kl.beta above 0")
-        if (
-            self.advantage.overlong_buffer
-            and self.sampling.max_new_tokens
-            and self.advantage.overlong_buffer > self.sampling.max_new_tokens
+        self._check_added_rewards()
+
+    def _check_added_rewards(self) -> None:
+        """What is added to the rewards has to reach the advantages as what it is."""
+        deaf = {"passk": "looks only at whether an attempt passed", "maxrl": "is for rewards that are never negative"}
+        of_any_size = {"gdpo": "normalises each part of the reward by itself, so that a KL of any size would weigh the same"}
+        for setting, on, reasons in (
+            ("kl.placement=reward", self.kl.placement == "reward" and self.kl.beta > 0, deaf | of_any_size),
+            ("advantage.overlong_buffer", self.advantage.overlong_buffer > 0, deaf),
         ):
-            raise ValueError("advantage.overlong_buffer is larger than sampling.max_new_tokens")
+            if on and (why := reasons.get(self.advantage.name)):
+                raise ValueError(
+                    f"{setting} changes the reward, but advantage.name={self.advantage.name} {why}; leave one of them away, or set "
+                    "advantage.name to grpo, mean_only, rloo, maxk, pkpo or best_minus_second"
+                )
 
     def _check_sharding(self) -> None:
         if self.trainer.shard:

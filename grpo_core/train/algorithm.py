@@ -40,6 +40,16 @@ def _row_sum(values_BT: Tensor, trainable_BT: Tensor) -> Tensor:
 LEVELS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {"token": token, "sequence_mean": sequence_mean, "sequence": sequence}
 
 
+MAX_LOG_RATIO = 20.0
+
+
+def ratio(log_ratio_BT: Tensor) -> Tensor:
+    """rho, as if no logarithm were above 20: beyond that a ratio of whole completions becomes infinite, and 0 times it NaN. No clip and no
+    sigmoid tells apart what lies there. The gradient stays that of rho at the bound, so that what a negative advantage pushes down is still
+    pushed; verl, which clamps the logarithm at 20 as well, has none there."""
+    return (log_ratio_BT - (log_ratio_BT - MAX_LOG_RATIO).clamp(min=0).detach()).exp()
+
+
 # --- surrogates: (log_ratio_BT, logprob_BT, advantage_B1, config) -> loss_BT, to be minimised.
 
 
@@ -48,7 +58,7 @@ def clip(log_ratio_BT: Tensor, logprob_BT: Tensor, advantage_B1: Tensor, config:
 
     With dual_clip = c, at most -c A where A < 0 (arXiv 1912.09729; verl and OpenRLHF: c = 3).
     """
-    ratio_BT = log_ratio_BT.exp()
+    ratio_BT = ratio(log_ratio_BT)
     clipped_BT = ratio_BT.clamp(1 - config.clip_low, 1 + config.clip_high)
     loss_BT = -torch.minimum(ratio_BT * advantage_B1, clipped_BT * advantage_B1)
     if config.dual_clip is None:
@@ -71,7 +81,7 @@ def cispo(log_ratio_BT: Tensor, logprob_BT: Tensor, advantage_B1: Tensor, config
 def sapo(log_ratio_BT: Tensor, logprob_BT: Tensor, advantage_B1: Tensor, config: LossConfig) -> Tensor:
     """-(4 / tau) sigmoid(tau (rho - 1)) A, with one tau for A > 0 and another for the rest (TRL, verl: 1.0 and 1.05)."""
     tau_B1 = torch.full_like(advantage_B1, config.sapo_negative).masked_fill(advantage_B1 > 0, config.sapo_positive)
-    return -4 / tau_B1 * torch.sigmoid(tau_B1 * (log_ratio_BT.exp() - 1)) * advantage_B1
+    return -4 / tau_B1 * torch.sigmoid(tau_B1 * (ratio(log_ratio_BT) - 1)) * advantage_B1
 
 
 Surrogate = Callable[[Tensor, Tensor, Tensor, LossConfig], Tensor]

@@ -128,11 +128,6 @@ def _padded(parts: Sequence[list[Row]]) -> int:
     return len(rows) * (max(len(row.prompt_ids) for row in rows) + max(len(row.token_ids) for row in rows))
 
 
-def unwritten(prompt: Sequence[int], tokens: int, number: int) -> Row:
-    """A row of so many tokens, none of which is that of a row with another number: for measuring."""
-    return Row(Rollout((), "length", tuple(prompt), (number,) * tokens, (0.0,) * tokens, (1,) * tokens), 0.0, 0.0)
-
-
 def tensors(parts: Sequence[Sequence[Row]], *, device: torch.device, dtype: torch.dtype) -> MicroBatch:
     """The trees of a forward pass, as lists of rows, as tensors."""
     rows = [row for part in parts for row in part]

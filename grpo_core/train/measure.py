@@ -27,10 +27,10 @@ async def measure(
     progress: Callable[[int, int], None],
     keep: Callable[[Group[Any]], None],
 ) -> list[Summary]:
-    """Every environment of `trainer` at every level (none named: at its own); nothing is trained. Ends early, with what there is, once a stop was requested.
+    """Every environment of `trainer` at every level; nothing is trained. Ends early, with what there is, once a stop was requested.
 
-    tasks: most held-out tasks of each; the same ones at every call. progress: told how many tasks are done, of how many; keep: told
-    each group.
+    levels: none: each environment at its own. tasks: most held-out tasks of each; the same ones at every call. progress: told how many
+    tasks are done, of how many; keep: told each group.
     """
     wanted = [(source, level) for source in trainer.sources for level in levels or [source.level]]
     keys = [[replace(key, level=level) for key in eval_keys(source, tasks)] for source, level in wanted]

@@ -86,6 +86,7 @@ async def roll_out(
     replies: Replies | None = None,
     ranks: Ranks | None = None,
     ended: Callable[[int, Rollout], None] | None = None,
+    seen: Counter[TaskKey] | None = None,
 ) -> tuple[list[list[Rollout]], float]:
     """`attempts` rollouts of each task, and the least probability mass that top-p, top-k and min-p kept in any draw.
 
@@ -93,9 +94,10 @@ async def roll_out(
     replies: answers after each turn but the last; without it a policy speaks once. A dialogue that it fails ends with finish="error".
     ranks: the processes that share the work; each gets everything.
     ended: is told each attempt of this process's share, by its place there, as soon as nothing more will be said in it.
+    seen: how often each task was asked in this step before, which is counted on: a task that is dealt again is drawn by other numbers.
     """
     everything: list[_Attempt] = []
-    seen: Counter[TaskKey] = Counter()
+    seen = Counter() if seen is None else seen
     for task in tasks_P:
         own = budget if isinstance(budget, Budget) else budget[task.key.env]
         prompt_ids = policy.encode_checked(task.prompt, max_new_tokens=own.turn, tools=own.tools)

@@ -19,6 +19,7 @@ from grpo_core.errors import ConfigError
 from grpo_core.settings import KLConfig, LossConfig
 from grpo_core.train.batch import Row
 from grpo_core.train.examples import Example, fingerprint, read_examples
+from grpo_core.train.models.adapter import adapted_layers
 from grpo_core.train.policy.memory import Workload
 from grpo_core.train.run.clock import Clock
 from grpo_core.train.run.metrics import peak_memory_mb
@@ -131,12 +132,15 @@ class WarmStart(Trainer):
 
     @contextmanager
     def _dropout(self) -> Iterator[None]:
-        if self.config.lora.dropout:
-            self.policy.model.train()
+        """That of the adapter; what the base model itself would drop out stays."""
+        layers = adapted_layers(self.policy.model) if self.config.lora.dropout else []
+        for layer in layers:
+            layer.lora_dropout.train()
         try:
             yield
         finally:
-            self.policy.model.eval()
+            for layer in layers:
+                layer.lora_dropout.eval()
 
 
 def _all_known(answers: Sequence[str | None], keys: Sequence[TaskKey]) -> list[str]:

@@ -39,7 +39,9 @@ def total_steps(config: RunConfig, sources: Sources, *, batch: int) -> int:
 
 def train_keys(config: RunConfig, sources: Sources, start: int, count: int, levels: Mapping[str, float]) -> list[TaskKey]:
     """The keys of the prompts number `start`, `start` + 1, ... of a run: ever new indices, or a new order of all tasks in each epoch where
-    their number is finite. levels: of each environment's tasks now."""
+    their number is finite; none where no environment is trained on. levels: of each environment's tasks now."""
+    if not sources.trained:
+        return []
     dealt = _dealt(tuple((source.name, source.share) for source in sources.trained), start + count)
     return [_train_key(config, sources[name], number, levels[name]) for name, number in dealt[start : start + count]]
 
@@ -49,6 +51,12 @@ def eval_keys(source: Source, count: int) -> list[TaskKey]:
     size = size_of(source.env, "eval")
     count = count if size is None else min(size, count)
     return [TaskKey(source.name, "eval", i, 0, source.level) for i in range(count)]
+
+
+def counted(sources: Sources) -> list[Source]:
+    """Whose held-out reward is that of the run (eval/reward/mean), for stop rules and the best weights: the environments that are trained
+    on, or, where all examples come from a file, those that are evaluated."""
+    return sources.trained or list(sources)
 
 
 def draw_number(seed: int, step: int) -> int:

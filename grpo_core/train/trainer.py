@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +35,7 @@ from grpo_core.sources import Sources
 from grpo_core.train.advantages import advantages, pods
 from grpo_core.train.batch import collate
 from grpo_core.train.judging import Judging
+from grpo_core.train.models.adapter import without_effect
 from grpo_core.train.models.device import pick_device
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.choose import builtin_sampler, load_policy
@@ -47,13 +49,13 @@ from grpo_core.train.run.checkpoint import checkpoints, saved_progress
 from grpo_core.train.run.clock import Clock
 from grpo_core.train.run.heldout import CHUNK
 from grpo_core.train.run.hold import one_folder
-from grpo_core.train.run.metrics import advantage_metrics, group_metrics, peak_memory_mb
+from grpo_core.train.run.metrics import advantage_metrics, group_metrics, peak_memory_mb, refuse_taken_names
 from grpo_core.train.run.observe import Observer
 from grpo_core.train.run.provenance import recorded_config
 from grpo_core.train.run.resume import refuse_changed_environments, refuse_changed_settings
 from grpo_core.train.run.session import Session
 from grpo_core.train.run.trackers import trackers
-from grpo_core.train.tasks import draw_number, eval_keys, total_steps, train_keys
+from grpo_core.train.tasks import counted, draw_number, eval_keys, total_steps, train_keys
 from grpo_core.train.update import Updater
 from grpo_core.types import Group, Rollout, Task, TaskKey
 
@@ -90,6 +92,7 @@ class Trainer:
         self._host = host
         self._envs = {str(config.environment): env} if isinstance(env, Environment) else dict(env or {})
         self.sources = sources or self._open_sources()
+        refuse_taken_names({source.name: source.env.parts for source in self.sources})
         self.total = self._total()
         self.curriculum = Curriculum(config.curriculum, {source.name: source.level for source in self.sources.trained})
         self.plugins = self._watchers() if self.ranks.first else Observers.none()
@@ -100,6 +103,8 @@ class Trainer:
         started = time.perf_counter()
         updating = self._updating()
         self.policy = policy or load_policy(config, need_reference=updating.needs_reference)
+        if ignored := without_effect(self.policy.model, config.lora):
+            self.observer.warn(f"the model brings an adapter, which is continued as it is, so these have no effect: {', '.join(ignored)}")
         if config.kl.refresh_every is not None:
             self.policy.reference.follow()
         self.footprint = Footprint(self.policy)
@@ -107,6 +112,7 @@ class Trainer:
             self.policy.shard()
         self.sampler: Sampler = sampler or builtin_sampler(self.policy)
         self.budgets = {source.name: budget_of(source.env, self.policy, config.sampling) for source in self.sources}
+        self._refuse_long_buffer()
         self.updater = Updater(self.policy, updating, steps=self.total, surrogate=surrogate, ranks=self.ranks)
         if config.trainer.shared_prefix and not self.policy.shared_prefix:
             self.observer.say("this model cannot compute shared prompts once; each completion is computed with its own copy")
@@ -177,9 +183,10 @@ class Trainer:
         config, clock = self.config, Clock()
         self.sources.forget_stats()
         refill, kept_mass = Refill(wanted=config.prompts_per_step, refills=config.sampling.refills), 1.0
+        seen: Counter[TaskKey] = Counter()
         while refill.missing:
             tasks_P = await self._next_tasks(step, refill.missing)
-            round_P, kept = await self.judged(tasks_P, attempts=config.group_size, step=step, clock=clock)
+            round_P, kept = await self.judged(tasks_P, attempts=config.group_size, step=step, clock=clock, seen=seen)
             kept_mass = min(kept_mass, kept)
             found = self.rewards(round_P)
             refill.add(round_P, self.advantages(found, whiten=False))
@@ -250,7 +257,10 @@ class Trainer:
 
     async def arun(self) -> dict[str, Gain]:
         """`run` for code that has an event loop of its own."""
-        return await self._session.run()
+        try:
+            return await self._session.run()
+        finally:
+            self.stop_requested = False  # it was obeyed; one that comes before a run begins still counts
 
     def request_stop(self) -> None:
         """Finish the step that is under way, save, and end."""
@@ -270,7 +280,7 @@ class Trainer:
 
         tasks: keys, or how many of the held-out ones. attempts: of each task; group_size if left out. temperature: of the run if left out.
         """
-        keys = eval_keys(self.sources.trained[0], tasks) if isinstance(tasks, int) else list(tasks)
+        keys = eval_keys(counted(self.sources)[0], tasks) if isinstance(tasks, int) else list(tasks)
         sampling = self.config.sampling if temperature is None else self.config.sampling.model_copy(update={"temperature": temperature})
 
         async def sampled() -> list[Group[Any]]:
@@ -301,8 +311,12 @@ class Trainer:
         sampling: SamplingConfig | None = None,
         sources: Sources | None = None,
         ended: Callable[[int, Rollout], None] | None = None,
+        seen: Counter[TaskKey] | None = None,
     ) -> tuple[list[list[Rollout]], float]:
-        """`attempts` rollouts of each task (P, G), and the least probability mass that top-p, top-k and min-p kept in any draw."""
+        """`attempts` rollouts of each task (P, G), and the least probability mass that top-p, top-k and min-p kept in any draw.
+
+        ended, seen: as for `roll_out`.
+        """
         with self.policy.whole():
             return await roll_out(
                 tasks_P,
@@ -316,15 +330,23 @@ class Trainer:
                 step=step,
                 ranks=self.ranks,
                 ended=ended,
+                seen=seen,
             )
 
     async def judged(
-        self, tasks_P: Sequence[Task[Any]], *, attempts: int, step: int, sampling: SamplingConfig | None = None, clock: Clock | None = None
+        self,
+        tasks_P: Sequence[Task[Any]],
+        *,
+        attempts: int,
+        step: int,
+        sampling: SamplingConfig | None = None,
+        clock: Clock | None = None,
+        seen: Counter[TaskKey] | None = None,
     ) -> tuple[list[Group[Any]], float]:
         """Groups of `attempts` rollouts of each task with their verdicts, and the least probability mass kept in any draw."""
         clock = clock or Clock()
         async with Judging(self.sources, self.ranks, tasks_P, attempts=attempts, overlap=self.config.verify.overlap) as judging:
-            rollouts_PG, kept = await self.attempt(tasks_P, attempts=attempts, step=step, sampling=sampling, ended=judging.ended)
+            rollouts_PG, kept = await self.attempt(tasks_P, attempts=attempts, step=step, sampling=sampling, ended=judging.ended, seen=seen)
             clock.lap("rollout")
             verdicts_PG = await judging.verdicts(rollouts_PG)
             clock.lap("verify")
@@ -344,6 +366,15 @@ class Trainer:
         keys = train_keys(self.config, self.sources, self.position, count, self.curriculum.levels)
         self.position += count
         return await self.sources.tasks(keys, draw_number(self.config.seed, step))
+
+    def _refuse_long_buffer(self) -> None:
+        buffer = self.config.advantage.overlong_buffer
+        for source in self.sources.trained:
+            if buffer > (longest := self.budgets[source.name].longest):
+                raise ConfigError(
+                    f"advantage.overlong_buffer is {buffer}, but an attempt at {source.name!r} has only {longest} tokens; lower it, or "
+                    "raise sampling.max_new_tokens"
+                )
 
     def _plugin_host(self) -> PluginHost:
         self._host = self._host or PluginHost()

@@ -34,6 +34,7 @@ class Sums:
 
     policy_loss: float | Tensor = 0.0
     kl_loss: float | Tensor = 0.0
+    bonus: float | Tensor = 0.0
     kl: float | Tensor = 0.0
     entropy: float | Tensor = 0.0
     logprob: float | Tensor = 0.0
@@ -54,7 +55,7 @@ class Sums:
         tokens = float(self.tokens) or math.nan
         penalty = beta * float(self.kl_loss)
         return {
-            "loss": float(self.policy_loss) + penalty,
+            "loss": float(self.policy_loss) + penalty - float(self.bonus),
             "policy_loss": float(self.policy_loss),
             "kl": float(self.kl) / tokens,
             "kl/sequence": float(self.kl) / (float(self.rows) or math.nan),
@@ -70,7 +71,8 @@ class Updater:
     """Turns rows into optimizer steps.
 
     skipped: steps left out because loss or gradient was not finite; steps: optimizer steps taken in the batch under way; beta: the
-    present weight of the KL. surrogate: a plugin's, in place of the one that the config names. ranks: the processes that share the rows.
+    present weight of the KL; steps_per_batch: how far the schedule goes with each batch. surrogate: a plugin's, in place of the one that
+    the config names. ranks: the processes that share the rows.
     """
 
     def __init__(
@@ -89,9 +91,9 @@ class Updater:
             gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=1),
         )
         self.parameters = [p for _, p in policy.trainable()]
-        per_batch = config.trainer.mu * config.trainer.minibatches
+        self.steps_per_batch = config.trainer.mu * config.trainer.minibatches
         self.optimizer = self.accelerator.prepare(build_optimizer(self.parameters, config.optimizer))
-        self.schedule = build_schedule(self.optimizer.optimizer, config.schedule, total=steps * per_batch)
+        self.schedule = build_schedule(self.optimizer.optimizer, config.schedule, total=steps * self.steps_per_batch)
         self.skipped = 0
         self.skipped_in_a_row = 0
         self.steps = 0
@@ -149,7 +151,9 @@ class Updater:
         loss = _masked_sum(loss_BT, weight_BT)
         sums.policy_loss += loss.detach()
         if config.loss.entropy:
-            loss = loss - config.loss.entropy * _masked_sum(entropy_BT, weight_BT)
+            bonus = config.loss.entropy * _masked_sum(entropy_BT, weight_BT)
+            loss = loss - bonus
+            sums.bonus += bonus.detach()
         if reference_BT is not None:
             kl_BT = divergence(logprob_BT, old_BT, reference_BT, config.kl)
             kl_loss = _masked_sum(kl_BT, weight_BT)
@@ -171,6 +175,8 @@ class Updater:
         sums = Sums(kl=0.0 if self.config.needs_reference else math.nan)
         found: list[Tensor | None] = []
         self.optimizer.zero_grad()
+        if not micros and self.accelerator.scaler is not None:  # float16's scaler finds its first scale where it scales a loss
+            self.accelerator.scaler.scale(torch.zeros((), device=self.policy.device))
         for micro, old_BT, reference_BT in zip(micros, old, reference, strict=True):
             loss, found_BT = self.loss(micro, old_BT, reference_BT, sums)
             # Gradients of shared-out weights are averaged over the processes on the way, where the sum is wanted.

@@ -12,7 +12,7 @@ import torch
 from grpo_core.config import RunConfig
 from grpo_core.settings import KLConfig, LossConfig
 from grpo_core.train.advantages import advantages
-from grpo_core.train.algorithm import KL_ESTIMATORS, SURROGATES, adapted, clipped, row_weights
+from grpo_core.train.algorithm import KL_ESTIMATORS, SURROGATES, adapted, clipped, row_weights, sequence
 from grpo_core.train.batch import Row, collate
 from grpo_core.train.compute.logprob import token_logprobs
 from grpo_core.train.policy.causal import Policy
@@ -285,7 +285,7 @@ def test_a_dead_group_that_is_left_out_changes_nothing_and_stays_in_the_denomina
     ("settings", "left_out"),
     [
         ({"kl": {"beta": 0.0}}, True),
-        ({"kl": {"beta": 0.1, "placement": "reward"}}, True),
+        ({"kl": {"beta": 0.1, "placement": "reward"}, "advantage": {"name": "rloo"}}, True),
         ({"kl": {"beta": 0.1}}, False),
         ({"kl": {"beta": 0.0}, "loss": {"entropy": 0.01}}, False),
         ({"kl": {"beta": 0.0}, "loss": {"name": "plugin:other"}}, False),
@@ -306,6 +306,29 @@ def test_the_clip_takes_the_gradient_away_on_the_side_that_the_advantage_pushes_
         assert clipped(logprob, advantage_B1, config)[0].tolist() == taken
         (gradient,) = torch.autograd.grad(SURROGATES["clip"](logprob, logprob, advantage_B1, config).sum(), logprob)
         assert [value == 0 for value in gradient[0].tolist()] == ([True] * 5 if advantage == 0 else taken)
+
+
+@pytest.mark.parametrize("name", ["clip", "cispo", "sapo"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_long_completion_that_became_far_likelier_has_a_finite_gradient(name, dtype):
+    """1,000 tokens with 0.1 nats each: their ratio as a whole is more than float32 holds."""
+    for advantage in (1.0, 0.0, -1.0):
+        logprob = torch.full((1, 1000), -1.0, dtype=dtype, requires_grad=True)
+        log_ratio = sequence(logprob, torch.full_like(logprob, -1.1), torch.ones_like(logprob))
+        loss = SURROGATES[name](log_ratio, logprob, torch.tensor([[advantage]], dtype=dtype), LossConfig())
+        (gradient,) = torch.autograd.grad(loss.sum(), logprob)
+        assert loss.isfinite().all()
+        assert gradient.isfinite().all()
+        pushed = {"clip": advantage < 0, "cispo": advantage != 0, "sapo": False}
+        assert bool((gradient != 0).any()) == pushed[name]
+
+
+def test_the_ratio_of_a_clip_is_exact_up_to_20_nats_and_pushes_back_with_as_much_beyond():
+    for nats in (-100.0, -0.3, 0.0, 19.9, 20.0, 20.1, 100.0):
+        logprob = torch.tensor([[nats]], dtype=torch.float64, requires_grad=True)
+        loss = SURROGATES["clip"](logprob, logprob, torch.tensor([[-2.0]], dtype=torch.float64), LossConfig(clip_low=1.0))
+        (gradient,) = torch.autograd.grad(loss.sum(), logprob)
+        assert loss.item() == gradient.item() == pytest.approx(2 * math.exp(min(nats, 20.0)), rel=1e-14)
 
 
 @pytest.mark.parametrize("aggregation", ["sequence_mean", "token_mean"])

@@ -89,6 +89,26 @@ def test_dead_groups_are_replaced_by_other_prompts_within_bounds(settings: dict[
     assert whiten or all(index % 4 == 0 for _, index in used)
 
 
+def test_a_task_that_is_dealt_again_in_a_refill_gets_other_completions(settings: dict[str, Any], tmp_path: Path) -> None:
+    """Two tasks that always pay the same are asked in each of three rounds."""
+
+    class Few(Letters):
+        def size(self, split: str) -> int:
+            return 2
+
+        def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
+            return Verdict({"share": Reward(0.0)}, passed=False)
+
+    settings = {**settings, "steps": 1, "prompts_per_step": 2, "sampling": {"refills": 2}}
+    trainer = make(settings, tmp_path / "run", env=Few())
+    trainer.run()
+    lines = list(trainer.folder.rollout_lines())
+    for index in (0, 1):
+        texts = [line["messages"][0]["content"] for line in lines if line["key"]["index"] == index]
+        rounds = {tuple(texts[i : i + 6]) for i in (0, 6, 12)}
+        assert (len(texts), len(rounds)) == (18, 3)
+
+
 def test_nothing_is_refilled_where_every_group_teaches(settings: dict[str, Any], tmp_path: Path) -> None:
     with_refills, without = (make({**settings, "sampling": {"refills": n}}, tmp_path / str(n), env=Varied()) for n in (5, 0))
     with_refills.run()
@@ -148,6 +168,38 @@ def test_a_kl_in_the_reward_leaves_the_loss_and_moves_the_advantages(settings: d
         moved.append(max(abs(line["advantage"] - (line["verdict"]["total"] - mean)) for line in group))
     assert moved[0] == pytest.approx(0, abs=1e-4)  # before the first update the policy is its reference
     assert moved[1] > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "refused"),
+    [
+        ("gdpo", {"kl": {"placement": "reward"}}, "gdpo normalises each part"),
+        ("passk", {"kl": {"placement": "reward"}}, "passk looks only at whether"),
+        ("maxrl", {"kl": {"placement": "reward"}}, "maxrl is for rewards that are never negative"),
+        ("passk", {"overlong_buffer": 4}, "passk looks only at whether"),
+        ("maxrl", {"overlong_buffer": 4}, "maxrl is for rewards that are never negative"),
+        ("gdpo", {"overlong_buffer": 4}, None),
+        ("gdpo", {"kl": {"placement": "reward", "beta": 0.0}}, None),
+        ("pkpo", {"kl": {"placement": "reward"}, "overlong_buffer": 4}, None),
+    ],
+)
+def test_what_is_added_to_the_reward_is_refused_beside_an_estimator_that_would_not_hear_it(
+    settings: dict[str, Any], name: str, more: dict[str, Any], refused: str | None
+) -> None:
+    k = {"k": 2} if name in ("passk", "pkpo") else {}
+    advantage = {"name": name, "overlong_buffer": more.get("overlong_buffer", 0), **k}
+    asked = [settings, {"advantage": advantage, "kl": more.get("kl", {})}]
+    if refused is None:
+        assert build_config(asked)
+    else:
+        with pytest.raises(ConfigError, match=f"changes the reward, but advantage.name={refused}.* set advantage.name to grpo"):
+            build_config(asked)
+
+
+def test_a_punishment_that_begins_before_the_first_token_is_refused(settings: dict[str, Any], tmp_path: Path) -> None:
+    assert make({**settings, "advantage": {"overlong_buffer": 8}}, tmp_path / "run")
+    with pytest.raises(ConfigError, match=r"overlong_buffer is 9, but an attempt at 'letters' has only 8 tokens; .*max_new_tokens"):
+        make({**settings, "advantage": {"overlong_buffer": 9}}, tmp_path / "run")
 
 
 def test_beta_follows_its_target_and_a_resumed_run_goes_on_with_it(settings: dict[str, Any], tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from grpo_core import Rollout, Task, Verdict
@@ -17,6 +18,7 @@ from grpo_core.cli.app import app
 from grpo_core.errors import ConfigError
 from grpo_core.overrides import build_config
 from grpo_core.runlog import read_lines
+from grpo_core.train.optimizer import rate
 from grpo_core.train.run.observe import Observer
 from grpo_core.train.trainer import Trainer
 
@@ -72,6 +74,57 @@ def test_a_setting_can_be_changed_by_name_and_is_what_the_run_is_from_then_on(in
     stored = json.loads((interrupted / "config.json").read_text())
     assert (stored["steps"], stored["checkpoint"]["every"], stored["optimizer"]["lr"]) == (8, 1, 0.01)
     assert [line["step"] for line in read_lines(interrupted / "metrics.jsonl") if "loss" in line] == list(range(1, 9))
+
+
+def later(folder: Path) -> list[dict[str, Any]]:
+    """The logged steps after the checkpoint."""
+    return [line for line in read_lines(folder / "metrics.jsonl") if "loss" in line and line["step"] > 2]
+
+
+def test_a_changed_optimizer_acts_from_the_first_resumed_step_on(interrupted: Path) -> None:
+    changes = {"optimizer.lr": 0.001, "optimizer.weight_decay": 0.3, "optimizer.betas": [0.5, 0.7], "kl.beta": 0.5}
+    trainer = Trainer.resumed(interrupted, Letters(), changes=changes)
+    (group,) = trainer.updater.optimizer.param_groups
+    assert (group["weight_decay"], group["betas"], group["initial_lr"]) == (0.3, (0.5, 0.7), 0.001)
+    trainer.run()
+    plan = trainer.config.schedule
+    assert [line["lr"] for line in later(interrupted)] == [0.001 * rate(done, 6, plan) for done in range(2, 6)]
+    assert {line["beta"] for line in later(interrupted)} == {0.5}
+
+
+def test_more_steps_stretch_the_schedule_from_the_first_resumed_step_on(interrupted: Path) -> None:
+    trainer = Trainer.resumed(interrupted, Letters(), changes={"steps": 12, "trainer.mu": 2})
+    trainer.run()
+    plan = trainer.config.schedule
+    assert later(interrupted)[0]["lr"] == pytest.approx(0.01 * (rate(4, 24, plan) + rate(5, 24, plan)) / 2)
+    assert len(later(interrupted)) == 10
+
+
+def test_a_beta_that_was_adapted_is_kept_unless_another_is_configured(settings: dict[str, Any], tmp_path: Path) -> None:
+    more = {"steps": 2, "eval": {"tasks": 0}, "checkpoint": {"every": 1}, "kl": {"beta": 0.1, "target": 1e-9, "horizon": 24}}
+    trainer = Trainer(build_config([settings, more]), Letters(), folder=tmp_path / "run")
+    trainer.observer.step = lambda number, total, metrics: trainer.request_stop()  # type: ignore[method-assign]
+    trainer.run()
+    assert Trainer.resumed(tmp_path / "run", Letters()).updater.beta == trainer.updater.beta != 0.1
+    assert Trainer.resumed(tmp_path / "run", Letters(), changes={"kl.beta": 0.3}).updater.beta == 0.3
+
+
+@pytest.mark.parametrize("lora", [True, False])
+def test_a_reference_that_follows_from_a_resume_on_begins_as_the_model_before_training(
+    settings: dict[str, Any], tmp_path: Path, lora: bool
+) -> None:
+    more = {"steps": 4, "eval": {"tasks": 0}, "lora": {"enabled": lora}, "checkpoint": {"every": 1}}
+    trainer = Trainer(build_config([settings, more]), Letters(), folder=tmp_path / "run")
+    start = {name: p.detach().clone() for name, p in trainer.policy.trainable()}
+    trainer.observer.step = lambda number, total, metrics: trainer.request_stop()  # type: ignore[method-assign]
+    trainer.run()
+    again = Trainer.resumed(tmp_path / "run", Letters(), changes={"kl.refresh_every": 2})
+    assert again.done == 1
+    assert all(torch.equal(weight, start[name]) for name, weight in again.policy.reference.weights().items())
+    assert not all(torch.equal(p, start[name]) for name, p in again.policy.trainable())
+    again.run()
+    kls = [line["kl"] for line in read_lines(tmp_path / "run" / "metrics.jsonl") if "loss" in line]
+    assert [abs(kl) < 1e-6 for kl in kls] == [True, False, True, False]  # 0 in the step after the refresh
 
 
 def test_another_environment_under_the_same_name_is_refused_unless_it_is_allowed(interrupted: Path) -> None:

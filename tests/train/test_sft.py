@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import GPT2Config, GPT2LMHeadModel
 from typer.testing import CliRunner
 
 from grpo_core.cli.app import app
@@ -16,12 +17,14 @@ from grpo_core.errors import ConfigError
 from grpo_core.overrides import build_config
 from grpo_core.runlog import read_lines
 from grpo_core.train.examples import Example, read_examples
+from grpo_core.train.models.adapter import adapted_layers
 from grpo_core.train.run.observe import Observer
 from grpo_core.train.sft import WarmStart
 from grpo_core.types import Message
 
 from .arrange import tiny_policy
 from .letters import Answered, Letters
+from .tiny import tiny_tokenizer
 
 
 class Chosen(Observer):
@@ -107,6 +110,59 @@ def test_dropout_acts_in_a_warm_start_and_nowhere_else(settings, tmp_path):
     assert losses[0][1:] != losses[1][1:]
     with pytest.raises(ConfigError, match=r"lora\.dropout is for `grpo sft` only"):
         build_config([settings, {"lora": {"dropout": 0.1}}])
+
+
+def test_what_the_base_model_itself_would_drop_out_stays(settings, tmp_path):
+    """A model with dropouts of its own, beside an adapter that drops out nothing to speak of."""
+    rates = {"resid_pdrop": 0.5, "embd_pdrop": 0.5, "attn_pdrop": 0.5}
+    tokenizer = tiny_tokenizer()
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), n_positions=128, n_embd=32, n_layer=2, n_head=4, **rates))
+    model.save_pretrained(tmp_path / "gpt2")
+    tokenizer.save_pretrained(tmp_path / "gpt2")
+    settings = {**settings, "model": {"name": str(tmp_path / "gpt2"), "dtype": "float32"}}
+    losses = []
+    for dropout in (0.0, 1e-9):
+        folder = tmp_path / str(dropout)
+        WarmStart(sft(settings, lora={"dropout": dropout}, eval={"tasks": 0}), Answered(), folder=folder).run()
+        losses.append(logged(folder, "loss"))
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+@pytest.mark.parametrize("only", [{"eval": {"tasks": 4, "every": 2, "also": ["letters"]}}, {"mixture": {"letters": {"share": 0}}}])
+def test_a_file_alone_is_trained_on_and_an_environment_only_measures(settings, tmp_path, only):
+    """Its held-out reward is then that of the run, which stop rules and the best weights go by."""
+    data = written(tmp_path / "rows.jsonl", [{"prompt": f"letters {i}:", "completion": "aaaa"} for i in range(6)])
+    more = {"environment": None, "steps": 6, "eval": {"tasks": 4, "every": 2}, "stop": {"patience": 1}, "optimizer": {"lr": 0.0}, **only}
+    trainer = WarmStart(sft(settings, sft={"data": data, "batch_size": 3}, **more), {"letters": Letters()}, folder=tmp_path / "run")
+    assert trainer.run().keys() == {"reward", "pass_rate"}
+    scores = [line["verdict"]["total"] for line in trainer.folder.rollout_lines() if line["step"] == 0]
+    assert logged(tmp_path / "run", "eval/reward/mean")[0] == pytest.approx(sum(scores) / 4)
+    assert set(logged(tmp_path / "run", "eval/tasks")) == {4}
+    assert trainer.done == 2  # without learning, nothing is better than the start
+    assert [group.task.key.split for group in trainer.sample(2, attempts=1)] == ["eval", "eval"]
+
+
+def test_an_adapter_that_is_continued_keeps_its_shape_takes_the_dropout_and_says_what_has_no_effect(settings, tmp_path):
+    data = written(tmp_path / "rows.jsonl", [{"prompt": f"letters {i}:", "completion": "aaaa"} for i in range(6)])
+    settings = {**settings, "environment": None, "steps": 2}
+    stored = {"r": 8, "alpha": 4, "targets": ["q_proj", "v_proj"]}
+    source = {"data": data, "batch_size": 3}
+    WarmStart(sft(settings, lora=stored, sft=source), folder=tmp_path / "first").run()
+    observer = Chosen()
+    model = {"name": str(tmp_path / "first"), "dtype": "float32"}
+    chosen = {"r": 2, "dropout": 0.5, "targets": ["q_proj"]}
+    again = WarmStart(sft(settings, model=model, lora=chosen, sft=source), folder=tmp_path / "again", observer=observer)
+    again.run()
+    (said,) = [text for text in observer.warnings if "lora" in text]
+    assert "lora.r=2 (it has 8), lora.targets=('q_proj',) (it has 2 modules)" in said
+    assert "alpha" not in said
+    recorded = json.loads((tmp_path / "again" / "config.json").read_text())["lora"]
+    assert recorded == {"enabled": True, "r": 8, "alpha": 4.0, "targets": ["q_proj", "v_proj"], "dropout": 0.5}
+    assert {layer.lora_dropout["default"].p for layer in adapted_layers(again.policy.model)} == {0.5}
+    replayed = Chosen()
+    WarmStart(build_config([{**settings, "method": "sft", "model": model, "lora": recorded, "sft": source}]), observer=replayed)
+    assert not [text for text in replayed.warnings if "lora" in text]
 
 
 def test_a_file_is_gone_through_in_a_new_order_each_epoch(settings, tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import peft
 import pytest
@@ -176,6 +176,24 @@ def test_a_requested_stop_saves_and_the_run_can_go_on(settings, tmp_path):
     assert again.resume() == 3
     again.run()
     assert again.folder.finished
+
+
+def test_a_stop_is_obeyed_once_and_also_if_it_came_before_the_run(settings, tmp_path):
+    trainer = make({**settings, "eval": {"tasks": 0}}, tmp_path / "run")
+    trainer.request_stop()
+    assert trainer.run() == {}
+    assert trainer.done == 0
+    trainer.run()
+    assert trainer.folder.finished
+
+
+def test_a_reward_part_with_the_name_of_a_number_of_the_run_is_refused(settings, tmp_path):
+    class Taken(Letters):
+        parts: ClassVar[dict[str, float]] = {"share": 1.0, "std": 0.0}
+
+    with pytest.raises(ConfigError, match=r"'letters' has a reward part 'std', but reward/std is .* rename it"):
+        make(settings, tmp_path / "run", env=Taken())
+    assert not (tmp_path / "run").exists()
 
 
 def test_checkpoints_beyond_keep_are_removed(settings, tmp_path):

@@ -265,6 +265,33 @@ def test_an_overflow_of_the_float16_scaler_lowers_its_scale_and_is_no_failure():
     assert any(not torch.equal(before[name], tensor) for name, tensor in weights(policy).items())
 
 
+def test_the_loss_that_is_logged_is_the_one_that_is_lowered_bonus_included():
+    updater = Updater(tiny_policy(), run_config(loss={"entropy": 0.5}), steps=10)
+    values = updater.update(batch())
+    rows = batch()[0]
+    policy, total = tiny_policy(), 0.0
+    for micro in policy.micro_batches(rows, max_tokens=10_000, dtype=torch.float64):
+        loss, _ = Updater(policy, updater.config, steps=1).loss(micro, None, policy.reference_logprobs(micro, temperature=1.0), Sums())
+        total += loss.item()
+    assert values["loss"] == pytest.approx(total, rel=1e-12)
+    assert values["loss"] < values["policy_loss"] + values["kl_penalty"] - 0.1
+
+
+def test_a_first_batch_without_rows_is_no_failure_of_the_float16_scaler(monkeypatch: pytest.MonkeyPatch):
+    policy = Policy(tiny_policy().model.float(), tiny_tokenizer())
+    updater = Updater(policy, run_config(kl={"beta": 0.0}), steps=10)
+    updater.accelerator.scaler, updater.accelerator.native_amp = torch.amp.GradScaler("cpu"), True  # accelerate makes one on CUDA only
+    monkeypatch.setitem(updater.accelerator.state._shared_state, "_mixed_precision", "fp16")
+    updater.optimizer = AcceleratedOptimizer(updater.optimizer.optimizer, scaler=updater.accelerator.scaler)
+    updater.accelerator._optimizers = [updater.optimizer]
+    before = weights(policy)
+    assert updater.update([[]])["grad_norm"] == 0
+    assert updater.skipped == 0
+    assert all(torch.equal(before[name], tensor) for name, tensor in weights(policy).items())
+    updater.update(batch())
+    assert any(not torch.equal(before[name], tensor) for name, tensor in weights(policy).items())
+
+
 @pytest.mark.parametrize(
     ("settings", "done", "expected"),
     [
@@ -280,3 +307,9 @@ def test_an_overflow_of_the_float16_scaler_lowers_its_scale_and_is_no_failure():
 )
 def test_schedules_warm_up_and_end_where_they_say(settings, done, expected):
     assert rate(done, 100, run_config(schedule=settings).schedule) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("total", [5, 15, 25, 101])
+def test_a_warm_up_that_ends_between_two_steps_never_exceeds_the_peak(total):
+    shares = [rate(done, total, run_config(schedule={"warmup": 0.1}).schedule) for done in range(total)]
+    assert max(shares) <= 1

@@ -73,6 +73,23 @@ def test_what_a_solved_task_looks_like_is_no_sign():
         assert watch.look(risen) == []
 
 
+def test_in_a_mixture_the_rewards_of_each_environment_are_looked_at_by_themselves():
+    """Beside one that is solved, and would hide the other in the means over all attempts."""
+    watch = Watch()
+    solved = {"reward/format": 1.0, "reward/exact": 1.0, "reward/constant_share": 1.0, "pass_rate": 1.0}
+    sick = {"reward/format": 0.97, "reward/constant_share": 0.9}
+    said: list[str] = []
+    for step in range(START + 3 * WINDOW):
+        line = {name: value for name, value in HEALTHY.items() if name not in ("reward/format", "reward/exact", "reward/constant_share")}
+        own = {name: HEALTHY[name] for name in solved}
+        line |= {f"easy/{name}": value for name, value in solved.items()}
+        line |= {f"hard/{name}": value for name, value in (own | (sick if step >= START + WINDOW else {})).items()}
+        said += watch.look({**line, "pass_rate": 0.95})
+    form, contrast = said
+    assert form.startswith("hard/reward/format went up to where nothing is left to gain while the pass rate stayed at 20%")
+    assert contrast.startswith("90% (hard) of the reward comes from parts")
+
+
 def test_a_kl_above_1_needs_no_history_and_what_was_not_measured_is_no_sign():
     watch = Watch()
     assert [len(watch.look({**HEALTHY, "kl": 1.5})) for _ in range(4)] == [0, 0, 1, 0]

@@ -14,16 +14,19 @@ from grpo_core.train.models.load import ModelSource
 from grpo_core.train.models.quiet import quiet_loading
 from grpo_core.train.models.reference import ADAPTER
 
+ALL_LINEAR = ("all-linear",)
+
 
 def add_adapter(base: Any, config: LoraConfig, source: ModelSource, *, task: str | None = "CAUSAL_LM") -> Any:
-    """`base` with a trainable LoRA adapter in float32; one that the source brings is continued and kept frozen as reference, too.
+    """`base` with a trainable LoRA adapter in float32; one that the source brings is continued, as it is but for the dropout, and kept
+    frozen as reference, too.
 
     task: peft's word for what the model does; None, where it has none.
     """
     with quiet_loading():
         import peft
 
-    targets = "all-linear" if config.targets == ("all-linear",) else list(config.targets)
+    targets = "all-linear" if config.targets == ALL_LINEAR else list(config.targets)
     lora = peft.LoraConfig(
         r=config.r,
         lora_alpha=config.alpha,
@@ -36,11 +39,39 @@ def add_adapter(base: Any, config: LoraConfig, source: ModelSource, *, task: str
         with quiet_loading():
             if source.adapter_path is None:
                 return peft.get_peft_model(base, lora)
-            model = peft.PeftModel.from_pretrained(base, source.adapter_path, is_trainable=True)
+            stored = peft.PeftConfig.from_pretrained(source.adapter_path)
+            if isinstance(stored, peft.LoraConfig):
+                stored.lora_dropout = config.dropout
+            model = peft.PeftModel.from_pretrained(base, source.adapter_path, is_trainable=True, config=stored)
             model.load_adapter(source.adapter_path, adapter_name=ADAPTER, is_trainable=False)
             return model
     except ValueError as error:
         raise ConfigError(f"lora.targets={config.targets!r} does not fit the model: {error}") from None
+
+
+def continued(model: Any) -> dict[str, Any]:
+    """What the adapter that the source brought really has, under the names of the config; nothing for a fresh one, or none."""
+    configs = getattr(model, "peft_config", {})
+    if ADAPTER not in configs or not hasattr(configs[ADAPTER], "lora_alpha"):
+        return {}
+    own = configs[ADAPTER]
+    targets = [own.target_modules] if isinstance(own.target_modules, str) else sorted(own.target_modules or ())
+    return {"r": own.r, "alpha": float(own.lora_alpha), "targets": targets}
+
+
+def without_effect(model: Any, config: LoraConfig) -> list[str]:
+    """Settings that somebody chose and an adapter that is continued does not have, as text. all-linear is not looked at: the adapter names
+    the modules that it found."""
+    return [
+        f"lora.{name}={chosen!r} (it has {f'{len(real)} modules' if name == 'targets' else real})"
+        for name, real in continued(model).items()
+        if name in config.model_fields_set and (chosen := getattr(config, name)) != real and not _same_targets(chosen, real)
+    ]
+
+
+def _same_targets(chosen: Any, real: Any) -> bool:
+    """Whether both name the same modules, be it by their whole paths or by their ends."""
+    return isinstance(chosen, tuple) and (chosen == ALL_LINEAR or set(chosen) in (set(real), {name.rpartition(".")[2] for name in real}))
 
 
 @contextmanager

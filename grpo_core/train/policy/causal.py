@@ -14,7 +14,7 @@ from torch import Tensor
 
 from grpo_core.config import RunConfig
 from grpo_core.errors import ConfigError
-from grpo_core.train.batch import MicroBatch, Row, passes, tensors, unwritten
+from grpo_core.train.batch import MicroBatch, Row, passes, tensors
 from grpo_core.train.compute import attention
 from grpo_core.train.compute.heap import share_heap
 from grpo_core.train.compute.logprob import Head, head_at, tempered, token_logprobs
@@ -39,6 +39,11 @@ from grpo_core.train.models.offload import offload
 from grpo_core.train.models.reference import Reference
 from grpo_core.train.policy import sharding
 from grpo_core.types import Message, Rollout
+
+
+def unwritten(prompt: Sequence[int], tokens: int, number: int) -> Row:
+    """A row of so many tokens, none of which is that of a row with another number: for measuring."""
+    return Row(Rollout((), "length", tuple(prompt), (number,) * tokens, (0.0,) * tokens, (1,) * tokens), 0.0, 0.0)
 
 
 class Policy:

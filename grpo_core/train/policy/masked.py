@@ -17,9 +17,9 @@ from torch import Tensor
 
 from grpo_core.errors import ConfigError
 from grpo_core.extract import parse_json
-from grpo_core.train.batch import MicroBatch, Row, packed, unwritten
+from grpo_core.train.batch import MicroBatch, Row, packed
 from grpo_core.train.compute.logprob import head_at
-from grpo_core.train.policy.causal import Policy
+from grpo_core.train.policy.causal import Policy, unwritten
 from grpo_core.types import MASK, Message
 
 

@@ -23,6 +23,7 @@ from grpo_core.deadline import describe
 from grpo_core.errors import ConfigError
 from grpo_core.runlog import writing
 from grpo_core.train.models.disk import as_os_error
+from grpo_core.train.optimizer import load_optimizer, load_schedule
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.sharding import like, optimizer_state_like, put_together
 from grpo_core.train.update import Updater
@@ -68,7 +69,6 @@ def _write(folder: Path, learned: Learned, *, step: int, policy: Policy, updater
         save_file({name: tensor.contiguous().cpu() for name, tensor in reference.items()}, folder / "reference.safetensors")
     state = {
         "optimizer": learned.optimizer,
-        "schedule": updater.schedule.state_dict(),
         "scaler": updater.accelerator.scaler.state_dict() if updater.accelerator.scaler is not None else None,
         "torch_rng": torch.get_rng_state(),
         "cuda_rng": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
@@ -110,10 +110,16 @@ def _readable(path: Path) -> Iterator[None]:
 
 
 def load_checkpoint(path: Path, *, policy: Policy, updater: Updater) -> dict[str, Any]:
-    """Put everything back; returns the progress: the step that was done last, and what `save_checkpoint` got as `more`."""
+    """Put everything back; returns the progress: the step that was done last, and what `save_checkpoint` got as `more`.
+
+    What has been learned comes from the checkpoint, what is configured from the present settings: with the same ones nothing differs by a
+    bit, with others the next step already uses the new rate, decay, plan and beta. A reference that follows the policy only from here on
+    begins as the model was before training, not as the present policy.
+    """
     with _readable(path):
         weights = load_file(path / "trainable.safetensors")
-        reference = load_file(path / "reference.safetensors") if policy.reference.weights() else {}
+        moved = path / "reference.safetensors"
+        reference = load_file(moved) if policy.reference.weights() and moved.exists() else {}
         state = torch.load(path / "state.pt", weights_only=True, map_location="cpu")
     progress = saved_progress(path)
     parameters = dict(policy.trainable())
@@ -124,14 +130,16 @@ def load_checkpoint(path: Path, *, policy: Policy, updater: Updater) -> dict[str
             parameter.copy_(like(parameter, weights[name]))
         for name, tensor in reference.items():
             policy.reference.weights()[name].copy_(tensor)
-    updater.optimizer.load_state_dict(optimizer_state_like(updater.parameters, state["optimizer"]))
-    updater.schedule.load_state_dict(state["schedule"])
+    load_optimizer(updater.optimizer, optimizer_state_like(updater.parameters, state["optimizer"]))
+    load_schedule(updater.schedule, done=progress["step"] * updater.steps_per_batch)
     if state["scaler"] is not None and updater.accelerator.scaler is not None:
         updater.accelerator.scaler.load_state_dict(state["scaler"])
     torch.set_rng_state(state["torch_rng"])
     if state["cuda_rng"] and torch.cuda.is_available():
         torch.cuda.set_rng_state_all(state["cuda_rng"])
-    updater.skipped, updater.beta = progress["skipped"], progress["beta"]
+    updater.skipped = progress["skipped"]
+    if progress["config"]["kl"]["beta"] == updater.config.kl.beta:  # it may have been moved towards kl.target since
+        updater.beta = progress["beta"]
     version, internal, gauss = progress["python_rng"]
     random.setstate((version, tuple(internal), gauss))
     name, keys, *rest = progress["numpy_rng"]

@@ -11,7 +11,7 @@ from grpo_core.runlog import RunFolder
 from grpo_core.train.run.attempts import attempted
 from grpo_core.train.run.metrics import group_metrics
 from grpo_core.train.run.steps import Steps
-from grpo_core.train.tasks import eval_keys
+from grpo_core.train.tasks import counted, eval_keys
 from grpo_core.types import Group, TaskKey, Verdict
 
 Scores = dict[TaskKey, dict[str, float]]
@@ -36,14 +36,14 @@ async def held_out(trainer: Steps, *, step: int) -> tuple[Scores, dict[str, floa
     for group in groups:
         trainer.folder.rollouts(step, group)
     scores = {group.task.key: _score(group.verdicts[0]) for group in groups if group.verdicts[0].scored}
-    trained = {source.name for source in sources.trained}
-    values = group_metrics([g for g in groups if g.task.key.env in trained], {s.name: s.env.parts for s in sources.trained})
+    parts = {source.name: source.env.parts for source in counted(sources)}
+    values = group_metrics([g for g in groups if g.task.key.env in parts], parts)
     for source in sources:
-        if source.name not in trained:
+        if source.name not in parts:
             seen = [g for g in groups if g.task.key.env == source.name]
             values |= {f"{source.name}/{name}": value for name, value in group_metrics(seen, {source.name: source.env.parts}).items()}
     metrics = {f"eval/{name}": value for name, value in values.items() if "groups/" not in name}
-    metrics |= {"eval/tasks": float(sum(key.env in trained for key in scores)), "eval/seconds": time.perf_counter() - started}
+    metrics |= {"eval/tasks": float(sum(key.env in parts for key in scores)), "eval/seconds": time.perf_counter() - started}
     return scores, metrics, [group.verdicts[0] for group in groups]
 
 

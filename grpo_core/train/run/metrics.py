@@ -12,9 +12,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from grpo_core.errors import ConfigError
 from grpo_core.types import Group, Verdict
 
+OWN = ("mean", "std", "constant_share")
+"""What a run itself logs as reward/..., beside the parts."""
 BY_ENVIRONMENT = ("reward/", "pass_rate", "verify/", "env/", "completion_length/", "groups/")
+
+
+def refuse_taken_names(parts: Mapping[str, Collection[str]]) -> None:
+    """Raises ConfigError for a reward part that would stand in the log in place of a number of the run. parts: of each environment."""
+    for name, own in parts.items():
+        for part in own:
+            if part in OWN:
+                raise ConfigError(
+                    f"environment {name!r} has a reward part {part!r}, but reward/{part} is what a run calls a number of its own; rename it"
+                )
 
 
 def group_metrics(groups: Sequence[Group[Any]], parts: Mapping[str, Collection[str]]) -> dict[str, float]:

@@ -6,6 +6,7 @@ import dataclasses
 import importlib.metadata
 from typing import Any
 
+from grpo_core.train.models.adapter import continued
 from grpo_core.train.run.steps import Steps
 
 PACKAGES = ("grpo-core", "torch", "transformers", "peft")
@@ -25,6 +26,7 @@ def recorded_config(trainer: Steps) -> dict[str, Any]:
         if dataclasses.is_dataclass(source.env.config) and not isinstance(source.env.config, type):
             place = record["mixture"].get(name, {}) if config.environment != name else record
             place["env"] = dataclasses.asdict(source.env.config)
+    record["lora"] |= continued(policy.model)
     versions = {name: importlib.metadata.version(name) for name in PACKAGES}
     record["provenance"] = {"versions": versions, "environments": trainer.fingerprints(), "device": policy.device.type}
     return record

@@ -7,6 +7,9 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import Any
+
+from grpo_core.train.run.metrics import OWN
 
 START = 10
 """Steps at the beginning that later ones are compared with."""
@@ -45,18 +48,41 @@ class History:
     @property
     def unsolved(self) -> bool:
         """Whether the start is over and there is still something to learn."""
-        return self.steps > START and self.last["pass_rate"] < SOLVED
+        return self._unsolved("pass_rate")
 
     @property
-    def settled(self) -> list[str]:
-        """Reward parts that came near to 1 while the pass rate stayed where it was."""
-        if self.steps < START + WINDOW or not self.unsolved or self.last["pass_rate"] >= self.start["pass_rate"] + 0.03:
-            return []
-        parts = [name for name in self.now.lines[0] if name.startswith("reward/") and name not in NO_PARTS]
-        return [name for name in parts if self.last[name] > 0.9 and self.last[name] > self.start[name] + 0.2]
+    def settled(self) -> dict[str, float]:
+        """Reward parts that came near to 1 while the pass rate stayed where it was, each with that rate."""
+        if self.steps < START + WINDOW:
+            return {}
+        return {
+            name: self.last[passed]
+            for name, passed in self._rewards()
+            if not name.endswith(NO_PARTS)
+            and self._unsolved(passed)
+            and self.last[passed] < self.start[passed] + 0.03
+            and self.last[name] > 0.9
+            and self.last[name] > self.start[name] + 0.2
+        }
+
+    @property
+    def constant(self) -> dict[str, float]:
+        """Of each environment with something left to learn, the share of the reward that is the same for all of a group; if it is high."""
+        shares = {name: self.now[name] for name, passed in self._rewards() if name.endswith(CONSTANT) and self._unsolved(passed)}
+        return {name.removesuffix(CONSTANT).strip("/"): share for name, share in shares.items() if share > 0.8}
+
+    def _unsolved(self, passed: str) -> bool:
+        return self.steps > START and self.last[passed] < SOLVED
+
+    def _rewards(self) -> list[tuple[str, str]]:
+        """The metrics of rewards, each with that of the pass rate which belongs to it: in a mixture, an environment's own."""
+        line = self.now.lines[0]
+        found = [(name, f"{name.rpartition('reward/')[0]}pass_rate") for name in line if "reward/" in name]
+        return [(name, passed) for name, passed in found if passed in line]
 
 
-NO_PARTS = ("reward/mean", "reward/std", "reward/constant_share")
+CONSTANT = "reward/constant_share"
+NO_PARTS = tuple(f"reward/{name}" for name in OWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +160,7 @@ SIGNS: Sequence[Sign] = (
         "a part rose by 0.2 to above 0.9 while the pass rate rose by less than 0.03",
         1,
         lambda h: bool(h.settled),
-        "{settled} went up to where nothing is left to gain while the pass rate stayed at {last[pass_rate]:.0%}: the form is learned "
+        "{settled} went up to where nothing is left to gain while the pass rate stayed at {stayed}: the form is learned "
         "and the answers are not; lower the weights of those parts, or try an easier level",
     ),
     Sign(
@@ -142,8 +168,8 @@ SIGNS: Sequence[Sign] = (
         "reward/constant_share",
         "above 0.8 while fewer than 90 % pass, for 20 steps",
         20,
-        lambda h: h.unsolved and h.now["reward/constant_share"] > 0.8,
-        "{now[reward/constant_share]:.0%} of the reward comes from parts that all attempts of a group get alike, so they teach "
+        lambda h: bool(h.constant),
+        "{constant} of the reward comes from parts that all attempts of a group get alike, so they teach "
         "nothing and only make the reward look high; lower their weights",
     ),
     Sign(
@@ -193,6 +219,17 @@ class Watch:
         for sign in SIGNS:
             self._held[sign.name] = self._held[sign.name] + 1 if sign.seen(history) else 0
             if self._held[sign.name] == sign.patience:
-                places = {"now": history.now, "start": history.start, "last": history.last, "settled": " and ".join(history.settled)}
-                said.append(sign.advice.format(**places))
+                said.append(sign.advice.format(**_places(history)))
         return said
+
+
+def _places(history: History) -> dict[str, Any]:
+    """What an advice may name."""
+    return {
+        "now": history.now,
+        "start": history.start,
+        "last": history.last,
+        "settled": " and ".join(history.settled),
+        "stayed": " and ".join(f"{rate:.0%}" for rate in history.settled.values()),
+        "constant": " and ".join(f"{share:.0%}" + (f" ({name})" if name else "") for name, share in history.constant.items()),
+    }
