@@ -21,6 +21,7 @@ class Curriculum:
     def __init__(self, config: CurriculumConfig, levels: Mapping[str, float]) -> None:
         self.levels = dict(levels)
         self._config = config
+        self._configured = dict(levels)
         self._passed: dict[str, list[bool]] = {name: [] for name in levels}
 
     def add(self, groups: Sequence[Group[Any]]) -> dict[str, float]:
@@ -43,9 +44,14 @@ class Curriculum:
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint, as JSON."""
-        return {"levels": dict(self.levels), "passed": {name: list(passed) for name, passed in self._passed.items()}}
+        passed = {name: list(found) for name, found in self._passed.items()}
+        return {"levels": dict(self.levels), "passed": passed, "configured": dict(self._configured)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint; an environment that it does not know starts anew."""
-        self.levels |= {name: level for name, level in state["levels"].items() if name in self.levels}
-        self._passed |= {name: list(passed) for name, passed in state["passed"].items() if name in self.levels}
+        """Go on from a checkpoint; an environment that it does not know, or that is configured with another level now, starts anew."""
+        if not self._config.enabled:
+            return
+        before = state.get("configured", self._configured)
+        known = [name for name, level in self._configured.items() if name in state["levels"] and before.get(name) == level]
+        self.levels |= {name: state["levels"][name] for name in known}
+        self._passed |= {name: list(state["passed"][name]) for name in known}

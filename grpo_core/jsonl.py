@@ -16,7 +16,7 @@ def values(path: Path, *, holds: str) -> Iterator[tuple[str, Any]]:
     holds: what is in it, for the message. Only a line feed ends a line: JSON may hold what `str.splitlines` takes for the end of one.
     """
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}; name a JSONL file of {holds}") from None
     for number, line in enumerate(lines, 1):
@@ -24,6 +24,9 @@ def values(path: Path, *, holds: str) -> Iterator[tuple[str, Any]]:
             where = f"{path}, line {number}"
             try:
                 value = json.loads(line)
-            except ValueError as error:
+                json.dumps(value, ensure_ascii=False).encode()
+            except UnicodeEncodeError:
+                raise ConfigError(f"{where} holds half of a surrogate pair (\\ud800 .. \\udfff), which is no text; remove it") from None
+            except (ValueError, RecursionError) as error:
                 raise ConfigError(f"{where} is no JSON: {error}") from None
             yield where, value

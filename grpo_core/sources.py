@@ -37,7 +37,10 @@ class Source:
 
 
 class Sources:
-    """Every environment of a run behind one `tasks`, `verify` and `reply`; use it as `async with`."""
+    """Every environment of a run behind one `tasks`, `verify` and `reply`; use it as `async with`, once.
+
+    closed: whether it was used, and is over.
+    """
 
     def __init__(self, sources: Sequence[Source], *, lender: Lender | None = None, cache: VerdictCache | None = None) -> None:
         self._sources: dict[str, Source] = {}
@@ -48,6 +51,7 @@ class Sources:
                 raise ConfigError(f"two environments of the run are called {source.name!r}; rename a file or a class")
             self._sources[source.name] = source
         self._open: contextlib.AsyncExitStack | None = None
+        self.closed = False
 
     @classmethod
     def of(
@@ -109,6 +113,7 @@ class Sources:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.closed = True
         if self._open is not None:
             await self._open.aclose()
 

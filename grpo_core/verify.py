@@ -151,7 +151,7 @@ class Verifier:
 
     async def audited(self, group: Group[Any]) -> Group[Any]:
         """The group with its audits as the metric `audit` of each verdict that was given. One that fails says nothing of the attempt: it is
-        left out, `audit/failed` is 1, and the reason stands in the verdict's detail."""
+        left out, `audit/failed` is 1 instead of 0, and the reason stands in the verdict's detail."""
         if type(self.env).audit is Environment.audit:
             return group
 
@@ -163,7 +163,8 @@ class Verifier:
             except GrpoError as error:
                 metrics, detail = {**verdict.metrics, "audit/failed": 1.0}, {**verdict.detail, "audit": str(error)}
                 return replace(verdict, metrics=metrics, detail=detail)
-            return verdict if value is None else replace(verdict, metrics={**verdict.metrics, "audit": value})
+            audits = {} if value is None else {"audit": value}
+            return replace(verdict, metrics={**verdict.metrics, "audit/failed": 0.0, **audits})
 
         pairs = zip(group.rollouts, group.verdicts, strict=True)
         return replace(group, verdicts=await asyncio.gather(*(with_audit(rollout, verdict) for rollout, verdict in pairs)))

@@ -44,9 +44,9 @@ MAX_LOG_RATIO = 20.0
 
 
 def ratio(log_ratio_BT: Tensor) -> Tensor:
-    """rho, as if no logarithm were above 20: beyond that a ratio of whole completions becomes infinite, and 0 times it NaN. No clip and no
-    sigmoid tells apart what lies there. The gradient stays that of rho at the bound, so that what a negative advantage pushes down is still
-    pushed; verl, which clamps the logarithm at 20 as well, has none there."""
+    """rho, as if no logarithm were above 20: beyond that a ratio of whole completions becomes infinite, and 0 times it NaN. The
+    gradient stays that of rho at the bound, so that what a negative advantage pushes down is still pushed; verl, which clamps the
+    logarithm at 20 as well, has none there."""
     return (log_ratio_BT - (log_ratio_BT - MAX_LOG_RATIO).clamp(min=0).detach()).exp()
 
 

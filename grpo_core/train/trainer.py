@@ -145,13 +145,18 @@ class Trainer:
             raise ConfigError(f"the run {folder} is finished; start another with --recipe {opened.path / 'config.json'} --out NEW")
         stored = opened.config()
         config = build_config([stored, nested(changes)])
+        if config.method.upper() != cls.method:
+            raise ConfigError(
+                f"{cls.__name__} goes on with runs of method {cls.method.lower()}, but {folder} would be one of {config.method}"
+            )
         if found := checkpoints(opened.path / "checkpoints"):
-            refuse_changed_settings(config, saved_progress(found[-1])["config"], allowed=[*changes, *allow])
+            refuse_changed_settings(build_config([stored]), saved_progress(found[-1])["config"], allowed=[*changes, *allow])
         trainer = cls(config, env, folder=opened, **more)
         refuse_changed_environments(stored["provenance"]["environments"], trainer.fingerprints(), allowed=allow)
         trainer.resume()
         if changes or allow:
             trainer.folder.start(trainer.recorded())
+            trainer._session.agree()
         return trainer
 
     def recorded(self) -> dict[str, Any]:
@@ -176,7 +181,8 @@ class Trainer:
 
     def _evaluated(self) -> list[tuple[int, int]]:
         """Prompts and attempts that an evaluation decodes together."""
-        return [(min(CHUNK, self.config.eval.tasks), 1)] if self.config.eval.tasks and len(self.sources) else []
+        tasks = self.config.eval.tasks * len(self.sources)
+        return [(min(CHUNK, tasks), 1)] if tasks else []
 
     async def step(self, step: int) -> dict[str, float]:
         """Step 1, 2, ...: rollout, verify, advantage, update. P prompts, G attempts of each."""
@@ -252,11 +258,16 @@ class Trainer:
         return advantages(found, config, self._estimator)
 
     def run(self) -> dict[str, Gain]:
-        """Train until the last step, a stop rule or `request_stop`; returns the gains on held-out tasks. Works in notebooks, too."""
+        """Train until the last step, a stop rule or `request_stop`; returns the gains on held-out tasks. Works in notebooks, too.
+
+        May be called again after a stop, to go on. An environment that was given has been closed then, as at the end of every run.
+        """
         return wait_for(self.arun(), on_interrupt=self.request_stop)
 
     async def arun(self) -> dict[str, Gain]:
         """`run` for code that has an event loop of its own."""
+        if self.sources.closed:
+            self.sources = self._open_sources()
         try:
             return await self._session.run()
         finally:
@@ -280,6 +291,8 @@ class Trainer:
 
         tasks: keys, or how many of the held-out ones. attempts: of each task; group_size if left out. temperature: of the run if left out.
         """
+        if not len(self.sources):
+            raise ConfigError("this run has no environment to take tasks from; give one (eval.also takes it for evaluations alone)")
         keys = eval_keys(counted(self.sources)[0], tasks) if isinstance(tasks, int) else list(tasks)
         sampling = self.config.sampling if temperature is None else self.config.sampling.model_copy(update={"temperature": temperature})
 

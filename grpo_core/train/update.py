@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import partial
@@ -99,7 +100,8 @@ class Updater:
         self.steps = 0
 
     def update(self, steps: Sequence[Sequence[Row]]) -> dict[str, float]:
-        """Train on the rows of one rollout batch; metrics are means over its optimizer steps (NaN if nothing could be judged)."""
+        """Train on the rows of one rollout batch; metrics are means over its optimizer steps. Without a row that teaches
+        anything the loss is 0, and what is a mean over tokens NaN."""
         self.steps = 0
         micros = [self._micro_batches(self._ranks.share(rows)) for rows in steps]
         # Until the first optimizer step the policy is the one that sampled: its log-probs come on the way, without a pass of their own.
@@ -111,7 +113,7 @@ class Updater:
                 if i < len(micros):
                     values, old[i] = self._optimizer_step(micros[i], old[i], reference[i])
                     history.append(values)
-                self.schedule.step()  # the rate follows the run's plan, also past steps that were left out
+                self._advance()
         if not history:
             return {**Sums().means(self._loss_beta()), "grad_norm": math.nan, "lr": self._rate()}
         return {name: _mean([values[name] for values in history]) for name in history[0]}
@@ -224,6 +226,12 @@ class Updater:
 
     def _loss_beta(self) -> float:
         return self.beta if self.config.kl.placement == "loss" else 0.0
+
+    def _advance(self) -> None:
+        """The rate follows the run's plan, also past steps that were left out, of which torch thinks that they were forgotten."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Detected call of `lr_scheduler.step")
+            self.schedule.step()
 
     def _rate(self) -> float:
         return float(self.schedule.get_last_lr()[0])

@@ -10,8 +10,10 @@ from typer.testing import CliRunner
 
 from grpo_core import Rollout, Task
 from grpo_core.cli.app import app
+from grpo_core.evaluate import Gain
 from grpo_core.overrides import build_config
 from grpo_core.runlog import read_lines
+from grpo_core.train.run.heldout import against_audit
 from grpo_core.train.run.observe import Observer
 from grpo_core.train.trainer import Trainer
 
@@ -64,11 +66,18 @@ def test_an_audit_that_fails_is_left_out_and_counted_and_the_run_goes_on(setting
     assert "audit" not in gains
     lines = [line for line in read_lines(tmp_path / "run" / "rollouts.jsonl") if line["key"]["split"] == "eval"]
     verdicts = {line["key"]["index"]: line["verdict"] for line in lines}
-    assert [verdicts[index]["metrics"] for index in range(4)] == [{"audit/failed": 1.0}, {"audit/failed": 1.0}, {}, {"audit/failed": 1.0}]
+    assert [verdicts[index]["metrics"] for index in range(4)] == [{"audit/failed": failed} for failed in (1.0, 1.0, 0.0, 1.0)]
     assert "finite" in verdicts[0]["detail"]["audit"]
     assert "the audit broke" in verdicts[1]["detail"]["audit"]
     assert all(verdict["error"] is None for verdict in verdicts.values())
-    assert next(read_lines(tmp_path / "run" / "metrics.jsonl"))["eval/env/audit/failed"] == 1.0
+    assert next(read_lines(tmp_path / "run" / "metrics.jsonl"))["eval/env/audit/failed"] == 0.75
+
+
+def test_of_several_environments_the_one_is_named_whose_audit_fell():
+    rose, fell = Gain(0.1, 0.6, 0.4, 0.6, 32), Gain(0.9, 0.4, -0.6, -0.4, 32)
+    gains = {"one reward": rose, "one audit": rose, "two reward": rose, "two audit": fell}
+    (said,) = against_audit(gains)
+    assert said.startswith("the held-out reward of two rose by 0.500, but the audit, which training never sees, fell by 0.500")
 
 
 def test_a_measured_model_shows_the_audit_beside_the_reward(tiny_folder):

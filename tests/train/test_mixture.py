@@ -112,6 +112,11 @@ def test_what_is_only_evaluated_is_never_trained_on(settings, tmp_path):
     assert first["eval/reward/mean"] == pytest.approx(sum(only) / 5)
 
 
+def test_the_tasks_of_all_environments_are_evaluated_in_batches_which_the_estimate_of_memory_knows(settings, tmp_path):
+    trainer = make({**settings, "eval": {"tasks": 20}}, tmp_path / "run")
+    assert trainer.workload([(1,) * 10]).decoded[-1] == (60, 1)
+
+
 def test_each_environment_keeps_its_own_budget(settings, tmp_path):
     trainer = make({**settings, "sampling": {}}, tmp_path / "run")
     assert {name: budget.turn for name, budget in trainer.budgets.items()} == {"letters": 8, "guessing": 6, "arithmetic": 16}

@@ -32,6 +32,19 @@ class Stricter(Letters):
         return super().verify(task, rollout)
 
 
+class Few(Letters):
+    def size(self, split: str) -> int:
+        return 16
+
+
+class Heard(Observer):
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
+
+
 @pytest.fixture
 def interrupted(settings: dict[str, Any], tmp_path: Path) -> Path:
     """A run of six steps that was killed after step 3, with a checkpoint of step 2."""
@@ -98,6 +111,77 @@ def test_more_steps_stretch_the_schedule_from_the_first_resumed_step_on(interrup
     plan = trainer.config.schedule
     assert later(interrupted)[0]["lr"] == pytest.approx(0.01 * (rate(4, 24, plan) + rate(5, 24, plan)) / 2)
     assert len(later(interrupted)) == 10
+
+
+def test_a_run_that_was_resumed_with_other_settings_is_resumed_again_without_naming_them(interrupted: Path) -> None:
+    """Also if nothing was done in between, as after a kill."""
+    changes = {"optimizer.lr": 0.001, "kl.beta": 0.5, "steps": 8, "optimizer.name": "adamw8bit"}
+    Trainer.resumed(interrupted, Letters(), changes=changes)
+    gc.collect()
+    again = Trainer.resumed(interrupted, Letters())
+    assert (again.done, again.total, again.updater.beta) == (2, 8, 0.5)
+    again.run()
+    plan = again.config.schedule
+    assert [line["lr"] for line in later(interrupted)] == [0.001 * rate(done, 8, plan) for done in range(2, 8)]
+
+
+@pytest.mark.parametrize(("before", "after"), [("adamw", "adamw8bit"), ("adamw8bit", "adamw")])
+def test_another_optimizer_begins_without_running_means_and_this_is_said(
+    settings: dict[str, Any], tmp_path: Path, before: str, after: str
+) -> None:
+    more = {"steps": 3, "eval": {"tasks": 0}, "optimizer": {"name": before}}
+    trainer = Trainer(build_config([settings, more]), Letters(), folder=tmp_path / "run")
+    trainer.observer.step = lambda number, total, metrics: trainer.request_stop()  # type: ignore[method-assign]
+    trainer.run()
+    observer = Heard()
+    again = Trainer.resumed(tmp_path / "run", Letters(), changes={"optimizer.name": after}, observer=observer)
+    said = [text for text in observer.warnings if "running means" in text]
+    assert said == [f"the checkpoint holds the running means of {before}; {after} begins without any"]
+    assert not again.updater.optimizer.state
+    again.run()
+    assert again.folder.finished
+
+
+@pytest.mark.parametrize(
+    ("before", "changes", "total"),
+    [
+        ({"advantage": {"name": "maxk", "k": 2}}, {"advantage.name": "grpo"}, 6),
+        ({}, {"advantage.name": "maxk", "advantage.k": 2}, 6),
+        ({}, {"epochs": 2}, 8),
+        ({"steps": None, "epochs": 2}, {"steps": 9}, 9),
+    ],
+)
+def test_a_change_takes_back_what_excludes_it(
+    settings: dict[str, Any], tmp_path: Path, before: dict[str, Any], changes: dict[str, Any], total: int
+) -> None:
+    more = {"steps": 6, "eval": {"tasks": 0}, "checkpoint": {"every": 1}, **before}
+    trainer = Trainer(build_config([settings, more]), Few(), folder=tmp_path / "run")
+    trainer.observer.step = lambda number, total, metrics: trainer.request_stop()  # type: ignore[method-assign]
+    trainer.run()
+    again = Trainer.resumed(tmp_path / "run", Few(), changes=changes)
+    assert (again.done, again.total) == (1, total)
+    again.run()
+    assert again.folder.finished
+
+
+def test_a_changed_level_is_trained_at_and_that_there_is_no_gain_is_said(settings: dict[str, Any], tmp_path: Path) -> None:
+    more = {"steps": 4, "eval": {"tasks": 4}, "checkpoint": {"every": 1}}
+    trainer = Trainer(build_config([settings, more]), Letters(), folder=tmp_path / "run")
+    trainer.observer.step = lambda number, total, metrics: trainer.request_stop()  # type: ignore[method-assign]
+    trainer.run()
+    observer = Heard()
+    assert Trainer.resumed(tmp_path / "run", Letters(), changes={"level": 0.7}, observer=observer).run() == {}
+    assert any("there are no gains to tell of" in text for text in observer.warnings)
+    lines = list(read_lines(tmp_path / "run" / "rollouts.jsonl"))
+    levels = {(line["step"], line["key"]["level"]) for line in lines if line["key"]["split"] == "train"}
+    assert levels == {(1, 0.0), (2, 0.7), (3, 0.7), (4, 0.7)}
+
+
+def test_a_run_goes_on_with_its_method(interrupted: Path) -> None:
+    before = (interrupted / "config.json").read_bytes()
+    with pytest.raises(ConfigError, match=r"Trainer goes on with runs of method grpo, but .* would be one of sft"):
+        Trainer.resumed(interrupted, Letters(), changes={"method": "sft"})
+    assert (interrupted / "config.json").read_bytes() == before
 
 
 def test_a_beta_that_was_adapted_is_kept_unless_another_is_configured(settings: dict[str, Any], tmp_path: Path) -> None:

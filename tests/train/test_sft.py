@@ -20,11 +20,12 @@ from grpo_core.train.examples import Example, read_examples
 from grpo_core.train.models.adapter import adapted_layers
 from grpo_core.train.run.observe import Observer
 from grpo_core.train.sft import WarmStart
+from grpo_core.train.trainer import Trainer
 from grpo_core.types import Message
 
 from .arrange import tiny_policy
 from .letters import Answered, Letters
-from .tiny import tiny_tokenizer
+from .tiny import save_tiny, tiny_tokenizer
 
 
 class Chosen(Observer):
@@ -155,7 +156,7 @@ def test_an_adapter_that_is_continued_keeps_its_shape_takes_the_dropout_and_says
     again = WarmStart(sft(settings, model=model, lora=chosen, sft=source), folder=tmp_path / "again", observer=observer)
     again.run()
     (said,) = [text for text in observer.warnings if "lora" in text]
-    assert "lora.r=2 (it has 8), lora.targets=('q_proj',) (it has 2 modules)" in said
+    assert "lora.r=2 (it has 8), lora.targets=('q_proj',) (it has q_proj, v_proj)" in said
     assert "alpha" not in said
     recorded = json.loads((tmp_path / "again" / "config.json").read_text())["lora"]
     assert recorded == {"enabled": True, "r": 8, "alpha": 4.0, "targets": ["q_proj", "v_proj"], "dropout": 0.5}
@@ -163,6 +164,19 @@ def test_an_adapter_that_is_continued_keeps_its_shape_takes_the_dropout_and_says
     replayed = Chosen()
     WarmStart(build_config([{**settings, "method": "sft", "model": model, "lora": recorded, "sft": source}]), observer=replayed)
     assert not [text for text in replayed.warnings if "lora" in text]
+
+
+def test_what_a_run_with_a_continued_adapter_recorded_adapts_all_of_a_deeper_model(settings, tmp_path):
+    settings = {**settings, "steps": 1, "eval": {"tasks": 0}}
+    WarmStart(sft(settings), Answered(), folder=tmp_path / "first").run()
+    model = {"name": str(tmp_path / "first"), "dtype": "float32"}
+    Trainer(build_config([{**settings, "model": model}]), Letters(), folder=tmp_path / "run").run()
+    recorded = json.loads((tmp_path / "run" / "config.json").read_text())
+    save_tiny(tmp_path / "deeper", layers=4)
+    deeper = Trainer(build_config([recorded, {"model": {"name": str(tmp_path / "deeper")}}]), Letters())
+    linear = [m for m in deeper.policy.model.modules() if hasattr(m, "base_layer")]
+    assert len(adapted_layers(deeper.policy.model)) == len(linear) == 4 * 7
+    assert len(recorded["lora"]["targets"]) == 7
 
 
 def test_a_file_is_gone_through_in_a_new_order_each_epoch(settings, tmp_path):
@@ -196,6 +210,8 @@ def test_every_form_of_example_is_read(tmp_path):
         ('{"messages": "x"}', r"line 2: messages should be a list"),
         ('{"prompt": "x", "completion": [{"role": "user", "content": "x"}]}', r"line 2: a completion of messages has to be one message"),
         ('{"prompt": [{"role": "user"}], "completion": "x"}', r"line 2: a message should be"),
+        (r'{"prompt": "x", "completion": "\ud83d"}', r"line 2 holds half of a surrogate pair"),
+        pytest.param("[" * 100_000, r"line 2 is no JSON: .*recursion", id="deep"),
     ],
 )
 def test_a_line_that_is_no_example_is_named(tmp_path, line, message):
@@ -210,6 +226,11 @@ def test_only_a_line_feed_ends_an_example(tmp_path):
         '{"prompt": "a\u2028b", "completion": "c\x85d"}\n{"prompt": "e", "completion": "f"}\n', encoding="utf-8"
     )
     assert [(row.prompt, row.answer) for row in read_examples(tmp_path / "rows.jsonl")] == [("a\u2028b", "c\x85d"), ("e", "f")]
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_example(tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "x", "completion": "y"}\n', encoding="utf-8-sig")
+    assert read_examples(tmp_path / "rows.jsonl") == [Example("x", "y")]
 
 
 def test_a_file_that_is_not_there_or_empty_is_named(tmp_path):

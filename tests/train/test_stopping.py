@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
+from collections.abc import Mapping
 from typing import Any
 
 import peft
 import pytest
+import torch
 import transformers
+from safetensors.torch import load_file
 
+from grpo_core import Reward, Rollout, Task, Verdict
 from grpo_core.errors import ConfigError
 from grpo_core.overrides import build_config
 from grpo_core.runlog import read_lines
@@ -18,6 +23,16 @@ from grpo_core.train.run.stopping import Best, Stopping
 from grpo_core.train.trainer import Trainer
 
 from .letters import Letters
+
+
+class Growing(Letters):
+    """Pays more with each answer that it judges."""
+
+    by, paid = 1e-4, 0.0
+
+    def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
+        self.paid += self.by
+        return Verdict({"share": Reward(self.paid)}, passed=False)
 
 
 class Listener(Observer):
@@ -64,6 +79,51 @@ def test_the_weights_of_the_best_evaluation_are_kept_and_loadable(settings, tmp_
     assert best == {"step": max(scores, key=lambda step: scores[step]), "reward": max(scores.values())}
     base = transformers.AutoModelForCausalLM.from_pretrained(tiny_folder)
     assert peft.PeftModel.from_pretrained(base, tmp_path / "run" / "checkpoints" / "best")
+
+
+def test_the_best_weights_of_steps_that_were_cut_are_not_taken_for_those_of_the_run(settings, tmp_path):
+    """Killed after an evaluation behind the last checkpoint, which was the best so far."""
+
+    class Killed(Observer):
+        def step(self, step: int, total: int, metrics: Mapping[str, float]) -> None:
+            if step == 7:
+                raise KeyboardInterrupt
+
+    more = {"steps": 8, "eval": {"tasks": 32, "every": 2}, "checkpoint": {"every": 4}}
+    with pytest.raises(KeyboardInterrupt):
+        Trainer(build_config([settings, more]), Letters(), folder=tmp_path / "run", observer=Killed()).run()
+    file = tmp_path / "run" / "checkpoints" / "best" / "best.json"
+    cut = json.loads(file.read_text())
+    assert cut["step"] == 6
+    observer = Listener()
+    trainer = Trainer.resumed(tmp_path / "run", Letters(), changes={"optimizer.lr": 0.0}, observer=observer)
+    best = json.loads(file.read_text())
+    assert best["step"] == 4
+    saved = load_file(file.parent / "adapter_model.safetensors")
+    trained = {name.replace(".default", ""): value for name, value in trainer.policy.trainable()}
+    assert saved.keys() == trained.keys()
+    assert all(torch.equal(saved[name], trained[name]) for name in saved)
+    trainer.run()
+    assert json.loads(file.read_text()) == best
+    assert any(f"highest after step 4 ({best['reward']:.3f}); those weights are in {file.parent}" in text for text in observer.said)
+
+
+def test_best_weights_that_are_gone_are_not_pointed_at(settings, tmp_path):
+    """The run was killed behind a better evaluation, whose weights took the place of the best ones that are known after the resume."""
+    more = {"steps": 6, "eval": {"tasks": 32, "every": 2}, "checkpoint": {"every": 3}, "verify": {"cache": "off"}}
+    trainer = Trainer(build_config([settings, more]), Growing(), folder=tmp_path / "run")
+    trainer.observer.step = lambda number, total, metrics: trainer.request_stop() if number == 5 else None
+    trainer.run()
+    best = tmp_path / "run" / "checkpoints" / "best"
+    assert json.loads((best / "best.json").read_text())["step"] == 4
+    shutil.rmtree(tmp_path / "run" / "checkpoints" / "step-000005")  # as if it had been killed in step 5
+    observer, worse = Listener(), Growing()
+    worse.by = 0.0
+    Trainer.resumed(tmp_path / "run", worse, observer=observer).run()
+    (said,) = [text for text in observer.said if "was highest" in text]
+    assert said.startswith("the held-out reward was highest after step 2")
+    assert "weights" not in said
+    assert not best.exists()
 
 
 def test_patience_counts_evaluations_that_are_no_better():

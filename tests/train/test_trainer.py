@@ -18,6 +18,7 @@ from grpo_core.overrides import build_config
 from grpo_core.runlog import RunFolder, read_lines
 from grpo_core.train.run.checkpoint import checkpoints
 from grpo_core.train.run.observe import Observer
+from grpo_core.train.sft import WarmStart
 from grpo_core.train.trainer import Trainer
 
 from .letters import Letters
@@ -185,6 +186,53 @@ def test_a_stop_is_obeyed_once_and_also_if_it_came_before_the_run(settings, tmp_
     assert trainer.done == 0
     trainer.run()
     assert trainer.folder.finished
+
+
+@pytest.mark.parametrize(("name", "isolation"), [("letters", "inline"), ("arithmetic", "process")])
+def test_a_run_that_was_stopped_goes_on_in_the_same_process(settings, tmp_path, caplog, name, isolation):
+    """With workers and a cache of verdicts of its own; to the bit as if it had not been stopped."""
+    own = {"environment": name, "steps": 4, "eval": {"tasks": 0}, "verify": {"isolation": isolation, "cache": "memory"}}
+
+    def trainer(folder: str) -> Trainer:
+        return Trainer(build_config([settings, own]), Letters() if name == "letters" else None, folder=tmp_path / folder)
+
+    stopped = trainer("stopped")
+    stopped.observer.step = lambda number, total, metrics: stopped.request_stop() if number == 2 else None
+    stopped.run()
+    assert stopped.done == 2
+    stopped.run()
+    assert stopped.folder.finished
+    trainer("whole").run()
+    found, whole = (untimed(tmp_path / folder) for folder in ("stopped", "whole"))
+    assert found == whole
+    assert not caplog.records
+
+
+def test_a_run_without_environments_has_no_tasks_to_sample(settings, tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "x", "completion": "y"}\n')
+    config = build_config([{**settings, "environment": None, "method": "sft", "sft": {"data": str(tmp_path / "rows.jsonl")}}])
+    with pytest.raises(ConfigError, match="has no environment to take tasks from"):
+        WarmStart(config, folder=tmp_path / "run").sample(2)
+
+
+def test_what_is_saved_when_a_disk_is_full_goes_on_with_the_next_tasks(settings, tmp_path):
+    """The line of that step in metrics.jsonl is what is missing."""
+    trainer = make({**settings, "steps": 4, "eval": {"tasks": 0}}, tmp_path / "run")
+    write = trainer.folder.metrics
+
+    def full(values):
+        if values["step"] == 2:
+            raise RunStoppedError("no space left")
+        write(values)
+
+    trainer.folder.metrics = full
+    with pytest.raises(RunStoppedError):
+        trainer.run()
+    again = Trainer.resumed(tmp_path / "run", Letters())
+    assert (again.done, again.position) == (2, 2 * again.config.prompts_per_step)
+    again.run()
+    keys = [(line["step"], line["key"]["index"]) for line in read_lines(tmp_path / "run" / "rollouts.jsonl")]
+    assert sorted(set(keys)) == [(1 + i // again.config.prompts_per_step, i) for i in range(4 * again.config.prompts_per_step)]
 
 
 def test_a_reward_part_with_the_name_of_a_number_of_the_run_is_refused(settings, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from pathlib import Path
 
@@ -88,6 +89,22 @@ def test_in_a_mixture_the_rewards_of_each_environment_are_looked_at_by_themselve
     form, contrast = said
     assert form.startswith("hard/reward/format went up to where nothing is left to gain while the pass rate stayed at 20%")
     assert contrast.startswith("90% (hard) of the reward comes from parts")
+
+
+def test_a_sign_of_one_environment_is_said_beside_that_of_another_and_counts_the_steps_that_it_was_asked_in():
+    """The first has it from the start, the second later, and has no tasks in every second step."""
+    watch = Watch()
+    said: list[tuple[int, str]] = []
+    for step in range(100):
+        line: dict[str, float] = {name: value for name, value in HEALTHY.items() if not name.startswith("reward/constant")}
+        line |= {"first/reward/constant_share": 0.9, "first/pass_rate": 0.2, "second/pass_rate": 0.2 if step % 2 else math.nan}
+        line |= {"second/reward/constant_share": (0.85 if step >= 40 else 0.1) if step % 2 else math.nan}
+        said += [(step, text) for text in watch.look(line)]
+    (first, about_first), (second, about_second) = said
+    assert about_first.startswith("90% (first) of the reward comes from parts")
+    assert about_second.startswith("85% (second) of the reward comes from parts")
+    assert first == START + 20 - 1
+    assert second == 41 + 2 * 19
 
 
 def test_a_kl_above_1_needs_no_history_and_what_was_not_measured_is_no_sign():

@@ -50,12 +50,20 @@ def add_adapter(base: Any, config: LoraConfig, source: ModelSource, *, task: str
 
 
 def continued(model: Any) -> dict[str, Any]:
-    """What the adapter that the source brought really has, under the names of the config; nothing for a fresh one, or none."""
+    """What the adapter that the source brought really has, under the names of the config; nothing for a fresh one, or none.
+
+    Modules are named by their ends where these mean the same ones, as they would in a model with more layers.
+    """
     configs = getattr(model, "peft_config", {})
     if ADAPTER not in configs or not hasattr(configs[ADAPTER], "lora_alpha"):
         return {}
     own = configs[ADAPTER]
-    targets = [own.target_modules] if isinstance(own.target_modules, str) else sorted(own.target_modules or ())
+    adapted = {name for name, module in model.named_modules() if _is_adapted(module)}
+    ends = {_end(name) for name in adapted}
+    if {name for name, _ in model.named_modules() if _end(name) in ends} == adapted:
+        targets = sorted(ends)
+    else:
+        targets = [own.target_modules] if isinstance(own.target_modules, str) else sorted(own.target_modules or ())
     return {"r": own.r, "alpha": float(own.lora_alpha), "targets": targets}
 
 
@@ -63,7 +71,7 @@ def without_effect(model: Any, config: LoraConfig) -> list[str]:
     """Settings that somebody chose and an adapter that is continued does not have, as text. all-linear is not looked at: the adapter names
     the modules that it found."""
     return [
-        f"lora.{name}={chosen!r} (it has {f'{len(real)} modules' if name == 'targets' else real})"
+        f"lora.{name}={chosen!r} (it has {_named(real) if name == 'targets' else real})"
         for name, real in continued(model).items()
         if name in config.model_fields_set and (chosen := getattr(config, name)) != real and not _same_targets(chosen, real)
     ]
@@ -71,7 +79,15 @@ def without_effect(model: Any, config: LoraConfig) -> list[str]:
 
 def _same_targets(chosen: Any, real: Any) -> bool:
     """Whether both name the same modules, be it by their whole paths or by their ends."""
-    return isinstance(chosen, tuple) and (chosen == ALL_LINEAR or set(chosen) in (set(real), {name.rpartition(".")[2] for name in real}))
+    return isinstance(chosen, tuple) and (chosen == ALL_LINEAR or set(chosen) in (set(real), set(map(_end, real))))
+
+
+def _named(modules: Sequence[str]) -> str:
+    return ", ".join(modules) if len(modules) < 10 else f"{len(modules)} modules"
+
+
+def _end(name: str) -> str:
+    return name.rpartition(".")[2]
 
 
 @contextmanager
@@ -131,7 +147,11 @@ def merged_bytes(model: Any) -> int:
 
 def adapted_layers(model: Any) -> list[Any]:
     """The layers that have a LoRA adapter."""
-    return [m for m in model.modules() if hasattr(m, "lora_A") and hasattr(m, "get_delta_weight")]
+    return [module for module in model.modules() if _is_adapted(module)]
+
+
+def _is_adapted(module: Any) -> bool:
+    return hasattr(module, "lora_A") and hasattr(module, "get_delta_weight")
 
 
 def _is_matrix(layer: Any) -> bool:

@@ -43,5 +43,6 @@ async def attempted(
             groups += judged
             done += len(asked)
         found.append(groups)
-    progress(done, total)
+    if done:
+        progress(done, total)
     return found

@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from grpo_core.atomic import whole_folder
+from grpo_core.atomic import whole_folder, write_whole
 from grpo_core.deadline import describe
 from grpo_core.errors import ConfigError
 from grpo_core.runlog import writing
@@ -79,10 +79,19 @@ def _write(folder: Path, learned: Learned, *, step: int, policy: Policy, updater
         **more,
         "skipped": updater.skipped,
         "beta": updater.beta,
+        "optimizer": updater.config.optimizer.name,
         "python_rng": random.getstate(),
         "numpy_rng": _numpy_state(),
     }
     (folder / "progress.json").write_text(json.dumps(progress), encoding="utf-8")
+
+
+def agree(path: Path, *, updater: Updater, more: dict[str, Any]) -> None:
+    """The checkpoint as one of the run with its present settings, which it was resumed with; more: as for `save_checkpoint`."""
+    progress = saved_progress(path)
+    progress |= {"optimizer": means_of(progress), "beta": updater.beta, **more}
+    with writing(path):
+        write_whole(path / "progress.json", json.dumps(progress))
 
 
 def checkpoints(folder: Path) -> list[Path]:
@@ -113,8 +122,8 @@ def load_checkpoint(path: Path, *, policy: Policy, updater: Updater) -> dict[str
     """Put everything back; returns the progress: the step that was done last, and what `save_checkpoint` got as `more`.
 
     What has been learned comes from the checkpoint, what is configured from the present settings: with the same ones nothing differs by a
-    bit, with others the next step already uses the new rate, decay, plan and beta. A reference that follows the policy only from here on
-    begins as the model was before training, not as the present policy.
+    bit, with others the next step already uses the new rate, decay, plan and beta. Another optimizer begins without running means. A
+    reference that follows the policy only from here on begins as the model was before training, not as the present policy.
     """
     with _readable(path):
         weights = load_file(path / "trainable.safetensors")
@@ -130,7 +139,8 @@ def load_checkpoint(path: Path, *, policy: Policy, updater: Updater) -> dict[str
             parameter.copy_(like(parameter, weights[name]))
         for name, tensor in reference.items():
             policy.reference.weights()[name].copy_(tensor)
-    load_optimizer(updater.optimizer, optimizer_state_like(updater.parameters, state["optimizer"]))
+    if means_of(progress) == updater.config.optimizer.name:
+        load_optimizer(updater.optimizer, optimizer_state_like(updater.parameters, state["optimizer"]))
     load_schedule(updater.schedule, done=progress["step"] * updater.steps_per_batch)
     if state["scaler"] is not None and updater.accelerator.scaler is not None:
         updater.accelerator.scaler.load_state_dict(state["scaler"])
@@ -145,6 +155,11 @@ def load_checkpoint(path: Path, *, policy: Policy, updater: Updater) -> dict[str
     name, keys, *rest = progress["numpy_rng"]
     np.random.set_state((name, np.array(keys, dtype=np.uint32), *rest))  # the global one: a verifier may use it
     return progress
+
+
+def means_of(progress: dict[str, Any]) -> str:
+    """The name of the optimizer whose running means a checkpoint holds."""
+    return str(progress.get("optimizer", progress["config"]["optimizer"]["name"]))
 
 
 def _numpy_state() -> list[Any]:

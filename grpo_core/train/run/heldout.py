@@ -72,9 +72,10 @@ def against_audit(gains: Mapping[str, Gain]) -> Iterator[str]:
     for name, audit in gains.items():
         reward = gains.get(f"{name.removesuffix('audit')}reward")
         if name.endswith("audit") and reward is not None and reward.low > 0 and audit.high < 0:
+            of = f" of {where}" if (where := name.removesuffix("audit").strip()) else ""
             yield (
-                f"the held-out reward rose by {reward.mean:.3f}, but the audit, which training never sees, fell by {-audit.mean:.3f}: the "
-                "policy has found what the verifier wrongly pays; read completions in rollouts.jsonl, and mend the verifier"
+                f"the held-out reward{of} rose by {reward.mean:.3f}, but the audit, which training never sees, fell by {-audit.mean:.3f}: "
+                "the policy has found what the verifier wrongly pays; read completions in rollouts.jsonl, and mend the verifier"
             )
 
 

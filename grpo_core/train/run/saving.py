@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
@@ -10,7 +12,7 @@ from filelock import FileLock
 from grpo_core.atomic import whole_folder
 from grpo_core.errors import GrpoError
 from grpo_core.runlog import writing
-from grpo_core.train.run.checkpoint import Learned, save_checkpoint
+from grpo_core.train.run.checkpoint import Learned, agree, checkpoints, save_checkpoint
 from grpo_core.train.run.hold import hold
 from grpo_core.train.run.resume import settings_of
 from grpo_core.train.run.steps import Steps
@@ -54,20 +56,50 @@ class Saving:
                 step=trainer.done,
                 policy=trainer.policy,
                 updater=trainer.updater,
-                more={**self._progress, "config": settings_of(trainer.folder.config())},
+                more=self._more(),
                 keep=trainer.config.checkpoint.keep,
             )
         return f"saved {path}; continue with --resume {trainer.folder.path}"
 
+    def agree(self) -> None:
+        """The newest checkpoint is from here on one of a run with the present settings, so that it can be resumed again."""
+        found = checkpoints(self._trainer.folder.path / "checkpoints")
+        if found and self._trainer.ranks.first:
+            agree(found[-1], updater=self._trainer.updater, more=self._more())
+
+    def _more(self) -> dict[str, Any]:
+        return {**self._progress, "config": settings_of(self._trainer.folder.config())}
+
     def best(self, best: Best) -> None:
         """checkpoints/best/: the weights with the highest held-out reward so far, as transformers and peft load them."""
-        folder = self._trainer.folder.path / "checkpoints"
         state = self._trainer.policy.state()
         if not self._trainer.ranks.first:
             return
-        with writing(folder / "best"), whole_folder(folder / "best") as partial:
+        with writing(self.best_folder), whole_folder(self.best_folder) as partial:
             self._trainer.policy.save(partial, state)
             (partial / "best.json").write_text(json.dumps({"step": best.step, "reward": best.reward}) + "\n", encoding="utf-8")
+
+    def best_again(self, best: Best | None) -> None:
+        """After a resume. best: of what the run still knows. Weights of a later step, which was cut, are no longer its best ones."""
+        trainer, folder = self._trainer, self.best_folder
+        cut = folder.exists() and (best is None or self.best_step() != best.step)
+        if not trainer.ranks.any(cut):
+            return
+        if trainer.ranks.first:
+            shutil.rmtree(folder, ignore_errors=True)
+        if best is not None and best.step == trainer.done > 0:
+            self.best(best)
+
+    @property
+    def best_folder(self) -> Path:
+        return self._trainer.folder.path / "checkpoints" / "best"
+
+    def best_step(self) -> int | None:
+        """After which the weights in `best_folder` were the policy's; None if there are none."""
+        try:
+            return int(json.loads((self.best_folder / "best.json").read_text(encoding="utf-8"))["step"])
+        except FileNotFoundError:
+            return None
 
     def after_failure(self, reason: str) -> None:
         """A run that ended on an error keeps its last finished step, if the weights still are those after it."""

@@ -16,7 +16,7 @@ from grpo_core.runlog import read_lines
 from grpo_core.sources import Source
 from grpo_core.train.compute.heap import Heap
 from grpo_core.train.policy.memory import MB, Estimate, said
-from grpo_core.train.run.checkpoint import checkpoints, load_checkpoint
+from grpo_core.train.run.checkpoint import checkpoints, load_checkpoint, means_of
 from grpo_core.train.run.heldout import Scores, against_audit, as_text, gains_of, held_out, logged_scores
 from grpo_core.train.run.metrics import peak_memory_mb
 from grpo_core.train.run.saving import Saving
@@ -84,6 +84,8 @@ class Session:
         if found:
             trainer.curriculum.restore(progress["curriculum"])
             trainer.position = progress["position"]
+            if (before := means_of(progress)) != (now := trainer.config.optimizer.name):
+                trainer.observer.warn(f"the checkpoint holds the running means of {before}; {now} begins without any")
         self._saving.note()
         for line in read_lines(trainer.folder.path / "metrics.jsonl"):
             if "loss" in line:
@@ -91,7 +93,12 @@ class Session:
             self._reason = self._stopping.look(line) or (self._reason if "eval/reward/mean" in line else None)
             if "eval/reward/mean" in line and line["step"] == trainer.done:
                 self._scores = (trainer.done, logged_scores(trainer.folder, step=trainer.done))
+        self._saving.best_again(self._stopping.best)
         return trainer.done
+
+    def agree(self) -> None:
+        """What was resumed with other settings is from here on a run with these."""
+        self._saving.agree()
 
     def record(self, step: int, groups: Sequence[Group[Any]], advantage_PG: Tensor) -> None:
         """Log every attempt, show one group now and then, tell the plugins; raises RunStoppedError if too many could not be judged."""
@@ -126,6 +133,10 @@ class Session:
         trainer.folder.finish(lambda folder: trainer.policy.save(folder, state), title=title)
         trainer.ranks.meet()
         gains = gains_of(before, after, [source.name for source in trainer.sources])
+        if before and after and before.keys().isdisjoint(after):
+            trainer.observer.warn(
+                "the held-out tasks are not those of the start, as the settings changed, so there are no gains to tell of"
+            )
         trainer.observer.finished(gains)
         for warning in against_audit(gains):
             self._warn(warning)
@@ -139,6 +150,7 @@ class Session:
             metrics["time/load"], trainer.load_seconds = trainer.load_seconds, 0.0
             metrics["memory/estimated_mb"] = self._memory.peak / MB
         trainer.done = step
+        self._saving.note()  # if the disk is full, what is saved of this step lacks its line in the log and nothing else
         self._publish(step, metrics)
         self._saving.note()
         self._heap.step_ended()
@@ -231,8 +243,8 @@ class Session:
     def _tell_of_best(self) -> None:
         best, trainer = self._stopping.best, self._trainer
         if best is not None and 0 < best.step < trainer.done:
-            kept = trainer.folder.path / "checkpoints" / "best"
-            tell(trainer, f"the held-out reward was highest after step {best.step} ({best.reward:.3f}); those weights are in {kept}")
+            kept = f"; those weights are in {self._saving.best_folder}" if self._saving.best_step() == best.step else ""
+            tell(trainer, f"the held-out reward was highest after step {best.step} ({best.reward:.3f}){kept}")
 
 
 def _due(step: int, every: int) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -50,31 +50,28 @@ class History:
         """Whether the start is over and there is still something to learn."""
         return self._unsolved("pass_rate")
 
-    @property
-    def settled(self) -> dict[str, float]:
-        """Reward parts that came near to 1 while the pass rate stayed where it was, each with that rate."""
-        if self.steps < START + WINDOW:
-            return {}
+    def settled(self) -> dict[str, bool]:
+        """Of each reward part, whether it came near to 1 while the pass rate stayed where it was."""
         return {
-            name: self.last[passed]
-            for name, passed in self._rewards()
-            if not name.endswith(NO_PARTS)
+            name: self.steps >= START + WINDOW
             and self._unsolved(passed)
             and self.last[passed] < self.start[passed] + 0.03
             and self.last[name] > 0.9
             and self.last[name] > self.start[name] + 0.2
+            for name, passed in self.rewards()
+            if not name.endswith(NO_PARTS)
         }
 
-    @property
-    def constant(self) -> dict[str, float]:
-        """Of each environment with something left to learn, the share of the reward that is the same for all of a group; if it is high."""
-        shares = {name: self.now[name] for name, passed in self._rewards() if name.endswith(CONSTANT) and self._unsolved(passed)}
-        return {name.removesuffix(CONSTANT).strip("/"): share for name, share in shares.items() if share > 0.8}
+    def constant(self) -> dict[str, bool]:
+        """Of each environment that was asked in this step, by the metric, whether there is something left to learn and most of the reward
+        is the same for all of a group."""
+        shares = {name: passed for name, passed in self.rewards() if name.endswith(CONSTANT) and not math.isnan(self.now[name])}
+        return {name: self._unsolved(passed) and self.now[name] > 0.8 for name, passed in shares.items()}
 
     def _unsolved(self, passed: str) -> bool:
         return self.steps > START and self.last[passed] < SOLVED
 
-    def _rewards(self) -> list[tuple[str, str]]:
+    def rewards(self) -> list[tuple[str, str]]:
         """The metrics of rewards, each with that of the pass rate which belongs to it: in a mixture, an environment's own."""
         line = self.now.lines[0]
         found = [(name, f"{name.rpartition('reward/')[0]}pass_rate") for name in line if "reward/" in name]
@@ -87,14 +84,15 @@ NO_PARTS = tuple(f"reward/{name}" for name in OWN)
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """metric, threshold: as the documentation has them; patience: for how many steps in a row it has to be seen; advice: what it means and
-    what to do, with places for metrics of `History`."""
+    """metric, threshold: as the documentation has them; patience: for how many steps in a row it has to be seen; seen: whether it is, or,
+    of each metric by itself, where it can be several (one that is not named was not measured, which says neither); advice: what it means
+    and what to do, with places for metrics of `History`."""
 
     name: str
     metric: str
     threshold: str
     patience: int
-    seen: Callable[[History], bool]
+    seen: Callable[[History], bool | Mapping[str, bool]]
     advice: str
 
 
@@ -159,7 +157,7 @@ SIGNS: Sequence[Sign] = (
         "reward/PART",
         "a part rose by 0.2 to above 0.9 while the pass rate rose by less than 0.03",
         1,
-        lambda h: bool(h.settled),
+        History.settled,
         "{settled} went up to where nothing is left to gain while the pass rate stayed at {stayed}: the form is learned "
         "and the answers are not; lower the weights of those parts, or try an easier level",
     ),
@@ -168,7 +166,7 @@ SIGNS: Sequence[Sign] = (
         "reward/constant_share",
         "above 0.8 while fewer than 90 % pass, for 20 steps",
         20,
-        lambda h: bool(h.constant),
+        History.constant,
         "{constant} of the reward comes from parts that all attempts of a group get alike, so they teach "
         "nothing and only make the reward look high; lower their weights",
     ),
@@ -205,7 +203,7 @@ class Watch:
         self._start: list[Line] = []
         self._last: deque[Line] = deque(maxlen=WINDOW)
         self._steps = 0
-        self._held = dict.fromkeys((sign.name for sign in SIGNS), 0)
+        self._held: Counter[tuple[str, str]] = Counter()
 
     def look(self, line: Line) -> list[str]:
         """The warnings that this step gives."""
@@ -215,21 +213,29 @@ class Watch:
             self._start.append(line)
         last = list(self._last)
         history = History(Means([line]), Means(self._start), Means(last), Means(last[:-3]), self._steps)
-        said = []
-        for sign in SIGNS:
-            self._held[sign.name] = self._held[sign.name] + 1 if sign.seen(history) else 0
-            if self._held[sign.name] == sign.patience:
-                said.append(sign.advice.format(**_places(history)))
-        return said
+        return [sign.advice.format(**_places(history, due)) for sign in SIGNS if (due := self._due(sign, history))]
+
+    def _due(self, sign: Sign, history: History) -> list[str]:
+        """The metrics whose patience is over now."""
+        seen, due = sign.seen(history), []
+        for metric, holds in (seen if isinstance(seen, Mapping) else {sign.metric: seen}).items():
+            self._held[sign.name, metric] = self._held[sign.name, metric] + 1 if holds else 0
+            if holds and self._held[sign.name, metric] == sign.patience:
+                due.append(metric)
+        return due
 
 
-def _places(history: History) -> dict[str, Any]:
-    """What an advice may name."""
+def _places(history: History, due: Sequence[str]) -> dict[str, Any]:
+    """What an advice may name. due: the metrics that it is about."""
+    passed = dict(history.rewards())
+    shares = {name: history.now[name] for name in due}
     return {
         "now": history.now,
         "start": history.start,
         "last": history.last,
-        "settled": " and ".join(history.settled),
-        "stayed": " and ".join(f"{rate:.0%}" for rate in history.settled.values()),
-        "constant": " and ".join(f"{share:.0%}" + (f" ({name})" if name else "") for name, share in history.constant.items()),
+        "settled": " and ".join(due),
+        "stayed": " and ".join(f"{history.last[passed[name]]:.0%}" for name in due if name in passed),
+        "constant": " and ".join(
+            f"{share:.0%}" + (f" ({of})" if (of := name.removesuffix(CONSTANT).strip("/")) else "") for name, share in shares.items()
+        ),
     }
