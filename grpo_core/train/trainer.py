@@ -52,7 +52,7 @@ from grpo_core.train.run.hold import one_folder
 from grpo_core.train.run.metrics import advantage_metrics, group_metrics, peak_memory_mb, refuse_taken_names
 from grpo_core.train.run.observe import Observer
 from grpo_core.train.run.provenance import recorded_config
-from grpo_core.train.run.resume import refuse_changed_environments, refuse_changed_settings
+from grpo_core.train.run.resume import changed_settings, refuse_changed_environments, refuse_changed_settings
 from grpo_core.train.run.session import Session
 from grpo_core.train.run.trackers import trackers
 from grpo_core.train.tasks import counted, draw_number, eval_keys, total_steps, train_keys
@@ -149,14 +149,15 @@ class Trainer:
             raise ConfigError(
                 f"{cls.__name__} goes on with runs of method {cls.method.lower()}, but {folder} would be one of {config.method}"
             )
-        if found := checkpoints(opened.path / "checkpoints"):
-            refuse_changed_settings(build_config([stored]), saved_progress(found[-1])["config"], allowed=[*changes, *allow])
+        found = checkpoints(opened.path / "checkpoints")
+        before = saved_progress(found[-1])["config"] if found else stored
+        refuse_changed_settings(build_config([stored]), before, allowed=[*changes, *allow])
         trainer = cls(config, env, folder=opened, **more)
         refuse_changed_environments(stored["provenance"]["environments"], trainer.fingerprints(), allowed=allow)
         trainer.resume()
         if changes or allow:
             trainer.folder.start(trainer.recorded())
-            trainer._session.agree()
+            trainer._session.agree(changed_settings(config, before))
         return trainer
 
     def recorded(self) -> dict[str, Any]:

@@ -120,6 +120,9 @@ def test_a_run_that_was_resumed_with_other_settings_is_resumed_again_without_nam
     gc.collect()
     again = Trainer.resumed(interrupted, Letters())
     assert (again.done, again.total, again.updater.beta) == (2, 8, 0.5)
+    (said,) = [line for line in (interrupted / "log.txt").read_text().splitlines() if line.startswith("from step 3 on: ")]
+    assert "optimizer.lr was 0.01, is 0.001" in said
+    assert said.count(" was ") == 4
     again.run()
     plan = again.config.schedule
     assert [line["lr"] for line in later(interrupted)] == [0.001 * rate(done, 8, plan) for done in range(2, 8)]

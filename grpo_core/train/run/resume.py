@@ -15,14 +15,19 @@ def settings_of(stored: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in stored.items() if key != "provenance"}
 
 
-def refuse_changed_settings(config: RunConfig, saved: Mapping[str, Any], *, allowed: Collection[str]) -> None:
-    """config: with which the run is to go on; saved: the settings in its checkpoint. Raises ConfigError with every difference."""
+def changed_settings(config: RunConfig, saved: Mapping[str, Any]) -> dict[str, str]:
+    """What each setting that differs was and is, as text. config: with which the run is to go on; saved: those of before."""
     before, now = flat(build_config([saved])), flat(config)
-    changed = [
-        f"{key} was {before[key]!r}, is {now[key]!r}"
-        for key in now
-        if not key.startswith("provenance") and now[key] != before[key] and not _named(key, allowed)
-    ]
+    return {
+        key: f"{key} was {before.get(key)!r}, is {now.get(key)!r}"
+        for key in dict.fromkeys([*before, *now])
+        if not key.startswith("provenance") and now.get(key) != before.get(key)
+    }
+
+
+def refuse_changed_settings(config: RunConfig, saved: Mapping[str, Any], *, allowed: Collection[str]) -> None:
+    """Raises ConfigError with every difference that is not allowed; the settings are as for `changed_settings`."""
+    changed = [text for key, text in changed_settings(config, saved).items() if not _named(key, allowed)]
     if changed:
         raise ConfigError(
             f"the settings are not those of the checkpoint: {'; '.join(changed)}. Put them back, or name what may differ: --allow KEY"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -96,8 +96,11 @@ class Session:
         self._saving.best_again(self._stopping.best)
         return trainer.done
 
-    def agree(self) -> None:
-        """What was resumed with other settings is from here on a run with these."""
+    def agree(self, changed: Mapping[str, str]) -> None:
+        """What was resumed with other settings is from here on a run with these; changed: what they were and are, as text."""
+        if changed:
+            tell(self._trainer, f"from step {self._trainer.done + 1} on: {'; '.join(changed.values())}")
+        self._saving.note()
         self._saving.agree()
 
     def record(self, step: int, groups: Sequence[Group[Any]], advantage_PG: Tensor) -> None:
