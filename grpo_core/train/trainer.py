@@ -142,7 +142,10 @@ class Trainer:
         """
         opened = RunFolder.open(Path(folder))
         if opened.finished:
-            raise ConfigError(f"the run {folder} is finished; start another with --recipe {opened.path / 'config.json'} --out NEW")
+            raise ConfigError(
+                f"the run {folder} is finished; to train its model further, start another with --recipe {opened.path / 'config.json'} "
+                f"--model {opened.path} --out NEW"
+            )
         stored = opened.config()
         config = build_config([stored, nested(changes)])
         if config.method.upper() != cls.method:
