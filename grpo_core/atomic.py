@@ -32,9 +32,13 @@ def whole_folder(target: Path) -> Iterator[Path]:
 def write_whole(path: Path, text: str) -> None:
     """The old content or the new, never a part."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text, encoding="utf-8")
-    _sync(temporary)
-    temporary.replace(path)
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        _sync(temporary)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def _sync(path: Path) -> None:

@@ -139,7 +139,7 @@ class Environment(ABC, Generic[Data]):
         """Identifies config and code, so that verdicts of different verifiers are never mixed: the files of the class and of those that it
         inherits from. Add the digest of your data, and of other files that decide a verdict."""
         config = asdict(self.config) if is_dataclass(self.config) and not isinstance(self.config, type) else {}
-        classes = [cls for cls in type(self).__mro__ if cls is not Environment and issubclass(cls, Environment)]
+        classes = [cls for cls in type(self).__mro__ if cls not in Environment.__mro__]
         sources = list(dict.fromkeys(map(_source, classes)))
         text = json.dumps([type(self).__qualname__, sources, config], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -16,7 +16,7 @@ def values(path: Path, *, holds: str) -> Iterator[tuple[str, Any]]:
     holds: what is in it, for the message. Only a line feed ends a line: JSON may hold what `str.splitlines` takes for the end of one.
     """
     try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
+        lines = path.read_bytes().decode("utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}; name a JSONL file of {holds}") from None
     for number, line in enumerate(lines, 1):

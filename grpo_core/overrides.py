@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,9 +31,11 @@ def build_config(layers: Sequence[Mapping[str, Any]]) -> RunConfig:
     for layer in layers:
         if "epochs" in layer or "steps" in layer:  # they exclude each other, so naming one takes the other back
             merged = {key: value for key, value in merged.items() if key not in ("epochs", "steps")}
-        if _has_no_k(layer.get("advantage")):  # another estimator takes back the k of the one before
-            merged.get("advantage", {}).pop("k", None)
+        before = merged.get("advantage")
+        if isinstance(before, dict) and _has_no_k(layer.get("advantage")):  # another estimator takes back the k of the one before
+            before.pop("k", None)
         _merge(merged, _with_full_names(layer))
+    _find_judges_models(merged)
     try:
         return RunConfig.model_validate(merged)
     except ValidationError as error:
@@ -48,13 +51,10 @@ def _has_no_k(advantage: object) -> bool:
 
 def _with_full_names(layer: Mapping[str, Any]) -> dict[str, Any]:
     """A copy with environments, models and examples that are files by their whole path, so that a run can be continued from any folder."""
-    named: dict[str, Any] = copy.deepcopy(dict(layer))
+    named: dict[str, Any] = _copied(layer)
     for section, setting in (("model", "name"), ("sft", "data")):
         if isinstance(values := named.get(section), dict) and isinstance(values.get(setting), str):
             values[setting] = _full_path(values[setting])
-    for judge in named["judges"].values() if isinstance(named.get("judges"), Mapping) else ():
-        if isinstance(judge, dict) and isinstance(settings := judge.get("settings"), dict) and isinstance(settings.get("model"), str):
-            settings["model"] = _full_path(settings["model"])
     if isinstance(named.get("environment"), str):
         named["environment"] = full_name(named["environment"])
     if isinstance(named.get("mixture"), Mapping):
@@ -66,6 +66,19 @@ def _with_full_names(layer: Mapping[str, Any]) -> dict[str, Any]:
     return named
 
 
+def _find_judges_models(merged: dict[str, Any]) -> None:
+    """Models of judges by their whole path, but for those of an endpoint, which may be called as something that lies here, too."""
+    for judge in merged["judges"].values() if isinstance(merged.get("judges"), dict) else ():
+        if not isinstance(judge, dict) or judge.get("name") in ("llm", "judge/llm"):
+            continue
+        if isinstance(settings := judge.get("settings"), dict) and isinstance(model := settings.get("model"), str):
+            settings["model"] = _full_path(model)
+
+
+def _copied(value: Any) -> Any:
+    return {key: _copied(item) for key, item in value.items()} if isinstance(value, Mapping) else copy.deepcopy(value)
+
+
 def full_name(name: str) -> str:
     """FILE.py:CLASS with the whole path; any other name as it is."""
     return str(_absolute(name)) if names_file(name) else name
@@ -73,7 +86,7 @@ def full_name(name: str) -> str:
 
 def _full_path(name: str) -> str:
     """What is there as a file or folder by its whole path; any other name, such as a hub id, as it is."""
-    return name if name in ALIASES or not (path := _absolute(name)).exists() else str(path)
+    return name if not name or name in ALIASES or not os.path.exists(path := _absolute(name)) else str(path)
 
 
 def _absolute(name: str) -> Path:

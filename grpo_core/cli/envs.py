@@ -167,6 +167,8 @@ def _draw(environment: Environment[Any], key: TaskKey, text: str, folder: Path) 
         return environment.render(environment.task(key), Rollout.of(text), folder)
     except OSError as error:
         raise UserError(f"the pictures cannot be written to {folder}: {error.strerror or error}; name another folder") from None
+    except GrpoError:
+        raise
     except Exception as error:
         raise GrpoError(f"the environment cannot draw this answer: {type(error).__name__}: {error}") from error
 

@@ -148,6 +148,8 @@ def _print_table(model: str, found: Sequence[Summary], seconds: float) -> None:
     table.add_row("cut off at the budget", *(f"{summary.clipped:.0%}" for summary in found))
     if any(summary.unscored for summary in found):
         table.add_row("could not be judged", *(str(summary.unscored) for summary in found))
+    if any(summary.audits_failed for summary in found):
+        table.add_row("audits that failed", *(str(summary.audits_failed) for summary in found))
     Console().print(table)
     tokens = sum(summary.tokens for summary in found)
     typer.echo(f"± is the standard error over tasks (bootstrap); {tokens} tokens in {seconds:.0f} s")

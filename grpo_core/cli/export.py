@@ -88,10 +88,21 @@ def _write_examples(opened: RunFolder, path: Path, choice: Choice, allow: Collec
             tasks = await sources.tasks(list(chosen))
         return [json.dumps(example, ensure_ascii=False) for example in examples(chosen.values(), tasks)]
 
-    lines = asyncio.run(prompts())
+    found_lines = asyncio.run(prompts())
+    lines = list(filter(_is_text, found_lines))
+    if len(lines) < len(found_lines):
+        remark(f"{len(found_lines) - len(lines)} attempts hold half of a surrogate pair, which is no text, and are left out")
     with writing(path, then="export again"):
         write_whole(path, "".join(f"{line}\n" for line in lines))
     remark(f"{len(lines)} examples of {len(chosen)} tasks are in {path}")
+
+
+def _is_text(line: str) -> bool:
+    try:
+        line.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _write_weights(opened: RunFolder, path: Path, dtype: str | None) -> None:

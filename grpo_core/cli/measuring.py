@@ -34,7 +34,7 @@ def with_trainer(
     from grpo_core.cli.training import import_trainer, stoppable
     from grpo_core.runlog import RunFolder
 
-    trainer = import_trainer("grpo")(config, sources=sources, folder=RunFolder(Path()))
+    trainer = import_trainer("grpo", command="measuring a policy")(config, sources=sources, folder=RunFolder(Path()))
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     progress = Progress(*columns, console=Console(stderr=True), transient=True)
     with prints_to_stderr(), progress as bar, stoppable(trainer, "finishing what is under way"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,7 +31,7 @@ def new_file(path: Path | None, option: str) -> None:
     """Raises ConfigError, before work is done that would be lost, where `option` names a file that cannot be begun."""
     if path is None:
         return
-    if path.exists():
+    if os.path.exists(path):  # a name that no file can have is none that exists
         raise ConfigError(f"{path} exists already; name another file for {option}")
     if not path.absolute().parent.is_dir():
         raise ConfigError(f"there is no folder {path.parent} for {option} {path.name}; make it, or name another file")

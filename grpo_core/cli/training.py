@@ -32,16 +32,22 @@ def read_config(envs: Sequence[str], recipes: Sequence[str], options: Mapping[st
 
     layers = [_recipe(name) for name in recipes]
     if envs:  # only these, be they a recipe's or not
-        asked = {full_name(name) for name in envs} if len(envs) > 1 else set()
+        asked = {full_name(name) for name in envs}
         for layer in layers:
             if isinstance(mixture := layer.get("mixture"), Mapping):
-                layer["mixture"] = {name: member for name, member in mixture.items() if full_name(name) in asked}
+                kept = {name: member for name, member in mixture.items() if full_name(name) in asked}
+                layer["mixture"] = kept if len(envs) > 1 else {}
+                if len(envs) == 1:  # what a recipe says of it is as good for it alone
+                    layer.update({key: value for member in kept.values() for key, value in member.items() if key != "share"})
     return build_config([*layers, environments(envs), nested(options), *map(parse_setting, settings)])
 
 
 def environments(names: Sequence[str]) -> dict[str, Any]:
     """One environment, or a mixture with equal shares."""
-    if twice := [name for number, name in enumerate(names) if name in names[:number]]:
+    from grpo_core.overrides import full_name
+
+    full = list(map(full_name, names))
+    if twice := [name for number, name in enumerate(names) if full[number] in full[:number]]:
         raise ConfigError(f"--env {twice[0]} is given twice; name each environment once (mixture.NAME.share gives it more)")
     if len(names) > 1:
         return {"environment": None, "mixture": {name: {} for name in names}}
@@ -129,15 +135,16 @@ def _later_rank() -> bool:
     return int(os.environ.get("RANK", "0")) > 0
 
 
-def import_trainer(method: str) -> type[Trainer]:
-    """Of the run's method, whichever command goes on with it."""
+def import_trainer(method: str, *, command: str | None = None) -> type[Trainer]:
+    """Of the run's method, whichever command goes on with it. command: who asks, where it does not follow from the method."""
     from grpo_core.errors import MissingExtraError
 
     try:
         from grpo_core.train.sft import WarmStart
         from grpo_core.train.trainer import Trainer
     except ModuleNotFoundError as error:
-        raise MissingExtraError(f"grpo {'run' if method == 'grpo' else method}", "train", package=error.name or "") from None
+        command = command or f"grpo {'run' if method == 'grpo' else method}"
+        raise MissingExtraError(command, "train", package=error.name or "") from None
     return WarmStart if method == "sft" else Trainer
 
 

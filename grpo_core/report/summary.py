@@ -14,7 +14,8 @@ from grpo_core.types import Group, Verdict
 @dataclass(frozen=True, slots=True)
 class Summary:
     """Of one environment at one level. tasks: how many were asked; statistics: by name; attempts, and of them unscored: what could not be
-    judged and is in no statistic; clipped: the share of attempts that reached their budget; tokens: that the policy wrote."""
+    judged and is in no statistic; audits_failed: audits that gave no value where they should have; clipped: the share of attempts that
+    reached their budget; tokens: that the policy wrote."""
 
     environment: str
     level: float
@@ -23,6 +24,7 @@ class Summary:
     statistics: dict[str, Estimate] = field(default_factory=dict)
     attempts: int = 0
     unscored: int = 0
+    audits_failed: int = 0
     clipped: float = 0.0
     tokens: int = 0
 
@@ -44,6 +46,7 @@ def summarize(groups: Sequence[Group[Any]], *, environment: str, level: float, s
         {name: over_tasks(values) for name, values in _statistics(judged, parts)},
         attempts=len(rollouts),
         unscored=len(rollouts) - sum(map(len, judged)),
+        audits_failed=sum(int(verdict.metrics.get("audit/failed", 0)) for task in judged for verdict in task),
         clipped=fmean(rollout.finish == "length" for rollout in rollouts) if rollouts else 0.0,
         tokens=sum(sum(rollout.trainable) for rollout in rollouts),
     )

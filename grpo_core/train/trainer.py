@@ -8,6 +8,7 @@ one optimizer step per rollout batch the old log-probs are the policy's own, so 
 from __future__ import annotations
 
 import math
+import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -143,8 +144,8 @@ class Trainer:
         opened = RunFolder.open(Path(folder))
         if opened.finished:
             raise ConfigError(
-                f"the run {folder} is finished; to train its model further, start another with --recipe {opened.path / 'config.json'} "
-                f"--model {opened.path} --out NEW"
+                f"the run {folder} is finished; to train its model further, start another with --recipe "
+                f"{shlex.quote(str(opened.path / 'config.json'))} --model {shlex.quote(str(opened.path))} --out NEW"
             )
         stored = opened.config()
         config = build_config([stored, nested(changes)])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import math
 import os
 import secrets
 import statistics
@@ -86,8 +87,8 @@ class LLM:
         self._line: _Line | None = None
         if not config.model:
             raise ConfigError("the judge 'llm' needs a model; set judges.NAME.settings.model (and base_url for an endpoint of your own)")
-        if config.votes < 1 or config.retries < 0 or config.at_once < 1 or config.per_minute < 0:
-            raise ConfigError("the judge 'llm' needs votes and at_once of at least 1, and retries and per_minute of at least 0")
+        if config.votes < 1 or config.retries < 0 or config.at_once < 1 or not 0 <= config.per_minute < math.inf:
+            raise ConfigError("the judge 'llm' needs votes and at_once of at least 1, and finite retries and per_minute of at least 0")
         if not config.base_url and not os.environ.get(config.key):
             raise ConfigError(f"the judge 'llm' finds no key in the environment variable {config.key}; set it, or name a base_url")
         self._kept = Kept(Path(config.cache).expanduser()) if config.cache else None

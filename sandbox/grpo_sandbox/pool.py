@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import queue
@@ -72,7 +73,11 @@ class JailPool:
         """Every program on each of its inputs; the caller waits for its turn behind earlier calls."""
         self._grow()
         futures = [self._submit(program) for program in programs]
-        return [_cut([await asyncio.wrap_future(future) for future in row]) for row in futures]
+        try:
+            return [_cut([await asyncio.wrap_future(future) for future in row]) for row in futures]
+        finally:
+            for future in itertools.chain.from_iterable(futures):  # a caller who gave up leaves no work behind which others would wait
+                future.cancel()
 
     def fingerprint(self) -> str:
         """Of what decides an outcome: the back end and its settings, but for how many jails there are."""

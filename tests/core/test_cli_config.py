@@ -90,12 +90,14 @@ def test_the_environments_that_are_asked_for_take_the_place_of_a_recipes(tmp_pat
     assert members() == {"arithmetic": 0.5, "gsm8k": None}
     assert members("--env", "arithmetic", "--env", "fizzbuzz") == {"arithmetic": 0.5, "fizzbuzz": None}
     assert members("--env", "fizzbuzz") == {"fizzbuzz": 0.0}
+    assert members("--env", "arithmetic") == {"arithmetic": 0.5}
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["config", "show", "--env", "arithmetic", "--env", "arithmetic"], "--env arithmetic is given twice"),
+        (["config", "show", "--env", "a.py:X", "--env", "./a.py:X"], "--env ./a.py:X is given twice"),
         (["run", "--env", "arithmetic", "--allow", "kl"], "--allow is for --resume"),
         (["config", "show", "--env", "~nobody-at-all/x.py:A"], "is no path"),
     ],

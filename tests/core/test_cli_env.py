@@ -137,7 +137,7 @@ def test_ctrl_c_exits_with_130_and_without_a_traceback(toy: Path) -> None:
 
 WRITTEN = """
 import math
-from grpo_core import Environment, Reward, Task, Verdict
+from grpo_core import ConfigError, Environment, Reward, Task, Verdict
 
 class Odd(Environment):
     reward_range = (-math.inf, math.inf)
@@ -151,6 +151,10 @@ class Odd(Environment):
 
     def render(self, task, rollout, folder):
         raise ZeroDivisionError
+
+class Undrawn(Odd):
+    def render(self, task, rollout, folder):
+        raise ConfigError("install the thing that draws")
 
 class Unmade(Odd):
     def __init__(self, config=None, services=None):
@@ -187,6 +191,7 @@ def test_what_no_terminal_can_say_is_escaped(odd: Path, command: list[str]) -> N
         (["check", "{}:Unmade"], 2, "cannot be made: KeyError: 'no such thing'"),
         (["show", "{}:Unmade"], 2, "cannot be made: KeyError: 'no such thing'"),
         (["score", "{}:Odd", "--answer", "answer.txt", "--pictures", "p"], 1, "cannot draw this answer: ZeroDivisionError"),
+        (["score", "{}:Undrawn", "--answer", "answer.txt", "--pictures", "p"], 2, "error: install the thing that draws"),
     ],
 )
 def test_what_an_environment_raises_is_one_line(odd: Path, arguments: list[str], status: int, message: str) -> None:

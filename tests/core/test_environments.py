@@ -96,14 +96,17 @@ def test_a_config_that_is_no_dataclass_is_refused() -> None:
         build("WithoutDataclass")
 
 
-def test_the_fingerprint_knows_what_a_class_inherits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("bases", ["Base", "Base, Environment"])
+def test_the_fingerprint_knows_what_a_class_inherits(tmp_path: Path, bases: str) -> None:
     """Else verdicts of another verifier would be taken from a cache, and a run would go on with them."""
-    (tmp_path / "inherited.py").write_text("from heir_base import Base\nclass Heir(Base):\n    pass\n")
+    (tmp_path / "inherited.py").write_text(
+        f"from grpo_core import Environment\nfrom heir_base import Base\nclass Heir({bases}):\n    pass\n"
+    )
     found = set()
     for reward in ("0.25", "0.75", "0.25"):
         (tmp_path / "heir_base.py").write_text(
             "from grpo_core import Environment, Reward, Task, Verdict\n"
-            "class Base(Environment):\n    def task(self, key):\n        return Task(key, 'x', None)\n"
+            f"class Base({'Environment' if bases == 'Base' else ''}):\n    def task(self, key):\n        return Task(key, 'x', None)\n"
             f"    def verify(self, task, rollout):\n        return Verdict({{'reward': Reward({reward})}}, passed=True)\n"
         )
         code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from inherited import Heir; print(Heir().fingerprint())"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -135,6 +136,34 @@ def test_what_is_there_as_a_file_is_named_in_full_so_that_a_run_can_be_continued
         assert build_config([{"environment": "e", "model": {"name": alias_or_hub_id}}]).model.name == alias_or_hub_id
     with pytest.raises(ConfigError, match="'~nobody-at-all/model' is no path"):
         build_config([{"environment": "e", "model": {"name": "~nobody-at-all/model"}}])
+
+
+def test_what_an_endpoint_calls_its_model_is_no_path_even_if_something_here_has_that_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gpt-x").mkdir()
+    layers = [{"environment": "e"}, nested({"judges.default.name": "llm"}), nested({"judges.default.settings.model": "gpt-x"})]
+    assert build_config(layers).judges["default"].settings == {"model": "gpt-x"}
+
+
+def test_a_name_that_is_empty_or_that_no_file_can_have_is_no_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("", "a" * 300):
+        assert build_config([{"environment": "e", "model": {"name": name}}]).model.name == name
+
+
+@pytest.mark.parametrize("value", [3, None])
+def test_an_estimator_after_a_section_that_is_none_is_no_crash(value: object) -> None:
+    layers = [{"environment": "e"}, {"advantage": value}]
+    assert build_config([*layers, {"advantage": {"name": "grpo"}}]).advantage.name == "grpo"
+    with pytest.raises(ConfigError, match="advantage"):
+        build_config(layers)
+
+
+def test_layers_may_be_read_only() -> None:
+    kl = MappingProxyType({"beta": 0.1})
+    assert build_config([MappingProxyType({"environment": "e", "kl": kl}), {"kl": {"estimator": "k1"}}]).kl.beta == 0.1
 
 
 def test_what_is_merged_stays_as_it_was() -> None:

@@ -13,7 +13,7 @@ import pytest
 from grpo_core import ConfigError, Environment, Limits, Outcome, Program, Rollout, Services, Task, TaskKey, Verdict
 from grpo_core.environments import load_environment
 from grpo_core.plugins import PluginHost
-from grpo_core.programs import Case, CodeConfig, constant_share, paid, same
+from grpo_core.programs import MAX_CPU_SECONDS, Case, CodeConfig, CodeEnvironment, constant_share, paid, same
 from grpo_core.testing import assert_environment
 from grpo_env_fizzbuzz.env import FizzBuzz
 from grpo_env_parentheses import families
@@ -398,6 +398,13 @@ def test_settings_that_leave_nothing_to_judge_are_refused() -> None:
 def test_a_cpu_time_that_is_no_limit_is_refused(seconds: float) -> None:
     with pytest.raises(ConfigError, match="it has to be above 0 and finite"):
         load_environment(PluginHost(), "fizzbuzz", {"cpu_seconds": seconds}, lend=lambda _: Services())
+
+
+def test_a_cpu_time_that_a_verdict_does_not_last_is_refused() -> None:
+    """A program that hangs would be left out as an error, where one that fails gets 0."""
+    with pytest.raises(ConfigError, match=r"cpu_seconds is 101\.0; at most 100 fit"):
+        load_environment(PluginHost(), "fizzbuzz", {"cpu_seconds": 101.0}, lend=lambda _: Services())
+    assert CodeEnvironment.timeout_seconds > 2.5 * MAX_CPU_SECONDS
 
 
 def test_limits_of_the_environment_reach_the_sandbox() -> None:

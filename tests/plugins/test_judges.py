@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -388,9 +389,10 @@ def test_calls_that_are_tried_again_keep_to_the_rate_too(endpoint: Endpoint) -> 
     assert time.monotonic() - started > 0.95  # the endpoint itself asks for pauses of a millisecond
 
 
-def test_a_rate_below_0_is_refused(endpoint: Endpoint) -> None:
+@pytest.mark.parametrize("rate", [-1, math.nan, math.inf])
+def test_a_rate_that_is_none_is_refused(endpoint: Endpoint, rate: float) -> None:
     with pytest.raises(ConfigError, match="per_minute of at least 0"):
-        endpoint.judge(per_minute=-1)
+        endpoint.judge(per_minute=rate)
 
 
 def test_a_judge_may_be_asked_in_one_event_loop_after_another(endpoint: Endpoint) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 
 import pytest
 
@@ -47,6 +48,30 @@ def test_a_call_that_is_cancelled_as_its_outcome_comes_costs_no_later_call_its_o
     for _ in range(2):
         assert asked(pool)[0][0] == Outcome("infra_error", error="no jail")
     asyncio.run(pool.close())
+
+
+def test_a_caller_who_gave_up_leaves_no_work_that_others_would_wait_for() -> None:
+    begun, under_way, go_on = [], threading.Event(), threading.Event()
+
+    def start() -> Jail:
+        begun.append(len(begun))
+        under_way.set()
+        go_on.wait(10)
+        raise MemoryError("no room for a jail")
+
+    async def ten_then_one(pool: JailPool) -> None:
+        ten = asyncio.create_task(pool.run([replace(PROGRAM, inputs=[(number,) for number in range(10)])] * 2))
+        await asyncio.to_thread(under_way.wait)
+        ten.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await ten
+        go_on.set()
+        with pytest.raises(MemoryError):
+            await pool.run([PROGRAM])
+        await pool.close()
+
+    asyncio.run(ten_then_one(JailPool(start, size=1)))
+    assert len(begun) == 2
 
 
 def test_a_thread_that_could_not_be_started_is_not_counted_as_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,6 +73,18 @@ def test_an_audit_that_fails_is_left_out_and_counted_and_the_run_goes_on(setting
     assert next(read_lines(tmp_path / "run" / "metrics.jsonl"))["eval/env/audit/failed"] == 0.75
 
 
+def test_audits_that_failed_are_counted_where_a_model_is_measured(tiny_folder, tmp_path):
+    (tmp_path / "broken.py").write_text(
+        f"import sys; sys.path.insert(0, {str(FILE.parent)!r})\nfrom letters import Letters\n"
+        "class Broken(Letters):\n    def audit(self, task, rollout):\n        raise RuntimeError('broke')\n"
+    )
+    arguments = ["eval", "--env", f"{tmp_path / 'broken.py'}:Broken", "--model", str(tiny_folder), "--tasks", "2", "--samples", "3"]
+    shown, told = CliRunner().invoke(app, arguments), CliRunner().invoke(app, [*arguments, "--json"])
+    (row,) = [line for line in shown.output.splitlines() if "audits that failed" in line]
+    assert "6" in row
+    assert json.loads(told.stdout)["results"][0]["audits_failed"] == 6
+
+
 def test_of_several_environments_the_one_is_named_whose_audit_fell():
     rose, fell = Gain(0.1, 0.6, 0.4, 0.6, 32), Gain(0.9, 0.4, -0.6, -0.4, 32)
     gains = {"one reward": rose, "one audit": rose, "two reward": rose, "two audit": fell}

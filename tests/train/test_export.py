@@ -74,6 +74,17 @@ def test_without_a_least_reward_those_that_passed_are_taken(run_folder, tmp_path
     assert all(row["reward"] > 0.5 for row in read_lines(tmp_path / "passed.jsonl"))
 
 
+def test_attempts_that_are_no_text_are_left_out_and_counted(run_folder, tmp_path):
+    lines = [json.loads(line) for line in (run_folder / "rollouts.jsonl").read_text().splitlines()]
+    chosen = [line for line in lines if line["finish"] == "stop" and line["key"]["split"] == "train"]
+    chosen[0]["messages"][-1]["content"] = "\ud83d"
+    (run_folder / "rollouts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    said = exported(run_folder, "--rollouts", tmp_path / "good.jsonl", "--min-reward", "0")
+    assert "1 attempts hold half of a surrogate pair" in said
+    assert read_examples(tmp_path / "good.jsonl")
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".")) == []
+
+
 def test_a_chat_is_written_as_messages(tiny_folder, tmp_path):
     config = build_config(
         [{"environment": "arithmetic", "model": {"name": str(tiny_folder)}, "steps": 1, "prompts_per_step": 2, "eval": {"tasks": 0}}]

@@ -221,7 +221,9 @@ def test_a_line_that_is_no_example_is_named(tmp_path, line, message):
 
 
 def test_only_a_line_feed_ends_an_example(tmp_path):
-    """JSON may hold other characters that Python takes for the end of a line."""
+    """JSON may hold other characters that Python takes for the end of a line, and have carriage returns between its values."""
+    (tmp_path / "returns.jsonl").write_bytes(b'{"prompt": "a",\r"completion": "b"}\r\n')
+    assert read_examples(tmp_path / "returns.jsonl") == [Example("a", "b")]
     (tmp_path / "rows.jsonl").write_text(
         '{"prompt": "a\u2028b", "completion": "c\x85d"}\n{"prompt": "e", "completion": "f"}\n', encoding="utf-8"
     )
