@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from numbers import Real
 from typing import Any
@@ -69,6 +69,20 @@ def check_verdict(verdict: object, env: type[Environment[Any]] | Environment[Any
     if checked.answer is not None and not isinstance(checked.answer, str):
         raise BrokenContractError(f"the verdict's answer is {_kind(checked.answer)}; it must be a str or None")
     return checked
+
+
+def check_reply(turn: object) -> Sequence[Message] | None:
+    """The environment's turn, if it is one that can be said; raises BrokenContractError if not."""
+    if turn is None:
+        return None
+    if not isinstance(turn, list | tuple) or not all(isinstance(message, Message) for message in turn):
+        raise BrokenContractError(f"reply() returned {_kind(turn)}; it must return a list or tuple of Message, or None")
+    for message in turn:
+        try:
+            message.content.encode()
+        except UnicodeEncodeError:
+            raise BrokenContractError("reply() returned half of a surrogate pair, which is no text and has no tokens") from None
+    return turn
 
 
 def check_audit(value: object) -> float | None:

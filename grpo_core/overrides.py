@@ -35,7 +35,7 @@ def build_config(layers: Sequence[Mapping[str, Any]]) -> RunConfig:
         if isinstance(before, dict) and _has_no_k(layer.get("advantage")):  # another estimator takes back the k of the one before
             before.pop("k", None)
         _merge(merged, _with_full_names(layer))
-    _find_judges_models(merged)
+    _find_judges(merged)
     try:
         return RunConfig.model_validate(merged)
     except ValidationError as error:
@@ -50,11 +50,12 @@ def _has_no_k(advantage: object) -> bool:
 
 
 def _with_full_names(layer: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy with environments, models and examples that are files by their whole path, so that a run can be continued from any folder."""
+    """A copy with environments, sandboxes, models and examples that are files by their whole path, so that a run can be continued from any
+    folder."""
     named: dict[str, Any] = _copied(layer)
-    for section, setting in (("model", "name"), ("sft", "data")):
+    for section, setting, full in (("model", "name", _full_path), ("sft", "data", _full_path), ("sandbox", "name", full_name)):
         if isinstance(values := named.get(section), dict) and isinstance(values.get(setting), str):
-            values[setting] = _full_path(values[setting])
+            values[setting] = full(values[setting])
     if isinstance(named.get("environment"), str):
         named["environment"] = full_name(named["environment"])
     if isinstance(named.get("mixture"), Mapping):
@@ -66,11 +67,13 @@ def _with_full_names(layer: Mapping[str, Any]) -> dict[str, Any]:
     return named
 
 
-def _find_judges_models(merged: dict[str, Any]) -> None:
-    """Models of judges by their whole path, but for those of an endpoint, which may be called as something that lies here, too."""
+def _find_judges(merged: dict[str, Any]) -> None:
+    """Judges and their models by their whole path, but for those of an endpoint, which may be called as something that lies here, too."""
     for judge in merged["judges"].values() if isinstance(merged.get("judges"), dict) else ():
         if not isinstance(judge, dict) or judge.get("name") in ("llm", "judge/llm"):
             continue
+        if isinstance(name := judge.get("name"), str):
+            judge["name"] = full_name(name)
         if isinstance(settings := judge.get("settings"), dict) and isinstance(model := settings.get("model"), str):
             settings["model"] = _full_path(model)
 

@@ -60,6 +60,7 @@ class Problem:
 
 
 P = TypeVar("P", bound=Problem)
+MAX_MEMORY_MB = 2**20
 MAX_CPU_SECONDS = 100.0
 """A call may last 2.5 times as long; one that never ends has to get its 0 before the verdict's own deadline, which would leave it out."""
 
@@ -81,6 +82,8 @@ class CodeConfig:
         for name in ("cases", "cpu_seconds", "memory_mb"):
             if not 0 < getattr(self, name) < math.inf:  # nan is in no range
                 raise ValueError(f"{name} is {getattr(self, name)}; it has to be above 0 and finite")
+        if self.memory_mb > MAX_MEMORY_MB:
+            raise ValueError(f"memory_mb is {self.memory_mb}; it can be at most {MAX_MEMORY_MB}")
         if self.cpu_seconds > MAX_CPU_SECONDS:
             raise ValueError(f"cpu_seconds is {self.cpu_seconds}; at most {MAX_CPU_SECONDS:g} fit into the time that a verdict has")
 

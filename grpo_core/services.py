@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import is_dataclass
 from types import MappingProxyType
 from typing import Any
@@ -12,7 +13,8 @@ from typing import Any
 from grpo_core.deadline import describe, within
 from grpo_core.environment import Environment, Services
 from grpo_core.environments import settings_of
-from grpo_core.errors import ConfigError
+from grpo_core.errors import ConfigError, GrpoError, PluginError
+from grpo_core.isolation import reason
 from grpo_core.judge import Judge
 from grpo_core.plugins import PluginHost
 from grpo_core.sandbox import Sandbox
@@ -24,15 +26,28 @@ _CLOSE_SECONDS = 30.0
 def open_sandbox(host: PluginHost, config: SandboxConfig) -> Sandbox:
     """The sandbox that `config` names, with its settings checked."""
     component = host.load("sandbox", config.name)
-    sandbox: Sandbox = component(settings_of(component, config.name, config.settings, prefix="sandbox.settings"))
-    return sandbox
+    with _made("sandbox", config.name):
+        sandbox: Sandbox = component(settings_of(component, config.name, config.settings, prefix="sandbox.settings"))
+        return sandbox
 
 
 def open_judge(host: PluginHost, name: str, config: JudgeConfig) -> Judge:
     """The judge that `config` names, with its settings checked. name: under which environments ask for it."""
     component = host.load("judge", config.name)
-    judge: Judge = component(settings_of(component, config.name, config.settings, prefix=f"judges.{name}.settings"))
-    return judge
+    with _made("judge", config.name):
+        judge: Judge = component(settings_of(component, config.name, config.settings, prefix=f"judges.{name}.settings"))
+        return judge
+
+
+@contextmanager
+def _made(kind: str, name: str) -> Iterator[None]:
+    """Whatever a plugin's class raises when it is made becomes one line that names it."""
+    try:
+        yield
+    except GrpoError:
+        raise
+    except Exception as error:
+        raise PluginError(f"the {kind} {name!r} cannot be made: {reason(error)}") from error
 
 
 def fingerprint(env: Environment[Any]) -> str:

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
 from grpo_core.cache import VerdictCache, verdict_name
-from grpo_core.checks import BrokenContractError, check_audit, check_verdict, reweigh
+from grpo_core.checks import BrokenContractError, check_audit, check_reply, check_verdict, reweigh
 from grpo_core.deadline import DeadlineError, Slots, describe, within
 from grpo_core.environment import Environment
 from grpo_core.error_rate import ErrorRate
@@ -171,7 +171,11 @@ class Verifier:
 
     async def reply(self, task: Task[Any], messages: Sequence[Message]) -> Sequence[Message] | None:
         """The environment's next turn; raises GrpoError if it fails (the attempt then ends with finish="error")."""
-        return await self._insist("reply", task.key, lambda: self._host.call("reply", task, messages, seconds=self._seconds), self._seconds)
+
+        async def asked() -> Sequence[Message] | None:
+            return check_reply(await self._host.call("reply", task, messages, seconds=self._seconds))
+
+        return await self._insist("reply", task.key, asked, self._seconds)
 
     async def _task(self, key: TaskKey) -> Task[Any]:
         seconds = self.settings.task_timeout_seconds

@@ -71,6 +71,11 @@ class Dataset(Environment[Row]):
         if config.name and config.eval_split:
             return {"train": rows, "eval": published(config.name, config.subset, config.eval_split)}
         train, held_out = halves(rows, [self._asked(row, number) for number, row in enumerate(rows)], config.eval_share)
+        if config.eval_share > 0 and not (train and held_out) and len(rows) > 1:
+            raise ConfigError(
+                f"all {len(rows)} rows are on one side, since env.eval_share={config.eval_share:g} is of what rows ask and too few ask "
+                "anything else; name held-out rows (env.eval_path), change env.eval_share, or put more of a row into env.prompt"
+            )
         return {"train": train, "eval": held_out}
 
     def size(self, split: Literal["train", "eval"]) -> int:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from grpo_core.cli.output import INTERRUPTED
-from grpo_core.errors import ConfigError
+from grpo_core.errors import ConfigError, GrpoError
 
 if TYPE_CHECKING:
     from grpo_core.cli.progress import RunProgress
@@ -157,7 +157,7 @@ def _train(trainer: Trainer, progress: RunProgress) -> None:
         finally:
             try:
                 draw_plots(trainer.folder.path)
-            except (OSError, ValueError) as error:  # a picture must not hide how the run ended
+            except (OSError, ValueError, GrpoError) as error:  # a picture must not hide how the run ended
                 trainer.observer.warn(f"the plots could not be drawn: {error}")
     if not trainer.folder.finished:
         raise typer.Exit(INTERRUPTED)

@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from grpo_core import Outcome, Program
+from grpo_core import ConfigError, Outcome, Program
 from grpo_sandbox.jail import Jail, JailLostError, limits_to_json
 from grpo_sandbox.outcome import outcome
 from grpo_sandbox.supervisor import Unsayable, encode
@@ -62,6 +62,8 @@ class JailPool:
     config: Any
 
     def __init__(self, start: Callable[[], Jail], *, size: int) -> None:
+        if size < 1:
+            raise ConfigError(f"sandbox.settings.jails is {size}; at least 1 is needed, or nothing would ever run")
         self._start = start
         self._size = size
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()

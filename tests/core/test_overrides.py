@@ -138,6 +138,12 @@ def test_what_is_there_as_a_file_is_named_in_full_so_that_a_run_can_be_continued
         build_config([{"environment": "e", "model": {"name": "~nobody-at-all/model"}}])
 
 
+def test_sandboxes_and_judges_that_are_files_are_named_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = build_config([{"environment": "e", "sandbox": {"name": "own.py:S"}, "judges": {"default": {"name": "own.py:J"}}}])
+    assert (found.sandbox.name, found.judges["default"].name) == (f"{tmp_path}/own.py:S", f"{tmp_path}/own.py:J")
+
+
 def test_what_an_endpoint_calls_its_model_is_no_path_even_if_something_here_has_that_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from grpo_core import ConfigError, Environment, Outcome, Rollout, Services, Task, TaskKey, UnknownNameError
+from grpo_core.errors import PluginError
 from grpo_core.overrides import build_config
-from grpo_core.services import fingerprint
+from grpo_core.plugins import PluginHost
+from grpo_core.services import fingerprint, open_judge
+from grpo_core.settings import JudgeConfig
 from grpo_core.sources import Sources
 from grpo_core.testing import FakeSandbox
 
@@ -34,6 +37,10 @@ class Adder:
 
     async def close(self):
         print("closed")
+
+class Broken(Adder):
+    def __init__(self, config):
+        raise RuntimeError("no such device")
 
 class OneMore(Adder):
     async def run(self, programs):
@@ -127,6 +134,13 @@ def test_a_mixture_shares_one_sandbox(file: str, capsys: pytest.CaptureFixture[s
 
 def test_none_is_opened_where_none_is_needed(file: str) -> None:
     assert reward({"environment": f"{file}:Thinker", "sandbox": {"name": "nobody has this"}}, "coders.py:Thinker") == 1
+
+
+def test_what_cannot_be_made_is_named_in_one_line(file: str) -> None:
+    with pytest.raises(PluginError, match=r"the sandbox '.*:Broken' cannot be made: RuntimeError: no such device"):
+        reward({"environment": f"{file}:Coder", "sandbox": {"name": f"{file}:Broken"}}, "")
+    with pytest.raises(PluginError, match=r"the judge '.*:Broken' cannot be made: RuntimeError: no such device"):
+        open_judge(PluginHost(), "default", JudgeConfig(name=f"{file}:Broken"))
 
 
 def test_an_unknown_sandbox_and_an_unknown_setting_are_named(file: str) -> None:

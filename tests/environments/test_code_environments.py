@@ -400,6 +400,11 @@ def test_a_cpu_time_that_is_no_limit_is_refused(seconds: float) -> None:
         load_environment(PluginHost(), "fizzbuzz", {"cpu_seconds": seconds}, lend=lambda _: Services())
 
 
+def test_more_memory_than_a_limit_can_say_is_refused() -> None:
+    with pytest.raises(ConfigError, match="memory_mb is 10000000000000; it can be at most"):
+        load_environment(PluginHost(), "fizzbuzz", {"memory_mb": 10**13}, lend=lambda _: Services())
+
+
 def test_a_cpu_time_that_a_verdict_does_not_last_is_refused() -> None:
     """A program that hangs would be left out as an error, where one that fails gets 0."""
     with pytest.raises(ConfigError, match=r"cpu_seconds is 101\.0; at most 100 fit"):

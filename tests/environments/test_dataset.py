@@ -77,6 +77,14 @@ def test_rows_that_ask_the_same_are_on_the_same_side_whatever_else_they_hold(tmp
     assert by_id.size("eval") != env.size("eval")
 
 
+def test_rows_that_all_ask_the_same_are_refused_since_one_side_would_have_none(tmp_path: Path) -> None:
+    path = tmp_path / "same.jsonl"
+    path.write_text("".join(json.dumps({"question": "Say a number.", "answer": str(number)}) + "\n" for number in range(40)))
+    with pytest.raises(ConfigError, match=r"all 40 rows are on one side, .* name held-out rows \(env\.eval_path\)"):
+        dataset(path=str(path))
+    assert dataset(path=str(path), eval_share=0.0).size("train") == 40
+
+
 def test_numbers_are_compared_as_numbers_and_texts_as_texts(rows: Path) -> None:
     env = numbers(rows)
     wanted = re.findall(r"\d+", env.task(TaskKey("dataset", "train", 0)).data["question"])[0]

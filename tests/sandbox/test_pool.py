@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from grpo_core import Outcome, Program
+from grpo_core import ConfigError, Outcome, Program
 from grpo_sandbox.jail import Jail, JailLostError
 from grpo_sandbox.pool import JailPool
 
@@ -48,6 +48,11 @@ def test_a_call_that_is_cancelled_as_its_outcome_comes_costs_no_later_call_its_o
     for _ in range(2):
         assert asked(pool)[0][0] == Outcome("infra_error", error="no jail")
     asyncio.run(pool.close())
+
+
+def test_a_pool_without_jails_in_which_nothing_would_ever_run_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"jails is -3; at least 1"):
+        JailPool(failing(JailLostError("no jail")), size=-3)
 
 
 def test_a_caller_who_gave_up_leaves_no_work_that_others_would_wait_for() -> None:

@@ -57,10 +57,17 @@ def said(policy: Policy, text: str) -> list[int]:
 
 
 def play(
-    policy: Policy, sampler: Sampler, *, budget: Budget = ROOM, config: Config | None = None, tasks: int = 1, attempts: int = 1
+    policy: Policy,
+    sampler: Sampler,
+    *,
+    budget: Budget = ROOM,
+    config: Config | None = None,
+    tasks: int = 1,
+    attempts: int = 1,
+    env: type[Guessing] = Guessing,
 ) -> list[Rollout]:
     async def through() -> list[Rollout]:
-        async with Verifier(Guessing(config or Config()), settings=VerifySettings(isolation="inline", retries=0)) as verifier:
+        async with Verifier(env(config or Config()), settings=VerifySettings(isolation="inline", retries=0)) as verifier:
             tasks_P = await verifier.tasks([TaskKey("guessing", "train", i) for i in range(tasks)])
             rolled = roll_out(
                 tasks_P,
@@ -193,6 +200,22 @@ def test_a_raw_prompt_goes_on_with_the_bare_words(policy):
     (rollout,) = asyncio.run(rolled)[0][0]
     assert list(rollout.token_ids) == said(policy, "3 next: 4")
     assert rollout.trainable == (1, *[0] * 7, 1)
+
+
+@pytest.mark.parametrize("turn", ["higher", [Message("user", "higher"), "lower"], (Message("user", "\ud800"),), 3])
+def test_a_reply_that_cannot_be_said_ends_its_attempt_as_one_that_cannot_be_judged(policy, turn):
+    class Odd(Guessing):
+        async def reply(self, task: Task[int], messages: Sequence[Message]) -> Sequence[Message] | None:
+            return turn
+
+    (rollout,) = play(policy, Scripted(said(policy, "x<|im_end|>")), env=Odd)
+    assert (rollout.finish, rollout.text) == ("error", "x")
+
+
+def test_a_prompt_with_half_a_surrogate_pair_is_one_line(policy):
+    for prompt in ("\ud83d", (Message("user", "x \ud83d"),)):
+        with pytest.raises(ConfigError, match=r"a prompt holds half of a surrogate pair \('\\ud83d'\)"):
+            policy.encode(prompt)
 
 
 def test_a_dialogue_trains(tmp_path: Path):

@@ -27,9 +27,15 @@ class Frame:
 
 def encode(tokenizer: Any, prompt: str | tuple[Message, ...], frame: Frame) -> tuple[int, ...]:
     """Tokens of a prompt: raw text as it is, a chat through the model's template, ready for the assistant's turn."""
-    if isinstance(prompt, str):
-        return tuple(tokenizer(prompt)["input_ids"])
-    return tuple(tokenizer(_render(tokenizer, prompt, frame), add_special_tokens=False)["input_ids"])
+    text = prompt if isinstance(prompt, str) else _render(tokenizer, prompt, frame)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(
+            f"a prompt holds half of a surrogate pair ({error.object[error.start]!a}), which is no text and has no tokens; remove it where "
+            "the prompt comes from"
+        ) from None
+    return tuple(tokenizer(text, add_special_tokens=isinstance(prompt, str))["input_ids"])
 
 
 def encode_reply(

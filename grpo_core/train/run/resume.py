@@ -40,8 +40,9 @@ def refuse_changed_environments(recorded: Mapping[str, str], found: Mapping[str,
         before = recorded.get(name)
         if before is not None and before != now and name not in allowed:
             raise ConfigError(
-                f"environment {name!r} has changed since the run began (its code, data or settings; fingerprint {before}, "
-                f"now {now}), so its rewards may mean something else. Put it back, or go on all the same: --allow {name}"
+                f"environment {name!r} has changed since the run began (its code, data or settings, its judges or its sandbox; "
+                f"fingerprint {before}, now {now}), so its rewards may mean something else. Put it back, or go on all the same: "
+                f"--allow {name}"
             )
 
 
