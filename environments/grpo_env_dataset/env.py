@@ -70,8 +70,9 @@ class Dataset(Environment[Row]):
             return {"train": rows, "eval": read_jsonl(Path(config.eval_path))}
         if config.name and config.eval_split:
             return {"train": rows, "eval": published(config.name, config.subset, config.eval_split)}
-        train, held_out = halves(rows, [self._asked(row, number) for number, row in enumerate(rows)], config.eval_share)
-        if config.eval_share > 0 and not (train and held_out) and len(rows) > 1:
+        asked = [self._asked(row, number) for number, row in enumerate(rows)]
+        train, held_out = halves(rows, asked, config.eval_share)
+        if not train or (not held_out and config.eval_share > 0 and len(rows) > len(set(asked)) == 1):
             raise ConfigError(
                 f"all {len(rows)} rows are on one side, since env.eval_share={config.eval_share:g} is of what rows ask and too few ask "
                 "anything else; name held-out rows (env.eval_path), change env.eval_share, or put more of a row into env.prompt"

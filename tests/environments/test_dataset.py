@@ -83,6 +83,8 @@ def test_rows_that_all_ask_the_same_are_refused_since_one_side_would_have_none(t
     with pytest.raises(ConfigError, match=r"all 40 rows are on one side, .* name held-out rows \(env\.eval_path\)"):
         dataset(path=str(path))
     assert dataset(path=str(path), eval_share=0.0).size("train") == 40
+    path.write_text("".join(json.dumps({"question": f"Say {number}.", "answer": str(number)}) + "\n" for number in range(3)))
+    assert dataset(path=str(path), eval_share=0.01).size("train") == 3  # few rows may have none that is held out
 
 
 def test_numbers_are_compared_as_numbers_and_texts_as_texts(rows: Path) -> None:
