@@ -11,6 +11,7 @@ from typing import Any
 
 from grpo_core.environment import Environment
 from grpo_core.errors import GrpoError
+from grpo_core.extract import is_text
 from grpo_core.isolation import reason
 from grpo_core.types import Message, Reward, Split, Task, TaskKey, Verdict
 
@@ -77,11 +78,8 @@ def check_reply(turn: object) -> Sequence[Message] | None:
         return None
     if not isinstance(turn, list | tuple) or not all(isinstance(message, Message) for message in turn):
         raise BrokenContractError(f"reply() returned {_kind(turn)}; it must return a list or tuple of Message, or None")
-    for message in turn:
-        try:
-            message.content.encode()
-        except UnicodeEncodeError:
-            raise BrokenContractError("reply() returned half of a surrogate pair, which is no text and has no tokens") from None
+    if not all(is_text(message.content) for message in turn):
+        raise BrokenContractError("reply() returned half of a surrogate pair, which is no text and has no tokens")
     return turn
 
 

@@ -155,3 +155,12 @@ def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _depth(text: str) -> int:
     """How deep brackets nest outside of strings: known before the parser recurses."""
     return max(accumulate(((char in "[{") - (char in "]}") for char in _STRING.sub("", text)), initial=0))
+
+
+def is_text(value: str) -> bool:
+    """Whether it can be encoded: half of a surrogate pair ("\\ud800", from JSON or a terminal) cannot, and tokenizers raise for it."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_core.errors import ConfigError
+from grpo_core.extract import is_text
 
 
 def values(path: Path, *, holds: str) -> Iterator[tuple[str, Any]]:
@@ -24,9 +25,9 @@ def values(path: Path, *, holds: str) -> Iterator[tuple[str, Any]]:
             where = f"{path}, line {number}"
             try:
                 value = json.loads(line)
-                json.dumps(value, ensure_ascii=False).encode()
-            except UnicodeEncodeError:
-                raise ConfigError(f"{where} holds half of a surrogate pair (\\ud800 .. \\udfff), which is no text; remove it") from None
+                text = json.dumps(value, ensure_ascii=False)
             except (ValueError, RecursionError) as error:
                 raise ConfigError(f"{where} is no JSON: {error}") from None
+            if not is_text(text):
+                raise ConfigError(f"{where} holds half of a surrogate pair (\\ud800 .. \\udfff), which is no text; remove it")
             yield where, value

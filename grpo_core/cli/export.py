@@ -67,6 +67,7 @@ def _write_examples(opened: RunFolder, path: Path, choice: Choice, allow: Collec
     import asyncio
 
     from grpo_core.atomic import write_whole
+    from grpo_core.extract import is_text
     from grpo_core.overrides import build_config
     from grpo_core.report.export import choose, examples
     from grpo_core.runlog import writing
@@ -89,20 +90,12 @@ def _write_examples(opened: RunFolder, path: Path, choice: Choice, allow: Collec
         return [json.dumps(example, ensure_ascii=False) for example in examples(chosen.values(), tasks)]
 
     found_lines = asyncio.run(prompts())
-    lines = list(filter(_is_text, found_lines))
+    lines = list(filter(is_text, found_lines))
     if len(lines) < len(found_lines):
         remark(f"{len(found_lines) - len(lines)} attempts hold half of a surrogate pair, which is no text, and are left out")
     with writing(path, then="export again"):
         write_whole(path, "".join(f"{line}\n" for line in lines))
     remark(f"{len(lines)} examples of {len(chosen)} tasks are in {path}")
-
-
-def _is_text(line: str) -> bool:
-    try:
-        line.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _write_weights(opened: RunFolder, path: Path, dtype: str | None) -> None:

@@ -437,7 +437,7 @@ def test_a_text_that_cannot_be_encoded_is_an_error_of_its_own(
     judges: list[Any] = [Scorer(ScorerConfig(model=str(classifier))), Likelihood(LikelihoodConfig(model=str(language_model)))]
     for judge in (*judges, endpoint.judge()):
         before, broken, after = asyncio.run(judge.judge([fine, replace(fine, **{part: "a \ud800 b"}), fine]))
-        assert broken.error == f"the request's {part} cannot be encoded: surrogates not allowed (character 2)"
+        assert broken.error == f"the request's {part} cannot be encoded: it holds half of a surrogate pair"
         assert (before.error, after.error, before.score) == (None, None, after.score)
     assert len(endpoint.asked) == 2
 

@@ -214,7 +214,7 @@ def test_a_reply_that_cannot_be_said_ends_its_attempt_as_one_that_cannot_be_judg
 
 def test_a_prompt_with_half_a_surrogate_pair_is_one_line(policy):
     for prompt in ("\ud83d", (Message("user", "x \ud83d"),)):
-        with pytest.raises(ConfigError, match=r"a prompt holds half of a surrogate pair \('\\ud83d'\)"):
+        with pytest.raises(ConfigError, match=r"a prompt holds half of a surrogate pair, .*: '.*\\ud83d"):
             policy.encode(prompt)
 
 

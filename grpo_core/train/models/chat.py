@@ -9,6 +9,7 @@ from typing import Any
 from jinja2 import TemplateError
 
 from grpo_core.errors import ConfigError
+from grpo_core.extract import is_text
 from grpo_core.types import Message
 
 _SPOKEN = "WHAT THE POLICY SAID 7c94f1"
@@ -28,13 +29,8 @@ class Frame:
 def encode(tokenizer: Any, prompt: str | tuple[Message, ...], frame: Frame) -> tuple[int, ...]:
     """Tokens of a prompt: raw text as it is, a chat through the model's template, ready for the assistant's turn."""
     text = prompt if isinstance(prompt, str) else _render(tokenizer, prompt, frame)
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise ConfigError(
-            f"a prompt holds half of a surrogate pair ({error.object[error.start]!a}), which is no text and has no tokens; remove it where "
-            "the prompt comes from"
-        ) from None
+    if not is_text(text):
+        raise ConfigError(f"a prompt holds half of a surrogate pair, which is no text and has no tokens; remove it there: {text!a:.200}")
     return tuple(tokenizer(text, add_special_tokens=isinstance(prompt, str))["input_ids"])
 
 
