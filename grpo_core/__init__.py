@@ -1,5 +1,6 @@
 """grpo-core: a small, exact GRPO trainer that talks to pluggable verifier environments."""
 
+from grpo_core.call import Call, current_call
 from grpo_core.environment import Environment, NoConfig, Services
 from grpo_core.errors import ConfigError, GrpoError, MissingExtraError, PluginError, RunStoppedError, UnknownNameError, UserError
 from grpo_core.hookspecs import hookimpl
@@ -12,6 +13,7 @@ from grpo_core.types import MASK, Group, Message, Reward, Rollout, Task, TaskKey
 __version__ = "0.1.0"
 __all__ = [
     "MASK",
+    "Call",
     "ConfigError",
     "Environment",
     "GrpoError",
@@ -39,5 +41,6 @@ __all__ = [
     "UserError",
     "Verdict",
     "__version__",
+    "current_call",
     "hookimpl",
 ]

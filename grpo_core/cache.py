@@ -23,7 +23,8 @@ _WAIT_SECONDS = 10.0
 class VerdictCache:
     """At most about `entries` verdicts, the oldest go first; in memory, or in the file `path`, which several processes may share.
 
-    Only for verdicts that depend on nothing but (environment fingerprint, task key, draw, completion); only scored ones are kept. A file
+    Only for verdicts that depend on nothing but (environment fingerprint, task key, draw, completion); only those are kept that are scored
+    and `cacheable`. A file
     that cannot be written any more costs the cache, which is logged, and not the run. Raises ConfigError if it cannot be opened.
     """
 
@@ -53,7 +54,7 @@ class VerdictCache:
         future = self._judging[name] = asyncio.get_running_loop().create_future()
         try:
             verdict = await judge()
-            if verdict.scored:
+            if verdict.scored and verdict.cacheable:
                 self._keep(name, verdict)
                 future.set_result(verdict)
             return verdict, False

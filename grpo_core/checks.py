@@ -12,7 +12,7 @@ from typing import Any
 from grpo_core.environment import Environment
 from grpo_core.errors import GrpoError
 from grpo_core.extract import is_text
-from grpo_core.isolation import reason
+from grpo_core.isolation import clip, reason
 from grpo_core.types import Message, Reward, Split, Task, TaskKey, Verdict
 
 _TOLERANCE = 1e-6
@@ -55,7 +55,8 @@ def check_verdict(verdict: object, env: type[Environment[Any]] | Environment[Any
     if not isinstance(verdict, Verdict):
         raise BrokenContractError(f"the verifier returned {_kind(verdict)}; it must return a Verdict")
     if verdict.error is not None:
-        return replace(verdict, error=str(verdict.error), rewards={}, metrics={}, detail=_json_or(verdict.detail, {}))
+        error, detail = clip(str(verdict.error)), _json_or(verdict.detail, {})
+        return replace(verdict, error=error, rewards={}, metrics={}, detail=detail)
     if set(verdict.rewards) != set(env.parts):
         found, wanted = sorted(map(str, verdict.rewards)), sorted(env.parts)
         raise BrokenContractError(f"the verdict has the parts {found}, `parts` declares {wanted}; every verdict lists every part")

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
 
-from grpo_core.isolation import reason
+from grpo_core.call import Call, enclosing_call
+from grpo_core.isolation import clip, reason
 
 T = TypeVar("T")
 P = ParamSpec("P")
 _GRACE_SECONDS = 0.5
-_MAX_TEXT = 2000
+_TICK_SECONDS = 0.05  # while the clock is stopped, the time that is left may be next to nothing
 
 
 class DeadlineError(Exception):
@@ -21,10 +23,17 @@ class DeadlineError(Exception):
 
 
 async def within(work: Coroutine[Any, Any, T], seconds: float) -> T:
-    """The result of `work`, or DeadlineError. `asyncio.wait_for` would wait for ever for work that swallows its cancellation."""
-    job = asyncio.ensure_future(_contained(work))
+    """Return the result of `work`, or raise DeadlineError.
+
+    `asyncio.wait_for` would wait for ever for work that swallows its cancellation. Services that
+    `work` calls may stop the clock while it waits for its turn (see `grpo_core.call`).
+    """
+    call = Call(seconds, enclosing_call())
+    with call.current():
+        job = asyncio.ensure_future(_contained(work))
     try:
-        await asyncio.wait({job}, timeout=seconds)
+        while not job.done() and (left := call.left()) > 0:
+            await asyncio.wait({job}, timeout=max(left, _TICK_SECONDS))
     finally:
         if not job.done():
             job.cancel()
@@ -56,7 +65,9 @@ async def in_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwar
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             loop.call_soon_threadsafe(settle, setter, value)
 
-    threading.Thread(target=run, name=f"grpo {getattr(function, '__name__', 'call')}", daemon=True).start()
+    name = f"grpo {getattr(function, '__name__', 'call')}"
+    context = contextvars.copy_context()  # services are to know which call they serve
+    threading.Thread(target=context.run, args=(run,), name=name, daemon=True).start()
     return await future
 
 
@@ -82,10 +93,6 @@ def describe(error: BaseException) -> str:
     return clip(reason(error))
 
 
-def clip(text: str, size: int = _MAX_TEXT) -> str:
-    return text if len(text) <= size else f"{text[:size]}... ({len(text):,} characters)"
-
-
 class _Carrier(Exception):
     """Brings out of a thread what asyncio refuses or takes as its own: StopIteration, SystemExit, KeyboardInterrupt, CancelledError."""
 
@@ -100,7 +107,7 @@ async def _contained(work: Coroutine[Any, Any, T]) -> T:
 def _portable(error: BaseException) -> Exception:
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
-    carrier = _Carrier(repr(error))
+    carrier = _Carrier(type(error).__name__)
     carrier.__cause__ = error
     return carrier
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Awaitable, Mapping
+from dataclasses import asdict, replace
 from typing import Any, Literal, Protocol
 
+from grpo_core.call import current_call
 from grpo_core.checks import BrokenContractError, check_task
 from grpo_core.deadline import Slots, in_thread, within
 from grpo_core.environment import Environment
 from grpo_core.errors import ConfigError
 from grpo_core.pool import WorkerPool
 from grpo_core.spec import Spec
-from grpo_core.types import Task, TaskKey
+from grpo_core.types import Task, TaskKey, Verdict
 from grpo_core.wire import decode, encode, prompt_digest
 
 Op = Literal["verify", "reference", "audit", "reply"]
@@ -53,13 +54,22 @@ class InlineHost:
             async with self._thread.here():
                 return await within(in_thread(asyncio.run, env.reply(task, *arguments)), seconds)
         if op == "reply" or (op == "verify" and self._asynchronous):
+            work = _marked(env.averify(task, *arguments)) if op == "verify" else env.reply(task, *arguments)
             async with self._awaits.here():
-                return await within((env.averify if op == "verify" else env.reply)(task, *arguments), seconds)
+                return await within(work, seconds)
         async with self._thread.here():
-            return await within(in_thread(getattr(env, op), task, *arguments), seconds)
+            return await within(_marked(in_thread(getattr(env, op), task, *arguments)), seconds)
 
     async def close(self) -> None:
         """Nothing of its own."""
+
+
+async def _marked(work: Awaitable[Any]) -> Any:
+    """Return what `work` does; a verdict is marked if a service wants it kept out of caches."""
+    result = await work
+    if isinstance(result, Verdict) and not current_call().cacheable:
+        return replace(result, cacheable=False)
+    return result
 
 
 class ProcessHost:
@@ -69,7 +79,8 @@ class ProcessHost:
         self._pool = pool
 
     async def task(self, key: TaskKey, *, seconds: float) -> Task[Any]:
-        return Task(key, await self._ask({"op": "task", "key": asdict(key)}, seconds), None)
+        prompt = await self._ask({"op": "task", "key": asdict(key)}, seconds)
+        return check_task(Task(key, prompt, None), key)
 
     async def call(self, op: Op, task: Task[Any], *arguments: Any, seconds: float) -> Any:
         request = {"op": op, "key": asdict(task.key), "draw": task.draw, "prompt": prompt_digest(task)}
@@ -80,9 +91,9 @@ class ProcessHost:
 
     async def _ask(self, request: dict[str, Any], seconds: float) -> Any:
         reply = await self._pool.ask(request, seconds=seconds)
-        if "error" in reply:
-            raise BrokenContractError(reply["error"])
-        return decode(reply["value"])
+        if reply.error is not None:
+            raise BrokenContractError(reply.error)
+        return decode(reply.value)
 
 
 def boot_message(env: Environment[Any], spec: Spec | None, overrides: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from types import FrameType
 from typing import TypeVar
 
 Result = TypeVar("Result")
+MAX_TEXT = 2000
+"""The most characters of an error's text; a longer one is cut."""
 
 
 class ForeignError(Exception):
@@ -54,6 +56,21 @@ def _ctrl_c() -> Iterator[list[int]]:
 
 def reason(error: BaseException) -> str:
     """One line: what was raised, and the place in the foreign code."""
+    try:
+        return _text_of(error)
+    except Exception:  # noqa: BLE001 - an exception of a plugin may fail in its own __str__
+        return f"{type(error).__name__}, whose text cannot be had"
+
+
+def clip(text: str, size: int = MAX_TEXT) -> str:
+    """Return at most `size` characters that can be encoded; what was cut says how long it was."""
+    if len(text) > size:
+        note = f"... ({len(text):,} characters)"
+        text = text[: size - len(note)] + note
+    return text.encode(errors="replace").decode()
+
+
+def _text_of(error: BaseException) -> str:
     if isinstance(error, ModuleNotFoundError):
         return f"the package {error.name!r} is not installed"
     if isinstance(error, SystemExit):

@@ -22,7 +22,11 @@ Status = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one call may use; beyond it the call ends with the matching status, which is the program's own fault."""
+    """What a call may use; beyond it the call ends with the matching status, which is the program's own fault.
+
+    total_seconds: wall time of all calls of a program together; None: the sandbox decides. Inputs
+    for which nothing is left are not run and count as timeout_wall.
+    """
 
     cpu_seconds: float = 2.0
     wall_seconds: float = 5.0
@@ -31,6 +35,7 @@ class Limits:
     result_bytes: int = 64_000
     processes: int = 16
     file_mb: int = 8
+    total_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +50,12 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one call ended. value: what the program CLAIMS, decoded from size- and depth-capped JSON; only the caller judges it."""
+    """How one call ended.
+
+    value: what the program CLAIMS, decoded from size- and depth-capped JSON; only the caller judges it.
+    suspected: the outcome rests on repeated failures, not on evidence. It counts, but the sandbox
+    keeps what is concluded from it out of caches (`grpo_core.current_call().keep_out_of_caches()`).
+    """
 
     status: Status
     value: Any = None
@@ -54,6 +64,7 @@ class Outcome:
     stderr: str = ""
     cpu_seconds: float = 0.0
     wall_seconds: float = 0.0
+    suspected: bool = False
 
 
 class Sandbox(Protocol):
@@ -64,9 +75,11 @@ class Sandbox(Protocol):
     """
 
     async def run(self, programs: Sequence[Program]) -> Sequence[Sequence[Outcome]]:
-        """One list of outcomes per program, one outcome per input, in order. Callers wait when the sandbox is full.
+        """Return one list of outcomes per program, one outcome per input, in order.
 
-        A sandbox may give up a program that keeps running out of time: its later inputs then count as timeout_wall.
+        Callers wait when the sandbox is full, or unavailable for a while; the clock of
+        `grpo_core.current_call()` is stopped meanwhile. It may give up a program that keeps running out
+        of time or that keeps ending its jail: later inputs then get the status of the last one.
         """
         ...
 

@@ -243,6 +243,8 @@ class VerifyConfig(Section):
     """How often an attempt that could not be judged is tried again."""
     isolation: Literal["auto", "process", "inline"] = "auto"
     """process: in a worker that is killed at the deadline; inline: in the trainer; auto: inline only if the environment is trusted."""
+    worker_environment: Annotated[tuple[str, ...], Listed] = ()
+    """Names of further environment variables for workers; keys and most others stay here."""
     max_error_rate: Fraction = 0.2
     """The run stops when more than this share of recent attempts could not be judged."""
     cache: Literal["off", "memory", "disk"] = "memory"

@@ -70,7 +70,8 @@ class Sources:
         found = []
         lender: Lender | None = None
         cache = _cache(config)
-        shared = VerifySettings(**config.verify.model_dump(include={"workers", "timeout_seconds", "retries", "isolation"}))
+        names = {"workers", "timeout_seconds", "retries", "isolation", "worker_environment"}
+        shared = VerifySettings(**config.verify.model_dump(include=names))
         for name, member in config.members().items():
             settings = replace(shared, weights=dict(member.weights))
             if name in envs:

@@ -122,6 +122,8 @@ class Verdict:
     metrics: further numbers to log. detail: small JSON (sandbox outcome, stderr, picture paths).
     error: why the attempt could not be judged (infrastructure, a bug in the verifier); such an attempt leaves mean, std, loss and
     denominators.
+    cacheable: whether asking again would give the same. The engine sets it to False where a service says that its answer rests on a
+    suspicion or on how busy the machine was: the verdict counts in this step, and no cache keeps it.
     """
 
     rewards: Mapping[str, Reward] = field(default_factory=dict)
@@ -130,6 +132,7 @@ class Verdict:
     metrics: Mapping[str, float] = field(default_factory=dict)
     detail: Mapping[str, Any] = field(default_factory=dict)
     error: str | None = None
+    cacheable: bool = True
 
     def __post_init__(self) -> None:
         for name in ("rewards", "metrics", "detail"):
@@ -146,7 +149,7 @@ class Verdict:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Read-only mappings cannot be pickled or copied; their contents can."""
-        return Verdict, (dict(self.rewards), self.passed, self.answer, dict(self.metrics), dict(self.detail), self.error)
+        return Verdict, (dict(self.rewards), self.passed, self.answer, dict(self.metrics), dict(self.detail), self.error, self.cacheable)
 
     @classmethod
     def failed(cls, error: str) -> Verdict:
@@ -162,6 +165,7 @@ class Verdict:
             "rewards": {n: {"value": r.value, "weight": r.weight, "note": r.note, "seconds": r.seconds} for n, r in self.rewards.items()},
             "metrics": dict(self.metrics),
             "detail": dict(self.detail),
+            **({} if self.cacheable else {"cacheable": False}),
         }
 
     @classmethod

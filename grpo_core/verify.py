@@ -17,6 +17,7 @@ from grpo_core.environment import Environment
 from grpo_core.error_rate import ErrorRate
 from grpo_core.errors import ConfigError, GrpoError, did_you_mean
 from grpo_core.hosts import Host, InlineHost, ProcessHost, boot_message
+from grpo_core.isolation import clip
 from grpo_core.pool import WorkerLostError, WorkerPool
 from grpo_core.services import fingerprint
 from grpo_core.spec import Spec
@@ -39,6 +40,8 @@ class VerifySettings:
     max_concurrency: how many asynchronous verdicts are under way at once. weights: the run's own weights of reward parts, by name.
     task_timeout_seconds: deadline of task() and reference(). worker_start_seconds: of a worker's start, imports included.
     worker_memory_mb: a worker that holds more than this after a verdict is replaced.
+    worker_environment: names of further environment variables that workers inherit, beyond those
+    that `grpo_core.worker_environment` lists.
     """
 
     workers: int | None = None
@@ -50,6 +53,7 @@ class VerifySettings:
     task_timeout_seconds: float = 30.0
     worker_start_seconds: float = 60.0
     worker_memory_mb: float = 2048.0
+    worker_environment: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -264,7 +268,7 @@ class Verifier:
         try:
             return check_verdict(verdict, self.env)
         except BrokenContractError as error:
-            return Verdict.failed(str(error))
+            return Verdict.failed(clip(str(error)))
 
 
 def _host(env: Environment[Any], spec: Spec | None, overrides: Mapping[str, Any] | None, settings: VerifySettings) -> Host:
@@ -281,13 +285,22 @@ def _host(env: Environment[Any], spec: Spec | None, overrides: Mapping[str, Any]
     boot = boot_message(env, spec, overrides)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     size = 1 if env.stateful else settings.workers or min(4, cores)
-    return ProcessHost(WorkerPool(boot, size=size, start_seconds=settings.worker_start_seconds, memory_mb=settings.worker_memory_mb))
+    pool = WorkerPool(
+        boot,
+        size=size,
+        start_seconds=settings.worker_start_seconds,
+        memory_mb=settings.worker_memory_mb,
+        further_variables=settings.worker_environment,
+    )
+    return ProcessHost(pool)
 
 
 def _failure(error: Exception, op: str, seconds: float) -> str:
     if isinstance(error, DeadlineError):
         return f"{op}() exceeded its deadline of {seconds:g} s{error}"
-    return str(error) if isinstance(error, (BrokenContractError, WorkerLostError)) else describe(error)
+    if isinstance(error, WorkerLostError):  # with the worker's last output, which is bounded, too
+        return str(error)
+    return clip(str(error)) if isinstance(error, BrokenContractError) else describe(error)
 
 
 def _all_failed(group: Group[Any], text: str) -> list[Verdict]:

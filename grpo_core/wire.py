@@ -1,12 +1,14 @@
-"""What travels between the trainer and a worker: length-prefixed JSON, so that no pickle of a worker is ever trusted."""
+"""What travels between the trainer and a worker: length-prefixed JSON, never pickles.
+
+A request is an object with an `id`; `grpo_core.replies` says what a reply is.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from io import RawIOBase
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from grpo_core.types import Message, Rollout, Task, Verdict
 
@@ -15,26 +17,47 @@ _HEADER_BYTES = 8
 _PER_TOKEN = ("token_ids", "trainable", "positions")
 
 
-def write_frame(stream: RawIOBase, message: Mapping[str, Any]) -> None:
-    """Send one message; raises OSError when nobody reads any more, ValueError or TypeError when it is no JSON or too large."""
-    body = json.dumps(message).encode()
-    if len(body) > MAX_FRAME_BYTES:
-        raise ValueError(f"a message of {len(body):,} bytes is too large for the pipe (at most {MAX_FRAME_BYTES:,}); keep `detail` small")
+class Readable(Protocol):
+    """A raw stream to read from."""
+
+    def read(self, size: int, /) -> bytes | None: ...
+
+
+class Writable(Protocol):
+    """A raw stream to write to; tells how many bytes it took."""
+
+    def write(self, data: memoryview, /) -> int | None: ...
+
+
+def write_frame(stream: Writable, body: bytes, *, limit: int = MAX_FRAME_BYTES) -> None:
+    """Send one message.
+
+    Raises:
+        OSError: nobody reads any more.
+        ValueError: the message is too large.
+    """
+    if len(body) > limit:
+        size = f"{len(body):,} bytes is too large for the pipe (at most {limit:,})"
+        raise ValueError(f"a message of {size}; keep `detail` small")
     rest = memoryview(len(body).to_bytes(_HEADER_BYTES, "big") + body)
     while rest:
         rest = rest[stream.write(rest) or 0 :]
 
 
-def read_frame(stream: RawIOBase) -> dict[str, Any]:
-    """The next message; raises EOFError at the end of the stream or when what comes is no message."""
+def read_frame(stream: Readable, *, limit: int = MAX_FRAME_BYTES) -> bytes:
+    """Return the next message.
+
+    Raises:
+        EOFError: the stream has ended.
+        ValueError: the header announces more than `limit` bytes; none of them is read.
+    """
     size = int.from_bytes(_read_exactly(stream, _HEADER_BYTES), "big")
-    if size > MAX_FRAME_BYTES:
-        raise EOFError("the stream holds something that is no message")
-    message: dict[str, Any] = json.loads(_read_exactly(stream, size))
-    return message
+    if size > limit:
+        raise ValueError(f"its header announces {size:,} bytes; at most {limit:,} are read")
+    return _read_exactly(stream, size)
 
 
-def _read_exactly(stream: RawIOBase, size: int) -> bytes:
+def _read_exactly(stream: Readable, size: int) -> bytes:
     parts: list[bytes] = []
     while size > 0:
         part = stream.read(min(size, 1_000_000))

@@ -10,19 +10,21 @@ import contextlib
 import ctypes
 import faulthandler
 import functools
+import json
 import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from io import RawIOBase
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from grpo_core.checks import BrokenContractError, check_task, check_verdict
+from grpo_core.checks import BrokenContractError, check_audit, check_task, check_verdict
 from grpo_core.deadline import describe
 from grpo_core.environment import Environment
 from grpo_core.environments import build_environment
+from grpo_core.replies import MAX_REPLY_BYTES, make_reply
 from grpo_core.spec import Spec
 from grpo_core.types import Task, TaskKey
 from grpo_core.wire import decode, encode, prompt_digest, read_frame, write_frame
@@ -39,14 +41,14 @@ def main() -> None:
     die_with_parent(int(sys.argv[1]))
     requests, replies = _private_pipes()
     with contextlib.suppress(EOFError, BrokenPipeError):  # the trainer has gone: so do we
-        boot = read_frame(requests)
+        boot = _read_request(requests)
         try:
             env = build_environment(Spec(**boot["spec"]), boot["overrides"])
         except BaseException as error:  # noqa: BLE001 - an import may do anything; the trainer is told why
-            write_frame(replies, {"error": describe(error)})
+            _reply(replies, boot, error=describe(error))
             return
         os.chdir(os.environ["TMPDIR"])  # built where the trainer is, so that settings may name files; what it writes goes with the worker
-        write_frame(replies, {"value": None})
+        _reply(replies, boot)
         with contextlib.closing(asyncio.new_event_loop()) as loop:
             try:
                 _serve(env, requests, replies, loop)
@@ -54,26 +56,49 @@ def main() -> None:
                 loop.run_until_complete(env.close())
 
 
-def _serve(env: Environment[Any], requests: RawIOBase, replies: RawIOBase, loop: asyncio.AbstractEventLoop) -> None:
+def _serve(
+    env: Environment[Any],
+    requests: FileIO,
+    replies: FileIO,
+    loop: asyncio.AbstractEventLoop,
+) -> None:
     @functools.lru_cache(maxsize=_CACHED_TASKS)
     def derive(key: TaskKey) -> Task[Any]:
         return check_task(env.task(key), key)
 
     while True:
-        request = read_frame(requests)
+        request = _read_request(requests)
         faulthandler.dump_traceback_later(request["seconds"] * _DUMP_AT)
+        value, error = None, None
         try:
-            reply = {"value": _answer(env, derive, request, loop)}
-        except BrokenContractError as error:
-            reply = {"error": str(error)}
-        except BaseException as error:  # noqa: BLE001 - also sys.exit(): whatever is raised is reported
-            reply = {"error": describe(error)}
+            value = _answer(env, derive, request, loop)
+        except BrokenContractError as broken:
+            error = str(broken)
+        except BaseException as raised:  # noqa: BLE001 - sys.exit() is reported, too
+            error = describe(raised)
         faulthandler.cancel_dump_traceback_later()
-        memory_mb = resident_mb()
         try:
-            write_frame(replies, {**reply, "memory_mb": memory_mb})
-        except (TypeError, ValueError) as error:
-            write_frame(replies, {"error": f"{request['op']}() returned what cannot be sent: {error}", "memory_mb": memory_mb})
+            _reply(replies, request, value=value, error=error)
+        except (TypeError, ValueError) as unsent:
+            error = f"{request['op']}() returned what cannot be sent: {unsent}"
+            _reply(replies, request, error=error)
+
+
+def _read_request(requests: FileIO) -> dict[str, Any]:
+    request: dict[str, Any] = json.loads(read_frame(requests))
+    return request
+
+
+def _reply(
+    replies: FileIO,
+    request: Mapping[str, Any],
+    *,
+    value: Any = None,
+    error: str | None = None,
+) -> None:
+    """Answer a request; if `value` is not JSON, raise TypeError or ValueError and send nothing."""
+    body = make_reply(request["id"], memory_mb=resident_mb(), value=value, error=error)
+    write_frame(replies, body, limit=MAX_REPLY_BYTES)
 
 
 def _answer(env: Environment[Any], derive: Derive, request: Mapping[str, Any], loop: asyncio.AbstractEventLoop) -> Any:
@@ -87,21 +112,27 @@ def _answer(env: Environment[Any], derive: Derive, request: Mapping[str, Any], l
     found = getattr(env, op)(task, *map(decode, request["arguments"]))
     if op == "reply":
         found = loop.run_until_complete(found)
+    if op == "audit":
+        return check_audit(found)
     return encode(check_verdict(found, env) if op == "verify" else found)
 
 
-def _private_pipes() -> tuple[RawIOBase, RawIOBase]:
+def _private_pipes() -> tuple[FileIO, FileIO]:
     """Keep the pipes to ourselves: the environment's prints go to stderr and its stdin is empty."""
     requests, replies = os.dup(0), os.dup(1)
     empty = os.open(os.devnull, os.O_RDONLY)
     os.dup2(empty, 0)
     os.dup2(2, 1)
     os.close(empty)
-    return os.fdopen(requests, "rb", buffering=0), os.fdopen(replies, "wb", buffering=0)
+    return FileIO(requests, "rb"), FileIO(replies, "wb")
 
 
 def die_with_parent(parent: int) -> None:
-    """On Linux the kernel kills us when the trainer dies, even by kill -9 and even while we hold the GIL; elsewhere the pipe's end does."""
+    """End this process with its parent, the trainer or the reaper.
+
+    On Linux the kernel does it, even after kill -9 and even while we hold the GIL; elsewhere the
+    end of the pipe does.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         with contextlib.suppress(OSError):  # when memory runs out, the kernel should take the verifier, not the trainer

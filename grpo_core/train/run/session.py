@@ -19,6 +19,7 @@ from grpo_core.train.policy.memory import MB, Estimate, said
 from grpo_core.train.run.checkpoint import checkpoints, load_checkpoint, means_of
 from grpo_core.train.run.heldout import Scores, against_audit, as_text, gains_of, held_out, logged_scores
 from grpo_core.train.run.metrics import peak_memory_mb
+from grpo_core.train.run.notices import notices
 from grpo_core.train.run.saving import Saving
 from grpo_core.train.run.steps import Steps, tell
 from grpo_core.train.run.stopping import Stopping
@@ -53,7 +54,8 @@ class Session:
                 trainer.folder.cards({source.name: card for source in trainer.sources if (card := await self._card(source)) is not None})
                 tell(trainer, f"memory: {self._memory}")
                 trainer.plugins.notify("grpo_run_start", run_dir=trainer.folder.path, config=recorded)
-                gains = await self._run()
+                with notices(self._warn):
+                    gains = await self._run()
             reason = "finished" if trainer.folder.finished else "interrupted"
             return gains
         except torch.OutOfMemoryError as error:
