@@ -10,13 +10,16 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from grpo_core.kit.hostile import MARKS, SECRET, SOURCES, THIEF, VICTIM
 from grpo_core.kit.result import CheckResult
 from grpo_core.sandbox import Limits, Outcome, Program, Sandbox
 
 LIMITS = Limits(cpu_seconds=1, wall_seconds=3, memory_mb=128, output_bytes=10_000, result_bytes=10_000, processes=8, file_mb=1)
-HONEST = Program("import os\ndef f(x): return x + 1, sorted(os.listdir('.'))", "f", [(1,)], LIMITS)
-UNDISTURBED: tuple[int, list[str]] = (2, [])
-SECRET = "GRPO_SANDBOX_CHECK_SECRET"
+HONEST = Program(
+    "import os\ndef f(x): return x + 1, sorted(os.listdir('.')), list(getattr(os, 'listxattr', lambda _: [])('.'))", "f", [(1,)], LIMITS
+)
+UNDISTURBED: tuple[int, list[str], list[str]] = (2, [], [])
+SEARCH_LIMITS = Limits(cpu_seconds=10, wall_seconds=20)
 VALUES = (None, True, 1, 2**100, 0.5, "ä", b"\x00", [1, [2]], (1, (2,)), {1, 2}, {"a": (1,), 2: None})
 
 
@@ -42,110 +45,8 @@ def _returns(value: object) -> Callable[[Outcome], bool]:
     return lambda outcome: outcome.status == "ok" and outcome.value == value
 
 
-_SOURCES = {
-    "CPU time": """
-def f(x):
-    while True: pass
-""",
-    "output": """
-def f(x):
-    while True: print("x" * 1000)
-""",
-    "folder size": """
-def f(x):
-    for i in range(100_000): open(str(i), "wb").write(b"x" * 10**6)
-""",
-    "fork bomb": """
-import os
-def f(x):
-    while True:
-        try: os.fork()
-        except OSError: pass
-""",
-    "processes": """
-import os, time
-def f(x):
-    for made in range(1000):
-        try:
-            if os.fork() == 0: time.sleep(100)
-        except OSError: return made
-    return 1000
-""",
-    "writing elsewhere": """
-import os
-def f(x):
-    found = []
-    for folder in ("/", "/tmp", "/etc", "/usr", "/usr/lib", "/dev", "/dev/shm", "/home", "/var/tmp"):
-        try: open(os.path.join(folder, "grpo-check"), "w").close()
-        except OSError: continue
-        if os.path.realpath(folder) != os.getcwd(): found.append(folder)
-    return found
-""",
-    "other processes": """
-import os
-def f(x):
-    try: os.kill(-1, 9)
-    except OSError: pass
-""",
-    "equal to everything": """
-class A:
-    def __eq__(self, other): return True
-def f(x): return A()
-""",
-    "forged claim": """
-import os
-def f(x):
-    for descriptor in range(3, 64):
-        try: os.write(descriptor, bytes(4096))
-        except OSError: pass
-    os._exit(0)
-""",
-    "daemon": """
-import os, time
-def f(x):
-    if os.fork() == 0:
-        os.setsid()
-        if os.fork() == 0: time.sleep(1000)
-        os._exit(0)
-    return x
-""",
-    "ignored signals": """
-import signal, time
-def f(x):
-    for number in range(1, 64):
-        try: signal.signal(number, signal.SIG_IGN)
-        except (OSError, ValueError): pass
-    time.sleep(100)
-""",
-    "memory of several": """
-import os
-def f(x):
-    readers = []
-    for _ in range(4):
-        reader, writer = os.pipe()
-        if os.fork() == 0:
-            kept = bytearray(80 << 20)
-            os.write(writer, b"x")
-            os.read(reader, 2)
-            os._exit(0)
-        os.close(writer)
-        readers.append(reader)
-    return sum(len(os.read(reader, 1)) for reader in readers)
-""",
-    "wall clock": "import time\ndef f(x): time.sleep(100)",
-    "memory": "def f(x): return len(bytearray(10**9))",
-    "result": "def f(x): return 'x' * 10**6",
-    "file size": "def f(x): open('a', 'wb').write(b'x' * 10**7)",
-    "network": "import socket\ndef f(x): socket.create_connection(('1.1.1.1', 53), 1)",
-    "environment": f"import os\ndef f(x): return os.environ.get({SECRET!r})",
-    "supervisor's memory": "def f(x): return open('/proc/1/mem', 'rb').read(1)",
-    "root": "import os\ndef f(x): os.setuid(0); open('/proc/1/mem', 'rb').read(1)",
-    "leaving": "import os\ndef f(x): os._exit(0)",
-    "files that stay": "import os\ndef f(x): os.makedirs('a/b'); open('a/b/c', 'w').close(); os.chmod('a', 0); return x",
-    "crash": "import ctypes\ndef f(x): ctypes.string_at(0)",
-}
 CHECKS: Sequence[Check] = tuple(
-    Check(name, _SOURCES[name], kept, wanted)
+    Check(name, SOURCES[name], kept, wanted)
     for name, kept, wanted in (
         ("CPU time", _ends("timeout_cpu"), "end at the limit of CPU time"),
         ("wall clock", _ends("timeout_wall"), "end at the deadline"),
@@ -169,18 +70,27 @@ CHECKS: Sequence[Check] = tuple(
         ("files that stay", _returns(1), "return, and be cleaned up after"),
         ("ignored signals", _ends("timeout_wall"), "be ended all the same"),
         ("crash", _ends("signal"), "end with its signal"),
+        ("its own end", _ends("signal"), "be held to have ended itself"),
+        ("attributes that stay", lambda outcome: outcome.status != "infra_error", "leave none behind"),
+        ("unnamed memory", _fails, "not get memory that no limit counts"),
+        ("namespaces", _fails, "not make any"),
+        ("keyring", _fails, "not reach one"),
+        ("packet sockets", _fails, "not get one"),
+        ("virtual machine sockets", _fails, "not get one"),
+        ("answers on disk", _returns([]), "see no environment's package"),
     )
 )
 
 
 async def check_sandbox(sandbox: Sandbox) -> list[CheckResult]:
-    """What became of each check. Takes about 20 s."""
+    """Return the result of each check. It takes about a minute: programs that wait are tried five times."""
     os.environ[SECRET] = "seen"
     try:
         return [
             await _values(sandbox),
             *[await _one(sandbox, check) for check in CHECKS],
             await _several(sandbox),
+            await _earlier_calls(sandbox),
             await _neighbours(sandbox),
         ]
     finally:
@@ -206,13 +116,27 @@ async def _one(sandbox: Sandbox, check: Check) -> CheckResult:
 
 
 async def _several(sandbox: Sandbox) -> CheckResult:
-    ((outcome,),) = await sandbox.run([Program(_SOURCES["memory of several"], "f", [(1,)], LIMITS)])
+    ((outcome,),) = await sandbox.run([Program(SOURCES["memory of several"], "f", [(1,)], LIMITS)])
     if outcome.status == "ok" and outcome.value == 4:
-        text = f"four processes got 80 MB each: the limit of {LIMITS.memory_mb} MB holds for each process, not for all of a program's"
+        text = f"four processes got 40 MB each: the limit of {LIMITS.memory_mb} MB holds for each process, not for all of a program's"
         return CheckResult("memory of several", "not_checked", text)
     return CheckResult(
-        "memory of several", "valid", f"four processes did not get 80 MB each: {outcome.status} {outcome.error[:80]}".strip()
+        "memory of several", "valid", f"four processes did not get 40 MB each: {outcome.status} {outcome.error[:80]}".strip()
     )
+
+
+async def _earlier_calls(sandbox: Sandbox) -> CheckResult:
+    """Look for what calls left in the memory from which later ones are made."""
+    victims = [Program(VICTIM, "f", [(MARKS["input"],)], LIMITS)] * 8
+    (*_, (outcome,)) = await sandbox.run([*victims, Program(THIEF, "f", [(1,)], SEARCH_LIMITS)])
+    name, found = "earlier calls", outcome.value if outcome.status == "ok" else None
+    if found == []:
+        return CheckResult(name, "valid", "a search of its own memory finds nothing of other programs")
+    if not isinstance(found, list):
+        text = f"the program that searches its memory could not: {outcome.status} {outcome.error[:80]}"
+        return CheckResult(name, "not_checked", text)
+    kinds = [kind for kind, mark in MARKS.items() if mark in found]
+    return CheckResult(name, "invalid", f"a program found what was another's in its memory: {', '.join(kinds)}")
 
 
 async def _neighbours(sandbox: Sandbox) -> CheckResult:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from grpo_core import ConfigError, Outcome, Program
 from grpo_sandbox.bubblewrap import Bubblewrap, BubblewrapConfig
-from grpo_sandbox.pool import JailPool
+from grpo_sandbox.pool import PATIENCE_SECONDS, JailPool
 
 
 @dataclass(frozen=True, slots=True)
 class AutoConfig:
-    """jails: how many run at once; None: two per core. What else can be set belongs to docker and bubblewrap: name one of them."""
+    """jails: how many run at once; None: two per core. patience_seconds: how long programs wait for a sandbox that cannot run any.
+    What else can be set belongs to docker and bubblewrap: name one of them."""
 
     jails: int | None = None
+    patience_seconds: float = PATIENCE_SECONDS
 
 
 class Auto:
@@ -24,12 +27,12 @@ class Auto:
     Config = AutoConfig
 
     def __init__(self, config: AutoConfig | None = None) -> None:
-        jails = (config or AutoConfig()).jails
+        shared = asdict(config or AutoConfig())
         try:
-            self.chosen = _docker(jails)
+            self.chosen = _docker(shared)
         except (ConfigError, ModuleNotFoundError) as no_docker:
             try:
-                self.chosen = Bubblewrap(BubblewrapConfig(jails=jails))
+                self.chosen = Bubblewrap(BubblewrapConfig(**shared))
             except ConfigError as no_bubblewrap:
                 raise ConfigError(f"there is no sandbox to run code in. {no_docker}. {no_bubblewrap}") from None
             logging.getLogger(__name__).info("bubblewrap is the sandbox: %s", no_docker)
@@ -38,14 +41,14 @@ class Auto:
         return await self.chosen.run(programs)
 
     def fingerprint(self) -> str:
-        """That of the back end: each has a Python of its own."""
+        """Return that of the back end: each has a Python of its own."""
         return self.chosen.fingerprint()
 
     async def close(self) -> None:
         await self.chosen.close()
 
 
-def _docker(jails: int | None) -> JailPool:
+def _docker(shared: dict[str, Any]) -> JailPool:
     from grpo_sandbox.docker import Docker, DockerConfig
 
-    return Docker(DockerConfig(jails=jails))
+    return Docker(DockerConfig(**shared))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import secrets
 import shutil
@@ -13,26 +12,39 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_core import ConfigError
-from grpo_sandbox import supervisor
-from grpo_sandbox.jail import Jail, JailLostError
-from grpo_sandbox.pool import JailPool
+from grpo_sandbox.bundle import command
+from grpo_sandbox.interpreter import Interpreter
+from grpo_sandbox.jail import End, Jail, JailLostError
+from grpo_sandbox.pool import PATIENCE_SECONDS, JailPool
+from grpo_sandbox.reach import INODES, forbidden_packages, require_hidden
 
 FOLDER = "/work"
 ROOT_UIDS = range(200_000, 2_000_000_000)
 _REAP_SECONDS = 5.0
+_EVIDENCE = 2000
+_START = 'echo 1000 >/proc/self/oom_score_adj; exec bwrap "$@"'
+"""A machine that is short of memory should take a jail and not the trainer. Inside there is no /proc."""
 
 
 @dataclass(frozen=True, slots=True)
 class BubblewrapConfig:
-    """jails: how many run at once; None: two per core. python: the interpreter inside, below /usr. folder_mb: what a call may write."""
+    """jails: how many run at once; None: two per core. python: the interpreter inside, which is
+    bound with its standard library and nothing else. folder_mb: what a call may write.
+    patience_seconds: how long programs wait for a sandbox that cannot run any."""
 
     jails: int | None = None
     python: str = "/usr/bin/python3"
     folder_mb: int = 16
+    patience_seconds: float = PATIENCE_SECONDS
 
 
 class Bubblewrap(JailPool):
-    """Jails by bubblewrap."""
+    """Jails by bubblewrap.
+
+    Raises:
+        ConfigError: bubblewrap or the interpreter is missing, a first jail cannot be started, or
+            the package of an environment is visible in it.
+    """
 
     Config = BubblewrapConfig
 
@@ -40,15 +52,22 @@ class Bubblewrap(JailPool):
         self.config = config or BubblewrapConfig()
         if shutil.which("bwrap") is None:
             raise ConfigError("bubblewrap is not installed: apt install bubblewrap (or your system's package of that name)")
-        super().__init__(self._jail, size=self.config.jails or 2 * len(os.sched_getaffinity(0)))
+        self._interpreter = Interpreter.of(self.config.python)
+        super().__init__(
+            self._jail,
+            size=2 * len(os.sched_getaffinity(0)) if self.config.jails is None else self.config.jails,
+            name="the sandbox bubblewrap",
+            patience_seconds=self.config.patience_seconds,
+        )
+        self.keep_spare(require_hidden(lambda: self._jail(forbidden_packages()), "bubblewrap"))
 
-    def _jail(self) -> Jail:
+    def _jail(self, forbidden: tuple[str, ...] = ()) -> Jail:
         # Root's own processes are beyond RLIMIT_NPROC; a uid that nobody has is not, and shares its count with nobody.
         user = secrets.choice(ROOT_UIDS) if os.geteuid() == 0 else None
         who = {} if user is None else {"user": user, "group": user, "extra_groups": ()}
         try:
             process = subprocess.Popen(
-                self._command(),
+                self._command(forbidden),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -63,44 +82,59 @@ class Bubblewrap(JailPool):
         assert process.stdin
         assert process.stdout
         try:
-            return Jail(f"bwrap {process.pid}", writer=process.stdin.fileno(), reader=process.stdout.fileno(), end=lambda: _end(process))
+            return Jail(
+                f"bwrap {process.pid}",
+                writer=process.stdin.fileno(),
+                reader=process.stdout.fileno(),
+                end=lambda: _end(process),
+                interrupt=lambda: _kill(process),
+            )
         except JailLostError:
             _end(process)
             raise
 
-    def _command(self) -> list[str]:
-        links = [option for name in ("bin", "sbin", "lib", "lib32", "lib64") for option in _place(name)]
-        size = str(self.config.folder_mb << 20)
+    def _command(self, forbidden: tuple[str, ...]) -> list[str]:
+        settings = {
+            "uid": None,
+            "folder": FOLDER,
+            "folder_mb": self.config.folder_mb,
+            "inodes": INODES,
+            "forbidden": forbidden,
+        }
+        links = [option for name in ("bin", "sbin", "lib", "lib32", "lib64") for option in _link(name)]
+        # The supervisor keeps one capability, over its own namespaces only: it gives each call a
+        # folder of its own. No call has it.
         return [
-            "/usr/bin/env", "bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--as-pid-1", "--clearenv", "--cap-drop", "ALL",
-            "--hostname", "jail", "--ro-bind", "/usr", "/usr", *links, "--dev", "/dev", "--remount-ro", "/dev",
-            "--size", size, "--tmpfs", FOLDER, "--remount-ro", "/",
+            "/bin/sh", "-c", _START, "sh", "--unshare-all", "--die-with-parent", "--new-session", "--as-pid-1", "--clearenv",
+            "--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN", "--hostname", "jail",
+            *self._interpreter.options(), *links, "--dev", "/dev", "--remount-ro", "/dev", "--dir", FOLDER, "--remount-ro", "/",
             "--setenv", "HOME", FOLDER, "--setenv", "PATH", "/usr/bin", "--setenv", "LANG", "C.UTF-8",
-            self.config.python, "-I", "-S", "-c", Path(supervisor.__file__).read_text(encoding="utf-8"),
-            json.dumps({"uid": None, "folder": FOLDER}),
+            *command(str(self._interpreter.executable), settings),
         ]  # fmt: skip
 
 
-def _place(name: str) -> list[str]:
-    """/lib and its like, which are links into /usr on today's systems and folders on older ones."""
+def _link(name: str) -> list[str]:
+    """Return the option for /lib and its like, which are links into /usr on today's systems."""
     path = Path("/", name)
-    if path.is_symlink():
-        return ["--symlink", os.readlink(path), str(path)]
-    return ["--ro-bind", str(path), str(path)] if path.is_dir() else []
+    return ["--symlink", os.readlink(path), str(path)] if path.is_symlink() else []
 
 
-def _end(process: subprocess.Popen[bytes]) -> str:
+def _kill(process: subprocess.Popen[bytes]) -> None:
     """Kill bwrap: the pid namespace, and so everything in the jail, goes with it."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _end(process: subprocess.Popen[bytes]) -> End:
     for stream in (process.stdin, process.stdout):
         if stream is not None and not stream.closed:
             stream.close()
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
+    _kill(process)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(_REAP_SECONDS)
-    said = ""
+    text = ""
     if process.stderr is not None and not process.stderr.closed:
         os.set_blocking(process.stderr.fileno(), False)
-        said = (process.stderr.read(2000) or b"").decode(errors="replace").strip()
+        text = (process.stderr.read(_EVIDENCE) or b"").decode(errors="replace").strip()
         process.stderr.close()
-    return f"status {process.returncode}{f': {said}' if said else ''}"
+    return End(f"status {process.returncode}{f': {text}' if text else ''}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import secrets
@@ -15,21 +14,24 @@ from pathlib import Path
 from typing import Any
 
 from grpo_core import ConfigError
-from grpo_sandbox import image, supervisor
-from grpo_sandbox.jail import Jail, JailLostError
-from grpo_sandbox.pool import JailPool
+from grpo_sandbox import image
+from grpo_sandbox.bundle import command
+from grpo_sandbox.jail import End, Jail, JailLostError
+from grpo_sandbox.pool import PATIENCE_SECONDS, JailPool
+from grpo_sandbox.reach import INODES, forbidden_packages, require_hidden
 
 FOLDER = "/work"
 LABEL = "grpo.sandbox"
 UIDS = range(200_000, 2_000_000_000)
 """Processes are counted per uid on the whole machine, so each container's calls run under a number that nobody shares."""
-API_SECONDS = 30
+API_SECONDS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class DockerConfig:
     """jails: containers at once; None: two per core. image: what `grpo sandbox build` makes. runtime: such as "runsc", where Docker
-    has it. memory_mb: of a container, beyond which the kernel ends the program in it. folder_mb: what a call may write."""
+    has it. memory_mb: of a container, beyond which the kernel ends the program in it. folder_mb: what a call may write.
+    patience_seconds: how long programs wait for an engine that cannot run any."""
 
     jails: int | None = None
     image: str = "grpo-sandbox"
@@ -37,10 +39,16 @@ class DockerConfig:
     runtime: str | None = None
     memory_mb: int = 512
     folder_mb: int = 16
+    patience_seconds: float = PATIENCE_SECONDS
 
 
 class Docker(JailPool):
-    """Jails by Docker."""
+    """Jails by Docker.
+
+    Raises:
+        ConfigError: Docker, its image or its runtime is missing, a first container cannot be
+            started, or the package of an environment is visible in it.
+    """
 
     Config = DockerConfig
 
@@ -57,16 +65,26 @@ class Docker(JailPool):
         if self.config.runtime and self.config.runtime not in runtimes:
             raise ConfigError(f"Docker has no runtime {self.config.runtime!r}; it has {', '.join(sorted(runtimes))}")
         _sweep(self._client, logging.getLogger(__name__).info)
-        super().__init__(self._jail, size=self.config.jails or 2 * len(os.sched_getaffinity(0)))
+        self._id = secrets.token_hex(8)
+        self._left: list[Any] = []
+        super().__init__(
+            self._jail,
+            size=2 * len(os.sched_getaffinity(0)) if self.config.jails is None else self.config.jails,
+            name="the sandbox docker",
+            patience_seconds=self.config.patience_seconds,
+        )
+        self.keep_spare(require_hidden(lambda: self._jail(forbidden_packages()), "docker"))
 
-    def _jail(self) -> Jail:
+    def _jail(self, forbidden: tuple[str, ...] = ()) -> Jail:
         import docker
         import requests
 
         try:
-            container = self._client.containers.create(self.config.image, **self._settings())
+            container = self._client.containers.create(self.config.image, **self._settings(forbidden))
         except (docker.errors.DockerException, requests.RequestException, OSError) as error:
             raise JailLostError(f"Docker could not make a container: {error}") from error
+        self._remove_left()
+        stream = None
         try:
             stream = self._client.api.attach_socket(container.id, params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1})
             container.start()
@@ -75,23 +93,77 @@ class Docker(JailPool):
                 f"container {container.short_id}",
                 writer=channel.fileno(),
                 reader=channel.fileno(),
-                end=lambda: _end(container, stream),
+                end=lambda: self._end(container, stream),
+                interrupt=lambda: _hang_up(channel),
                 multiplexed=True,
             )
         except (docker.errors.DockerException, requests.RequestException, OSError) as error:
-            _end(container, None)
+            self._end(container, stream)
             raise JailLostError(f"Docker could not start a container: {error}") from error
-        except JailLostError:
-            _end(container, None)
-            raise
 
-    def _settings(self) -> dict[str, Any]:
+    def _end(self, container: Any, stream: Any) -> End:
+        """Remove a container; one that Docker cannot remove now is removed along with a later one."""
+        import docker
+        import requests
+
+        end = End()
+        if stream is not None:
+            with contextlib.suppress(OSError):
+                _hang_up(getattr(stream, "_sock", stream))
+                stream.close()
+        with contextlib.suppress(docker.errors.DockerException, requests.RequestException, OSError):
+            end = self._end_of(container)
+        self._remove(container)
+        return end
+
+    def _end_of(self, container: Any) -> End:
+        """Return what Docker knows about the end of a container.
+
+        One that has ended is soon removed, and its state with it; the events of it stay a while.
+        """
+        import docker
+
+        filters = {"container": container.id, "event": ["oom", "die"]}
+        events = list(self._client.api.events(since="0", until=f"{time.time():.9f}", filters=filters, decode=True))
+        out_of_memory = any(event["Action"] == "oom" for event in events)
+        statuses = [event["Actor"]["Attributes"].get("exitCode") for event in events if event["Action"] == "die"]
+        try:
+            container.reload()
+            state = container.attrs["State"]
+            out_of_memory = out_of_memory or state["OOMKilled"]
+            statuses += [] if state["Running"] else [state["ExitCode"]]
+        except docker.errors.NotFound:
+            pass
+        if not statuses:
+            return End(out_of_memory=out_of_memory)
+        return End(f"status {statuses[0]}{', out of memory' if out_of_memory else ''}", out_of_memory)
+
+    def _remove_left(self) -> None:
+        """Remove what could not be removed before; Docker has just shown that it answers."""
+        with self._lock:
+            left, self._left = self._left, []
+        for container in left:
+            self._remove(container)
+
+    def _remove(self, container: Any) -> None:
+        import docker
+        import requests
+
+        try:
+            container.remove(force=True)
+        except docker.errors.NotFound:
+            pass
+        except (docker.errors.DockerException, requests.RequestException, OSError) as error:
+            if "already in progress" not in str(error):
+                with self._lock:
+                    self._left.append(container)
+
+    def _settings(self, forbidden: tuple[str, ...]) -> dict[str, Any]:
         memory = f"{self.config.memory_mb}m"
-        source = Path(supervisor.__file__).read_text(encoding="utf-8")
-        settings = json.dumps({"uid": secrets.choice(UIDS), "folder": FOLDER})
+        settings = {"uid": secrets.choice(UIDS), "folder": FOLDER, "forbidden": forbidden}
         return {
-            "command": [self.config.python, "-I", "-S", "-c", source, settings],
-            "environment": {"HOME": FOLDER, "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"},
+            "command": command(self.config.python, settings),
+            "environment": {"HOME": f"{FOLDER}/call", "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"},
             "user": "0:0",
             "working_dir": "/",
             "hostname": "jail",
@@ -107,17 +179,37 @@ class Docker(JailPool):
             "memswap_limit": memory,
             "nano_cpus": 1_000_000_000,
             "pids_limit": 128,
-            "tmpfs": {FOLDER: f"size={self.config.folder_mb}m,mode=0777,nr_inodes=1024,noexec,nosuid,nodev"},
+            "tmpfs": {FOLDER: f"size={self.config.folder_mb}m,mode=0755,nr_inodes={INODES},noexec,nosuid,nodev"},
             "sysctls": {"kernel.shmmni": "0", "kernel.msgmni": "0", "kernel.sem": "0 0 0 0"},
             "oom_score_adj": 500,
             "log_config": {"Type": "none", "Config": {}},
-            "labels": {LABEL: str(os.getpid()), f"{LABEL}.started": str(int(time.time())), f"{LABEL}.host": socket.gethostname()},
+            "labels": {
+                LABEL: str(os.getpid()),
+                f"{LABEL}.started": str(int(time.time())),
+                f"{LABEL}.host": socket.gethostname(),
+                f"{LABEL}.pool": self._id,
+            },
             **({"runtime": self.config.runtime} if self.config.runtime else {}),
         }
 
     async def close(self) -> None:
         await super().close()
+        self._remove_left()
+        self._remove_unknown()
         self._client.close()
+
+    def _remove_unknown(self) -> None:
+        """Remove containers of this pool that it does not know.
+
+        A daemon that dies while it makes a container gives no answer, but may keep the container.
+        """
+        import docker
+        import requests
+
+        filters = {"label": f"{LABEL}.pool={self._id}"}
+        with contextlib.suppress(docker.errors.DockerException, requests.RequestException, OSError):
+            for container in self._client.containers.list(all=True, filters=filters, ignore_removed=True):
+                self._remove(container)
 
     @classmethod
     def build(cls, origin: str | None, *, mirror: str | None, say: Callable[[str], None]) -> None:
@@ -179,18 +271,7 @@ def _sweep(client: Any, say: Callable[[str], None]) -> None:
                 container.remove(force=True)
 
 
-def _end(container: Any, stream: Any) -> str:
-    import docker
-    import requests
-
-    how = ""
-    with contextlib.suppress(docker.errors.DockerException, requests.RequestException, OSError):
-        container.reload()
-        state = container.attrs["State"]
-        how = f"status {state['ExitCode']}{', out of memory' if state['OOMKilled'] else ''}" if not state["Running"] else ""
-    if stream is not None:
-        with contextlib.suppress(OSError):
-            stream.close()
-    with contextlib.suppress(docker.errors.DockerException, requests.RequestException, OSError):
-        container.remove(force=True)
-    return how
+def _hang_up(channel: socket.socket) -> None:
+    """Close the connection to a supervisor, which then ends, for all threads that use it."""
+    with contextlib.suppress(OSError):
+        channel.shutdown(socket.SHUT_RDWR)

@@ -1,4 +1,4 @@
-"""One running supervisor: requests go in, replies come out, and whatever goes wrong with it is a JailLostError, never a verdict."""
+"""One running supervisor: requests go in, replies come out. Whatever goes wrong with it is a JailLostError, never a verdict."""
 
 from __future__ import annotations
 
@@ -6,53 +6,137 @@ import contextlib
 import json
 import os
 import select
+import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from grpo_core import Limits
-from grpo_sandbox.supervisor import HEADER_BYTES, MAX_FRAME_BYTES
+from grpo_sandbox.inside.frames import LENGTH_BYTES, MAX_BODY_BYTES, pack
 
 START_SECONDS = 20.0
 GRACE_SECONDS = 8.0
-"""How much longer than a program's own deadline its supervisor may take, which ends and cleans up: beyond that it is broken."""
+"""How much longer than a program's own deadline its supervisor may take, which ends the program and
+cleans up: a supervisor that takes longer is broken, or its machine is stopped."""
 _DOCKER_HEADER = 8
 _STDOUT = 1
+_REPLY_FIELDS = {
+    "status": str, "exit": int, "cpu_seconds": float, "wall_seconds": float, "clean": bool, "sizes": list,
+}  # fmt: skip
+_KEPT_COMPLAINTS = 2000
 
 
 class JailLostError(Exception):
-    """The jail could not be started, died, or does not answer: the machine's failure, not the program's."""
+    """The jail could not be started, died, or does not answer.
+
+    Attributes:
+        out_of_memory: whether the kernel ended it because its own limit of memory was reached.
+    """
+
+    def __init__(self, message: str, *, out_of_memory: bool = False) -> None:
+        super().__init__(message)
+        self.out_of_memory = out_of_memory
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a supervisor ended: `how` in words, or nothing where nobody knows."""
+
+    how: str = ""
+    out_of_memory: bool = False
 
 
 class Jail:
-    """A supervisor behind two descriptors. Blocking; used by one thread at a time.
+    """A supervisor behind two descriptors. Blocking; only `interrupt` is for other threads.
 
-    writer, reader: its stdin and stdout, or twice the same socket. multiplexed: the reader carries Docker's stream of both outputs.
-    end: kills it, whatever state it is in, and returns what is known about its end.
+    Args:
+        name: how messages call it.
+        writer, reader: its stdin and stdout, or twice the same socket.
+        multiplexed: whether the reader carries Docker's stream of both outputs.
+        end: kills it, whatever state it is in, and returns what is known about its end.
+        interrupt: makes the supervisor end soon; quick, and harmless at any time before `end`.
+
+    Raises:
+        JailLostError: it does not say within START_SECONDS that it is ready.
     """
 
-    def __init__(self, name: str, *, writer: int, reader: int, end: Callable[[], str], multiplexed: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        writer: int,
+        reader: int,
+        end: Callable[[], End],
+        interrupt: Callable[[], None],
+        multiplexed: bool = False,
+    ) -> None:
         self.name = name
         self.jobs = 0
-        self._writer, self._reader, self._end, self._multiplexed = writer, reader, end, multiplexed
+        self._writer, self._reader, self._multiplexed = writer, reader, multiplexed
+        self._end, self._interrupt = end, interrupt
+        self._ending = threading.Lock()
+        self._ended = False
         self._raw = b""
-        self._buffer = b""
+        self._buffer = bytearray()
         self._complaints = b""
         os.set_blocking(writer, False)
         os.set_blocking(reader, False)
-        self.python = str(self._receive(time.monotonic() + START_SECONDS).get("python", "?"))
+        ready = self._receive_head(time.monotonic() + START_SECONDS)
+        self.python = str(ready.get("python", "?"))
+        self.visible = [str(path) for path in ready.get("visible", [])]
 
     def call(self, source: str, entry: str, arguments: list[Any], limits: Mapping[str, Any]) -> dict[str, Any]:
-        """The supervisor's reply to one call. arguments: as `supervisor.encode` gives them."""
+        """Run one call and return the supervisor's reply.
+
+        Args:
+            arguments: as `inside.values.encode` gives them.
+            limits: as `limits_to_json` gives them.
+
+        Returns:
+            status, exit, cpu_seconds, wall_seconds (without time for which the jail was stopped),
+            clean (whether the jail is as it was: nothing is left in it, and its memory never ran
+            out, which Docker would hold against a later call); result, stdout, stderr as texts.
+
+        Raises:
+            JailLostError: no reply came, or none that a supervisor writes.
+        """
         self.jobs += 1
         deadline = time.monotonic() + float(limits["wall_seconds"]) + GRACE_SECONDS
-        body = json.dumps({"source": source, "entry": entry, "input": arguments, "limits": limits}).encode("utf-8", "surrogatepass")
-        self._send(len(body).to_bytes(HEADER_BYTES, "big") + body, deadline)
-        return self._receive(deadline)
+        body = json.dumps({"source": source, "entry": entry, "input": arguments}).encode()
+        if len(body) > MAX_BODY_BYTES:
+            raise ValueError(f"a program and its input have {len(body):,} bytes; at most {MAX_BODY_BYTES:,} fit")
+        self._send(pack({"size": len(body), "limits": dict(limits)}) + body, deadline)
+        head = self._receive_head(deadline)
+        sizes = head.get("sizes")
+        if any(not isinstance(head.get(name), kind) for name, kind in _REPLY_FIELDS.items()):
+            raise self._lost("its reply is not one of a supervisor")
+        parts = [self._take(size, deadline).decode("utf-8", "replace") for size in sizes or ()]
+        return {**head, **dict(zip(("result", "stdout", "stderr"), parts, strict=True))}
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the supervisor waits for a call: it has neither ended nor written anything."""
+        poller = select.poll()
+        poller.register(self._reader, select.POLLIN)
+        return not self._ended and not poller.poll(0)
+
+    def interrupt(self) -> None:
+        """Make a call that is under way end with JailLostError soon. From any thread."""
+        with self._ending:
+            if not self._ended:
+                self._interrupt()
 
     def close(self) -> None:
         """End the supervisor and everything in its jail."""
-        self._end()
+        self._end_once()
+
+    def _end_once(self) -> End:
+        with self._ending:
+            if self._ended:
+                return End()
+            self._ended = True
+            return self._end()
 
     def _send(self, data: bytes, deadline: float) -> None:
         rest = memoryview(data)
@@ -65,17 +149,19 @@ class Jail:
             except OSError as error:
                 raise self._lost(str(error)) from error
 
-    def _receive(self, deadline: float) -> dict[str, Any]:
-        size = int.from_bytes(self._take(HEADER_BYTES, deadline), "big")
-        if size > MAX_FRAME_BYTES:
-            raise self._lost("its reply is no frame")
+    def _receive_head(self, deadline: float) -> dict[str, Any]:
+        size = int.from_bytes(self._take(LENGTH_BYTES, deadline), "big")
         try:
-            reply: dict[str, Any] = json.loads(self._take(size, deadline))
+            head = json.loads(self._take(size, deadline))
         except ValueError as error:
-            raise self._lost(f"its reply is no JSON ({error})") from error
-        return reply
+            raise self._lost(f"its reply is not JSON ({error})") from error
+        if not isinstance(head, dict):
+            raise self._lost("its reply is not an object")
+        return head
 
     def _take(self, size: int, deadline: float) -> bytes:
+        if size > MAX_BODY_BYTES:
+            raise self._lost("its reply is too large to be one")
         while len(self._buffer) < size:
             self._wait(self._reader, select.POLLIN, deadline)
             try:
@@ -87,7 +173,8 @@ class Jail:
             if not chunk:
                 raise self._lost("its stream ended")
             self._feed(chunk)
-        taken, self._buffer = self._buffer[:size], self._buffer[size:]
+        taken = bytes(self._buffer[:size])
+        del self._buffer[:size]
         return taken
 
     def _feed(self, chunk: bytes) -> None:
@@ -99,11 +186,12 @@ class Jail:
             kind, size = self._raw[0], int.from_bytes(self._raw[4:_DOCKER_HEADER], "big")
             if len(self._raw) < _DOCKER_HEADER + size:
                 return
-            content, self._raw = self._raw[_DOCKER_HEADER : _DOCKER_HEADER + size], self._raw[_DOCKER_HEADER + size :]
+            content = self._raw[_DOCKER_HEADER : _DOCKER_HEADER + size]
+            self._raw = self._raw[_DOCKER_HEADER + size :]
             if kind == _STDOUT:
                 self._buffer += content
             else:
-                self._complaints = (self._complaints + content)[-2000:]
+                self._complaints = (self._complaints + content)[-_KEPT_COMPLAINTS:]
 
     def _wait(self, descriptor: int, event: int, deadline: float) -> None:
         poller = select.poll()
@@ -112,13 +200,15 @@ class Jail:
             raise self._lost("it does not answer")
 
     def _lost(self, why: str) -> JailLostError:
-        how = ""
+        end = End()
         with contextlib.suppress(Exception):  # what is known of its end is a help, not the point
-            how = self._end()
-        said = self._complaints.decode(errors="replace").strip()
-        return JailLostError(f"the jail {self.name} was lost: {why}{f' ({how})' if how else ''}{f'; it said: {said}' if said else ''}")
+            end = self._end_once()
+        complaint = self._complaints.decode(errors="replace").strip()
+        parts = [f" ({end.how})" if end.how else "", f"; it wrote: {complaint}" if complaint else ""]
+        return JailLostError(f"the jail {self.name} was lost: {why}{''.join(parts)}", out_of_memory=end.out_of_memory)
 
 
 def limits_to_json(limits: Limits) -> dict[str, Any]:
-    """As the supervisor takes them."""
-    return {name: getattr(limits, name) for name in Limits.__slots__}
+    """Return the limits of one call as a supervisor takes them."""
+    names = ("cpu_seconds", "wall_seconds", "memory_mb", "output_bytes", "result_bytes", "processes", "file_mb")
+    return {name: getattr(limits, name) for name in names}

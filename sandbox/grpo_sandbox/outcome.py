@@ -1,4 +1,4 @@
-"""What a supervisor reports becomes an Outcome. A claim is only parsed here: who asked for it judges it."""
+"""Turns the reply of a supervisor into an Outcome. A claim is only parsed here: whoever asked for it judges it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from grpo_core import Limits, Outcome
-from grpo_sandbox.supervisor import Unsayable, decode
+from grpo_sandbox.inside.values import MAX_ERROR, NotPlainError, decode
 
 MAX_INTEGER_DIGITS = 20
-"""Of a bare JSON number; longer ones are claimed as text."""
+"""The most digits of a bare JSON number; longer ones are claimed as text."""
 
 
 def outcome(reply: Mapping[str, Any], limits: Limits) -> Outcome:
-    """The outcome of one call."""
+    """Return the outcome of one call."""
     status, value, error = _claimed(reply["result"]) if reply["status"] == "claimed" else (reply["status"], None, _why(reply, limits))
     return Outcome(
         status=status,
@@ -34,14 +34,19 @@ def _claimed(text: str) -> tuple[Any, Any, str]:
         if kind == "ok":
             return "ok", decode(content), ""
         if kind in ("error", "oom", "bad"):
-            return {"error": "exception", "oom": "oom", "bad": "bad_result"}[kind], None, str(content)
+            return {"error": "exception", "oom": "oom", "bad": "bad_result"}[kind], None, _shown(content)
         raise ValueError(f"unknown claim {kind!r}")
-    except (Unsayable, ValueError, TypeError, AttributeError, RecursionError) as error:
+    except (NotPlainError, ValueError, TypeError, AttributeError, RecursionError) as error:
         return "bad_result", None, f"the program's claim cannot be read: {error}"[:500]
 
 
+def _shown(content: Any) -> str:
+    """Return a text of the program as one that can be written anywhere."""
+    return str(content)[:MAX_ERROR].encode("utf-8", "replace").decode()
+
+
 def _refuse(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _integer(text: str) -> int:

@@ -1,4 +1,4 @@
-"""Programs over jails: a thread for each jail, calls in the order in which they came, a fresh jail wherever one is not as it was."""
+"""A sandbox over jails: a thread for each jail, calls in the order in which they came, and a fresh jail wherever one is not as it was."""
 
 from __future__ import annotations
 
@@ -7,185 +7,341 @@ import contextlib
 import hashlib
 import itertools
 import json
-import os
 import queue
-import signal
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from grpo_core import ConfigError, Outcome, Program
+from grpo_core import ConfigError, Limits, Outcome, Program, current_call
+from grpo_sandbox.blame import BlameGate, UnavailableError
+from grpo_sandbox.inside.values import NotPlainError, encode
 from grpo_sandbox.jail import Jail, JailLostError, limits_to_json
 from grpo_sandbox.outcome import outcome
-from grpo_sandbox.supervisor import Unsayable, encode
+from grpo_sandbox.runs import (
+    FAILURES,
+    Job,
+    Run,
+    cancel,
+    is_suspicious,
+)
 
 JOBS_PER_JAIL = 5000
-DEATHS = 2
-"""So many supervisors lost to the same program are no accident, nor are so many of its processes that SIGKILL ended."""
-PATIENCE = 2
-"""After so many time-outs, a program gets no more time: 24 inputs of one that hangs would cost as much as thousands of others."""
-
-
-_LATE = ("timeout_cpu", "timeout_wall")
-_NO_MORE_TIME = Outcome("timeout_wall", error=f"not run: it had run out of time on {PATIENCE} inputs before")
+PATIENCE_SECONDS = 120.0
+"""How long verdicts wait for a sandbox that is unavailable, unless the settings say otherwise."""
+NOT_DECISIVE = ("jails", "patience_seconds")
+"""Settings on which no outcome depends."""
+MAX_LOST_STARTS = 10
+"""So many jails that cannot be started for one input, while the probe's can, are not waited for."""
+PROBE_SOURCE = "def probe(x): return x + 1"
+PROBE_LIMITS = limits_to_json(Limits())
 
 
 @dataclass(slots=True)
-class _Run:
-    """A program on its way through the pool. deaths: supervisors that it ended. kills: how often SIGKILL ended it. broken: why one of its
-    inputs got no outcome; then the others need none, either. late: places of inputs that ran out of time."""
+class _Slot:
+    """What one thread is doing.
 
-    program: Program
-    limits: dict[str, Any]
-    deaths: int = 0
-    kills: int = 0
-    broken: str = ""
-    late: list[int] = field(default_factory=list)
+    Attributes:
+        jail: the one that it keeps for its next job, if any.
+        run: whose call is under way in the jail, if any.
+        interrupted: whether another thread ended that call because the run became suspect.
+    """
+
+    jail: Jail | None = None
+    run: Run | None = None
+    interrupted: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def end_jail(self) -> None:
+        """Close the jail, if there is one."""
+        jail, self.jail = self.jail, None
+        if jail is not None:
+            jail.close()
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
-    run: _Run
-    place: int
-    arguments: list[Any]
-    future: Future[Outcome]
+class _Failure:
+    """A call that has no outcome yet.
+
+    Attributes:
+        status: of the outcome if the program is to blame.
+        blamed: whether the program may have been the reason.
+        started: whether there was a jail to run it in.
+    """
+
+    reason: str
+    status: str = "signal"
+    blamed: bool = True
+    started: bool = True
 
 
 class JailPool:
-    """A `grpo_core.Sandbox` over `size` jails that `start` makes; each is replaced after JOBS_PER_JAIL calls and after any anomaly.
+    """A `grpo_core.Sandbox` over `size` jails; each is replaced after JOBS_PER_JAIL calls and after any anomaly.
 
-    config: the settings of the back end, which sets it."""
+    Args:
+        start: makes a jail, or raises JailLostError.
+        size: how many jails there are at once.
+        name: how messages call this sandbox.
+        patience_seconds: how long calls wait for a sandbox that cannot run programs at all.
+
+    Attributes:
+        config: the settings of the back end, which sets them.
+        started: how many jails have been made so far.
+    """
 
     config: Any
 
-    def __init__(self, start: Callable[[], Jail], *, size: int) -> None:
+    def __init__(
+        self,
+        start: Callable[[], Jail],
+        *,
+        size: int,
+        name: str = "the sandbox",
+        patience_seconds: float = PATIENCE_SECONDS,
+    ) -> None:
         if size < 1:
             raise ConfigError(f"sandbox.settings.jails is {size}; at least 1 is needed, or nothing would ever run")
-        self._start = start
+        self._make = start
         self._size = size
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
+        self._slots: list[_Slot] = []
+        self._spare: list[Jail] = []
         self._lock = threading.Lock()
+        self._gate = BlameGate(name, self._probe, patience_seconds=patience_seconds)
         self.started = 0
 
     async def run(self, programs: Sequence[Program]) -> Sequence[Sequence[Outcome]]:
-        """Every program on each of its inputs; the caller waits for its turn behind earlier calls."""
-        self._grow()
-        futures = [self._submit(program) for program in programs]
+        """Run every program on each of its inputs; the caller waits behind earlier calls.
+
+        The clock of the caller's deadline is stopped meanwhile: every call, every program and
+        every wait for a sandbox that is unavailable has a bound of its own, and a program that could use
+        up the time of its verdict could choose to be left out of the loss.
+        """
+        rows = [self._jobs_of(program) for program in programs]
         try:
-            return [_cut([await asyncio.wrap_future(future) for future in row]) for row in futures]
+            jobs = self._grow()
+            for job in itertools.chain.from_iterable(rows):
+                jobs.put(job)
+            with current_call().stopped():
+                outcomes = [
+                    row[0].run.final_outcomes([await asyncio.wrap_future(job.future) for job in row]) if row else [] for row in rows
+                ]
+            if any(outcome.suspected for row in outcomes for outcome in row):
+                current_call().keep_out_of_caches()
+            return outcomes
         finally:
-            for future in itertools.chain.from_iterable(futures):  # a caller who gave up leaves no work behind which others would wait
-                future.cancel()
+            if cancel(rows):
+                self._gate.wake()
 
     def fingerprint(self) -> str:
-        """Of what decides an outcome: the back end and its settings, but for how many jails there are."""
-        settings = {name: value for name, value in asdict(self.config).items() if name != "jails"}
-        return hashlib.sha256(json.dumps([type(self).__qualname__, settings], sort_keys=True).encode()).hexdigest()[:16]
+        """Return a digest of what decides an outcome: the back end and its settings."""
+        settings = {name: value for name, value in asdict(self.config).items() if name not in NOT_DECISIVE}
+        text = json.dumps([type(self).__qualname__, settings], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     async def close(self) -> None:
         """End every jail. The pool starts again when it is asked again."""
+        self._gate.close()
         with self._lock:
             threads, self._threads = self._living(), []
+            jobs, self._jobs = self._jobs, queue.SimpleQueue()
         for _ in threads:
-            self._jobs.put(None)
+            jobs.put(None)
         for thread in threads:
             await asyncio.to_thread(thread.join)
-
-    def _grow(self) -> None:
         with self._lock:
+            spare, self._spare = self._spare, []
+        for jail in spare:
+            await asyncio.to_thread(jail.close)
+
+    def keep_spare(self, jail: Jail) -> None:
+        """Take a jail that is ready, for whichever thread needs one next."""
+        with self._lock:
+            self._spare.append(jail)
+
+    def _grow(self) -> queue.SimpleQueue[Job | None]:
+        """Start the threads that are missing, and return the queue from which they take jobs."""
+        with self._lock:
+            self._gate.open()
             self._threads = self._living()
             while len(self._threads) < self._size:
-                thread = threading.Thread(target=self._serve, name="grpo sandbox", daemon=True)
+                arguments = (self._jobs,)
+                thread = threading.Thread(target=self._serve, args=arguments, name="grpo sandbox", daemon=True)
                 thread.start()
                 self._threads.append(thread)
+            return self._jobs
 
     def _living(self) -> list[threading.Thread]:
         return [thread for thread in self._threads if thread.is_alive()]
 
-    def _submit(self, program: Program) -> list[Future[Outcome]]:
-        run = _Run(program, limits_to_json(program.limits))
-        futures = []
+    def _jobs_of(self, program: Program) -> list[Job]:
+        run = Run(program, limits_to_json(program.limits))
+        jobs = []
         for place, arguments in enumerate(program.inputs):
-            future: Future[Outcome] = Future()
-            futures.append(future)
             try:
-                self._jobs.put(_Job(run, place, [encode(argument) for argument in arguments], future))
-            except Unsayable as error:
-                future.set_exception(TypeError(f"an input of the program cannot be sent: {error}"))
-        return futures
+                encoded = [encode(argument) for argument in arguments]
+            except NotPlainError as error:
+                raise TypeError(f"an input of the program cannot be sent: {error}") from None
+            jobs.append(Job(run, place, encoded, Future()))
+        return jobs
 
-    def _serve(self) -> None:
-        """One thread's life: jobs from the shared queue, through a jail of its own."""
-        jail: Jail | None = None
+    def _serve(self, jobs: queue.SimpleQueue[Job | None]) -> None:
+        """Do jobs from a queue, one after the other, until `close` puts an end into it."""
+        slot = _Slot()
+        with self._lock:
+            self._slots.append(slot)
         try:
-            while (job := self._jobs.get()) is not None:
-                if job.future.set_running_or_notify_cancel():  # from here on it can no longer be cancelled
-                    jail = self._settle(job, jail)
+            while (job := jobs.get()) is not None:
+                if job.future.set_running_or_notify_cancel():  # from here on it cannot be cancelled
+                    self._settle(job, slot)
         finally:
-            if jail is not None:
-                jail.close()
+            with self._lock:
+                self._slots.remove(slot)
+            slot.end_jail()
 
-    def _settle(self, job: _Job, jail: Jail | None) -> Jail | None:
-        """Give the job's caller what it waits for, and return the jail for the next job. If the thread died here, callers would wait for
-        ever."""
+    def _settle(self, job: Job, slot: _Slot) -> None:
+        """Give the job's caller an outcome, whatever happens: a thread that died would leave callers waiting for ever."""
         try:
-            found, jail = self._carry_out(job, jail)
-        except Exception as error:  # noqa: BLE001 - whoever waits hears of it
+            result = self._outcome(job, slot)
+        except Exception as error:  # noqa: BLE001 - whoever waits is told
             job.future.set_exception(error)
             with contextlib.suppress(Exception):  # a jail that is broken may not even end as it should
-                if jail is not None:
-                    jail.close()
-            return None
-        job.future.set_result(found)
+                slot.end_jail()
+        else:
+            job.future.set_result(result)
+
+    def _outcome(self, job: Job, slot: _Slot) -> Outcome:
+        run = job.run
+        if (rest := self._not_run(job)) is not None:
+            return rest
+        if not run.suspect:
+            attempt = self._attempt(job, slot)
+            if isinstance(attempt, Outcome):
+                return run.settle(job.place, attempt)
+            failure = attempt
+        else:
+            failure = _Failure("another input of the program is under suspicion", blamed=False)
+        try:
+            return run.settle(job.place, self._cleared(job, slot, failure))
+        except UnavailableError as error:
+            run.unavailable = str(error)
+            return Outcome("infra_error", error=run.unavailable)
+
+    def _not_run(self, job: Job) -> Outcome | None:
+        """Return the outcome of an input that need not be run, or None."""
+        run = job.run
+        if run.unavailable or run.abandoned:
+            return Outcome("infra_error", error=run.unavailable or "the request was cancelled")
+        return run.outcome_if_given_up(job.place)
+
+    def _attempt(self, job: Job, slot: _Slot) -> Outcome | _Failure:
+        """Run the job once, in the jail of this thread or in a new one."""
+        run = job.run
+        try:
+            if slot.jail is None:
+                slot.jail = self._new_jail()
+        except JailLostError as error:
+            return _Failure(str(error), blamed=False, started=False)
+        jail = slot.jail
+        with slot.lock:
+            slot.run, slot.interrupted = run, False
+        try:
+            reply = jail.call(run.program.source, run.program.entry, job.arguments, run.limits)
+        except JailLostError as error:
+            lost = error
+            reply = None
+        finally:
+            with slot.lock:
+                slot.run = None
+        if reply is None:
+            slot.end_jail()
+            if lost.out_of_memory:
+                return Outcome("oom", error=f"it used more than its jail's memory: {lost}")
+            return _Failure(str(lost), blamed=not slot.interrupted)
+        run.add_wall(job.place, reply["wall_seconds"])
+        result = outcome(reply, run.program.limits)
+        suspicious = is_suspicious(reply, run.limits)
+        if suspicious or slot.interrupted or not reply["clean"] or jail.jobs >= JOBS_PER_JAIL:
+            slot.end_jail()
+        return _Failure(result.error, status=result.status) if suspicious else result
+
+    def _cleared(self, job: Job, slot: _Slot, failure: _Failure) -> Outcome:
+        """Run a suspect again until it has an outcome, or has failed so often that it is to blame.
+
+        Every further try comes after a probe has passed while no suspect ran.
+
+        Raises:
+            UnavailableError: the probe keeps failing, or other jails than the probe's do not start.
+        """
+        run, failures, lost_starts = job.run, 0, 0
+        run.suspect = True
+        while True:
+            slot.end_jail()
+            self._interrupt(run, slot)
+            self._gate.wait(lambda: run.abandoned)
+            if (rest := self._not_run(job)) is not None:
+                return rest
+            failures += failure.blamed
+            lost_starts += not failure.started
+            if failures >= FAILURES:
+                return _program_failure(failure)
+            if failure.blamed and run.has_spent_all(job.place):
+                return run.out_of_time()
+            if lost_starts >= MAX_LOST_STARTS:
+                raise UnavailableError(f"{lost_starts} jails could not be started: {failure.reason}")
+            with self._gate.suspect_running():
+                attempt = self._attempt(job, slot)
+            if isinstance(attempt, Outcome):
+                run.suspect = False
+                return attempt
+            failure = attempt
+
+    def _interrupt(self, run: Run, own: _Slot) -> None:
+        """End the calls of `run` that are under way in other threads."""
+        with self._lock:
+            others = [slot for slot in self._slots if slot is not own]
+        for slot in others:
+            with slot.lock:
+                if slot.run is run and slot.jail is not None:
+                    slot.interrupted = True
+                    slot.jail.interrupt()
+
+    def _new_jail(self) -> Jail:
+        while (spare := self._take_spare()) is not None:
+            if spare.is_alive:
+                return spare
+            spare.close()
+        jail = self._make()
+        self.started += 1
         return jail
 
-    def _carry_out(self, job: _Job, jail: Jail | None) -> tuple[Outcome, Jail | None]:
-        """The outcome, after at most one more try in a fresh jail, and the jail for the next job."""
-        run = job.run
-        if sum(place < job.place for place in run.late) >= PATIENCE:
-            return _NO_MORE_TIME, jail
-        why = run.broken
-        for _ in range(0 if run.broken else DEATHS):
-            try:
-                if jail is None:
-                    jail = self._start()
-                    self.started += 1
-            except JailLostError as error:
-                why = str(error)
-                continue
-            try:
-                reply = jail.call(run.program.source, run.program.entry, job.arguments, run.limits)
-            except JailLostError as error:
-                jail.close()
-                jail, why = None, str(error)
-                with run.lock:
-                    run.deaths += 1
-                    if run.deaths >= DEATHS:
-                        return Outcome("signal", error=f"it ended {run.deaths} supervisors; the last time: {why}"), None
-                continue
-            if not reply["clean"] or jail.jobs >= JOBS_PER_JAIL:
-                jail.close()
-                jail = None
-            if reply["status"] == "signal" and os.WTERMSIG(reply["exit"]) == signal.SIGKILL:
-                # Its own doing, or that of a machine short of memory, whose choice falls on programs first: those run once more.
-                with run.lock:
-                    run.kills += 1
-                    if run.kills < DEATHS:
-                        continue
-            found = outcome(reply, run.program.limits)
-            if found.status in _LATE:
-                run.late.append(job.place)
-            return found, jail
-        run.broken = why
-        return Outcome("infra_error", error=why), jail
+    def _take_spare(self) -> Jail | None:
+        with self._lock:
+            return self._spare.pop() if self._spare else None
+
+    def _probe(self) -> str:
+        """Run a known-good program in a fresh jail; return why that failed, or ""."""
+        try:
+            jail = self._make()
+        except JailLostError as error:
+            return str(error)
+        self.started += 1
+        try:
+            reply = jail.call(PROBE_SOURCE, "probe", [1], PROBE_LIMITS)
+        except JailLostError as error:
+            jail.close()
+            return str(error)
+        result = outcome(reply, Limits())
+        if result.value != 2 or not reply["clean"]:
+            jail.close()
+            return f"a known-good program ended with {result.status} {result.error}".strip()
+        self.keep_spare(jail)
+        return ""
 
 
-def _cut(outcomes: list[Outcome]) -> list[Outcome]:
-    """Inputs behind the last time-out that is allowed count as not run, also where another jail had run them: an outcome must not depend
-    on how many jails there are."""
-    late = [place for place, found in enumerate(outcomes) if found.status in _LATE][:PATIENCE]
-    return outcomes if len(late) < PATIENCE else [*outcomes[: late[-1] + 1], *[_NO_MORE_TIME] * (len(outcomes) - late[-1] - 1)]
+def _program_failure(failure: _Failure) -> Outcome:
+    text = f"it failed {FAILURES} times where a known-good program ran; the last time: {failure.reason}"
+    status: Any = failure.status
+    return Outcome(status, error=text[:500], suspected=True)

@@ -1,0 +1,238 @@
+"""The one process inside a jail that is ours: it forks a child for each call, ends it with all it
+started, and reports how it ended.
+
+It is process 1 of its pid namespace: whatever a program leaves behind becomes its child, and when
+it ends, the kernel ends the rest. It ends when its stdin closes. It never reads a program, an
+input or an output (see `frames` and `watch`): its memory is what every later call is forked from.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import importlib
+import os
+import signal
+import sys
+import time
+from typing import Any, NoReturn
+
+from grpo_sandbox.inside.call import run_call
+from grpo_sandbox.inside.filter import SystemCallFilter
+from grpo_sandbox.inside.frames import REPLIES, REQUESTS, read_head, write
+from grpo_sandbox.inside.places import KILL_SECONDS, OwnNamespaces, OwnUid
+from grpo_sandbox.inside.watch import STARTED, STREAMS, Capture, Watch
+
+COMMON = (
+    "bisect collections copy dataclasses datetime decimal enum fractions functools heapq itertools "
+    "math operator random re statistics string types typing"
+)
+"""Imported once, before any fork, so that a program that imports them pays nothing."""
+_PR_SET_DUMPABLE = 4
+_CGROUP_V2 = "/sys/fs/cgroup/memory.events"
+_CGROUP_V1 = "/sys/fs/cgroup/memory/memory."
+_NEARLY_ALL = 0.98
+
+
+def main(settings: dict[str, Any]) -> None:
+    """Serve calls until stdin closes.
+
+    Args:
+        settings: uid, which each call becomes (null: it gets nested namespaces instead); folder,
+            the one place where a call may write, with folder_mb and inodes; forbidden, names of
+            packages that must not be visible in here.
+    """
+    os.dup2(0, REQUESTS, inheritable=False)
+    os.dup2(1, REPLIES, inheritable=False)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    os.close(null)
+    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+    for name in COMMON.split():
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    place = OwnNamespaces(settings) if settings["uid"] is None else OwnUid(settings)
+    jail = _Jail(place)
+    visible = visible_packages(settings["forbidden"])
+    write({"ready": True, "python": sys.version.split()[0], "visible": visible})
+    gc.collect()
+    gc.freeze()
+    gc.disable()  # each child switches it on again
+    while (head := read_head()) is not None:
+        jail.serve(head)
+    os._exit(0)
+
+
+class _Jail:
+    """What the supervisor keeps from call to call."""
+
+    def __init__(self, place: OwnUid | OwnNamespaces) -> None:
+        self._place = place
+        self._capture = Capture()
+        needed = place.system_calls
+        SystemCallFilter.of_jail(needed).apply()
+        self._system_calls = SystemCallFilter.of_call(needed) if needed else None
+        self._memory = _MemoryEvents()
+
+    def serve(self, head: dict[str, Any]) -> None:
+        """Run one call and write its reply."""
+        limits = head["limits"]
+        self._capture.prepare(
+            {
+                "result": limits["result_bytes"] + len(STARTED),
+                "stdout": limits["output_bytes"],
+                "stderr": limits["output_bytes"],
+            }
+        )
+        watch, wall = self._watched(head)
+        if not self._capture.started():
+            self._give_up()
+        cpu = watch.usage.ru_utime + watch.usage.ru_stime
+        status = self._status(watch, cpu, limits)
+        try:
+            clean = self._place.clean()
+        except Exception:  # noqa: BLE001 - whatever a program left that way, the jail is replaced
+            clean = False
+        parts = self._capture.parts()
+        head = {
+            "status": status,
+            "exit": watch.status,
+            "cpu_seconds": cpu,
+            "wall_seconds": wall,
+            "clean": clean and not self._memory.ran_out(),
+            "sizes": [len(part) for part in parts],
+        }
+        write(head, parts)
+
+    def _give_up(self) -> NoReturn:
+        """End the jail, which is broken: the child never came as far as the program."""
+        with contextlib.suppress(OSError):
+            os.write(2, self._capture.parts()[STREAMS.index("stderr")])
+        os._exit(1)
+
+    def _watched(self, head: dict[str, Any]) -> tuple[Watch, float]:
+        """Fork the child and follow it to its end; return the watch and the seconds for which it ran."""
+        pipes = {name: os.pipe() for name in STREAMS}
+        self._memory.mark()
+        started = time.monotonic()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                writers = {name: writer for name, (_, writer) in pipes.items()}
+                run_call(head, self._place, self._system_calls, writers)
+            except OSError as error:
+                os.write(2, f"a call cannot be started: {error}".encode())
+            finally:
+                os._exit(70)
+        for _, writer in pipes.values():
+            os.close(writer)
+        watch = Watch(pid, {name: reader for name, (reader, _) in pipes.items()}, self._capture)
+        watch.until(started + head["limits"]["wall_seconds"])
+        wall = time.monotonic() - started - watch.stalled_seconds
+        if watch.status is None:
+            self._place.kill()
+            if not watch.reap_killed(KILL_SECONDS):
+                os._exit(1)  # the end of process 1 ends what nothing else could
+        for reader, _ in pipes.values():
+            os.close(reader)
+        return watch, wall
+
+    def _status(self, watch: Watch, cpu: float, limits: dict[str, Any]) -> str:
+        """Return how the call ended. What it claims itself ("claimed") is read outside."""
+        killed = os.WIFSIGNALED(watch.status or 0)
+        if watch.over:
+            return "bad_result" if watch.over == "result" else "output_limit"
+        if killed and os.WTERMSIG(watch.status or 0) == signal.SIGXCPU:
+            return "timeout_cpu"
+        if cpu >= 0.95 * limits["cpu_seconds"] and (watch.late or killed):
+            return "timeout_cpu"  # it ignores the signal, or it is several processes together
+        if cpu > limits["cpu_seconds"]:  # the kernel's limit has whole seconds
+            return "timeout_cpu"
+        if watch.late:
+            return "timeout_wall"
+        if killed:
+            return "oom" if self._memory.ran_out() else "signal"
+        return "claimed" if self._capture.size["result"] > len(STARTED) else "no_result"
+
+
+class _MemoryEvents:
+    """Tells whether the kernel killed a process because this container's own memory ran out.
+
+    The count of kills alone would also count those of a machine that is short of memory.
+    """
+
+    def __init__(self) -> None:
+        self._kills = _open(_CGROUP_V2) or _open(f"{_CGROUP_V1}oom_control")
+        self._version_2 = os.path.exists(_CGROUP_V2)
+        self._highest, self._limit = _open(f"{_CGROUP_V1}max_usage_in_bytes"), _open(f"{_CGROUP_V1}limit_in_bytes")
+        self._before = (0, 0)
+        self.mark()
+
+    def mark(self) -> None:
+        """Remember the counts of now."""
+        self._before = self._counts()
+
+    def ran_out(self) -> bool:
+        """Return whether memory ran out since `mark`; False where no file tells."""
+        (kills, limit), (kills_before, limit_before) = self._counts(), self._before
+        if kills <= kills_before:
+            return False
+        if self._version_2:
+            return limit > limit_before
+        return _number(self._highest) >= _NEARLY_ALL * _number(self._limit)
+
+    def _counts(self) -> tuple[int, int]:
+        """Return how often the kernel killed, and how often it found no memory below the limit."""
+        return _number(self._kills, "oom_kill"), _number(self._kills, "oom") if self._version_2 else 0
+
+
+def _open(path: str) -> int | None:
+    try:
+        return os.open(path, os.O_RDONLY)
+    except OSError:
+        return None
+
+
+def _number(descriptor: int | None, key: str = "") -> int:
+    """Return the number in the line that begins with `key`; without a key, the only number."""
+    if descriptor is None:
+        return 0
+    for line in os.pread(descriptor, 4096, 0).decode().splitlines():
+        *name, number = line.split()
+        if name == ([key] if key else []):
+            return int(number)
+    return 0
+
+
+def visible_packages(names: list[str]) -> list[str]:
+    """Return the paths of packages or distributions of these names anywhere in this jail."""
+    wanted = set(names)
+    paths: list[str] = []
+    for folder, folders, files in os.walk("/") if wanted else ():
+        if folder == "/":
+            folders[:] = [name for name in folders if name not in ("proc", "sys", "dev")]
+        if "__init__.py" in files:  # what is in another package is a package of another name
+            folders.clear()
+            continue
+        for name in (*folders, *files):
+            path = os.path.join(folder, name)
+            stem = name.partition(".")[0].partition("-")[0]
+            if stem in wanted and _package_name(path) in wanted:
+                paths.append(path)
+    return paths
+
+
+def _package_name(path: str) -> str:
+    """Return the name of the package, module or distribution at `path`; "" if there is none."""
+    name = os.path.basename(path)
+    if name.endswith((".dist-info", ".egg-info", ".egg", ".whl", ".zip")):
+        return name.partition("-")[0]
+    if name.endswith((".py", ".pyc", ".so")):
+        return name.partition(".")[0]
+    try:
+        inside = os.listdir(path)
+    except OSError:
+        return ""
+    return name if any(entry.endswith((".py", ".pyc", ".so")) for entry in inside) else ""

@@ -1,0 +1,45 @@
+"""Keeps references out of a program's reach: no package of an environment may be visible in a jail."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib.metadata import entry_points
+
+from grpo_core import ConfigError
+from grpo_sandbox.jail import Jail, JailLostError
+
+ENTRY_POINT_GROUP = "grpo"
+OURS = ("grpo_core", "grpo_sandbox")
+INODES = 1024
+"""How many files and folders a call may make."""
+_SHOWN = 3
+
+
+def forbidden_packages() -> tuple[str, ...]:
+    """Return the names of the packages that offer components, and of the core.
+
+    A program that can read an environment's code can return its reference's answers.
+    """
+    offered = {point.value.partition(":")[0].partition(".")[0] for point in entry_points(group=ENTRY_POINT_GROUP)}
+    return tuple(sorted({*offered, *OURS} - sys.stdlib_module_names))
+
+
+def require_hidden(start: Callable[[], Jail], name: str) -> Jail:
+    """Start a first jail and return it, if it works and no forbidden package is visible in it.
+
+    Raises:
+        ConfigError: in any other case.
+    """
+    try:
+        jail = start()
+    except JailLostError as error:
+        raise ConfigError(f"the sandbox {name} cannot run a program: {error}") from None
+    if jail.visible:
+        shown = ", ".join(jail.visible[:_SHOWN])
+        jail.close()
+        raise ConfigError(
+            f"programs in the sandbox {name} could read the answers: its jails show {shown}; "
+            "use an image or a Python (sandbox.settings) in which no environment is installed"
+        )
+    return jail
