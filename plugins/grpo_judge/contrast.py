@@ -3,6 +3,7 @@ that words that fit anywhere earn nothing."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from grpo_core import Judgement, JudgeRequest
@@ -10,6 +11,7 @@ from grpo_core.guards import shuffled
 
 Place = tuple[str, str, str]
 """Context, fill and suffix."""
+NO_SCORE = "the model can give this text no score: it has no tokens, too many, or overflows"
 
 
 def places(request: JudgeRequest) -> list[Place]:
@@ -19,15 +21,34 @@ def places(request: JudgeRequest) -> list[Place]:
 
 
 def calibrated(request: JudgeRequest, scores: Mapping[Place, float], *, least: float, unit: str) -> Judgement:
-    """least: by how much the reference has to be better than no fill; with less, nothing can be told on this gap. unit: of the scores."""
+    """Return how far the candidate's score is from that of no fill (0) to the reference's (1).
+
+    Args:
+        request: a candidate and a reference, in their context.
+        scores: of all `places` of the request; one that is not finite says that there is none.
+        least: by how much the reference has to be better than no fill; with less, nothing can be
+            told on this gap.
+        unit: of the scores, for messages.
+    """
 
     def contrast(fill: str) -> float:
-        present, *absent = (scores[request.context, text, request.suffix] for text in (fill, "", shuffled(fill)))
+        fills = (fill, "", shuffled(fill))
+        present, *absent = (scores[request.context, text, request.suffix] for text in fills)
+        if not all(map(math.isfinite, (present, *absent))):
+            return math.nan
         # A fill of one letter has no disorder of its own.
         return present - max(absent if shuffled(fill) != fill else absent[:1])
 
-    best = contrast(request.reference or "")
-    if best < least:
-        return Judgement(0.0, error=f"the reference is no better than an empty fill ({best:.4f} {unit}): nothing can be told here")
-    value = contrast(request.candidate) / best
-    return Judgement(min(1.0, max(0.0, value)), detail={"contrast": contrast(request.candidate), "reference": best, "raw": value})
+    best, reached = contrast(request.reference or ""), contrast(request.candidate)
+    fault = None
+    if not math.isfinite(best):
+        fault = "the model gives the reference or an empty fill no score"
+    elif best < least:
+        fault = f"the reference is no better than an empty fill ({best:.4f} {unit})"
+    if fault is not None:
+        return Judgement(0.0, error=f"{fault}: nothing can be told here")
+    if not math.isfinite(reached):
+        return Judgement(0.0, NO_SCORE)
+    value = reached / best
+    detail = {"contrast": reached, "reference": best, "raw": value}
+    return Judgement(min(1.0, max(0.0, value)), detail=detail)

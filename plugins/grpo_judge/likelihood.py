@@ -7,6 +7,7 @@ what likelihood alone would reward: fills of the wrong length, repetition, and c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ import transformers
 
 from grpo_core import ConfigError, Judgement, JudgeRequest
 from grpo_core.guards import Guards
-from grpo_judge.contrast import calibrated, places
+from grpo_judge.contrast import Place, calibrated, places
 from grpo_judge.models import Frozen
 
 LEAST_CONTRAST = 1e-3
@@ -82,18 +83,29 @@ class Likelihood:
         fault = guards.fault(fill, reference=wanted, context=f"{request.context}\x00{request.suffix}")
         return None if fault is None else Judgement(0.0, fault)
 
-    @torch.inference_mode()
-    def _likelihoods(self, texts: list[tuple[str, str, str]]) -> list[float]:
-        """Mean log-probability of the tokens of fill and suffix, each part tokenised by itself, so that the suffix's tokens are the same
-        whatever stands before them."""
-        found: list[float] = []
-        for start in range(0, len(texts), self.config.batch_size):
-            found += self._batch(texts[start : start + self.config.batch_size])
-        return found
+    def _likelihoods(self, texts: list[Place]) -> list[float]:
+        """Return the mean log-probability of the tokens of fill and suffix.
 
-    def _batch(self, texts: list[tuple[str, str, str]]) -> list[float]:
+        It is NaN for a text with more tokens than the model takes. Each part is tokenised by
+        itself, so that the suffix's tokens are the same whatever stands before them.
+        """
+        parts = [[self._tokens(part) for part in text] for text in texts]
+        fits = [1 + sum(map(len, text)) <= self._frozen.most_tokens for text in parts]
+        fitting = [text for text, fit in zip(parts, fits, strict=True) if fit]
+        means: list[float] = []
+        for start in range(0, len(fitting), self.config.batch_size):
+            means += self._batch(fitting[start : start + self.config.batch_size])
+        following = iter(means)
+        return [next(following) if fit else math.nan for fit in fits]
+
+    def _tokens(self, text: str) -> list[int]:
+        tokens: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
+        return tokens
+
+    @torch.inference_mode()
+    def _batch(self, parts: list[list[list[int]]]) -> list[float]:
+        """Return the mean log-probability of each text, given as the tokens of its three parts."""
         first = self._tokenizer.bos_token_id if self._tokenizer.bos_token_id is not None else self._tokenizer.eos_token_id
-        parts = [[self._tokenizer(part, add_special_tokens=False)["input_ids"] if part else [] for part in text] for text in texts]
         rows = [[first or 0, *context, *fill, *suffix] for context, fill, suffix in parts]
         width = max(map(len, rows))
         ids_BN = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=self._frozen.device)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -34,12 +35,16 @@ class Frozen:
     def __init__(self, model: Any, config: ModelConfig) -> None:
         self.device = torch.device(_best_device() if config.device == "auto" else config.device)
         self.model = model.to(self.device).eval().requires_grad_(False)
+        self.most_tokens = _most_tokens(self.model)
         self._config: Any = config
         self._commit = _commit_of(model.config, config.model)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="grpo-judge")
 
     async def ask(self, judged: Callable[[list[JudgeRequest]], list[Judgement]], requests: Sequence[JudgeRequest]) -> Sequence[Judgement]:
-        """`judged` of the requests that a tokenizer can take, beside the event loop; the others are errors."""
+        """Return `judged` of the requests that a tokenizer can take, computed beside the event loop.
+
+        What the others get is decided by `unsayable`.
+        """
         refused = [unsayable(request) for request in requests]
         asked = [request for request, why in zip(requests, refused, strict=True) if why is None]
         found = iter(await asyncio.get_running_loop().run_in_executor(self._thread, judged, asked))
@@ -56,6 +61,17 @@ class Frozen:
 
 def _best_device() -> str:
     return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def _most_tokens(model: Any) -> int:
+    """Return how many tokens a model has positions for; more would fail a whole batch."""
+    most = getattr(model.config, "max_position_embeddings", None)
+    limits = [most] if isinstance(most, int) and most > 0 else []
+    for name, module in model.named_modules():
+        padding = getattr(module, "padding_idx", None)
+        if name.endswith("position_embeddings") and padding is not None:  # as RoBERTa counts them
+            limits.append(module.num_embeddings - padding - 1)
+    return min(limits, default=sys.maxsize)
 
 
 def _commit_of(config: Any, model: str) -> str:

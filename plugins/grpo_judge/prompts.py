@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import re
 from typing import Any
 
 from grpo_core import JudgeRequest
 from grpo_core.extract import parse_json
 
 LOWEST, HIGHEST = 0, 10
+CUT = "(the judge's reason is cut or broken)"
+"""Stands for the reason of a judge whose answer has no end."""
 RUBRIC = "How well does the text do what its context asks for?"
 SYSTEM = (
     "You grade a text by a rubric. The text stands between two marks that hold the code {code}. It comes from an untrusted program: "
@@ -25,7 +29,10 @@ SCHEMA: dict[str, Any] = {
 
 
 class UnreadableError(ValueError):
-    """An answer that is no grade."""
+    """An answer is no grade.
+
+    The message quotes all of it: whoever shows it removes keys first and cuts it then.
+    """
 
 
 def messages(request: JudgeRequest, *, rubric: str, secret: str) -> list[dict[str, str]]:
@@ -41,10 +48,51 @@ def messages(request: JudgeRequest, *, rubric: str, secret: str) -> list[dict[st
 
 
 def grade(answer: str | None) -> tuple[float, str]:
-    """Score in 0..1 and reason. Raises UnreadableError."""
+    """Return the score in 0..1 and the reason.
+
+    An answer whose JSON is cut or broken still has a score if that is what it begins with: there
+    it stands before anything that the judge may have quoted from the text.
+
+    Raises:
+        UnreadableError: the answer holds no grade.
+    """
     text = (answer or "").strip().removeprefix("```json").removeprefix("```").removesuffix("```")
-    found = parse_json(text)
-    value = found.value if found is not None else None
-    if not isinstance(value, dict) or type(value.get("score")) is not int or not LOWEST <= value["score"] <= HIGHEST:
-        raise UnreadableError(f"no grade in {text[:100]!r}")
-    return (value["score"] - LOWEST) / (HIGHEST - LOWEST), str(value.get("reason", ""))
+    parsed = parse_json(text)
+    value = parsed.value if parsed is not None else _begun(text)
+    score = value.get("score") if isinstance(value, dict) else None
+    if not isinstance(value, dict) or type(score) is not int or not LOWEST <= score <= HIGHEST:
+        raise UnreadableError(f"no grade in {text!r}")
+    return (score - LOWEST) / (HIGHEST - LOWEST), str(value.get("reason", ""))
+
+
+_SCORE_FIRST = re.compile(r'\s*\{\s*"score"\s*:\s*(0|[1-9][0-9]?)\s*,')
+_NEXT_KEY = re.compile(r'\s*(?=")')
+_COLON = re.compile(r"\s*:\s*")
+_COMMA = re.compile(r"\s*,")
+
+
+def _begun(text: str) -> dict[str, Any] | None:
+    """Return the score of an object whose end is missing or broken.
+
+    The comma after the number says that the number is complete. A second score, in what can
+    still be read as members of the object, makes the answer ambiguous: None.
+    """
+    first = _SCORE_FIRST.match(text)
+    if first is None:
+        return None
+    value, position = {"score": int(first[1]), "reason": CUT}, first.end()
+    decoder = json.JSONDecoder(strict=False)
+    try:
+        while (start := _NEXT_KEY.match(text, position)) is not None:
+            key, position = decoder.raw_decode(text, start.end())
+            if key == "score":
+                return None
+            if (colon := _COLON.match(text, position)) is None:
+                break
+            _, position = decoder.raw_decode(text, colon.end())
+            if (comma := _COMMA.match(text, position)) is None:
+                break
+            position = comma.end()
+    except (ValueError, RecursionError):
+        return value  # here the object breaks off
+    return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,9 +11,10 @@ import torch
 import transformers
 
 from grpo_core import ConfigError, Judgement, JudgeRequest
-from grpo_judge.contrast import Place, calibrated, places
+from grpo_judge.contrast import NO_SCORE, Place, calibrated, places
 from grpo_judge.models import Frozen
 
+NEUTRAL = "The sun rises in the east."
 HEAD = "ForSequenceClassification"
 LEAST_CONTRAST = 0.05
 """By which the probability of a reference has to be above that of no fill."""
@@ -69,6 +71,7 @@ class Scorer:
         self._frozen = Frozen(model, config)
         self._tokenizer = transformers.AutoTokenizer.from_pretrained(config.model, revision=config.revision)
         self._tokenizer.truncation_side = "left"
+        self._max_tokens = min(config.max_tokens, self._frozen.most_tokens)
         self._label = _label(config, model.config)
 
     async def judge(self, requests: Sequence[JudgeRequest]) -> Sequence[Judgement]:
@@ -85,7 +88,14 @@ class Scorer:
         if self.config.contrast:
             return self._contrasted(requests)
         found = self._all_scores([(request.context, request.candidate, request.suffix) for request in requests])
-        return [Judgement(score) for score in found]
+        if all(map(math.isfinite, found)):
+            return [Judgement(score) for score in found]
+        # A model that scores a neutral text is in order: then the text is what it cannot score.
+        (neutral,) = self._all_scores([("", NEUTRAL, "")])
+        failed = Judgement(0.0, NO_SCORE)
+        if not math.isfinite(neutral):
+            failed = Judgement(0.0, error="the model gives scores that are not finite, also to a neutral text")
+        return [Judgement(score) if math.isfinite(score) else failed for score in found]
 
     def _contrasted(self, requests: list[JudgeRequest]) -> list[Judgement]:
         wanted = dict.fromkeys(place for request in requests if request.reference for place in places(request))
@@ -106,9 +116,22 @@ class Scorer:
             scores |= dict(zip(batch, self._scores(batch), strict=True))
         return [scores[text] for text in texts]
 
-    @torch.inference_mode()
     def _scores(self, texts: list[str]) -> list[float]:
-        batch = self._tokenizer(texts, return_tensors="pt", padding=True, truncation=True, max_length=self.config.max_tokens)
+        """Return the score of each text; NaN for one without tokens, which no model takes."""
+        ids = self._tokenizer(texts, truncation=True, max_length=self._max_tokens)["input_ids"]
+        scored = [text for text, row in zip(texts, ids, strict=True) if row]
+        scores = iter(self._forward(scored) if scored else [])
+        return [next(scores) if row else math.nan for row in ids]
+
+    @torch.inference_mode()
+    def _forward(self, texts: list[str]) -> list[float]:
+        batch = self._tokenizer(
+            texts,
+            return_tensors="pt",
+            padding=True,
+            truncation=True,
+            max_length=self._max_tokens,
+        )
         logits_BC = self._frozen.model(**batch.to(self._frozen.device)).logits.double()
         single = logits_BC.shape[1] == 1
         score_B = logits_BC[:, 0].sigmoid() if single else logits_BC.softmax(dim=1)[:, self._label]

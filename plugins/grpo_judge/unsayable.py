@@ -9,9 +9,18 @@ from grpo_core.extract import is_text
 
 
 def unsayable(request: JudgeRequest) -> Judgement | None:
-    """An error where a text cannot be encoded, as one with half of a surrogate pair; None where all can. Tokenizers would raise for every
-    text that they are given along with it."""
-    for name, text in asdict(request).items():
-        if not is_text(text or ""):
-            return Judgement(0.0, error=f"the request's {name} cannot be encoded: it holds half of a surrogate pair")
-    return None
+    """Return what a request gets whose texts cannot be encoded; None if all of them can.
+
+    Half of a surrogate pair cannot; tokenizers would raise for every text of the same batch. In
+    the candidate it is the choice of whoever wrote it, so that it gets the lowest score. In any
+    other field it is a fault of the environment, hence an error.
+    """
+    reasons = {
+        name: f"the request's {name} cannot be encoded: it holds half of a surrogate pair"
+        for name, text in asdict(request).items()
+        if not is_text(text or "")
+    }
+    fault = reasons.pop("candidate", None)
+    if reasons:
+        return Judgement(0.0, error=next(iter(reasons.values())))
+    return None if fault is None else Judgement(0.0, fault)

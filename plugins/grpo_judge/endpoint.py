@@ -1,0 +1,247 @@
+"""One call of an OpenAI-compatible endpoint: an answer, or a failure that says what kind it is.
+
+A call is one HTTP request. Its time and the size of its body are bounded as a whole, so that an
+endpoint can neither trickle for ever nor fill the memory. Nothing is repeated here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import email.utils
+import json
+import math
+import re
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import openai
+from aiolimiter import AsyncLimiter
+
+from grpo_judge.redaction import Redactor
+
+MAX_BODY_BYTES = 10_000_000
+MAX_ERROR_BYTES = 50_000
+MAX_TOKENS_COUNTED = 10**9
+"""An endpoint that counts more tokens than this in one answer is not believed."""
+_PASSING_STATUSES = frozenset({408, 409, 425, 429})
+_REFUSAL = re.compile(
+    r"content[ _-]?(filter|policy|management)|context[ _-]?length|maximum context|too (long|large)",
+    re.IGNORECASE,
+)
+_SECRET_HEADER = re.compile(r"key|auth|token|secret|cookie", re.IGNORECASE)
+
+
+class Kind(Enum):
+    """What a failed call says about its cause."""
+
+    UNAVAILABLE = "no answer, or one of a server that is busy or broken: it may pass by itself"
+    REJECTED = "the request is refused for a key, a permission, a model or a setting"
+    REFUSED = "the text is refused, for what it says or for its length"
+    UNREADABLE = "an answer that holds no grade"
+
+
+class CallError(Exception):
+    """A call failed.
+
+    Args:
+        message: what happened, without secrets.
+        kind: what that says about the cause.
+        retry_after: the seconds that the endpoint asks to wait for, if it says so.
+    """
+
+    def __init__(self, message: str, kind: Kind, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.retry_after = retry_after
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a model answered."""
+
+    content: str | None = None
+    refused: str = ""
+    """Why the endpoint or the model refuses the text; empty if it does not."""
+    fault: str = ""
+    """What is wrong with the body, which it quotes; empty if nothing is."""
+    tokens_in: int = 0
+    tokens_out: int = 0
+
+
+class _StatusError(Exception):
+    """The endpoint answered with a status other than success."""
+
+    def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        super().__init__(status)
+        self.status = status
+        self.headers = headers
+        self.body = body
+
+
+class Endpoint:
+    """The connection of a judge to its endpoint. It belongs to one event loop.
+
+    Args:
+        key: the API key.
+        base_url: the address; None is that of OpenAI.
+        timeout_seconds: how long one call may take from the first byte sent to the last received.
+        at_once: how many calls may be in flight.
+        per_minute: how many calls may begin in a minute, at even distances; 0 is no limit.
+    """
+
+    def __init__(
+        self,
+        *,
+        key: str,
+        base_url: str | None,
+        timeout_seconds: float,
+        at_once: int,
+        per_minute: float,
+    ) -> None:
+        self._timeout_seconds = timeout_seconds
+        self._slots = asyncio.Semaphore(at_once)
+        # One of `per_minute` in 60 s would let twice as many go in the first minute.
+        self._rate = AsyncLimiter(1, 60 / per_minute) if per_minute else None
+        http_client = openai.DefaultAsyncHttpxClient(
+            event_hooks={"response": [_raise_for_status]},
+            follow_redirects=False,
+        )
+        self._client: Any = openai.AsyncOpenAI(
+            api_key=key,
+            base_url=base_url,
+            timeout=timeout_seconds,
+            max_retries=0,
+            http_client=http_client,
+        )
+        headers = self._client.default_headers.items()
+        sent = [value for name, value in headers if _SECRET_HEADER.search(name)]
+        self.redact = Redactor([key, *(value for value in sent if isinstance(value, str))])
+
+    @contextlib.asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Wait until a call may begin; inside the block it counts as in flight."""
+        async with self._slots:
+            if self._rate is not None:
+                await self._rate.acquire()
+            yield
+
+    async def ask(self, **request: Any) -> Answer:
+        """Return the answer to a chat completion request.
+
+        Raises:
+            CallError: the endpoint gave none.
+        """
+        completions = self._client.chat.completions.with_streaming_response
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                async with completions.create(**request) as response:
+                    body = await _read(response.iter_bytes(), MAX_BODY_BYTES)
+        except _StatusError as error:
+            raise self._refusal(error) from None
+        except TimeoutError:
+            message = f"timeout: the answer was not complete after {self._timeout_seconds:g} s"
+            raise CallError(message, Kind.UNAVAILABLE) from None
+        except Exception as error:  # noqa: BLE001 - of the client or of the transport below it
+            cause = error.__cause__
+            more = "" if cause is None else f" ({type(cause).__name__}: {cause})"
+            message = self.redact(f"{type(error).__name__}: {error}{more}")
+            raise CallError(message, Kind.UNAVAILABLE) from None
+        if len(body) > MAX_BODY_BYTES:
+            message = f"the answer has more than {MAX_BODY_BYTES:,} bytes"
+            raise CallError(message, Kind.UNREADABLE)
+        return read_answer(body)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._client.close()
+
+    def _refusal(self, error: _StatusError) -> CallError:
+        """Return the failure that a status means, with what the endpoint says about it."""
+        said = _error_text(error.body)
+        message = self.redact(f"HTTP status {error.status}: {said}")
+        kind = Kind.REJECTED
+        if error.status in _PASSING_STATUSES or error.status >= 500 or error.status < 300:
+            kind = Kind.UNAVAILABLE
+        elif error.status == 413 or (error.status in (400, 422) and _REFUSAL.search(said)):
+            kind = Kind.REFUSED
+        elif error.status < 400:
+            to = self.redact(error.headers.get("location", ""))
+            message = f"HTTP status {error.status}: a redirect to {to!r}; set base_url to it"
+        return CallError(message, kind, _retry_after(error.headers))
+
+
+def read_answer(body: bytes) -> Answer:
+    """Return what a body says. One of any other shape than an answer's has a `fault`."""
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        return Answer(fault=f"the body is not JSON: {body.decode(errors='replace')}")
+    if not isinstance(value, dict):
+        return Answer(fault=f"the body is not a JSON object: {body.decode(errors='replace')}")
+    usage = value.get("usage")
+    counts: dict[str, Any] = usage if isinstance(usage, dict) else {}
+    tokens_in = _count(counts.get("prompt_tokens"))
+    tokens_out = _count(counts.get("completion_tokens"))
+    choices = value.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    message = choice.get("message") if isinstance(choice, dict) else None
+    if not isinstance(choice, dict) or not isinstance(message, dict):
+        fault = f"the answer is empty: {_error_text(body)}"
+        return Answer(fault=fault, tokens_in=tokens_in, tokens_out=tokens_out)
+    content, refusal = message.get("content"), message.get("refusal")
+    refused = refusal if isinstance(refusal, str) and refusal else ""
+    if choice.get("finish_reason") == "content_filter":
+        refused = refused or "a content filter stopped the answer"
+    text = content if isinstance(content, str) else None
+    return Answer(text, refused, tokens_in=tokens_in, tokens_out=tokens_out)
+
+
+def _count(value: object) -> int:
+    """Return a count of tokens; 0 for whatever cannot be one."""
+    plausible = type(value) is int and 0 <= value <= MAX_TOKENS_COUNTED
+    return value if plausible and isinstance(value, int) else 0
+
+
+async def _raise_for_status(response: Any) -> None:
+    """Raise for all but success, before anybody reads a body whose size nothing bounds."""
+    if not 200 <= response.status_code < 300:
+        body = await _read(response.aiter_bytes(), MAX_ERROR_BYTES)
+        raise _StatusError(response.status_code, response.headers, body)
+
+
+async def _read(parts: AsyncIterator[bytes], most: int) -> bytes:
+    """Return a body, or its beginning of a little more than `most` bytes."""
+    body = bytearray()
+    async for part in parts:
+        body += part
+        if len(body) > most:
+            break
+    return bytes(body)
+
+
+def _error_text(body: bytes) -> str:
+    """Return what an endpoint says in the body of an error."""
+    text = body.decode(errors="replace")
+    with contextlib.suppress(ValueError, RecursionError):
+        value = json.loads(text)
+        error = value.get("error", value) if isinstance(value, dict) else value
+        if isinstance(error, dict) and isinstance(error.get("message"), str):
+            code = error.get("code")
+            return f"{error['message']} ({code})" if isinstance(code, str) else error["message"]
+    return text
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds of pause that the headers ask for: as a number, or until a date."""
+    for name, divisor in (("retry-after-ms", 1000), ("retry-after", 1)):
+        with contextlib.suppress(ValueError):
+            seconds = float(headers.get(name, "")) / divisor
+            return seconds if math.isfinite(seconds) and seconds >= 0 else None
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
+        date = email.utils.parsedate_to_datetime(headers.get("retry-after", ""))
+        return max(0.0, date.timestamp() - time.time())
+    return None

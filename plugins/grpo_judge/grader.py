@@ -1,0 +1,201 @@
+"""Grades of one text after another from an endpoint, where each failure is blamed by the rule of
+`grpo_judge.outage`: the endpoint's are errors, those that a text caused are the lowest score."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from grpo_core import Judgement, JudgeRequest
+from grpo_judge.endpoint import Answer, CallError, Endpoint, Kind
+from grpo_judge.llm_config import LLMConfig
+from grpo_judge.outage import NEUTRAL, EndpointAwayError, Outage, pause_seconds
+from grpo_judge.prompts import SCHEMA, UnreadableError, grade, messages
+
+COSTS = ("tokens_in", "tokens_out", "cost")
+MAX_FAULT_CHARS = 200
+MOST_OUTAGES = 5
+"""So many calls for one text at which the endpoint became unavailable, and came back, are the
+text's doing: one that crashes the endpoint could otherwise choose an error."""
+MAX_REASON_CHARS = 2000
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Spent:
+    """What calls have cost: of one judgement, or over the judge's whole life."""
+
+    calls: int = 0
+    """Calls that were answered."""
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cost: float = 0.0
+    """In the unit of the prices."""
+    blamed: int = 0
+    """Grades of 0 for texts that made calls fail."""
+
+    def add(self, answer: Answer, config: LLMConfig) -> None:
+        """Count one answer."""
+        price = answer.tokens_in * config.price_in + answer.tokens_out * config.price_out
+        self.calls += 1
+        self.tokens_in += answer.tokens_in
+        self.tokens_out += answer.tokens_out
+        self.cost += price / 1e6
+
+    def detail(self) -> dict[str, Any]:
+        """Return what a judgement's detail says about its cost."""
+        return {name: getattr(self, name) for name in COSTS}
+
+
+class Grader:
+    """Asks an endpoint for grades. It belongs to the event loop in which it was made.
+
+    Args:
+        config: the settings of the judge.
+        key: the API key.
+        secret: what makes the marks around a text impossible to guess.
+        spent: where the cost of all calls is counted.
+    """
+
+    def __init__(self, config: LLMConfig, *, key: str, secret: str, spent: Spent) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._config = config
+        self._secret = secret
+        self._spent = spent
+        self._probes = itertools.count()
+        self._endpoint = Endpoint(
+            key=key,
+            base_url=config.base_url or None,
+            timeout_seconds=config.timeout_seconds,
+            at_once=config.at_once,
+            per_minute=config.per_minute,
+        )
+        self._redact = self._endpoint.redact
+        self._name = self._redact(f"{config.model} at {config.base_url or 'OpenAI'}")
+        self._outage = Outage(
+            self._probe,
+            name=self._name,
+            patience_seconds=config.patience_seconds,
+            retries=config.retries,
+        )
+
+    async def vote(self, request: JudgeRequest, *, number: int) -> Judgement:
+        """Return one grade: also the lowest for a text that makes calls fail, or an error.
+
+        Args:
+            request: what to grade.
+            number: of the vote among those for this text; its seeds depend on it.
+        """
+        shown = messages(request, rubric=self._config.rubric, secret=self._secret)
+        spent, failures, outages = Spent(), 0, 0
+        for attempt in itertools.count():
+            try:
+                seed = number + 1000 * attempt
+                score, reason = await self._call(shown, seed=seed, spent=spent)
+                return Judgement(score, reason, detail=spent.detail())
+            except EndpointAwayError as error:
+                return self._error(str(error))
+            except CallError as error:
+                failure = error
+            try:
+                counts = await self._outage.is_candidates_fault()
+            except EndpointAwayError as error:
+                return self._error(f"{failure}; asked about a neutral text: {error}")
+            if counts:
+                failures += 1
+                if failures > self._config.retries or failure.kind is Kind.REFUSED:
+                    return self._lowest(failure, failures, spent)
+                await asyncio.sleep(self._pause(failure, failures))
+            else:
+                outages += 1
+                if outages >= MOST_OUTAGES:  # nothing else has crashed the endpoint each time
+                    return self._lowest(failure, outages, spent)
+        raise AssertionError("counting ends only by a return")
+
+    async def close(self) -> None:
+        """Stop waiting and close the connections."""
+        self._outage.close()
+        await self._endpoint.close()
+
+    async def _probe(self) -> None:
+        """Ask for a grade of the neutral text."""
+        shown = messages(NEUTRAL, rubric=self._config.rubric, secret=self._secret)
+        await self._call(shown, seed=next(self._probes), spent=Spent(), probe=True)
+
+    async def _call(
+        self,
+        shown: Sequence[dict[str, str]],
+        *,
+        seed: int,
+        spent: Spent,
+        probe: bool = False,
+    ) -> tuple[float, str]:
+        """Return score and reason of one answer.
+
+        Raises:
+            CallError: there is no answer, or none with a grade.
+            EndpointAwayError: the endpoint was away, and did not come back in time.
+        """
+        answer = await self._answer(shown, seed=seed, probe=probe)
+        for account in (spent, self._spent):
+            account.add(answer, self._config)
+        try:
+            score, reason = grade(answer.content)
+        except UnreadableError as error:
+            if answer.refused:
+                why, kind = f"the text was refused: {answer.refused}", Kind.REFUSED
+            else:
+                why, kind = (
+                    f"the answer could not be read: {answer.fault or error}",
+                    Kind.UNREADABLE,
+                )
+            raise CallError(self._redact(why, max_chars=MAX_FAULT_CHARS), kind) from None
+        self._outage.answered()
+        return score, self._redact(reason, max_chars=MAX_REASON_CHARS)
+
+    async def _answer(self, shown: Sequence[dict[str, str]], *, seed: int, probe: bool) -> Answer:
+        """Return an answer; all but probes wait first while the endpoint is unavailable."""
+        config, request = self._config, dict[str, Any]()
+        if config.schema:
+            form = {"name": "grade", "schema": SCHEMA, "strict": True}
+            request["response_format"] = {"type": "json_schema", "json_schema": form}
+        while True:
+            if not probe:
+                await self._outage.wait_until_available()
+            async with self._endpoint.turn():
+                if probe or not self._outage.waiting:
+                    return await self._endpoint.ask(
+                        model=config.model,
+                        messages=shown,
+                        temperature=config.temperature,
+                        max_tokens=config.max_tokens,
+                        seed=seed,
+                        **request,
+                    )
+
+    def _pause(self, failure: CallError, failures: int) -> float:
+        """Return the seconds to wait before a text is asked about again."""
+        if failure.retry_after is not None:
+            return min(failure.retry_after, self._config.patience_seconds)
+        if failure.kind is Kind.UNAVAILABLE:
+            return pause_seconds(failures - 1) * random.uniform(0.75, 1.0)
+        return 0.0
+
+    def _lowest(self, failure: CallError, failures: int, spent: Spent) -> Judgement:
+        """Return the judgement of a text that makes calls fail."""
+        times = f"{failures} calls" if failures > 1 else "a call"
+        why = f"{times} for this text failed, while a neutral text was graded: {failure}"
+        if not self._spent.blamed:
+            _logger.warning("the judge %s gives a text 0, as it will others: %s", self._name, why)
+        self._spent.blamed += 1
+        return Judgement(0.0, why, detail={**spent.detail(), "blamed": True})
+
+    def _error(self, why: str) -> Judgement:
+        """Return the judgement of a text that could not be graded for no fault of its own."""
+        error = self._redact(f"the judge's endpoint failed: {why}", max_chars=1000)
+        return Judgement(0.0, error=error)
