@@ -24,7 +24,7 @@ BUNDLED = {
 
 # A file may import only from lines above its own. A new file gets its place here.
 LAYOUT = """
-    types errors
+    types errors call
     spec sandbox judge tools
     environment rubric extract guards
     hookspecs
@@ -35,7 +35,9 @@ LAYOUT = """
     settings modelcache
     config
     overrides
-    deadline wire checks blocking atomic jsonl curriculum
+    deadline wire replies checks blocking atomic jsonl curriculum
+    reaper folders worker_environment
+    process
     pool worker error_rate cache
     hosts services
     verify

@@ -83,7 +83,7 @@ def supervisors_mb() -> float:
     found = [0.0]
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if b"The one process inside a jail that is ours" in (folder / "cmdline").read_bytes():
+            if b"grpo_sandbox.inside.supervisor" in (folder / "cmdline").read_bytes():
                 found.append(int((folder / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20)
         except OSError:  # it has ended meanwhile
             continue

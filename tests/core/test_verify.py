@@ -22,6 +22,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))  # so that this process and the workers find the module of hostile environments
 
 import hostile_envs as hostile  # noqa: E402
+from processes import is_alive, wait_until, workers_below  # noqa: E402
 
 
 def keys(count: int) -> list[TaskKey]:
@@ -42,29 +43,13 @@ def judge_one(env: Environment[Any], answer: str, **settings: Any) -> Verdict:
     return judge(env, [[answer]], **settings)[0][0][0]
 
 
-def is_alive(pid: int) -> bool:
-    """A zombie is dead, though its number is still taken until its parent reaps it."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def workers_of(parent: int) -> list[int]:
-    found = subprocess.run(["ps", "-ww", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
-    rows = [line.split(None, 2) for line in found.splitlines()]
-    return [int(pid) for pid, ppid, *args in rows if int(ppid) == parent and "grpo_core.worker" in " ".join(args)]
-
-
 def workers_at_work(parent: int, count: int) -> list[int]:
     """Its workers once there are that many, and a moment later, when they are in the middle of a verdict."""
-    limit = time.monotonic() + 30
-    while len(found := workers_of(parent)) != count and time.monotonic() < limit:
-        time.sleep(0.02)
+    assert wait_until(lambda: len(workers_below(parent)) == count, 30)
+    workers = workers_below(parent)
     time.sleep(0.5)
-    assert workers_of(parent) == found
-    assert len(found) == count
-    return found
+    assert workers_below(parent) == workers
+    return workers
 
 
 # What comes back
@@ -101,7 +86,10 @@ def test_verifiers_that_hang_or_die_lose_only_their_own_row_within_a_bounded_tim
     monkeypatch.setenv("HOSTILE_PIDS", str(tmp_path / "pids"))
     started = time.monotonic()
     verdicts, _ = judge(
-        hostile.Hostile(), [["1", "sleep", "hold the GIL"], ["die", "0", "segfault"], ["spawn", "exit", "1"]], timeout_seconds=3
+        hostile.Hostile(),
+        [["1", "sleep", "hold the GIL"], ["die", "0", "segfault"], ["spawn", "exit", "1"]],
+        timeout_seconds=3,
+        worker_environment=("HOSTILE_PIDS",),
     )
     assert time.monotonic() - started < 60
     assert [[v.scored for v in group] for group in verdicts] == [[True, False, False], [False, True, False], [False, False, True]]
@@ -113,7 +101,7 @@ def test_verifiers_that_hang_or_die_lose_only_their_own_row_within_a_bounded_tim
     assert "goodbye" in errors[3]
     assert "SIGSEGV" in errors[5]
     assert not is_alive(int((tmp_path / "pids").read_text())), "what the verifier started is killed with it"
-    assert workers_of(os.getpid()) == []
+    assert workers_below(os.getpid()) == []
 
 
 def test_what_a_verifier_prints_or_reads_does_not_touch_the_pipe() -> None:
@@ -210,7 +198,7 @@ def test_a_task_that_differs_between_processes_is_never_judged_as_if_it_were_the
 def test_an_environment_that_a_worker_cannot_build_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOSTILE_PARENT", str(os.getpid()))
     with pytest.raises(GrpoError, match="could not build the environment: OSError: no data set here"):
-        judge(hostile.UnbuildableEnvironment(), [["1"]])
+        judge(hostile.UnbuildableEnvironment(), [["1"]], worker_environment=("HOSTILE_PARENT",))
 
 
 def test_a_worker_is_built_from_the_spec_and_the_overrides_when_they_are_given() -> None:
@@ -252,7 +240,7 @@ def test_two_event_loops_one_after_the_other_can_use_the_same_verifier() -> None
     first = asyncio.run(verifier.verify(tasks, [[Rollout.of("1")] * 3] * 2))
     asyncio.run(verifier.close())
     assert [v.total for group in first for v in group] == [1.0] * 6
-    assert workers_of(os.getpid()) == []
+    assert workers_below(os.getpid()) == []
 
 
 # Whole groups
@@ -332,7 +320,7 @@ def test_ctrl_c_in_the_middle_of_a_verdict_leaves_no_process() -> None:
                 await job
 
     asyncio.run(run())
-    assert workers_of(os.getpid()) == []
+    assert workers_below(os.getpid()) == []
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux kills the workers of a killed parent at once")
@@ -361,10 +349,7 @@ asyncio.run(main())
         (worker,) = workers_at_work(trainer.pid, 1)
         trainer.send_signal(signal.SIGKILL)
         trainer.wait()
-    limit = time.monotonic() + 5
-    while is_alive(worker) and time.monotonic() < limit:
-        time.sleep(0.02)
-    assert not is_alive(worker)
+    assert wait_until(lambda: not is_alive(worker), 5)
     (left,) = tmp_path.iterdir()
     own = tmp_path / f"{left.name.rsplit('-', 2)[0]}-{os.getpid()}-x"  # of a trainer that is alive
     own.mkdir()

@@ -20,7 +20,8 @@ import pytest
 
 from grpo_core import Judgement, JudgeRequest
 from grpo_core.train.models.load import local_folder, resolve
-from grpo_judge.llm import LLM, LLMConfig
+from grpo_judge.llm import LLM
+from grpo_judge.llm_config import LLMConfig
 from grpo_judge.prompts import RUBRIC, messages
 
 pytestmark = pytest.mark.heavy
@@ -85,7 +86,7 @@ def test_every_text_gets_a_score_or_an_error_and_every_call_is_counted(endpoint:
             assert 0 <= judgement.score <= 1  # type: ignore[attr-defined]
             assert judgement.detail["tokens_out"] > 0  # type: ignore[attr-defined]
         else:
-            assert "could not be read in 3 attempts" in judgement.error  # type: ignore[attr-defined]
+            assert "could not be read" in judgement.error  # type: ignore[attr-defined]
     scored = sum(judgement.error is None for judgement in found)  # type: ignore[attr-defined]
     print(f"{scored} of {len(found)} texts scored in {judge.spent.calls} calls, cost {judge.spent.cost:.6f}")
     assert judge.spent.calls >= len(TEXTS)
@@ -94,7 +95,7 @@ def test_every_text_gets_a_score_or_an_error_and_every_call_is_counted(endpoint:
 
 
 def test_a_model_that_the_server_does_not_have_is_an_error_and_never_a_0(endpoint: tuple[str, str]) -> None:
-    judge = LLM(LLMConfig(model="no-such/model", base_url=endpoint[0], retries=0, timeout_seconds=60))
+    judge = LLM(LLMConfig(model="no-such/model", base_url=endpoint[0], retries=0, timeout_seconds=60, patience_seconds=5))
     (judgement,) = asyncio.run(judge.judge([JudgeRequest("hello")]))
     assert judgement.error is not None
     assert "endpoint failed" in judgement.error

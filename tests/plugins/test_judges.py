@@ -7,9 +7,7 @@ import json
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +23,18 @@ from grpo_core.plugins import PluginHost
 from grpo_core.services import Lender, fingerprint, open_judge
 from grpo_core.settings import JudgeConfig
 from grpo_judge.likelihood import Likelihood, LikelihoodConfig
-from grpo_judge.llm import LLM, LLMConfig
+from grpo_judge.llm import LLM
+from grpo_judge.llm_config import LLMConfig
 from grpo_judge.prompts import UnreadableError, grade
 from grpo_judge.scorer import Scorer, ScorerConfig
+from grpo_judge.unsayable import unsayable
 
 from ..train.tiny import tiny_tokenizer
+from .endpoint import Endpoint, good, is_probe, judged
 
 SHAPE: dict[str, Any] = {
     "vocab_size": 104, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "pad_token_id": 0,
 }  # fmt: skip
-
-
-def judged(judge: Any, *texts: str) -> list[Any]:
-    return list(asyncio.run(judge.judge([JudgeRequest(text, context="Say hello. ") for text in texts])))
 
 
 # The scorer
@@ -194,87 +191,6 @@ def test_a_judge_that_is_no_language_model_is_refused(tmp_path: Path) -> None:
 
 # The endpoint
 
-Reply = tuple[int, Any]
-
-
-class Endpoint:
-    """An OpenAI-compatible server whose answers `reply` decides: a status with a body, or a text as the model's answer."""
-
-    def __init__(self) -> None:
-        self.reply: Callable[[dict[str, Any]], Reply | str] = lambda asked: good(7)
-        self.asked: list[dict[str, Any]] = []
-        self.keys: list[str | None] = []
-        self.flying = self.most_flying = 0
-        lock = threading.Lock()
-        endpoint = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_POST(self) -> None:
-                asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                with lock:
-                    endpoint.asked.append(asked)
-                    endpoint.keys.append(self.headers["Authorization"])
-                    endpoint.flying += 1
-                    endpoint.most_flying = max(endpoint.most_flying, endpoint.flying)
-                try:
-                    found = endpoint.reply(asked)
-                finally:
-                    with lock:
-                        endpoint.flying -= 1
-                status, body = (200, answered(found)) if isinstance(found, str) else found
-                data = body if isinstance(body, bytes) else json.dumps(body).encode()
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(data)))
-                self.send_header("retry-after-ms", "1")
-                self.end_headers()
-                self.wfile.write(data)
-
-            def log_message(self, *_: object) -> None: ...
-
-        class Server(ThreadingHTTPServer):
-            daemon_threads = True
-            request_queue_size = 256
-
-        self._server = Server(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}/v1"
-
-    def judge(self, **more: Any) -> LLM:
-        return LLM(LLMConfig(model="any", base_url=self.url, **more))
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-
-def good(score: object) -> str:
-    return json.dumps({"score": score, "reason": "so"})
-
-
-def answered(text: str) -> dict[str, Any]:
-    choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
-    usage = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
-    return {"id": "1", "object": "chat.completion", "created": 0, "model": "any", "choices": [choice], "usage": usage}
-
-
-@pytest.fixture(autouse=True)
-def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-
-
-@pytest.fixture
-def endpoint() -> Iterator[Endpoint]:
-    found = Endpoint()
-    yield found
-    found.close()
-
 
 def test_a_grade_becomes_a_score_with_its_reason_and_cost(endpoint: Endpoint) -> None:
     judge = endpoint.judge(price_in=2.0, price_out=10.0)
@@ -304,7 +220,7 @@ def test_the_median_of_several_votes_counts(endpoint: Endpoint) -> None:
     (found,) = judged(endpoint.judge(votes=3), "hello")
     assert found.score == 0.8
     assert sorted(found.detail["votes"]) == [0.2, 0.8, 0.9]
-    endpoint.reply = lambda asked: good(5) if asked["seed"] % 1000 == 0 else "no"
+    endpoint.reply = lambda asked: good(5) if asked["seed"] % 1000 == 0 and not is_probe(asked) else "no"
     (found,) = judged(endpoint.judge(votes=3, retries=0), "hello")
     assert "could not be read" in found.error
 
@@ -313,24 +229,25 @@ def test_the_median_of_several_votes_counts(endpoint: Endpoint) -> None:
 def test_a_call_that_fails_for_a_while_is_tried_again(endpoint: Endpoint, status: int) -> None:
     endpoint.reply = lambda asked: good(6) if len(endpoint.asked) > 2 else (status, {"error": {"message": "later"}})
     (found,) = judged(endpoint.judge(retries=3), "hello")
-    assert (found.score, found.error, len(endpoint.asked)) == (0.6, None, 3)
+    assert (found.score, found.error, len(endpoint.asked), len(endpoint.probes)) == (0.6, None, 4, 2)
 
 
-def test_a_call_that_fails_for_good_is_an_error(endpoint: Endpoint) -> None:
+def test_an_endpoint_that_fails_for_good_is_an_error(endpoint: Endpoint) -> None:
     endpoint.reply = lambda asked: (500, {"error": {"message": "broken for good"}})
-    (found,) = judged(endpoint.judge(retries=1), "hello")
+    (found,) = judged(endpoint.judge(retries=1, patience_seconds=1), "hello")
     assert "broken for good" in found.error
-    assert len(endpoint.asked) == 2
+    assert len(endpoint.asked) == len(endpoint.probes) + 1 == 4  # the text once; the neutral text at once, and after two pauses
+    endpoint.asked.clear()
     endpoint.reply = lambda asked: (400, {"error": {"message": "no such model"}})
     (found,) = judged(endpoint.judge(retries=5), "hello")
     assert "no such model" in found.error
-    assert len(endpoint.asked) == 3  # what is wrong with the request is not tried again
+    assert len(endpoint.asked) == 2  # what is wrong with every request is not waited for
 
 
 def test_a_call_that_takes_too_long_is_an_error_in_time(endpoint: Endpoint) -> None:
     endpoint.reply = lambda asked: time.sleep(30) or good(5)
     started = time.monotonic()
-    (found,) = judged(endpoint.judge(retries=0, timeout_seconds=0.3), "hello")
+    (found,) = judged(endpoint.judge(retries=0, timeout_seconds=0.3, patience_seconds=0.2), "hello")
     assert "imeout" in found.error
     assert time.monotonic() - started < 20
 
@@ -338,11 +255,11 @@ def test_a_call_that_takes_too_long_is_an_error_in_time(endpoint: Endpoint) -> N
 @pytest.mark.parametrize(
     "answer", ["", "Seven.", '{"score": 7', '{"score": "7"}', '{"score": 11}', '{"score": 7.5}', '{"score": true}', "[7]", '{"score": NaN}']
 )
-def test_an_answer_that_is_no_grade_is_asked_again_then_an_error(endpoint: Endpoint, answer: str) -> None:
+def test_an_endpoint_that_never_gives_a_grade_is_an_error(endpoint: Endpoint, answer: str) -> None:
     endpoint.reply = lambda asked: answer
-    (found,) = judged(endpoint.judge(retries=2), "hello")
-    assert "could not be read in 3 attempts" in found.error
-    assert len({asked["seed"] for asked in endpoint.asked}) == 3
+    (found,) = judged(endpoint.judge(retries=1), "hello")
+    assert "could not be read" in found.error
+    assert len({asked["seed"] for asked in endpoint.probes}) == 2  # a model may answer otherwise by another seed
     with pytest.raises(UnreadableError):
         grade(answer)
 
@@ -350,11 +267,11 @@ def test_an_answer_that_is_no_grade_is_asked_again_then_an_error(endpoint: Endpo
 def test_a_body_that_is_no_json_is_an_error(endpoint: Endpoint) -> None:
     endpoint.reply = lambda asked: (200, b"<html>gateway</html>")
     (found,) = judged(endpoint.judge(retries=0), "hello")
-    assert found.error is not None
+    assert "gateway" in found.error
 
 
 def test_an_endpoint_that_is_not_there_is_an_error() -> None:
-    (found,) = judged(LLM(LLMConfig(model="any", base_url="http://127.0.0.1:9", retries=0)), "hello")
+    (found,) = judged(LLM(LLMConfig(model="any", base_url="http://127.0.0.1:9", retries=0, patience_seconds=0.2)), "hello")
     assert "failed" in found.error
 
 
@@ -382,11 +299,11 @@ def test_calls_keep_to_a_rate_from_the_first_on(endpoint: Endpoint) -> None:
 
 
 def test_calls_that_are_tried_again_keep_to_the_rate_too(endpoint: Endpoint) -> None:
-    endpoint.reply = lambda asked: good(6) if len(endpoint.asked) > 5 else (503, {"error": {"message": "later"}})
+    endpoint.reply = lambda asked: good(6) if is_probe(asked) or len(endpoint.asked) > 6 else (503, {"error": {"message": "later"}})
     started = time.monotonic()
     (found,) = judged(endpoint.judge(per_minute=300, retries=5), "hello")
-    assert (found.score, len(endpoint.asked)) == (0.6, 6)
-    assert time.monotonic() - started > 0.95  # the endpoint itself asks for pauses of a millisecond
+    assert (found.score, len(endpoint.asked), len(endpoint.probes)) == (0.6, 7, 4)
+    assert time.monotonic() - started > 1.15  # the endpoint itself asks for pauses of a millisecond
 
 
 @pytest.mark.parametrize("rate", [-1, math.nan, math.inf])
@@ -430,21 +347,31 @@ def test_keys_come_from_the_environment_and_go_nowhere_else(endpoint: Endpoint, 
 
 
 @pytest.mark.parametrize("part", ["candidate", "context", "reference"])
-def test_a_text_that_cannot_be_encoded_is_an_error_of_its_own(
+def test_a_text_that_cannot_be_encoded_is_an_error_but_in_the_candidate_which_chose_it(
     endpoint: Endpoint, classifier: Path, language_model: Path, part: str
 ) -> None:
     fine = JudgeRequest("a long and deep moo", context="The cow says ", suffix=" and goes home.", reference="a long and deep moo")
+    why = f"the request's {part} cannot be encoded: it holds half of a surrogate pair"
     judges: list[Any] = [Scorer(ScorerConfig(model=str(classifier))), Likelihood(LikelihoodConfig(model=str(language_model)))]
     for judge in (*judges, endpoint.judge()):
         before, broken, after = asyncio.run(judge.judge([fine, replace(fine, **{part: "a \ud800 b"}), fine]))
-        assert broken.error == f"the request's {part} cannot be encoded: it holds half of a surrogate pair"
+        expected = (0.0, why, None) if part == "candidate" else (0.0, "", why)
+        assert (broken.score, broken.explanation, broken.error) == expected
         assert (before.error, after.error, before.score) == (None, None, after.score)
     assert len(endpoint.asked) == 2
 
 
-def test_a_text_without_end_is_an_error_and_costs_nothing(endpoint: Endpoint) -> None:
+def test_a_fault_of_the_environment_is_an_error_whatever_the_candidate_is() -> None:
+    broken = JudgeRequest("a \ud800 b", context="c \udfff d")
+    decided = unsayable(broken)
+    assert decided is not None
+    assert decided.error == "the request's context cannot be encoded: it holds half of a surrogate pair"
+
+
+def test_a_text_without_end_gets_0_and_costs_nothing(endpoint: Endpoint) -> None:
     (found,) = judged(endpoint.judge(), "x" * 2**20)
-    assert "max_chars" in found.error
+    assert (found.score, found.error) == (0.0, None)
+    assert "max_chars is 100000" in found.explanation
     assert endpoint.asked == []
 
 

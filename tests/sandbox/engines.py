@@ -47,6 +47,9 @@ class Engine:
             self._process.send_signal(number)
             self._process.wait(60)
 
+    def signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
     def docker(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         command = ["docker", "-H", self.host, *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=check, timeout=120)
@@ -70,3 +73,11 @@ def engine_of_its_own(*, with_image: bool) -> Iterator[Engine]:
             yield engine
         finally:
             engine.stop()
+            unmount_below(Path(name))
+
+
+def unmount_below(folder: Path) -> None:
+    """A daemon that was killed leaves its mounts behind, which keep the folder from being removed."""
+    places = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
+    for place in sorted((place for place in places if Path(place).is_relative_to(folder)), reverse=True):
+        subprocess.run(["umount", "--lazy", place], capture_output=True, check=False)

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from grpo_core import Outcome, Program
 from grpo_core.cli.app import app
+from grpo_core.kit.hostile import THIEF, VICTIM
 from grpo_core.kit.sandbox import CHECKS, HONEST, UNDISTURBED, VALUES, check_sandbox
 
 from .test_backends import backend as backend
@@ -32,6 +33,10 @@ GOOD = {
     "files that stay": Outcome("ok", 1),
     "ignored signals": Outcome("timeout_wall"),
     "crash": Outcome("signal"),
+    "its own end": Outcome("signal"),
+    "attributes that stay": Outcome("ok", 1),
+    "answers on disk": Outcome("ok", []),
+    "earlier calls": Outcome("ok", []),
 }
 NAME_OF = {check.source: check.name for check in CHECKS}
 
@@ -48,6 +53,8 @@ class Scripted:
     def _one(self, program: Program, place: int) -> Outcome:
         if program == HONEST:
             return self._twist("honest", Outcome("ok", UNDISTURBED))
+        if program.source in (VICTIM, THIEF):
+            return self._twist("earlier calls", GOOD["earlier calls"])
         name = NAME_OF.get(program.source, "several" if "readers" in program.source else "values")
         value = Outcome("ok", VALUES[place]) if name == "values" else Outcome("exception", error="no")
         return self._twist(name, GOOD.get(name, value))
@@ -67,17 +74,30 @@ def test_a_good_sandbox_has_no_problem() -> None:
 @pytest.mark.parametrize("check", [check.name for check in CHECKS])
 def test_a_check_finds_the_sandbox_that_lets_its_program_do_as_it_likes(check: str) -> None:
     free = Outcome("ok", {"processes": 1000, "environment": "seen", "writing elsewhere": ["/etc"]}.get(check, 99))
-    bad = Outcome("infra_error") if check == "other processes" else free
+    bad = Outcome("infra_error") if check in ("other processes", "attributes that stay") else free
     assert problems(lambda name, outcome: bad if name == check else outcome) == {check}
 
 
 def test_a_sandbox_whose_programs_disturb_the_next_one_fails_every_check_of_that() -> None:
-    left = Outcome("ok", (2, ["left"]))
+    left = Outcome("ok", (2, ["left"], []))
     assert problems(lambda name, outcome: left if name == "honest" else outcome) == {*(check.name for check in CHECKS), "neighbours"}
 
 
 def test_values_of_another_type_are_found() -> None:
     assert problems(lambda name, outcome: Outcome("ok", str(outcome.value)) if name == "values" else outcome) == {"values"}
+
+
+def test_marks_of_an_earlier_call_in_a_programs_memory_are_found_and_named() -> None:
+    stolen = Outcome("ok", ["kf1111111111111111zz", "kf5555555555555555zz"])
+    results = asyncio.run(check_sandbox(Scripted(lambda name, outcome: stolen if name == "earlier calls" else outcome)))
+    (result,) = [result for result in results if result.status == "invalid"]
+    assert (result.check, result.message) == ("earlier calls", "a program found what was another's in its memory: source, returned")
+
+
+def test_a_search_that_cannot_be_made_is_not_called_a_success() -> None:
+    broken = Outcome("exception", error="no ctypes")
+    results = asyncio.run(check_sandbox(Scripted(lambda name, outcome: broken if name == "earlier calls" else outcome)))
+    assert [result.status for result in results if result.check == "earlier calls"] == ["not_checked"]
 
 
 def test_memory_that_is_only_limited_by_process_is_said_and_no_failure() -> None:

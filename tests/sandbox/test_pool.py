@@ -44,9 +44,10 @@ def test_a_call_that_is_cancelled_as_its_outcome_comes_costs_no_later_call_its_o
             super().set_result(result)
 
     monkeypatch.setattr("grpo_sandbox.pool.Future", LastMoment)
-    pool = JailPool(failing(JailLostError("no jail")), size=1)
+    pool = JailPool(failing(JailLostError("no jail")), size=1, patience_seconds=0.3)
     for _ in range(2):
-        assert asked(pool)[0][0] == Outcome("infra_error", error="no jail")
+        outcome = asked(pool)[0][0]
+        assert (outcome.status, "no jail" in outcome.error) == ("infra_error", True)
     asyncio.run(pool.close())
 
 
@@ -80,7 +81,7 @@ def test_a_caller_who_gave_up_leaves_no_work_that_others_would_wait_for() -> Non
 
 
 def test_a_thread_that_could_not_be_started_is_not_counted_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    pool = JailPool(failing(JailLostError("no jail")), size=1)
+    pool = JailPool(failing(JailLostError("no jail")), size=1, patience_seconds=0.3)
 
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")

@@ -1,0 +1,105 @@
+"""What services do to the call that they serve: they stop its clock, and keep its result out of caches."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from grpo_core import Environment, Reward, Rollout, Task, TaskKey, Verdict, current_call
+from grpo_core.cache import VerdictCache
+from grpo_core.deadline import DeadlineError, in_thread, within
+from grpo_core.verify import Verifier
+
+
+async def waits(*, stopped: float, working: float) -> str:
+    with current_call().stopped():
+        await asyncio.sleep(stopped)
+    await asyncio.sleep(working)
+    return "done"
+
+
+def test_time_during_which_the_clock_is_stopped_does_not_count() -> None:
+    assert asyncio.run(within(waits(stopped=0.6, working=0.05), 0.3)) == "done"
+
+
+def test_time_beside_it_does() -> None:
+    started = time.monotonic()
+    with pytest.raises(DeadlineError):
+        asyncio.run(within(waits(stopped=0.4, working=10), 0.3))
+    assert 0.6 < time.monotonic() - started < 5
+
+
+def test_the_clocks_of_the_calls_around_stop_too() -> None:
+    assert asyncio.run(within(within(waits(stopped=0.6, working=0), 0.4), 0.3)) == "done"
+
+
+def test_calls_beside_each_other_have_clocks_of_their_own() -> None:
+    async def both() -> list[object]:
+        calls = within(waits(stopped=0.6, working=0), 0.3), within(waits(stopped=0, working=5), 0.3)
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    first, second = asyncio.run(both())
+    assert first == "done"
+    assert isinstance(second, DeadlineError)
+
+
+def test_outside_of_any_call_there_is_no_deadline() -> None:
+    with current_call().stopped():
+        assert current_call().left() == float("inf")
+
+
+def test_threads_know_which_call_they_serve() -> None:
+    async def asked() -> float:
+        return await in_thread(lambda: current_call().left())
+
+    assert 0 < asyncio.run(within(asked(), 5)) <= 5
+
+
+class Suspicious(Environment[Any]):
+    """Asks a service that is not sure of the answer "doubtful"."""
+
+    trusted = True
+    deterministic = True
+    asked = 0
+
+    def task(self, key: TaskKey) -> Task[Any]:
+        return Task(key, "?", None)
+
+    async def averify(self, task: Task[Any], rollout: Rollout) -> Verdict:
+        type(self).asked += 1
+        if rollout.text == "doubtful":
+            await asyncio.gather(self._service())
+        return Verdict({"reward": Reward(0.0)})
+
+    async def _service(self) -> None:
+        current_call().keep_out_of_caches()
+
+
+class SuspiciousSync(Suspicious):
+    """The same with a synchronous verifier, which runs in a thread."""
+
+    averify = Environment.averify
+
+    def verify(self, task: Task[Any], rollout: Rollout) -> Verdict:
+        type(self).asked += 1
+        if rollout.text == "doubtful":
+            current_call().keep_out_of_caches()
+        return Verdict({"reward": Reward(0.0)})
+
+
+@pytest.mark.parametrize("environment", [Suspicious, SuspiciousSync])
+@pytest.mark.parametrize(("text", "asked"), [("certain", 1), ("doubtful", 2)])
+def test_a_verdict_on_an_answer_that_a_service_suspects_is_never_cached(environment: type[Suspicious], text: str, asked: int) -> None:
+    environment.asked = 0
+
+    async def twice() -> list[Verdict]:
+        async with Verifier(environment(), cache=VerdictCache(entries=10)) as verifier:
+            task = verifier.env.task(TaskKey("suspicious", "train", 0))
+            return [(await verifier.verify([task], [[Rollout.of(text)]]))[0][0] for _ in range(2)]
+
+    verdicts = asyncio.run(twice())
+    assert environment.asked == asked
+    assert [(verdict.scored, verdict.cacheable) for verdict in verdicts] == [(True, text == "certain")] * 2

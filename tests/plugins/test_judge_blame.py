@@ -1,0 +1,489 @@
+"""Who is to blame when a judge's endpoint fails.
+
+A candidate cannot choose an error, and an endpoint that is away never gives a 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpo_core import Judgement, JudgeRequest
+from grpo_core.deadline import DeadlineError, within
+from grpo_judge.endpoint import CallError, Kind
+from grpo_judge.llm import _median
+from grpo_judge.outage import EndpointAwayError, Outage
+from grpo_judge.prompts import UnreadableError, grade
+
+from .endpoint import Endpoint, Reply, answered, good, is_probe, judged
+
+LONG = "it says a great deal, " * 40
+
+
+def choice(content: Any, finish: Any = "stop", **message: Any) -> Reply:
+    """An answer with one choice."""
+    return 200, {
+        **answered(""),
+        "choices": [{"finish_reason": finish, "message": {"content": content, **message}}],
+    }
+
+
+def failed(status: int, message: str, **more: Any) -> Reply:
+    return status, {"error": {"message": message, **more}}
+
+
+def without_end(handler: BaseHTTPRequestHandler) -> None:
+    """The headers at once, then a body of one byte after another, for ever."""
+    handler.send_response(200)
+    handler.send_header("Content-Type", "application/json")
+    handler.end_headers()
+    handler.close_connection = True
+    with contextlib.suppress(OSError):
+        while True:
+            handler.wfile.write(b" ")
+            time.sleep(0.05)
+
+
+def broken_off(handler: BaseHTTPRequestHandler) -> None:
+    """Half of what the headers announce."""
+    handler.send_response(200)
+    handler.send_header("Content-Length", "1000")
+    handler.end_headers()
+    handler.wfile.write(b'{"choices": [')
+    handler.close_connection = True
+
+
+def larger_than_memory(status: int) -> Callable[[BaseHTTPRequestHandler], None]:
+    def respond(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(status)
+        handler.end_headers()
+        handler.close_connection = True
+        with contextlib.suppress(OSError):
+            while True:
+                handler.wfile.write(b" " * 2**20)
+
+    return respond
+
+
+MALFORMED: dict[str, Reply] = {
+    "choices that are a text": (200, {"choices": "none"}),
+    "choices that are a number": (200, {"choices": 3}),
+    "choices of nothing": (200, {"choices": []}),
+    "choices of null": (200, {"choices": [None]}),
+    "a list": (200, [1, 2]),
+    "null": (200, b"null"),
+    "a number": (200, b"7"),
+    "nothing": (200, b""),
+    "no UTF-8": (200, b"\xff\xfe{"),
+    "half of a surrogate pair": (200, b'{"choices": [{"message": {"content": "\\ud800"}}]}'),
+    "a nesting without end": (200, b"[" * 200_000),
+    "an integer without end": (200, b'{"usage": {"prompt_tokens": ' + b"9" * 10_000 + b"}}"),
+    "an error": (200, {"error": {"message": "overloaded", "code": 529}}),
+    "no message": (200, {"choices": [{"finish_reason": "stop"}]}),
+    "a message that is null": (200, {"choices": [{"message": None}]}),
+    "a message that is a text": (200, {"choices": [{"message": good(9)}]}),
+    "content that is a list": choice([{"type": "text", "text": good(9)}]),
+    "content that is a number": choice(7),
+    "content that is null": choice(None),
+    "an empty answer": choice(""),
+    "usage that is a text": (200, {**answered(""), "usage": "much"}),
+}
+HOSTILE: dict[str, Reply] = {
+    **MALFORMED,
+    "a refusal": choice(None, refusal="I cannot grade that."),
+    "a content filter": choice("", "content_filter"),
+    "a reason without end": choice('{"reason": "' + LONG, "length"),
+    "a content filter in front": failed(400, "Policy.", code="content_filter"),
+    "a length": failed(400, "This model's maximum context length is 8192 tokens."),
+    "a size": failed(413, "Request Entity Too Large"),
+    "a bad request": failed(400, "unbalanced braces"),
+    "a firewall": failed(403, "blocked by rule 17"),
+    "no such thing": failed(404, "nothing here"),
+    "a crash": failed(500, "list index out of range"),
+    "a limit of tokens": failed(429, "Request too large: limit 1000, requested 9000"),
+    "a redirect": failed(302, "elsewhere"),
+    "a body that breaks off": broken_off,
+}
+
+
+def is_hostile(asked: dict[str, Any]) -> bool:
+    return "hostile" in asked["messages"][1]["content"]
+
+
+@pytest.mark.parametrize("how", HOSTILE)
+def test_a_candidate_that_makes_its_own_call_fail_gets_0_and_no_error(endpoint: Endpoint, how: str) -> None:
+    endpoint.reply = lambda asked: HOSTILE[how] if is_hostile(asked) else good(7)
+    before, hostile, after = judged(endpoint.judge(retries=1), "one", "hostile", "two")
+    assert (hostile.score, hostile.error) == (0.0, None)
+    assert "while a neutral text was graded" in hostile.explanation
+    assert (before.score, before.error, after.score, after.error) == (0.7, None, 0.7, None)
+
+
+@pytest.mark.parametrize("how", MALFORMED)
+def test_an_endpoint_that_answers_all_calls_with_what_is_no_answer_is_an_error(endpoint: Endpoint, how: str) -> None:
+    endpoint.reply = lambda asked: MALFORMED[how]
+    started = time.monotonic()
+    for judgement in judged(endpoint.judge(retries=1), "one", "two"):
+        assert "asked about a neutral text: the answer could not be read" in judgement.error
+    assert time.monotonic() - started < 10  # not the whole patience
+
+
+REFUSALS = ["a refusal", "a content filter", "a firewall", "a bad request", "a size", "a redirect"]
+
+
+@pytest.mark.parametrize("how", REFUSALS)
+def test_an_endpoint_that_refuses_everything_is_an_error(endpoint: Endpoint, how: str) -> None:
+    endpoint.reply = lambda asked: HOSTILE[how]
+    (judgement,) = judged(endpoint.judge(retries=1), "hello")
+    assert "endpoint failed" in judgement.error
+
+
+def test_a_refusal_is_not_asked_for_twice_and_other_failures_as_often_as_retries_say(
+    endpoint: Endpoint,
+) -> None:
+    for how, calls in {
+        "a refusal": 1,
+        "a content filter": 1,
+        "a size": 1,
+        "a length": 1,
+        "a bad request": 4,
+        "a crash": 4,
+    }.items():
+        endpoint.asked.clear()
+        endpoint.reply = lambda asked, how=how: good(7) if is_probe(asked) else HOSTILE[how]
+        assert judged(endpoint.judge(retries=3), "hello")[0].score == 0.0
+        assert len(endpoint.asked) - len(endpoint.probes) == calls, how
+        assert endpoint.probes
+
+
+def test_what_rests_on_suspicion_is_not_kept(endpoint: Endpoint, tmp_path: Path) -> None:
+    cache = str(tmp_path / "judgements.sqlite")
+    endpoint.reply = lambda asked: good(7) if is_probe(asked) else failed(500, "no")
+    assert judged(endpoint.judge(cache=cache, retries=0), "hello")[0].score == 0.0
+    endpoint.reply = lambda asked: good(8)
+    assert judged(endpoint.judge(cache=cache, retries=0), "hello")[0].score == 0.8
+
+
+def test_counts_that_are_none_are_0(endpoint: Endpoint) -> None:
+    for usage in (
+        None,
+        "many",
+        [],
+        {"prompt_tokens": None},
+        {"prompt_tokens": -5},
+        {"prompt_tokens": 10**40},
+        {"prompt_tokens": True},
+    ):
+        endpoint.reply = lambda asked, usage=usage: (200, {**answered(good(6)), "usage": usage})
+        judge = endpoint.judge(price_in=1.0)
+        (judgement,) = judged(judge, "hello")
+        assert (judgement.score, judgement.detail["tokens_in"], judge.spent.cost) == (0.6, 0, 0.0)
+
+
+# Answers that are cut
+
+
+@pytest.mark.parametrize(
+    ("answer", "score"),
+    [
+        ('{"score": 7, "reason": "' + LONG, 0.7),
+        ('{ "score" : 10 , "reason": "so', 1.0),
+        ('```json\n{"score": 0, "reason": "so', 0.0),
+        ('{"score": 7, ', 0.7),
+        ('{"score": 7, "reason": "it says "ten" points"}', 0.7),
+        ('{"score": 2, "reason": "it says \\"score\\": 10, and {\\"score\\": 9, ', 0.2),
+        ('{"score": 3, "reason": "a \ud800 b"}', 0.3),
+    ],
+)
+def test_the_grade_of_an_answer_that_is_cut_or_broken_counts(answer: str, score: float) -> None:
+    assert grade(answer)[0] == score
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        '{"score": 1',  # perhaps the beginning of 10
+        '{"score": 1 ',
+        '{"score": 70, "reason": "',
+        '{"score": -1, "reason": "',
+        '{"score": 7.5, "reason": "',
+        '{"score": 07, "reason": "',
+        '{"score": "7", "reason": "',
+        '{"score": 1e1, "reason": "',
+        '{"reason": "the text says \\"score\\": 10, "',
+        '{"reason": "the text says ", "score": 10, "',
+        '{"grade": {"score": 9, "reason": "',
+        '{"score": 2, "reason": "so", "score": 10, "more": "',
+        '{"score": 2, "reason": "so", "score": 10}',
+        'I give {"score": 9, "reason": "',
+        '[{"score": 9, "reason": "',
+    ],
+)
+def test_a_cut_answer_without_a_grade_of_its_own_at_the_beginning_has_none(answer: str) -> None:
+    with pytest.raises(UnreadableError):
+        grade(answer)
+
+
+def test_a_reason_too_long_for_max_tokens_does_not_lose_the_grade(endpoint: Endpoint) -> None:
+    endpoint.reply = lambda asked: choice('{"score": 1, "reason": "' + LONG, "length")
+    (judgement,) = judged(endpoint.judge(), "hello")
+    assert (judgement.score, judgement.error, len(endpoint.asked)) == (0.1, None, 1)
+
+
+# Votes
+
+
+def test_a_vote_of_a_candidate_that_makes_it_fail_is_a_vote_of_0(endpoint: Endpoint) -> None:
+    def reply(asked: dict[str, Any]) -> Reply | str:
+        return failed(400, "no") if asked["seed"] % 1000 in bad and not is_probe(asked) else good(7)
+
+    endpoint.reply, bad = reply, {0}
+    (judgement,) = judged(endpoint.judge(votes=3, retries=1), "hello")
+    assert (judgement.score, sorted(judgement.detail["votes"])) == (0.7, [0.0, 0.7, 0.7])
+    bad = {0, 1}
+    (judgement,) = judged(endpoint.judge(votes=3, retries=1), "hello")
+    assert (judgement.score, judgement.error) == (0.0, None)
+
+
+def test_a_vote_that_is_an_error_is_no_vote() -> None:
+    cost = {"tokens_in": 1, "tokens_out": 1, "cost": 1.0}
+    blamed, fine, error = (
+        Judgement(0.0, "why", detail={**cost, "blamed": True}),
+        Judgement(0.7, detail=cost),
+        Judgement(0.0, error="away"),
+    )
+    assert _median([blamed, error, error]).error == "away"
+    assert _median([blamed, error]).error == "away"
+    assert _median([blamed, fine, error]).score == 0.35
+    assert _median([blamed, fine, fine, error]).score == 0.7
+
+
+# An endpoint that is away
+
+
+def test_an_endpoint_that_is_down_for_3_s_costs_no_verdict_though_deadlines_are_shorter(
+    endpoint: Endpoint, caplog: pytest.LogCaptureFixture
+) -> None:
+    judge = endpoint.judge(retries=0)
+
+    async def run() -> list[Any]:
+        endpoint.stop()
+        asyncio.get_running_loop().call_later(3, endpoint.start)
+        requests = [JudgeRequest(f"text {number}") for number in range(40)]
+        verdicts = [within(judge.judge([request]), 0.5) for request in requests]
+        return [judgement for (judgement,) in await asyncio.gather(*verdicts)]
+
+    with caplog.at_level(logging.WARNING):
+        judgements = asyncio.run(run())
+    assert [(judgement.score, judgement.error) for judgement in judgements] == [(0.7, None)] * 40
+    away, back = [record.getMessage() for record in caplog.records]
+    assert f"the judge any at {endpoint.url} is unavailable (APIConnectionError" in away
+    assert "up to 120 s" in away
+    assert "is available again after" in back
+
+
+def test_calls_that_wait_share_one_probe_and_hostile_candidates_are_not_left_out_afterwards(
+    endpoint: Endpoint,
+) -> None:
+    down_until = time.monotonic() + 2
+
+    def reply(asked: dict[str, Any]) -> Reply | str:
+        if time.monotonic() < down_until:
+            return failed(503, "starting")
+        return failed(500, "crash") if is_hostile(asked) else good(7)
+
+    endpoint.reply = reply
+    texts = [f"hostile {number}" if number % 3 == 0 else f"fine {number}" for number in range(60)]
+    judgements = judged(endpoint.judge(retries=1, at_once=20), *texts)
+    assert [judgement.error for judgement in judgements] == [None] * 60
+    scores = [judgement.score for judgement in judgements]
+    assert scores == [0.0 if "hostile" in text else 0.7 for text in texts]
+    assert len(endpoint.probes) < 40  # if each of 60 calls had probes of its own: hundreds
+    assert len(endpoint.asked) < 40 + 60 + 2 * 60
+
+
+def test_a_text_that_makes_the_endpoint_unavailable_each_time_gets_0(endpoint: Endpoint) -> None:
+    """Its server crashes, say, and is started again by something that watches it."""
+    down_until = [0.0]
+
+    def reply(asked: dict[str, Any]) -> Reply | str:
+        if is_hostile(asked):
+            down_until[0] = time.monotonic() + 0.3
+        return failed(503, "starting") if time.monotonic() < down_until[0] else good(7)
+
+    endpoint.reply = reply
+    hostile, fine = judged(endpoint.judge(retries=0), "hostile", "fine")
+    assert (hostile.score, hostile.error) == (0.0, None)
+    assert (fine.score, fine.error) == (0.7, None)
+
+
+def test_a_key_that_is_refused_is_not_waited_for(endpoint: Endpoint) -> None:
+    for status in (401, 403, 404):
+        endpoint.reply = lambda asked, status=status: failed(status, "who are you?")
+        started = time.monotonic()
+        (judgement,) = judged(endpoint.judge(), "hello")
+        assert f"HTTP status {status}: who are you?" in judgement.error
+        assert time.monotonic() - started < 5
+
+
+def test_a_pause_that_the_endpoint_asks_for_is_kept(endpoint: Endpoint) -> None:
+    times: list[float] = []
+
+    def reply(asked: dict[str, Any]) -> Reply | str:
+        times.append(time.monotonic())
+        return busy if len(times) < 3 else good(7)
+
+    def busy(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(429)
+        handler.send_header("Retry-After", "2")
+        handler.send_header("Content-Length", "0")
+        handler.end_headers()
+
+    endpoint.reply = reply
+    assert judged(endpoint.judge(), "hello")[0].score == 0.7
+    assert times[2] - times[1] > 1.9
+
+
+@pytest.mark.parametrize("body", [without_end, larger_than_memory(200), larger_than_memory(500)])
+def test_a_response_without_end_has_an_end(endpoint: Endpoint, body: Any) -> None:
+    endpoint.reply = lambda asked: good(7) if is_probe(asked) else body
+    started = time.monotonic()
+    (judgement,) = judged(endpoint.judge(retries=0, timeout_seconds=2), "hello")
+    assert (judgement.score, judgement.error) == (0.0, None)
+    endpoint.reply = lambda asked: body
+    impatient = endpoint.judge(retries=0, timeout_seconds=2, patience_seconds=0.1)
+    (judgement,) = judged(impatient, "hello")
+    assert judgement.error is not None
+    assert time.monotonic() - started < 15
+
+
+def test_a_large_body_is_not_read_to_its_end(endpoint: Endpoint) -> None:
+    endpoint.reply = lambda asked: larger_than_memory(200)
+    (judgement,) = judged(endpoint.judge(retries=0), "hello")
+    assert "more than 10,000,000 bytes" in judgement.error
+
+
+def test_a_slow_candidate_cannot_choose_the_deadline_of_the_verdict(endpoint: Endpoint) -> None:
+    endpoint.reply = lambda asked: good(7) if is_probe(asked) else time.sleep(5) or good(9)
+    judge = endpoint.judge(retries=1, timeout_seconds=2)
+    (judgement,) = asyncio.run(within(judge.judge([JudgeRequest("hello")]), 0.3))
+    assert (judgement.score, judgement.error) == (0.0, None)
+    assert "timeout" in judgement.explanation
+
+
+# What calls know together
+
+
+class Probe:
+    """Fails as the results say, one after another; the last one goes on for ever."""
+
+    def __init__(self, *results: Kind | None, seconds: float = 0.0) -> None:
+        self.results = list(results)
+        self.seconds = seconds
+        self.calls = 0
+
+    async def __call__(self) -> None:
+        self.calls += 1
+        result = self.results.pop(0) if len(self.results) > 1 else self.results[0]
+        await asyncio.sleep(self.seconds)
+        if result is not None:
+            raise CallError(result.name, result)
+
+    def outage(self, *, patience_seconds: float = 60.0) -> Outage:
+        return Outage(self, name="x", patience_seconds=patience_seconds, retries=2)
+
+
+def test_where_calls_fail_by_chance_one_probe_that_passes_blames_nobody() -> None:
+    assert asyncio.run(Probe(None, None).outage().is_candidates_fault())
+    assert not asyncio.run(Probe(None, Kind.UNAVAILABLE, None).outage().is_candidates_fault())
+
+
+def test_a_probe_that_began_before_a_failure_says_nothing_about_it() -> None:
+    async def run() -> None:
+        probe = Probe(None, seconds=0.1)
+        outage = probe.outage()
+        first = asyncio.create_task(outage.is_candidates_fault())
+        await asyncio.sleep(0.15)
+        later = [asyncio.create_task(outage.is_candidates_fault()) for _ in range(10)]
+        assert all(await asyncio.gather(first, *later))
+        assert probe.calls == 4  # two for the first, and two that all the others share
+
+    asyncio.run(run())
+
+
+def test_an_outage_that_lasts_is_waited_for_once_until_there_was_an_answer() -> None:
+    async def run() -> None:
+        outage = Probe(Kind.UNAVAILABLE).outage(patience_seconds=0.6)
+        for least, most in ((0.5, 30.0), (0.0, 0.45)):
+            started = time.monotonic()
+            with pytest.raises(EndpointAwayError, match="UNAVAILABLE"):
+                await outage.is_candidates_fault()
+            assert least <= time.monotonic() - started <= most
+        outage.answered()
+        started = time.monotonic()
+        with pytest.raises(EndpointAwayError, match="UNAVAILABLE"):
+            await outage.is_candidates_fault()
+        assert time.monotonic() - started > 0.5
+
+    asyncio.run(run())
+
+
+def test_a_call_that_is_cancelled_while_it_waits_takes_no_other_with_it() -> None:
+    async def run() -> None:
+        outage = Probe(Kind.UNAVAILABLE, Kind.UNAVAILABLE, None).outage()
+        first, second = asyncio.create_task(outage.is_candidates_fault()), asyncio.create_task(outage.is_candidates_fault())
+        await asyncio.sleep(0.05)
+        gated = asyncio.create_task(outage.wait_until_available())
+        await asyncio.sleep(0.05)
+        assert not gated.done()
+        first.cancel()
+        assert not await second
+        await gated
+
+    asyncio.run(run())
+
+
+def test_calls_that_wait_for_a_judge_that_is_closed_end() -> None:
+    async def run() -> None:
+        outage = Probe(Kind.UNAVAILABLE).outage()
+        waiting = asyncio.create_task(outage.is_candidates_fault())
+        await asyncio.sleep(0.1)
+        outage.close()
+        with pytest.raises(EndpointAwayError, match="closed"):
+            await waiting
+
+    asyncio.run(run())
+
+
+def test_the_clock_runs_on_where_the_judge_is_not_asked(endpoint: Endpoint) -> None:
+    judge = endpoint.judge()
+
+    async def verify() -> None:
+        await judge.judge([JudgeRequest("hello")])
+        await asyncio.sleep(5)
+
+    with pytest.raises(DeadlineError):
+        asyncio.run(within(verify(), 0.3))
+
+
+def test_two_bounded_lines_say_that_an_endpoint_was_away_and_is_back(
+    endpoint: Endpoint,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def reply(asked: dict[str, Any]) -> Reply | str:
+        return good(7) if len(endpoint.asked) > 4 else failed(503, json.dumps(asked))
+
+    endpoint.reply = reply
+    with caplog.at_level(logging.WARNING):
+        assert judged(endpoint.judge(), "hello")[0].error is None
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
+    assert all(len(record.getMessage()) < 1000 for record in caplog.records)

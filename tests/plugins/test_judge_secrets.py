@@ -1,0 +1,179 @@
+"""Keys and passwords stand in no message, whatever an endpoint answers and settings hold."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpo_core import ConfigError
+from grpo_judge.llm import LLM
+from grpo_judge.llm_config import LLMConfig
+from grpo_judge.redaction import REDACTED, Redactor
+
+from .endpoint import Endpoint, answered, is_probe, judged
+
+KEYS = ("sk-very-secret-1234567890", "qwertyuiop/with+signs=", 'quote"and\\backslash')
+
+
+def echo(where: str, header: str) -> Any:
+    """What an endpoint answers that repeats the request's headers."""
+    key = header.removeprefix("Bearer ")
+    text = f"your headers were: Authorization: {header} (x-api-key: {key}) {key}"
+    message = {"role": "assistant", "content": None}
+    return {
+        "error": (400, {"error": {"message": text, "code": "bad"}}),
+        "headers": (
+            500,
+            {"headers": {"authorization": header}, "key": key},
+        ),
+        "text": (502, text.encode()),
+        "malformed": (200, ("x" * 85 + text).encode()),
+        "list": (200, [header, text]),
+        "no grade": text,
+        "refusal": (200, {**answered(""), "choices": [{"message": {**message, "refusal": text}}]}),
+        "reason": json.dumps({"score": 5, "reason": text}),
+        "redirect": lambda handler: redirect(handler, f"http://me:{key}@h/?api_key={key}"),
+    }[where]
+
+
+def redirect(handler: BaseHTTPRequestHandler, to: str) -> None:
+    handler.send_response(307)
+    handler.send_header("Location", to)
+    handler.send_header("Content-Length", "0")
+    handler.end_headers()
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize(
+    "where",
+    ["error", "headers", "text", "malformed", "list", "no grade", "refusal", "reason", "redirect"],
+)
+@pytest.mark.parametrize("everywhere", [True, False])
+def test_an_endpoint_that_echoes_headers_puts_no_key_into_any_text(
+    endpoint: Endpoint, monkeypatch, caplog, tmp_path: Path, key: str, where: str, everywhere: bool
+) -> None:
+    monkeypatch.setenv("MY_KEY", key)
+    cache = tmp_path / "judgements.sqlite"
+    judge = endpoint.judge(key="MY_KEY", retries=1, patience_seconds=0.1, cache=str(cache))
+
+    def reply(asked: dict[str, Any]) -> Any:
+        fine = is_probe(asked) and not everywhere
+        return '{"score": 9, "reason": "so"}' if fine else echo(where, f"Bearer {key}")
+
+    endpoint.reply = reply
+    with caplog.at_level(logging.DEBUG, logger="grpo_judge"):
+        (judgement,) = judged(judge, "hello")
+    assert endpoint.keys[0] == f"Bearer {key}"
+    shown = [
+        judgement.error or judgement.explanation,
+        repr(judgement),
+        *(record.getMessage() for record in caplog.records),
+    ]
+    shown.append(cache.read_bytes().decode("latin-1"))
+    assert (judgement.error is None) == (where == "reason" or not everywhere)
+    for text in shown:
+        for form in (key, json.dumps(key)[1:-1], repr(key)[1:-1], key[:15]):
+            assert form not in text
+    assert len(shown[0]) < 2100
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (
+            "see https://me:hunter2@host.example/v1 and go",
+            f"see https://{REDACTED}@host.example/v1 and go",
+        ),
+        ("postgres://token@host", f"postgres://{REDACTED}@host"),
+        ("Authorization: Bearer abcdef123", f"Authorization: Bearer {REDACTED}"),
+        ("{'Authorization': 'Basic dXNlcjpwYXNz'}", f"{{'Authorization': 'Basic {REDACTED}'}}"),
+        ('{\\"x-api-key\\": \\"abcdef\\"}', f'{{\\"x-api-key\\": \\"{REDACTED}\\"}}'),
+        ("?api_key=abc&x=1", f"?api_key={REDACTED}&x=1"),
+        ("Incorrect API key provided: sk-12***9f", f"Incorrect API key provided: {REDACTED}"),
+        (
+            "it has a basic understanding of tokens; a token limit of 9",
+            "it has a basic understanding of tokens; a token limit of 9",
+        ),
+        ("https://host.example/v1?q=a@b", "https://host.example/v1?q=a@b"),
+    ],
+)
+def test_what_is_a_secret_by_its_form_is_redacted(text: str, shown: str) -> None:
+    assert Redactor()(text) == shown
+
+
+def test_known_secrets_are_redacted_in_each_of_their_forms_and_before_a_text_is_cut() -> None:
+    key = 'plain"key/öne'
+    redact = Redactor([key, "", "no"])
+    forms = (
+        key,
+        json.dumps(key),
+        "plain%22key%2F%C3%B6ne",
+        base64.b64encode(key.encode()).decode(),
+    )
+    for form in forms:
+        assert "plain" not in redact(f"x{form}y")
+        assert base64.b64encode(key.encode()).decode()[:8] not in redact(f"x{form}y")
+    for length in range(100):
+        assert "plai" not in redact("x" * length + key, max_chars=50)
+    assert redact("no, not none") == "no, not none"  # a key of 2 characters is none
+    assert Redactor(["A" * 50])("A" * 49 + "A" * 10**6).count("A") == 0
+    assert redact("a \ud800 b") == "a ? b"
+    assert len(redact("x" * 10**7)) == 500
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://me:hunter2@host/v1",
+        "http://hunter2@host/v1",
+        "https://me:hun/hunter2@host/v1",
+        "//me:hunter2@h",
+    ],
+)
+def test_a_password_in_the_address_is_refused_without_repeating_it(url: str) -> None:
+    with pytest.raises(ConfigError, match="no user name or password in base_url") as raised:
+        LLM(LLMConfig(model="any", base_url=url))
+    assert "hun" not in str(raised.value)
+    assert raised.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "host:8000/v1",
+        "ftp://host/v1",
+        "https://",
+        "http://[::1",
+        "http://host:99999/v1",
+        "http://host:x",
+    ],
+)
+def test_an_address_that_is_none_is_refused_and_not_waited_for(url: str) -> None:
+    with pytest.raises(ConfigError, match="base_url that begins with http"):
+        LLM(LLMConfig(model="any", base_url=url))
+
+
+def test_a_key_in_place_of_its_variable_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    for key in ("sk-abcdef123456", "abcdef123456", "q w", "x\0y", ""):
+        with pytest.raises(ConfigError, match="name of a variable, never the key itself") as raised:
+            LLM(LLMConfig(model="any", key=key))
+        assert not key or key not in str(raised.value)
+    monkeypatch.setenv("MY_KEY", "sk-abcdef\n")
+    with pytest.raises(ConfigError, match="MY_KEY: it holds a space, a line break") as raised:
+        LLM(LLMConfig(model="any", key="MY_KEY"))
+    assert "abcdef" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"timeout_seconds": 0}, {"timeout_seconds": float("nan")}, {"patience_seconds": -1}],
+)
+def test_times_that_are_none_are_refused(endpoint: Endpoint, settings: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(settings))):
+        endpoint.judge(**settings)

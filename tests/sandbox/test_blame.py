@@ -1,0 +1,319 @@
+"""The rule that decides between a program and the infrastructure, on jails that do as a script says."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from grpo_core import Limits, Outcome, Program, current_call
+from grpo_core.deadline import within
+from grpo_sandbox.jail import JailLostError
+from grpo_sandbox.pool import PROBE_SOURCE, JailPool
+
+KILLED = {"status": "signal", "exit": signal.SIGKILL}
+WAITED = {"status": "timeout_wall", "exit": signal.SIGKILL, "wall_seconds": 1.0}
+OK = {"status": "claimed", "exit": 0}
+Answer = Callable[[str, int], dict[str, Any]]
+"""What a call of a source on an input gives: the fields of a reply that matter, or an exception."""
+
+
+class Script:
+    """A pool whose jails answer by `answer`, and what was asked of them, in order."""
+
+    def __init__(self, answer: Answer, *, size: int = 1, patience_seconds: float = 5.0) -> None:
+        self.answer = answer
+        self.calls: list[tuple[str, int]] = []
+        self.jails = 0
+        self.pool = JailPool(self._start, size=size, patience_seconds=patience_seconds)
+
+    def run(self, *programs: Program) -> list[Sequence[Outcome]]:
+        async def whole() -> list[Sequence[Outcome]]:
+            try:
+                return list(await asyncio.wait_for(self.pool.run(programs), 30))
+            finally:
+                await self.pool.close()
+
+        return asyncio.run(whole())
+
+    def _start(self) -> Any:
+        self.jails += 1
+        return ScriptedJail(self)
+
+
+class ScriptedJail:
+    jobs = 0
+    visible = ()
+    is_alive = True
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        self.interrupted = threading.Event()
+        self.closed = False
+
+    def call(self, source: str, entry: str, arguments: list[Any], limits: Any) -> dict[str, Any]:
+        assert not self.closed, "a closed jail was asked"
+        self.jobs += 1
+        self._script.calls.append((source, arguments[0]))
+        self._script.current = self
+        answer = {"result": '{"ok": 2}', **self._script.answer(source, arguments[0])}
+        rest = {"stdout": "", "stderr": "", "cpu_seconds": 0.0, "wall_seconds": 0.0, "clean": True}
+        return {**rest, **answer}
+
+    def interrupt(self) -> None:
+        self.interrupted.set()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def fails(times: int, answer: dict[str, Any] | Exception) -> Answer:
+    """So many calls of the program end with `answer`; all others, and the probes, are fine."""
+    left = [times]
+
+    def answered(source: str, x: int) -> dict[str, Any]:
+        if source == PROBE_SOURCE or left[0] == 0:
+            return OK
+        left[0] -= 1
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return answered
+
+
+PROGRAM = Program("p", "f", [(1,)], Limits(wall_seconds=1))
+FAILURES = [KILLED, WAITED, JailLostError("gone")]
+
+
+@pytest.mark.parametrize("failure", FAILURES, ids=["killed", "waited", "lost"])
+def test_five_failures_each_followed_by_a_passing_probe_are_the_programs_own_end(failure: Any) -> None:
+    script = Script(fails(100, failure))
+    ((outcome,),) = script.run(PROGRAM)
+    assert outcome.status == ("timeout_wall" if failure is WAITED else "signal")
+    assert outcome.suspected
+    assert [source for source, _ in script.calls] == ["p", PROBE_SOURCE] * 5
+
+
+@pytest.mark.parametrize("failure", FAILURES, ids=["killed", "waited", "lost"])
+@pytest.mark.parametrize("times", [1, 4])
+def test_one_success_clears_a_program(failure: Any, times: int) -> None:
+    script = Script(fails(times, failure))
+    ((outcome,),) = script.run(PROGRAM)
+    assert (outcome.status, outcome.value, outcome.suspected) == ("ok", 2, False)
+    assert [source for source, _ in script.calls] == ["p", PROBE_SOURCE] * times + ["p"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGBUS])
+def test_a_signal_that_comes_of_the_program_is_its_own_at_once(number: int) -> None:
+    script = Script(fails(100, {"status": "signal", "exit": number}))
+    ((outcome,),) = script.run(PROGRAM)
+    assert (outcome.status, outcome.suspected, len(script.calls)) == ("signal", False, 1)
+
+
+def test_a_wait_with_much_work_is_the_programs_own_at_once() -> None:
+    script = Script(fails(100, {**WAITED, "cpu_seconds": 1.5}))
+    ((outcome,),) = script.run(PROGRAM)
+    assert (outcome.status, outcome.suspected, len(script.calls)) == ("timeout_wall", False, 1)
+
+
+def test_a_jail_that_ran_out_of_its_own_memory_is_the_programs_doing_at_once() -> None:
+    script = Script(fails(100, JailLostError("gone", out_of_memory=True)))
+    ((outcome,),) = script.run(PROGRAM)
+    assert (outcome.status, outcome.suspected, len(script.calls)) == ("oom", False, 1)
+
+
+def test_an_outage_is_waited_for_and_costs_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+    away_until = time.monotonic() + 1.5
+
+    def answer(source: str, x: int) -> dict[str, Any]:
+        if time.monotonic() < away_until:
+            raise JailLostError("the machine is away")
+        return OK
+
+    script = Script(answer)
+    ((outcome,),) = script.run(PROGRAM)
+    assert (outcome.status, outcome.suspected) == ("ok", False)
+    assert [source for source, _ in script.calls].count("p") == 2
+    assert [record.getMessage().partition(":")[0][:24] for record in caplog.records] == [
+        "the sandbox is unavailab",
+        "the sandbox is available",
+    ]
+
+
+def test_an_error_needs_a_probe_that_keeps_failing() -> None:
+    def answer(source: str, x: int) -> dict[str, Any]:
+        raise JailLostError("the machine is away")
+
+    script = Script(answer, patience_seconds=0.5)
+    ((outcome,),) = script.run(PROGRAM)
+    assert outcome.status == "infra_error"
+    assert "the machine is away" in outcome.error
+    assert [source for source, _ in script.calls].count("p") == 1
+
+
+def test_no_probe_runs_while_a_suspect_runs() -> None:
+    """Three programs that die again and again, four jails: the probes never overlap with any of their further tries."""
+    running: dict[str, int] = {"p": 0, "q": 0, "r": 0}
+    tries: dict[str, int] = {"p": 0, "q": 0, "r": 0}
+    overlaps: list[str] = []
+    lock = threading.Lock()
+
+    def answer(source: str, x: int) -> dict[str, Any]:
+        if source == PROBE_SOURCE:
+            for _ in range(10):
+                with lock:
+                    overlaps.extend(name for name, count in running.items() if count and tries[name] > 1)
+                time.sleep(0.005)
+            return OK
+        with lock:
+            running[source] += 1
+            tries[source] += 1
+        time.sleep(0.03 if source != "q" else 0.1)
+        with lock:
+            running[source] -= 1
+        return KILLED
+
+    script = Script(answer, size=4)
+    rows = script.run(*[Program(name, "f", [(1,)]) for name in ("p", "q", "r")])
+    assert overlaps == []
+    assert [row[0].status for row in rows] == ["signal"] * 3
+    assert tries == {"p": 5, "q": 5, "r": 5}
+
+
+def test_other_calls_of_a_suspect_are_ended_and_not_held_against_it() -> None:
+    """The second input waits until it is interrupted; then it has its outcome like any other."""
+    script: Script
+    first_died = threading.Event()
+
+    def answer(source: str, x: int) -> dict[str, Any]:
+        if source == PROBE_SOURCE:
+            return OK
+        seen = script.calls.count(("p", x))
+        if x == 1 and seen == 1:
+            begun.wait(5)
+            raise JailLostError("the first input's jail is gone")
+        if x == 2 and seen == 1:
+            jail = script.current
+            begun.set()
+            assert jail.interrupted.wait(5)
+            first_died.set()
+            raise JailLostError("interrupted")
+        return OK
+
+    begun = threading.Event()
+    script = Script(answer, size=2)
+    (row,) = script.run(Program("p", "f", [(1,), (2,)]))
+    assert [outcome.status for outcome in row] == ["ok", "ok"]
+    assert first_died.is_set()
+
+
+def test_each_input_is_cleared_by_its_own_success_however_many_failed_before() -> None:
+    """As where machines are lost again and again under a program that has many inputs."""
+    tries: dict[int, int] = {}
+
+    def answer(source: str, x: int) -> dict[str, Any]:
+        if source == PROBE_SOURCE:
+            return OK
+        tries[x] = tries.get(x, 0) + 1
+        return OK if tries[x] == 4 else KILLED
+
+    script = Script(answer)
+    (row,) = script.run(Program("p", "f", [(i,) for i in range(10)]))
+    assert [outcome.status for outcome in row] == ["ok"] * 10
+    assert set(tries.values()) == {4}
+
+
+def test_jails_that_do_not_start_while_the_probes_do_are_no_programs_fault() -> None:
+    script = Script(lambda source, x: OK)
+    probe, make = script.pool._gate._probe, script.pool._make
+
+    def fail() -> Any:
+        raise JailLostError("no room for another jail")
+
+    def probed() -> str:
+        script.pool._make = make
+        try:
+            return probe()
+        finally:
+            script.pool._make = fail
+            script.pool._spare.clear()
+
+    script.pool._make, script.pool._gate._probe = fail, probed
+    ((outcome,),) = script.run(PROGRAM)
+    assert (outcome.status, outcome.error) == ("infra_error", "10 jails could not be started: no room for another jail")
+
+
+def test_a_pool_that_is_closed_while_it_is_used_closes_and_goes_on() -> None:
+    """The threads of the next call do not take the ends that were meant for those before."""
+    script = Script(lambda source, x: time.sleep(0.01) or OK, size=3)
+
+    async def again_and_again() -> None:
+        for _ in range(20):
+            running = asyncio.ensure_future(script.pool.run([Program("p", "f", [(i,) for i in range(10)])]))
+            await asyncio.sleep(0.02)
+            closing = asyncio.ensure_future(script.pool.close())
+            row = (await asyncio.wait_for(script.pool.run([PROGRAM]), 5))[0]
+            await asyncio.wait_for(closing, 5)
+            assert row[0].status == "ok"
+            assert {outcome.status for outcome in (await asyncio.wait_for(running, 5))[0]} == {"ok"}
+        await asyncio.wait_for(script.pool.close(), 5)
+
+    asyncio.run(again_and_again())
+
+
+def test_a_program_that_sleeps_just_under_its_limit_has_a_budget_for_all_its_inputs() -> None:
+    script = Script(fails(0, {}))
+    script.answer = lambda source, x: {**OK, "wall_seconds": 0.9}
+    (row,) = script.run(Program("p", "f", [(i,) for i in range(24)], Limits(wall_seconds=1)))
+    assert [outcome.status for outcome in row] == ["ok"] * 7 + ["timeout_wall"] * 17  # six times its limit
+    assert row[-1].error == "not run: the program had used up its 6 s for all inputs"
+    assert row[-1].suspected
+    (row,) = Script(script.answer).run(Program("p", "f", [(i,) for i in range(24)], Limits(wall_seconds=1, total_seconds=2)))
+    assert [outcome.status for outcome in row] == ["ok"] * 3 + ["timeout_wall"] * 21
+
+
+def test_the_time_in_a_sandbox_does_not_count_against_a_verdicts_deadline() -> None:
+    """Whatever a program does, it cannot use up the time of its verdict and so be left out of the loss."""
+
+    def answer(source: str, x: int) -> dict[str, Any]:
+        time.sleep(0.3)
+        return OK
+
+    script = Script(answer)
+
+    async def verdict() -> tuple[list[Outcome], float]:
+        (row,) = await script.pool.run([Program("p", "f", [(i,) for i in range(5)])])
+        return list(row), current_call().left()
+
+    async def whole() -> tuple[list[Outcome], float]:
+        try:
+            return await within(verdict(), 0.5)
+        finally:
+            await script.pool.close()
+
+    row, left = asyncio.run(whole())
+    assert [outcome.status for outcome in row] == ["ok"] * 5
+    assert 0.3 < left <= 0.5
+
+
+def test_a_closed_pool_sends_those_away_who_wait_for_an_outage_to_end() -> None:
+    def answer(source: str, x: int) -> dict[str, Any]:
+        raise JailLostError("the machine is away")
+
+    script = Script(answer, patience_seconds=1000)
+
+    async def closed() -> float:
+        waiting = asyncio.ensure_future(script.pool.run([PROGRAM]))
+        await asyncio.sleep(0.5)
+        started = time.monotonic()
+        await script.pool.close()
+        assert (await waiting)[0][0].status == "infra_error"
+        return time.monotonic() - started
+
+    assert asyncio.run(closed()) < 3
