@@ -30,7 +30,8 @@ from grpo_core import MASK, Judgement, JudgeRequest, NoConfig
 from grpo_core.evaluate import Gain, paired_gain
 from grpo_core.overrides import build_config
 from grpo_core.plugins import PluginHost
-from grpo_core.runlog import RunFolder, read_lines
+from grpo_core.runs.folder import RunFolder
+from grpo_core.runs.lines import read_lines
 from grpo_core.train.trainer import Trainer
 from grpo_env_fillin.corpus import COUNTS, KINDS, WORK, from_file
 from grpo_env_fillin.gaps import Gaps, cut

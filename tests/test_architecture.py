@@ -35,13 +35,14 @@ LAYOUT = """
     settings modelcache
     config
     overrides
-    deadline wire replies checks blocking atomic jsonl curriculum
+    deadline wire replies checks blocking jsonl curriculum
     reaper folders worker_environment
     process
     pool worker error_rate cache
     hosts services
     verify
-    programs sources runlog evaluate
+    runs
+    programs sources evaluate
     report kit
     testing
     train
@@ -60,7 +61,8 @@ LAYOUT = """
     cli
 """
 LINE_OF = {name: number for number, line in enumerate(LAYOUT.strip().splitlines()) for name in line.split()}
-FOLDERS = {"kit", "train/models", "train/compute", "train/policy", "train/run", "report", "cli"}  # inside, only cycles are forbidden
+FOLDERS = {"kit", "runs", "report", "cli", "train/models", "train/compute", "train/policy", "train/run"}
+"""Inside these only cycles are forbidden."""
 
 PUBLIC_MODULES = {"grpo_core.extract", "grpo_core.guards", "grpo_core.programs", "grpo_core.rubric", "grpo_core.testing"}
 TRAINING_PACKAGES = {"torch", "transformers", "peft", "accelerate", "bitsandbytes", "safetensors"}

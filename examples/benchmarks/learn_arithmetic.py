@@ -23,7 +23,8 @@ from pathlib import Path
 import torch
 
 from grpo_core.evaluate import Gain, paired_gain
-from grpo_core.runlog import RunFolder, read_lines
+from grpo_core.runs.folder import RunFolder
+from grpo_core.runs.lines import read_lines
 
 COMMON = ["--env", "arithmetic", "--max-new-tokens", "12", "--set", "eval.tasks=339"]
 RUNS = {

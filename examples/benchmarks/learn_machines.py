@@ -28,7 +28,7 @@ from small import make_model, pieces, trained
 from grpo_core import Message, TaskKey
 from grpo_core.evaluate import paired_gain
 from grpo_core.plugins import PluginHost
-from grpo_core.runlog import RunFolder
+from grpo_core.runs.folder import RunFolder
 from grpo_core.train.sft import WarmStart
 from grpo_core.train.trainer import Trainer
 from grpo_env_besiege.cold_start import BEAM, LOG, WHEEL, compact

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from grpo_core import Environment, Reward, Rollout, Task, TaskKey, Verdict
-from grpo_core.runlog import read_lines
+from grpo_core.runs.lines import read_lines
 from grpo_core.train.policy.memory import TOLERANCE
 
 

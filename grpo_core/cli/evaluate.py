@@ -82,7 +82,7 @@ def _config(envs: Sequence[str], run: Path | None, options: dict[str, Any], sett
     """Of a run what decides its tasks, its verdicts and how it draws. Nothing is trained, so there is no reference."""
     from grpo_core.cli.training import environments
     from grpo_core.overrides import build_config, full_name, nested, parse_setting
-    from grpo_core.runlog import RunFolder
+    from grpo_core.runs.folder import RunFolder
 
     stored: dict[str, Any] = {}
     if run is not None:
@@ -106,7 +106,7 @@ def _config(envs: Sequence[str], run: Path | None, options: dict[str, Any], sett
 def _measured(
     config: RunConfig, levels: Sequence[float], *, tasks: int, samples: int, attempts: Path | None
 ) -> tuple[Trainer, list[Summary]]:
-    from grpo_core.runlog import write_attempts
+    from grpo_core.runs.folder import write_attempts
     from grpo_core.sources import Sources
 
     temperature = config.sampling.temperature if config.eval.temperature is None else config.eval.temperature

@@ -14,7 +14,7 @@ from grpo_core.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
     from grpo_core.report.export import Choice
-    from grpo_core.runlog import RunFolder
+    from grpo_core.runs.folder import RunFolder
 
 
 def register(app: typer.Typer) -> None:
@@ -48,7 +48,7 @@ def export(
 ) -> None:
     """Write the attempts of a run that are worth learning from (rejection sampling), or its merged weights."""
     from grpo_core.report.export import Choice
-    from grpo_core.runlog import RunFolder
+    from grpo_core.runs.folder import RunFolder
 
     if rollouts is None and weights is None:
         raise ConfigError("say what to export: --rollouts FILE.jsonl, --weights FOLDER or both")
@@ -66,11 +66,11 @@ def export(
 def _write_examples(opened: RunFolder, path: Path, choice: Choice, allow: Collection[str]) -> None:
     import asyncio
 
-    from grpo_core.atomic import write_whole
     from grpo_core.extract import is_text
     from grpo_core.overrides import build_config
     from grpo_core.report.export import choose, examples
-    from grpo_core.runlog import writing
+    from grpo_core.runs.atomic import write_whole
+    from grpo_core.runs.lines import writing
     from grpo_core.services import fingerprint
     from grpo_core.sources import Sources
     from grpo_core.train.run.resume import refuse_changed_environments

@@ -48,7 +48,7 @@ def generate(
 
 
 def _newest() -> Path:
-    from grpo_core.runlog import newest_run
+    from grpo_core.runs.folder import newest_run
 
     found = newest_run(RUNS)
     if found is None:
@@ -59,7 +59,7 @@ def _newest() -> Path:
 def _config(folder: Path | None, model: str | None) -> RunConfig:
     """The run's settings with the trained model in place of the one it started from."""
     from grpo_core.overrides import build_config
-    from grpo_core.runlog import RunFolder
+    from grpo_core.runs.folder import RunFolder
 
     if folder is None:
         return build_config([{"environment": "none", "model": {"name": model}}])

@@ -32,7 +32,7 @@ def with_trainer(
 
     from grpo_core.blocking import wait_for
     from grpo_core.cli.training import import_trainer, stoppable
-    from grpo_core.runlog import RunFolder
+    from grpo_core.runs.folder import RunFolder
 
     trainer = import_trainer("grpo", command="measuring a policy")(config, sources=sources, folder=RunFolder(Path()))
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())

@@ -21,7 +21,7 @@ INTERRUPTED = 130
 
 def print_json(data: Any) -> None:
     """A result for programs. What JSON cannot say is null (NaN, infinities); what UTF-8 cannot (lone surrogates), escaped."""
-    from grpo_core.runlog import finite
+    from grpo_core.runs.lines import finite
 
     text = json.dumps(finite(data), indent=2, ensure_ascii=False, allow_nan=False)
     sys.stdout.write(text.encode("utf-8", "backslashreplace").decode("utf-8") + "\n")

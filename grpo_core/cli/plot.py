@@ -20,7 +20,7 @@ def plot(
 ) -> None:
     """Draw reward and pass rate, KL, reward parts and where the time goes, as PNG and SVG."""
     from grpo_core.report.plots import draw_plots
-    from grpo_core.runlog import RunFolder
+    from grpo_core.runs.folder import RunFolder
 
     RunFolder.open(run)
     try:

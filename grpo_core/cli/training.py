@@ -91,7 +91,7 @@ def begin_or_continue(
 
 def start(config: RunConfig, path: Path | None) -> None:
     """Everything that can be wrong with the request is found before the folder is made."""
-    from grpo_core.runlog import RunFolder
+    from grpo_core.runs.folder import RunFolder
     from grpo_core.sources import Sources
 
     sources = Sources.of(config, {})  # names and settings are checked before torch is imported, which takes seconds
@@ -113,7 +113,7 @@ def _name(config: RunConfig) -> str:
 
 def continue_run(path: Path, settings: Sequence[str], allow: Sequence[str]) -> None:
     from grpo_core.overrides import split_setting
-    from grpo_core.runlog import RunFolder
+    from grpo_core.runs.folder import RunFolder
 
     config = RunFolder.open(path).config()  # what is no run is found before torch is imported
     trainer_class = import_trainer(config.get("method", "grpo"))

@@ -18,9 +18,9 @@ from types import MappingProxyType
 from typing import Literal
 
 from grpo_core import __version__
-from grpo_core.atomic import whole_folder
 from grpo_core.errors import UserError
 from grpo_core.plugins import PluginHost
+from grpo_core.runs.atomic import whole_folder
 
 Kind = Literal["text", "code", "judge", "dialogue", "dataset"]
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")

@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from grpo_core.errors import MissingExtraError
-from grpo_core.runlog import read_lines
+from grpo_core.runs.lines import read_lines
 
 SMOOTH = 10
 COLOURS = ("tab:blue", "tab:green", "tab:orange", "tab:purple", "tab:red", "tab:brown", "tab:pink", "tab:olive", "tab:cyan", "tab:gray")

@@ -29,7 +29,7 @@ from grpo_core.errors import ConfigError
 from grpo_core.evaluate import Gain
 from grpo_core.overrides import build_config, nested
 from grpo_core.plugins import Observers, PluginHost
-from grpo_core.runlog import RunFolder
+from grpo_core.runs.folder import RunFolder
 from grpo_core.services import fingerprint
 from grpo_core.settings import PLUGIN, SamplingConfig
 from grpo_core.sources import Sources

@@ -11,7 +11,8 @@ import pytest
 from grpo_core import Group, Message, Reward, Rollout, Task, TaskKey, Verdict
 from grpo_core.errors import ConfigError, RunStoppedError
 from grpo_core.evaluate import paired_gain
-from grpo_core.runlog import RunFolder, newest_run, read_lines
+from grpo_core.runs.folder import RunFolder, newest_run
+from grpo_core.runs.lines import read_lines
 
 CONFIG = {"model": {"name": "m"}, "lora": {"enabled": True}, "provenance": {}}
 

@@ -23,7 +23,7 @@ from grpo_core.cli.app import app
 from grpo_core.deadline import within
 from grpo_core.errors import RunStoppedError
 from grpo_core.overrides import build_config
-from grpo_core.runlog import read_lines
+from grpo_core.runs.lines import read_lines
 from grpo_sandbox.docker import LABEL, Docker, DockerConfig
 
 from ..train.tiny import save_tiny

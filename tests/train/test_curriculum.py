@@ -11,7 +11,8 @@ from grpo_core import Group, Reward, Rollout, Task, TaskKey, Verdict
 from grpo_core.curriculum import Curriculum
 from grpo_core.errors import ConfigError
 from grpo_core.overrides import build_config
-from grpo_core.runlog import RunFolder, read_lines
+from grpo_core.runs.folder import RunFolder
+from grpo_core.runs.lines import read_lines
 from grpo_core.settings import CurriculumConfig
 from grpo_core.train.run.observe import Observer
 from grpo_core.train.trainer import Trainer

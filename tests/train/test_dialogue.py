@@ -13,7 +13,8 @@ import torch
 
 from grpo_core.errors import ConfigError
 from grpo_core.overrides import build_config
-from grpo_core.runlog import RunFolder, read_lines
+from grpo_core.runs.folder import RunFolder
+from grpo_core.runs.lines import read_lines
 from grpo_core.settings import SamplingConfig
 from grpo_core.train.batch import Row
 from grpo_core.train.models import chat

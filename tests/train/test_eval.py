@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from grpo_core.cli.app import app
 from grpo_core.overrides import build_config
-from grpo_core.runlog import read_lines
+from grpo_core.runs.lines import read_lines
 from grpo_core.train.trainer import Trainer
 
 LETTERS = f"{Path(__file__).parent / 'letters.py'}:Letters"

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from grpo_core.cli.app import app
 from grpo_core.overrides import build_config
-from grpo_core.runlog import read_lines
+from grpo_core.runs.lines import read_lines
 from grpo_core.train.examples import read_examples
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.sft import WarmStart

@@ -17,7 +17,7 @@ from transformers import BertForSequenceClassification
 from grpo_core import MASK, ConfigError, UserError
 from grpo_core.overrides import build_config, nested
 from grpo_core.plugins import PluginHost
-from grpo_core.runlog import read_lines
+from grpo_core.runs.lines import read_lines
 from grpo_core.train.trainer import Trainer
 
 from .tiny_masked import masked_model, masked_tokenizer, save_masked

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from grpo_core.runlog import RunFolder, read_lines
+from grpo_core.runs.folder import RunFolder
+from grpo_core.runs.lines import read_lines
 from grpo_core.train.run.checkpoint import checkpoints
 
 from .processes import GRPO, HERE, ended, launch, said, start

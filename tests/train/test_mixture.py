@@ -11,7 +11,7 @@ import torch
 
 from grpo_core.errors import ConfigError, UnknownNameError
 from grpo_core.overrides import build_config
-from grpo_core.runlog import read_lines
+from grpo_core.runs.lines import read_lines
 from grpo_core.sources import Sources
 from grpo_core.train.tasks import train_keys
 from grpo_core.train.trainer import Trainer

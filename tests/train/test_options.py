@@ -17,7 +17,8 @@ from grpo_core import Reward, Rollout, Task, Verdict
 from grpo_core.errors import ConfigError, UnknownNameError
 from grpo_core.overrides import build_config
 from grpo_core.plugins import PluginHost
-from grpo_core.runlog import RunFolder, read_lines
+from grpo_core.runs.folder import RunFolder
+from grpo_core.runs.lines import read_lines
 from grpo_core.settings import LossConfig
 from grpo_core.train.algorithm import clip
 from grpo_core.train.policy.causal import Policy

@@ -11,7 +11,7 @@ import pytest
 from grpo_core.errors import ConfigError, PluginError, UnknownNameError
 from grpo_core.overrides import build_config
 from grpo_core.report.plots import draw_plots
-from grpo_core.runlog import read_lines
+from grpo_core.runs.lines import read_lines
 from grpo_core.train.trainer import Trainer
 
 from .letters import Letters

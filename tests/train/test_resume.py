@@ -17,7 +17,7 @@ from grpo_core import Rollout, Task, Verdict
 from grpo_core.cli.app import app
 from grpo_core.errors import ConfigError
 from grpo_core.overrides import build_config
-from grpo_core.runlog import read_lines
+from grpo_core.runs.lines import read_lines
 from grpo_core.train.optimizer import rate
 from grpo_core.train.run.observe import Observer
 from grpo_core.train.trainer import Trainer

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from grpo_core.cli.app import app
 from grpo_core.errors import ConfigError
 from grpo_core.overrides import build_config
-from grpo_core.runlog import read_lines
+from grpo_core.runs.lines import read_lines
 from grpo_core.train.examples import Example, read_examples
 from grpo_core.train.models.adapter import adapted_layers
 from grpo_core.train.run.observe import Observer

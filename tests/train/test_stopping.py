@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from grpo_core import Reward, Rollout, Task, Verdict
 from grpo_core.errors import ConfigError
 from grpo_core.overrides import build_config
-from grpo_core.runlog import read_lines
+from grpo_core.runs.lines import read_lines
 from grpo_core.train.run.observe import Observer
 from grpo_core.train.run.stopping import Best, Stopping
 from grpo_core.train.trainer import Trainer

@@ -15,7 +15,8 @@ from grpo_core import Message, Task, TaskKey
 from grpo_core.config import RunConfig
 from grpo_core.errors import ConfigError, RunStoppedError
 from grpo_core.overrides import build_config
-from grpo_core.runlog import RunFolder, read_lines
+from grpo_core.runs.folder import RunFolder
+from grpo_core.runs.lines import read_lines
 from grpo_core.train.run.checkpoint import checkpoints
 from grpo_core.train.run.observe import Observer
 from grpo_core.train.sft import WarmStart

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from grpo_core.atomic import whole_folder
-from grpo_core.runlog import writing
+from grpo_core.runs.atomic import whole_folder
+from grpo_core.runs.lines import writing
 from grpo_core.train.models.device import DTYPES, pick_dtype
 from grpo_core.train.models.disk import as_os_error
 from grpo_core.train.models.load import load_model, load_tokenizer, resolve

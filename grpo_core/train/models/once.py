@@ -7,7 +7,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from grpo_core.atomic import whole_folder
+from grpo_core.runs.atomic import whole_folder
 
 
 def build_once(target: Path, build: Callable[[Path], None], *, is_ready: Callable[[Path], bool], on_wait: Callable[[], None]) -> Path:

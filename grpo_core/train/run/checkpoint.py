@@ -18,10 +18,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from grpo_core.atomic import whole_folder, write_whole
 from grpo_core.deadline import describe
 from grpo_core.errors import ConfigError
-from grpo_core.runlog import writing
+from grpo_core.runs.atomic import whole_folder, write_whole
+from grpo_core.runs.lines import writing
 from grpo_core.train.models.disk import as_os_error
 from grpo_core.train.optimizer import load_optimizer, load_schedule
 from grpo_core.train.policy.causal import Policy

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from grpo_core.evaluate import Gain, paired_gain
-from grpo_core.runlog import RunFolder
+from grpo_core.runs.folder import RunFolder
 from grpo_core.train.run.attempts import attempted
 from grpo_core.train.run.metrics import group_metrics
 from grpo_core.train.run.steps import Steps

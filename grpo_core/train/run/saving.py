@@ -9,9 +9,9 @@ from typing import Any
 
 from filelock import FileLock
 
-from grpo_core.atomic import whole_folder
 from grpo_core.errors import GrpoError
-from grpo_core.runlog import writing
+from grpo_core.runs.atomic import whole_folder
+from grpo_core.runs.lines import writing
 from grpo_core.train.run.checkpoint import Learned, agree, checkpoints, save_checkpoint
 from grpo_core.train.run.hold import hold
 from grpo_core.train.run.resume import settings_of

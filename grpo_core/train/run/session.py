@@ -12,7 +12,7 @@ from torch import Tensor
 from grpo_core.errors import GrpoError, RunStoppedError
 from grpo_core.evaluate import Gain
 from grpo_core.report.card import make_card
-from grpo_core.runlog import read_lines
+from grpo_core.runs.lines import read_lines
 from grpo_core.sources import Source
 from grpo_core.train.compute.heap import Heap
 from grpo_core.train.policy.memory import MB, Estimate, said

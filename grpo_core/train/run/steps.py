@@ -9,7 +9,7 @@ from grpo_core.config import RunConfig
 from grpo_core.curriculum import Curriculum
 from grpo_core.error_rate import ErrorRate
 from grpo_core.plugins import Observers
-from grpo_core.runlog import RunFolder
+from grpo_core.runs.folder import RunFolder
 from grpo_core.settings import SamplingConfig
 from grpo_core.sources import Sources
 from grpo_core.train.policy.causal import Policy

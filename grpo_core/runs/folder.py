@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import json
-import math
 import os
 import re
 import tempfile
@@ -15,8 +12,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from grpo_core.atomic import whole_folder, write_whole
-from grpo_core.errors import ConfigError, RunStoppedError
+from grpo_core.errors import ConfigError
+from grpo_core.runs.atomic import whole_folder, write_whole
+from grpo_core.runs.lines import append_line, finite, read_lines, writing
 from grpo_core.types import Group
 
 JsonObject = dict[str, Any]
@@ -80,16 +78,16 @@ class RunFolder:
 
     def metrics(self, values: Mapping[str, Any]) -> None:
         """One line; what could not be measured (NaN) or is infinite is null."""
-        _append(self.path / "metrics.jsonl", json.dumps(finite(values), allow_nan=False))
+        append_line(self.path / "metrics.jsonl", json.dumps(finite(values), allow_nan=False))
 
     def rollouts(self, step: int, group: Group[Any], advantages: list[float] | None = None) -> None:
         """One line per attempt, with the key and draw that replay its task."""
         for attempt, line in enumerate(_attempts(group)):
             advantage = None if advantages is None else advantages[attempt]
-            _append(self.path / "rollouts.jsonl", json.dumps({"step": step, **line, "advantage": advantage}, default=str))
+            append_line(self.path / "rollouts.jsonl", json.dumps({"step": step, **line, "advantage": advantage}, default=str))
 
     def log(self, text: str) -> None:
-        _append(self.path / "log.txt", text)
+        append_line(self.path / "log.txt", text)
 
     def rollout_lines(self) -> Iterator[JsonObject]:
         return read_lines(self.path / "rollouts.jsonl")
@@ -120,10 +118,14 @@ class Unwritten(RunFolder):
     start = cards = metrics = rollouts = log = finish = cut = _nothing
 
 
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
 def write_attempts(path: Path, group: Group[Any]) -> None:
     """Add the attempts of a group to a JSONL file, in the form of rollouts.jsonl."""
     for line in _attempts(group):
-        _append(path, json.dumps(line, default=str))
+        append_line(path, json.dumps(line, default=str))
 
 
 def _attempts(group: Group[Any]) -> Iterator[JsonObject]:
@@ -143,50 +145,6 @@ def _model_card(title: str, config: JsonObject) -> str:
     library = "peft" if config["lora"]["enabled"] else "transformers"
     header = f"---\nlibrary_name: {library}\ntags: [grpo, grpo-core]\n---\n"
     return f"{header}\n# {title}\n\nTrained with grpo-core. All settings:\n\n```json\n{json.dumps(config, indent=2)}\n```\n"
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
-
-
-def _append(path: Path, line: str) -> None:
-    data = line.encode("utf-8", "backslashreplace") + b"\n"
-    with writing(path), path.open("ab", buffering=0) as file:
-        size = file.tell()
-        if file.write(data) != len(data):
-            file.truncate(size)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-@contextlib.contextmanager
-def writing(path: Path, *, then: str = "continue with --resume") -> Iterator[None]:
-    """A full disk and its like end the command with RunStoppedError. then: what to do when there is room again."""
-    try:
-        yield
-    except OSError as error:
-        raise RunStoppedError(f"{path} cannot be written: {error.strerror or error}; make room, then {then}") from None
-
-
-def read_lines(path: Path) -> Iterator[JsonObject]:
-    """The objects of a .jsonl file; a last line that a kill cut is left out."""
-    if not path.exists():
-        return
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if line.endswith(b"\n"):
-                try:
-                    yield json.loads(line)
-                except ValueError as error:
-                    raise ConfigError(f"{path}, line {number} is damaged: {error}; remove it, or name another run") from None
-
-
-def finite(value: Any) -> Any:
-    """The same with None in place of numbers that JSON does not have: NaN and infinities."""
-    if isinstance(value, Mapping):
-        return {key: finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def newest_run(folder: Path) -> Path | None:
