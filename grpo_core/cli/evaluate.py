@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from grpo_core.cli.measuring import with_trainer
-from grpo_core.cli.options import Device, Dtype, Envs, MaxNewTokens, Model, Seed, Settings
+from grpo_core.cli.options import Device, Dtype, Envs, MaxNewTokens, Model, Seed, Settings, Trust
 from grpo_core.cli.output import INTERRUPTED, new_file, print_json, remark
 from grpo_core.errors import ConfigError
 
@@ -48,6 +48,7 @@ def evaluate(
         Path | None, typer.Option("--attempts", help="Also write every attempt with its verdict to this JSONL file.", show_default=False)
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    trust: Trust = False,
 ) -> None:
     """Measure a run or a model on held-out tasks: pass@k, reward, best and majority of k, and every reward part.
 
@@ -65,7 +66,7 @@ def evaluate(
     if run is not None and model is not None:
         raise ConfigError("--run and --model exclude each other; give one of them")
     new_file(attempts, "--attempts")
-    config = _config(env or [], run, options, settings or [])
+    config = _config(env or [], run, options, settings or [], trust=trust)
     started = time.monotonic()
     trainer, found = _measured(config, level or [], tasks=tasks, samples=samples, attempts=attempts)
     seconds = time.monotonic() - started
@@ -78,11 +79,12 @@ def evaluate(
         raise typer.Exit(INTERRUPTED)
 
 
-def _config(envs: Sequence[str], run: Path | None, options: dict[str, Any], settings: Sequence[str]) -> RunConfig:
+def _config(envs: Sequence[str], run: Path | None, options: dict[str, Any], settings: Sequence[str], *, trust: bool) -> RunConfig:
     """Of a run what decides its tasks, its verdicts and how it draws. Nothing is trained, so there is no reference."""
     from grpo_core.cli.training import environments
-    from grpo_core.overrides import build_config, full_name, nested, parse_setting
+    from grpo_core.overrides import build_config, full_name, nested, parse_setting, split_setting
     from grpo_core.runs.folder import RunFolder
+    from grpo_core.runs.trust import require_trust
 
     stored: dict[str, Any] = {}
     if run is not None:
@@ -90,11 +92,14 @@ def _config(envs: Sequence[str], run: Path | None, options: dict[str, Any], sett
         if not opened.finished:
             raise ConfigError(f"the run {run} is not finished (it has no final/); continue it, or name its checkpoints/best by --model")
         whole = opened.config()
+        named_files = list(map(full_name, envs))
         if sorted(map(full_name, envs)) == sorted(whole["mixture"] or [whole["environment"]]):  # as the run has them, with its settings
             envs = ()
         tasks = () if envs else ("environment", "mixture", "env", "weights")
         stored = {name: whole[name] for name in (*tasks, "level", "seed", "model", "sampling", "verify", "sandbox", "judges")}
-        stored["model"] |= {"name": str(run / "final"), "revision": None}
+        named = [*named_files, *(split_setting(text)[0] for text in settings)]
+        require_trust(run, whole, used=stored, named=named, trust=trust)
+        stored["model"] = whole["model"] | {"name": str(run / "final"), "revision": None}
         stored["eval"] = {"temperature": whole["eval"]["temperature"]}
         stored["trainer"] = {"gradient_checkpointing": whole["model"].get("offload", False)}  # which offloaded weights ask for
         if envs:  # the budget was that of the run's own environment

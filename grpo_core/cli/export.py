@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from grpo_core.cli.options import Trust
 from grpo_core.cli.output import new_file, remark
 from grpo_core.errors import ConfigError, MissingExtraError
 
@@ -45,6 +46,7 @@ def export(
     allow: Annotated[
         list[str] | None, typer.Option("--allow", metavar="NAME", help="An environment that may have changed since; may be repeated.")
     ] = None,
+    trust: Trust = False,
 ) -> None:
     """Write the attempts of a run that are worth learning from (rejection sampling), or its merged weights."""
     from grpo_core.report.export import Choice
@@ -58,12 +60,12 @@ def export(
     if weights is not None and not opened.finished:
         raise ConfigError(f"the run {run} is not finished (it has no final/); continue it with grpo run --resume {run}")
     if rollouts is not None:
-        _write_examples(opened, rollouts, Choice(min_reward, best, None if split == "all" else split), allow or [])
+        _write_examples(opened, rollouts, Choice(min_reward, best, None if split == "all" else split), allow or [], trust=trust)
     if weights is not None:
         _write_weights(opened, weights, dtype)
 
 
-def _write_examples(opened: RunFolder, path: Path, choice: Choice, allow: Collection[str]) -> None:
+def _write_examples(opened: RunFolder, path: Path, choice: Choice, allow: Collection[str], *, trust: bool) -> None:
     import asyncio
 
     from grpo_core.extract import is_text
@@ -71,6 +73,7 @@ def _write_examples(opened: RunFolder, path: Path, choice: Choice, allow: Collec
     from grpo_core.report.export import choose, examples
     from grpo_core.runs.atomic import write_whole
     from grpo_core.runs.lines import writing
+    from grpo_core.runs.trust import require_trust
     from grpo_core.services import fingerprint
     from grpo_core.sources import Sources
     from grpo_core.train.run.resume import refuse_changed_environments
@@ -79,6 +82,7 @@ def _write_examples(opened: RunFolder, path: Path, choice: Choice, allow: Collec
     if not chosen:
         raise ConfigError(f"no attempt in {opened.path} fits; nothing was written. Lower --min-reward, or look at `--split all`")
     stored = opened.config()
+    require_trust(opened.path, stored, used={**stored, "model": {}}, trust=trust)
     sources = Sources.of(build_config([stored]), {})
     # The log holds no prompts: they are made again from their keys, which only the same environment can do.
     found = {source.name: fingerprint(source.env) for source in sources}

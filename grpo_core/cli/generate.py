@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from grpo_core.cli.options import Trust
 from grpo_core.errors import ConfigError, MissingExtraError, UserError
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def generate(
     ] = None,
     temperature: Annotated[float, typer.Option("--temperature", min=0.0, help="0 takes the likeliest token each time.")] = 0.0,
     seed: Annotated[int, typer.Option("--seed", help="Decides what is drawn at temperatures above 0.")] = 0,
+    trust: Trust = False,
 ) -> None:
     """Answer a question with a trained run or a model.
 
@@ -41,7 +43,7 @@ def generate(
     if run is not None and model is not None:
         raise ConfigError("--run and --model exclude each other; give one of them")
     folder = None if model is not None else run or _newest()
-    config = _config(folder, model)
+    config = _config(folder, model, trust=trust)
     prompt = _prompt(config, question) if folder is not None else _chat(question)
     budget = max_new_tokens or config.sampling.max_new_tokens or 256
     typer.echo(_answer(config, prompt, budget=budget, temperature=temperature, seed=seed))
@@ -56,17 +58,20 @@ def _newest() -> Path:
     return found
 
 
-def _config(folder: Path | None, model: str | None) -> RunConfig:
+def _config(folder: Path | None, model: str | None, *, trust: bool) -> RunConfig:
     """The run's settings with the trained model in place of the one it started from."""
     from grpo_core.overrides import build_config
     from grpo_core.runs.folder import RunFolder
+    from grpo_core.runs.trust import require_trust
 
     if folder is None:
         return build_config([{"environment": "none", "model": {"name": model}}])
     opened = RunFolder.open(folder)
     if not opened.finished:
         raise ConfigError(f"the run {folder} is not finished (it has no final/); continue it with grpo run --resume {folder}")
-    return build_config([opened.config(), {"model": {"name": str(folder / "final"), "revision": None}}])
+    stored = opened.config()
+    require_trust(folder, stored, trust=trust)
+    return build_config([stored, {"model": {"name": str(folder / "final"), "revision": None}}])
 
 
 def _chat(question: str) -> tuple[Message, ...]:

@@ -41,6 +41,13 @@ Allow = Annotated[
     list[str] | None,
     typer.Option("--allow", metavar="NAME", help="With --resume: a setting or an environment that may have changed; may be repeated."),
 ]
+Trust = Annotated[
+    bool,
+    typer.Option(
+        "--trust",
+        help="Use a run folder although it names code or addresses that you have not used on this machine.",
+    ),
+]
 EvalEvery = Annotated[
     int | None, typer.Option("--eval-every", help="Evaluate on held-out tasks every so many steps. [default: before and after]")
 ]

@@ -22,6 +22,7 @@ from grpo_core.cli.options import (
     Resume,
     Seed,
     Settings,
+    Trust,
 )
 from grpo_core.cli.training import begin_or_continue
 
@@ -55,6 +56,7 @@ def run(
     resume: Resume = None,
     allow: Allow = None,
     eval_every: EvalEvery = None,
+    trust: Trust = False,
 ) -> None:
     """Train a model on an environment with GRPO.
 
@@ -76,4 +78,4 @@ def run(
         "model.dtype": dtype,
         "eval.every": eval_every,
     }
-    begin_or_continue("grpo", options, env=env, recipe=recipe, settings=settings, out=out, resume=resume, allow=allow)
+    begin_or_continue("grpo", options, env=env, recipe=recipe, settings=settings, out=out, resume=resume, allow=allow, trust=trust)

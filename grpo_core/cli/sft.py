@@ -22,6 +22,7 @@ from grpo_core.cli.options import (
     Resume,
     Seed,
     Settings,
+    Trust,
 )
 from grpo_core.cli.training import begin_or_continue
 
@@ -60,6 +61,7 @@ def sft(
     resume: Resume = None,
     allow: Allow = None,
     eval_every: EvalEvery = None,
+    trust: Trust = False,
 ) -> None:
     """Warm a model up on given answers before GRPO: on the references of an environment, or on a file.
 
@@ -79,4 +81,4 @@ def sft(
         "model.dtype": dtype,
         "eval.every": eval_every,
     }
-    begin_or_continue("sft", options, env=env, recipe=recipe, settings=settings, out=out, resume=resume, allow=allow)
+    begin_or_continue("sft", options, env=env, recipe=recipe, settings=settings, out=out, resume=resume, allow=allow, trust=trust)

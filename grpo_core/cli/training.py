@@ -26,7 +26,9 @@ ONE_KEY_PRESS_SECONDS = 1.0
 """Wrappers such as `timeout` or `uv run` pass on a Ctrl-C that the terminal has delivered already: two signals, one wish."""
 
 
-def read_config(envs: Sequence[str], recipes: Sequence[str], options: Mapping[str, Any], settings: Sequence[str]) -> RunConfig:
+def read_config(
+    envs: Sequence[str], recipes: Sequence[str], options: Mapping[str, Any], settings: Sequence[str], *, trust: bool = False
+) -> RunConfig:
     """Recipes from left to right, then --env and other options, then --set."""
     from grpo_core.overrides import build_config, full_name, nested, parse_setting
 
@@ -39,7 +41,20 @@ def read_config(envs: Sequence[str], recipes: Sequence[str], options: Mapping[st
                 layer["mixture"] = kept if len(envs) > 1 else {}
                 if len(envs) == 1:  # what a recipe says of it is as good for it alone
                     layer.update({key: value for member in kept.values() for key, value in member.items() if key != "share"})
+    for name, layer in zip(recipes, layers, strict=True):
+        if layer.get("provenance"):  # it is the record of a run, perhaps of somebody else's
+            _require_trust_in_record(Path(name), layer, envs, settings, trust=trust)
     return build_config([*layers, environments(envs), nested(options), *map(parse_setting, settings)])
+
+
+def _require_trust_in_record(path: Path, record: Mapping[str, Any], envs: Sequence[str], settings: Sequence[str], *, trust: bool) -> None:
+    """Raise ConfigError if the config.json of a run names code that the command does not name."""
+    from grpo_core.overrides import full_name, split_setting
+    from grpo_core.runs.trust import require_trust
+
+    used = {**record, "environment": None} if envs else record
+    named = [*map(full_name, envs), *(split_setting(text)[0] for text in settings)]
+    require_trust(path, record, used=used, named=named, trust=trust)
 
 
 def environments(names: Sequence[str]) -> dict[str, Any]:
@@ -74,19 +89,20 @@ def begin_or_continue(
     out: Path | None,
     resume: Path | None,
     allow: Sequence[str] | None,
+    trust: bool = False,
 ) -> None:
     """options: by the settings that they stand for; None where they were not written."""
     given = {key: value for key, value in options.items() if value is not None}
     if resume is None:
         if allow:
             raise ConfigError("--allow is for --resume: it names what may have changed since; leave it away")
-        start(read_config(env or [], recipe or [], {**given, "method": method}, settings or []), out)
+        start(read_config(env or [], recipe or [], {**given, "method": method}, settings or [], trust=trust), out)
         return
     if given or env or recipe or out:
         raise ConfigError(
             f"--resume continues with the settings in {resume / 'config.json'}; leave the other options away, or change one by --set"
         )
-    continue_run(resume, settings or [], allow or [])
+    continue_run(resume, settings or [], allow or [], trust=trust)
 
 
 def start(config: RunConfig, path: Path | None) -> None:
@@ -111,14 +127,14 @@ def _name(config: RunConfig) -> str:
     return "-".join(parts)
 
 
-def continue_run(path: Path, settings: Sequence[str], allow: Sequence[str]) -> None:
+def continue_run(path: Path, settings: Sequence[str], allow: Sequence[str], *, trust: bool = False) -> None:
     from grpo_core.overrides import split_setting
     from grpo_core.runs.folder import RunFolder
 
     config = RunFolder.open(path).config()  # what is no run is found before torch is imported
     trainer_class = import_trainer(config.get("method", "grpo"))
     progress = _progress()
-    trainer = trainer_class.resumed(path, observer=progress, changes=dict(map(split_setting, settings)), allow=allow)
+    trainer = trainer_class.resumed(path, observer=progress, changes=dict(map(split_setting, settings)), allow=allow, trust=trust)
     progress.say(f"continuing {path} after step {trainer.done} of {trainer.total}")
     _train(trainer, progress)
 

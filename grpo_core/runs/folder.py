@@ -15,6 +15,7 @@ from typing import Any
 from grpo_core.errors import ConfigError
 from grpo_core.runs.atomic import whole_folder, write_whole
 from grpo_core.runs.lines import append_line, finite, read_lines, writing
+from grpo_core.runs.trust import remember
 from grpo_core.types import Group
 
 JsonObject = dict[str, Any]
@@ -45,6 +46,7 @@ class RunFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             write_whole(self.path / "config.json", json.dumps(config, indent=2) + "\n")
+            remember(self.path, config)
         except OSError as error:
             raise ConfigError(f"the run folder {self.path} cannot be written: {error.strerror}; choose another --out") from None
 

@@ -30,6 +30,7 @@ from grpo_core.evaluate import Gain
 from grpo_core.overrides import build_config, nested
 from grpo_core.plugins import Observers, PluginHost
 from grpo_core.runs.folder import RunFolder
+from grpo_core.runs.trust import require_trust
 from grpo_core.services import fingerprint
 from grpo_core.settings import PLUGIN, SamplingConfig
 from grpo_core.sources import Sources
@@ -134,12 +135,14 @@ class Trainer:
         *,
         changes: Mapping[str, Any] = MappingProxyType({}),
         allow: Collection[str] = (),
+        trust: bool = False,
         **more: Any,
     ) -> Trainer:
         """The unfinished run in `folder`, with its settings, after its newest checkpoint.
 
         changes: settings, as after --set, that are to be others from here on. allow: names of settings, sections and environments that may
-        differ from what the run began with; any other difference raises ConfigError. more: as for the constructor.
+        differ from what the run began with; any other difference raises ConfigError. trust: whether code and addresses that the folder's
+        config names may be used although this user has not used them on this machine. more: as for the constructor.
         """
         opened = RunFolder.open(Path(folder))
         if opened.finished:
@@ -148,6 +151,7 @@ class Trainer:
                 f"{shlex.quote(str(opened.path / 'config.json'))} --model {shlex.quote(str(opened.path))} --out NEW"
             )
         stored = opened.config()
+        require_trust(opened.path, stored, used=_to_load(stored, env), named=list(changes), trust=trust)
         config = build_config([stored, nested(changes)])
         if config.method.upper() != cls.method:
             raise ConfigError(
@@ -408,3 +412,12 @@ class Trainer:
     def _offered(self, name: str) -> Any:
         """The function that a plugin offers under the name in the config; None for a bundled one, which has none of it."""
         return self._plugin_host().load("algorithm", name.removeprefix(PLUGIN)) if name.startswith(PLUGIN) else None
+
+
+def _to_load(stored: Mapping[str, Any], env: Environment[Any] | Mapping[str, Environment[Any]] | None) -> dict[str, Any]:
+    """Return a recorded config without the environments that the caller has made."""
+    if isinstance(env, Environment):
+        return {**stored, "environment": None, "env": {}}
+    given = env or {}
+    mixture = {name: member for name, member in (stored.get("mixture") or {}).items() if name not in given}
+    return {**stored, "mixture": mixture, **({"environment": None, "env": {}} if stored.get("environment") in given else {})}
