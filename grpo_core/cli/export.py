@@ -78,11 +78,11 @@ def _write_examples(opened: RunFolder, path: Path, choice: Choice, allow: Collec
     from grpo_core.sources import Sources
     from grpo_core.train.run.resume import refuse_changed_environments
 
+    stored = opened.config()
+    require_trust(opened.path, stored, used={**stored, "model": {}}, trust=trust)
     chosen = choose(opened.rollout_lines(), choice)
     if not chosen:
         raise ConfigError(f"no attempt in {opened.path} fits; nothing was written. Lower --min-reward, or look at `--split all`")
-    stored = opened.config()
-    require_trust(opened.path, stored, used={**stored, "model": {}}, trust=trust)
     sources = Sources.of(build_config([stored]), {})
     # The log holds no prompts: they are made again from their keys, which only the same environment can do.
     found = {source.name: fingerprint(source.env) for source in sources}
