@@ -24,6 +24,9 @@ BUNDLED = {
 
 # A file may import only from lines above its own. A new file gets its place here.
 LAYOUT = """
+    printable
+    streams
+    console
     types errors call
     spec sandbox judge tools
     environment rubric extract guards

@@ -30,7 +30,15 @@ from grpo_core.cli import (
     sandbox,
     sft,
 )
-from grpo_core.cli.output import INTERRUPTED, fail, unset_is_false
+from grpo_core.cli.output import (
+    INTERRUPTED,
+    fail,
+    on_printable_streams,
+    print_line,
+    print_traceback,
+    printable_usage_errors,
+    unset_is_false,
+)
 from grpo_core.errors import GrpoError
 
 
@@ -39,11 +47,16 @@ class _Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            with printable_usage_errors():
+                return super().invoke(ctx)
         except GrpoError as error:
             fail(str(error), status=error.exit_status)
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
+
+    def make_context(self, *arguments: Any, **more: Any) -> Any:
+        with printable_usage_errors():
+            return super().make_context(*arguments, **more)
 
     def get_help_option(self, ctx: Any) -> Any:
         return unset_is_false(super().get_help_option(ctx))
@@ -74,11 +87,12 @@ app.add_typer(model.model_app, name="model")
 app.add_typer(config.config_app, name="config")
 app.add_typer(judge.judge_app, name="judge")
 app.add_typer(sandbox.sandbox_app, name="sandbox")
+on_printable_streams(app)
 
 
 def _print_version(asked: bool) -> None:
     if asked:
-        typer.echo(f"grpo-core {__version__}")
+        print_line(f"grpo-core {__version__}")
         raise typer.Exit
 
 
@@ -98,3 +112,6 @@ def main() -> None:
         app()
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+    except Exception as error:  # noqa: BLE001 - a bug, whose traceback may hold what a model wrote
+        print_traceback(error)
+        sys.exit(1)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from grpo_core.cli.envs import AsJson, Level, Name, Seed, Settings, open_environment
-from grpo_core.cli.output import print_columns, print_json, prints_to_stderr
+from grpo_core.cli.output import MESSAGE_LIMIT, console, live, print_columns, print_json, print_line, print_text, prints_to_stderr
 from grpo_core.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def card(
     if as_json:
         print_json(made.to_json())
     elif markdown:
-        typer.echo(_markdown(made))
+        print_text(_markdown(made))
     else:
         _print(made)
 
@@ -65,7 +65,6 @@ def _opened(name: str, settings: Sequence[str]) -> tuple[str, Sources, str]:
 async def _made(sources: Sources, name: str, *, tasks: int, seed: int, level: float, missing: str) -> Card:
     from dataclasses import replace
 
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 
     from grpo_core.report.card import make_card, measured
@@ -74,21 +73,22 @@ async def _made(sources: Sources, name: str, *, tasks: int, seed: int, level: fl
         made = await make_card(sources[name], seed=seed, level=level)
         if missing or not tasks:
             return replace(made, unmeasured=missing or "--tasks is 0")
-        with Progress(TextColumn("{task.description}"), BarColumn(), console=Console(stderr=True), transient=True) as bar:
+        columns = (TextColumn("{task.description}"), BarColumn())
+        with live(Progress(*columns, console=console(stderr=True), transient=True)) as bar:
             shown = bar.add_task("trying answers that ignore the task", total=None)
             return await measured(made, sources, tasks=tasks, tried=lambda: bar.advance(shown))
 
 
 def _print(card: Card) -> None:
-    typer.secho(f"{card.name}  {card.summary}".rstrip(), bold=True)
+    print_line(f"{card.name}  {card.summary}".rstrip(), limit=MESSAGE_LIMIT, bold=True)
     for what, value in _facts(card):
-        typer.echo(f"{what:<14} {value}")
-    typer.echo("")
-    typer.echo(f"{_prompt(card)}\n")
+        print_text(f"{what:<14} {value}", limit=MESSAGE_LIMIT)
+    print_line()
+    print_text(f"{_prompt(card)}\n")
     if card.floors:
         print_columns(_FLOOR_TITLES, [_row(floor) for floor in card.floors])
     else:
-        typer.echo(f"floors: not measured: {card.unmeasured}")
+        print_line(f"floors: not measured: {card.unmeasured}", limit=MESSAGE_LIMIT)
 
 
 def _facts(card: Card) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from grpo_core.cli.envs import only_settings_of
-from grpo_core.cli.output import print_json, prints_to_stderr, remark
+from grpo_core.cli.output import console, live, print_json, prints_to_stderr, remark
 from grpo_core.errors import UserError
 
 if TYPE_CHECKING:
@@ -80,7 +80,6 @@ def _examined(name: str, only: Sequence[str], tasks: int, seed: int, settings: S
     import asyncio
     import shlex
 
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     from grpo_core.cli.training import read_config
@@ -99,8 +98,8 @@ def _examined(name: str, only: Sequence[str], tasks: int, seed: int, settings: S
     more = [f"--set {shlex.quote(text)}" for text in settings] + ([f"--tasks {tasks}"] if tasks != TASKS else [])
     command = " ".join(["grpo env check", shlex.quote(name), *more])
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
+    with live(Progress(*columns, console=console(stderr=True), transient=True)) as bar:
         shown = bar.add_task("checking", total=len(names))
         spec = host.get("environment", name)
         asked = Examination(
@@ -123,7 +122,6 @@ def _overrides(config: RunConfig) -> Mapping[str, Any]:
 
 
 def _print(report: Report) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -136,9 +134,9 @@ def _print(report: Report) -> None:
     for result in report.results:
         status = shown_status(result)
         table.add_row(Text(status, colours[status]), result.check, Text(_message(result)))
-    console = Console(soft_wrap=False)
-    console.print(table)
-    console.print(Text(f"{report.environment}: {report.counts}", "bold"))
+    page = console()
+    page.print(table)
+    page.print(f"{report.environment}: {report.counts}", style="bold")
 
 
 def _message(result: CheckResult) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from grpo_core.cli.output import print_json
+from grpo_core.cli.output import print_json, print_line
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -35,7 +35,7 @@ def show(env: Envs = None, recipe: Recipes = None, settings: Settings = None, as
     for key, value in flat(config).items():
         changed = key in defaults and defaults[key] != value
         note = f"  # default: {_text(defaults[key])}" if changed else ""
-        typer.secho(f"{key} = {_text(value)}{note}", bold=changed)
+        print_line(f"{key} = {_text(value)}{note}", bold=changed)
 
 
 @config_app.command(epilog="Example: grpo config explain kl.beta")
@@ -46,9 +46,8 @@ def explain(
     from grpo_core.overrides import find_setting
 
     for name, info in find_setting(key):
-        typer.secho(name, bold=True, nl=False)
-        typer.echo(f"  {_type(info)}, default {_text(info.get_default(call_default_factory=True))}")
-        typer.echo(f"  {' '.join((info.description or '').split())}")
+        print_line(f"  {_type(info)}, default {_text(info.get_default(call_default_factory=True))}", lead=name, bold=True)
+        print_line(f"  {' '.join((info.description or '').split())}")
 
 
 @config_app.command(epilog="Example: grpo config schema > run.schema.json")

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from grpo_core.cli.output import print_json
+from grpo_core.cli.output import MESSAGE_LIMIT, print_json, print_line
 
 PACKAGES = ("grpo-core", "torch", "transformers", "peft", "accelerate", "bitsandbytes")
 DAEMON_SECONDS = 5.0
@@ -40,8 +40,8 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print a JSON ar
     else:
         colours = {"ok": typer.colors.GREEN, "missing": typer.colors.YELLOW, "problem": typer.colors.RED}
         for finding in findings:
-            typer.secho(f"{finding.status:<8}", fg=colours[finding.status], nl=False)
-            typer.echo(f"{finding.topic:<16}{finding.found}")
+            text = f"{finding.topic:<16}{finding.found}"
+            print_line(text, lead=f"{finding.status:<8}", limit=MESSAGE_LIMIT, fg=colours[finding.status])
     if any(finding.status == "problem" for finding in findings):
         raise typer.Exit(1)
 

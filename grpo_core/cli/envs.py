@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from grpo_core.cli.output import QuickCommand, fail, print_columns, print_json, prints_to_stderr, remark
+from grpo_core.cli.output import (
+    MESSAGE_LIMIT,
+    QuickCommand,
+    fail,
+    print_columns,
+    print_json,
+    print_line,
+    print_text,
+    prints_to_stderr,
+    remark,
+)
 from grpo_core.errors import ConfigError, GrpoError, UserError
 
 if TYPE_CHECKING:
@@ -69,7 +79,7 @@ def envs(as_json: AsJson = False) -> None:
 
 def _print_environments(rows: list[dict[str, Any]]) -> None:
     if not rows:
-        typer.echo("No environment is installed. An environment is a pip package: pip install grpo-env-NAME")
+        print_line("No environment is installed. An environment is a pip package: pip install grpo-env-NAME")
         return
     titles = ("environment", "distribution", "about")
     print_columns(titles, [(row["name"], f"{row['distribution']} {row['version']}", row["summary"]) for row in rows])
@@ -116,8 +126,8 @@ def print_reference(answer: str | None) -> None:
 
 
 def print_turn(who: str, content: str) -> None:
-    typer.secho(f"[{who}]", bold=True)
-    typer.echo(content)
+    print_line(f"[{who}]", bold=True)
+    print_text(content)
 
 
 def score(
@@ -195,9 +205,9 @@ def _without_seconds(verdict: dict[str, Any]) -> dict[str, Any]:
 
 def print_verdict(verdict: Verdict) -> None:
     for name, reward in verdict.rewards.items():
-        typer.echo(f"{name:<20} {reward.value:>8.4g}  x {reward.weight:<6.4g} {reward.note}".rstrip())
-    typer.secho(f"{'total':<20} {verdict.total:>8.4g}  {'passed' if verdict.passed else 'not passed'}", bold=True)
-    typer.echo(f"{'answer':<20} {'(none found)' if verdict.answer is None else verdict.answer}")
+        print_text(f"{name:<20} {reward.value:>8.4g}  x {reward.weight:<6.4g} {reward.note}".rstrip(), limit=MESSAGE_LIMIT)
+    print_line(f"{'total':<20} {verdict.total:>8.4g}  {'passed' if verdict.passed else 'not passed'}", bold=True)
+    print_text(f"{'answer':<20} {'(none found)' if verdict.answer is None else verdict.answer}", limit=MESSAGE_LIMIT)
 
 
 def open_environment(

@@ -11,7 +11,7 @@ import typer
 
 from grpo_core.cli.measuring import with_trainer
 from grpo_core.cli.options import Device, Dtype, Envs, MaxNewTokens, Model, Seed, Settings, Trust
-from grpo_core.cli.output import INTERRUPTED, new_file, print_json, remark
+from grpo_core.cli.output import INTERRUPTED, console, new_file, print_json, print_line, remark
 from grpo_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -134,7 +134,6 @@ def _measured(
 
 
 def _print_table(model: str, found: Sequence[Summary], seconds: float) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     several = len({summary.environment for summary in found}) > 1
@@ -155,6 +154,6 @@ def _print_table(model: str, found: Sequence[Summary], seconds: float) -> None:
         table.add_row("could not be judged", *(str(summary.unscored) for summary in found))
     if any(summary.audits_failed for summary in found):
         table.add_row("audits that failed", *(str(summary.audits_failed) for summary in found))
-    Console().print(table)
+    console().print(table)
     tokens = sum(summary.tokens for summary in found)
-    typer.echo(f"± is the standard error over tasks (bootstrap); {tokens} tokens in {seconds:.0f} s")
+    print_line(f"± is the standard error over tasks (bootstrap); {tokens} tokens in {seconds:.0f} s")

@@ -70,6 +70,7 @@ def _write_examples(opened: RunFolder, path: Path, choice: Choice, allow: Collec
 
     from grpo_core.extract import is_text
     from grpo_core.overrides import build_config
+    from grpo_core.printable import printable_json
     from grpo_core.report.export import choose, examples
     from grpo_core.runs.atomic import write_whole
     from grpo_core.runs.lines import writing
@@ -94,7 +95,7 @@ def _write_examples(opened: RunFolder, path: Path, choice: Choice, allow: Collec
         return [json.dumps(example, ensure_ascii=False) for example in examples(chosen.values(), tasks)]
 
     found_lines = asyncio.run(prompts())
-    lines = list(filter(is_text, found_lines))
+    lines = [printable_json(line) for line in found_lines if is_text(line)]
     if len(lines) < len(found_lines):
         remark(f"{len(found_lines) - len(lines)} attempts hold half of a surrogate pair, which is no text, and are left out")
     with writing(path, then="export again"):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from grpo_core.cli.options import Trust
+from grpo_core.cli.output import print_text
 from grpo_core.errors import ConfigError, MissingExtraError, UserError
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def generate(
     config = _config(folder, model, trust=trust)
     prompt = _prompt(config, question) if folder is not None else _chat(question)
     budget = max_new_tokens or config.sampling.max_new_tokens or 256
-    typer.echo(_answer(config, prompt, budget=budget, temperature=temperature, seed=seed))
+    print_text(_answer(config, prompt, budget=budget, temperature=temperature, seed=seed))
 
 
 def _newest() -> Path:

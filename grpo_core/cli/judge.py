@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from grpo_core.cli.output import fail, print_json, remark
+from grpo_core.cli.output import fail, print_json, print_line, remark
 
 if TYPE_CHECKING:
     from grpo_core.report.agreement import Agreement
@@ -48,8 +48,8 @@ def check(
         counts = {"right": found.right, "tied": found.tied, "wrong": found.wrong, "failed": found.failed, "errors": list(found.errors)}
         print_json({"share": found.share, "interval": [low, high], **counts, "fingerprint": fingerprint})
     else:
-        typer.echo(f"{found.right} right, {found.tied} tied, {found.wrong} wrong, {found.failed} could not be judged")
-        typer.echo(f"agreement {found.share:.1%} ({low:.1%} .. {high:.1%}); fingerprint {fingerprint}")
+        print_line(f"{found.right} right, {found.tied} tied, {found.wrong} wrong, {found.failed} could not be judged")
+        print_line(f"agreement {found.share:.1%} ({low:.1%} .. {high:.1%}); fingerprint {fingerprint}")
     if found.failed:
         fail(f"{found.failed} of {len(asked)} pairs could not be judged: {found.errors[0]}", status=1)
     if found.share < least:

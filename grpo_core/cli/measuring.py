@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from grpo_core.cli.output import prints_to_stderr
+from grpo_core.cli.output import console, live, prints_to_stderr
 
 if TYPE_CHECKING:
     from grpo_core.config import RunConfig
@@ -27,7 +27,6 @@ def with_trainer(
 
     sources: those of `config`, whose names and settings were checked before torch is imported here, which takes seconds.
     """
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from grpo_core.blocking import wait_for
@@ -35,9 +34,9 @@ def with_trainer(
     from grpo_core.runs.folder import RunFolder
 
     trainer = import_trainer("grpo", command="measuring a policy")(config, sources=sources, folder=RunFolder(Path()))
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    progress = Progress(*columns, console=Console(stderr=True), transient=True)
-    with prints_to_stderr(), progress as bar, stoppable(trainer, "finishing what is under way"):
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    progress = Progress(*columns, console=console(stderr=True), transient=True)
+    with prints_to_stderr(), live(progress) as bar, stoppable(trainer, "finishing what is under way"):
         shown = bar.add_task(title)
         done = work(trainer, lambda done, total: bar.update(shown, completed=done, total=total))
         return trainer, wait_for(done, on_interrupt=trainer.request_stop)

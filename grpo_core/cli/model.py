@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from grpo_core.cli.output import print_columns, print_json
+from grpo_core.cli.output import print_columns, print_json, print_line
 from grpo_core.errors import MissingExtraError
 from grpo_core.modelcache import ALIASES, DEFAULT_MODEL, cached_models
 
@@ -28,7 +28,7 @@ def pull(
     except ModuleNotFoundError as error:
         raise MissingExtraError("`grpo model pull`", "train", package=error.name or "") from error
     source = resolve(name, trust_remote_code=trust_remote_code, refresh=True)
-    typer.echo(local_folder(source))
+    print_line(local_folder(source))
 
 
 @model_app.command("list")
@@ -44,7 +44,7 @@ def list_models(as_json: Annotated[bool, typer.Option("--json", help="Print [{na
     if models:
         print_columns(("model", "folder"), [(model.name, model.path) for model in models])
     else:
-        typer.echo("No model is cached yet.")
+        print_line("No model is cached yet.")
     for alias in ALIASES.values():
         if alias.name not in {model.name for model in models}:
-            typer.echo(f"`grpo model pull {alias.name}` fetches {alias.summary}")
+            print_line(f"`grpo model pull {alias.name}` fetches {alias.summary}")

@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from grpo_core.cli.output import print_line
+
 
 def register(app: typer.Typer) -> None:
     """Adds the command to `grpo env`."""
@@ -31,6 +33,7 @@ def new(
     from grpo_core.kit.new import write_project
 
     project = write_project(name, kind=kind, folder=out)
-    typer.echo(f"{project.folder} holds a whole environment. What to do next:\n")
+    print_line(f"{project.folder} holds a whole environment. What to do next:")
+    print_line()
     for command in project.commands:
-        typer.echo(f"    {command}")
+        print_line(f"    {command}")

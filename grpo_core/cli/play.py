@@ -27,7 +27,7 @@ from grpo_core.cli.envs import (
     print_turn,
     print_verdict,
 )
-from grpo_core.cli.output import INTERRUPTED, prints_to_stderr, remark
+from grpo_core.cli.output import INTERRUPTED, MESSAGE_LIMIT, print_line, print_text, prints_to_stderr, remark
 from grpo_core.errors import GrpoError, UserError
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def play(name: Name, split: SplitOption = "train", index: Index = 0, seed: Seed 
         status = INTERRUPTED
     finally:
         signal.signal(signal.SIGINT, previous)
-    typer.echo(game.summary())
+    print_line(game.summary())
     raise typer.Exit(status)
 
 
@@ -114,7 +114,7 @@ class _Game:
         with prints_to_stderr():
             (self.task,) = await self.sources.tasks([key])
         self.key, self.messages = key, []
-        typer.secho(f"{key.env}, {key.split} task {key.index}, level {key.level:g}", bold=True)
+        print_line(f"{key.env}, {key.split} task {key.index}, level {key.level:g}", bold=True)
         print_prompt(self.task)
 
     async def _obey(self, said: str) -> None:
@@ -130,7 +130,7 @@ class _Game:
                     (answer,) = await self.sources.references([self._asked])
                 print_reference(answer)
             elif command == ":help" and not arguments:
-                typer.echo(HELP)
+                print_text(HELP)
             else:
                 raise UserError(f"{said!r} is no command; :help lists them")
         except GrpoError as error:
@@ -188,7 +188,7 @@ class _Game:
         if verdict.scored:
             print_verdict(verdict)
         else:
-            typer.secho(f"the answer could not be judged: {verdict.error}", fg=typer.colors.RED)
+            print_text(f"the answer could not be judged: {verdict.error}", limit=MESSAGE_LIMIT, fg=typer.colors.RED)
         remark("Once more, or :next")
 
     @property

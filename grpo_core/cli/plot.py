@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from grpo_core.cli.output import print_line
 from grpo_core.errors import ConfigError
 
 
@@ -32,4 +33,4 @@ def plot(
     if not paths:
         raise ConfigError(f"{run} has no step in its metrics.jsonl yet; nothing was drawn")
     for path in paths:
-        typer.echo(path)
+        print_line(path)

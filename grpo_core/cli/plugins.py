@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from grpo_core.cli.output import QuickCommand, print_columns, print_json
+from grpo_core.cli.output import MESSAGE_LIMIT, QuickCommand, print_columns, print_json, print_line
 
 if TYPE_CHECKING:
     from grpo_core.kit.plugins import PluginStatus
@@ -49,4 +49,5 @@ def _print_table(statuses: list[PluginStatus]) -> None:
     print_columns(("plugin", "distribution", "status", "import", "offers"), rows)
     for status in statuses:
         if status.reason:
-            typer.secho(f"{status.name} ({status.distribution} {status.version}): {status.reason}; {status.fix}", fg=typer.colors.RED)
+            why = f"{status.name} ({status.distribution} {status.version}): {status.reason}; {status.fix}"
+            print_line(why, limit=MESSAGE_LIMIT, fg=typer.colors.RED)

@@ -11,7 +11,7 @@ import typer
 from grpo_core.cli.envs import AsJson, Name
 from grpo_core.cli.measuring import with_trainer
 from grpo_core.cli.options import Device, Dtype, MaxNewTokens, Model, Seed, Settings
-from grpo_core.cli.output import INTERRUPTED, print_json, remark
+from grpo_core.cli.output import INTERRUPTED, console, print_json, print_line, remark
 from grpo_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -118,10 +118,9 @@ def _report(sampled: Sequence[Sampled], config: RunConfig, source: Source, *, bu
 
 
 def _print(found: Report, title: str, seconds: float) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    typer.secho(title, bold=True)
+    print_line(title, bold=True)
     table = Table("")
     for level in found.levels:
         table.add_column(f"level {level.level:g}", no_wrap=True)
@@ -133,8 +132,8 @@ def _print(found: Report, title: str, seconds: float) -> None:
             if any(cells):
                 table.add_row(name[1], *cells)
         table.add_section()
-    Console().print(table)
-    typer.echo(f"mixed: shares of tasks; verifier: wall clock of single verdicts, one at a time; {seconds:.0f} s in all")
+    console().print(table)
+    print_line(f"mixed: shares of tasks; verifier: wall clock of single verdicts, one at a time; {seconds:.0f} s in all")
     _print_verdict(found)
 
 
@@ -142,9 +141,9 @@ def _print_verdict(found: Report) -> None:
     if found.trainable:
         size = "(none that was tried mixes half of the groups)" if found.group_size is None else str(found.group_size)
         budget = "" if found.max_new_tokens is None else f", max_new_tokens {found.max_new_tokens}"
-        typer.echo(f"suggested: level {found.level:g}, group_size {size}{budget}")
-    verdict = typer.style("trainable" if found.trainable else "untrainable", bold=True, fg="green" if found.trainable else "red")
-    typer.echo(f"{verdict}: {found.reason}")
+        print_line(f"suggested: level {found.level:g}, group_size {size}{budget}")
+    verdict, colour = ("trainable", "green") if found.trainable else ("untrainable", "red")
+    print_line(f": {found.reason}", lead=verdict, bold=True, fg=colour)
 
 
 def _cells(level: LevelReport) -> Iterator[tuple[tuple[str, str], str]]:

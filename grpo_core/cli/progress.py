@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
+from grpo_core.cli.output import MESSAGE_LIMIT, live
+from grpo_core.console import PrintableConsole
+from grpo_core.printable import printable
 from grpo_core.train.run.observe import Observer
 
 if TYPE_CHECKING:
@@ -19,29 +22,33 @@ if TYPE_CHECKING:
 class RunProgress(Observer):
     """The Observer of the command line. Use it as a context manager, so that the bar is taken down whatever happens."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: PrintableConsole) -> None:
         self.console = console
         self._live = console.is_terminal
         self._bar = Progress(
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[facts]}"), console=console
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[facts]}", markup=False),
+            console=console,
         )
+        self._shown = contextlib.ExitStack()
         self._task = self._bar.add_task("starting", total=None, facts="")
         self._first: float | None = None
 
     def __enter__(self) -> RunProgress:
         if self._live:
-            self._bar.start()
+            self._shown.enter_context(live(self._bar))
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._live:
-            self._bar.stop()
+        self._shown.close()
 
     def say(self, text: str) -> None:
-        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self.console.print(printable(text, limit=MESSAGE_LIMIT), soft_wrap=True)
 
     def warn(self, text: str) -> None:
-        self.console.print(f"WARNING: {text}", style="bold yellow", highlight=False, markup=False, soft_wrap=True)
+        self.console.print(printable(f"WARNING: {text}", limit=MESSAGE_LIMIT), style="bold yellow", soft_wrap=True)
 
     def step(self, step: int, total: int, metrics: Mapping[str, float]) -> None:
         facts = self._facts(step, total, metrics)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from grpo_core.cli.output import fail, remark
+from grpo_core.cli.output import MESSAGE_LIMIT, fail, print_line, print_text, remark
 from grpo_core.errors import ConfigError
 from grpo_core.sandbox import Sandbox
 
@@ -33,7 +33,7 @@ def build(
     """Make the image in which programs run, and try it with a program."""
     _method(name, "build")(origin, mirror=mirror, say=remark)
     _try(name)
-    typer.echo(f"the sandbox {name} is ready")
+    print_line(f"the sandbox {name} is ready")
 
 
 @sandbox_app.command(epilog="Example: grpo sandbox check --name bubblewrap")
@@ -46,7 +46,8 @@ def check(name: Name = "auto") -> None:
     results = asyncio.run(_with_sandbox(name, None, check_sandbox))
     for result in results:
         colour = {"valid": typer.colors.GREEN, "invalid": typer.colors.RED}.get(result.status)
-        typer.secho(f"{result.status.replace('_', ' '):<12} {result.check:<20} {result.message}", fg=colour)
+        line = f"{result.status.replace('_', ' '):<12} {result.check:<20} {result.message}"
+        print_text(line, limit=MESSAGE_LIMIT, fg=colour)
     if problems := [result.check for result in results if result.status == "invalid"]:
         fail(f"{len(problems)} of {len(results)} checks failed: {', '.join(problems)}; do not train with this sandbox", status=1)
 
@@ -54,7 +55,7 @@ def check(name: Name = "auto") -> None:
 @sandbox_app.command(epilog="Example: grpo sandbox prune")
 def prune(name: Name = "docker") -> None:
     """Remove what trainers left that were killed."""
-    _method(name, "prune")(say=typer.echo)
+    _method(name, "prune")(say=print_line)
 
 
 def _method(name: str, method: str) -> Any:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from grpo_core.cli.output import INTERRUPTED
+from grpo_core.cli.output import INTERRUPTED, console
 from grpo_core.errors import ConfigError, GrpoError
 
 if TYPE_CHECKING:
@@ -140,11 +140,9 @@ def continue_run(path: Path, settings: Sequence[str], allow: Sequence[str], *, t
 
 
 def _progress() -> RunProgress:
-    from rich.console import Console
-
     from grpo_core.cli.progress import RunProgress
 
-    return RunProgress(Console(stderr=False, quiet=_later_rank()))
+    return RunProgress(console(quiet=_later_rank()))
 
 
 def _later_rank() -> bool:

@@ -13,12 +13,21 @@ from pathlib import Path
 from typing import Any
 
 from grpo_core.errors import ConfigError
+from grpo_core.printable import printable
 from grpo_core.runs.atomic import whole_folder, write_whole
 from grpo_core.runs.lines import append_line, finite, read_lines, writing
 from grpo_core.runs.trust import remember
 from grpo_core.types import Group
 
 JsonObject = dict[str, Any]
+
+_LOG_LINE_LIMIT = 10_000
+"""The most characters of a line of log.txt; what is cut says how long it was."""
+
+_TITLE_LIMIT = 500
+
+_LOG_LINES = 1_000
+"""The most lines of one entry of log.txt; those that follow are on the last one."""
 
 
 class RunFolder:
@@ -89,7 +98,11 @@ class RunFolder:
             append_line(self.path / "rollouts.jsonl", json.dumps({"step": step, **line, "advantage": advantage}, default=str))
 
     def log(self, text: str) -> None:
-        append_line(self.path / "log.txt", text)
+        """Append an entry to log.txt, safe to show: its further lines are indented, long ones cut."""
+        first, *more = text.replace("\r\n", "\n").split("\n", _LOG_LINES)
+        indented = [first, *(line if line.startswith("  ") else f"  {line}" for line in more)]
+        shown = [printable(line, lines=False, limit=_LOG_LINE_LIMIT) for line in indented]
+        append_line(self.path / "log.txt", "\n".join(shown))
 
     def rollout_lines(self) -> Iterator[JsonObject]:
         return read_lines(self.path / "rollouts.jsonl")
@@ -145,8 +158,9 @@ def _attempts(group: Group[Any]) -> Iterator[JsonObject]:
 
 def _model_card(title: str, config: JsonObject) -> str:
     library = "peft" if config["lora"]["enabled"] else "transformers"
+    heading = re.sub(r"([\\`*_\[\]<>#|&])", r"\\\1", printable(title, lines=False, limit=_TITLE_LIMIT))
     header = f"---\nlibrary_name: {library}\ntags: [grpo, grpo-core]\n---\n"
-    return f"{header}\n# {title}\n\nTrained with grpo-core. All settings:\n\n```json\n{json.dumps(config, indent=2)}\n```\n"
+    return f"{header}\n# {heading}\n\nTrained with grpo-core. All settings:\n\n```json\n{json.dumps(config, indent=2)}\n```\n"
 
 
 def newest_run(folder: Path) -> Path | None:

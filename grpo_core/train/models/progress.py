@@ -9,8 +9,9 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from grpo_core.console import PrintableConsole
 
 POLL_SECONDS = 0.2
 MEGABYTE = 1_000_000
@@ -19,11 +20,11 @@ MEGABYTE = 1_000_000
 class Report:
     """Says what is being done. A silent one (`enabled=False`) says nothing."""
 
-    def __init__(self, *, enabled: bool = True, console: Console | None = None) -> None:
-        self._console = console or Console(file=sys.stderr, quiet=not enabled)  # this stderr, also while it is redirected
+    def __init__(self, *, enabled: bool = True, console: PrintableConsole | None = None) -> None:
+        self._console = console or PrintableConsole(file=sys.stderr, quiet=not enabled)  # this stderr, also while it is redirected
 
     def say(self, text: str) -> None:
-        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self._console.print(text, soft_wrap=True)
 
     @contextlib.contextmanager
     def step(self, text: str, *, folder: Path | None = None, total_bytes: int | None = None) -> Iterator[None]:
