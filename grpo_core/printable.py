@@ -97,6 +97,11 @@ def printable_json(document: str) -> str:
     return _translated(document, _JSON)
 
 
+def plain_markdown(text: str, *, limit: int | None = None) -> str:
+    """Return one line of Markdown that shows a text as it is: no link, no HTML, no further cell."""
+    return re.sub(r"([\\`*\[\]<|&])", r"\\\1", printable(text, lines=False, limit=limit))
+
+
 def _translated(text: str, table: _Table) -> str:
     if text.isprintable() and not _INVISIBLE.search(text):  # a space is the only separator here
         return text

@@ -6,6 +6,7 @@ import ast
 import graphlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -166,6 +167,39 @@ def test_only_the_trainer_and_plugins_import_torch_and_its_kin() -> None:
 def test_only_the_docker_sandbox_imports_docker() -> None:
     everything = CORE | {m: p for name, package in BUNDLED.items() if name != "grpo_sandbox" for m, p in modules(package)}
     assert {module for module, path in everything.items() if "docker" in tops(path)} == set()
+
+
+PRINTERS = {
+    "grpo_core.cli.output": "the functions that all output of the command line goes through",
+    "grpo_core.streams": "the streams under which everything else runs",
+    "grpo_core.console": "the console, which renders only what is printable",
+}
+FOREIGN_PRINTS = {
+    ("grpo_core.cli.app", "sys.stdout"),  # its encoding's error handler
+    ("grpo_core.cli.app", "sys.stderr"),
+    ("grpo_core.isolation", "sys.stderr"),  # where prints of plugins are sent
+    ("grpo_core.train.models.progress", "sys.stderr"),  # given to the console
+}
+"""What else may name a stream, and why."""
+WRITERS = {"print", "Console", "typer.echo", "typer.secho", "typer.style", "click.echo", "sys.stdout", "sys.stderr", "typer.progressbar"}
+
+
+def test_only_one_file_prints() -> None:
+    found = {
+        (module, name)
+        for module, path in CORE.items()
+        if module not in PRINTERS
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, (ast.Name, ast.Attribute)) and (name := ast.unparse(node)) in WRITERS
+    }
+    assert found - FOREIGN_PRINTS == set(), "print by a function of grpo_core.cli.output"
+    assert FOREIGN_PRINTS - found == set()
+
+
+def test_only_one_file_makes_a_console_of_rich() -> None:
+    assert {module for module, path in CORE.items() if "rich.console.Console" in imports(path)} == {"grpo_core.console"}
+    bars = re.compile(r"TextColumn\((?!.*markup=False)")
+    assert [path for path in CORE.values() if bars.search(path.read_text(encoding="utf-8"))] == []
 
 
 def loaded_after(code: str, *arguments: str, path: list[Path]) -> set[str]:

@@ -10,6 +10,7 @@ import typer
 from grpo_core.cli.envs import AsJson, Level, Name, Seed, Settings, open_environment
 from grpo_core.cli.output import MESSAGE_LIMIT, console, live, print_columns, print_json, print_line, print_text, prints_to_stderr
 from grpo_core.errors import ConfigError, UserError
+from grpo_core.printable import plain_markdown
 
 if TYPE_CHECKING:
     from grpo_core.report.card import Card, Floor
@@ -73,7 +74,7 @@ async def _made(sources: Sources, name: str, *, tasks: int, seed: int, level: fl
         made = await make_card(sources[name], seed=seed, level=level)
         if missing or not tasks:
             return replace(made, unmeasured=missing or "--tasks is 0")
-        columns = (TextColumn("{task.description}"), BarColumn())
+        columns = (TextColumn("{task.description}", markup=False), BarColumn())
         with live(Progress(*columns, console=console(stderr=True), transient=True)) as bar:
             shown = bar.add_task("trying answers that ignore the task", total=None)
             return await measured(made, sources, tasks=tasks, tried=lambda: bar.advance(shown))
@@ -123,8 +124,16 @@ def _markdown(card: Card) -> str:
     fence = "```"
     while fence in prompt:
         fence += "`"
-    floors = _table(_FLOOR_TITLES, [_row(floor) for floor in card.floors]) if card.floors else f"Not measured: {card.unmeasured}"
-    parts = [f"# {card.name}", card.summary, _table(("", ""), _facts(card)), "## First prompt", f"{fence}text\n{prompt}\n{fence}"]
+    floors = f"Not measured: {plain_markdown(card.unmeasured)}"
+    if card.floors:
+        floors = _table(_FLOOR_TITLES, [_row(floor) for floor in card.floors])
+    parts = [
+        f"# {plain_markdown(card.name)}",
+        plain_markdown(card.summary),
+        _table(("", ""), _facts(card)),
+        "## First prompt",
+        f"{fence}text\n{prompt}\n{fence}",
+    ]
     return "\n\n".join(filter(None, [*parts, "## What answers get that ignore the task", floors]))
 
 
@@ -141,4 +150,4 @@ def _prompt(card: Card) -> str:
 
 def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [titles, ["---"] * len(titles), *rows]
-    return "\n".join("| " + " | ".join(" ".join(cell.replace("|", "\\|").split()) for cell in line) + " |" for line in lines)
+    return "\n".join("| " + " | ".join(plain_markdown(" ".join(cell.split())) for cell in line) + " |" for line in lines)

@@ -26,7 +26,7 @@ class RunProgress(Observer):
         self.console = console
         self._live = console.is_terminal
         self._bar = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[facts]}", markup=False),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from xml.etree import ElementTree
 
-from grpo_core.kit.result import Report, printable
+from grpo_core.kit.result import Report
+from grpo_core.printable import printable
 
 _SKIPPED = "not checked: "
 

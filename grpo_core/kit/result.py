@@ -74,11 +74,6 @@ class Report:
         return "\n".join(lines)
 
 
-def printable(text: str) -> str:
-    """Without what terminals obey and what neither UTF-8 nor XML can write: controls, lone surrogates."""
-    return "".join(char if char.isprintable() or char in "\n\t" else f"\\x{ord(char):02x}" for char in text)
-
-
 def shown_status(result: CheckResult) -> str:
     if result.status == "invalid":
         return result.severity

@@ -13,9 +13,10 @@ from grpo_core.deadline import describe
 from grpo_core.environment import Environment, Services
 from grpo_core.errors import ConfigError, GrpoError, did_you_mean
 from grpo_core.kit import cost, floors, levels, second, served, tasks, verdicts
-from grpo_core.kit.result import BrokenPromiseError, CheckResult, NotCheckedError, Report, catalogue, printable, severity
+from grpo_core.kit.result import BrokenPromiseError, CheckResult, NotCheckedError, Report, catalogue, severity
 from grpo_core.kit.second import Second
 from grpo_core.kit.subject import Subject, prepared
+from grpo_core.printable import printable
 from grpo_core.services import Lender
 from grpo_core.spec import Spec
 from grpo_core.verify import Isolation, Verifier, VerifySettings

@@ -9,9 +9,11 @@ from statistics import fmean
 from typing import Any
 
 from grpo_core.errors import MissingExtraError
+from grpo_core.printable import printable
 from grpo_core.runs.lines import read_lines
 
 SMOOTH = 10
+_LABEL_LIMIT = 60
 COLOURS = ("tab:blue", "tab:green", "tab:orange", "tab:purple", "tab:red", "tab:brown", "tab:pink", "tab:olive", "tab:cyan", "tab:gray")
 TOTALS = ("reward/mean", "reward/std", "reward/constant_share")
 
@@ -97,7 +99,13 @@ def _series(axis: Any, lines: Sequence[Line], name: str, label: str, colour: str
     x, y = [step for step, _ in measured], [value for _, value in measured]
     smooth = [fmean(y[max(0, i - SMOOTH + 1) : i + 1]) for i in range(len(y))]
     axis.plot(x, y, color=colour, alpha=0.25, linewidth=1)
-    axis.plot(x, smooth, style, color=colour, label=label)
+    axis.plot(x, smooth, style, color=colour, label=_label(label))
+
+
+def _label(name: str) -> str:
+    """A name for a legend: no formula between dollars, nothing hidden, and not left out for a leading underscore."""
+    shown = printable(name, lines=False, limit=_LABEL_LIMIT).replace("$", r"\$")
+    return f" {shown}" if shown.startswith("_") else shown
 
 
 def _finish(axis: Any, y_label: str) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_core.errors import ConfigError
-from grpo_core.printable import printable
+from grpo_core.printable import plain_markdown, printable
 from grpo_core.runs.atomic import whole_folder, write_whole
 from grpo_core.runs.lines import append_line, finite, read_lines, writing
 from grpo_core.runs.trust import remember
@@ -158,8 +158,8 @@ def _attempts(group: Group[Any]) -> Iterator[JsonObject]:
 
 def _model_card(title: str, config: JsonObject) -> str:
     library = "peft" if config["lora"]["enabled"] else "transformers"
-    heading = re.sub(r"([\\`*_\[\]<>#|&])", r"\\\1", printable(title, lines=False, limit=_TITLE_LIMIT))
     header = f"---\nlibrary_name: {library}\ntags: [grpo, grpo-core]\n---\n"
+    heading = plain_markdown(title, limit=_TITLE_LIMIT)
     return f"{header}\n# {heading}\n\nTrained with grpo-core. All settings:\n\n```json\n{json.dumps(config, indent=2)}\n```\n"
 
 

@@ -40,7 +40,12 @@ class Report:
 
     @contextlib.contextmanager
     def _bar(self, text: str, folder: Path | None, total_bytes: int | None) -> Iterator[None]:
-        columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.fields[size]}"), TimeElapsedColumn())
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TextColumn("{task.fields[size]}", markup=False),
+            TimeElapsedColumn(),
+        )
         with Progress(*columns, console=self._console) as progress:
             task = progress.add_task(text, total=total_bytes, size="")
 
