@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from grpo_core.cli.output import print_json, print_line
+from grpo_core.printable import printable_json
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -66,7 +67,7 @@ def _defaults() -> dict[str, Any]:
 
 
 def _text(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)
+    return printable_json(json.dumps(value, ensure_ascii=False, default=str))
 
 
 def _type(info: FieldInfo) -> str:

@@ -1,0 +1,174 @@
+"""What a model, a verifier, a judge, a plugin or a file wrote reaches no terminal, no pipe and no log raw, whatever the command."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import typer
+
+from grpo_core.cli.app import app
+from grpo_core.runs.lines import read_lines
+
+from .terminals import ESCAPES, EVIL, HALF, HIDDEN, Shown, assert_printable, grpo
+from .tiny import SPECIAL, tiny_model, tiny_tokenizer
+
+SOURCE = (Path(__file__).parent / "evil.py").read_text()
+LETTERS = "".join(dict.fromkeys(f"{ESCAPES}{HIDDEN}[red]:bug%s{{}}0123456789abcdefghijklmnopqrstuvwxyz"))
+SMALL = [
+    *("--set=prompts_per_step=2", "--set=group_size=2", "--set=sampling.max_new_tokens=6", "--set=eval.tasks=2"),
+    "--set=model.dtype=float32",
+]
+NAME = "\x1b[5;35mCSI\x1b]0;T\x07\r\u202e\u200b[bold red]:bug:%s{}"
+"""What can be in a file's name."""
+
+
+class Place:
+    """A folder with everything hostile in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.model = folder / f"model {NAME}"
+        model = tiny_model(vocab=len(SPECIAL) + len(LETTERS)).float()
+        model.config.eos_token_id = model.generation_config.eos_token_id = None
+        model.save_pretrained(self.model)
+        tiny_tokenizer(LETTERS).save_pretrained(self.model)
+        self.file = folder / f"env {NAME}.py"
+        source = f"EVIL, HALF = {EVIL!r}, {HALF!r}\n{SOURCE.replace('EVIL: str', '').replace('HALF: str', '')}"
+        self.file.write_text(source)
+        self.env = f"{self.file}:Bug"
+        self.run = folder / f"run {NAME}"
+        self.pairs = folder / "pairs.jsonl"
+        self.pairs.write_text(json.dumps({"better": EVIL, "worse": "fail"}) + "\n")
+        _install(folder, "evil", source)
+        _install(folder, "broken", f"raise ValueError({EVIL!r})")
+
+    def new(self, name: str) -> Path:
+        """A path that is not there."""
+        path = self.folder / f"{name} {NAME}"
+        shutil.rmtree(path, ignore_errors=True)
+        path.unlink(missing_ok=True) if path.is_file() else None
+        return path
+
+
+def _install(folder: Path, name: str, source: str) -> None:
+    info = folder / f"grpo_env_{name}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: grpo-env-{name}\nVersion: 1.0\nLicense: {NAME.replace(chr(13), '')}\n")
+    (info / "entry_points.txt").write_text(f"[grpo]\n{name} = plugin_{name}\n")
+    (folder / f"plugin_{name}.py").write_text(source)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    folder = tmp_path_factory.mktemp("hostile")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        patch.chdir(folder)
+        patch.setenv("GRPO_CACHE", str(folder / "cache"))
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        made = Place(folder)
+        shown = grpo("run", "--env", made.env, "--model", made.model, "--steps", "1", *SMALL, "--out", made.run, terminal=True)
+        assert shown.status == 0, shown.text
+        check(shown)
+        yield made
+    for name in ("plugin_evil", "plugin_broken"):
+        sys.modules.pop(name, None)
+
+
+def check(shown: Shown, *, terminal: bool = True, seen: bool = True) -> None:
+    assert_printable(shown.data, terminal=terminal)
+    assert "Traceback" not in shown.text, shown.text
+    assert not seen or re.search(r"\\(x1b|u001b)\[5;35mCSI", shown.text), shown.text  # else the case says nothing
+
+
+Case = Callable[[Place], list[object]]
+CASES: dict[str, list[Case]] = {
+    "run": [
+        lambda p: ["run", "--resume", p.run, "--set", "steps=2"],
+        lambda p: ["run", "--env", f"nothing {NAME}"],
+        lambda p: ["run", "--env", "arithmetic", "--set", f"{NAME}=1"],
+        lambda p: ["run", "--recipe", "evil"],
+        lambda p: ["run", f"--{NAME}"],
+    ],
+    "sft": [lambda p: ["sft", "--env", p.env, "--model", p.model, "--steps", "1", "--batch-size", "2", *SMALL, "--out", p.new("sft")]],
+    "eval": [lambda p: ["eval", "--run", p.run, "--tasks", "2", "--samples", "2", "--attempts", p.new("attempts")]],
+    "export": [lambda p: ["export", p.run, "--rollouts", p.new("good"), "--split", "all", "--min-reward", "0"]],
+    "plot": [lambda p: ["plot", p.run], lambda p: ["plot", p.new("nothing")]],
+    "generate": [
+        lambda p: ["generate", EVIL.replace("\0", ""), "--run", p.run, "--max-new-tokens", "60", "--temperature", "1"],
+        lambda p: ["generate", "x", "--model", f"no/model{NAME}"],
+    ],
+    "envs": [lambda p: ["envs"], lambda p: ["envs", "--json"]],
+    "plugins": [lambda p: ["plugins"], lambda p: ["plugins", "--json"]],
+    "doctor": [lambda p: ["doctor"]],
+    "env new": [lambda p: ["env", "new", "word-sums", "--out", p.new("package")], lambda p: ["env", "new", NAME]],
+    "env show": [
+        lambda p: ["env", "show", p.env, "--reference"],
+        lambda p: ["env", "show", "evil", "--json", "--reference"],
+        lambda p: ["env", "show", f"evil/{EVIL}".replace("\0", "")],
+    ],
+    "env score": [
+        lambda p: ["env", "score", p.env, "--answer", "-"],
+        lambda p: ["env", "score", p.env, "--answer", "-", "--json"],
+        lambda p: ["env", "score", p.env, "--answer", "-", "--set", "env.fail=true"],
+        lambda p: ["env", "score", p.env, "--answer", p.new("answer")],
+    ],
+    "env check": [lambda p: ["env", "check", p.env, "--only", "verdict.form", "--only", "task.made", "--tasks", "2"]],
+    "env card": [lambda p: ["env", "card", p.env, "--tasks", "2"], lambda p: ["env", "card", p.env, "--tasks", "0", "--markdown"]],
+    "env play": [lambda p: ["env", "play", p.env]],
+    "env probe": [lambda p: ["env", "probe", p.env, "--model", p.model, "--tasks", "2", "--samples", "2", "--level", "0", *SMALL[2:3]]],
+    "model pull": [lambda p: ["model", "pull", p.model], lambda p: ["model", "pull", f"no/model{NAME}"]],
+    "model list": [lambda p: ["model", "list"]],
+    "config show": [lambda p: ["config", "show", "--env", p.env, "--set", f"env.text={NAME}"]],
+    "config explain": [lambda p: ["config", "explain", NAME]],
+    "config schema": [lambda p: ["config", "schema"]],
+    "judge check": [lambda p: ["judge", "check", p.pairs, "--judge", "evil"]],
+    "sandbox build": [lambda p: ["sandbox", "build", "--name", "evil"]],
+    "sandbox check": [lambda p: ["sandbox", "check", "--name", "evil"]],
+    "sandbox prune": [lambda p: ["sandbox", "prune", "--name", "evil"]],
+}
+UNSEEN = {"doctor", "model list", "config schema", "env new"}
+"""Commands of which one case shows nothing of others."""
+
+STDIN = f"crash {EVIL}\n.\nlong\n.\nx\n.\n:{NAME}\n:reference\n:next\n:quit\n".replace("\0", "")
+
+
+def commands(group: typer.Typer, prefix: str = "") -> Iterator[str]:
+    for command in group.registered_commands:
+        assert command.callback is not None
+        yield prefix + (command.name or command.callback.__name__)
+    for nested in group.registered_groups:
+        assert nested.typer_instance is not None
+        yield from commands(nested.typer_instance, f"{prefix}{nested.name} ")
+
+
+def test_every_command_has_a_case() -> None:
+    assert set(commands(app)) == set(CASES)
+
+
+@pytest.mark.parametrize(
+    ("name", "terminal"),
+    [(name, True) for name in CASES] + [(name, False) for name in CASES if name != "doctor"],  # which loads every plugin in a process
+)
+def test_no_command_prints_hostile_text_raw(place: Place, name: str, terminal: bool) -> None:
+    for case in CASES[name]:
+        shown = grpo(*map(str, case(place)), terminal=terminal, stdin=STDIN)
+        check(shown, terminal=terminal, seen=name not in UNSEEN)
+
+
+def test_the_files_of_a_run_can_be_shown(place: Place) -> None:
+    names = ["config.json", "cards.json", "metrics.jsonl", "rollouts.jsonl", "log.txt", "final/README.md"]
+    for name in names:
+        data = (place.run / name).read_bytes()
+        assert_printable(data.replace(b"\x7f", b""), terminal=False)  # ensure_ascii leaves DEL, which terminals ignore
+        assert data
+    card = (place.run / "final" / "README.md").read_text()
+    assert re.match(r"---\nlibrary_name: peft\ntags: \[grpo, grpo-core\]\n---\n\n# [^\n]+\n\nTrained with", card)
+    assert r"\[bold red\]" in card
+    assert any(EVIL in line["verdict"]["answer"] for line in read_lines(place.run / "rollouts.jsonl"))
