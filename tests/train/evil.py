@@ -1,15 +1,15 @@
-"""An environment, a judge, a sandbox and a plugin whose every name and text is hostile; EVIL and HALF stand before this text."""
+"""An environment, a judge, a sandbox and a plugin whose every name and text is hostile: `EVIL` and `HALF`, once a test has set them."""
 
 import logging
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from grpo_core import Environment, Judgement, Message, NoConfig, Outcome, Reward, Spec, Task, Verdict, hookimpl
 
-EVIL: str
-HALF: str
+EVIL = HALF = ""
 PART = EVIL
 
 
@@ -32,7 +32,7 @@ class Config:
 class Bug(Environment[str]):
     __doc__ = EVIL + "\n\n" + EVIL
     Config = Config
-    parts = {PART: 1.0}
+    parts: ClassVar[Mapping[str, float]] = {PART: 1.0}
     max_turns = 2
     max_new_tokens = 8
     trusted = True
@@ -58,6 +58,25 @@ class Bug(Environment[str]):
         share = sum(map(ord, rollout.text)) % 7 / 7
         reward = Reward(share, note=EVIL + HALF + "y" * 1_000_000 * (rollout.text == "long"))
         return Verdict({PART: reward}, passed=share > 0.4, answer=EVIL + HALF, metrics={EVIL: share}, detail={EVIL: EVIL})
+
+
+class Caged(Bug):
+    """The same in a worker, which dies of some answers."""
+
+    trusted = False
+
+    def verify(self, task: Task[str], rollout: Any) -> Verdict:
+        noise()
+        if "crash" in rollout.text:
+            os._exit(3)
+        raise RuntimeError(EVIL + "z" * 1_000_000)
+
+
+class Long(Bug):
+    """The same with lines of a megabyte."""
+
+    def task(self, key: Any) -> Task[str]:
+        return Task(key, (Message("user", f"{EVIL}{'x' * 1_000_000}{EVIL}"),), EVIL)
 
 
 class Judge:

@@ -111,7 +111,7 @@ def _descriptors(writer: int, stdin: str) -> Iterator[None]:
     os.close(source)
     os.dup2(writer, 1)
     os.dup2(writer, 2)
-    sys.stdin = open(0, encoding="utf-8", closefd=False)
+    sys.stdin = io.TextIOWrapper(io.FileIO(0, closefd=False), "utf-8")
     sys.stdout, sys.stderr = (io.TextIOWrapper(io.FileIO(number, "w", closefd=False), "utf-8", write_through=True) for number in (1, 2))
     try:
         yield

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -39,7 +40,7 @@ class Place:
         model.save_pretrained(self.model)
         tiny_tokenizer(LETTERS).save_pretrained(self.model)
         self.file = folder / f"env {NAME}.py"
-        source = f"EVIL, HALF = {EVIL!r}, {HALF!r}\n{SOURCE.replace('EVIL: str', '').replace('HALF: str', '')}"
+        source = SOURCE.replace('EVIL = HALF = ""', f"EVIL, HALF = {EVIL!r}, {HALF!r}")
         self.file.write_text(source)
         self.env = f"{self.file}:Bug"
         self.run = folder / f"run {NAME}"
@@ -48,12 +49,29 @@ class Place:
         _install(folder, "evil", source)
         _install(folder, "broken", f"raise ValueError({EVIL!r})")
 
+    def forged(self, change: Callable[[Path], object]) -> Path:
+        """A copy of the run that somebody has changed."""
+        copy = self.new("forged")
+        shutil.copytree(self.run, copy)
+        change(copy)
+        return copy
+
     def new(self, name: str) -> Path:
         """A path that is not there."""
         path = self.folder / f"{name} {NAME}"
         shutil.rmtree(path, ignore_errors=True)
         path.unlink(missing_ok=True) if path.is_file() else None
         return path
+
+
+def add_setting(folder: Path) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {EVIL: EVIL}))
+
+
+def damage(folder: Path) -> None:
+    for name in ("rollouts.jsonl", "metrics.jsonl"):
+        (folder / name).write_bytes(b'{"\x1b[5;35mCSI": \xff}\n')
 
 
 def _install(folder: Path, name: str, source: str) -> None:
@@ -97,9 +115,15 @@ CASES: dict[str, list[Case]] = {
         lambda p: ["run", f"--{NAME}"],
     ],
     "sft": [lambda p: ["sft", "--env", p.env, "--model", p.model, "--steps", "1", "--batch-size", "2", *SMALL, "--out", p.new("sft")]],
-    "eval": [lambda p: ["eval", "--run", p.run, "--tasks", "2", "--samples", "2", "--attempts", p.new("attempts")]],
-    "export": [lambda p: ["export", p.run, "--rollouts", p.new("good"), "--split", "all", "--min-reward", "0"]],
-    "plot": [lambda p: ["plot", p.run], lambda p: ["plot", p.new("nothing")]],
+    "eval": [
+        lambda p: ["eval", "--run", p.run, "--tasks", "2", "--samples", "2", "--attempts", p.new("attempts")],
+        lambda p: ["eval", "--run", p.forged(add_setting)],
+    ],
+    "export": [
+        lambda p: ["export", p.run, "--rollouts", p.new("good"), "--split", "all", "--min-reward", "0"],
+        lambda p: ["export", p.forged(damage), "--rollouts", p.new("good")],
+    ],
+    "plot": [lambda p: ["plot", p.run], lambda p: ["plot", p.forged(damage)], lambda p: ["plot", p.new("nothing")]],
     "generate": [
         lambda p: ["generate", EVIL.replace("\0", ""), "--run", p.run, "--max-new-tokens", "60", "--temperature", "1"],
         lambda p: ["generate", "x", "--model", f"no/model{NAME}"],
@@ -111,6 +135,7 @@ CASES: dict[str, list[Case]] = {
     "env show": [
         lambda p: ["env", "show", p.env, "--reference"],
         lambda p: ["env", "show", "evil", "--json", "--reference"],
+        lambda p: ["env", "show", f"{p.file}:Long"],
         lambda p: ["env", "show", f"evil/{EVIL}".replace("\0", "")],
     ],
     "env score": [
@@ -118,6 +143,7 @@ CASES: dict[str, list[Case]] = {
         lambda p: ["env", "score", p.env, "--answer", "-", "--json"],
         lambda p: ["env", "score", p.env, "--answer", "-", "--set", "env.fail=true"],
         lambda p: ["env", "score", p.env, "--answer", p.new("answer")],
+        lambda p: ["env", "score", f"{p.file}:Caged", "--answer", "-"],
     ],
     "env check": [lambda p: ["env", "check", p.env, "--only", "verdict.form", "--only", "task.made", "--tasks", "2"]],
     "env card": [lambda p: ["env", "card", p.env, "--tasks", "2"], lambda p: ["env", "card", p.env, "--tasks", "0", "--markdown"]],
@@ -160,6 +186,44 @@ def test_no_command_prints_hostile_text_raw(place: Place, name: str, terminal: b
     for case in CASES[name]:
         shown = grpo(*map(str, case(place)), terminal=terminal, stdin=STDIN)
         check(shown, terminal=terminal, seen=name not in UNSEEN)
+
+
+def test_what_the_interpreter_and_libraries_say_is_printable(tmp_path: Path) -> None:
+    """Warnings, log records, exceptions of threads and destructors, and the traceback of a bug, in a process of its own."""
+    script = tmp_path / "bug.py"
+    script.write_text(BUG.format(evil=EVIL))
+    done = subprocess.run([sys.executable, script, "model", "list"], capture_output=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert_printable(done.stdout + done.stderr, terminal=False)
+    text = done.stderr.decode()
+    for word in ("UserWarning: a warning", "a record", "ValueError: a thread", "ValueError: a destructor", "RuntimeError: a bug"):
+        assert rf"{word} \x1b[5;35mCSI" in text
+
+
+BUG = """
+import logging, threading, warnings
+from grpo_core.cli import main, model
+EVIL = {evil!r}
+
+def thread():
+    raise ValueError("a thread " + EVIL)
+
+class Destroyed:
+    def __del__(self):
+        raise ValueError("a destructor " + EVIL)
+
+def cached_models():
+    warnings.warn("a warning " + EVIL)
+    logging.getLogger("other").error("a record " + EVIL)
+    started = threading.Thread(target=thread)
+    started.start()
+    started.join()
+    Destroyed()
+    raise RuntimeError("a bug " + EVIL)
+
+model.cached_models = cached_models
+main()
+"""
 
 
 def test_the_files_of_a_run_can_be_shown(place: Place) -> None:
