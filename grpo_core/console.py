@@ -10,7 +10,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from grpo_core.printable import printable
-from grpo_core.streams import beneath
+from grpo_core.streams import beneath, writing_output
 
 
 class PrintableConsole(Console):
@@ -22,6 +22,15 @@ class PrintableConsole(Console):
 
     def __init__(self, *, stderr: bool = False, quiet: bool = False, file: IO[str] | None = None) -> None:
         super().__init__(stderr=stderr, quiet=quiet, file=file, markup=False, emoji=False, highlight=False)
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print; raise OutputError if the stream cannot be written."""
+        with writing_output():
+            super().print(*objects, **options)
+
+    def on_broken_pipe(self) -> None:
+        """Raise the BrokenPipeError that is being handled, where rich would end the program."""
+        raise
 
     @property
     def file(self) -> IO[str]:

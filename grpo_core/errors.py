@@ -47,6 +47,18 @@ class RunStoppedError(GrpoError):
     """A run that must not go on: too many verifier errors, non-finite updates, a full disk. What was done is saved."""
 
 
+class OutputError(GrpoError):
+    """stdout or stderr cannot be written: its reader is gone, or its disk is full.
+
+    Attributes:
+        closed: whether the reader is gone, as after `| head`; programs then end without a word.
+    """
+
+    def __init__(self, error: OSError) -> None:
+        self.closed = isinstance(error, BrokenPipeError)
+        super().__init__(f"the output cannot be written: {error.strerror or error}")
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """ "; did you mean 'fizzbuzz'?" for a near miss, else "." """
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)

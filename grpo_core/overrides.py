@@ -194,4 +194,6 @@ def read_recipe(path: Path) -> dict[str, Any]:
         raise ConfigError(f"recipe {str(path)!r} is not valid {'JSON' if path.suffix == '.json' else 'TOML'}: {error}") from None
     if not isinstance(data, dict):
         raise ConfigError(f"recipe {str(path)!r} must hold settings by name; found a {type(data).__name__}")
+    if "provenance" in data:  # the record of a run, which may be changed to be a recipe
+        data.pop("digest", None)
     return data

@@ -90,10 +90,7 @@ class WorkerPool:
         return None
 
     async def _start(self) -> WorkerProcess:
-        """Start a worker in the thread of the event loop.
-
-        On Linux it dies with the thread that made it, so that one must last.
-        """
+        """Start a worker, and return it when it has built its environment."""
         if self._closed:
             raise WorkerLostError("the verifier is closed")
         try:

@@ -122,7 +122,7 @@ class WorkerProcess:
         if status is None:
             how = "could not be ended"
         elif status < 0:
-            how = f"was killed by {signal.Signals(-status).name}"
+            how = f"was killed by {_signal_name(-status)}"
         else:
             how = f"exited with status {status}"
         return f"the worker process {how}{self.last_words()}"
@@ -144,7 +144,7 @@ class _Pipes:
     """The two pipes to a worker, for a thread that must not wait for ever.
 
     A pipe ends when all that hold its other end have ended. Where a process escapes and holds it,
-    the thread wakes up a moment after `abandoned` was set.
+    or goes on using it, the thread wakes up a moment after `abandoned` was set.
     """
 
     def __init__(self, requests: FileIO, replies: FileIO) -> None:
@@ -162,20 +162,24 @@ class _Pipes:
         return not self._readable.poll(0)
 
     def read(self, size: int) -> bytes:
-        self._wait(self._readable)
-        while (data := self.replies.read(size)) is None:
+        data = None
+        while data is None:
             self._wait(self._readable)
+            data = self.replies.read(size)
         return data
 
     def write(self, data: memoryview) -> int:
-        while (count := self.requests.write(data)) is None:
+        count = None
+        while count is None:
             self._wait(self._writable)
+            count = self.requests.write(data)
         return count
 
     def _wait(self, pipe: select.poll) -> None:
-        while not pipe.poll(_WAKE_MILLISECONDS):
-            if self.abandoned:
-                raise EOFError("the worker was given up")
+        while not self.abandoned:
+            if pipe.poll(_WAKE_MILLISECONDS):
+                return
+        raise EOFError("the worker was given up")
 
 
 def _command() -> list[str]:
@@ -183,6 +187,13 @@ def _command() -> list[str]:
     if _SUPERVISED:
         return [sys.executable, "-P", "-S", reaper.__file__, str(os.getpid()), *worker]
     return [*worker, str(os.getpid())]
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # most of the real-time signals have no name
+        return f"signal {number}"
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

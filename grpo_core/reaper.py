@@ -3,8 +3,9 @@
 A process with a session of its own leaves the worker's process group, and one whose parent has
 ended is no longer its descendant. As a subreaper the reaper becomes the parent of all of those,
 so whatever the worker's code starts stays below it. The reaper ends when the worker ends, when
-the trainer asks for it (SIGTERM), and when the trainer dies, which the kernel tells it by the same
-signal. It runs none of the worker's code and imports only a few standard modules.
+the trainer asks for it (SIGTERM), and when the trainer dies. Of that the kernel tells it by
+SIGCONT, the one signal that it can wait for and that also wakes it where the worker has stopped
+it. It runs none of the worker's code and imports only a few standard modules.
 
 It does not stand in for a sandbox. Code that runs as the same user can kill the reaper: the
 worker dies with it, but processes that have left the worker do not. And processes that replace
@@ -33,13 +34,13 @@ _PAUSE_SECONDS = 0.005
 def main() -> None:
     """Start the worker, wait until it or the trainer has ended, and end what is left."""
     trainer, command = int(sys.argv[1]), sys.argv[2:]
-    waited = {signal.SIGTERM, signal.SIGCHLD}
+    waited = {signal.SIGTERM, signal.SIGCHLD, signal.SIGCONT}
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where it is ignored, no status can be read
     previous = signal.pthread_sigmask(signal.SIG_BLOCK, waited)
     prctl = ctypes.CDLL(None).prctl
     prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # no core is written when it ends as the worker did
     prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    prctl(_PR_SET_PDEATHSIG, signal.SIGCONT, 0, 0, 0)
     if os.getppid() != trainer:
         return
     worker = os.posix_spawn(
@@ -52,7 +53,9 @@ def main() -> None:
     )
     _drop_pipes()
     statuses: dict[int, int] = {}
-    while worker not in statuses and signal.sigwait(waited) != signal.SIGTERM:
+    while worker not in statuses and os.getppid() == trainer:
+        if signal.sigwait(waited) == signal.SIGTERM:
+            break
         _reap(statuses)
     limit = time.monotonic() + _KILL_SECONDS
     while _reap(statuses) and time.monotonic() < limit:

@@ -336,6 +336,10 @@ class SftConfig(Section):
 
 
 class LogConfig(Section):
+    compress: bool = True
+    """Compress what rollouts.jsonl holds at a checkpoint, once that is more than log.part_mb, into rollouts-000001.jsonl.gz and so on."""
+    part_mb: Annotated[float, Field(gt=0)] = 64
+    """How large rollouts.jsonl becomes before it is compressed."""
     samples_every: Annotated[int, Field(ge=0)] = 10
     """Write one group with its verdicts to log.txt every so many steps; 0 never."""
     trackers: Annotated[tuple[Annotated[str, Named(("tensorboard", "wandb", "mlflow", "trackio"))], ...], Listed] = ()

@@ -13,7 +13,17 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import IO, TextIO, cast
 
+from grpo_core.errors import OutputError
 from grpo_core.printable import printable
+
+
+@contextlib.contextmanager
+def writing_output() -> Iterator[None]:
+    """Turn a failed write to stdout or stderr in the block into OutputError."""
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(error) from error
 
 
 class PrintableStream(io.TextIOBase):

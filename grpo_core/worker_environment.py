@@ -22,7 +22,7 @@ _LISTED = """
     CUDA_VISIBLE_DEVICES MUJOCO_GL PYOPENGL_PLATFORM MPLBACKEND MPLCONFIGDIR
     """.split()  # noqa: SIM905 - sixty quoted names would be harder to read
 _PREFIXES = ("LC_", "GRPO_", "COVERAGE_")
-_SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL")
+_SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASS", "PWD", "AUTH", "CREDENTIAL", "COOKIE")
 
 
 def worker_environment(folder: str, further_names: Iterable[str] = ()) -> dict[str, str]:
@@ -44,4 +44,4 @@ def worker_environment(folder: str, further_names: Iterable[str] = ()) -> dict[s
 def _is_listed(name: str) -> bool:
     if name in _LISTED:
         return True
-    return name.startswith(_PREFIXES) and not any(word in name for word in _SECRET_WORDS)
+    return name.startswith(_PREFIXES) and not any(word in name.upper() for word in _SECRET_WORDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import sys
 from typing import Annotated, Any
@@ -31,7 +32,9 @@ from grpo_core.cli import (
     sft,
 )
 from grpo_core.cli.output import (
+    BROKEN_PIPE,
     INTERRUPTED,
+    drop_output,
     fail,
     on_printable_streams,
     print_line,
@@ -39,7 +42,7 @@ from grpo_core.cli.output import (
     printable_usage_errors,
     unset_is_false,
 )
-from grpo_core.errors import GrpoError
+from grpo_core.errors import GrpoError, OutputError
 
 
 class _Commands(TyperGroup):
@@ -49,6 +52,10 @@ class _Commands(TyperGroup):
         try:
             with printable_usage_errors():
                 return super().invoke(ctx)
+        except OutputError as error:
+            if error.closed:
+                raise typer.Exit(BROKEN_PIPE) from None
+            fail(str(error), status=error.exit_status)
         except GrpoError as error:
             fail(str(error), status=error.exit_status)
         except KeyboardInterrupt:
@@ -113,5 +120,8 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except Exception as error:  # noqa: BLE001 - a bug, whose traceback may hold what a model wrote
-        print_traceback(error)
+        with contextlib.suppress(OutputError):
+            print_traceback(error)
         sys.exit(1)
+    finally:
+        drop_output()

@@ -39,7 +39,20 @@ MaxNewTokens = Annotated[
 ]
 Allow = Annotated[
     list[str] | None,
-    typer.Option("--allow", metavar="NAME", help="With --resume: a setting or an environment that may have changed; may be repeated."),
+    typer.Option(
+        "--allow",
+        metavar="NAME",
+        help="With --resume: a setting or an environment that may have changed, or a log that may be damaged; may be repeated.",
+    ),
+]
+From = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        metavar="CHECKPOINT",
+        help="With --resume: an older checkpoint, such as step-20, or start; what came after it is given up.",
+        show_default="the newest",
+    ),
 ]
 Trust = Annotated[
     bool,

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 import typer
 from typer.core import TyperCommand
 
-from grpo_core.errors import ConfigError
+from grpo_core.errors import ConfigError, OutputError
 from grpo_core.printable import printable, printable_json
-from grpo_core.streams import beneath, printable_streams
+from grpo_core.streams import beneath, printable_streams, writing_output
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 """The exit status after Ctrl-C, as shells have it: 128 and the signal's number."""
+
+BROKEN_PIPE = 141
+"""The same where what reads the output has gone: 128 and SIGPIPE."""
 
 MESSAGE_LIMIT = 2000
 """The most characters of a message; results are printed in full."""
@@ -62,8 +65,19 @@ def remark(text: str) -> None:
 def fail(message: str, *, status: int) -> NoReturn:
     """End the command with a red message."""
     text = printable(f"error: {message}", limit=MESSAGE_LIMIT)
-    _write("", text, error=True, style={"fg": typer.colors.RED})
+    with contextlib.suppress(OutputError):  # the status still tells
+        _write("", text, error=True, style={"fg": typer.colors.RED})
     raise typer.Exit(status)
+
+
+def drop_output() -> None:
+    """Let nothing more be written to streams that cannot be written, so that the exit is clean."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            with contextlib.suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), beneath(stream).fileno())
 
 
 def print_traceback(error: BaseException) -> None:
@@ -147,7 +161,8 @@ def _write(lead: str, text: str, *, error: bool, style: dict[str, Any]) -> None:
     """Write a printable text and the end of the line. `lead` takes the style, or else the text."""
     lead = printable(lead, lines=False, limit=_CELL_LIMIT)
     styled = typer.style(lead, **style) + text if lead else typer.style(text, **style) if style else text
-    typer.echo(styled, file=beneath(sys.stderr if error else sys.stdout))
+    with writing_output():
+        typer.echo(styled, file=beneath(sys.stderr if error else sys.stdout))
 
 
 def new_file(path: Path | None, option: str) -> None:

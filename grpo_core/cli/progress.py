@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
+from rich.console import RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from grpo_core.cli.output import MESSAGE_LIMIT, live
 from grpo_core.console import PrintableConsole
+from grpo_core.errors import OutputError
 from grpo_core.printable import printable
 from grpo_core.train.run.observe import Observer
 
@@ -20,7 +22,12 @@ if TYPE_CHECKING:
 
 
 class RunProgress(Observer):
-    """The Observer of the command line. Use it as a context manager, so that the bar is taken down whatever happens."""
+    """The Observer of the command line. Use it as a context manager, so that the bar is taken down whatever happens.
+
+    Attributes:
+        lost: why nothing can be shown any more, or "".
+        closed: whether the reader of the output has gone, as after `| head`.
+    """
 
     def __init__(self, console: PrintableConsole) -> None:
         self.console = console
@@ -35,20 +42,46 @@ class RunProgress(Observer):
         self._shown = contextlib.ExitStack()
         self._task = self._bar.add_task("starting", total=None, facts="")
         self._first: float | None = None
+        self.lost = ""
+        self.closed = False
+        self._tell_lost: Callable[[str], None] = lambda text: None
 
     def __enter__(self) -> RunProgress:
         if self._live:
-            self._shown.enter_context(live(self._bar))
+            with self._showing():
+                self._shown.enter_context(live(self._bar))
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._shown.close()
+        with self._showing():
+            self._shown.close()
+
+    def on_lost(self, tell: Callable[[str], None]) -> None:
+        """Call `tell` when nothing can be shown any more, now if that is so already."""
+        self._tell_lost = tell
+        if self.lost:
+            tell(self.lost)
 
     def say(self, text: str) -> None:
-        self.console.print(printable(text, limit=MESSAGE_LIMIT), soft_wrap=True)
+        self._print(printable(text, limit=MESSAGE_LIMIT))
 
     def warn(self, text: str) -> None:
-        self.console.print(printable(f"WARNING: {text}", limit=MESSAGE_LIMIT), style="bold yellow", soft_wrap=True)
+        self._print(printable(f"WARNING: {text}", limit=MESSAGE_LIMIT), style="bold yellow")
+
+    def _print(self, shown: RenderableType, **options: Any) -> None:
+        if not self.lost:
+            with self._showing():
+                self.console.print(shown, soft_wrap=isinstance(shown, str), **options)
+
+    @contextlib.contextmanager
+    def _showing(self) -> Iterator[None]:
+        """Note that the output cannot be written, and go on without it."""
+        try:
+            yield
+        except (OutputError, OSError) as error:
+            self.lost = str(error)
+            self.closed = getattr(error, "closed", isinstance(error, BrokenPipeError))
+            self._tell_lost(self.lost)
 
     def step(self, step: int, total: int, metrics: Mapping[str, float]) -> None:
         facts = self._facts(step, total, metrics)
@@ -83,7 +116,7 @@ class RunProgress(Observer):
                 f"{gain.mean:+.3f}",
                 f"{gain.low:+.3f} .. {gain.high:+.3f}",
             )
-        self.console.print(table)
+        self._print(table)
 
     def _facts(self, step: int, total: int, metrics: Mapping[str, float]) -> str:
         """Reward, pass rate, KL, generation speed (a warm start: its loss), and the time left, from the mean of the steps seen so far."""

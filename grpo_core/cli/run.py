@@ -13,6 +13,7 @@ from grpo_core.cli.options import (
     Envs,
     Epochs,
     EvalEvery,
+    From,
     LearningRate,
     Level,
     MaxNewTokens,
@@ -55,6 +56,7 @@ def run(
     settings: Settings = None,
     resume: Resume = None,
     allow: Allow = None,
+    start_from: From = None,
     eval_every: EvalEvery = None,
     trust: Trust = False,
 ) -> None:
@@ -78,4 +80,6 @@ def run(
         "model.dtype": dtype,
         "eval.every": eval_every,
     }
-    begin_or_continue("grpo", options, env=env, recipe=recipe, settings=settings, out=out, resume=resume, allow=allow, trust=trust)
+    begin_or_continue(
+        "grpo", options, env=env, recipe=recipe, settings=settings, out=out, resume=resume, allow=allow, trust=trust, start_from=start_from
+    )

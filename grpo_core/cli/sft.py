@@ -14,6 +14,7 @@ from grpo_core.cli.options import (
     Envs,
     Epochs,
     EvalEvery,
+    From,
     LearningRate,
     Level,
     Model,
@@ -60,6 +61,7 @@ def sft(
     settings: Settings = None,
     resume: Resume = None,
     allow: Allow = None,
+    start_from: From = None,
     eval_every: EvalEvery = None,
     trust: Trust = False,
 ) -> None:
@@ -81,4 +83,6 @@ def sft(
         "model.dtype": dtype,
         "eval.every": eval_every,
     }
-    begin_or_continue("sft", options, env=env, recipe=recipe, settings=settings, out=out, resume=resume, allow=allow, trust=trust)
+    begin_or_continue(
+        "sft", options, env=env, recipe=recipe, settings=settings, out=out, resume=resume, allow=allow, trust=trust, start_from=start_from
+    )

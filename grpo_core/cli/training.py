@@ -7,13 +7,14 @@ import shlex
 import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from grpo_core.cli.output import INTERRUPTED, console
+from grpo_core.cli.output import BROKEN_PIPE, INTERRUPTED, console, fail
 from grpo_core.errors import ConfigError, GrpoError
 
 if TYPE_CHECKING:
@@ -90,19 +91,22 @@ def begin_or_continue(
     resume: Path | None,
     allow: Sequence[str] | None,
     trust: bool = False,
+    start_from: str | None = None,
 ) -> None:
     """options: by the settings that they stand for; None where they were not written."""
     given = {key: value for key, value in options.items() if value is not None}
     if resume is None:
         if allow:
-            raise ConfigError("--allow is for --resume: it names what may have changed since; leave it away")
+            raise ConfigError("--allow is for --resume: it names what may have changed since; remove it")
+        if start_from is not None:
+            raise ConfigError("--from is for --resume: it names the checkpoint to go on from; remove it")
         start(read_config(env or [], recipe or [], {**given, "method": method}, settings or [], trust=trust), out)
         return
     if given or env or recipe or out:
         raise ConfigError(
-            f"--resume continues with the settings in {resume / 'config.json'}; leave the other options away, or change one by --set"
+            f"--resume continues with the settings in {resume / 'config.json'}; remove the other options, or change one by --set"
         )
-    continue_run(resume, settings or [], allow or [], trust=trust)
+    continue_run(resume, settings or [], allow or [], trust=trust, start_from=start_from)
 
 
 def start(config: RunConfig, path: Path | None) -> None:
@@ -117,7 +121,7 @@ def start(config: RunConfig, path: Path | None) -> None:
     progress = _progress()
     progress.say(f"{', '.join(config.members()) or config.sft.data}: loading {config.model.name}")
     trainer = trainer_class(config, folder=folder, observer=progress, sources=sources)
-    progress.say(f"writing to {trainer.folder.path}")
+    progress.say(f"writing to {trainer.folder.shown}")
     _train(trainer, progress)
 
 
@@ -127,14 +131,15 @@ def _name(config: RunConfig) -> str:
     return "-".join(parts)
 
 
-def continue_run(path: Path, settings: Sequence[str], allow: Sequence[str], *, trust: bool = False) -> None:
+def continue_run(path: Path, settings: Sequence[str], allow: Sequence[str], *, trust: bool = False, start_from: str | None = None) -> None:
     from grpo_core.overrides import split_setting
     from grpo_core.runs.folder import RunFolder
 
     config = RunFolder.open(path).config()  # what is no run is found before torch is imported
     trainer_class = import_trainer(config.get("method", "grpo"))
     progress = _progress()
-    trainer = trainer_class.resumed(path, observer=progress, changes=dict(map(split_setting, settings)), allow=allow, trust=trust)
+    changes = dict(map(split_setting, settings))
+    trainer = trainer_class.resumed(path, observer=progress, changes=changes, allow=allow, trust=trust, start_from=start_from)
     progress.say(f"continuing {path} after step {trainer.done} of {trainer.total}")
     _train(trainer, progress)
 
@@ -164,8 +169,10 @@ def import_trainer(method: str, *, command: str | None = None) -> type[Trainer]:
 
 def _train(trainer: Trainer, progress: RunProgress) -> None:
     from grpo_core.report.plots import draw_plots
+    from grpo_core.train.run.ending import EndKind
 
-    with progress, stoppable(trainer, "finishing this step, then saving"):
+    with progress, stoppable(trainer, "finishing this step, then saving") as stop:
+        progress.on_lost(lambda text: stop.ask(trainer, text, BROKEN_PIPE if progress.closed else 1))
         try:
             trainer.run()
         finally:
@@ -173,17 +180,41 @@ def _train(trainer: Trainer, progress: RunProgress) -> None:
                 draw_plots(trainer.folder.path)
             except (OSError, ValueError, GrpoError) as error:  # a picture must not hide how the run ended
                 trainer.observer.warn(f"the plots could not be drawn: {error}")
-    if not trainer.folder.finished:
-        raise typer.Exit(INTERRUPTED)
-    path, what = trainer.folder.path, "adapter" if trainer.config.lora.enabled else "model"
-    progress.say(f'the trained {what} is in {path / "final"}; try it: grpo generate --run {shlex.quote(str(path))} "..."')
+    end, folder = trainer.end, trainer.folder
+    assert end is not None
+    if end.kind is EndKind.STOPPED:
+        if progress.lost and not progress.closed:
+            fail(f"{progress.lost}; {end.saved}", status=stop.status)
+        raise typer.Exit(stop.status)
+    what = "adapter" if trainer.config.lora.enabled else "model"
+    progress.say(f'the trained {what} is in {folder.shown / "final"}; try it: grpo generate --run {shlex.quote(str(folder.shown))} "..."')
+    if end.kind is EndKind.UNSCORED:
+        fail(end.reason, status=1)
+
+
+@dataclass(slots=True)
+class _Stop:
+    """Why a run was asked to stop: the exit status that tells so."""
+
+    status: int = INTERRUPTED
+
+    def ask(self, trainer: Trainer, reason: str, status: int) -> None:
+        """Ask the trainer to end after this step; the first wish counts."""
+        if not trainer.stop_requested:
+            self.status = status
+        trainer.request_stop(reason)
 
 
 @contextmanager
-def stoppable(trainer: Trainer, how: str) -> Iterator[None]:
-    """Ctrl-C and SIGTERM ask the trainer to end, and say `how`; the second one leaves at once (workers die with this process)."""
+def stoppable(trainer: Trainer, how: str) -> Iterator[_Stop]:
+    """Let Ctrl-C, SIGTERM and SIGHUP ask the trainer to end, and say `how`.
+
+    The second signal ends the process at once (workers die with it). A SIGHUP that is ignored, as
+    under nohup, stays ignored.
+    """
 
     asked: list[float] = []
+    wish = _Stop()
 
     def stop(number: int, _: object) -> None:
         now = time.monotonic()
@@ -191,12 +222,16 @@ def stoppable(trainer: Trainer, how: str) -> Iterator[None]:
         if now - asked[0] > ONE_KEY_PRESS_SECONDS:
             os._exit(128 + number)
         if len(asked) == 1:
-            trainer.request_stop()
-            os.write(2, f"\nstopping: {how} (again to leave at once)\n".encode())  # a print could meet a print half-way
+            wish.ask(trainer, f"{signal.Signals(number).name} was received", 128 + number)
+            with suppress(OSError):  # the terminal may be gone, which is what SIGHUP says
+                os.write(2, f"\nstopping: {how} (again to leave at once)\n".encode())  # a print could meet a print half-way
 
-    previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    previous = {number: signal.signal(number, stop) for number in numbers}
     try:
-        yield
+        yield wish
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -14,8 +13,19 @@ from typing import Any
 
 from grpo_core.errors import ConfigError
 from grpo_core.printable import plain_markdown, printable
-from grpo_core.runs.atomic import whole_folder, write_whole
-from grpo_core.runs.lines import append_line, finite, read_lines, writing
+from grpo_core.runs.atomic import restore_folder, sync, sync_folders, whole_folder, write_whole
+from grpo_core.runs.lines import append_line, finite, writing
+from grpo_core.runs.log import LineLog, Mark
+from grpo_core.runs.seal import (
+    FORMAT,
+    SEAL,
+    DamagedError,
+    check_format,
+    check_manifest,
+    seal,
+    unseal,
+    write_manifest,
+)
 from grpo_core.runs.trust import remember
 from grpo_core.types import Group
 
@@ -31,33 +41,59 @@ _LOG_LINES = 1_000
 
 
 class RunFolder:
-    """The files of one run. Lines are written whole, in one call each, so that a kill can at worst cut the last one."""
+    """The files of one run.
+
+    Lines are written whole, in one call each, so that a kill can at worst cut the last one. What a
+    checkpoint needs is on disk before the checkpoint is (see `sync`).
+
+    Attributes:
+        path: absolute, so that code which changes the working directory does not move the run.
+        shown: the path as it was given, for messages.
+    """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.shown = path
+        self.path = path.absolute()
+        self._logs = {name: LineLog(self.path / name) for name in ("metrics.jsonl", "rollouts.jsonl")}
 
     @classmethod
     def unused(cls, path: Path | str | None, *, name: str = "run") -> RunFolder:
-        """A folder that holds no run yet, runs/NAME-DATE-TIME if none is named; nothing is written."""
+        """Return a folder that holds nothing yet; nothing is written.
+
+        Args:
+            path: the folder; runs/NAME-DATE-TIME if it is None.
+            name: NAME.
+
+        Raises:
+            ConfigError: the folder holds a run or something else, or cannot be made.
+        """
         default = Path("runs") / f"{re.sub(r'[^A-Za-z0-9_.-]', '-', name)}-{datetime.now():%Y%m%d-%H%M%S}"
         path = default if path is None else Path(path)
-        if (path / "config.json").exists():
-            raise ConfigError(f"{path} already holds a run; continue it with --resume {path}, or choose another --out")
-        existing = next(p for p in (path, *path.absolute().parents) if p.exists())
         try:
+            if (path / "config.json").exists():
+                raise ConfigError(f"{path} already holds a run; continue it with --resume {path}, or choose another --out")
+            if path.is_dir() and (others := sorted(p.name for p in path.iterdir() if not _is_leftover(p.name))):
+                raise ConfigError(
+                    f"the folder {path} is not empty (it holds {printable(', '.join(others), lines=False, limit=100)}), "
+                    "and a run needs one of its own; choose another --out"
+                )
+            existing = next(p for p in (path, *path.absolute().parents) if p.exists())
             with tempfile.TemporaryDirectory(dir=existing):  # the only test that also knows of read-only and special file systems
                 return cls(path)
         except OSError as error:
-            raise ConfigError(f"the run folder {path} cannot be made in {existing}: {error.strerror}; choose another --out") from None
+            raise ConfigError(f"the run folder {path} cannot be made: {error.strerror or error}; choose another --out") from None
 
     def start(self, config: Mapping[str, Any]) -> None:
-        """Make the folder and its config.json."""
+        """Make the folder and its config.json, which holds a digest of itself."""
+        provenance = {**config["provenance"], "format": FORMAT}
+        content = {**config, "provenance": provenance}
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            write_whole(self.path / "config.json", json.dumps(config, indent=2) + "\n")
-            remember(self.path, config)
+            write_whole(self.path / "config.json", json.dumps(seal(content), indent=2) + "\n")
+            sync_folders(self.path)
+            remember(self.path, content)
         except OSError as error:
-            raise ConfigError(f"the run folder {self.path} cannot be written: {error.strerror}; choose another --out") from None
+            raise ConfigError(f"the run folder {self.shown} cannot be written: {error.strerror}; choose another --out") from None
 
     def cards(self, cards: Mapping[str, Any]) -> None:
         """Write cards.json: what each environment of the run is, by name."""
@@ -67,35 +103,53 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
-        """An existing run."""
-        if not (path / "config.json").is_file():
-            raise ConfigError(f"{path} holds no run (there is no config.json in it); give the folder that `grpo run --out` named")
+        """Return the folder of a run; raise ConfigError if there is none in `path`."""
+        try:
+            if not (path / "config.json").is_file():
+                raise ConfigError(f"{path} holds no run (there is no config.json in it); give the folder that `grpo run --out` named")
+            restore_folder(path / "final")
+        except OSError as error:
+            raise ConfigError(_unreadable(path, error)) from None
         return cls(path)
 
     def config(self) -> JsonObject:
-        """What the run recorded; raises ConfigError for a file that is damaged or of something else."""
+        """Return what the run recorded.
+
+        Raises:
+            ConfigError: config.json is damaged, of something else, or of a newer version.
+        """
         path = self.path / "config.json"
         try:
-            data: JsonObject = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"{path} cannot be read: {error}; name another run") from None
-        if not isinstance(data, dict) or "provenance" not in data:
-            raise ConfigError(f"{self.path} holds no run (its config.json is that of something else); give the folder that --out named")
-        return data
+            data: Any = json.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ConfigError(_unreadable(path, error)) from None
+        except ValueError as error:
+            raise ConfigError(f"{path} cannot be read: {error}; restore it, or name another run") from None
+        if not isinstance(data, dict) or not isinstance(data.get("provenance"), dict):
+            raise ConfigError(f"{self.shown} holds no run (its config.json is that of something else); give the folder that --out named")
+        check_format(path, data["provenance"])
+        try:
+            return unseal(data)
+        except DamagedError:
+            raise ConfigError(
+                f'{path} is not as the run wrote it; restore it, or, if you changed it on purpose, remove its line "{SEAL}" '
+                "(settings of a run can also be changed by --resume RUN --set KEY=VALUE)"
+            ) from None
 
     @property
     def finished(self) -> bool:
+        """Whether the run is finished."""
         return (self.path / "final").is_dir()
 
     def metrics(self, values: Mapping[str, Any]) -> None:
-        """One line; what could not be measured (NaN) or is infinite is null."""
-        append_line(self.path / "metrics.jsonl", json.dumps(finite(values), allow_nan=False))
+        """Append one line; what could not be measured (NaN) or is infinite is null."""
+        self._logs["metrics.jsonl"].append(json.dumps(finite(values), allow_nan=False))
 
     def rollouts(self, step: int, group: Group[Any], advantages: list[float] | None = None) -> None:
-        """One line per attempt, with the key and draw that replay its task."""
+        """Append one line per attempt, with the key and draw that replay its task."""
         for attempt, line in enumerate(_attempts(group)):
             advantage = None if advantages is None else advantages[attempt]
-            append_line(self.path / "rollouts.jsonl", json.dumps({"step": step, **line, "advantage": advantage}, default=str))
+            self._logs["rollouts.jsonl"].append(json.dumps({"step": step, **line, "advantage": advantage}, default=str))
 
     def log(self, text: str) -> None:
         """Append an entry to log.txt, safe to show: its further lines are indented, long ones cut."""
@@ -104,25 +158,65 @@ class RunFolder:
         shown = [printable(line, lines=False, limit=_LOG_LINE_LIMIT) for line in indented]
         append_line(self.path / "log.txt", "\n".join(shown))
 
+    def metric_lines(self) -> Iterator[JsonObject]:
+        """Yield the lines of metrics.jsonl; raise ConfigError for a damaged one."""
+        return self._logs["metrics.jsonl"].lines()
+
     def rollout_lines(self) -> Iterator[JsonObject]:
-        return read_lines(self.path / "rollouts.jsonl")
+        """Yield the lines of rollouts.jsonl and its compressed parts; raise ConfigError for a damaged one."""
+        return self._logs["rollouts.jsonl"].lines()
 
     def finish(self, save: Callable[[Path], None], *, title: str) -> None:
-        """final/: that it is there means that the run is finished and it is whole."""
+        """Write final/: that it is there means that the run is finished and it is whole."""
         final = self.path / "final"
         with writing(final), whole_folder(final) as folder:
             save(folder)
             (folder / "README.md").write_text(_model_card(title, self.config()), encoding="utf-8")
+            write_manifest(folder)
 
-    def sizes(self) -> dict[str, int]:
-        """Bytes of each growing file now: where a resume from this moment cuts them."""
-        return {name: _size(self.path / name) for name in ("metrics.jsonl", "rollouts.jsonl")}
+    def check_final(self) -> None:
+        """Raise ConfigError if a file of final/ is not as it was written."""
+        try:
+            check_manifest(self.path / "final")
+        except DamagedError as error:
+            raise ConfigError(
+                f"the trained weights in {self.path / 'final'} are damaged: {error}. Restore that folder from a copy; or remove it and "
+                f"continue with --resume {self.shown}, which writes it again from the last checkpoint"
+            ) from None
 
-    def cut(self, sizes: Mapping[str, int]) -> None:
-        """Forget what was written after a checkpoint."""
-        for name, now in self.sizes().items():
-            if now > (size := sizes.get(name, 0)):
-                os.truncate(self.path / name, size)
+    def marks(self) -> dict[str, Mark]:
+        """Return the end of each log now: where a resume from this moment cuts it."""
+        return {name: log.mark() for name, log in self._logs.items()}
+
+    def sync(self) -> None:
+        """Wait until the logs are on disk, also their names in the folder."""
+        for log in self._logs.values():
+            log.sync()
+        with writing(self.path):
+            sync(self.path)
+
+    def check_logs(self, marks: Mapping[str, Mark]) -> dict[str, str]:
+        """Return what is wrong with each log that is not as a checkpoint recorded it."""
+        problems = {}
+        for name, mark in marks.items():
+            try:
+                self._logs[name].check(mark)
+            except DamagedError as error:
+                problems[name] = str(error)
+        return problems
+
+    def cut(self, marks: Mapping[str, Mark]) -> None:
+        """Forget what was written after a checkpoint; what it does not name was not there yet."""
+        for name, log in self._logs.items():
+            log.cut(marks.get(name, {"bytes": 0}))
+
+    def repair(self, name: str, wanted: Callable[[JsonObject], bool]) -> int:
+        """Keep the lines of a log that can be read and are wanted; return how many could not be read."""
+        return self._logs[name].keep(wanted)
+
+    def compress_logs(self, *, above_bytes: float) -> None:
+        """Compress what rollouts.jsonl holds if that is more than `above_bytes`."""
+        self._logs["rollouts.jsonl"].compress(above_bytes=above_bytes)
 
 
 class Unwritten(RunFolder):
@@ -130,11 +224,29 @@ class Unwritten(RunFolder):
 
     def _nothing(self, *arguments: Any, **named: Any) -> None: ...
 
-    start = cards = metrics = rollouts = log = finish = cut = _nothing
+    start = cards = metrics = rollouts = log = finish = sync = cut = compress_logs = _nothing
+
+    def marks(self) -> dict[str, Mark]:
+        """Return nothing: the writing process knows the logs."""
+        return {}
+
+    def check_logs(self, marks: Mapping[str, Mark]) -> dict[str, str]:
+        """Return nothing: the writing process looks."""
+        return {}
+
+    def repair(self, name: str, wanted: Callable[[JsonObject], bool]) -> int:
+        """Leave the log to the writing process."""
+        return 0
 
 
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
+def _is_leftover(name: str) -> bool:
+    """Return whether a file is what a run leaves that was killed before it began."""
+    return name == ".lock" or name.startswith(".config.json.")
+
+
+def _unreadable(path: Path, error: OSError) -> str:
+    advice = "make it readable for this user" if isinstance(error, PermissionError) else "restore it"
+    return f"{path} cannot be read: {error.strerror or error}; {advice}, or name another run"
 
 
 def write_attempts(path: Path, group: Group[Any]) -> None:

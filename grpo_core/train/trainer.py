@@ -47,14 +47,15 @@ from grpo_core.train.ranks import Ranks
 from grpo_core.train.refill import Refill
 from grpo_core.train.rewards import Rewards, overlong, rewards, shuffled
 from grpo_core.train.rollout import budget_of, roll_out
-from grpo_core.train.run.checkpoint import checkpoints, saved_progress
 from grpo_core.train.run.clock import Clock
+from grpo_core.train.run.ending import RunEnd
 from grpo_core.train.run.heldout import CHUNK
-from grpo_core.train.run.hold import one_folder
+from grpo_core.train.run.hold import one_folder, refuse_held
 from grpo_core.train.run.metrics import advantage_metrics, group_metrics, peak_memory_mb, refuse_taken_names
-from grpo_core.train.run.observe import Observer
+from grpo_core.train.run.observe import Observer, Unfailing
 from grpo_core.train.run.provenance import recorded_config
 from grpo_core.train.run.resume import changed_settings, refuse_changed_environments, refuse_changed_settings
+from grpo_core.train.run.rewind import choose_checkpoint
 from grpo_core.train.run.session import Session
 from grpo_core.train.run.trackers import trackers
 from grpo_core.train.tasks import counted, draw_number, eval_keys, total_steps, train_keys
@@ -90,7 +91,7 @@ class Trainer:
     ) -> None:
         self.config = config
         self.ranks = Ranks(meeting_seconds=config.trainer.meeting_seconds, on_cpu=pick_device(config.model.device).type == "cpu")
-        self.observer = observer if observer is not None and self.ranks.first else Observer()
+        self.observer: Observer = Observer() if observer is None or not self.ranks.first else Unfailing(observer, self._note_failed_display)
         self._host = host
         self._envs = {str(config.environment): env} if isinstance(env, Environment) else dict(env or {})
         self.sources = sources or self._open_sources()
@@ -125,6 +126,8 @@ class Trainer:
         self.done = 0
         self.position = 0  # prompts that were dealt so far
         self.stop_requested = False
+        self.stop_reason = ""
+        self.end: RunEnd | None = None
         self._session = Session(self)
 
     @classmethod
@@ -136,12 +139,14 @@ class Trainer:
         changes: Mapping[str, Any] = MappingProxyType({}),
         allow: Collection[str] = (),
         trust: bool = False,
+        start_from: str | None = None,
         **more: Any,
     ) -> Trainer:
         """The unfinished run in `folder`, with its settings, after its newest checkpoint.
 
         changes: settings, as after --set, that are to be others from here on. allow: names of settings, sections and environments that may
-        differ from what the run began with; any other difference raises ConfigError. trust: whether code and addresses that the folder's
+        differ from what the run began with, and of logs that may be damaged; anything else raises ConfigError. start_from: an older
+        checkpoint, such as "step-20", or "start"; what came after it is given up. trust: whether code and addresses that the folder's
         config names may be used although this user has not used them on this machine. more: as for the constructor.
         """
         opened = RunFolder.open(Path(folder))
@@ -157,12 +162,13 @@ class Trainer:
             raise ConfigError(
                 f"{cls.__name__} goes on with runs of method {cls.method.lower()}, but {folder} would be one of {config.method}"
             )
-        found = checkpoints(opened.path / "checkpoints")
-        before = saved_progress(found[-1])["config"] if found else stored
+        refuse_held(opened.path)
+        restart = choose_checkpoint(opened, name=start_from, allowed=allow)
+        before = restart.progress.get("config", stored)
         refuse_changed_settings(build_config([stored]), before, allowed=[*changes, *allow])
         trainer = cls(config, env, folder=opened, **more)
         refuse_changed_environments(stored["provenance"]["environments"], trainer.fingerprints(), allowed=allow)
-        trainer.resume()
+        trainer._session.resume(restart)
         if changes or allow:
             trainer.folder.start(trainer.recorded())
             trainer._session.agree(changed_settings(config, before))
@@ -281,9 +287,11 @@ class Trainer:
             return await self._session.run()
         finally:
             self.stop_requested = False  # it was obeyed; one that comes before a run begins still counts
+            self.stop_reason = ""
 
-    def request_stop(self) -> None:
-        """Finish the step that is under way, save, and end."""
+    def request_stop(self, reason: str = "a stop was requested") -> None:
+        """Finish the step that is under way, save, and end. The first reason is the one that is told."""
+        self.stop_reason = self.stop_reason or reason
         self.stop_requested = True
 
     def stops(self) -> bool:
@@ -373,6 +381,11 @@ class Trainer:
             verdicts_PG = await judging.verdicts(rollouts_PG)
             clock.lap("verify")
         return [Group(t, r, v) for t, r, v in zip(tasks_P, rollouts_PG, verdicts_PG, strict=True)], kept
+
+    def _note_failed_display(self, text: str) -> None:
+        """Note in log.txt, if there is one yet, that the observer failed; the run goes on."""
+        if "folder" in vars(self) and (self.folder.path / "config.json").exists():
+            self.folder.log(text)
 
     def _total(self) -> int:
         return total_steps(self.config, self.sources, batch=self.config.prompts_per_step)

@@ -21,6 +21,8 @@ from typing import Any
 import openai
 from aiolimiter import AsyncLimiter
 
+from grpo_core import ConfigError
+from grpo_judge.llm_config import NO_KEY
 from grpo_judge.redaction import Redactor
 
 MAX_BODY_BYTES = 10_000_000
@@ -104,6 +106,7 @@ class Endpoint:
     ) -> None:
         self._timeout_seconds = timeout_seconds
         self._slots = asyncio.Semaphore(at_once)
+        self._urgent = 0
         # One of `per_minute` in 60 s would let twice as many go in the first minute.
         self._rate = AsyncLimiter(1, 60 / per_minute) if per_minute else None
         http_client = openai.DefaultAsyncHttpxClient(
@@ -118,16 +121,32 @@ class Endpoint:
             http_client=http_client,
         )
         headers = self._client.default_headers.items()
-        sent = [value for name, value in headers if _SECRET_HEADER.search(name)]
-        self.redact = Redactor([key, *(value for value in sent if isinstance(value, str))])
+        sent = [key, *(value for name, value in headers if _SECRET_HEADER.search(name))]
+        public = (NO_KEY, f"Bearer {NO_KEY}")
+        self.redact = Redactor(value for value in sent if value not in public)
 
     @contextlib.asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Wait until a call may begin; inside the block it counts as in flight."""
-        async with self._slots:
+    async def turn(self, *, urgent: bool = False) -> AsyncIterator[None]:
+        """Wait until a call may begin; inside the block it counts as in flight.
+
+        Args:
+            urgent: let it begin before the calls that are not, however long those have waited.
+        """
+        self._urgent += urgent
+        try:
+            await self._slots.acquire()
+            while self._urgent and not urgent:  # go to the end of the queue, and let others do so
+                self._slots.release()
+                await asyncio.sleep(0)
+                await self._slots.acquire()
+        finally:
+            self._urgent -= urgent
+        try:
             if self._rate is not None:
                 await self._rate.acquire()
             yield
+        finally:
+            self._slots.release()
 
     async def ask(self, **request: Any) -> Answer:
         """Return the answer to a chat completion request.
@@ -172,6 +191,21 @@ class Endpoint:
             to = self.redact(error.headers.get("location", ""))
             message = f"HTTP status {error.status}: a redirect to {to!r}; set base_url to it"
         return CallError(message, kind, _retry_after(error.headers))
+
+
+def check_connections() -> None:
+    """Raise ConfigError for a proxy or certificates in the environment that cannot be used.
+
+    The message does not repeat them: the address of a proxy may hold a password.
+    """
+    try:
+        openai.DefaultAsyncHttpxClient()
+    except Exception as error:  # noqa: BLE001 - of the client, which says different things of each
+        raise ConfigError(
+            f"the judge 'llm' cannot make connections ({type(error).__name__}): a variable of the "
+            "environment names a proxy or certificates that cannot be used; check HTTP_PROXY, "
+            "HTTPS_PROXY, ALL_PROXY, NO_PROXY, SSL_CERT_FILE and SSL_CERT_DIR"
+        ) from None
 
 
 def read_answer(body: bytes) -> Answer:

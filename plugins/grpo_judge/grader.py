@@ -167,7 +167,7 @@ class Grader:
         while True:
             if not probe:
                 await self._outage.wait_until_available()
-            async with self._endpoint.turn():
+            async with self._endpoint.turn(urgent=probe):
                 if probe or not self._outage.waiting:
                     return await self._endpoint.ask(
                         model=config.model,

@@ -3,32 +3,79 @@
 from __future__ import annotations
 
 import json
+import logging
 import sqlite3
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from grpo_core import ConfigError
+from grpo_core import ConfigError, Judgement
+
+_WAIT_SECONDS = 30.0
+"""For another process that is writing to the same file."""
 
 
 class Kept:
-    """Judgements by name, as JSON, in one SQLite file that several processes may use. Errors are never put here."""
+    """Judgements by name, as JSON, in one SQLite file that several processes may use.
+
+    Errors are never put here. A file that fails or is damaged later costs what it holds, and never
+    a judgement.
+
+    Raises:
+        ConfigError: the file cannot be used.
+    """
 
     def __init__(self, path: Path) -> None:
+        self._path = path
+        self._warned = False
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
+            self._file = sqlite3.connect(
+                path,
+                timeout=_WAIT_SECONDS,
+                isolation_level=None,
+                check_same_thread=False,
+            )
             self._file.execute("PRAGMA journal_mode=WAL")
-            self._file.execute("CREATE TABLE IF NOT EXISTS judgements (name TEXT PRIMARY KEY, judgement TEXT NOT NULL)")
+            self._file.execute(
+                "CREATE TABLE IF NOT EXISTS judgements (name TEXT PRIMARY KEY, judgement TEXT NOT NULL)"
+            )
         except (OSError, sqlite3.Error) as error:
-            raise ConfigError(f"the judge's cache {path} cannot be used: {error}; name another file") from None
+            raise ConfigError(
+                f"the judge's cache {path} cannot be used: {error}; name another file"
+            ) from None
 
-    def get(self, name: str) -> dict[str, Any] | None:
-        row = self._file.execute("SELECT judgement FROM judgements WHERE name = ?", (name,)).fetchone()
-        found: dict[str, Any] | None = json.loads(row[0]) if row else None
-        return found
+    def get(self, name: str) -> Judgement | None:
+        """Return the judgement of this name; None if there is none that can be read."""
+        rows = self._try("SELECT judgement FROM judgements WHERE name = ?", name)
+        return _judgement(rows[0][0]) if rows else None
 
-    def put(self, name: str, judgement: dict[str, Any]) -> None:
-        self._file.execute("INSERT OR REPLACE INTO judgements VALUES (?, ?)", (name, json.dumps(judgement)))
+    def put(self, name: str, judgement: Judgement) -> None:
+        """Keep a judgement under a name."""
+        text = json.dumps(asdict(judgement))
+        self._try("INSERT OR REPLACE INTO judgements VALUES (?, ?)", name, text)
 
     def close(self) -> None:
+        """Give the file back."""
         self._file.close()
+
+    def _try(self, command: str, *values: str) -> list[tuple[Any, ...]]:
+        try:
+            return self._file.execute(command, values).fetchall()
+        except sqlite3.Error as error:
+            if not self._warned:
+                self._warned = True
+                text = "judgements are asked and paid for again: the cache %s fails: %s"
+                logging.getLogger(__name__).warning(text, self._path, error)
+            return []
+
+
+def _judgement(text: Any) -> Judgement | None:
+    """Return what `put` wrote; None for anything else."""
+    try:
+        found = Judgement(**json.loads(text))
+    except (TypeError, ValueError, RecursionError):
+        return None
+    score, explanation, detail = found.score, found.explanation, found.detail
+    shaped = type(score) in (int, float) and isinstance(explanation, str) and type(detail) is dict
+    return found if shaped and 0 <= score <= 1 and found.error is None else None

@@ -17,6 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from grpo_core import Judgement, JudgeRequest, current_call
+from grpo_judge.endpoint import check_connections
 from grpo_judge.grader import COSTS, Grader, Spent
 from grpo_judge.kept import Kept
 from grpo_judge.llm_config import LLMConfig, api_key, check
@@ -50,6 +51,7 @@ class LLM:
 
     def __init__(self, config: LLMConfig) -> None:
         check(config)
+        check_connections()
         self.config = config
         self.spent = Spent()
         self._key = api_key(config)
@@ -74,8 +76,9 @@ class LLM:
 
     async def close(self) -> None:
         """Close the connections, unless they ended with the event loop they belong to."""
-        if self._grader is not None and self._grader.loop is asyncio.get_running_loop():
-            await self._grader.close()
+        grader, self._grader = self._grader, None
+        if grader is not None and grader.loop is asyncio.get_running_loop():
+            await grader.close()
         if self._kept is not None:
             self._kept.close()
 
@@ -87,7 +90,7 @@ class LLM:
         contents = json.dumps([self.fingerprint(), asdict(request)], sort_keys=True)
         name = hashlib.sha256(contents.encode()).hexdigest()
         if self._kept is not None and (known := self._kept.get(name)) is not None:
-            return Judgement(**known)
+            return known
         grader = self._here()
         calls = (grader.vote(request, number=number) for number in range(self.config.votes))
         votes = await asyncio.gather(*calls)
@@ -96,7 +99,7 @@ class LLM:
         if suspected:
             current_call().keep_out_of_caches()
         elif self._kept is not None and judgement.error is None:
-            self._kept.put(name, asdict(judgement))
+            self._kept.put(name, judgement)
         return judgement
 
     def _here(self) -> Grader:

@@ -7,7 +7,7 @@ import math
 import os
 import re
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from grpo_core import ConfigError
 from grpo_judge.prompts import RUBRIC
@@ -15,6 +15,7 @@ from grpo_judge.prompts import RUBRIC
 NO_KEY = "none"
 """For endpoints that want none; the client insists on one."""
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
+_SECRET_NAME = re.compile(r"key|token|secret|sig|pass|pwd|auth", re.IGNORECASE)
 _KEY = re.compile(r"[!-~]+")
 
 
@@ -88,11 +89,11 @@ def api_key(config: LLMConfig) -> str:
     if value and _KEY.fullmatch(value) is None:
         problem = "it holds a space, a line break or a character that is not ASCII; remove it"
         raise ConfigError(f"the judge 'llm' cannot send the key in {where}: {problem}")
-    if not value and not config.base_url:
-        hint = "" if named else "; `key` is the name of a variable, never the key itself"
-        remedy = f"set it, or name a base_url{hint}"
-        raise ConfigError(f"the judge 'llm' finds no key in {where}; {remedy}")
-    return value or NO_KEY
+    if value or (config.base_url and (named or not config.key)):
+        return value or NO_KEY
+    hint = "" if named else "; `key` is the name of a variable, never the key itself"
+    remedy = "leave `key` empty" if config.base_url else "name a base_url"
+    raise ConfigError(f"the judge 'llm' finds no key in {where}; set it, or {remedy}{hint}")
 
 
 def _check_url(base_url: str) -> None:
@@ -104,6 +105,13 @@ def _check_url(base_url: str) -> None:
         )
     with contextlib.suppress(ValueError):
         url = urlsplit(base_url)
+        named = [name for name, _ in parse_qsl(url.query, keep_blank_values=True)]
+        if any(_SECRET_NAME.search(name) for name in named):
+            raise ConfigError(
+                "the judge 'llm' takes no key in the query of base_url, since settings are written "
+                "into run folders; put it into the environment variable that "
+                "judges.NAME.settings.key names"
+            )
         if url.scheme in ("http", "https") and url.hostname and url.port != 0:
             return
     needed = "a base_url that begins with http:// or https:// and names a host"

@@ -37,8 +37,9 @@ class Outage:
         name: of the endpoint, for messages.
         patience_seconds: how long calls wait for an endpoint that is unavailable. An outage that lasts
             longer makes calls fail at once until the endpoint has answered again.
-        retries: how often a probe is repeated whose answers cannot be read; such an endpoint is
-            set up wrong more likely than away, so that it is not waited for as long.
+        retries: how often a probe is repeated whose answers cannot be read, where the endpoint
+            has never graded a text: it is set up wrong more likely than away, so that it is not
+            waited for as long. Later such answers may be those of a proxy in front of it.
     """
 
     def __init__(
@@ -56,6 +57,8 @@ class Outage:
         self._check: asyncio.Task[tuple[bool, str | None]] | None = None
         self._checks = 0
         self._given_up = False
+        self._has_answered = False
+        self._closed = False
         self.waiting = False
         """Whether the endpoint is being waited for: no call but a probe should be made."""
 
@@ -75,10 +78,12 @@ class Outage:
         and has come back.
 
         Raises:
-            EndpointAwayError: the endpoint is unavailable for good.
+            EndpointAwayError: the endpoint is unavailable for good, or the judge was closed.
         """
         begun_before = self._checks
         while True:
+            if self._closed:
+                raise EndpointAwayError("the judge was closed")
             if self._check is None or self._check.done():
                 self._checks += 1
                 self._check = asyncio.create_task(self._checked())
@@ -90,9 +95,11 @@ class Outage:
     def answered(self) -> None:
         """Note that the endpoint has graded a text: the next outage may be waited for again."""
         self._given_up = False
+        self._has_answered = True
 
     def close(self) -> None:
         """Stop waiting."""
+        self._closed = True
         if self._check is not None:
             self._check.cancel()
 
@@ -117,7 +124,7 @@ class Outage:
         if failure is None:
             self._given_up = False
             return True, None
-        if self._given_up or failure.kind is Kind.REJECTED or self._patience_seconds <= 0:
+        if self._given_up or self._is_hopeless(failure, 0) or self._patience_seconds <= 0:
             return False, str(failure)
         self.waiting = True
         try:
@@ -130,9 +137,7 @@ class Outage:
         began, probes, warned = time.monotonic(), 0, False
         while True:
             left = self._patience_seconds - (time.monotonic() - began)
-            unreadable = failure.kind in (Kind.UNREADABLE, Kind.REFUSED)
-            hopeless = failure.kind is Kind.REJECTED or (unreadable and probes >= self._retries)
-            if left <= 0 or hopeless:
+            if left <= 0 or self._is_hopeless(failure, probes):
                 self._given_up = True
                 return False, f"{failure} (waited {time.monotonic() - began:.0f} s)"
             pause = min(left, max(pause_seconds(probes), failure.retry_after or 0.0))
@@ -153,6 +158,13 @@ class Outage:
                     _logger.warning("the judge %s is available again after %.1f s", self._name, waited)
                 return False, None
             failure = following
+
+    def _is_hopeless(self, failure: CallError, probes: int) -> bool:
+        """Return whether waiting would not help, to judge by a failure after so many probes."""
+        if self._has_answered:
+            return False
+        unreadable = failure.kind in (Kind.UNREADABLE, Kind.REFUSED)
+        return failure.kind is Kind.REJECTED or (unreadable and probes >= self._retries)
 
     async def _failure(self) -> CallError | None:
         """Return how a probe fails; None if it passes."""

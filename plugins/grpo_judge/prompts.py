@@ -60,6 +60,8 @@ def grade(answer: str | None) -> tuple[float, str]:
     parsed = parse_json(text)
     value = parsed.value if parsed is not None else _begun(text)
     score = value.get("score") if isinstance(value, dict) else None
+    if isinstance(score, float) and score.is_integer():  # to JSON schemas, 7.0 is an integer
+        score = int(score)
     if not isinstance(value, dict) or type(score) is not int or not LOWEST <= score <= HIGHEST:
         raise UnreadableError(f"no grade in {text!r}")
     return (score - LOWEST) / (HIGHEST - LOWEST), str(value.get("reason", ""))

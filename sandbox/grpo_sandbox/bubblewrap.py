@@ -103,11 +103,13 @@ class Bubblewrap(JailPool):
         }
         links = [option for name in ("bin", "sbin", "lib", "lib32", "lib64") for option in _link(name)]
         # The supervisor keeps one capability, over its own namespaces only: it gives each call a
-        # folder of its own. No call has it.
+        # folder of its own. No call has it. There are no terminals:
+        # the times of each are left for the next call to see.
         return [
             "/bin/sh", "-c", _START, "sh", "--unshare-all", "--die-with-parent", "--new-session", "--as-pid-1", "--clearenv",
             "--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN", "--hostname", "jail",
-            *self._interpreter.options(), *links, "--dev", "/dev", "--remount-ro", "/dev", "--dir", FOLDER, "--remount-ro", "/",
+            *self._interpreter.options(), *links, "--dev", "/dev", "--tmpfs", "/dev/pts",
+            "--remount-ro", "/dev/pts", "--remount-ro", "/dev", "--dir", FOLDER, "--remount-ro", "/",
             "--setenv", "HOME", FOLDER, "--setenv", "PATH", "/usr/bin", "--setenv", "LANG", "C.UTF-8",
             *command(str(self._interpreter.executable), settings),
         ]  # fmt: skip

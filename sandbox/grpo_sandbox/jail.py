@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from grpo_core import Limits
-from grpo_sandbox.inside.frames import LENGTH_BYTES, MAX_BODY_BYTES, pack
+from grpo_sandbox.inside.frames import LENGTH_BYTES, MAX_BODY_BYTES, REPLY, STATUSES, pack
 
 START_SECONDS = 20.0
 GRACE_SECONDS = 8.0
@@ -21,9 +21,6 @@ GRACE_SECONDS = 8.0
 cleans up: a supervisor that takes longer is broken, or its machine is stopped."""
 _DOCKER_HEADER = 8
 _STDOUT = 1
-_REPLY_FIELDS = {
-    "status": str, "exit": int, "cpu_seconds": float, "wall_seconds": float, "clean": bool, "sizes": list,
-}  # fmt: skip
 _KEPT_COMPLAINTS = 2000
 
 
@@ -107,12 +104,18 @@ class Jail:
         if len(body) > MAX_BODY_BYTES:
             raise ValueError(f"a program and its input have {len(body):,} bytes; at most {MAX_BODY_BYTES:,} fit")
         self._send(pack({"size": len(body), "limits": dict(limits)}) + body, deadline)
-        head = self._receive_head(deadline)
-        sizes = head.get("sizes")
-        if any(not isinstance(head.get(name), kind) for name, kind in _REPLY_FIELDS.items()):
+        status, wait_status, cpu, wall, clean, *sizes = REPLY.unpack(self._take(REPLY.size, deadline))
+        if status >= len(STATUSES):
             raise self._lost("its reply is not one of a supervisor")
-        parts = [self._take(size, deadline).decode("utf-8", "replace") for size in sizes or ()]
-        return {**head, **dict(zip(("result", "stdout", "stderr"), parts, strict=True))}
+        parts = [self._take(size, deadline).decode("utf-8", "replace") for size in sizes]
+        return {
+            "status": STATUSES[status],
+            "exit": wait_status,
+            "cpu_seconds": cpu,
+            "wall_seconds": wall,
+            "clean": bool(clean),
+            **dict(zip(("result", "stdout", "stderr"), parts, strict=True)),
+        }
 
     @property
     def is_alive(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -119,6 +120,22 @@ def start_daemon(note: Path) -> None:
     os.close(until_it_runs)
 
 
+def escape_and_trickle(*, seconds: float) -> None:
+    """Leave a process behind that sends one byte of a long reply after another."""
+    descriptor, reaper = reply_descriptor(), os.getppid()
+    if os.fork():
+        return
+    os.setsid()
+    os.kill(reaper, signal.SIGKILL)
+    os.write(descriptor, (1_000_000).to_bytes(8, "big"))
+    limit = time.monotonic() + seconds
+    with contextlib.suppress(BrokenPipeError):
+        while time.monotonic() < limit:
+            os.write(descriptor, b" ")
+            time.sleep(0.1)
+    os._exit(0)
+
+
 CHAIN = """
 import os, pathlib, sys, time
 limit = time.monotonic() + 30
@@ -191,6 +208,16 @@ def attack(order: str) -> Verdict:
         case ["daemon and stop the parent", path]:
             start_daemon(Path(path))
             os.kill(os.getppid(), signal.SIGSTOP)
+        case ["daemon, stop the parent and sleep", path]:
+            start_daemon(Path(path))
+            os.kill(os.getppid(), signal.SIGSTOP)
+            time.sleep(600)
+        case ["die of", number]:
+            os.kill(os.getpid(), int(number))
+            time.sleep(600)
+        case ["escape and trickle", _]:
+            escape_and_trickle(seconds=25)
+            time.sleep(600)
         case ["chain", path]:
             command = [sys.executable, "-S", "-E", "-c", CHAIN, path]
             subprocess.run(command, start_new_session=True, check=True)

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from grpo_core import Environment, GrpoError, Rollout, TaskKey, Verdict
+from grpo_core.process import WorkerProcess
 from grpo_core.verify import Verifier, VerifySettings
 
 HERE = Path(__file__).parent
@@ -84,6 +86,14 @@ def test_what_comes_after_a_reply_is_never_the_reply_to_the_next_request(order: 
     honest = [verdict.answer for verdict in verdicts[1::2]]
     assert "forged" not in honest
     assert len(set(honest)) == 2, "a worker with bytes to spare is replaced"
+
+
+@pytest.mark.parametrize("number", [40, signal.SIGUSR1, signal.SIGALRM])
+def test_a_worker_that_dies_of_a_signal_is_said_to_whatever_the_signal_is(number: int) -> None:
+    dead, after = judge_in_turn(hostile.Attacker(), [f"die of:{int(number)}", "pid:"])
+    name = f"signal {number}" if number == 40 else signal.Signals(number).name
+    assert f"the worker process was killed by {name}" in (dead.error or "")
+    assert after.total == 1.0
 
 
 def test_a_number_that_is_none_from_an_audit_is_an_error_of_the_environment() -> None:
@@ -158,7 +168,8 @@ def test_a_verdict_too_large_to_send_is_an_error_and_the_worker_goes_on() -> Non
 def test_workers_inherit_the_listed_variables_and_those_that_the_settings_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    secrets = ["HF_TOKEN", "OPENAI_API_KEY", "AWS_SECRET_ACCESS_KEY", "https_proxy", "GRPO_API_KEY"]
+    secrets = ["HF_TOKEN", "OPENAI_API_KEY", "AWS_SECRET_ACCESS_KEY", "https_proxy"]
+    secrets += [f"GRPO_{word}" for word in ("API_KEY", "Api_Key", "PASSPHRASE", "PASSWD", "AUTH")]
     others = ["LC_TIME", "OMP_NUM_THREADS", "HF_HOME", "GRPO_DATA", "MY_DATA"]
     for name in [*secrets, *others, "MY_OTHER_DATA"]:
         monkeypatch.setenv(name, "value")
@@ -192,7 +203,11 @@ def test_a_process_with_a_session_of_its_own_ends_with_its_worker(end: str, tmp_
 
 
 @LINUX
-def test_a_process_with_a_session_of_its_own_ends_with_a_killed_trainer(tmp_path: Path) -> None:
+@pytest.mark.parametrize("last", ["daemon and sleep", "daemon, stop the parent and sleep"])
+def test_a_process_with_a_session_of_its_own_ends_with_a_killed_trainer(
+    last: str,
+    tmp_path: Path,
+) -> None:
     note = tmp_path / "pids"
     script = f"""
 import asyncio, sys
@@ -203,7 +218,7 @@ from grpo_core.verify import Verifier, VerifySettings
 async def main():
     verifier = Verifier(Attacker(), settings=VerifySettings(workers=1, timeout_seconds=600))
     tasks = await verifier.tasks([TaskKey("hostile", "train", 0)])
-    orders = ["daemon:{note}", "daemon and sleep:{note}"]
+    orders = ["daemon:{note}", "{last}:{note}"]
     await verifier.verify(tasks, [[Rollout.of(order) for order in orders]])
 asyncio.run(main())
 """
@@ -211,9 +226,24 @@ asyncio.run(main())
     with subprocess.Popen([sys.executable, "-c", script], env=environ) as trainer:
         assert wait_until(lambda: note.exists() and len(noted(note)) == 2, 30)
         workers = workers_below(trainer.pid)
+        time.sleep(0.2)  # the last order goes on after its note
         trainer.send_signal(signal.SIGKILL)
     assert len(workers) == 1
     assert wait_until(lambda: not any(map(is_alive, [*workers, *noted(note)])))
+
+
+def test_a_worker_outlives_the_thread_that_started_it() -> None:
+    started: list[WorkerProcess] = []
+    thread = threading.Thread(target=lambda: started.append(WorkerProcess()))
+    thread.start()
+    thread.join()
+    (worker,) = started
+    try:
+        time.sleep(0.3)
+        spec = {"name": "attacker", "target": "hostile_workers:Attacker", "extra": None}
+        assert worker.ask({"spec": spec, "overrides": {}, "seconds": 30}).error is None
+    finally:
+        worker.end()
 
 
 @LINUX
@@ -232,6 +262,17 @@ def test_an_environment_that_never_finishes_closing_is_killed() -> None:
     (verdict,) = judge_in_turn(hostile.Deaf(), ["pid:"])
     assert verdict.total == 1.0
     assert time.monotonic() - started < 10
+
+
+@LINUX
+def test_a_process_that_escapes_and_trickles_a_reply_keeps_nobody_waiting() -> None:
+    """It kills the reaper, so it survives; its pipe is given up all the same."""
+    started = time.monotonic()
+    orders = ["escape and trickle:", "pid:"]
+    trickling, after = judge_in_turn(hostile.Attacker(), orders, timeout_seconds=2)
+    assert "exceeded its deadline of 2 s" in (trickling.error or "")
+    assert after.total == 1.0
+    assert time.monotonic() - started < 15
 
 
 def test_a_verifier_that_floods_its_output_ends_at_its_deadline() -> None:

@@ -202,9 +202,11 @@ def test_counts_that_are_none_are_0(endpoint: Endpoint) -> None:
         ('{"score": 7, "reason": "it says "ten" points"}', 0.7),
         ('{"score": 2, "reason": "it says \\"score\\": 10, and {\\"score\\": 9, ', 0.2),
         ('{"score": 3, "reason": "a \ud800 b"}', 0.3),
+        ('{"score": 7.0, "reason": "an integer, as JSON schemas define it"}', 0.7),
+        ('{"score": 1e1, "reason": "so"}', 1.0),
     ],
 )
-def test_the_grade_of_an_answer_that_is_cut_or_broken_counts(answer: str, score: float) -> None:
+def test_the_grade_of_an_answer_that_is_unusual_cut_or_broken_counts(answer: str, score: float) -> None:
     assert grade(answer)[0] == score
 
 
@@ -289,6 +291,68 @@ def test_an_endpoint_that_is_down_for_3_s_costs_no_verdict_though_deadlines_are_
     assert f"the judge any at {endpoint.url} is unavailable (APIConnectionError" in away
     assert "up to 120 s" in away
     assert "is available again after" in back
+
+
+@pytest.mark.parametrize(
+    "meanwhile",
+    [(404, b"404 page not found"), (403, b"try later"), (200, b"<html>maintenance</html>")],
+    ids=["no such page", "forbidden", "a page"],
+)
+def test_what_stands_before_an_endpoint_that_restarts_is_waited_for_as_well(
+    endpoint: Endpoint,
+    meanwhile: Reply,
+) -> None:
+    """A proxy answers in its place. It has graded before, so that its settings are right."""
+    judge = endpoint.judge(retries=0)
+
+    async def run() -> list[Judgement]:
+        first = await judge.judge([JudgeRequest("one")])
+        away_until = time.monotonic() + 1.5
+        endpoint.reply = lambda asked: meanwhile if time.monotonic() < away_until else good(6)
+        return [*first, *await judge.judge([JudgeRequest("two"), JudgeRequest("three")])]
+
+    found = asyncio.run(run())
+    assert [(judgement.score, judgement.error) for judgement in found] == [
+        (0.7, None),
+        (0.6, None),
+        (0.6, None),
+    ]
+
+
+def test_a_probe_goes_before_the_calls_that_wait_for_their_turn(
+    endpoint: Endpoint,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    endpoint.reply = lambda asked: time.sleep(1) or good(7)
+    judge = endpoint.judge(retries=0, at_once=2, timeout_seconds=0.3, patience_seconds=1)
+    started = time.monotonic()
+    with caplog.at_level(logging.WARNING):
+        found = judged(judge, *map(str, range(60)))
+    assert all("timeout" in (judgement.error or "") for judgement in found)
+    assert len(endpoint.asked) - len(endpoint.probes) < 10  # not 60, two at a time
+    assert "is unavailable" in caplog.records[0].getMessage()
+    assert time.monotonic() - started < 6
+    assert endpoint.most_flying <= 8  # two at once; the server goes on with those given up
+
+
+def test_a_judge_that_is_closed_keeps_nobody_waiting_and_may_be_asked_again(
+    endpoint: Endpoint,
+) -> None:
+    async def run() -> tuple[Judgement, Judgement]:
+        endpoint.reply = lambda asked: time.sleep(0.5) or good(7)
+        judge = endpoint.judge()
+        waiting = asyncio.create_task(judge.judge([JudgeRequest("one")]))
+        await asyncio.sleep(0.2)
+        await judge.close()
+        ((first,), (second,)) = await waiting, await judge.judge([JudgeRequest("two")])
+        await judge.close()
+        return first, second
+
+    started = time.monotonic()
+    first, second = asyncio.run(run())
+    assert first.error is None or "closed" in first.error
+    assert (second.score, second.error) == (0.7, None)
+    assert time.monotonic() - started < 5
 
 
 def test_calls_that_wait_share_one_probe_and_hostile_candidates_are_not_left_out_afterwards(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import time
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,7 @@ def test_an_endpoint_that_echoes_headers_puts_no_key_into_any_text(
         ("{'Authorization': 'Basic dXNlcjpwYXNz'}", f"{{'Authorization': 'Basic {REDACTED}'}}"),
         ('{\\"x-api-key\\": \\"abcdef\\"}', f'{{\\"x-api-key\\": \\"{REDACTED}\\"}}'),
         ("?api_key=abc&x=1", f"?api_key={REDACTED}&x=1"),
+        ("at https://h/v1?key=abc&sig=de", f"at https://h/v1?key={REDACTED}&sig={REDACTED}"),
         ("Incorrect API key provided: sk-12***9f", f"Incorrect API key provided: {REDACTED}"),
         (
             "it has a basic understanding of tokens; a token limit of 9",
@@ -168,6 +170,73 @@ def test_a_key_in_place_of_its_variable_is_not_repeated(monkeypatch: pytest.Monk
     with pytest.raises(ConfigError, match="MY_KEY: it holds a space, a line break") as raised:
         LLM(LLMConfig(model="any", key="MY_KEY"))
     assert "abcdef" not in str(raised.value)
+
+
+def test_a_key_in_place_of_its_variable_is_refused_for_every_endpoint(endpoint: Endpoint) -> None:
+    """Settings are written into run folders."""
+    with pytest.raises(ConfigError, match="name of a variable, never the key itself") as raised:
+        endpoint.judge(key="sk-abcdef123456")
+    assert "abcdef" not in str(raised.value)
+    endpoint.judge(key="")
+    endpoint.judge(key="NOT_SET")
+
+
+@pytest.mark.parametrize("query", ["key=abcdef", "a=1&access_token=abcdef", "sig=abcdef"])
+def test_a_key_in_the_query_of_the_address_is_refused_without_repeating_it(query: str) -> None:
+    with pytest.raises(ConfigError, match="base_url") as raised:
+        LLM(LLMConfig(model="any", base_url=f"https://host/v1?{query}"))
+    assert "abcdef" not in str(raised.value)
+    LLM(LLMConfig(model="any", base_url="https://host/v1?api-version=2024-06-01"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("ALL_PROXY", "foo://me:hunter2@host"),
+        ("ALL_PROXY", "http://me:hun#ter2@host:80"),
+        ("SSL_CERT_FILE", "/hunter2"),
+    ],
+)
+def test_a_proxy_or_certificate_that_cannot_be_used_is_refused_before_any_verdict(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match="ALL_PROXY") as raised:
+        endpoint.judge()
+    assert "hun" not in str(raised.value)
+    assert raised.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "ab-cdef\\/with+signs=",
+        "ab-cdef\\u002fwith\\u002Bsigns\\u003d",
+        "ab-cdef%2fwith%2bsigns%3d",
+        "ab-cdef&#x2F;with&#43;signs&#061;",
+        "ab%2Dcdef\\\\\\/with+signs%3D",
+    ],
+)
+def test_a_key_is_redacted_however_its_punctuation_is_written(written: str) -> None:
+    assert Redactor(["ab-cdef/with+signs="])(f"x {written} y") == f"x {REDACTED} y"
+
+
+def test_the_beginning_of_a_key_at_the_end_of_a_text_that_was_cut_is_redacted() -> None:
+    redact = Redactor(["abcdefghijklmnop"])
+    assert redact("the key abcdefghijkl") == f"the key {REDACTED}"
+    assert redact("the letters abc") == "the letters abc"
+
+
+def test_that_there_is_no_key_is_no_secret(endpoint: Endpoint) -> None:
+    endpoint.reply = lambda asked: json.dumps({"score": 5, "reason": "it has none"})
+    assert judged(endpoint.judge(key=""), "hello")[0].explanation == "it has none"
+
+
+@pytest.mark.parametrize("text", ["\\" * 10**5, "&#0" * 10**5, "-%2" * 10**5, "a-\\" * 10**5])
+def test_no_text_takes_long_to_redact(text: str) -> None:
+    started = time.process_time()
+    Redactor(["-a-b\\\\/c" * 8])(text)
+    assert time.process_time() - started < 1
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import math
+import sqlite3
 import threading
 import time
 from dataclasses import replace
@@ -331,6 +333,28 @@ def test_a_judgement_is_paid_for_once_and_an_error_never_kept(endpoint: Endpoint
     assert judged(endpoint.judge(cache=cache, retries=0), "new")[0].error
     endpoint.reply = lambda asked: good(1)
     assert judged(endpoint.judge(cache=cache, retries=0), "new")[0].score == 0.1
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE judgements SET judgement = '{'",
+        "UPDATE judgements SET judgement = '{\"a\": 1}'",
+        "UPDATE judgements SET judgement = '{\"score\": 7}'",
+        "UPDATE judgements SET judgement = '{\"score\": 1, \"error\": 3}'",
+        "UPDATE judgements SET judgement = '[[' || printf('%.*c', 200000, '[')",
+        "DROP TABLE judgements",
+    ],
+)
+def test_a_damaged_file_costs_what_it_held_and_no_judgement(endpoint: Endpoint, tmp_path: Path, damage: str) -> None:
+    cache = tmp_path / "judgements.sqlite"
+    judge = endpoint.judge(cache=str(cache))
+    before = judged(judge, "hello")
+    with contextlib.closing(sqlite3.connect(cache)) as file:
+        file.execute(damage)
+        file.commit()
+    assert judged(judge, "hello", "you")[0] == before[0]
+    assert len(endpoint.asked) == 3
 
 
 def test_keys_come_from_the_environment_and_go_nowhere_else(endpoint: Endpoint, monkeypatch, tmp_path: Path) -> None:

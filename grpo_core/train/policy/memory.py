@@ -131,12 +131,16 @@ class Footprint:
     def estimate(self, policy: Policy, config: RunConfig, work: Workload, *, processes: int = 1) -> Estimate:
         """For a run of `config`. processes: so many share out the weights; 1: each has all."""
         trained = sum(p.nbytes for p in self.trainable)
-        shared = {"weights": self.weights, "adapter": self.adapter, "gradients": trained, "optimizer": _optimizer(self.trainable, config)}
+        shared = {"weights": self.weights, "adapter": self.adapter, "gradients": trained, "optimizer": self.optimizer_bytes(config)}
         always = {"process": self.process, "reference": self.reference, **{name: size / processes for name, size in shared.items()}}
         phases = [self._decoding(policy, config, work, *rows) for rows in work.decoded]
         rollout = max(phases, key=lambda phase: sum(phase.values()), default={})
         whole = {"weights put together": self.weights * (1 - 1 / processes)}
         return Estimate(always, {**rollout, **whole}, self._update(policy, config, work), free_memory(policy.device))
+
+    def optimizer_bytes(self, config: RunConfig) -> float:
+        """Return the bytes of the running means that the optimizer keeps."""
+        return _optimizer(self.trainable, config)
 
     def _decoding(self, policy: Policy, config: RunConfig, work: Workload, prompts: int, attempts: int) -> dict[str, float]:
         rows = min(prompts * attempts, config.sampling.max_rows)

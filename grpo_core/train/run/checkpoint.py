@@ -20,8 +20,9 @@ from torch import Tensor
 
 from grpo_core.deadline import describe
 from grpo_core.errors import ConfigError
-from grpo_core.runs.atomic import whole_folder, write_whole
+from grpo_core.runs.atomic import remove_folder, whole_folder, write_whole
 from grpo_core.runs.lines import writing
+from grpo_core.runs.seal import FORMAT, DamagedError, check_files, check_format, file_digests, read_sealed, seal
 from grpo_core.train.models.disk import as_os_error
 from grpo_core.train.optimizer import load_optimizer, load_schedule
 from grpo_core.train.policy.causal import Policy
@@ -29,6 +30,7 @@ from grpo_core.train.policy.sharding import like, optimizer_state_like, put_toge
 from grpo_core.train.update import Updater
 
 PREFIX = "step-"
+PROGRESS = "progress.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ def save_checkpoint(
     with writing(final), as_os_error(), whole_folder(final) as partial:
         _write(partial, learned, step=step, policy=policy, updater=updater, more=more)
     for old in checkpoints(folder)[:-keep]:
-        shutil.rmtree(old, ignore_errors=True)
+        remove_folder(old)
     return final
 
 
@@ -75,6 +77,8 @@ def _write(folder: Path, learned: Learned, *, step: int, policy: Policy, updater
     }
     torch.save(state, folder / "state.pt")
     progress = {
+        "format": FORMAT,
+        "files": file_digests(folder),
         "step": step,
         **more,
         "skipped": updater.skipped,
@@ -83,7 +87,7 @@ def _write(folder: Path, learned: Learned, *, step: int, policy: Policy, updater
         "python_rng": random.getstate(),
         "numpy_rng": _numpy_state(),
     }
-    (folder / "progress.json").write_text(json.dumps(progress), encoding="utf-8")
+    write_whole(folder / PROGRESS, json.dumps(seal(progress)))
 
 
 def agree(path: Path, *, updater: Updater, more: dict[str, Any]) -> None:
@@ -91,31 +95,51 @@ def agree(path: Path, *, updater: Updater, more: dict[str, Any]) -> None:
     progress = saved_progress(path)
     progress |= {"optimizer": means_of(progress), "beta": updater.beta, **more}
     with writing(path):
-        write_whole(path / "progress.json", json.dumps(progress))
+        write_whole(path / PROGRESS, json.dumps(seal(progress)))
 
 
 def checkpoints(folder: Path) -> list[Path]:
-    """Whole checkpoints, oldest first."""
-    return sorted(path for path in folder.glob(f"{PREFIX}*") if (path / "progress.json").is_file())
+    """Return all checkpoints, oldest first; some may be damaged (see `check_checkpoint`)."""
+    paths = [path for path in folder.glob(f"{PREFIX}*") if path.is_dir() and path.name.removeprefix(PREFIX).isdecimal()]
+    return sorted(paths, key=lambda path: int(path.name.removeprefix(PREFIX)))
+
+
+def check_checkpoint(path: Path) -> dict[str, Any]:
+    """Return the progress of a checkpoint all of whose files are as they were written.
+
+    Raises:
+        DamagedError: one of them is not.
+        ConfigError: a newer version wrote it.
+    """
+    progress = read_sealed(path / PROGRESS)
+    check_format(path, progress)
+    if missing := {"step", "config"} - progress.keys():
+        raise DamagedError(f"{PROGRESS} says nothing of {', '.join(sorted(missing))}")
+    if progress.get("format", 1) > 1 and "files" not in progress:
+        raise DamagedError(f"{PROGRESS} says nothing of its files")
+    check_files(path, progress.get("files", {}))
+    return progress
 
 
 def saved_progress(path: Path) -> dict[str, Any]:
-    """What a checkpoint says of the run: the step, the settings, and what `save_checkpoint` got as `more`."""
-    with _readable(path):
-        progress: dict[str, Any] = json.loads((path / "progress.json").read_text(encoding="utf-8"))
-        return progress
+    """Return what a checkpoint says of the run: the step, the settings, and what `save_checkpoint` got as `more`."""
+    try:
+        return read_sealed(path / PROGRESS)
+    except DamagedError as error:
+        raise ConfigError(_damaged(path, str(error))) from None
+
+
+def _damaged(path: Path, reason: str) -> str:
+    return f"the checkpoint {path} is damaged: {reason}; restore it from a copy, or go on from another one: --from step-N or --from start"
 
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """Files that a disk has damaged end with a word on what to do; a process that was killed leaves none."""
+    """Turn what libraries say of a damaged file into one message; checkpoints of format 1 have no digests."""
     try:
         yield
-    except (OSError, RuntimeError, ValueError, EOFError, SafetensorError, UnpicklingError) as error:
-        raise ConfigError(
-            f"the checkpoint {path} cannot be read ({describe(error).splitlines()[0]}); remove that folder, then --resume goes on from the "
-            "one before it, or from the start"
-        ) from None
+    except (OSError, RuntimeError, ValueError, KeyError, EOFError, SafetensorError, UnpicklingError) as error:
+        raise ConfigError(_damaged(path, describe(error).splitlines()[0])) from None
 
 
 def load_checkpoint(path: Path, *, policy: Policy, updater: Updater) -> dict[str, Any]:

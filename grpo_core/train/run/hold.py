@@ -28,6 +28,11 @@ def hold(folder: Path) -> FileLock:
     return lock
 
 
+def refuse_held(folder: Path) -> None:
+    """Raise ConfigError if another process is writing the run's folder now."""
+    hold(folder).release()
+
+
 def one_folder(folder: RunFolder | Path | str | None, ranks: Ranks, *, name: str) -> RunFolder:
     """The same for all processes, of which one writes. folder: as given; None: a new one in runs/, with `name` in its name."""
     if ranks.first and not isinstance(folder, RunFolder):

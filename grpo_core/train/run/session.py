@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from grpo_core.deadline import describe
 from grpo_core.errors import GrpoError, RunStoppedError
 from grpo_core.evaluate import Gain
 from grpo_core.report.card import make_card
-from grpo_core.runs.lines import read_lines
 from grpo_core.sources import Source
 from grpo_core.train.compute.heap import Heap
 from grpo_core.train.policy.memory import MB, Estimate, said
-from grpo_core.train.run.checkpoint import checkpoints, load_checkpoint, means_of
+from grpo_core.train.run.checkpoint import load_checkpoint, means_of
+from grpo_core.train.run.ending import EndKind, RunEnd
 from grpo_core.train.run.heldout import Scores, against_audit, as_text, gains_of, held_out, logged_scores
 from grpo_core.train.run.metrics import peak_memory_mb
 from grpo_core.train.run.notices import notices
+from grpo_core.train.run.rewind import Restart, choose_checkpoint
 from grpo_core.train.run.saving import Saving
+from grpo_core.train.run.space import DiskEstimate, estimate_disk
 from grpo_core.train.run.steps import Steps, tell
 from grpo_core.train.run.stopping import Stopping
 from grpo_core.train.run.warnings import Watch
@@ -36,14 +40,18 @@ class Session:
         self._watch = Watch()
         self._stopping = Stopping(trainer.config)
         self._memory: Estimate
+        self._disk: DiskEstimate
         self._heap: Heap
         self._saving = Saving(trainer)
         self._reason: str | None = None
         self._scores: tuple[int, Scores] = (-1, {})
+        self._end: tuple[EndKind, str] | tuple[EndKind, str, str] = (EndKind.FAILED, "")
+        self._unscored = ""
 
     async def run(self) -> dict[str, Gain]:
         """Train until the last step, a stop rule or a wish to stop; returns the gains on held-out tasks."""
-        trainer, reason = self._trainer, "failed"
+        trainer = self._trainer
+        end = self._ended(EndKind.FAILED)
         try:
             async with trainer.sources:
                 self._estimate(await self._probe())
@@ -53,43 +61,48 @@ class Session:
                     trainer.folder.start(recorded)
                 trainer.folder.cards({source.name: card for source in trainer.sources if (card := await self._card(source)) is not None})
                 tell(trainer, f"memory: {self._memory}")
+                tell(trainer, f"disk: {self._disk}")
                 trainer.plugins.notify("grpo_run_start", run_dir=trainer.folder.path, config=recorded)
                 with notices(self._warn):
                     gains = await self._run()
-            reason = "finished" if trainer.folder.finished else "interrupted"
+            end = self._ended(*self._end)
             return gains
         except torch.OutOfMemoryError as error:
             advice = "lower trainer.micro_batch_tokens or sampling.max_rows, then continue with --resume"
-            reason = f"out of memory: {error}; {advice}"
-            raise RunStoppedError(reason) from error
-        except GrpoError as error:
-            reason = str(error)
-            raise
+            end = self._ended(EndKind.FAILED, f"out of memory: {error}; {advice}")
+            raise RunStoppedError(end.reason) from error
         except asyncio.CancelledError:  # Ctrl-C in a script, which installs no handler of its own
-            reason = "cancelled"
+            end = self._ended(EndKind.CANCELLED)
+            raise
+        except BaseException as error:
+            end = self._ended(EndKind.FAILED, str(error) if isinstance(error, GrpoError) else describe(error))
             raise
         finally:
-            self._saving.after_failure(reason)
-            trainer.plugins.notify("grpo_run_end", run_dir=trainer.folder.path, step=trainer.done, reason=reason)
+            trainer.end = self._saving.end(end)
+            trainer.plugins.notify("grpo_run_end", run_dir=trainer.folder.path, step=trainer.done, reason=end.reason or str(end.kind))
             self._saving.release()
 
-    def resume(self) -> int:
-        """Go back to the newest checkpoint, or to the start if there is none. Returns its step."""
+    def _ended(self, kind: EndKind, reason: str = "", saved: str = "") -> RunEnd:
+        return RunEnd(kind, self._trainer.done, self._trainer.total, reason, saved)
+
+    def resume(self, restart: Restart | None = None) -> int:
+        """Go back to a checkpoint, by default the newest, or to the start. Returns its step."""
         trainer = self._trainer
         self._saving.hold()
-        found = checkpoints(trainer.folder.path / "checkpoints")
-        start: dict[str, Any] = {"step": 0, "sizes": {}}
-        progress = load_checkpoint(found[-1], policy=trainer.policy, updater=trainer.updater) if found else start
-        trainer.folder.cut(progress["sizes"])  # what the checkpoint does not name was not there yet
+        restart = restart or choose_checkpoint(trainer.folder)
+        progress = restart.progress
+        if restart.checkpoint is not None:
+            load_checkpoint(restart.checkpoint, policy=trainer.policy, updater=trainer.updater)
+        self._saving.rewind(restart)
         trainer.ranks.meet()
-        trainer.done = int(progress["step"])
-        if found:
+        trainer.done = restart.step
+        if restart.checkpoint is not None:
             trainer.curriculum.restore(progress["curriculum"])
             trainer.position = progress["position"]
             if (before := means_of(progress)) != (now := trainer.config.optimizer.name):
                 trainer.observer.warn(f"the checkpoint holds the running means of {before}; {now} begins without any")
         self._saving.note()
-        for line in read_lines(trainer.folder.path / "metrics.jsonl"):
+        for line in trainer.folder.metric_lines():
             if "loss" in line:
                 self._watch.look(line)  # said already
             self._reason = self._stopping.look(line) or (self._reason if "eval/reward/mean" in line else None)
@@ -127,7 +140,8 @@ class Session:
             tell(trainer, f"stopping after step {trainer.done} of {trainer.total}: {self._reason}")
         after = None if trainer.stops() else await self._evaluate(trainer.done)
         if before is None or after is None:
-            trainer.observer.say(f"stopped after step {trainer.done} of {trainer.total}; {saved}")
+            self._end = (EndKind.STOPPED, trainer.stop_reason, saved)
+            trainer.observer.say(str(self._ended(*self._end)))
             return {}
         self._tell_of_best()
         measured = peak_memory_mb(trainer.policy.device) * MB
@@ -145,6 +159,12 @@ class Session:
         trainer.observer.finished(gains)
         for warning in against_audit(gains):
             self._warn(warning)
+        self._end = (EndKind.FINISHED, self._reason or "")
+        if trainer.config.eval.tasks and len(trainer.sources) and not after:
+            self._end = (
+                EndKind.UNSCORED,
+                f"none of the held-out tasks could be scored ({self._unscored}), so nobody knows what was learned",
+            )
         return gains
 
     async def _one_step(self, step: int) -> None:
@@ -183,6 +203,9 @@ class Session:
             return None
         scores, metrics, verdicts = found
         self._scores = (step, scores)
+        if errors := [verdict.error for verdict in verdicts if verdict.error]:
+            self._unscored = Counter(errors).most_common(1)[0][0]
+            self._warn(f"{len(errors)} of {len(verdicts)} held-out tasks could not be scored; most often: {self._unscored}")
         trainer.folder.metrics({"step": step, **metrics})
         trainer.observer.evaluated(step, metrics)
         trainer.plugins.notify("grpo_eval_end", run_dir=trainer.folder.path, step=step, metrics=metrics)
@@ -231,6 +254,9 @@ class Session:
         self._memory = trainer.footprint.estimate(trainer.policy, trainer.config, work, processes=shared_by)
         self._memory.check(trainer.config, trainer.observer.warn)
         self._heap = Heap(trainer.policy.device, expected=self._memory.peak)
+        steps = trainer.total - trainer.done
+        self._disk = estimate_disk(trainer.folder.path, trainer.footprint, trainer.config, steps=steps, new_tokens=work.new)
+        self._disk.check(trainer.observer.warn)
 
     def _publish(self, step: int, metrics: dict[str, float]) -> None:
         trainer = self._trainer

@@ -16,6 +16,7 @@ from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.memory import Footprint, Workload
 from grpo_core.train.ranks import Ranks
 from grpo_core.train.rollout import Budget
+from grpo_core.train.run.ending import RunEnd
 from grpo_core.train.run.observe import Observer
 from grpo_core.train.update import Updater
 from grpo_core.types import Group, Task
@@ -35,6 +36,8 @@ class Steps(Protocol):
     total: int
     done: int
     stop_requested: bool
+    stop_reason: str
+    end: RunEnd | None
     ranks: Ranks
     load_seconds: float
     folder: RunFolder

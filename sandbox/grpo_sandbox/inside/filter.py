@@ -4,7 +4,10 @@ It refuses what Docker's default profile refuses without capabilities, and beyon
 live in memory only (memfd), which no limit of memory counts; sockets of other families than Unix,
 since there is no network to reach, and what their buffers hold is not counted either; whatever two
 calls could tell each other by a file that both may only read, or by a device (locks, watches, times,
-hints about the page cache); and every system call that is newer than this list.
+questions and hints about the page cache, waiting at an address of a file that both have in memory,
+orders to a file system or a device); orders to the disks of the whole machine; and every system
+call that is newer than this list. For a file is the same one in all jails, also where each sees it
+in a folder of its own.
 
 Source: linux/seccomp.h, linux/filter.h, asm/unistd.h; Docker's profile: moby/profiles/seccomp.
 """
@@ -17,10 +20,11 @@ import os
 import struct
 
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-LAST_KNOWN = 449
-"""futex_waitv. What comes after it is refused as if the kernel did not have it."""
+LAST_KNOWN = 448
+"""process_mrelease. What comes after it is refused as if the kernel did not have it."""
 REFUSED = {
     # name: (number on x86_64, number on aarch64)
+    "mincore": (27, 232),
     "flock": (73, 32),
     "ptrace": (101, 117),
     "syslog": (103, 116),
@@ -34,6 +38,7 @@ REFUSED = {
     "_sysctl": (156, None),
     "adjtimex": (159, 171),
     "chroot": (161, 51),
+    "sync": (162, 81),
     "acct": (163, 89),
     "settimeofday": (164, 170),
     "mount": (165, 40),
@@ -78,6 +83,7 @@ REFUSED = {
     "name_to_handle_at": (303, 264),
     "open_by_handle_at": (304, 265),
     "clock_adjtime": (305, 266),
+    "syncfs": (306, 267),
     "setns": (308, 268),
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
@@ -103,17 +109,28 @@ REFUSED = {
     "memfd_secret": (447, 447),
     "process_mrelease": (448, 448),
 }
+ABSENT = {"x86_64": (327, 328), "aarch64": (286, 287)}
+"""preadv2 and pwritev2, which tell whether a page is in the page cache. The C library does without."""
+SESSION = {"x86_64": 112, "aarch64": 157}
+"""setsid."""
 SHARED = {"x86_64": (29, 64, 68), "aarch64": (194, 190, 186)}
 """shmget, semget, msgget: memory that outlives a process and is not counted with it."""
 CLONE, CLONE3 = {"x86_64": 56, "aarch64": 220}, 435
 SOCKETS = {"x86_64": (41, 53), "aarch64": (198, 199)}
 """socket and socketpair."""
 FCNTL = {"x86_64": 72, "aarch64": 25}
-NAMESPACES = 0x7E020000
-"""Every CLONE_NEW... flag that `clone` takes."""
+ALLOWED_FCNTLS = (0, 1, 2, 3, 4, 1030, 1031, 1032)
+"""Copies and flags of descriptors, and sizes of pipes. No locks, leases, watches or hints."""
+IOCTL = {"x86_64": 16, "aarch64": 29}
+ALLOWED_IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
+"""TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX."""
+FUTEX = {"x86_64": 202, "aarch64": 98}
+FUTEX_PRIVATE = 128
+FUTEX_WAITS, FUTEX_WAKES = (0, 9, 9 | 256), (1, 10)
+"""The C library waits so for the end of a thread, which the kernel tells it."""
+ESCAPES = 0x7E028000
+"""Every CLONE_NEW... flag that `clone` takes, and CLONE_PARENT: a sibling is not counted with a call."""
 AF_UNIX = 1
-WATCHING_FCNTLS = (1024, 1026)
-"""F_SETLEASE, F_NOTIFY."""
 X32 = 0x40000000
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
@@ -149,10 +166,16 @@ class SystemCallFilter:
 
     @classmethod
     def of_call(cls, names: tuple[str, ...]) -> SystemCallFilter:
-        """Return a filter that refuses the calls named in `names` and allows all others."""
-        column = list(ARCHITECTURES).index(_machine())
+        """Return a filter that refuses the calls named in `names` and keeps a call in its session.
+
+        A session is what the kernel gives a fair share of the processors, however many processes
+        it has. A program is told that it left, so that one which is right stays right.
+        """
+        machine = _machine()
+        column = list(ARCHITECTURES).index(machine)
         numbers = [number for name in names if (number := REFUSED[name][column]) is not None]
-        return cls(_pack([(_LOAD, 0, 0, _NUMBER_AT), *_refused(numbers), _ALLOWED]))
+        stay = _if(_EQUAL, SESSION[machine], 0)
+        return cls(_pack([(_LOAD, 0, 0, _NUMBER_AT), *_refused(numbers), *stay, _ALLOWED]))
 
     def apply(self) -> None:
         """Put this process and all its later children under the filter, for good."""
@@ -174,10 +197,13 @@ def build(machine: str, still_needed: tuple[str, ...] = ()) -> bytes:
         *_if(_AT_LEAST, X32, errno.ENOSYS),
         *_if(_AT_LEAST, LAST_KNOWN + 1, errno.ENOSYS),
         *_if(_EQUAL, CLONE3, errno.ENOSYS),  # its flags cannot be read: libc falls back to clone
+        *[step for number in ABSENT[machine] for step in _if(_EQUAL, number, errno.ENOSYS)],
         *_refused([*refused, *SHARED[machine]]),
-        *_where(CLONE[machine], _FIRST_AT, _if(_ANY_BIT, NAMESPACES, errno.EPERM)),
-        *_where(FCNTL[machine], _SECOND_AT, [step for command in WATCHING_FCNTLS for step in _if(_EQUAL, command, errno.EPERM)]),
-        *[step for number in SOCKETS[machine] for step in _where(number, _FIRST_AT, _unless(AF_UNIX, errno.EAFNOSUPPORT))],
+        *_where(CLONE[machine], _FIRST_AT, _if(_ANY_BIT, ESCAPES, errno.EPERM)),
+        *_where(FCNTL[machine], _SECOND_AT, _unless(ALLOWED_FCNTLS, errno.EPERM)),
+        *_where(IOCTL[machine], _SECOND_AT, _unless(ALLOWED_IOCTLS, errno.ENOTTY)),
+        *_where(FUTEX[machine], _SECOND_AT, _futexes()),
+        *[step for number in SOCKETS[machine] for step in _where(number, _FIRST_AT, _unless((AF_UNIX,), errno.EAFNOSUPPORT))],
         _ALLOWED,
     ]
     return _pack(code)
@@ -205,9 +231,18 @@ def _where(number: int, argument_at: int, steps: list[tuple[int, int, int, int]]
     return [(_EQUAL, 0, len(looked_at), number), *looked_at]
 
 
-def _unless(value: int, number: int) -> list[tuple[int, int, int, int]]:
-    """Refuse the call with error `number` unless what was loaded is `value`."""
-    return [(_EQUAL, 1, 0, value), _error(number)]
+def _futexes() -> list[tuple[int, int, int, int]]:
+    """Let nobody wait, or wake others, at an address by which another jail may find the same page."""
+    steps = [step for operation in FUTEX_WAITS for step in _if(_EQUAL, operation, errno.EAGAIN)]
+    steps += [step for operation in FUTEX_WAKES for step in _if(_EQUAL, operation, 0)]  # nobody waits
+    steps.append(_error(errno.ENOSYS))
+    return [(_ANY_BIT, len(steps), 0, FUTEX_PRIVATE), *steps]
+
+
+def _unless(values: tuple[int, ...], number: int) -> list[tuple[int, int, int, int]]:
+    """Refuse the call with error `number` unless what was loaded is one of `values`."""
+    steps = [(_EQUAL, len(values) - place, 0, value) for place, value in enumerate(values)]
+    return [*steps, _error(number)]
 
 
 def _if(test: int, value: int, number: int) -> list[tuple[int, int, int, int]]:

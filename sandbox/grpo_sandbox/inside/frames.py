@@ -2,20 +2,28 @@
 
 The head of a request holds its limits and the size of its body. The supervisor reads the head;
 the body (the program and its input) is left in the stream for the child that will run it, so that
-nothing of it is ever in the memory from which later calls are forked. A reply's head is followed
-by the bytes that the program wrote, straight from memory that children do not inherit.
+nothing of it is ever in the memory from which later calls are forked. A reply is no JSON, but
+numbers and then the bytes that the program wrote, straight from memory that children do not inherit:
+how much somebody else's program printed or returned may be all that another one needs.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import struct
 from collections.abc import Sequence
 from typing import Any
 
 LENGTH_BYTES = 8
 MAX_HEAD_BYTES = 1_000_000
 MAX_BODY_BYTES = 64_000_000
+STATUSES = (
+    "claimed", "no_result", "bad_result", "output_limit", "timeout_cpu", "timeout_wall", "oom", "signal",
+)  # fmt: skip
+REPLY = struct.Struct("!BiddB3Q")
+"""Place in STATUSES, wait status, seconds of processor time, seconds, whether the jail is as it was,
+and the sizes of the result, stdout and stderr."""
 REQUESTS, REPLIES, FIRST_FREE = 30, 31, 32
 """Descriptors of the two streams in a supervisor, and the first one above them."""
 
@@ -46,9 +54,9 @@ def read_exactly(size: int) -> bytes:
     return b"".join(parts)
 
 
-def write(head: dict[str, Any], parts: Sequence[memoryview] = ()) -> None:
-    """Write a head and what follows it to the replies, in one piece where the stream takes it."""
-    rest = [memoryview(pack(head)), *(part for part in parts if part)]
+def write(parts: Sequence[bytes | memoryview]) -> None:
+    """Write `parts` to the replies, in one piece where the stream takes it."""
+    rest = [memoryview(part) for part in parts if part]
     while rest:
         written = os.writev(REPLIES, rest)
         while rest and written >= len(rest[0]):

@@ -20,6 +20,7 @@ FOLDER_MODE = 0o777
 _CLONE_NEWNS, _CLONE_NEWUSER, _CLONE_NEWPID, _CLONE_NEWIPC = 0x20000, 0x10000000, 0x20000000, 0x08000000
 _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 2, 4, 8
 _PR_SET_PDEATHSIG = 1
+_CAPABILITY_VERSION = 0x20080522
 _SETTLE_SECONDS = 0.5
 _OURS = 4
 """Descriptors below this one are a call's own: its three streams and its result."""
@@ -141,6 +142,7 @@ class OwnNamespaces:
         if self._libc.mount(b"call", self.folder.encode(), b"tmpfs", flags, self._options) != 0:
             raise OSError(ctypes.get_errno(), "no folder can be mounted for the call")
         self._unshare(_CLONE_NEWUSER | _CLONE_NEWPID | _CLONE_NEWIPC)
+        self._drop_capabilities()
         first = os.fork()
         if first == 0:
             self._libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -170,6 +172,12 @@ class OwnNamespaces:
     def clean(self) -> bool:
         """Reap what the call left; False if the jail has to be replaced."""
         return _reap(self.kill, time.monotonic() + CLEAN_SECONDS)
+
+    def _drop_capabilities(self) -> None:
+        """Give up those over the new namespaces, which whoever makes them has."""
+        header, none = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0), (ctypes.c_uint32 * 6)()
+        if self._libc.capset(header, none) != 0:
+            raise OSError(ctypes.get_errno(), "capabilities cannot be given up")
 
     def _unshare(self, flags: int) -> None:
         if self._libc.unshare(flags) != 0:

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 from grpo_sandbox.inside.call import run_call
 from grpo_sandbox.inside.filter import SystemCallFilter
-from grpo_sandbox.inside.frames import REPLIES, REQUESTS, read_head, write
+from grpo_sandbox.inside.frames import REPLIES, REQUESTS, pack, read_head, write
 from grpo_sandbox.inside.places import KILL_SECONDS, OwnNamespaces, OwnUid
 from grpo_sandbox.inside.watch import STARTED, STREAMS, Capture, Watch
 
@@ -56,7 +56,7 @@ def main(settings: dict[str, Any]) -> None:
     place = OwnNamespaces(settings) if settings["uid"] is None else OwnUid(settings)
     jail = _Jail(place)
     visible = visible_packages(settings["forbidden"])
-    write({"ready": True, "python": sys.version.split()[0], "visible": visible})
+    write([pack({"ready": True, "python": sys.version.split()[0], "visible": visible})])
     gc.collect()
     gc.freeze()
     gc.disable()  # each child switches it on again
@@ -95,16 +95,9 @@ class _Jail:
             clean = self._place.clean()
         except Exception:  # noqa: BLE001 - whatever a program left that way, the jail is replaced
             clean = False
-        parts = self._capture.parts()
-        head = {
-            "status": status,
-            "exit": watch.status,
-            "cpu_seconds": cpu,
-            "wall_seconds": wall,
-            "clean": clean and not self._memory.ran_out(),
-            "sizes": [len(part) for part in parts],
-        }
-        write(head, parts)
+        clean = clean and not self._memory.ran_out()
+        write(self._capture.reply(status, watch.status or 0, cpu, wall, clean=clean))
+        self._capture.forget()
 
     def _give_up(self) -> NoReturn:
         """End the jail, which is broken: the child never came as far as the program."""

@@ -9,18 +9,19 @@ import select
 import time
 from typing import Any
 
-from grpo_sandbox.inside.frames import REQUESTS
+from grpo_sandbox.inside.frames import REPLY, REQUESTS, STATUSES
 
 STREAMS = ("result", "stdout", "stderr")
 STARTED = b"\x01"
 """What a child writes to its result before it touches the program: without it, it never ran."""
 TICK_SECONDS = 0.5
 STALL_SECONDS = 0.5
+_MORE_VIEWS = 64
 """A supervisor that wakes up this much later than it should was stopped, or its machine was."""
 
 
 class Capture:
-    """Memory for what calls write, which processes forked from this one do not inherit.
+    """Memory for replies and what calls write, which processes forked from this one do not inherit.
 
     One call's output must not be in the memory of the next one's process, where it could be read.
     The bytes go from the pipe into this memory and from there into the reply, and nowhere else.
@@ -35,7 +36,7 @@ class Capture:
     def prepare(self, caps: dict[str, int]) -> None:
         """Make room for one call: so many bytes of each stream, and one more to see an excess."""
         self._cap, self.size = caps, dict.fromkeys(caps, 0)
-        wanted = 0
+        wanted = REPLY.size
         for name, cap in caps.items():
             self._start[name] = wanted
             wanted += cap + 1
@@ -58,7 +59,19 @@ class Capture:
 
     def started(self) -> bool:
         """Return whether the child came as far as the program."""
-        return self.size["result"] > 0 and self._memory[0:1] == STARTED
+        return self.size["result"] > 0 and self._memory[REPLY.size : REPLY.size + 1] == STARTED
+
+    def reply(self, status: str, wait_status: int, cpu: float, wall: float, *, clean: bool) -> list[memoryview]:
+        """Return the reply to a call that ended so, ready to be written."""
+        parts = self.parts()
+        numbers = (STATUSES.index(status), wait_status, cpu, wall, clean)
+        REPLY.pack_into(self._memory, 0, *numbers, *map(len, parts))
+        return [memoryview(self._memory)[: REPLY.size], *parts]
+
+    def forget(self) -> None:
+        """Overwrite what a view of these bytes was: its length stays in freed memory, which is inherited."""
+        view = memoryview(self._memory)
+        [view[:0] for _ in range(_MORE_VIEWS)]  # more than a call ever has at once
 
     def parts(self) -> list[memoryview]:
         """Return what was captured of each stream, up to its cap and without the start mark."""
