@@ -12,6 +12,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from grpo_core.deadline import describe
 from grpo_core.errors import ConfigError
 from grpo_core.types import Rollout, Task, Verdict
 from grpo_core.wire import encode
@@ -43,14 +44,23 @@ class VerdictCache:
         except (sqlite3.Error, OSError) as error:
             raise ConfigError(f"the verdict cache {path} cannot be used: {error}; delete the file, or set verify.cache=memory") from None
 
-    async def verdict(self, name: str, judge: Callable[[], Awaitable[Verdict]]) -> tuple[Verdict, bool]:
-        """The verdict called `name` (see `verdict_name`) and whether it was there; if not, `judge` is asked, once for all who want it
-        meanwhile. If that fails, each of them asks for itself: a failure that passes must not cost several attempts."""
+    async def verdict(
+        self, name: str, judge: Callable[[], Awaitable[Verdict]], *, check: Callable[[Verdict], Verdict]
+    ) -> tuple[Verdict, bool]:
+        """Return the verdict called `name` (see `verdict_name`) and whether it was kept.
+
+        If it was not, `judge` is asked, once for all who want it meanwhile. If that fails, each of
+        them asks for itself: a failure that passes must not cost several attempts.
+
+        Args:
+            check: returns a kept verdict if the environment may give it, and raises if not: the
+                file may be damaged, or somebody may have changed it. It is then judged again.
+        """
         if (judging := self._judging.get(name)) is not None:
             shared = await asyncio.shield(judging)
             return (_again(shared), True) if shared is not None else (await judge(), False)
-        if (found := self._find(name)) is not None:
-            return _again(found), True
+        if (kept := self._find(name, check)) is not None:
+            return _again(kept), True
         future = self._judging[name] = asyncio.get_running_loop().create_future()
         try:
             verdict = await judge()
@@ -67,9 +77,16 @@ class VerdictCache:
         """Give the file back."""
         self._db.close()
 
-    def _find(self, name: str) -> Verdict | None:
+    def _find(self, name: str, check: Callable[[Verdict], Verdict]) -> Verdict | None:
         rows = self._try("SELECT verdict FROM verdicts WHERE name = ?", name)
-        return Verdict.from_json(json.loads(rows[0][0])) if rows else None
+        if not rows:
+            return None
+        try:
+            verdict = Verdict.from_json(json.loads(rows[0][0]))
+            return check(verdict) if verdict.scored and verdict.cacheable else None
+        except Exception as error:  # noqa: BLE001 - a damaged row may hold anything
+            logging.getLogger(__name__).warning("a damaged row of the verdict cache was judged again: %s", describe(error))
+            return None
 
     def _keep(self, name: str, verdict: Verdict) -> None:
         self._try("INSERT OR REPLACE INTO verdicts (name, verdict) VALUES (?, ?)", name, json.dumps(verdict.to_json()))
@@ -80,7 +97,7 @@ class VerdictCache:
             return []
         try:
             return self._db.execute(command, values).fetchall()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # a damaged file may hold any bytes
             self._broken = True
             logging.getLogger(__name__).warning("verdicts are no longer cached: %s", error)
             return []

@@ -29,6 +29,8 @@ def build_config(layers: Sequence[Mapping[str, Any]]) -> RunConfig:
     """Merge nested mappings, later ones winning key by key, and validate the result. Errors name the key and the nearest known one."""
     merged: dict[str, Any] = {}
     for layer in layers:
+        if "provenance" in layer:  # the record of a run, whose digest is no setting: a recipe may be changed
+            layer = {key: value for key, value in layer.items() if key != "digest"}
         if "epochs" in layer or "steps" in layer:  # they exclude each other, so naming one takes the other back
             merged = {key: value for key, value in merged.items() if key not in ("epochs", "steps")}
         before = merged.get("advantage")
@@ -194,6 +196,4 @@ def read_recipe(path: Path) -> dict[str, Any]:
         raise ConfigError(f"recipe {str(path)!r} is not valid {'JSON' if path.suffix == '.json' else 'TOML'}: {error}") from None
     if not isinstance(data, dict):
         raise ConfigError(f"recipe {str(path)!r} must hold settings by name; found a {type(data).__name__}")
-    if "provenance" in data:  # the record of a run, which may be changed to be a recipe
-        data.pop("digest", None)
     return data

@@ -78,6 +78,7 @@ class Rollout:
     logprobs: (T,) log-probability of each token when it was drawn, under the full distribution at the sampling temperature.
     trainable: (T,) 1 where the policy wrote the token, 0 where the environment did.
     positions: (T,) for masked fill-in, the slot that each token fills; None for causal text.
+    error: why the dialogue broke, where finish is "error".
     """
 
     messages: tuple[Message, ...]
@@ -87,6 +88,7 @@ class Rollout:
     logprobs: tuple[float, ...] = ()
     trainable: tuple[int, ...] = ()
     positions: tuple[int, ...] | None = None
+    error: str = ""
 
     @property
     def text(self) -> str:

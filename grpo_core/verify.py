@@ -28,7 +28,6 @@ __all__ = ["ErrorRate", "Verifier", "VerifySettings", "VerifyStats"]
 Isolation = Literal["auto", "process", "inline"]
 T = TypeVar("T")
 _CLOSE_SECONDS = 10.0
-_BROKEN_DIALOGUE = "the dialogue broke before its end, so the attempt was not judged"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,10 +200,13 @@ class Verifier:
 
     async def _row(self, task: Task[Any], rollout: Rollout) -> Verdict:
         if rollout.finish == "error":
-            return Verdict.failed(_BROKEN_DIALOGUE)
+            return _broken(rollout)
         if self._cache is None:
             return await self._insistently(task, rollout)
-        verdict, known = await self._cache.verdict(verdict_name(self._fingerprint, task, rollout), lambda: self._insistently(task, rollout))
+        name = verdict_name(self._fingerprint, task, rollout)
+        verdict, known = await self._cache.verdict(
+            name, lambda: self._insistently(task, rollout), check=lambda kept: check_verdict(kept, self.env)
+        )
         self.stats.asked += 1
         self.stats.cached += known
         return verdict
@@ -233,7 +235,7 @@ class Verifier:
         judged = iter(await asyncio.gather(*(self._regroup(g, v, alone) for g, v in zip(asked, verdicts, strict=True))))
         found = [iter(next(judged) if g.rollouts else []) for g in whole]
         return [
-            [Verdict.failed(_BROKEN_DIALOGUE) if r.finish == "error" else next(verdicts) for r in group.rollouts]
+            [_broken(r) if r.finish == "error" else next(verdicts) for r in group.rollouts]
             for group, verdicts in zip(groups, found, strict=True)
         ]
 
@@ -301,6 +303,12 @@ def _failure(error: Exception, op: str, seconds: float) -> str:
     if isinstance(error, WorkerLostError):  # with the worker's last output, which is bounded, too
         return str(error)
     return clip(str(error)) if isinstance(error, BrokenContractError) else describe(error)
+
+
+def _broken(rollout: Rollout) -> Verdict:
+    """Return the verdict of a dialogue that broke."""
+    reason = f": {rollout.error}" if rollout.error else ""
+    return Verdict.failed(clip(f"the dialogue broke before its end, so the attempt was not judged{reason}"))
 
 
 def _all_failed(group: Group[Any], text: str) -> list[Verdict]:

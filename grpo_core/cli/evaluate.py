@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -47,6 +48,9 @@ def evaluate(
     attempts: Annotated[
         Path | None, typer.Option("--attempts", help="Also write every attempt with its verdict to this JSONL file.", show_default=False)
     ] = None,
+    recorded: Annotated[
+        bool, typer.Option("--recorded", help="With --run: print what the run measured itself, from its logs; nothing is attempted.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
     trust: Trust = False,
 ) -> None:
@@ -63,9 +67,12 @@ def evaluate(
         "model.device": device,
         "model.dtype": dtype,
     }
+    if recorded:
+        _print_recorded(run, as_json=as_json)
+        return
     if run is not None and model is not None:
         raise ConfigError("--run and --model exclude each other; give one of them")
-    new_file(attempts, "--attempts")
+    attempts = new_file(attempts, "--attempts")
     config = _config(env or [], run, options, settings or [], trust=trust)
     started = time.monotonic()
     trainer, found = _measured(config, level or [], tasks=tasks, samples=samples, attempts=attempts)
@@ -77,6 +84,27 @@ def evaluate(
     if trainer.stop_requested:
         remark("stopped before all tasks were done; these are the statistics of those that were")
         raise typer.Exit(INTERRUPTED)
+
+
+def _print_recorded(run: Path | None, *, as_json: bool) -> None:
+    """Print the gains table of a run again."""
+    from grpo_core.cli.progress import gains_table
+    from grpo_core.report.gains import recorded_gains
+    from grpo_core.runs.folder import RunFolder
+
+    if run is None:
+        raise ConfigError("--recorded prints what a run measured itself; name the run: --run FOLDER")
+    folder = RunFolder.open(run)
+    name = folder.config()["model"]["name"]
+    steps, gains = recorded_gains(folder)
+    if len(steps) < 2:
+        found = f"it was evaluated after step {steps[0]} only" if steps else "it was never evaluated"
+        raise ConfigError(f"the run {run} has recorded no gain: {found}; measure it now with grpo eval --run {run}")
+    if as_json:
+        print_json({"model": name, "steps": steps, "gains": {name: asdict(gain) for name, gain in gains.items()}})
+        return
+    print_line(f"{name}, held-out tasks after step {steps[0]} and after step {steps[-1]}")
+    console().print(gains_table(gains))
 
 
 def _config(envs: Sequence[str], run: Path | None, options: dict[str, Any], settings: Sequence[str], *, trust: bool) -> RunConfig:

@@ -55,8 +55,8 @@ def export(
     if rollouts is None and weights is None:
         raise ConfigError("say what to export: --rollouts FILE.jsonl, --weights FOLDER or both")
     opened = RunFolder.open(run)
-    new_file(rollouts, "--rollouts")
-    new_file(weights, "--weights")
+    rollouts = new_file(rollouts, "--rollouts")
+    weights = new_file(weights, "--weights")
     if weights is not None and not opened.finished:
         raise ConfigError(f"the run {run} is not finished (it has no final/); continue it with grpo run --resume {run}")
     if rollouts is not None:

@@ -165,14 +165,19 @@ def _write(lead: str, text: str, *, error: bool, style: dict[str, Any]) -> None:
         typer.echo(styled, file=beneath(sys.stderr if error else sys.stdout))
 
 
-def new_file(path: Path | None, option: str) -> None:
-    """Raises ConfigError, before work is done that would be lost, where `option` names a file that cannot be begun."""
+def new_file(path: Path | None, option: str) -> Path | None:
+    """Return the absolute path of a file that can be begun, so that no change of folder moves it.
+
+    Raises:
+        ConfigError: it exists, or its folder does not; before work is done that would be lost.
+    """
     if path is None:
-        return
+        return None
     if os.path.exists(path):  # a name that no file can have is none that exists
         raise ConfigError(f"{path} exists already; name another file for {option}")
     if not path.absolute().parent.is_dir():
         raise ConfigError(f"there is no folder {path.parent} for {option} {path.name}; make it, or name another file")
+    return path.absolute()
 
 
 class QuickCommand(TyperCommand):

@@ -105,18 +105,8 @@ class RunProgress(Observer):
         )
 
     def finished(self, gains: Mapping[str, Gain]) -> None:
-        if not gains:
-            return
-        table = Table("held-out", "before", "after", "gain", "95 % interval", title=f"{next(iter(gains.values())).tasks} tasks, paired")
-        for name, gain in gains.items():
-            table.add_row(
-                name.replace("_", " "),
-                f"{gain.before:.3f}",
-                f"{gain.after:.3f}",
-                f"{gain.mean:+.3f}",
-                f"{gain.low:+.3f} .. {gain.high:+.3f}",
-            )
-        self._print(table)
+        if gains:
+            self._print(gains_table(gains))
 
     def _facts(self, step: int, total: int, metrics: Mapping[str, float]) -> str:
         """Reward, pass rate, KL, generation speed (a warm start: its loss), and the time left, from the mean of the steps seen so far."""
@@ -140,3 +130,18 @@ def _duration(seconds: float) -> str:
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min" if minutes >= 10 else f"{minutes}:{seconds:02d} min"
+
+
+def gains_table(gains: Mapping[str, Gain]) -> Table:
+    """Return the table of gains on held-out tasks."""
+    tasks = next(iter(gains.values())).tasks if gains else 0
+    table = Table("held-out", "before", "after", "gain", "95 % interval", title=f"{tasks} tasks, paired")
+    for name, gain in gains.items():
+        table.add_row(
+            name.replace("_", " "),
+            f"{gain.before:.3f}",
+            f"{gain.after:.3f}",
+            f"{gain.mean:+.3f}",
+            f"{gain.low:+.3f} .. {gain.high:+.3f}",
+        )
+    return table

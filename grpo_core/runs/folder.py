@@ -21,7 +21,6 @@ from grpo_core.runs.seal import (
     SEAL,
     DamagedError,
     check_format,
-    check_manifest,
     seal,
     unseal,
     write_manifest,
@@ -173,16 +172,6 @@ class RunFolder:
             save(folder)
             (folder / "README.md").write_text(_model_card(title, self.config()), encoding="utf-8")
             write_manifest(folder)
-
-    def check_final(self) -> None:
-        """Raise ConfigError if a file of final/ is not as it was written."""
-        try:
-            check_manifest(self.path / "final")
-        except DamagedError as error:
-            raise ConfigError(
-                f"the trained weights in {self.path / 'final'} are damaged: {error}. Restore that folder from a copy; or remove it and "
-                f"continue with --resume {self.shown}, which writes it again from the last checkpoint"
-            ) from None
 
     def marks(self) -> dict[str, Mark]:
         """Return the end of each log now: where a resume from this moment cuts it."""

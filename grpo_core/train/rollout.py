@@ -168,6 +168,7 @@ class _Attempt:
     trainable: list[int] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
     finish: Finish = "stop"
+    error: str = ""
     turn: int = 0
     kept_mass: float = 1.0
     positions: tuple[int, ...] | None = None
@@ -195,8 +196,8 @@ class _Attempt:
         """Hear the environment's turn; False if the dialogue is over."""
         try:
             turn = await replies.reply(self.task, tuple(self.messages))
-        except GrpoError:  # the verifier reports the attempt as one that could not be judged
-            self.finish = "error"
+        except GrpoError as error:  # the verifier reports the attempt as one that could not be judged
+            self.finish, self.error = "error", str(error)
             return False
         if turn is None:
             return False
@@ -217,6 +218,7 @@ class _Attempt:
             logprobs=tuple(self.logprobs),
             trainable=tuple(self.trainable),
             positions=self.positions,
+            error=self.error,
         )
 
     def _append(self, token_ids: Sequence[int], logprobs: Sequence[float], *, trainable: int) -> None:

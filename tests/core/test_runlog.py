@@ -88,7 +88,7 @@ def test_final_is_whole_or_absent(tmp_path):
         folder.finish(broken, title="t")
     assert not folder.finished
     folder.finish(lambda path: (path / "whole").write_text("x"), title="t")
-    assert sorted(p.name for p in (tmp_path / "final").iterdir()) == ["README.md", "whole"]
+    assert sorted(p.name for p in (tmp_path / "final").iterdir()) == ["README.md", "manifest.json", "whole"]
 
 
 def test_the_newest_finished_run_is_found(tmp_path):
@@ -115,7 +115,7 @@ def test_a_paired_gain_uses_only_tasks_scored_in_both_and_gives_an_interval():
 
 def test_config_json_is_complete_or_absent(tmp_path):
     RunFolder(tmp_path / "run").start(CONFIG)
-    assert json.loads((tmp_path / "run" / "config.json").read_text()) == CONFIG
+    assert RunFolder.open(tmp_path / "run").config() == {**CONFIG, "provenance": {"format": 2}}
     assert [p.name for p in (tmp_path / "run").iterdir()] == ["config.json"]
 
 

@@ -14,9 +14,9 @@ from grpo_core.overrides import build_config
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
 from grpo_core.settings import CurriculumConfig
-from grpo_core.train.run.observe import Observer
 from grpo_core.train.trainer import Trainer
 
+from .killing import killed
 from .letters import Letters
 
 ON = CurriculumConfig(enabled=True, attempts=10)
@@ -85,11 +85,6 @@ def settings(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_run_climbs_with_what_it_learns_and_a_resumed_one_is_the_undisturbed_one(settings: dict[str, Any], tmp_path: Path):
-    class StopAfter14(Observer):
-        def step(self, step: int, total: int, metrics: Any) -> None:
-            if step == 14:
-                raise KeyboardInterrupt  # as if killed: the last checkpoint is of step 12, in the middle of a window
-
     def make(name: str, **more: Any) -> Trainer:
         return Trainer(build_config([settings]), Letters(), folder=RunFolder(tmp_path / name), **more)
 
@@ -101,8 +96,8 @@ def test_a_run_climbs_with_what_it_learns_and_a_resumed_one_is_the_undisturbed_o
     assert {level for _, split, level in asked if split == "eval"} == {0.3}
     assert sorted((step, level) for step, split, level in asked if split == "train") == list(enumerate(levels, 1))
 
-    with pytest.raises(KeyboardInterrupt):
-        make("parts", observer=StopAfter14()).run()
+    with killed(tmp_path / "parts", step=14) as observer:  # the last checkpoint is of step 12, in the middle of a window
+        make("parts", observer=observer).run()
     second = make("parts")
     assert second.resume() == 12
     second.run()

@@ -26,6 +26,7 @@ from grpo_core.train.run.observe import Observer
 from grpo_core.train.trainer import Trainer
 
 from ..core.distributions import install_plugin
+from .killing import killed
 from .letters import Letters
 
 
@@ -212,13 +213,8 @@ def test_beta_follows_its_target_and_a_resumed_run_goes_on_with_it(settings: dic
     assert betas[:2] == pytest.approx([0.1, 0.1 * 0.8])  # the first step has no KL yet
     assert betas[2] == pytest.approx(betas[1] * 1.2)
 
-    class StopAfterFive(Observer):
-        def step(self, step: int, total: int, metrics: Any) -> None:
-            if step == 5:
-                raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        make(settings, tmp_path / "parts", env=Sparse(), observer=StopAfterFive()).run()
+    with killed(tmp_path / "parts", step=5) as observer:
+        make(settings, tmp_path / "parts", env=Sparse(), observer=observer).run()
     second = make(settings, tmp_path / "parts", env=Sparse())
     assert second.resume() == 4
     second.run()
@@ -250,13 +246,8 @@ def test_a_reference_may_follow_at_a_distance_and_is_saved(settings: dict[str, A
     first_weights = dict(whole.policy.reference.weights())
     assert any(not torch.equal(first_weights[name], start[name]) for name in start)
 
-    class StopAfterFive(Observer):
-        def step(self, step: int, total: int, metrics: Any) -> None:
-            if step == 5:
-                raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        make(settings, tmp_path / "parts", observer=StopAfterFive()).run()
+    with killed(tmp_path / "parts", step=5) as observer:
+        make(settings, tmp_path / "parts", observer=observer).run()
     second = make(settings, tmp_path / "parts")
     assert second.resume() == 4
     second.run()

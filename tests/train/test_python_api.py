@@ -63,7 +63,7 @@ def test_without_a_folder_a_run_makes_one_below_runs(settings, tmp_path, monkeyp
     trainer = Trainer(build_config([settings]), Letters())
     assert not (tmp_path / "runs").exists()
     trainer.run()
-    assert (trainer.folder.path.parent, trainer.folder.path.name.startswith("letters-")) == (Path("runs"), True)
+    assert (trainer.folder.path.parent, trainer.folder.path.name.startswith("letters-")) == (tmp_path / "runs", True)
     assert trainer.folder.finished
 
 

@@ -24,6 +24,7 @@ from grpo_core.train.trainer import Trainer
 from grpo_core.types import Message
 
 from .arrange import tiny_policy
+from .killing import killed
 from .letters import Answered, Letters
 from .tiny import save_tiny, tiny_tokenizer
 
@@ -85,14 +86,9 @@ def test_a_warm_start_that_was_killed_goes_on_as_if_nothing_had_happened(setting
     more = {"sft": {"batch_size": 4, **({"data": written(tmp_path / "rows.jsonl", rows)} if source == "file" else {})}}
     config = sft(settings, steps=6, lora={"dropout": 0.3}, checkpoint={"every": 2}, eval={"tasks": 0}, **more)
 
-    class Killed(Observer):
-        def step(self, step: int, total: int, metrics: Any) -> None:
-            if step == 3:
-                raise KeyboardInterrupt
-
     WarmStart(config, Answered(), folder=tmp_path / "whole").run()
-    with pytest.raises(KeyboardInterrupt):
-        WarmStart(config, Answered(), folder=tmp_path / "killed", observer=Killed()).run()
+    with killed(tmp_path / "killed", step=3) as observer:
+        WarmStart(config, Answered(), folder=tmp_path / "killed", observer=observer).run()
     resumed = WarmStart.resumed(tmp_path / "killed", Answered())
     assert resumed.done == 2
     resumed.run()

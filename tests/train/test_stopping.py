@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Mapping
 from typing import Any
 
 import peft
@@ -22,6 +21,7 @@ from grpo_core.train.run.observe import Observer
 from grpo_core.train.run.stopping import Best, Stopping
 from grpo_core.train.trainer import Trainer
 
+from .killing import killed
 from .letters import Letters
 
 
@@ -84,14 +84,9 @@ def test_the_weights_of_the_best_evaluation_are_kept_and_loadable(settings, tmp_
 def test_the_best_weights_of_steps_that_were_cut_are_not_taken_for_those_of_the_run(settings, tmp_path):
     """Killed after an evaluation behind the last checkpoint, which was the best so far."""
 
-    class Killed(Observer):
-        def step(self, step: int, total: int, metrics: Mapping[str, float]) -> None:
-            if step == 7:
-                raise KeyboardInterrupt
-
     more = {"steps": 8, "eval": {"tasks": 32, "every": 2}, "checkpoint": {"every": 4}}
-    with pytest.raises(KeyboardInterrupt):
-        Trainer(build_config([settings, more]), Letters(), folder=tmp_path / "run", observer=Killed()).run()
+    with killed(tmp_path / "run", step=7) as observer:
+        Trainer(build_config([settings, more]), Letters(), folder=tmp_path / "run", observer=observer).run()
     file = tmp_path / "run" / "checkpoints" / "best" / "best.json"
     cut = json.loads(file.read_text())
     assert cut["step"] == 6

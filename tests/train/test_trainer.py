@@ -22,6 +22,7 @@ from grpo_core.train.run.observe import Observer
 from grpo_core.train.sft import WarmStart
 from grpo_core.train.trainer import Trainer
 
+from .killing import killed
 from .letters import Letters
 
 TIMED = ("time/", "verify/seconds/", "eval/verify/seconds/", "memory/", "eval/seconds")
@@ -142,14 +143,8 @@ def test_a_resumed_run_is_bitwise_the_undisturbed_one(settings, tmp_path, optimi
     settings = {**settings, **several, "optimizer": {"name": optimizer, "lr": 0.01}}
     whole = run(settings, tmp_path / "whole")
 
-    class StopAfterFive(Observer):
-        def step(self, step: int, total: int, metrics: Any) -> None:
-            if step == 5:
-                raise KeyboardInterrupt  # as if killed: step 5 is logged, the last checkpoint is of step 4
-
-    first = make(settings, tmp_path / "parts", observer=StopAfterFive())
-    with pytest.raises(KeyboardInterrupt):
-        first.run()
+    with killed(tmp_path / "parts", step=5) as observer:  # step 5 is logged, the last checkpoint is of step 4
+        make(settings, tmp_path / "parts", observer=observer).run()
     second = make(settings, tmp_path / "parts")
     assert second.resume() == 4
     second.run()
@@ -252,7 +247,7 @@ def test_checkpoints_beyond_keep_are_removed(settings, tmp_path):
 
 def test_a_half_written_checkpoint_is_not_taken_for_one(settings, tmp_path):
     trainer = run(settings, tmp_path / "run")
-    (tmp_path / "run" / "checkpoints" / "step-000099").mkdir()
+    (tmp_path / "run" / "checkpoints" / ".step-000099.partial-0a1b2c3d").mkdir()
     assert make(settings, tmp_path / "run").resume() == trainer.total
 
 
@@ -294,12 +289,8 @@ def test_a_sampled_group_is_written_for_people_now_and_then(settings, tmp_path):
 def test_a_run_that_was_killed_before_its_first_checkpoint_starts_again(settings, tmp_path):
     whole = run(settings, tmp_path / "whole")
 
-    class KilledAtOne(Observer):
-        def step(self, step: int, total: int, metrics: Any) -> None:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run(settings, tmp_path / "parts", observer=KilledAtOne())
+    with killed(tmp_path / "parts", step=1) as observer:
+        run(settings, tmp_path / "parts", observer=observer)
     again = make(settings, tmp_path / "parts")
     assert again.resume() == 0
     again.run()

@@ -16,6 +16,7 @@ from jinja2 import TemplateError
 from grpo_core import modelcache
 from grpo_core.config import RunConfig
 from grpo_core.errors import ConfigError, UnknownNameError, UserError, did_you_mean
+from grpo_core.runs.seal import DamagedError, check_manifest
 from grpo_core.train.models import bundled, hub, quantized
 from grpo_core.train.models.device import free_memory
 from grpo_core.train.models.progress import Report
@@ -177,6 +178,7 @@ def _from_alias(alias: modelcache.Alias, *, report: Report) -> ModelSource:
 def _from_path(name: str, path: Path, *, trust_remote_code: bool, progress: bool) -> ModelSource:
     if path.suffix == ".gguf" and path.is_file():
         return ModelSource(name, str(path.parent), gguf_file=path.name)
+    _refuse_damaged(path)
     if (path / "adapter_config.json").is_file():
         return _from_adapter(name, path, trust_remote_code=trust_remote_code, progress=progress)
     missing = modelcache.missing_files(path)
@@ -188,6 +190,19 @@ def _from_path(name: str, path: Path, *, trust_remote_code: bool, progress: bool
     if missing:
         raise UserError(f"{name!r} is not a model folder: it has no {' and no '.join(missing)} ({_advice(path, ggufs)})")
     return ModelSource(name, str(path), trust_remote_code=trust_remote_code)
+
+
+def _refuse_damaged(path: Path) -> None:
+    """Raise UserError if a file that a run has saved here is not as it was written."""
+    try:
+        check_manifest(path)
+    except DamagedError as error:
+        again = (
+            f"; or remove that folder and continue the run with --resume {path.parent}, which writes it again from its last checkpoint"
+            if path.name == "final" and (path.parent / "checkpoints").is_dir()
+            else ""
+        )
+        raise UserError(f"the weights in {path} are damaged: {error}; restore them from a copy{again}") from None
 
 
 def _advice(path: Path, ggufs: list[str]) -> str:

@@ -47,24 +47,62 @@ class Learned:
         return cls(put_together(weights), put_together(updater.optimizer.state_dict()))
 
 
+@dataclass(frozen=True, slots=True)
+class RandomStates:
+    """The states of the global generators, which verifiers and dropout may use."""
+
+    torch: Tensor
+    cuda: list[Tensor]
+    python: Any
+    numpy: list[Any]
+
+    @classmethod
+    def now(cls) -> RandomStates:
+        """Return those of this moment."""
+        cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+        name, keys, position, has_gauss, cached = np.random.get_state()
+        return cls(torch.get_rng_state(), cuda, random.getstate(), [name, np.asarray(keys).tolist(), position, has_gauss, cached])
+
+
 def save_checkpoint(
-    folder: Path, learned: Learned, *, step: int, policy: Policy, updater: Updater, more: dict[str, Any], keep: int
+    folder: Path,
+    learned: Learned,
+    *,
+    step: int,
+    policy: Policy,
+    updater: Updater,
+    states: RandomStates,
+    more: dict[str, Any],
+    keep: int,
 ) -> Path:
-    """`folder`/step-N after step N; more: what else is wanted back, as JSON. A kill at any moment leaves the older checkpoints whole
-    and at most a folder that starts with a dot."""
+    """Write `folder`/step-N after step N, whole or not at all, and remove checkpoints beyond `keep`.
+
+    Args:
+        states: of the random generators after step N, which a failed step N + 1 may have changed.
+        more: what else is wanted back, as JSON.
+    """
     final = folder / f"{PREFIX}{step:06d}"
     if final in checkpoints(folder):
         return final
     for leftover in folder.glob(f".{PREFIX}*"):  # of a run that was killed while it saved
         shutil.rmtree(leftover, ignore_errors=True)
     with writing(final), as_os_error(), whole_folder(final) as partial:
-        _write(partial, learned, step=step, policy=policy, updater=updater, more=more)
+        _write(partial, learned, step=step, policy=policy, updater=updater, states=states, more=more)
     for old in checkpoints(folder)[:-keep]:
         remove_folder(old)
     return final
 
 
-def _write(folder: Path, learned: Learned, *, step: int, policy: Policy, updater: Updater, more: dict[str, Any]) -> None:
+def _write(
+    folder: Path,
+    learned: Learned,
+    *,
+    step: int,
+    policy: Policy,
+    updater: Updater,
+    states: RandomStates,
+    more: dict[str, Any],
+) -> None:
     weights = {name: tensor.contiguous().cpu() for name, tensor in learned.weights.items()}
     save_file(weights, folder / "trainable.safetensors")
     if reference := policy.reference.weights():
@@ -72,8 +110,8 @@ def _write(folder: Path, learned: Learned, *, step: int, policy: Policy, updater
     state = {
         "optimizer": learned.optimizer,
         "scaler": updater.accelerator.scaler.state_dict() if updater.accelerator.scaler is not None else None,
-        "torch_rng": torch.get_rng_state(),
-        "cuda_rng": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "torch_rng": states.torch,
+        "cuda_rng": states.cuda,
     }
     torch.save(state, folder / "state.pt")
     progress = {
@@ -84,8 +122,8 @@ def _write(folder: Path, learned: Learned, *, step: int, policy: Policy, updater
         "skipped": updater.skipped,
         "beta": updater.beta,
         "optimizer": updater.config.optimizer.name,
-        "python_rng": random.getstate(),
-        "numpy_rng": _numpy_state(),
+        "python_rng": states.python,
+        "numpy_rng": states.numpy,
     }
     write_whole(folder / PROGRESS, json.dumps(seal(progress)))
 
@@ -184,8 +222,3 @@ def load_checkpoint(path: Path, *, policy: Policy, updater: Updater) -> dict[str
 def means_of(progress: dict[str, Any]) -> str:
     """The name of the optimizer whose running means a checkpoint holds."""
     return str(progress.get("optimizer", progress["config"]["optimizer"]["name"]))
-
-
-def _numpy_state() -> list[Any]:
-    name, keys, position, has_gauss, cached = np.random.get_state()
-    return [name, np.asarray(keys).tolist(), position, has_gauss, cached]

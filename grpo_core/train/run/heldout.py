@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from grpo_core.evaluate import Gain, paired_gain
-from grpo_core.runs.folder import RunFolder
+from grpo_core.report.gains import Scores, score
 from grpo_core.train.run.attempts import attempted
 from grpo_core.train.run.metrics import group_metrics
 from grpo_core.train.run.steps import Steps
 from grpo_core.train.tasks import counted, eval_keys
-from grpo_core.types import Group, TaskKey, Verdict
+from grpo_core.types import Group, Verdict
 
-Scores = dict[TaskKey, dict[str, float]]
 CHUNK = 64
 """Tasks between two moves of the progress bar."""
 
@@ -35,7 +33,7 @@ async def held_out(trainer: Steps, *, step: int) -> tuple[Scores, dict[str, floa
         return None
     for group in groups:
         trainer.folder.rollouts(step, group)
-    scores = {group.task.key: _score(group.verdicts[0]) for group in groups if group.verdicts[0].scored}
+    scores = {group.task.key: score(group.verdicts[0]) for group in groups if group.verdicts[0].scored}
     parts = {source.name: source.env.parts for source in counted(sources)}
     values = group_metrics([g for g in groups if g.task.key.env in parts], parts)
     for source in sources:
@@ -45,47 +43,6 @@ async def held_out(trainer: Steps, *, step: int) -> tuple[Scores, dict[str, floa
     metrics = {f"eval/{name}": value for name, value in values.items() if "groups/" not in name}
     metrics |= {"eval/tasks": float(sum(key.env in parts for key in scores)), "eval/seconds": time.perf_counter() - started}
     return scores, metrics, [group.verdicts[0] for group in groups]
-
-
-def logged_scores(folder: RunFolder, *, step: int) -> Scores:
-    """The scores that an evaluation at `step` left in rollouts.jsonl."""
-    scores: Scores = {}
-    for line in folder.rollout_lines():
-        if line["step"] == step and line["key"]["split"] == "eval" and line["verdict"]["error"] is None:
-            scores[TaskKey(**line["key"])] = _score(Verdict.from_json(line["verdict"]))
-    return scores
-
-
-def gains_of(before: Scores, after: Scores, names: Sequence[str]) -> dict[str, Gain]:
-    """Gains by what was measured; with several environments each has its own."""
-    found = {}
-    for name in names:
-        for column in ("reward", "pass_rate", "audit"):
-            gain = paired_gain(_column(before, name, column), _column(after, name, column))
-            if gain is not None:
-                found[column if len(names) == 1 else f"{name} {column}"] = gain
-    return found
-
-
-def against_audit(gains: Mapping[str, Gain]) -> Iterator[str]:
-    """What to say where the reward rose and the stricter check fell, both beyond chance."""
-    for name, audit in gains.items():
-        reward = gains.get(f"{name.removesuffix('audit')}reward")
-        if name.endswith("audit") and reward is not None and reward.low > 0 and audit.high < 0:
-            of = f" of {where}" if (where := name.removesuffix("audit").strip()) else ""
-            yield (
-                f"the held-out reward{of} rose by {reward.mean:.3f}, but the audit, which training never sees, fell by {-audit.mean:.3f}: "
-                "the policy has found what the verifier wrongly pays; read completions in rollouts.jsonl, and mend the verifier"
-            )
-
-
-def _column(scores: Scores, name: str, column: str) -> dict[TaskKey, float]:
-    return {key: values[column] for key, values in scores.items() if key.env == name and column in values}
-
-
-def _score(verdict: Verdict) -> dict[str, float]:
-    audit = {name: value for name, value in verdict.metrics.items() if name == "audit"}
-    return {"reward": verdict.total, "pass_rate": float(verdict.passed), **audit}
 
 
 def as_text(step: int, group: Group[Any], advantage_G: Sequence[float]) -> str:

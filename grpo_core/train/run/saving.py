@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,11 @@ from filelock import FileLock
 
 from grpo_core.deadline import describe
 from grpo_core.runs.atomic import remove_folder, whole_folder
-from grpo_core.runs.lines import JsonObject, writing
+from grpo_core.runs.lines import JsonObject, finite, writing
 from grpo_core.runs.seal import write_manifest
 from grpo_core.train.models.disk import as_os_error
 from grpo_core.train.policy.memory import MB
-from grpo_core.train.run.checkpoint import Learned, agree, checkpoints, save_checkpoint
+from grpo_core.train.run.checkpoint import Learned, RandomStates, agree, checkpoints, save_checkpoint
 from grpo_core.train.run.ending import EndKind, RunEnd
 from grpo_core.train.run.hold import hold
 from grpo_core.train.run.resume import settings_of
@@ -30,6 +31,7 @@ class Saving:
     def __init__(self, trainer: Steps) -> None:
         self._trainer = trainer
         self._progress: dict[str, Any] = {}
+        self._states = RandomStates.now()
         self._lock: FileLock | None = None
 
     def hold(self) -> None:
@@ -42,10 +44,20 @@ class Saving:
             self._lock.release()
             self._lock = None
 
-    def note(self) -> None:
-        """What a checkpoint of now has to hold: a step that fails later must not change it."""
+    def note(self, pending: Mapping[str, Any] | None = None) -> None:
+        """Note what a checkpoint of now has to hold: a step that fails later must not change it.
+
+        Args:
+            pending: the step's line of metrics.jsonl if it is not written yet: the disk may be full.
+        """
         trainer = self._trainer
-        self._progress = {"logs": trainer.folder.marks(), "curriculum": trainer.curriculum.state(), "position": trainer.position}
+        self._states = RandomStates.now()
+        self._progress = {
+            "logs": trainer.folder.marks(),
+            "curriculum": trainer.curriculum.state(),
+            "position": trainer.position,
+            "pending": None if pending is None else finite(pending),
+        }
 
     def checkpoint(self) -> str:
         """Save the state after the last finished step, unless nothing was done yet; says what was saved."""
@@ -62,6 +74,7 @@ class Saving:
                 step=trainer.done,
                 policy=trainer.policy,
                 updater=trainer.updater,
+                states=self._states,
                 more=self._more(),
                 keep=trainer.config.checkpoint.keep,
             )
@@ -80,6 +93,7 @@ class Saving:
             remove_folder(self.best_folder)
         if not restart.repairs:
             folder.cut(restart.marks)
+            self._write_pending(restart)
             return
         # Both logs end at the same place: where one is cut by steps, an evaluation after the last
         # step is left out in both and is done again.
@@ -87,6 +101,7 @@ class Saving:
             dropped = folder.repair(name, lambda line: _is_before(line, restart.step))
             if name in restart.repairs:
                 tell(trainer, f"{name} was damaged ({restart.repairs[name]}): {dropped} lines could not be read and were dropped")
+        self._write_pending(restart)
 
     def agree(self) -> None:
         """The newest checkpoint is from here on one of a run with the present settings, so that it can be resumed again."""
@@ -96,6 +111,11 @@ class Saving:
 
     def _more(self) -> dict[str, Any]:
         return {**self._progress, "config": settings_of(self._trainer.folder.config())}
+
+    def _write_pending(self, restart: Restart) -> None:
+        """Write the line of metrics.jsonl for which there was no room when the checkpoint was made."""
+        if pending := restart.progress.get("pending"):
+            self._trainer.folder.metrics(pending)
 
     def best(self, best: Best) -> None:
         """checkpoints/best/: the weights with the highest held-out reward so far, as transformers and peft load them."""

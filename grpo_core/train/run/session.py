@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,12 +15,13 @@ from grpo_core.deadline import describe
 from grpo_core.errors import GrpoError, RunStoppedError
 from grpo_core.evaluate import Gain
 from grpo_core.report.card import make_card
+from grpo_core.report.gains import Scores, against_audit, gains_of, logged_scores
 from grpo_core.sources import Source
 from grpo_core.train.compute.heap import Heap
 from grpo_core.train.policy.memory import MB, Estimate, said
 from grpo_core.train.run.checkpoint import load_checkpoint, means_of
 from grpo_core.train.run.ending import EndKind, RunEnd
-from grpo_core.train.run.heldout import Scores, against_audit, as_text, gains_of, held_out, logged_scores
+from grpo_core.train.run.heldout import as_text, held_out
 from grpo_core.train.run.metrics import peak_memory_mb
 from grpo_core.train.run.notices import notices
 from grpo_core.train.run.rewind import Restart, choose_checkpoint
@@ -29,7 +31,11 @@ from grpo_core.train.run.steps import Steps, tell
 from grpo_core.train.run.stopping import Stopping
 from grpo_core.train.run.warnings import Watch
 from grpo_core.train.tasks import train_keys
-from grpo_core.types import Group, TaskKey
+from grpo_core.types import Group, TaskKey, Verdict
+
+MAX_REASONS = 10
+"""How many different reasons for unscored attempts a run tells of; all of them stand in rollouts.jsonl."""
+_TASK_KEY = re.compile(r"TaskKey\([^)]*\)")
 
 
 class Session:
@@ -47,6 +53,7 @@ class Session:
         self._scores: tuple[int, Scores] = (-1, {})
         self._end: tuple[EndKind, str] | tuple[EndKind, str, str] = (EndKind.FAILED, "")
         self._unscored = ""
+        self._reasons: set[str] = set()
 
     async def run(self) -> dict[str, Gain]:
         """Train until the last step, a stop rule or a wish to stop; returns the gains on held-out tasks."""
@@ -107,7 +114,7 @@ class Session:
                 self._watch.look(line)  # said already
             self._reason = self._stopping.look(line) or (self._reason if "eval/reward/mean" in line else None)
             if "eval/reward/mean" in line and line["step"] == trainer.done:
-                self._scores = (trainer.done, logged_scores(trainer.folder, step=trainer.done))
+                self._scores = (trainer.done, logged_scores(trainer.folder, [trainer.done])[trainer.done])
         self._saving.best_again(self._stopping.best)
         return trainer.done
 
@@ -125,7 +132,9 @@ class Session:
             trainer.folder.rollouts(step, group, advantage_G)
         if _due(step, trainer.config.log.samples_every):
             trainer.folder.log(as_text(step, groups[0], advantage_PG[0].tolist()))
-        trainer.error_rate.add([verdict for group in groups for verdict in group.verdicts])
+        verdicts = [verdict for group in groups for verdict in group.verdicts]
+        self._tell_errors(verdicts, f"attempts of step {step}")
+        trainer.error_rate.add(verdicts)
         trainer.plugins.notify("grpo_verdicts", run_dir=trainer.folder.path, step=step, groups=groups)
 
     async def _run(self) -> dict[str, Gain]:
@@ -175,9 +184,11 @@ class Session:
             metrics["time/load"], trainer.load_seconds = trainer.load_seconds, 0.0
             metrics["memory/estimated_mb"] = self._memory.peak / MB
         trainer.done = step
-        self._saving.note()  # if the disk is full, what is saved of this step lacks its line in the log and nothing else
-        self._publish(step, metrics)
+        line = {"step": step, **metrics}
+        self._saving.note(pending=line)
+        trainer.folder.metrics(line)
         self._saving.note()
+        self._publish(step, metrics)
         self._heap.step_ended()
         if step < trainer.total and not trainer.stops():
             await self._evaluate_if_due(step)
@@ -203,9 +214,7 @@ class Session:
             return None
         scores, metrics, verdicts = found
         self._scores = (step, scores)
-        if errors := [verdict.error for verdict in verdicts if verdict.error]:
-            self._unscored = Counter(errors).most_common(1)[0][0]
-            self._warn(f"{len(errors)} of {len(verdicts)} held-out tasks could not be scored; most often: {self._unscored}")
+        self._unscored = self._tell_errors(verdicts, "held-out tasks")
         trainer.folder.metrics({"step": step, **metrics})
         trainer.observer.evaluated(step, metrics)
         trainer.plugins.notify("grpo_eval_end", run_dir=trainer.folder.path, step=step, metrics=metrics)
@@ -218,7 +227,7 @@ class Session:
 
     async def _scores_at_start(self) -> Scores | None:
         """Scores before training; a resumed run reads them from its log."""
-        return await self._evaluate(0) if self._trainer.done == 0 else logged_scores(self._trainer.folder, step=0)
+        return await self._evaluate(0) if self._trainer.done == 0 else logged_scores(self._trainer.folder, [0])[0]
 
     async def _card(self, source: Source) -> dict[str, Any] | None:
         """What is known of an environment, for the run's folder; a run that works goes on without."""
@@ -260,12 +269,22 @@ class Session:
 
     def _publish(self, step: int, metrics: dict[str, float]) -> None:
         trainer = self._trainer
-        trainer.folder.metrics({"step": step, **metrics})
         trainer.observer.step(step, trainer.total, metrics)
         trainer.plugins.notify("grpo_step_end", run_dir=trainer.folder.path, step=step, metrics=metrics)
         for warning in self._watch.look(metrics):
             self._warn(warning)
         self._reason = self._stopping.look({"step": step, **metrics})
+
+    def _tell_errors(self, verdicts: Sequence[Verdict], what: str) -> str:
+        """Warn why attempts could not be scored, each reason once; return the most frequent one."""
+        reasons = Counter(_TASK_KEY.sub("a task", verdict.error) for verdict in verdicts if verdict.error)
+        if not reasons:
+            return ""
+        reason, count = reasons.most_common(1)[0]
+        if reason not in self._reasons and len(self._reasons) < MAX_REASONS:
+            self._reasons.add(reason)
+            self._warn(f"{count} of {len(verdicts)} {what} could not be scored: {reason}")
+        return reason
 
     def _warn(self, text: str) -> None:
         self._trainer.folder.log(f"warning, step {self._trainer.done}: {text}")

@@ -1,0 +1,63 @@
+"""What a run gained on held-out tasks, from the scores that its log holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from grpo_core.evaluate import Gain, paired_gain
+from grpo_core.runs.folder import RunFolder
+from grpo_core.types import TaskKey, Verdict
+
+Scores = dict[TaskKey, dict[str, float]]
+
+
+def score(verdict: Verdict) -> dict[str, float]:
+    """Return what is compared between two evaluations: reward, pass rate and, if there is one, the audit."""
+    audit = {name: value for name, value in verdict.metrics.items() if name == "audit"}
+    return {"reward": verdict.total, "pass_rate": float(verdict.passed), **audit}
+
+
+def logged_scores(folder: RunFolder, steps: Sequence[int]) -> dict[int, Scores]:
+    """Return the scores by task that evaluations after these steps left in rollouts.jsonl."""
+    scores: dict[int, Scores] = {step: {} for step in steps}
+    for line in folder.rollout_lines():
+        if line["step"] in scores and line["key"]["split"] == "eval" and line["verdict"]["error"] is None:
+            scores[line["step"]][TaskKey(**line["key"])] = score(Verdict.from_json(line["verdict"]))
+    return scores
+
+
+def recorded_gains(folder: RunFolder) -> tuple[list[int], dict[str, Gain]]:
+    """Return the steps after which a run was evaluated, and the gains from the first to the last of them."""
+    steps = sorted({int(line["step"]) for line in folder.metric_lines() if "eval/reward/mean" in line})
+    if len(steps) < 2:
+        return steps, {}
+    scores = logged_scores(folder, [steps[0], steps[-1]])
+    names = list(dict.fromkeys(key.env for key in scores[steps[0]]))
+    return steps, gains_of(scores[steps[0]], scores[steps[-1]], names)
+
+
+def gains_of(before: Scores, after: Scores, names: Sequence[str]) -> dict[str, Gain]:
+    """Return gains by what was measured; with several environments each has its own."""
+    gains = {}
+    for name in names:
+        for column in ("reward", "pass_rate", "audit"):
+            gain = paired_gain(_column(before, name, column), _column(after, name, column))
+            if gain is not None:
+                gains[column if len(names) == 1 else f"{name} {column}"] = gain
+    return gains
+
+
+def against_audit(gains: Mapping[str, Gain]) -> Iterator[str]:
+    """Yield a warning where the reward rose and the stricter check fell, both beyond chance."""
+    for name, audit in gains.items():
+        reward = gains.get(f"{name.removesuffix('audit')}reward")
+        if name.endswith("audit") and reward is not None and reward.low > 0 and audit.high < 0:
+            of = f" of {where}" if (where := name.removesuffix("audit").strip()) else ""
+            yield (
+                f"the held-out reward{of} rose by {reward.mean:.3f}, but the audit, which training never sees, fell by {-audit.mean:.3f}: "
+                "the policy has found what the verifier wrongly pays; read completions in rollouts.jsonl, and fix the verifier"
+            )
+
+
+def _column(scores: Scores, name: str, column: str) -> dict[TaskKey, float]:
+    return {key: values[column] for key, values in scores.items() if key.env == name and column in values}
