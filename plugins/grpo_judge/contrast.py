@@ -11,7 +11,7 @@ from grpo_core.guards import shuffled
 
 Place = tuple[str, str, str]
 """Context, fill and suffix."""
-NO_SCORE = "the model can give this text no score: it has no tokens, too many, or overflows"
+NO_SCORE = "the model can give this text no score: it has no tokens, too many, unknown ones, or overflows"
 
 
 def places(request: JudgeRequest) -> list[Place]:

@@ -9,12 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import email.utils
-import json
 import math
 import re
 import time
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -22,13 +20,13 @@ import openai
 from aiolimiter import AsyncLimiter
 
 from grpo_core import ConfigError
+from grpo_judge.answers import Answer, error_text, read_answer
+from grpo_judge.client_logs import redact_client_logs
 from grpo_judge.llm_config import NO_KEY
 from grpo_judge.redaction import Redactor
 
 MAX_BODY_BYTES = 10_000_000
 MAX_ERROR_BYTES = 50_000
-MAX_TOKENS_COUNTED = 10**9
-"""An endpoint that counts more tokens than this in one answer is not believed."""
 _PASSING_STATUSES = frozenset({408, 409, 425, 429})
 _REFUSAL = re.compile(
     r"content[ _-]?(filter|policy|management)|context[ _-]?length|maximum context|too (long|large)",
@@ -59,19 +57,6 @@ class CallError(Exception):
         super().__init__(message)
         self.kind = kind
         self.retry_after = retry_after
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a model answered."""
-
-    content: str | None = None
-    refused: str = ""
-    """Why the endpoint or the model refuses the text; empty if it does not."""
-    fault: str = ""
-    """What is wrong with the body, which it quotes; empty if nothing is."""
-    tokens_in: int = 0
-    tokens_out: int = 0
 
 
 class _StatusError(Exception):
@@ -123,7 +108,9 @@ class Endpoint:
         headers = self._client.default_headers.items()
         sent = [key, *(value for name, value in headers if _SECRET_HEADER.search(name))]
         public = (NO_KEY, f"Bearer {NO_KEY}")
-        self.redact = Redactor(value for value in sent if value not in public)
+        secret = [value for value in sent if isinstance(value, str) and value not in public]
+        self.redact = Redactor(secret)
+        redact_client_logs(key, self.redact)
 
     @contextlib.asynccontextmanager
     async def turn(self, *, urgent: bool = False) -> AsyncIterator[None]:
@@ -180,7 +167,7 @@ class Endpoint:
 
     def _refusal(self, error: _StatusError) -> CallError:
         """Return the failure that a status means, with what the endpoint says about it."""
-        said = _error_text(error.body)
+        said = error_text(error.body)
         message = self.redact(f"HTTP status {error.status}: {said}")
         kind = Kind.REJECTED
         if error.status in _PASSING_STATUSES or error.status >= 500 or error.status < 300:
@@ -208,38 +195,6 @@ def check_connections() -> None:
         ) from None
 
 
-def read_answer(body: bytes) -> Answer:
-    """Return what a body says. One of any other shape than an answer's has a `fault`."""
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
-        return Answer(fault=f"the body is not JSON: {body.decode(errors='replace')}")
-    if not isinstance(value, dict):
-        return Answer(fault=f"the body is not a JSON object: {body.decode(errors='replace')}")
-    usage = value.get("usage")
-    counts: dict[str, Any] = usage if isinstance(usage, dict) else {}
-    tokens_in = _count(counts.get("prompt_tokens"))
-    tokens_out = _count(counts.get("completion_tokens"))
-    choices = value.get("choices")
-    choice = choices[0] if isinstance(choices, list) and choices else None
-    message = choice.get("message") if isinstance(choice, dict) else None
-    if not isinstance(choice, dict) or not isinstance(message, dict):
-        fault = f"the answer is empty: {_error_text(body)}"
-        return Answer(fault=fault, tokens_in=tokens_in, tokens_out=tokens_out)
-    content, refusal = message.get("content"), message.get("refusal")
-    refused = refusal if isinstance(refusal, str) and refusal else ""
-    if choice.get("finish_reason") == "content_filter":
-        refused = refused or "a content filter stopped the answer"
-    text = content if isinstance(content, str) else None
-    return Answer(text, refused, tokens_in=tokens_in, tokens_out=tokens_out)
-
-
-def _count(value: object) -> int:
-    """Return a count of tokens; 0 for whatever cannot be one."""
-    plausible = type(value) is int and 0 <= value <= MAX_TOKENS_COUNTED
-    return value if plausible and isinstance(value, int) else 0
-
-
 async def _raise_for_status(response: Any) -> None:
     """Raise for all but success, before anybody reads a body whose size nothing bounds."""
     if not 200 <= response.status_code < 300:
@@ -255,18 +210,6 @@ async def _read(parts: AsyncIterator[bytes], most: int) -> bytes:
         if len(body) > most:
             break
     return bytes(body)
-
-
-def _error_text(body: bytes) -> str:
-    """Return what an endpoint says in the body of an error."""
-    text = body.decode(errors="replace")
-    with contextlib.suppress(ValueError, RecursionError):
-        value = json.loads(text)
-        error = value.get("error", value) if isinstance(value, dict) else value
-        if isinstance(error, dict) and isinstance(error.get("message"), str):
-            code = error.get("code")
-            return f"{error['message']} ({code})" if isinstance(code, str) else error["message"]
-    return text
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from grpo_core import Judgement, JudgeRequest
-from grpo_judge.endpoint import Answer, CallError, Endpoint, Kind
+from grpo_judge.answers import Answer
+from grpo_judge.endpoint import CallError, Endpoint, Kind
 from grpo_judge.llm_config import LLMConfig
 from grpo_judge.outage import NEUTRAL, EndpointAwayError, Outage, pause_seconds
 from grpo_judge.prompts import SCHEMA, UnreadableError, grade, messages

@@ -11,6 +11,9 @@ from typing import Any
 
 from grpo_core import ConfigError, Judgement
 
+_TABLE = """
+    CREATE TABLE IF NOT EXISTS judgements (name TEXT PRIMARY KEY, judgement TEXT NOT NULL)
+"""
 _WAIT_SECONDS = 30.0
 """For another process that is writing to the same file."""
 
@@ -37,13 +40,10 @@ class Kept:
                 check_same_thread=False,
             )
             self._file.execute("PRAGMA journal_mode=WAL")
-            self._file.execute(
-                "CREATE TABLE IF NOT EXISTS judgements (name TEXT PRIMARY KEY, judgement TEXT NOT NULL)"
-            )
+            self._file.execute(_TABLE)
         except (OSError, sqlite3.Error) as error:
-            raise ConfigError(
-                f"the judge's cache {path} cannot be used: {error}; name another file"
-            ) from None
+            found = f"the judge's cache {path} cannot be used: {error}"
+            raise ConfigError(f"{found}; name another file") from None
 
     def get(self, name: str) -> Judgement | None:
         """Return the judgement of this name; None if there is none that can be read."""

@@ -86,17 +86,21 @@ class Likelihood:
     def _likelihoods(self, texts: list[Place]) -> list[float]:
         """Return the mean log-probability of the tokens of fill and suffix.
 
-        It is NaN for a text with more tokens than the model takes. Each part is tokenised by
+        It is NaN for a text with more tokens than the model takes, or others. Each part is tokenised by
         itself, so that the suffix's tokens are the same whatever stands before them.
         """
         parts = [[self._tokens(part) for part in text] for text in texts]
-        fits = [1 + sum(map(len, text)) <= self._frozen.most_tokens for text in parts]
+        fits = [self._fits(text) for text in parts]
         fitting = [text for text, fit in zip(parts, fits, strict=True) if fit]
         means: list[float] = []
         for start in range(0, len(fitting), self.config.batch_size):
             means += self._batch(fitting[start : start + self.config.batch_size])
         following = iter(means)
         return [next(following) if fit else math.nan for fit in fits]
+
+    def _fits(self, parts: list[list[int]]) -> bool:
+        few = 1 + sum(map(len, parts)) <= self._frozen.most_tokens
+        return few and all(map(self._frozen.knows, parts))
 
     def _tokens(self, text: str) -> list[int]:
         tokens: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"] if text else []

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -36,6 +36,7 @@ class Frozen:
         self.device = torch.device(_best_device() if config.device == "auto" else config.device)
         self.model = model.to(self.device).eval().requires_grad_(False)
         self.most_tokens = _most_tokens(self.model)
+        self._rows = int(self.model.get_input_embeddings().num_embeddings)
         self._config: Any = config
         self._commit = _commit_of(model.config, config.model)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="grpo-judge")
@@ -49,6 +50,13 @@ class Frozen:
         asked = [request for request, why in zip(requests, refused, strict=True) if why is None]
         found = iter(await asyncio.get_running_loop().run_in_executor(self._thread, judged, asked))
         return [next(found) if why is None else why for why in refused]
+
+    def knows(self, ids: Iterable[int]) -> bool:
+        """Return whether the model has an embedding for all these tokens.
+
+        Some tokenizers know more tokens than their model; one of those would fail a whole batch.
+        """
+        return all(number < self._rows for number in ids)
 
     def fingerprint(self) -> str:
         """Of what decides a score: the weights and the settings, but for where and how many at once."""

@@ -117,11 +117,15 @@ class Scorer:
         return [scores[text] for text in texts]
 
     def _scores(self, texts: list[str]) -> list[float]:
-        """Return the score of each text; NaN for one without tokens, which no model takes."""
+        """Return the score of each text; NaN for one that the model cannot take.
+
+        It has no tokens, or some that the model has no embedding for.
+        """
         ids = self._tokenizer(texts, truncation=True, max_length=self._max_tokens)["input_ids"]
-        scored = [text for text, row in zip(texts, ids, strict=True) if row]
+        fits = [bool(row) and self._frozen.knows(row) for row in ids]
+        scored = [text for text, fit in zip(texts, fits, strict=True) if fit]
         scores = iter(self._forward(scored) if scored else [])
-        return [next(scores) if row else math.nan for row in ids]
+        return [next(scores) if fit else math.nan for fit in fits]
 
     @torch.inference_mode()
     def _forward(self, texts: list[str]) -> list[float]:

@@ -227,6 +227,26 @@ def test_the_beginning_of_a_key_at_the_end_of_a_text_that_was_cut_is_redacted() 
     assert redact("the letters abc") == "the letters abc"
 
 
+@pytest.mark.parametrize("where", ["header", "reason"])
+def test_the_logs_of_the_client_hold_no_key_that_a_response_repeats(endpoint: Endpoint, monkeypatch, caplog, where: str) -> None:
+    monkeypatch.setenv("MY_KEY", KEYS[1])
+
+    def reply(handler: BaseHTTPRequestHandler) -> None:
+        said = handler.headers["Authorization"].removeprefix("Bearer ")
+        handler.send_response(400, said if where == "reason" else None)
+        if where == "header":
+            handler.send_header("X-Echo", said)
+        handler.send_header("Content-Length", "0")
+        handler.end_headers()
+
+    endpoint.reply = lambda asked: reply
+    with caplog.at_level(logging.DEBUG):
+        judged(endpoint.judge(key="MY_KEY", retries=0), "hello")
+    assert any(record.name.startswith("http") for record in caplog.records)
+    assert REDACTED in caplog.text
+    assert KEYS[1] not in caplog.text
+
+
 def test_that_there_is_no_key_is_no_secret(endpoint: Endpoint) -> None:
     endpoint.reply = lambda asked: json.dumps({"score": 5, "reason": "it has none"})
     assert judged(endpoint.judge(key=""), "hello")[0].explanation == "it has none"

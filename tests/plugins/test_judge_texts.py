@@ -69,6 +69,26 @@ def test_a_text_longer_than_the_positions_of_a_scorer_is_cut_like_one_over_max_t
     assert (long.error, long.score) == (None, pytest.approx(short.score, abs=1e-6))
 
 
+def test_a_token_that_the_model_has_no_row_for_is_its_own_texts_fault_alone(tmp_path: Path) -> None:
+    """Some tokenizers know more tokens than their model, and whoever writes one chooses it."""
+    tokenizer = tiny_tokenizer()
+    few = {**LEARNED, "vocab_size": len(tokenizer)}
+    tokenizer.add_tokens(["<odd>"])
+    torch.manual_seed(0)
+    GPT2ForSequenceClassification(GPT2Config(**few, num_labels=2)).save_pretrained(tmp_path / "s")
+    GPT2LMHeadModel(GPT2Config(**few)).save_pretrained(tmp_path / "l")
+    for name in ("s", "l"):
+        tokenizer.save_pretrained(tmp_path / name)
+    scorer = Scorer(ScorerConfig(model=str(tmp_path / "s"), template="{candidate}"))
+    fine, hostile = scores(scorer, JudgeRequest("abc"), JudgeRequest("ab<odd>"))
+    assert (hostile.score, hostile.explanation, hostile.error) == (0.0, NO_SCORE, None)
+    assert fine.score > 0
+    likelihood = Likelihood(LikelihoodConfig(model=str(tmp_path / "l")))
+    outside, inside = likelihood._likelihoods([("", "ab<odd>", ""), ("", "abc", "")])
+    assert math.isnan(outside)
+    assert math.isfinite(inside)
+
+
 def test_scores_that_overflow_are_0_for_a_text_and_an_error_where_all_of_them_do(
     classifier: Path,
 ) -> None:

@@ -341,7 +341,7 @@ def test_a_judgement_is_paid_for_once_and_an_error_never_kept(endpoint: Endpoint
         "UPDATE judgements SET judgement = '{'",
         "UPDATE judgements SET judgement = '{\"a\": 1}'",
         "UPDATE judgements SET judgement = '{\"score\": 7}'",
-        "UPDATE judgements SET judgement = '{\"score\": 1, \"error\": 3}'",
+        'UPDATE judgements SET judgement = \'{"score": 1, "error": 3}\'',
         "UPDATE judgements SET judgement = '[[' || printf('%.*c', 200000, '[')",
         "DROP TABLE judgements",
     ],

@@ -1,0 +1,68 @@
+"""What the body of a response says, whatever its shape is."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+MAX_TOKENS_COUNTED = 10**9
+"""An endpoint that counts more tokens than this in one answer is not believed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a model answered."""
+
+    content: str | None = None
+    refused: str = ""
+    """Why the endpoint or the model refuses the text; empty if it does not."""
+    fault: str = ""
+    """What is wrong with the body, which it quotes; empty if nothing is."""
+    tokens_in: int = 0
+    tokens_out: int = 0
+
+
+def read_answer(body: bytes) -> Answer:
+    """Return what a body says. One of any other shape than an answer's has a `fault`."""
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        return Answer(fault=f"the body is not JSON: {body.decode(errors='replace')}")
+    if not isinstance(value, dict):
+        return Answer(fault=f"the body is not a JSON object: {body.decode(errors='replace')}")
+    usage = value.get("usage")
+    counts: dict[str, Any] = usage if isinstance(usage, dict) else {}
+    tokens_in = _count(counts.get("prompt_tokens"))
+    tokens_out = _count(counts.get("completion_tokens"))
+    choices = value.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    message = choice.get("message") if isinstance(choice, dict) else None
+    if not isinstance(choice, dict) or not isinstance(message, dict):
+        fault = f"the answer is empty: {error_text(body)}"
+        return Answer(fault=fault, tokens_in=tokens_in, tokens_out=tokens_out)
+    content, refusal = message.get("content"), message.get("refusal")
+    refused = refusal if isinstance(refusal, str) and refusal else ""
+    if choice.get("finish_reason") == "content_filter":
+        refused = refused or "a content filter stopped the answer"
+    text = content if isinstance(content, str) else None
+    return Answer(text, refused, tokens_in=tokens_in, tokens_out=tokens_out)
+
+
+def error_text(body: bytes) -> str:
+    """Return what an endpoint says in the body of an error."""
+    text = body.decode(errors="replace")
+    with contextlib.suppress(ValueError, RecursionError):
+        value = json.loads(text)
+        error = value.get("error", value) if isinstance(value, dict) else value
+        if isinstance(error, dict) and isinstance(error.get("message"), str):
+            code = error.get("code")
+            return f"{error['message']} ({code})" if isinstance(code, str) else error["message"]
+    return text
+
+
+def _count(value: object) -> int:
+    """Return a count of tokens; 0 for whatever cannot be one."""
+    plausible = type(value) is int and 0 <= value <= MAX_TOKENS_COUNTED
+    return value if plausible and isinstance(value, int) else 0

@@ -1,0 +1,35 @@
+"""Removes keys from what the HTTP client logs: at its lower levels it repeats response headers."""
+
+from __future__ import annotations
+
+import logging
+
+from grpo_judge.redaction import MAX_SCANNED_CHARS, Redactor
+
+_PARTS = ("connection", "http11", "http2", "proxy", "socks")
+_CORES = ("httpcore", "httpcore2")
+_LOGGERS = ["httpx", "httpx2", *(f"{core}.{part}" for core in _CORES for part in _PARTS)]
+"""Filters of a logger do not count for those below it, so each is named."""
+
+
+class _Redacting(logging.Filter):
+    def __init__(self) -> None:
+        super().__init__()
+        self.redactors = dict[str, Redactor]()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        for redact in self.redactors.values():
+            text = redact(text, max_chars=MAX_SCANNED_CHARS)
+        record.msg, record.args = text, ()
+        return True
+
+
+_FILTER = _Redacting()
+
+
+def redact_client_logs(key: str, redact: Redactor) -> None:
+    """Show no log of the HTTP client without `redact`; once for each key."""
+    _FILTER.redactors.setdefault(key, redact)
+    for name in _LOGGERS:
+        logging.getLogger(name).addFilter(_FILTER)
