@@ -46,7 +46,7 @@ def rewrite(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
     path = folder / "config.json"
     config = json.loads(path.read_text())
     change(config)
-    config["provenance"] = {name: value for name, value in config["provenance"].items() if name not in ("format", "sha256")}
+    config.pop("digest", None)
     path.write_text(json.dumps(config))
 
 
