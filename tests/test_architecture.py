@@ -25,10 +25,10 @@ BUNDLED = {
 
 # A file may import only from lines above its own. A new file gets its place here.
 LAYOUT = """
-    printable
+    printable errors
     streams
     console
-    types errors call
+    types call
     spec sandbox judge tools
     environment rubric extract guards
     hookspecs

@@ -81,8 +81,12 @@ def test_a_signal_saves_after_the_step_and_resume_goes_on_from_there(tiny_folder
     process.send_signal(number)
     process.send_signal(number)  # as a wrapper that forwards signals does: still one wish
     output, _ = process.communicate(timeout=300)
-    assert process.returncode == 130, output
+    assert process.returncode == 128 + number, output
     assert "continue with --resume run" in output
+    assert (
+        f"stopped after step {steps_in(tmp_path / 'run')[-1]} of 500: {number.name} was received"
+        in (tmp_path / "run" / "log.txt").read_text()
+    )
     done = steps_in(tmp_path / "run")
     saved = sorted((tmp_path / "run" / "checkpoints").iterdir())[-1]
     assert saved.name == f"step-{done[-1]:06d}"
@@ -209,7 +213,7 @@ def test_ctrl_c_in_an_evaluation_prints_what_was_measured(tiny_folder, tmp_path)
         (["--env", "arithmetic", "--model", "."], "config.json"),
         (["--env", "arithmetic", "--out", "/proc/run"], "choose another --out"),
         (["--resume", "nothing"], "holds no run"),
-        (["--resume", "nothing", "--lr", "1"], "leave the other options away"),
+        (["--resume", "nothing", "--lr", "1"], "remove the other options"),
         (["--env", "arithmetic", "--device", "cuda"], "cuda"),
     ],
 )

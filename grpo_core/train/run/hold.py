@@ -38,4 +38,4 @@ def one_folder(folder: RunFolder | Path | str | None, ranks: Ranks, *, name: str
     if ranks.first and not isinstance(folder, RunFolder):
         folder = RunFolder.unused(folder, name=name)
     path = ranks.everywhere(folder.path if isinstance(folder, RunFolder) else Path())[0]
-    return RunFolder(path) if ranks.first else Unwritten(path)
+    return folder if isinstance(folder, RunFolder) and ranks.first else Unwritten(path)
