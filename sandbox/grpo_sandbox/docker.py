@@ -25,13 +25,8 @@ LABEL = "grpo.sandbox"
 UIDS = range(200_000, 2_000_000_000)
 """Processes are counted per uid on the whole machine, so each container's calls run under a number that nobody shares."""
 API_SECONDS = 20
-_HIDING = {
-    "/sys": "size=64k,mode=0700,noexec,nosuid,nodev",
-    "/dev/pts": "size=64k,mode=0755,noexec,nosuid,nodev",
-}
-"""What lies over folders from which a call would learn of those before it: the most memory that
-they used, and when they had a terminal. The supervisor may enter the first: it has to see whether
-memory ran out."""
+_NO_TERMINALS = {"/dev/pts": "size=64k,mode=0755,noexec,nosuid,nodev"}
+"""Each call would see when those before it had one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +178,10 @@ class Docker(JailPool):
             "memswap_limit": memory,
             "nano_cpus": 1_000_000_000,
             "pids_limit": 128,
-            "tmpfs": {FOLDER: f"size={self.config.folder_mb}m,mode=0755,nr_inodes={INODES},noexec,nosuid,nodev", **_HIDING},
+            "tmpfs": {
+                FOLDER: f"size={self.config.folder_mb}m,mode=0755,nr_inodes={INODES},noexec,nosuid,nodev",
+                **_NO_TERMINALS,
+            },
             "sysctls": {"kernel.shmmni": "0", "kernel.msgmni": "0", "kernel.sem": "0 0 0 0"},
             "oom_score_adj": 500,
             "log_config": {"Type": "none", "Config": {}},
@@ -199,8 +197,11 @@ class Docker(JailPool):
     async def close(self) -> None:
         await super().close()
         self._remove_left()
-        self._remove_unknown()
-        self._client.close()
+        with self._lock:
+            in_use = bool(self._living())  # somebody asked again meanwhile
+        if not in_use:
+            self._remove_unknown()
+            self._client.close()
 
     def _remove_unknown(self) -> None:
         """Remove containers of this pool that it does not know.

@@ -582,6 +582,182 @@ import os
 def f(x):
     open('/proc/self/oom_score_adj', 'w').write('-1000')
     while True: os.fork()
+
+#### what two jails share
+
+# question for a lock
+import fcntl, os, struct
+def f(x):
+    fcntl.fcntl(os.open(os.__file__, os.O_RDONLY), fcntl.F_GETLK, struct.pack('hhqqi4x', fcntl.F_WRLCK, 0, 0, 0, 0))
+    return x + 1
+
+# wait at a page of a file
+import ctypes, os, platform
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+def f(x):
+    page = libc.mmap(None, 4096, 1, 2, os.open(os.__file__, os.O_RDONLY), ctypes.c_long(0))
+    number, held = {'x86_64': 202, 'aarch64': 98}[platform.machine()], ctypes.c_uint32.from_address(page).value
+    libc.syscall(number, ctypes.c_void_p(page), 0, held, (ctypes.c_long * 2)(0, 1000), None, 0)
+    return x + (ctypes.get_errno() == 110)
+
+# many waits at pages of files
+import ctypes
+def f(x):
+    if ctypes.CDLL(None, use_errno=True).syscall(449, None, 0, 0, None, 1) < 0: raise OSError(ctypes.get_errno(), 'futex_waitv')
+    return x + 1
+
+# pages that are in memory
+import os
+def f(x): return x + os.preadv(os.open(os.__file__, os.O_RDONLY), [bytearray(1)], 0, os.RWF_NOWAIT)
+
+# pages that are in memory, asked otherwise
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+def f(x):
+    page = libc.mmap(None, 4096, 1, 2, os.open(os.__file__, os.O_RDONLY), ctypes.c_long(0))
+    if libc.mincore(ctypes.c_void_p(page), 4096, ctypes.create_string_buffer(1)) < 0: raise OSError(ctypes.get_errno(), 'mincore')
+    return x + 1
+
+# order to a device
+import fcntl
+def f(x): return x + bool(fcntl.ioctl(open('/dev/urandom'), 0x80045200, bytes(4)))
+
+# flags of a file of the machine
+import fcntl, os
+def f(x): return x + bool(fcntl.ioctl(os.open(os.__file__, os.O_RDONLY), 0x80086601, bytes(8)))
+
+# life of a file of the machine
+import fcntl, os
+def f(x): return x + bool(fcntl.fcntl(os.open(os.__file__, os.O_RDONLY), 1036, bytes([3, 0, 0, 0, 0, 0, 0, 0])) is not None)
+
+# disks of the machine
+import ctypes, platform
+def f(x):
+    number = {'x86_64': 162, 'aarch64': 81}[platform.machine()]
+    if ctypes.CDLL(None, use_errno=True).syscall(number) < 0: raise OSError(ctypes.get_errno(), 'sync')
+    return x + 1
+
+# disk of a file
+import ctypes, os
+def f(x):
+    if ctypes.CDLL(None, use_errno=True).syncfs(os.open(os.__file__, os.O_RDONLY)) < 0: raise OSError(ctypes.get_errno(), 'syncfs')
+    return x + 1
+
+# terminal
+import os
+def f(x):
+    leader, follower = os.openpty()
+    return x + os.write(leader, b'a')
+
+#### rights and processes
+
+# capabilities
+import ctypes
+def f(x):
+    held = (ctypes.c_uint32 * 6)()
+    if ctypes.CDLL(None).capget((ctypes.c_uint32 * 2)(0x20080522, 0), held) < 0 or not any(held): raise OSError('capget')
+    return x + 1
+
+# sibling of its own
+import ctypes, os, platform
+def f(x):
+    number = {'x86_64': 56, 'aarch64': 220}[platform.machine()]
+    pid = ctypes.CDLL(None, use_errno=True).syscall(number, 0x8000 | 17, 0, 0, 0, 0)
+    if pid == 0: os._exit(0)
+    if pid < 0: raise OSError(ctypes.get_errno(), 'clone')
+    return x + 1
+
+# processes that nobody counts
+import os, signal, time
+def f(x):
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    for _ in range(10):
+        if os.fork() == 0:
+            try: os.setsid()
+            except OSError: pass
+            while True: pass
+    time.sleep(0.8)
+    return x
+
+# before all others
+import os
+def f(x): return x + (os.nice(-20) < 0)
+
+# before all others, always
+import os
+def f(x): return x + (os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1)) is None)
+
+# its whole group
+import os
+def f(x): os.killpg(0, 9)
+
+# main thread that ends
+import ctypes, threading, time
+def f(x):
+    threading.Thread(target=time.sleep, args=(100,)).start()
+    ctypes.CDLL(None).syscall({'x86_64': 60, 'aarch64': 93}[__import__('platform').machine()], 0)
+
+# another program in its place
+import os, sys
+def f(x): os.execv(sys.executable, [sys.executable, '-I', '-S', '-c', 'import os; os.write(3, bytes(2)); os.write(1, b"2")'])
+
+# signals that wait
+import os, signal
+def f(x):
+    signal.pthread_sigmask(signal.SIG_BLOCK, range(34, 64))
+    for _ in range(50_000):
+        try: os.kill(os.getpid(), 40)
+        except OSError: break
+    return x
+
+# sockets within sockets
+import os, socket
+def f(x):
+    held = []
+    for _ in range(400):
+        a, b = socket.socketpair()
+        try: socket.send_fds(a, [b'x' * 1000], [a.fileno(), b.fileno(), *held])
+        except OSError: break
+        held = [a.fileno()]
+        a.detach(), b.close()
+    return x
+
+#### the end of a call
+
+# description that never ends
+class E(Exception):
+    def __str__(self):
+        while True: pass
+def f(x): raise E
+
+# output that is never flushed
+import sys
+class Stream:
+    def flush(self):
+        while True: pass
+    def write(self, text): return len(text)
+sys.stdout = Stream()
+def f(x): return x
+
+# claim that trickles
+import os, time
+def f(x):
+    for byte in b'{"ok":' + b' ' * 1000 + b'2}':
+        os.write(3, bytes([byte])); time.sleep(0.05)
+
+# claim in two halves
+import os
+def f(x):
+    os.write(3, b'{"ok": ')
+    return x + 1
+
+# claim that takes long to build
+import json, os
+def f(x):
+    os.write(3, json.dumps({"ok": {"s": [{"i": str(n * (2**61 - 1))} for n in range(1, 1800)]}}).encode())
+    os._exit(0)
 """
 
 ATTACKS: dict[str, str] = {

@@ -158,10 +158,11 @@ LEAVERS = {
         "__import__('socket').gethostname()",
         "jail",
     ),
+    "the times of the terminals, in steps of eight seconds": ("pass", "os.path.exists('/dev/ptmx')", False),
     "a lower priority of the supervisor": (
         "\n    for pid in (1, os.getppid()):\n        try: os.setpriority(os.PRIO_PROCESS, pid, 19)\n        except OSError: pass",
-        "os.getpriority(os.PRIO_PROCESS, 0)",
-        0,
+        "os.getpriority(os.PRIO_PROCESS, 0) == 19",
+        False,
     ),
     "other limits of the supervisor": (
         "import resource\n    for pid in (1, os.getppid()):\n        try: resource.prlimit(pid, resource.RLIMIT_NOFILE, (20, 20))\n"
@@ -177,3 +178,117 @@ LEAVERS = {
     ),
 }
 """What a program does to leave a trace; an expression that would see it; its value where there is none."""
+
+_DIALOGUES = r"""
+# a lock on a file of the machine
+import fcntl, os, struct, time
+def says(x):
+    fcntl.fcntl(os.open(os.__file__, os.O_RDONLY), fcntl.F_SETLK, struct.pack("hhqqi4x", fcntl.F_RDLCK, 0, x, 1, 0))
+    time.sleep(2)
+def hears():
+    asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0)
+    kind, _, start, _, _ = struct.unpack("hhqqi4x", fcntl.fcntl(os.open(os.__file__, os.O_RDONLY), fcntl.F_GETLK, asked))
+    return start if kind != fcntl.F_UNLCK else None
+
+# a lock on an open file of the machine
+import fcntl, os, struct, time
+def says(x):
+    kept = os.open(os.__file__, os.O_RDONLY)
+    fcntl.fcntl(kept, 37, struct.pack("hhqqi4x", fcntl.F_RDLCK, 0, x, 1, 0))
+    time.sleep(2)
+def hears():
+    asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0)
+    kind, _, start, _, _ = struct.unpack("hhqqi4x", fcntl.fcntl(os.open(os.__file__, os.O_RDONLY), 36, asked))
+    return start if kind != fcntl.F_UNLCK else None
+
+# a lock on a device
+import fcntl, os, time
+def says(x):
+    kept = open("/dev/null", "w")
+    fcntl.lockf(kept, fcntl.LOCK_EX, 1, x)
+    time.sleep(2)
+def hears():
+    with open("/dev/null", "w") as device:
+        for place in range(500, 1000):  # others of the machine may hold one
+            try: fcntl.lockf(device, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
+            except OSError: return place
+            fcntl.lockf(device, fcntl.LOCK_UN, 1, place)
+
+# a wait at a page of a file
+import ctypes, os, platform, time
+libc, number = ctypes.CDLL(None), {"x86_64": 202, "aarch64": 98}[platform.machine()]
+libc.mmap.restype = ctypes.c_void_p
+page = libc.mmap(None, 4096, 1, 2, os.open(os.__file__, os.O_RDONLY), ctypes.c_long(0))
+def says(x):
+    place = page + 4 * x
+    libc.syscall(number, ctypes.c_void_p(place), 0, ctypes.c_uint32.from_address(place).value, (ctypes.c_long * 2)(2, 0), None, 0)
+    time.sleep(0.1)
+def hears():
+    for place in range(1000):
+        if libc.syscall(number, ctypes.c_void_p(page + 4 * place), 1, 1, None, None, 0) > 0: return place
+
+# the end of a thread at a page of a file
+import ctypes, os, platform, threading, time
+libc = ctypes.CDLL(None, use_errno=True)
+futex, clear = {"x86_64": (202, 218), "aarch64": (98, 96)}[platform.machine()]
+libc.mmap.restype = ctypes.c_void_p
+page = libc.mmap(None, 4096, 1, 2, os.open(os.__file__, os.O_RDONLY), ctypes.c_long(0))
+def says(x):
+    for _ in range(100):
+        threading.Thread(target=lambda: libc.syscall(clear, ctypes.c_void_p(page + 4 * x))).start()
+        time.sleep(0.02)
+def hears():
+    place = page + 4 * 789
+    held, span = ctypes.c_uint32.from_address(place).value, (ctypes.c_long * 2)(0, 100_000_000)
+    return 789 if libc.syscall(futex, ctypes.c_void_p(place), 0, held, span, None, 0) == 0 else None
+
+# an abstract socket
+import socket, time
+def says(x):
+    kept = socket.socket(socket.AF_UNIX); kept.bind(f"\0{x}"); kept.listen()
+    time.sleep(2)
+def hears():
+    for place in range(1000):
+        with socket.socket(socket.AF_UNIX) as asked:
+            if asked.connect_ex(f"\0{place}") == 0: return place
+
+# signals
+import os, signal, time
+heard = []
+signal.signal(signal.SIGUSR1, lambda *_: heard.append(789))
+def says(x):
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    for pid in (0, -1, *range(2, 1000)):
+        try: os.kill(pid, signal.SIGUSR1)
+        except OSError: pass
+    time.sleep(1)
+def hears(): return heard[0] if heard else None
+"""
+_HEARING = """
+def f(x):
+    until = time.monotonic() + 1
+    while time.monotonic() < until:
+        if (heard := hears()) is not None: return heard
+        time.sleep(0.01)
+"""
+DIALOGUES = {
+    name: (f"{source}\ndef f(x): says(x)", f"{source}\n{_HEARING}")
+    for name, source in re.findall(r"^# (.+)\n((?:(?!# ).*\n)+)", _DIALOGUES, re.MULTILINE)
+}
+"""Two programs that run at the same time in two jails: the first has a number below 1000, which the second wants to know."""
+_MASK = 0x5A5A5A5A5A5A
+HOW_MUCH = f"""{SEARCH}
+def f(hidden):
+    (reader, writer), found = os.pipe(), set()
+    for start, end in areas():
+        for page in range(start, end, 4096):
+            if libc.write(writer, ctypes.c_void_p(page), 4096) == 4096:
+                found.update(number ^ {_MASK} for number in memoryview(os.read(reader, 4096)).cast("Q") if number ^ {_MASK} in hidden)
+    return len(found)
+"""
+"""Returns how many of some sizes are anywhere in its memory, which it is given by `hide`, so as not to find them there."""
+
+
+def hide(sizes: list[int]) -> list[int]:
+    """Return the sizes as `HOW_MUCH` takes them."""
+    return [size ^ _MASK for size in sizes]

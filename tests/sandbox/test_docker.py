@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import urllib3
 from typer.testing import CliRunner
 
 from grpo_core import ConfigError, Limits, Program
@@ -242,6 +243,43 @@ def test_a_container_that_the_daemon_made_without_an_answer_is_removed_with_the_
     number = engine.docker("inspect", "--format", f'{{{{index .Config.Labels "{label}"}}}}', known).stdout.strip()
     engine.docker("create", "--label", f"{LABEL}={os.getpid()}", "--label", f"{label}={number}", IMAGE, "true")
     assert len(containers(engine)) == 2
+    asyncio.run(pool.close())
+    wait_until_gone(engine)
+
+
+def test_a_stream_of_events_that_breaks_off_costs_no_outcome_and_leaves_no_container(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the daemon ends while it tells how a container ended: no error of the client's own."""
+    pool = Docker(DockerConfig(jails=1))
+
+    def broken(**filters: Any) -> Iterator[Any]:
+        raise urllib3.exceptions.ProtocolError("Connection broken: IncompleteRead(0 bytes read)")
+
+    monkeypatch.setattr(pool._client.api, "events", broken)
+    source = "import os\ndef f(x): os.kill(os.getpid(), 9)"
+    ((outcome,),) = asyncio.run(pool.run([Program(source, "f", [(1,)])]))
+    assert (outcome.status, outcome.suspected) == ("signal", True)
+    asyncio.run(pool.close())
+    wait_until_gone(engine)
+
+
+def test_a_pool_that_is_asked_again_while_it_closes_keeps_its_new_containers(engine: Engine) -> None:
+    pool = Docker(DockerConfig(jails=1))
+    source = "import time\ndef f(x):\n    time.sleep(x)\n    return x"
+
+    async def asked_while_closing() -> float:
+        first = asyncio.ensure_future(pool.run([Program(source, "f", [(1,)])]))
+        await asyncio.sleep(0.5)
+        closing = asyncio.ensure_future(pool.close())
+        await asyncio.sleep(0.1)
+        ((outcome,),) = await pool.run([Program(source, "f", [(3,)])])
+        await closing
+        assert (await first)[0][0].value == 1
+        return float(outcome.value)
+
+    assert asyncio.run(asked_while_closing()) == 3
+    assert pool.started == 1  # beside the one that the pool was opened with
     asyncio.run(pool.close())
     wait_until_gone(engine)
 

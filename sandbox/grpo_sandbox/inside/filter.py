@@ -18,6 +18,7 @@ import ctypes
 import errno
 import os
 import struct
+from collections.abc import Iterable
 
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 LAST_KNOWN = 448
@@ -120,7 +121,11 @@ SOCKETS = {"x86_64": (41, 53), "aarch64": (198, 199)}
 """socket and socketpair."""
 FCNTL = {"x86_64": 72, "aarch64": 25}
 ALLOWED_FCNTLS = (0, 1, 2, 3, 4, 1030, 1031, 1032)
-"""Copies and flags of descriptors, and sizes of pipes. No locks, leases, watches or hints."""
+"""Copies and flags of descriptors, and sizes of pipes. No leases, watches, hints; nobody may ask for
+the locks of others."""
+LOCKING_FCNTLS = (6, 7, 37, 38)
+"""F_SETLK, F_SETLKW and the same for open files: they seem to succeed, as SQLite takes locks. What a
+call may write is its own anyway, and nobody else sees it."""
 IOCTL = {"x86_64": 16, "aarch64": 29}
 ALLOWED_IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 """TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX."""
@@ -189,6 +194,7 @@ def build(machine: str, still_needed: tuple[str, ...] = ()) -> bytes:
     column = list(ARCHITECTURES).index(machine)
     rows = [row for name, row in REFUSED.items() if name not in still_needed]
     refused = [number for row in rows if (number := row[column]) is not None]
+    local = _unless((AF_UNIX,), errno.EAFNOSUPPORT)
     code = [
         (_LOAD, 0, 0, _ARCHITECTURE_AT),
         (_EQUAL, 1, 0, ARCHITECTURES[machine]),
@@ -197,13 +203,13 @@ def build(machine: str, still_needed: tuple[str, ...] = ()) -> bytes:
         *_if(_AT_LEAST, X32, errno.ENOSYS),
         *_if(_AT_LEAST, LAST_KNOWN + 1, errno.ENOSYS),
         *_if(_EQUAL, CLONE3, errno.ENOSYS),  # its flags cannot be read: libc falls back to clone
-        *[step for number in ABSENT[machine] for step in _if(_EQUAL, number, errno.ENOSYS)],
+        *_each(ABSENT[machine], errno.ENOSYS),
         *_refused([*refused, *SHARED[machine]]),
         *_where(CLONE[machine], _FIRST_AT, _if(_ANY_BIT, ESCAPES, errno.EPERM)),
-        *_where(FCNTL[machine], _SECOND_AT, _unless(ALLOWED_FCNTLS, errno.EPERM)),
+        *_where(FCNTL[machine], _SECOND_AT, _fcntls()),
         *_where(IOCTL[machine], _SECOND_AT, _unless(ALLOWED_IOCTLS, errno.ENOTTY)),
         *_where(FUTEX[machine], _SECOND_AT, _futexes()),
-        *[step for number in SOCKETS[machine] for step in _where(number, _FIRST_AT, _unless((AF_UNIX,), errno.EAFNOSUPPORT))],
+        *[step for number in SOCKETS[machine] for step in _where(number, _FIRST_AT, local)],
         _ALLOWED,
     ]
     return _pack(code)
@@ -222,7 +228,12 @@ def _pack(code: list[tuple[int, int, int, int]]) -> bytes:
 
 
 def _refused(numbers: list[int]) -> list[tuple[int, int, int, int]]:
-    return [instruction for number in numbers for instruction in _if(_EQUAL, number, errno.EPERM)]
+    return _each(numbers, errno.EPERM)
+
+
+def _each(values: Iterable[int], number: int) -> list[tuple[int, int, int, int]]:
+    """Refuse the call with error `number`, or let it seem done (0), for each of `values`."""
+    return [step for value in values for step in _if(_EQUAL, value, number)]
 
 
 def _where(number: int, argument_at: int, steps: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
@@ -231,11 +242,17 @@ def _where(number: int, argument_at: int, steps: list[tuple[int, int, int, int]]
     return [(_EQUAL, 0, len(looked_at), number), *looked_at]
 
 
+def _fcntls() -> list[tuple[int, int, int, int]]:
+    return [*_each(LOCKING_FCNTLS, 0), *_unless(ALLOWED_FCNTLS, errno.EPERM)]
+
+
 def _futexes() -> list[tuple[int, int, int, int]]:
     """Let nobody wait, or wake others, at an address by which another jail may find the same page."""
-    steps = [step for operation in FUTEX_WAITS for step in _if(_EQUAL, operation, errno.EAGAIN)]
-    steps += [step for operation in FUTEX_WAKES for step in _if(_EQUAL, operation, 0)]  # nobody waits
-    steps.append(_error(errno.ENOSYS))
+    steps = [
+        *_each(FUTEX_WAITS, errno.EAGAIN),
+        *_each(FUTEX_WAKES, 0),  # nobody waits
+        _error(errno.ENOSYS),
+    ]
     return [(_ANY_BIT, len(steps), 0, FUTEX_PRIVATE), *steps]
 
 

@@ -16,8 +16,9 @@ STARTED = b"\x01"
 """What a child writes to its result before it touches the program: without it, it never ran."""
 TICK_SECONDS = 0.5
 STALL_SECONDS = 0.5
-_MORE_VIEWS = 64
 """A supervisor that wakes up this much later than it should was stopped, or its machine was."""
+_VIEWS, _NUMBERS = 64, 512
+"""More of each than a call ever has at once."""
 
 
 class Capture:
@@ -69,9 +70,11 @@ class Capture:
         return [memoryview(self._memory)[: REPLY.size], *parts]
 
     def forget(self) -> None:
-        """Overwrite what a view of these bytes was: its length stays in freed memory, which is inherited."""
+        """Overwrite what told how much a call wrote: freed objects stay in memory, which is inherited."""
+        self.size = dict.fromkeys(self.size, 0)
         view = memoryview(self._memory)
-        [view[:0] for _ in range(_MORE_VIEWS)]  # more than a call ever has at once
+        [view[:0] for _ in range(_VIEWS)]
+        list(range(-_NUMBERS, -5))  # not those that are kept ready
 
     def parts(self) -> list[memoryview]:
         """Return what was captured of each stream, up to its cap and without the start mark."""
