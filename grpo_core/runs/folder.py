@@ -168,6 +168,7 @@ class RunFolder:
     def finish(self, save: Callable[[Path], None], *, title: str) -> None:
         """Write final/: that it is there means that the run is finished and it is whole."""
         final = self.path / "final"
+        self.sync()  # a finished run has the lines of its last evaluation
         with writing(final), whole_folder(final) as folder:
             save(folder)
             (folder / "README.md").write_text(_model_card(title, self.config()), encoding="utf-8")

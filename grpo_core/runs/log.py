@@ -93,8 +93,8 @@ class LineLog:
         """Forget what follows after `mark`, up to which the log has been checked."""
         start = 0
         for part in self._parts():
-            rest = max(0, mark["bytes"] - start)
-            size = part.stat().st_size if part == self.path else sum(map(len, _chunks_of(part)))
+            rest = mark["bytes"] - start
+            size = _size(part, at_most=rest + 1)
             if rest < size:
                 with writing(self.path):
                     self._keep(part, rest)
@@ -165,8 +165,10 @@ class LineLog:
         plain = part.with_name(f"{part.name.removesuffix('.gz')}")
         temporary = part.with_name(f".{plain.name}")
         with temporary.open("wb") as out:
-            for chunk in _chunks_of(part):
+            for chunk in _chunks_of(part) if size else ():
                 out.write(chunk[: size - out.tell()])
+                if out.tell() == size:  # what follows may be damaged, and is given up
+                    break
         sync(temporary)
         temporary.replace(plain)  # it is read instead of the compressed part from here on
         for later in reversed(parts[parts.index(part) + 1 :]):
@@ -211,6 +213,16 @@ def _chunks_of(path: Path) -> Iterator[bytes]:
                 yield chunk
     except _DAMAGE as error:
         raise DamagedError(f"{path.name} cannot be read ({getattr(error, 'strerror', None) or error})") from None
+
+
+def _size(part: Path, *, at_most: int) -> int:
+    """Return how many bytes a part has; once there are `at_most`, no more are counted."""
+    count = 0
+    for chunk in _chunks_of(part):
+        count += len(chunk)
+        if count >= at_most:
+            break
+    return count
 
 
 def _number(path: Path) -> int:

@@ -238,7 +238,7 @@ def forward_passes(policy, requests, **sampling) -> list[int]:
     counts: list[int] = []
 
     def count(_: object, args: object, kwargs: dict) -> None:
-        decodes = kwargs["past_key_values"].get_seq_length() and "logits_to_keep" not in kwargs
+        decodes = (kwargs.get("cache") or kwargs["past_key_values"]).get_seq_length() and "logits_to_keep" not in kwargs
         counts.append(kwargs["input_ids"].numel() if decodes else 0)
 
     hook = policy.model.register_forward_pre_hook(count, with_kwargs=True)
@@ -281,7 +281,7 @@ def test_lines_that_join_take_no_more_memory_than_a_cache_for_each(policy, monke
     places: list[int] = []
 
     def count(_: object, args: object, kwargs: dict) -> None:
-        keys = kwargs["past_key_values"].layers[0].keys
+        keys = (kwargs.get("cache") or kwargs["past_key_values"]).layers[0].keys
         places.append(keys.shape[0] * keys.shape[2] if keys is not None and keys.numel() else 0)
 
     hook = policy.model.register_forward_pre_hook(count, with_kwargs=True)

@@ -5,6 +5,9 @@ The cache of transformers makes a new tensor of everything for each token: a cop
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -83,3 +86,14 @@ def trim(cache: DynamicCache, start: int) -> None:
 
 def _widened(states: Tensor, width: int) -> Tensor:
     return torch.nn.functional.pad(states, (0, 0, width - states.shape[-2], 0))
+
+
+def cache_argument(model: Any, cache: Any) -> dict[str, Any]:
+    """Return the argument by which the model's forward pass takes a cache: transformers renamed it in 5.24."""
+    base = model.get_base_model() if hasattr(model, "peft_config") else model
+    return {"cache" if _takes_cache(type(base).forward) else "past_key_values": cache}
+
+
+@functools.cache
+def _takes_cache(forward: Callable[..., Any]) -> bool:
+    return "cache" in inspect.signature(forward).parameters

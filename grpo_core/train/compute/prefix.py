@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from grpo_core.train.compute import attention
-from grpo_core.train.compute.kv import growing_cache, joined, keeps_everything, trim
+from grpo_core.train.compute.kv import cache_argument, growing_cache, joined, keeps_everything, trim
 from grpo_core.train.compute.logprob import head_at
 from grpo_core.train.compute.tree import additive, common_length, pair_cost, plant, size
 
@@ -55,7 +55,7 @@ class Lines:
         cache, shared_mask = growing_cache(model), torch.ones(len(prompts), start, dtype=torch.long, device=device)
         if start:
             shared = torch.tensor([list(prompts[0][:start])], device=device)
-            model(input_ids=shared, past_key_values=cache, use_cache=True, logits_to_keep=1)
+            model(input_ids=shared, **cache_argument(model, cache), use_cache=True, logits_to_keep=1)
             cache.batch_select_indices(torch.zeros(len(prompts), dtype=torch.long, device=device))
         rest = [list(prompt[start:]) for prompt in prompts]
         width = max(map(len, rest))
@@ -67,7 +67,7 @@ class Lines:
             input_ids=tokens_KS,
             attention_mask=mask_KS,
             position_ids=positions_KS,
-            past_key_values=cache,
+            **cache_argument(model, cache),
             use_cache=True,
             logits_to_keep=1,
         )
@@ -112,7 +112,7 @@ class Lines:
                 input_ids=tokens_PW,
                 position_ids=positions_PW,
                 attention_mask=masked,
-                past_key_values=self._cache,
+                **cache_argument(model, self._cache),
                 use_cache=True,
                 **attention.arguments(model, attention.WHOLE),
             )

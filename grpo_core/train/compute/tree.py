@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from grpo_core.train.compute import attention
+from grpo_core.train.compute.kv import cache_argument
 from grpo_core.train.compute.logprob import head_at
 
 MIN_COMMON = 8
@@ -48,7 +49,7 @@ class Trees:
                 input_ids=self.tokens_BN,
                 position_ids=self.positions_BN,
                 attention_mask=additive(self.mask_B1NN, dtype),
-                past_key_values=cache,
+                **cache_argument(model, cache),
                 use_cache=cache is not None,
                 **attention.arguments(model, self.blocks),
             )

@@ -7,6 +7,7 @@ knows nothing of architectures, and holds for quantised weights and recomputed l
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -209,5 +210,7 @@ def _vocabulary(policy: Policy) -> int:
 
 
 def said(size: float) -> str:
-    """For people."""
-    return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / MB:.0f} MiB"
+    """Return a number of bytes for people."""
+    if size >= 2**30:
+        return f"{size / 2**30:.1f} GiB"
+    return f"{size / MB:.0f} MiB" if size >= MB else f"{math.ceil(size / 2**10)} KiB"

@@ -24,7 +24,8 @@ def hold(folder: Path) -> FileLock:
     except Timeout:
         raise ConfigError(f"another process is writing the run {folder}; wait until it has ended, or end it, then try again") from None
     except OSError as error:
-        raise ConfigError(f"the run folder {folder} cannot be written: {error.strerror}; choose another --out") from None
+        own = "make it writable for this user, or copy it to a folder of your own" if folder.exists() else "choose another --out"
+        raise ConfigError(f"the run folder {folder} cannot be written: {error.strerror or error}; {own}") from None
     return lock
 
 
