@@ -20,8 +20,8 @@ def score(verdict: Verdict) -> dict[str, float]:
 def logged_scores(folder: RunFolder, steps: Sequence[int]) -> dict[int, Scores]:
     """Return the scores by task that evaluations after these steps left in rollouts.jsonl."""
     scores: dict[int, Scores] = {step: {} for step in steps}
-    for line in folder.rollout_lines():
-        if line["step"] in scores and line["key"]["split"] == "eval" and line["verdict"]["error"] is None:
+    for line in folder.rollout_lines(steps):
+        if line["key"]["split"] == "eval" and line["verdict"]["error"] is None:
             scores[line["step"]][TaskKey(**line["key"])] = score(Verdict.from_json(line["verdict"]))
     return scores
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -161,9 +161,16 @@ class RunFolder:
         """Yield the lines of metrics.jsonl; raise ConfigError for a damaged one."""
         return self._logs["metrics.jsonl"].lines()
 
-    def rollout_lines(self) -> Iterator[JsonObject]:
-        """Yield the lines of rollouts.jsonl and its compressed parts; raise ConfigError for a damaged one."""
-        return self._logs["rollouts.jsonl"].lines()
+    def rollout_lines(self, steps: Sequence[int] | None = None) -> Iterator[JsonObject]:
+        """Yield the lines of rollouts.jsonl and its compressed parts; raise ConfigError for a damaged one.
+
+        Args:
+            steps: only the lines of these steps are parsed; None: all.
+        """
+        if steps is None:
+            return self._logs["rollouts.jsonl"].lines()
+        # `rollouts` writes the step first.
+        return self._logs["rollouts.jsonl"].lines(tuple(f'{{"step": {step},'.encode() for step in steps))
 
     def finish(self, save: Callable[[Path], None], *, title: str) -> None:
         """Write final/: that it is there means that the run is finished and it is whole."""

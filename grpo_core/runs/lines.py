@@ -77,10 +77,10 @@ def read_lines(path: Path) -> Iterator[JsonObject]:
         raise ConfigError(unreadable(path, error)) from None
 
 
-def parse_lines(lines: Iterable[bytes], path: Path) -> Iterator[JsonObject]:
-    """Yield the object of each whole line; raise ConfigError for one that is damaged."""
+def parse_lines(lines: Iterable[bytes], path: Path, beginnings: tuple[bytes, ...] = (b"",)) -> Iterator[JsonObject]:
+    """Yield the object of each whole line that begins so; raise ConfigError for a damaged one."""
     for number, line in enumerate(lines, 1):
-        if not line.endswith(b"\n"):
+        if not line.endswith(b"\n") or not line.startswith(beginnings):
             continue
         if (value := parse_line(line)) is None:
             raise ConfigError(f"{path}, line {number} is damaged: it is not a JSON object; remove the line, or name another run")

@@ -65,12 +65,16 @@ class LineLog:
             with writing(self.path):
                 sync(self.path)
 
-    def lines(self) -> Iterator[JsonObject]:
-        """Yield each object; raise ConfigError for a damaged line."""
+    def lines(self, beginnings: tuple[bytes, ...] = (b"",)) -> Iterator[JsonObject]:
+        """Yield the object of each line that begins so; raise ConfigError for one that is damaged.
+
+        Args:
+            beginnings: lines that begin otherwise are passed over without being parsed.
+        """
         for part in self._parts():
             try:
                 with _opened(part) as file:
-                    yield from parse_lines(file, part)
+                    yield from parse_lines(file, part, beginnings)
             except _DAMAGE as error:
                 raise ConfigError(unreadable(part, error)) from None
 
