@@ -28,7 +28,8 @@ def register(app: typer.Typer) -> None:
 def evaluate(
     env: Envs = None,
     run: Annotated[
-        Path | None, typer.Option("--run", help="A finished run: its model, and unless others are named its environments and settings.")
+        Path | None,
+        typer.Option("--run", help="A finished run: its model, and unless others are named its environments and settings.", readable=False),
     ] = None,
     model: Model = None,
     tasks: Annotated[int, typer.Option("--tasks", min=1, help="Held-out tasks of each environment at each level.")] = 128,

@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
 
 
 def export(
-    run: Annotated[Path, typer.Argument(help="A run folder.", show_default=False)],
+    run: Annotated[Path, typer.Argument(help="A run folder.", readable=False, show_default=False)],
     rollouts: Annotated[
         Path | None, typer.Option("--rollouts", help="JSONL file for its good attempts, for `grpo sft --data`.", show_default=False)
     ] = None,

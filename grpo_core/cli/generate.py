@@ -25,7 +25,8 @@ def register(app: typer.Typer) -> None:
 def generate(
     question: Annotated[str, typer.Argument(help="What to ask, in the form in which the environment asks.", show_default=False)],
     run: Annotated[
-        Path | None, typer.Option("--run", help="Run folder. [default: the newest finished run in runs/]", show_default=False)
+        Path | None,
+        typer.Option("--run", help="Run folder. [default: the newest finished run in runs/]", readable=False, show_default=False),
     ] = None,
     model: Annotated[
         str | None, typer.Option("--model", help="A model instead of a run: hub id, folder or alias.", show_default=False)

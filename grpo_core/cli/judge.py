@@ -24,7 +24,10 @@ def _group() -> None:
 @judge_app.command(epilog="Example: grpo judge check pairs.jsonl --judge scorer --set model=FOLDER")
 def check(
     pairs: Annotated[
-        Path, typer.Argument(help="JSONL: the texts `better` and `worse`, and context, suffix, reference or rubric.", show_default=False)
+        Path,
+        typer.Argument(
+            help="JSONL: the texts `better` and `worse`, and context, suffix, reference or rubric.", readable=False, show_default=False
+        ),
     ],
     judge: Annotated[str, typer.Option("--judge", metavar="NAME", help="Which judge; `grpo plugins` lists them.", show_default=False)],
     settings: Annotated[

@@ -25,7 +25,9 @@ Dtype = Annotated[
     Literal["auto", "float32", "bfloat16", "float16", "float64"] | None,
     typer.Option("--dtype", help="Type of the weights; auto takes bfloat16 where the hardware computes in it. [default: auto]"),
 ]
-Out = Annotated[Path | None, typer.Option("--out", help="Run folder to make. [default: runs/ENV-DATE-TIME]", show_default=False)]
+Out = Annotated[
+    Path | None, typer.Option("--out", help="Run folder to make. [default: runs/ENV-DATE-TIME]", readable=False, show_default=False)
+]
 Recipes = Annotated[
     list[str] | None,
     typer.Option("--recipe", help="Settings from a TOML file, a run's config.json or a plugin's recipe; may be repeated."),
@@ -33,7 +35,9 @@ Recipes = Annotated[
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting, such as kl.estimator=k1; may be repeated.")
 ]
-Resume = Annotated[Path | None, typer.Option("--resume", help="Continue the run in this folder, with its settings.", show_default=False)]
+Resume = Annotated[
+    Path | None, typer.Option("--resume", help="Continue the run in this folder, with its settings.", readable=False, show_default=False)
+]
 MaxNewTokens = Annotated[
     int | None, typer.Option("--max-new-tokens", help="Most tokens of one completion. [default: what the environment recommends]")
 ]
