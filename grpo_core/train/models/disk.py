@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 from safetensors import SafetensorError
 
-
 _TORCH_WORDS = ("write", "iostream", "inline_container", "PytorchStreamWriter", "unexpected pos")
 """What torch.save says of a file that it could not write; a device out of memory is another matter."""
 
