@@ -98,7 +98,7 @@ class LineLog:
         start = 0
         for part in self._parts():
             rest = mark["bytes"] - start
-            size = _size(part, at_most=rest + 1)
+            size = _size(part, at_most=rest + 1) if rest else 1  # what is given up whole may be damaged
             if rest < size:
                 with writing(self.path):
                     self._keep(part, rest)

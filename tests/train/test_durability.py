@@ -243,8 +243,11 @@ def test_a_damaged_part_of_the_log_is_found(settings: dict[str, Any], tmp_path: 
     flip(tmp_path / "run" / "rollouts-000001.jsonl.gz", 0.5)
     with pytest.raises(ConfigError, match=r"rollouts.jsonl is not as step-000006 recorded it: .* --allow rollouts.jsonl"):
         Trainer.resumed(tmp_path / "run", Letters())
+    copy = Path(shutil.copytree(tmp_path / "run", tmp_path / "copy"))
     resume(tmp_path / "run", allow=["rollouts.jsonl"])
     assert equal_weights(content(tmp_path / "run")[2], content(whole)[2])
+    resume(copy, start_from="start")
+    assert_same(copy, whole)
 
 
 def test_compressed_parts_are_ordinary_gzip_files(settings: dict[str, Any], tmp_path: Path) -> None:
