@@ -17,7 +17,7 @@ KILL_SECONDS, CLEAN_SECONDS = 1.5, 4.0
 is less than whoever asked waits for a supervisor beyond the limit of a call (`jail.GRACE_SECONDS`).
 """
 FOLDER_MODE = 0o777
-_CLONE_NEWNS, _CLONE_NEWUSER, _CLONE_NEWPID, _CLONE_NEWIPC = 0x20000, 0x10000000, 0x20000000, 0x08000000
+_CLONE_NEWNS, _CLONE_NEWUSER, _CLONE_NEWPID = 0x20000, 0x10000000, 0x20000000
 _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 2, 4, 8
 _PR_SET_PDEATHSIG = 1
 _CAPABILITY_VERSION = 0x20080522
@@ -115,9 +115,10 @@ class OwnUid:
 
 
 class OwnNamespaces:
-    """Every call has user, pid, ipc and mount namespaces and a folder of its own, which end with it.
+    """Every call has user, pid and mount namespaces and a folder of its own, which end with it.
 
-    Without a second uid, this is what hides the supervisor and the neighbours from a program.
+    Without a second uid, this is what hides the supervisor and the neighbours from a program. It
+    needs no ipc namespace: the filter of the jail refuses whatever makes objects in one.
     The attributes are those of OwnUid.
     """
 
@@ -141,7 +142,7 @@ class OwnNamespaces:
         flags = _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
         if self._libc.mount(b"call", self.folder.encode(), b"tmpfs", flags, self._options) != 0:
             raise OSError(ctypes.get_errno(), "no folder can be mounted for the call")
-        self._unshare(_CLONE_NEWUSER | _CLONE_NEWPID | _CLONE_NEWIPC)
+        self._unshare(_CLONE_NEWUSER | _CLONE_NEWPID)
         self._drop_capabilities()
         first = os.fork()
         if first == 0:
