@@ -4,8 +4,8 @@ python examples/01_score_one_answer.py
 """
 
 from grpo_core import Rollout, TaskKey
-from grpo_core.environments import load_environment
-from grpo_core.plugins import PluginHost
+from grpo_core.plugins.environments import load_environment
+from grpo_core.plugins.host import PluginHost
 
 ANSWERS = ("<answer>{right}</answer>", "<answer>{wrong}</answer>", "The answer is {right}.")
 

@@ -11,7 +11,7 @@ import argparse
 from string import ascii_lowercase
 
 from grpo_core import Environment, Message, Reward, Rollout, Task, TaskKey, Verdict
-from grpo_core.overrides import build_config
+from grpo_core.config.overrides import build_config
 from grpo_core.train.trainer import Trainer
 
 SHOWN = (

@@ -14,8 +14,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from grpo_core import Environment, Message, Reward, Rollout, Task, TaskKey, Verdict
+from grpo_core.config.overrides import build_config
 from grpo_core.extract import parse_integer
-from grpo_core.overrides import build_config
 from grpo_core.train.trainer import Trainer
 
 RULES = "I think of a number from 1 to 9. You guess it; I say higher or lower. Reply with one number."

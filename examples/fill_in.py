@@ -27,9 +27,9 @@ import transformers
 from tokenizers import Tokenizer, decoders, models, processors
 
 from grpo_core import MASK, Judgement, JudgeRequest, NoConfig
-from grpo_core.evaluate import Gain, paired_gain
-from grpo_core.overrides import build_config
-from grpo_core.plugins import PluginHost
+from grpo_core.config.overrides import build_config
+from grpo_core.plugins.host import PluginHost
+from grpo_core.report.statistics import Gain, paired_gain
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
 from grpo_core.train.trainer import Trainer

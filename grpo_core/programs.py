@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
-from grpo_core.environment import Environment
 from grpo_core.extract import fenced_code
-from grpo_core.sandbox import Limits, Outcome, Program
-from grpo_core.types import Message, Reward, Rollout, Split, Task, TaskKey, Verdict
+from grpo_core.protocol.environment import Environment
+from grpo_core.protocol.sandbox import Limits, Outcome, Program
+from grpo_core.protocol.types import Message, Reward, Rollout, Split, Task, TaskKey, Verdict
 
 LANGUAGES = ("python", "py", "python3", "")
 MAX_SOURCE = 20_000

@@ -7,8 +7,8 @@ from numbers import Real
 from time import perf_counter
 from typing import Generic, ParamSpec
 
-from grpo_core.errors import ConfigError
-from grpo_core.types import Reward, Verdict
+from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.types import Reward, Verdict
 
 P = ParamSpec("P")
 Score = float | bool | tuple[float | bool, str]

@@ -6,16 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from grpo_core.blocking import wait_for
-from grpo_core.environment import Environment, Services
-from grpo_core.errors import ConfigError
-from grpo_core.judge import Judgement, JudgeRequest
+from grpo_core.calls.blocking import wait_for
 from grpo_core.kit.result import CheckResult, Report, Status
 from grpo_core.kit.run import Examination, borrowed, examine, wanted
-from grpo_core.plugins import PluginHost
-from grpo_core.sandbox import Outcome, Program
-from grpo_core.services import Lender
-from grpo_core.verify import Isolation
+from grpo_core.plugins.host import PluginHost
+from grpo_core.plugins.services import Lender
+from grpo_core.protocol.environment import Environment, Services
+from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.judge import Judgement, JudgeRequest
+from grpo_core.protocol.sandbox import Outcome, Program
+from grpo_core.verify.engine import Isolation
 
 __all__ = [
     "CheckResult",

@@ -1,6 +1,6 @@
 """Mutation run: every small error put into the algorithm's files must make a test fail.
 
-    python tests/mutate.py [--only algorithm] [--grep TEXT] [--list]
+    python tests/mutate.py [--only losses] [--grep TEXT] [--list]
 
 Each mutant changes one place: a sign, an operator, a comparison, a constant, a mask (`torch.where` gives one side always), min for max, a
 detached tensor that is not, two swapped arguments. It is run in a fork of a process that has torch loaded already, against its tests
@@ -23,9 +23,14 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-FILES = {name: ROOT / "grpo_core" / "train" / f"{name}.py" for name in ("algorithm", "advantages", "batch")}
+MODULES = {
+    "losses": "grpo_core.train.algorithm.losses",
+    "advantages": "grpo_core.train.algorithm.advantages",
+    "batch": "grpo_core.train.compute.batch",
+}
+FILES = {name: ROOT / f"{module.replace('.', '/')}.py" for name, module in MODULES.items()}
 TESTS = {
-    "algorithm": ["tests/train/test_algorithm.py"],
+    "losses": ["tests/train/test_algorithm.py"],
     "advantages": ["tests/train/test_advantages.py"],
     "batch": ["tests/train/test_batch.py", "tests/train/test_algorithm.py"],
 }
@@ -43,10 +48,10 @@ EQUIVALENT: dict[str, str] = {
     'advantages.pods: len(places) <= keep -> len(places) < keep | if len(places) < keep:': 'of exactly `keep` attempts the best choice is all of them',
     'advantages.pods: 0 -> 1 | best = max(choices, key=lambda chosen: float(reward_G[chosen].var(correction=1)))': 'all choices have the same size, so the correction does not change which is the largest',
     'advantages._mean: 1 -> 2 | return torch.where(scored_PG, reward_PG, 0.0).sum(dim=1, keepdim=True) / scored_PG.sum(dim=1, keepdim=True).clamp(min=2)': 'the mean of a group with one scored attempt is used nowhere',
-    'algorithm.clip: advantage_B1 < 0 -> advantage_B1 <= 0 | return torch.where(advantage_B1 <= 0, torch.minimum(loss_BT, -config.dual_clip * advantage_B1), loss_BT)': 'an advantage of 0 makes a loss of 0 on either side',
-    'algorithm.sapo: advantage_B1 > 0 -> advantage_B1 >= 0 | tau_B1 = torch.full_like(advantage_B1, config.sapo_negative).masked_fill(advantage_B1 >= 0, config.sapo_positive)': 'an advantage of 0 makes a loss of 0 with either temperature',
+    'losses.clip: advantage_B1 < 0 -> advantage_B1 <= 0 | return torch.where(advantage_B1 <= 0, torch.minimum(loss_BT, -config.dual_clip * advantage_B1), loss_BT)': 'an advantage of 0 makes a loss of 0 on either side',
+    'losses.sapo: advantage_B1 > 0 -> advantage_B1 >= 0 | tau_B1 = torch.full_like(advantage_B1, config.sapo_negative).masked_fill(advantage_B1 >= 0, config.sapo_positive)': 'an advantage of 0 makes a loss of 0 with either temperature',
     'batch._trees: 0 -> 1 | before = 1': 'it is read only beside a row that came before',
-    'algorithm.k3_st: k2(logprob_BT, reference_BT) -> k2(reference_BT, logprob_BT) | squared_BT = k2(reference_BT, logprob_BT)': 'a square has no sign',
+    'losses.k3_st: k2(logprob_BT, reference_BT) -> k2(reference_BT, logprob_BT) | squared_BT = k2(reference_BT, logprob_BT)': 'a square has no sign',
 }
 """What a mutant is called -> why no test can tell it from the original."""
 # fmt: on
@@ -136,7 +141,7 @@ def survives(name: str, tree: ast.Module) -> bool:
             quiet = os.open(os.devnull, os.O_WRONLY)
             os.dup2(quiet, 1)
             os.dup2(quiet, 2)
-            module = types.ModuleType(f"grpo_core.train.{name}")
+            module = types.ModuleType(MODULES[name])
             module.__file__ = str(FILES[name])
             sys.modules[module.__name__] = module
             exec(compile(ast.fix_missing_locations(tree), str(FILES[name]), "exec"), module.__dict__)
@@ -162,7 +167,7 @@ def main() -> int:
     import torch
     import transformers
 
-    import grpo_core.overrides
+    import grpo_core.config.overrides
 
     del accelerate, peft, transformers, grpo_core
     torch.set_num_threads(1)  # threads do not survive a fork

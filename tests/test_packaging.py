@@ -71,7 +71,7 @@ import importlib.metadata
 import json
 import re
 import grpo_core
-from grpo_core.plugins import PluginHost
+from grpo_core.plugins.host import PluginHost
 host = PluginHost()
 ours = [plugin.name for plugin in host.plugins.values() if plugin.distribution == "grpo-core"]
 print(json.dumps([grpo_core.__file__, {name: [s.name for specs in host.offers(name).values() for s in specs] for name in ours}]))
@@ -84,7 +84,7 @@ print(json.dumps([grpo_core.__file__, {name: [s.name for specs in host.offers(na
 
 def test_the_targets_of_all_bundled_environments_can_be_imported_from_a_clean_environment(clean_python: Path) -> None:
     code = """
-from grpo_core.plugins import PluginHost
+from grpo_core.plugins.host import PluginHost
 host = PluginHost()
 for offer in host.specs("environment"):
     if offer.plugin.distribution == "grpo-core":

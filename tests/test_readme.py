@@ -20,8 +20,8 @@ import typer.main
 
 from grpo_core.cli.app import app
 from grpo_core.cli.training import read_config
-from grpo_core.config import RunConfig
-from grpo_core.overrides import known_keys
+from grpo_core.config.config import RunConfig
+from grpo_core.config.overrides import known_keys
 
 from .train.tiny import save_tiny
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from grpo_core.plugins import PluginHost
+from grpo_core.plugins.host import PluginHost
 from grpo_core.testing import check_environment
 
 TASKS = {

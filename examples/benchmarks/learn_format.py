@@ -18,7 +18,7 @@ from typing import Any
 
 from small import trained
 
-from grpo_core.plugins import PluginHost
+from grpo_core.plugins.host import PluginHost
 from grpo_core.train.trainer import Trainer
 
 POINTS = 0.2

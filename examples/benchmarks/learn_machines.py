@@ -26,8 +26,8 @@ from typing import Any
 from small import make_model, pieces, trained
 
 from grpo_core import Message, TaskKey
-from grpo_core.evaluate import paired_gain
-from grpo_core.plugins import PluginHost
+from grpo_core.plugins.host import PluginHost
+from grpo_core.report.statistics import paired_gain
 from grpo_core.runs.folder import RunFolder
 from grpo_core.train.sft import WarmStart
 from grpo_core.train.trainer import Trainer

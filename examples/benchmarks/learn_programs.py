@@ -19,7 +19,7 @@ from typing import Any
 from small import make_model, pieces, trained
 
 from grpo_core import TaskKey
-from grpo_core.evaluate import paired_gain
+from grpo_core.report.statistics import paired_gain
 from grpo_core.runs.folder import RunFolder
 from grpo_core.train.run.heldout import logged_scores
 from grpo_core.train.sft import WarmStart

@@ -28,10 +28,10 @@ import torch
 from small import characters, make_model, trained
 
 from grpo_core import Message, TaskKey
-from grpo_core.overrides import build_config
-from grpo_core.plugins import PluginHost
+from grpo_core.config.overrides import build_config
+from grpo_core.plugins.host import PluginHost
 from grpo_core.runs.folder import RunFolder
-from grpo_core.train.batch import Row
+from grpo_core.train.compute.batch import Row
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.sft import WarmStart
 from grpo_core.train.trainer import Trainer

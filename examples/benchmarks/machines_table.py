@@ -22,9 +22,9 @@ from statistics import fmean
 from typing import Any
 
 from grpo_core import Rollout, Task, TaskKey, Verdict
-from grpo_core.overrides import build_config
+from grpo_core.config.overrides import build_config
 from grpo_core.runs.lines import read_lines
-from grpo_core.sources import Sources
+from grpo_core.verify.sources import Sources
 from grpo_env_besiege.cold_start import compact
 from grpo_env_besiege.growing import grow
 from grpo_env_besiege.levels import LEVELS

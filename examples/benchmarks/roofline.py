@@ -62,7 +62,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
 
-    from grpo_core.overrides import build_config
+    from grpo_core.config.overrides import build_config
     from grpo_core.train.models.load import load_model, resolve
     from grpo_core.train.policy.causal import Policy
 

@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from grpo_core import Limits, Program
-from grpo_core.plugins import PluginHost
-from grpo_core.services import open_sandbox
-from grpo_core.settings import SandboxConfig
+from grpo_core.config.settings import SandboxConfig
+from grpo_core.plugins.host import PluginHost
+from grpo_core.plugins.services import open_sandbox
 
 ADD_ONE = "def f(x): return x + 1"
 LIMITS = Limits(wall_seconds=2, cpu_seconds=1)

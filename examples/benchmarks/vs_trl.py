@@ -51,7 +51,7 @@ class Turns(workload.Watching):
 
 
 def our_side(given: str) -> None:
-    from grpo_core.overrides import build_config
+    from grpo_core.config.overrides import build_config
     from grpo_core.train.trainer import Trainer
 
     settings = json.loads(given)
@@ -112,7 +112,7 @@ def main() -> None:
 
     from transformers import AutoTokenizer
 
-    from grpo_core.overrides import nested
+    from grpo_core.config.overrides import nested
     from grpo_core.train.models.device import pick_device, pick_dtype
     from grpo_core.train.models.load import local_folder, resolve
 

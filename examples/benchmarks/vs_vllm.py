@@ -27,8 +27,8 @@ GROUP = 8
 def our_side(given: str) -> None:
     import numpy as np
 
-    from grpo_core.overrides import build_config
-    from grpo_core.settings import SamplingConfig
+    from grpo_core.config.overrides import build_config
+    from grpo_core.config.settings import SamplingConfig
     from grpo_core.train.policy.causal import Policy
     from grpo_core.train.policy.sampler import Engine, Request
 

@@ -42,7 +42,7 @@ from grpo_core.cli.output import (
     printable_usage_errors,
     unset_is_false,
 )
-from grpo_core.errors import GrpoError, OutputError
+from grpo_core.protocol.errors import GrpoError, OutputError
 
 
 class _Commands(TyperGroup):

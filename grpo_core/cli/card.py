@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from grpo_core.calls.printable import plain_markdown
 from grpo_core.cli.envs import AsJson, Level, Name, Seed, Settings, open_environment
 from grpo_core.cli.output import MESSAGE_LIMIT, console, live, print_columns, print_json, print_line, print_text, prints_to_stderr
-from grpo_core.errors import ConfigError, UserError
-from grpo_core.printable import plain_markdown
+from grpo_core.protocol.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
     from grpo_core.report.card import Card, Floor
-    from grpo_core.sources import Sources
+    from grpo_core.verify.sources import Sources
 
 _FLOOR_TITLES = ("answer", "mean reward", "passed", "tasks", "note")
 _PROMPT_LINES = (15, 10)
@@ -55,7 +55,7 @@ def card(
 
 def _opened(name: str, settings: Sequence[str]) -> tuple[str, Sources, str]:
     """Its name, the environment, and what it needs that is not there."""
-    from grpo_core.environment import Services
+    from grpo_core.protocol.environment import Services
 
     try:
         return (*open_environment(name, settings), "")

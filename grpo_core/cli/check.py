@@ -11,10 +11,10 @@ import typer
 
 from grpo_core.cli.envs import only_settings_of
 from grpo_core.cli.output import console, live, print_json, prints_to_stderr, remark
-from grpo_core.errors import UserError
+from grpo_core.protocol.errors import UserError
 
 if TYPE_CHECKING:
-    from grpo_core.config import RunConfig
+    from grpo_core.config.config import RunConfig
     from grpo_core.kit.result import CheckResult, Report
 
 FAULTS, BLIND = 1, 3
@@ -83,10 +83,10 @@ def _examined(name: str, only: Sequence[str], tasks: int, seed: int, settings: S
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     from grpo_core.cli.training import read_config
-    from grpo_core.environments import environment_class, load_environment
     from grpo_core.kit.run import Examination, borrowed, examine, wanted
-    from grpo_core.plugins import PluginHost
-    from grpo_core.services import Lender
+    from grpo_core.plugins.environments import environment_class, load_environment
+    from grpo_core.plugins.host import PluginHost
+    from grpo_core.plugins.services import Lender
 
     names = wanted(only)
     config = read_config([name], [], {}, list(settings))

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from grpo_core.calls.printable import printable_json
 from grpo_core.cli.output import print_json, print_line
-from grpo_core.printable import printable_json
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -25,7 +25,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, as config.json
 def show(env: Envs = None, recipe: Recipes = None, settings: Settings = None, as_json: AsJson = False) -> None:
     """Print every setting that `grpo run` would use, and the default where it differs."""
     from grpo_core.cli.training import read_config
-    from grpo_core.overrides import flat
+    from grpo_core.config.overrides import flat
 
     names = env or ([] if recipe or any(text.startswith(("environment", "mixture")) for text in settings or []) else [""])
     config = read_config(names, recipe or [], {}, settings or [])
@@ -44,7 +44,7 @@ def explain(
     key: Annotated[str, typer.Argument(help="A setting such as kl.beta, or a section such as kl.", show_default=False)],
 ) -> None:
     """Say what a setting means, which values it takes and what its default is."""
-    from grpo_core.overrides import find_setting
+    from grpo_core.config.overrides import find_setting
 
     for name, info in find_setting(key):
         print_line(f"  {_type(info)}, default {_text(info.get_default(call_default_factory=True))}", lead=name, bold=True)
@@ -54,14 +54,14 @@ def explain(
 @config_app.command(epilog="Example: grpo config schema > run.schema.json")
 def schema() -> None:
     """Print the JSON schema of recipes, for editors that complete and check them."""
-    from grpo_core.config import RunConfig
+    from grpo_core.config.config import RunConfig
 
     print_json(RunConfig.model_json_schema())
 
 
 def _defaults() -> dict[str, Any]:
-    from grpo_core.config import RunConfig
-    from grpo_core.overrides import flat
+    from grpo_core.config.config import RunConfig
+    from grpo_core.config.overrides import flat
 
     return flat(RunConfig(environment=""))
 

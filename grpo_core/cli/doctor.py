@@ -85,7 +85,7 @@ def _hardware() -> Iterator[Finding]:
 def _disk() -> Iterator[Finding]:
     import shutil
 
-    from grpo_core.modelcache import cache_folder
+    from grpo_core.config.modelcache import cache_folder
 
     for topic, folder in (("disk, here", Path.cwd()), ("disk, models", cache_folder())):
         existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
@@ -116,7 +116,7 @@ def _sandboxes() -> Iterator[Finding]:
 
 
 def _models() -> Iterator[Finding]:
-    from grpo_core.modelcache import DEFAULT_MODEL, cached_models
+    from grpo_core.config.modelcache import DEFAULT_MODEL, cached_models
 
     names = [model.name for model in cached_models()]
     if names:
@@ -127,7 +127,7 @@ def _models() -> Iterator[Finding]:
 
 def _plugins() -> Iterator[Finding]:
     from grpo_core.kit.plugins import all_statuses
-    from grpo_core.plugins import PluginHost
+    from grpo_core.plugins.host import PluginHost
 
     statuses = all_statuses(PluginHost(), timeout_seconds=PLUGIN_SECONDS)
     working = [status.name for status in statuses if status.status == "ok"]

@@ -21,12 +21,12 @@ from grpo_core.cli.output import (
     prints_to_stderr,
     remark,
 )
-from grpo_core.errors import ConfigError, GrpoError, UserError
+from grpo_core.protocol.errors import ConfigError, GrpoError, UserError
 
 if TYPE_CHECKING:
-    from grpo_core.environment import Environment, Services
-    from grpo_core.sources import Sources
-    from grpo_core.types import Task, TaskKey, Verdict
+    from grpo_core.protocol.environment import Environment, Services
+    from grpo_core.protocol.types import Task, TaskKey, Verdict
+    from grpo_core.verify.sources import Sources
 
 env_app = typer.Typer(no_args_is_help=True, help="Look at one task of an environment, or score one answer.")
 
@@ -55,7 +55,7 @@ def register(app: typer.Typer) -> None:
 
 def envs(as_json: AsJson = False) -> None:
     """List the environments that can be trained on."""
-    from grpo_core.plugins import PluginHost
+    from grpo_core.plugins.host import PluginHost
 
     host = PluginHost()
     offers = host.specs("environment")
@@ -98,7 +98,7 @@ def show(
     """Print the prompt of one task."""
     import asyncio
 
-    from grpo_core.types import TaskKey
+    from grpo_core.protocol.types import TaskKey
 
     with prints_to_stderr():
         known, sources = open_environment(name, settings or [])
@@ -152,7 +152,7 @@ def score(
     """Score one answer to one task. Exits with 0 whatever the score is, and with 1 if the answer could not be judged."""
     import asyncio
 
-    from grpo_core.types import TaskKey
+    from grpo_core.protocol.types import TaskKey
 
     text = _read_answer(answer)
     with prints_to_stderr():
@@ -171,7 +171,7 @@ def score(
 
 
 def _draw(environment: Environment[Any], key: TaskKey, text: str, folder: Path) -> Sequence[Path]:
-    from grpo_core.types import Rollout
+    from grpo_core.protocol.types import Rollout
 
     try:
         return environment.render(environment.task(key), Rollout.of(text), folder)
@@ -190,7 +190,7 @@ async def _ask(sources: Sources, key: TaskKey, *, reference: bool) -> tuple[Task
 
 
 async def _judge(sources: Sources, key: TaskKey, *, draw: int, text: str) -> Verdict:
-    from grpo_core.types import Rollout
+    from grpo_core.protocol.types import Rollout
 
     async with sources:
         tasks = await sources.tasks([key], draw)
@@ -218,7 +218,7 @@ def open_environment(
     lend: gives it what it needs, instead of what the settings name.
     """
     from grpo_core.cli.training import read_config
-    from grpo_core.sources import Sources
+    from grpo_core.verify.sources import Sources
 
     only_settings_of(_USED, settings)
     sources = Sources.of(read_config([name], [], {}, settings), {}, lend=lend)
@@ -233,7 +233,7 @@ def only_settings_of(sections: Sequence[str], settings: Sequence[str]) -> None:
 
 
 def existing(environment: Environment[Any], key: TaskKey) -> TaskKey:
-    from grpo_core.checks import size_of
+    from grpo_core.verify.checks import size_of
 
     size = size_of(environment, key.split)
     if size is not None and key.index >= size:

@@ -13,10 +13,10 @@ import typer
 from grpo_core.cli.measuring import with_trainer
 from grpo_core.cli.options import Device, Dtype, Envs, MaxNewTokens, Model, Seed, Settings, Trust
 from grpo_core.cli.output import INTERRUPTED, console, new_file, print_json, print_line, remark
-from grpo_core.errors import ConfigError
+from grpo_core.protocol.errors import ConfigError
 
 if TYPE_CHECKING:
-    from grpo_core.config import RunConfig
+    from grpo_core.config.config import RunConfig
     from grpo_core.report.summary import Summary
     from grpo_core.train.trainer import Trainer
 
@@ -111,7 +111,7 @@ def _print_recorded(run: Path | None, *, as_json: bool) -> None:
 def _config(envs: Sequence[str], run: Path | None, options: dict[str, Any], settings: Sequence[str], *, trust: bool) -> RunConfig:
     """Of a run what decides its tasks, its verdicts and how it draws. Nothing is trained, so there is no reference."""
     from grpo_core.cli.training import environments
-    from grpo_core.overrides import build_config, full_name, nested, parse_setting, split_setting
+    from grpo_core.config.overrides import build_config, full_name, nested, parse_setting, split_setting
     from grpo_core.runs.folder import RunFolder
     from grpo_core.runs.trust import require_trust
 
@@ -141,7 +141,7 @@ def _measured(
     config: RunConfig, levels: Sequence[float], *, tasks: int, samples: int, attempts: Path | None
 ) -> tuple[Trainer, list[Summary]]:
     from grpo_core.runs.folder import write_attempts
-    from grpo_core.sources import Sources
+    from grpo_core.verify.sources import Sources
 
     temperature = config.sampling.temperature if config.eval.temperature is None else config.eval.temperature
     sampling = config.sampling.model_copy(update={"temperature": temperature})

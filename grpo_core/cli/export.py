@@ -11,7 +11,7 @@ import typer
 
 from grpo_core.cli.options import Trust
 from grpo_core.cli.output import new_file, remark
-from grpo_core.errors import ConfigError, MissingExtraError
+from grpo_core.protocol.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
     from grpo_core.report.export import Choice
@@ -68,16 +68,16 @@ def export(
 def _write_examples(opened: RunFolder, path: Path, choice: Choice, allow: Collection[str], *, trust: bool) -> None:
     import asyncio
 
+    from grpo_core.calls.printable import printable_json
+    from grpo_core.config.overrides import build_config
     from grpo_core.extract import is_text
-    from grpo_core.overrides import build_config
-    from grpo_core.printable import printable_json
+    from grpo_core.plugins.services import fingerprint
     from grpo_core.report.export import choose, examples
     from grpo_core.runs.atomic import write_whole
     from grpo_core.runs.lines import writing
     from grpo_core.runs.trust import require_trust
-    from grpo_core.services import fingerprint
-    from grpo_core.sources import Sources
     from grpo_core.train.run.resume import refuse_changed_environments
+    from grpo_core.verify.sources import Sources
 
     stored = opened.config()
     require_trust(opened.path, stored, used={**stored, "model": {}}, trust=trust)

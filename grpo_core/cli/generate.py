@@ -9,11 +9,11 @@ import typer
 
 from grpo_core.cli.options import Trust
 from grpo_core.cli.output import print_text
-from grpo_core.errors import ConfigError, MissingExtraError, UserError
+from grpo_core.protocol.errors import ConfigError, MissingExtraError, UserError
 
 if TYPE_CHECKING:
-    from grpo_core.config import RunConfig
-    from grpo_core.types import Message
+    from grpo_core.config.config import RunConfig
+    from grpo_core.protocol.types import Message
 
 RUNS = Path("runs")
 
@@ -62,7 +62,7 @@ def _newest() -> Path:
 
 def _config(folder: Path | None, model: str | None, *, trust: bool) -> RunConfig:
     """The run's settings with the trained model in place of the one it started from."""
-    from grpo_core.overrides import build_config
+    from grpo_core.config.overrides import build_config
     from grpo_core.runs.folder import RunFolder
     from grpo_core.runs.trust import require_trust
 
@@ -77,16 +77,16 @@ def _config(folder: Path | None, model: str | None, *, trust: bool) -> RunConfig
 
 
 def _chat(question: str) -> tuple[Message, ...]:
-    from grpo_core.types import Message
+    from grpo_core.protocol.types import Message
 
     return (Message("user", question),)
 
 
 def _prompt(config: RunConfig, question: str) -> str | tuple[Message, ...]:
     """A task of the run's environment, with the question in place of its own."""
-    from grpo_core.environments import load_environment
-    from grpo_core.plugins import PluginHost
-    from grpo_core.types import Message, TaskKey
+    from grpo_core.plugins.environments import load_environment
+    from grpo_core.plugins.host import PluginHost
+    from grpo_core.protocol.types import Message, TaskKey
 
     members = [(name, member) for name, member in config.members().items() if member.share]
     if not members:  # a warm start on a file
@@ -105,10 +105,10 @@ def _answer(config: RunConfig, prompt: str | tuple[Message, ...], *, budget: int
         import asyncio
 
         from grpo_core.train.policy.choose import builtin_sampler, load_policy
-        from grpo_core.train.rollout import Budget, roll_out
+        from grpo_core.train.rollout.dialogue import Budget, roll_out
     except ModuleNotFoundError as error:
         raise MissingExtraError("grpo generate", "train", package=error.name or "") from None
-    from grpo_core.types import Task, TaskKey
+    from grpo_core.protocol.types import Task, TaskKey
 
     policy = load_policy(config, need_reference=False)
     sampling = config.sampling.model_copy(update={"temperature": temperature})

@@ -39,7 +39,7 @@ def check(
     """Judge both texts of each pair; exits with 1 if the judge prefers the better one too seldom, or could not judge some."""
     import asyncio
 
-    from grpo_core.overrides import nested, split_setting
+    from grpo_core.config.overrides import nested, split_setting
     from grpo_core.report.agreement import read_pairs
 
     chosen = nested(dict(map(split_setting, settings or [])))
@@ -63,10 +63,10 @@ def check(
 
 
 async def _checked(name: str, settings: Mapping[str, Any], pairs: Any) -> tuple[Agreement, str]:
-    from grpo_core.plugins import PluginHost
+    from grpo_core.config.settings import JudgeConfig
+    from grpo_core.plugins.host import PluginHost
+    from grpo_core.plugins.services import open_judge
     from grpo_core.report.agreement import agreement
-    from grpo_core.services import open_judge
-    from grpo_core.settings import JudgeConfig
 
     judge = open_judge(PluginHost(), "NAME", JudgeConfig(name=name, settings=dict(settings)))
     try:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from grpo_core.cli.output import console, live, prints_to_stderr
 
 if TYPE_CHECKING:
-    from grpo_core.config import RunConfig
-    from grpo_core.sources import Sources
+    from grpo_core.config.config import RunConfig
     from grpo_core.train.trainer import Trainer
+    from grpo_core.verify.sources import Sources
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ def with_trainer(
     """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from grpo_core.blocking import wait_for
+    from grpo_core.calls.blocking import wait_for
     from grpo_core.cli.training import import_trainer, stoppable
     from grpo_core.runs.folder import RunFolder
 

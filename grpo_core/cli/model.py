@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from grpo_core.cli.output import print_columns, print_json, print_line
-from grpo_core.errors import MissingExtraError
-from grpo_core.modelcache import ALIASES, DEFAULT_MODEL, cached_models
+from grpo_core.config.modelcache import ALIASES, DEFAULT_MODEL, cached_models
+from grpo_core.protocol.errors import MissingExtraError
 
 model_app = typer.Typer(no_args_is_help=True, help="Fetch models and list those that are on this machine.")
 

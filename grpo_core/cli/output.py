@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 import typer
 from typer.core import TyperCommand
 
-from grpo_core.errors import ConfigError, OutputError
-from grpo_core.printable import printable, printable_json
-from grpo_core.streams import beneath, printable_streams, writing_output
+from grpo_core.calls.printable import printable, printable_json
+from grpo_core.calls.streams import beneath, printable_streams, writing_output
+from grpo_core.protocol.errors import ConfigError, OutputError
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from grpo_core.console import PrintableConsole
+    from grpo_core.calls.console import PrintableConsole
 
 INTERRUPTED = 130
 """The exit status after Ctrl-C, as shells have it: 128 and the signal's number."""
@@ -121,7 +121,7 @@ def print_columns(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 def console(*, stderr: bool = False, quiet: bool = False) -> PrintableConsole:
     """Return the console for tables and bars, which renders plain strings as they are."""
-    from grpo_core.console import PrintableConsole
+    from grpo_core.calls.console import PrintableConsole
 
     return PrintableConsole(stderr=stderr, quiet=quiet)
 

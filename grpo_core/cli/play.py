@@ -28,11 +28,11 @@ from grpo_core.cli.envs import (
     print_verdict,
 )
 from grpo_core.cli.output import INTERRUPTED, MESSAGE_LIMIT, print_line, print_text, prints_to_stderr, remark
-from grpo_core.errors import GrpoError, UserError
+from grpo_core.protocol.errors import GrpoError, UserError
 
 if TYPE_CHECKING:
-    from grpo_core.sources import Sources
-    from grpo_core.types import Finish, Message, Task, TaskKey, Verdict
+    from grpo_core.protocol.types import Finish, Message, Task, TaskKey, Verdict
+    from grpo_core.verify.sources import Sources
 
 END = "."
 _LOOK_SECONDS = 0.2
@@ -56,7 +56,7 @@ def play(name: Name, split: SplitOption = "train", index: Index = 0, seed: Seed 
     """
     import asyncio
 
-    from grpo_core.types import TaskKey
+    from grpo_core.protocol.types import TaskKey
 
     with prints_to_stderr():
         known, sources = open_environment(name, settings or [])
@@ -137,7 +137,7 @@ class _Game:
             remark(str(error))
 
     async def _next(self) -> None:
-        from grpo_core.checks import size_of
+        from grpo_core.verify.checks import size_of
 
         size = size_of(self.sources[self.key.env].env, self.key.split)
         if size is not None and self.key.index + 1 >= size:
@@ -157,7 +157,7 @@ class _Game:
 
     async def _answer(self, text: str) -> None:
         """Says it; judges the attempt once the environment has nothing more to say or the turns are used up."""
-        from grpo_core.types import Message, Rollout
+        from grpo_core.protocol.types import Message, Rollout
 
         self.messages.append(Message("assistant", text))
         finish: Finish = "stop"

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from grpo_core.cli.output import print_line
-from grpo_core.errors import ConfigError
+from grpo_core.protocol.errors import ConfigError
 
 
 def register(app: typer.Typer) -> None:

@@ -29,7 +29,7 @@ def plugins(
     from dataclasses import asdict
 
     from grpo_core.kit.plugins import all_statuses
-    from grpo_core.plugins import PluginHost
+    from grpo_core.plugins.host import PluginHost
 
     statuses = all_statuses(PluginHost(), timeout_seconds=timeout_seconds if check else None)
     if as_json:

@@ -12,13 +12,13 @@ from grpo_core.cli.envs import AsJson, Name
 from grpo_core.cli.measuring import with_trainer
 from grpo_core.cli.options import Device, Dtype, MaxNewTokens, Model, Seed, Settings
 from grpo_core.cli.output import INTERRUPTED, console, print_json, print_line, remark
-from grpo_core.errors import ConfigError
+from grpo_core.protocol.errors import ConfigError
 
 if TYPE_CHECKING:
-    from grpo_core.config import RunConfig
+    from grpo_core.config.config import RunConfig
     from grpo_core.report.probe import Bin, LevelReport, Quantiles, Report, Sampled
-    from grpo_core.sources import Source
     from grpo_core.train.trainer import Trainer
+    from grpo_core.verify.sources import Source
 
 LEVELS = (0.0, 0.5, 1.0)
 _BAR = 8
@@ -52,7 +52,7 @@ def probe(
     untrainable where under 5 % of tasks have an attempt that passes, or one that fails, or attempts with different rewards; if it is
     open-ended, only the last counts. Ctrl-C prints what was sampled so far.
     """
-    from grpo_core.sources import Sources
+    from grpo_core.verify.sources import Sources
 
     options = {
         "model.name": model,
@@ -89,7 +89,7 @@ def probe(
 def _config(name: str, options: dict[str, Any], settings: Sequence[str]) -> RunConfig:
     """Nothing is trained or evaluated, so neither a reference nor held-out tasks are needed. Verdicts are timed, so none is kept."""
     from grpo_core.cli.training import environments
-    from grpo_core.overrides import build_config, nested, parse_setting
+    from grpo_core.config.overrides import build_config, nested, parse_setting
 
     given = {key: value for key, value in options.items() if value is not None}
     own = {"kl": {"beta": 0.0}, "eval": {"tasks": 0, "also": []}, "verify": {"cache": "off"}}

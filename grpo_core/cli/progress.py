@@ -11,14 +11,14 @@ from rich.console import RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
+from grpo_core.calls.console import PrintableConsole
+from grpo_core.calls.printable import printable
 from grpo_core.cli.output import MESSAGE_LIMIT, live
-from grpo_core.console import PrintableConsole
-from grpo_core.errors import OutputError
-from grpo_core.printable import printable
+from grpo_core.protocol.errors import OutputError
 from grpo_core.train.run.observe import Observer
 
 if TYPE_CHECKING:
-    from grpo_core.evaluate import Gain
+    from grpo_core.report.statistics import Gain
 
 
 class RunProgress(Observer):

@@ -8,8 +8,8 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from grpo_core.cli.output import MESSAGE_LIMIT, fail, print_line, print_text, remark
-from grpo_core.errors import ConfigError
-from grpo_core.sandbox import Sandbox
+from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.sandbox import Sandbox
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ def prune(name: Name = "docker") -> None:
 
 
 def _method(name: str, method: str) -> Any:
-    from grpo_core.plugins import PluginHost
+    from grpo_core.plugins.host import PluginHost
 
     component = PluginHost().load("sandbox", name)
     if not hasattr(component, method):
@@ -71,7 +71,7 @@ def _try(name: str) -> None:
     """Run a program whose answer is known."""
     import asyncio
 
-    from grpo_core.sandbox import Program
+    from grpo_core.protocol.sandbox import Program
 
     rows = asyncio.run(_with_sandbox(name, 1, lambda sandbox: sandbox.run([Program("def f(x): return x + 1", "f", [(1,)])])))
     outcome = rows[0][0]
@@ -80,9 +80,9 @@ def _try(name: str) -> None:
 
 
 async def _with_sandbox(name: str, jails: int | None, use: Callable[[Sandbox], Coroutine[Any, Any, T]]) -> T:
-    from grpo_core.plugins import PluginHost
-    from grpo_core.services import open_sandbox
-    from grpo_core.settings import SandboxConfig
+    from grpo_core.config.settings import SandboxConfig
+    from grpo_core.plugins.host import PluginHost
+    from grpo_core.plugins.services import open_sandbox
 
     sandbox = open_sandbox(PluginHost(), SandboxConfig(name=name, settings={} if jails is None else {"jails": jails}))
     try:

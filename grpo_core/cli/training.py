@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from grpo_core.cli.output import BROKEN_PIPE, INTERRUPTED, console, fail
-from grpo_core.errors import ConfigError, GrpoError
+from grpo_core.protocol.errors import ConfigError, GrpoError
 
 if TYPE_CHECKING:
     from grpo_core.cli.progress import RunProgress
-    from grpo_core.config import RunConfig
+    from grpo_core.config.config import RunConfig
     from grpo_core.train.trainer import Trainer
 
 
@@ -31,7 +31,7 @@ def read_config(
     envs: Sequence[str], recipes: Sequence[str], options: Mapping[str, Any], settings: Sequence[str], *, trust: bool = False
 ) -> RunConfig:
     """Recipes from left to right, then --env and other options, then --set."""
-    from grpo_core.overrides import build_config, full_name, nested, parse_setting
+    from grpo_core.config.overrides import build_config, full_name, nested, parse_setting
 
     layers = [_recipe(name) for name in recipes]
     if envs:  # only these, be they a recipe's or not
@@ -50,7 +50,7 @@ def read_config(
 
 def _require_trust_in_record(path: Path, record: Mapping[str, Any], envs: Sequence[str], settings: Sequence[str], *, trust: bool) -> None:
     """Raise ConfigError if the config.json of a run names code that the command does not name."""
-    from grpo_core.overrides import full_name, split_setting
+    from grpo_core.config.overrides import full_name, split_setting
     from grpo_core.runs.trust import require_trust
 
     used = {**record, "environment": None} if envs else record
@@ -60,7 +60,7 @@ def _require_trust_in_record(path: Path, record: Mapping[str, Any], envs: Sequen
 
 def environments(names: Sequence[str]) -> dict[str, Any]:
     """One environment, or a mixture with equal shares."""
-    from grpo_core.overrides import full_name
+    from grpo_core.config.overrides import full_name
 
     full = list(map(full_name, names))
     if twice := [name for number, name in enumerate(names) if full[number] in full[:number]]:
@@ -71,8 +71,8 @@ def environments(names: Sequence[str]) -> dict[str, Any]:
 
 
 def _recipe(name: str) -> dict[str, Any]:
-    from grpo_core.overrides import read_recipe
-    from grpo_core.plugins import PluginHost
+    from grpo_core.config.overrides import read_recipe
+    from grpo_core.plugins.host import PluginHost
 
     path = Path(name)
     if path.suffix in {".toml", ".json"} or path.is_file():
@@ -112,7 +112,7 @@ def begin_or_continue(
 def start(config: RunConfig, path: Path | None) -> None:
     """Everything that can be wrong with the request is found before the folder is made."""
     from grpo_core.runs.folder import RunFolder
-    from grpo_core.sources import Sources
+    from grpo_core.verify.sources import Sources
 
     sources = Sources.of(config, {})  # names and settings are checked before torch is imported, which takes seconds
     # Of several processes the first chooses the folder and speaks.
@@ -132,7 +132,7 @@ def _name(config: RunConfig) -> str:
 
 
 def continue_run(path: Path, settings: Sequence[str], allow: Sequence[str], *, trust: bool = False, start_from: str | None = None) -> None:
-    from grpo_core.overrides import split_setting
+    from grpo_core.config.overrides import split_setting
     from grpo_core.runs.folder import RunFolder
 
     config = RunFolder.open(path).config()  # what is no run is found before torch is imported
@@ -156,7 +156,7 @@ def _later_rank() -> bool:
 
 def import_trainer(method: str, *, command: str | None = None) -> type[Trainer]:
     """Of the run's method, whichever command goes on with it. command: who asks, where it does not follow from the method."""
-    from grpo_core.errors import MissingExtraError
+    from grpo_core.protocol.errors import MissingExtraError
 
     try:
         from grpo_core.train.sft import WarmStart

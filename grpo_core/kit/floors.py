@@ -10,7 +10,7 @@ from statistics import fmean
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.subject import ENOUGH, TOLERANCE, Attempt, Subject, canary_attempts, got, place, prompt_text, shown
 from grpo_core.kit.texts import CHARACTERS, COMMON, JUNK, LARGE, NESTED, NUMBERS, PATTERNS, SILENCE
-from grpo_core.types import Rollout, Verdict
+from grpo_core.protocol.types import Rollout, Verdict
 
 _AS_A_RULE = 0.75  # an answer may be right by chance, where answers are few; not this often
 _LISTED = 30

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from xml.etree import ElementTree
 
+from grpo_core.calls.printable import printable
 from grpo_core.kit.result import Report
-from grpo_core.printable import printable
 
 _SKIPPED = "not checked: "
 

@@ -8,10 +8,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from grpo_core.checks import size_of
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.subject import QUICK_SECONDS, Subject, prompt_text
-from grpo_core.types import Task, TaskKey
+from grpo_core.protocol.types import Task, TaskKey
+from grpo_core.verify.checks import size_of
 
 _TASKS = 40
 _FEWEST = 12

@@ -18,8 +18,8 @@ from types import MappingProxyType
 from typing import Literal
 
 from grpo_core import __version__
-from grpo_core.errors import UserError
-from grpo_core.plugins import PluginHost
+from grpo_core.plugins.host import PluginHost
+from grpo_core.protocol.errors import UserError
 from grpo_core.runs.atomic import whole_folder
 
 Kind = Literal["text", "code", "judge", "dialogue", "dataset"]

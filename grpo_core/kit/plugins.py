@@ -17,9 +17,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
-from grpo_core.errors import PluginError
-from grpo_core.hookspecs import Kind
-from grpo_core.plugins import Failure, Plugin, PluginHost
+from grpo_core.plugins.host import Failure, Plugin, PluginHost
+from grpo_core.protocol.errors import PluginError
+from grpo_core.protocol.hookspecs import Kind
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from grpo_core import hookspecs
-from grpo_core.errors import UserError
+from grpo_core.protocol import hookspecs
+from grpo_core.protocol.errors import UserError
 
 BEGIN = "<!-- plugin reference: made by python -m grpo_core.kit.reference -->"
 END = "<!-- end of the plugin reference -->"

@@ -9,17 +9,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from grpo_core.deadline import describe
-from grpo_core.environment import Environment, Services
-from grpo_core.errors import ConfigError, GrpoError, did_you_mean
+from grpo_core.calls.deadline import describe
+from grpo_core.calls.printable import printable
 from grpo_core.kit import cost, floors, levels, second, served, tasks, verdicts
 from grpo_core.kit.result import BrokenPromiseError, CheckResult, NotCheckedError, Report, catalogue, severity
 from grpo_core.kit.second import Second
 from grpo_core.kit.subject import Subject, prepared
-from grpo_core.printable import printable
-from grpo_core.services import Lender
-from grpo_core.spec import Spec
-from grpo_core.verify import Isolation, Verifier, VerifySettings
+from grpo_core.plugins.services import Lender
+from grpo_core.protocol.environment import Environment, Services
+from grpo_core.protocol.errors import ConfigError, GrpoError, did_you_mean
+from grpo_core.protocol.spec import Spec
+from grpo_core.verify.engine import Isolation, Verifier, VerifySettings
 
 Question = Callable[[Subject], Coroutine[Any, Any, str]]
 QUESTIONS: Mapping[str, Question] = {

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from grpo_core.kit.hostile import MARKS, SECRET, SOURCES, THIEF, VICTIM
 from grpo_core.kit.result import CheckResult
-from grpo_core.sandbox import Limits, Outcome, Program, Sandbox
+from grpo_core.protocol.sandbox import Limits, Outcome, Program, Sandbox
 
 LIMITS = Limits(cpu_seconds=1, wall_seconds=3, memory_mb=128, output_bytes=10_000, result_bytes=10_000, processes=8, file_mb=1)
 HONEST = Program(

@@ -14,16 +14,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from grpo_core.deadline import DeadlineError, in_thread, within
-from grpo_core.errors import ConfigError
-from grpo_core.hosts import boot_message
+from grpo_core.calls.deadline import DeadlineError, in_thread, within
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.subject import Subject, got, place, shown
 from grpo_core.kit.texts import EXECUTABLE
 from grpo_core.kit.verdicts import ordinary
 from grpo_core.kit.witness import digest
-from grpo_core.spec import Spec
-from grpo_core.types import Verdict
+from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.spec import Spec
+from grpo_core.protocol.types import Verdict
+from grpo_core.verify.hosts import boot_message
 
 _SECONDS = 120.0
 _REFERENCE_SECONDS = 1.0

@@ -10,15 +10,15 @@ from functools import cached_property
 from itertools import takewhile
 from typing import Any
 
-from grpo_core.checks import size_of
-from grpo_core.deadline import DeadlineError, describe, within
-from grpo_core.environment import Environment
-from grpo_core.errors import GrpoError
-from grpo_core.judge import JudgeRequest
+from grpo_core.calls.deadline import DeadlineError, describe, within
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
-from grpo_core.sandbox import Program
-from grpo_core.types import Rollout, Split, Task, TaskKey, Verdict
-from grpo_core.verify import Verifier
+from grpo_core.protocol.environment import Environment
+from grpo_core.protocol.errors import GrpoError
+from grpo_core.protocol.judge import JudgeRequest
+from grpo_core.protocol.sandbox import Program
+from grpo_core.protocol.types import Rollout, Split, Task, TaskKey, Verdict
+from grpo_core.verify.checks import size_of
+from grpo_core.verify.engine import Verifier
 
 TOLERANCE = 1e-6
 FEW = 5

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from grpo_core.checks import size_of
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.subject import Subject, place, prompt_text, shown
-from grpo_core.types import Split, Task, TaskKey
+from grpo_core.protocol.types import Split, Task, TaskKey
+from grpo_core.verify.checks import size_of
 
 _NEIGHBOURS = 12
 _STRIDES = (1, 10, 100, 500, 1000, 1024, 5000, 10_000, 65_536, 100_000, 10**6, 10**7, 10**8, 10**9, 2**20, 2**31, 2**32)

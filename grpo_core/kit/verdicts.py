@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from grpo_core.deadline import DeadlineError, in_thread, within
-from grpo_core.environment import Environment, Services
-from grpo_core.judge import Judgement, JudgeRequest
+from grpo_core.calls.deadline import DeadlineError, in_thread, within
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.subject import TOLERANCE, Attempt, Subject, got, place, prompt_text, shown
 from grpo_core.kit.texts import JUNK
-from grpo_core.sandbox import Outcome, Program
-from grpo_core.types import Group, Rollout, Task, Verdict
-from grpo_core.verify import Verifier
+from grpo_core.protocol.environment import Environment, Services
+from grpo_core.protocol.judge import Judgement, JudgeRequest
+from grpo_core.protocol.sandbox import Outcome, Program
+from grpo_core.protocol.types import Group, Rollout, Task, Verdict
+from grpo_core.verify.engine import Verifier
 
 _SECONDS = 10.0
 

@@ -20,15 +20,15 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from grpo_core.checks import BrokenContractError, check_task, check_verdict
-from grpo_core.deadline import describe
-from grpo_core.environment import Environment
-from grpo_core.environments import build_environment
+from grpo_core.calls.deadline import describe
 from grpo_core.kit.texts import MARKER
 from grpo_core.kit.verdicts import judged
-from grpo_core.spec import Spec
-from grpo_core.types import Task, TaskKey
-from grpo_core.worker import die_with_parent, resident_mb
+from grpo_core.plugins.environments import build_environment
+from grpo_core.protocol.environment import Environment
+from grpo_core.protocol.spec import Spec
+from grpo_core.protocol.types import Task, TaskKey
+from grpo_core.verify.checks import BrokenContractError, check_task, check_verdict
+from grpo_core.verify.worker import die_with_parent, resident_mb
 
 _NETWORK = {"socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto"}
 _ROUNDS_SECONDS = 2.0

@@ -9,9 +9,9 @@ from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
-from grpo_core.errors import ConfigError, GrpoError
-from grpo_core.jsonl import values
-from grpo_core.judge import Judge, JudgeRequest
+from grpo_core.protocol.errors import ConfigError, GrpoError
+from grpo_core.protocol.judge import Judge, JudgeRequest
+from grpo_core.runs.jsonl import values
 
 FIELDS = ("context", "suffix", "reference", "rubric")
 

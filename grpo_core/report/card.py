@@ -12,13 +12,13 @@ from dataclasses import asdict, dataclass, replace
 from statistics import fmean
 from typing import Any
 
-from grpo_core.checks import size_of
-from grpo_core.environment import Environment
-from grpo_core.errors import GrpoError
-from grpo_core.plugins import Plugin
-from grpo_core.services import fingerprint
-from grpo_core.sources import Source, Sources
-from grpo_core.types import Message, Rollout, Split, Task, TaskKey, Verdict
+from grpo_core.plugins.host import Plugin
+from grpo_core.plugins.services import fingerprint
+from grpo_core.protocol.environment import Environment
+from grpo_core.protocol.errors import GrpoError
+from grpo_core.protocol.types import Message, Rollout, Split, Task, TaskKey, Verdict
+from grpo_core.verify.checks import size_of
+from grpo_core.verify.sources import Source, Sources
 
 FLAGS = ("deterministic", "stateful", "open_ended", "levels", "answer_in_prompt", "trusted")
 COMMON_ANSWERS = ("0", "1", "yes", "no", "True", "A", "[]")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from grpo_core.types import Message, Task, TaskKey, Verdict
+from grpo_core.protocol.types import Message, Task, TaskKey, Verdict
 
 JsonObject = dict[str, Any]
 Rewarded = tuple[float, JsonObject]

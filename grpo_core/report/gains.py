@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from grpo_core.evaluate import Gain, paired_gain
+from grpo_core.protocol.types import TaskKey, Verdict
+from grpo_core.report.statistics import Gain, paired_gain
 from grpo_core.runs.folder import RunFolder
-from grpo_core.types import TaskKey, Verdict
 
 Scores = dict[TaskKey, dict[str, float]]
 

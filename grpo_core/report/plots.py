@@ -8,8 +8,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from grpo_core.errors import MissingExtraError
-from grpo_core.printable import printable
+from grpo_core.calls.printable import printable
+from grpo_core.protocol.errors import MissingExtraError
 from grpo_core.runs.lines import read_lines
 
 SMOOTH = 10

@@ -10,8 +10,8 @@ from itertools import groupby
 from statistics import fmean
 from typing import Any
 
-from grpo_core.evaluate import expected_differing, expected_mixed, pass_at, powers, quantile
-from grpo_core.types import Group, Rollout, Verdict
+from grpo_core.protocol.types import Group, Rollout, Verdict
+from grpo_core.report.statistics import expected_differing, expected_mixed, pass_at, powers, quantile
 
 Judged = Sequence[Verdict]
 """The attempts at one task that could be judged."""

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 from statistics import fmean
 from typing import Any
 
-from grpo_core.evaluate import Estimate, best_at, majority_at, over_tasks, pass_at, powers
-from grpo_core.types import Group, Verdict
+from grpo_core.protocol.types import Group, Verdict
+from grpo_core.report.statistics import Estimate, best_at, majority_at, over_tasks, pass_at, powers
 
 
 @dataclass(frozen=True, slots=True)

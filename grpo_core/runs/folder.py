@@ -11,8 +11,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from grpo_core.errors import ConfigError
-from grpo_core.printable import plain_markdown, printable
+from grpo_core.calls.printable import plain_markdown, printable
+from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.types import Group
 from grpo_core.runs.atomic import restore_folder, sync, sync_folders, whole_folder, write_whole
 from grpo_core.runs.lines import append_line, finite, writing
 from grpo_core.runs.log import LineLog, Mark
@@ -26,7 +27,6 @@ from grpo_core.runs.seal import (
     write_manifest,
 )
 from grpo_core.runs.trust import remember
-from grpo_core.types import Group
 
 JsonObject = dict[str, Any]
 

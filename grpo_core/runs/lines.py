@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from grpo_core.errors import ConfigError, RunStoppedError
+from grpo_core.protocol.errors import ConfigError, RunStoppedError
 
 JsonObject = dict[str, Any]
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypedDict
 
-from grpo_core.errors import ConfigError
+from grpo_core.protocol.errors import ConfigError
 from grpo_core.runs.atomic import sync
 from grpo_core.runs.lines import JsonObject, append_line, parse_line, parse_lines, unreadable, writing
 from grpo_core.runs.seal import DamagedError

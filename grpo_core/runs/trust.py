@@ -17,9 +17,9 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from grpo_core.errors import ConfigError
+from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.spec import names_file
 from grpo_core.runs.atomic import write_whole
-from grpo_core.spec import names_file
 
 _URL = re.compile(r"\s*[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _PYTHON_FILE = re.compile(r"\s*\S.*\.py(:[\w.]*)?\s*")

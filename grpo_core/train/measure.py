@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from grpo_core.config.settings import SamplingConfig
+from grpo_core.protocol.types import Group
 from grpo_core.report.summary import Summary, summarize
-from grpo_core.settings import SamplingConfig
+from grpo_core.train.rollout.tasks import eval_keys
 from grpo_core.train.run.attempts import attempted
-from grpo_core.train.tasks import eval_keys
 from grpo_core.train.trainer import Trainer
-from grpo_core.types import Group
 
 CHUNK = 256
 """Attempts between two looks at whether to stop."""

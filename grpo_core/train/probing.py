@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from grpo_core.checks import size_of
+from grpo_core.protocol.types import Group
 from grpo_core.report.probe import Sampled
+from grpo_core.train.rollout.tasks import train_keys
 from grpo_core.train.run.attempts import attempted
-from grpo_core.train.tasks import train_keys
 from grpo_core.train.trainer import Trainer
-from grpo_core.types import Group
+from grpo_core.verify.checks import size_of
 
 CHUNK = 64
 """Attempts between two looks at whether to stop."""

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from grpo_core.errors import RunStoppedError
+from grpo_core.protocol.errors import RunStoppedError
 
 T = TypeVar("T")
 _POLL_SECONDS = 0.05

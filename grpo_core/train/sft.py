@@ -13,19 +13,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from grpo_core.config import RunConfig
-from grpo_core.environment import Environment
-from grpo_core.errors import ConfigError
-from grpo_core.settings import KLConfig, LossConfig
-from grpo_core.train.batch import Row
-from grpo_core.train.examples import Example, fingerprint, read_examples
+from grpo_core.config.config import RunConfig
+from grpo_core.config.settings import KLConfig, LossConfig
+from grpo_core.protocol.environment import Environment
+from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.types import Message, Rollout, TaskKey
+from grpo_core.train.compute.batch import Row
 from grpo_core.train.models.adapter import adapted_layers
 from grpo_core.train.policy.memory import Workload
+from grpo_core.train.rollout.examples import Example, fingerprint, read_examples
+from grpo_core.train.rollout.tasks import draw_number, order, total_steps, train_keys
 from grpo_core.train.run.clock import Clock
 from grpo_core.train.run.metrics import peak_memory_mb
-from grpo_core.train.tasks import draw_number, order, total_steps, train_keys
 from grpo_core.train.trainer import Trainer
-from grpo_core.types import Message, Rollout, TaskKey
 
 EPOCHS = 3
 """Passes over a file of examples, unless steps or epochs say otherwise."""

@@ -20,23 +20,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_core.blocking import wait_for
-from grpo_core.config import RunConfig
-from grpo_core.curriculum import Curriculum
-from grpo_core.environment import Environment
-from grpo_core.error_rate import ErrorRate
-from grpo_core.errors import ConfigError
-from grpo_core.evaluate import Gain
-from grpo_core.overrides import build_config, nested
-from grpo_core.plugins import Observers, PluginHost
+from grpo_core.calls.blocking import wait_for
+from grpo_core.config.config import RunConfig
+from grpo_core.config.overrides import build_config, nested
+from grpo_core.config.settings import PLUGIN, SamplingConfig
+from grpo_core.plugins.host import Observers, PluginHost
+from grpo_core.plugins.services import fingerprint
+from grpo_core.protocol.environment import Environment
+from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.types import Group, Rollout, Task, TaskKey
+from grpo_core.report.statistics import Gain
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.trust import require_trust
-from grpo_core.services import fingerprint
-from grpo_core.settings import PLUGIN, SamplingConfig
-from grpo_core.sources import Sources
-from grpo_core.train.advantages import advantages, pods
-from grpo_core.train.batch import collate
-from grpo_core.train.judging import Judging
+from grpo_core.train.algorithm.advantages import advantages, pods
+from grpo_core.train.algorithm.refill import Refill
+from grpo_core.train.algorithm.rewards import Rewards, overlong, rewards, shuffled
+from grpo_core.train.compute.batch import collate
 from grpo_core.train.models.adapter import without_effect
 from grpo_core.train.models.device import pick_device
 from grpo_core.train.policy.causal import Policy
@@ -44,9 +43,10 @@ from grpo_core.train.policy.choose import builtin_sampler, load_policy
 from grpo_core.train.policy.memory import Footprint, Workload
 from grpo_core.train.policy.sampler import Sampler
 from grpo_core.train.ranks import Ranks
-from grpo_core.train.refill import Refill
-from grpo_core.train.rewards import Rewards, overlong, rewards, shuffled
-from grpo_core.train.rollout import budget_of, roll_out
+from grpo_core.train.rollout.curriculum import Curriculum
+from grpo_core.train.rollout.dialogue import budget_of, roll_out
+from grpo_core.train.rollout.judging import Judging
+from grpo_core.train.rollout.tasks import counted, draw_number, eval_keys, total_steps, train_keys
 from grpo_core.train.run.clock import Clock
 from grpo_core.train.run.ending import RunEnd
 from grpo_core.train.run.heldout import CHUNK
@@ -58,15 +58,15 @@ from grpo_core.train.run.resume import changed_settings, refuse_changed_environm
 from grpo_core.train.run.rewind import choose_checkpoint
 from grpo_core.train.run.session import Session
 from grpo_core.train.run.trackers import trackers
-from grpo_core.train.tasks import counted, draw_number, eval_keys, total_steps, train_keys
-from grpo_core.train.update import Updater
-from grpo_core.types import Group, Rollout, Task, TaskKey
+from grpo_core.train.update.updater import Updater
+from grpo_core.verify.error_rate import ErrorRate
+from grpo_core.verify.sources import Sources
 
 
 class Trainer:
     """One run: `Trainer(config).run()`, or `Trainer(config, env).run()` with an environment that is no plugin.
 
-    config: validated, as `grpo_core.overrides.build_config` makes it.
+    config: validated, as `grpo_core.config.overrides.build_config` makes it.
     env: the environment, or several by their names in the config; those that are not given are loaded by their names.
     folder: where everything is written; runs/ENV-DATE-TIME if left out. Nothing is written before the first step.
     host: the plugins to load from; sources: the environments, if they were loaded already. policy, sampler: built from the config if

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from grpo_core import JudgeRequest
-from grpo_core.errors import GrpoError
+from grpo_core.protocol.errors import GrpoError
 from grpo_core.report.agreement import Pair, agreement
 from grpo_core.testing import FakeJudge
 

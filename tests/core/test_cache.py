@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from grpo_core import ConfigError, Environment, Group, Message, Reward, Rollout, Task, TaskKey, Verdict
-from grpo_core.cache import VerdictCache, verdict_name
-from grpo_core.overrides import build_config
-from grpo_core.sources import Sources
-from grpo_core.verify import Verifier, VerifySettings
+from grpo_core.config.overrides import build_config
+from grpo_core.verify.cache import VerdictCache, verdict_name
+from grpo_core.verify.engine import Verifier, VerifySettings
+from grpo_core.verify.sources import Sources
 
 KEY = TaskKey("counting", "train", 0)
 

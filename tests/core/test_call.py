@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from grpo_core import Environment, Reward, Rollout, Task, TaskKey, Verdict, current_call
-from grpo_core.cache import VerdictCache
-from grpo_core.deadline import DeadlineError, in_thread, within
-from grpo_core.verify import Verifier
+from grpo_core.calls.deadline import DeadlineError, in_thread, within
+from grpo_core.verify.cache import VerdictCache
+from grpo_core.verify.engine import Verifier
 
 
 async def waits(*, stopped: float, working: float) -> str:

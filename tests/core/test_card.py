@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from grpo_core.overrides import build_config
+from grpo_core.config.overrides import build_config
 from grpo_core.report.card import Card, make_card
-from grpo_core.sources import Sources
+from grpo_core.verify.sources import Sources
 
 from .distributions import TOY_ENVIRONMENT, grpo, install_toy
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from grpo_core.cli import doctor
-from grpo_core.config import RunConfig
-from grpo_core.overrides import known_keys
+from grpo_core.config.config import RunConfig
+from grpo_core.config.overrides import known_keys
 
 from .distributions import grpo, install_plugin
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import pytest
 
 from grpo_core import ConfigError, Environment, PluginError, Spec, Task, TaskKey
-from grpo_core.environments import build_environment
+from grpo_core.plugins.environments import build_environment
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from grpo_core import (
 from grpo_core.kit.result import catalogue
 from grpo_core.kit.run import QUESTIONS, WITNESSED
 from grpo_core.testing import EnvironmentConformance, FakeJudge, FakeSandbox, Report, assert_environment, check_environment
-from grpo_core.verify import Isolation
+from grpo_core.verify.engine import Isolation
 
 from .distributions import TOY_ENVIRONMENT, grpo, install_toy
 

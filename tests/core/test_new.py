@@ -19,8 +19,8 @@ import yaml
 from grpo_core import TaskKey
 from grpo_core.kit import new
 from grpo_core.kit.new import Kind, project_files
-from grpo_core.plugins import PluginHost
-from grpo_core.types import Split
+from grpo_core.plugins.host import PluginHost
+from grpo_core.protocol.types import Split
 
 from ..train.tiny import save_tiny
 from .distributions import grpo, install, install_plugin

@@ -8,9 +8,9 @@ from types import MappingProxyType
 
 import pytest
 
-from grpo_core.config import RunConfig
-from grpo_core.errors import ConfigError
-from grpo_core.overrides import build_config, known_keys, nested, parse_setting, read_recipe
+from grpo_core.config.config import RunConfig
+from grpo_core.config.overrides import build_config, known_keys, nested, parse_setting, read_recipe
+from grpo_core.protocol.errors import ConfigError
 
 BASE = {"environment": "arithmetic"}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from grpo_core import MissingExtraError, PluginError, UnknownNameError
-from grpo_core.plugins import PluginHost
+from grpo_core.plugins.host import PluginHost
 
 from .distributions import OFFERS_ONE, install, install_plugin
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_core.console import PrintableConsole
-from grpo_core.printable import plain_markdown, printable, printable_json
+from grpo_core.calls.console import PrintableConsole
+from grpo_core.calls.printable import plain_markdown, printable, printable_json
+from grpo_core.calls.streams import PrintableStream, beneath, printable_streams
 from grpo_core.runs.folder import RunFolder
-from grpo_core.streams import PrintableStream, beneath, printable_streams
 
 ANY = st.text(st.characters(codec=None) | st.sampled_from("\x1b\r\n\t\x9b\u202e\u200d\u200c\ufe0f\u0645\u093f👩❤🏽"))
 BAD = {"Cc", "Cs", "Co", "Zl", "Zp"}

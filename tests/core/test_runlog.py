@@ -9,8 +9,8 @@ import os
 import pytest
 
 from grpo_core import Group, Message, Reward, Rollout, Task, TaskKey, Verdict
-from grpo_core.errors import ConfigError, RunStoppedError
-from grpo_core.evaluate import paired_gain
+from grpo_core.protocol.errors import ConfigError, RunStoppedError
+from grpo_core.report.statistics import paired_gain
 from grpo_core.runs.folder import RunFolder, newest_run
 from grpo_core.runs.lines import read_lines
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from grpo_core import ConfigError, Environment, Outcome, Rollout, Services, Task, TaskKey, UnknownNameError
-from grpo_core.errors import PluginError
-from grpo_core.overrides import build_config
-from grpo_core.plugins import PluginHost
-from grpo_core.services import fingerprint, open_judge
-from grpo_core.settings import JudgeConfig
-from grpo_core.sources import Sources
+from grpo_core.config.overrides import build_config
+from grpo_core.config.settings import JudgeConfig
+from grpo_core.plugins.host import PluginHost
+from grpo_core.plugins.services import fingerprint, open_judge
+from grpo_core.protocol.errors import PluginError
 from grpo_core.testing import FakeSandbox
+from grpo_core.verify.sources import Sources
 
 CODE = '''
 from dataclasses import dataclass

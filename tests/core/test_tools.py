@@ -12,9 +12,9 @@ import pytest
 from pydantic import Field
 
 from grpo_core import ConfigError, GrpoError, Message, Reward, Spec, Task, TaskKey, Verdict
-from grpo_core.environment import Environment
-from grpo_core.tools import MAX_CALLS, MAX_RESULT, answers, schemas
-from grpo_core.verify import Verifier, VerifySettings
+from grpo_core.protocol.environment import Environment
+from grpo_core.protocol.tools import MAX_CALLS, MAX_RESULT, answers, schemas
+from grpo_core.verify.engine import Verifier, VerifySettings
 
 
 def add(a: int, b: Annotated[int, Field(description="the second number", ge=0)] = 1) -> int:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from grpo_core import ConfigError, Environment, GrpoError, Message, NoConfig, Reward, Rollout, RunStoppedError, Spec, Task, TaskKey, Verdict
-from grpo_core.verify import ErrorRate, Verifier, VerifySettings, VerifyStats
+from grpo_core.verify.engine import ErrorRate, Verifier, VerifySettings, VerifyStats
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))  # so that this process and the workers find the module of hostile environments
@@ -333,7 +333,7 @@ import asyncio, sys
 sys.path.insert(0, {str(HERE)!r})
 from hostile_envs import Hostile
 from grpo_core import Rollout, TaskKey
-from grpo_core.verify import Verifier, VerifySettings
+from grpo_core.verify.engine import Verifier, VerifySettings
 async def main():
     verifier = Verifier(Hostile(), settings=VerifySettings(workers=1, timeout_seconds=60))
     tasks = await verifier.tasks([TaskKey("hostile", "train", 0)])

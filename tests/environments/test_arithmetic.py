@@ -11,7 +11,7 @@ import time
 import pytest
 
 from grpo_core import ConfigError, Message, Rollout, Task, TaskKey
-from grpo_core.environments import build_environment
+from grpo_core.plugins.environments import build_environment
 from grpo_core.testing import assert_environment
 from grpo_env_arithmetic import grpo_environments
 from grpo_env_arithmetic.env import Arithmetic, Config

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from grpo_core import ConfigError, Environment, Message, Rollout, Task, TaskKey, Verdict
 from grpo_core.cli.app import app
 from grpo_core.testing import assert_environment
-from grpo_core.verify import Verifier, VerifySettings
+from grpo_core.verify.engine import Verifier, VerifySettings
 from grpo_env_besiege.cold_start import compact
 from grpo_env_besiege.env import Car, Catapult, Config, Delivery, Order
 from grpo_env_besiege.levels import LEVELS, Level

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from grpo_core import ConfigError, Environment, Limits, Outcome, Program, Rollout, Services, Task, TaskKey, Verdict
-from grpo_core.environments import load_environment
-from grpo_core.plugins import PluginHost
+from grpo_core.plugins.environments import load_environment
+from grpo_core.plugins.host import PluginHost
 from grpo_core.programs import MAX_CPU_SECONDS, Case, CodeConfig, CodeEnvironment, constant_share, paid, same
 from grpo_core.testing import assert_environment
 from grpo_env_fizzbuzz.env import FizzBuzz

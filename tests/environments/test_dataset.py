@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from grpo_core import ConfigError, Environment, MissingExtraError, Rollout, TaskKey
-from grpo_core.environments import load_environment
-from grpo_core.plugins import PluginHost
+from grpo_core.plugins.environments import load_environment
+from grpo_core.plugins.host import PluginHost
 from grpo_core.testing import check_environment
-from grpo_core.verify import Verifier
+from grpo_core.verify.engine import Verifier
 
 ROWS = [{"question": f"What is {n} + {n}?", "answer": f"It is easy.\n#### {2 * n:,}"} for n in range(600, 640)]
 REWARD = """

@@ -14,9 +14,9 @@ from typing import Any, Literal
 import pytest
 
 from grpo_core import ConfigError, Rollout, Task, TaskKey, UserError, Verdict
-from grpo_core.environments import build_environment
+from grpo_core.plugins.environments import build_environment
 from grpo_core.testing import assert_environment
-from grpo_core.verify import Verifier
+from grpo_core.verify.engine import Verifier
 from grpo_env_gsm8k import fixed, grpo_environments, legacy
 from grpo_env_gsm8k.env import GSM8K, Config
 from grpo_env_gsm8k.records import Problem, parse

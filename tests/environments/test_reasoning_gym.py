@@ -19,8 +19,8 @@ import pytest
 from reasoning_gym.factory import DATASETS, create_curriculum, has_curriculum
 
 from grpo_core import ConfigError, MissingExtraError, Rollout, Spec, Task, TaskKey, Verdict
-from grpo_core.environments import build_environment
-from grpo_core.verify import Verifier, VerifySettings
+from grpo_core.plugins.environments import build_environment
+from grpo_core.verify.engine import Verifier, VerifySettings
 from grpo_env_reasoning_gym import categories, grpo_environments
 from grpo_env_reasoning_gym.items import item
 from grpo_env_reasoning_gym.ladder import HELD, ladder

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from grpo_core.plugins import PluginHost
+from grpo_core.plugins.host import PluginHost
 
 ROOT = Path(__file__).parents[2]
 KNOWN: Mapping[str, list[str]] = json.loads((Path(__file__).parent / "reasoning_gym_faults.json").read_text())

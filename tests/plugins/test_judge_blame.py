@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from grpo_core import Judgement, JudgeRequest
-from grpo_core.deadline import DeadlineError, within
+from grpo_core.calls.deadline import DeadlineError, within
 from grpo_judge.endpoint import CallError, Kind
 from grpo_judge.llm import _median
 from grpo_judge.outage import EndpointAwayError, Outage

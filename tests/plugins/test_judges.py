@@ -20,10 +20,10 @@ from typer.testing import CliRunner
 
 from grpo_core import ConfigError, Environment, JudgeRequest, PluginError, Rollout, Task, TaskKey, Verdict
 from grpo_core.cli.app import app
-from grpo_core.overrides import build_config, nested
-from grpo_core.plugins import PluginHost
-from grpo_core.services import Lender, fingerprint, open_judge
-from grpo_core.settings import JudgeConfig
+from grpo_core.config.overrides import build_config, nested
+from grpo_core.config.settings import JudgeConfig
+from grpo_core.plugins.host import PluginHost
+from grpo_core.plugins.services import Lender, fingerprint, open_judge
 from grpo_judge.likelihood import Likelihood, LikelihoodConfig
 from grpo_judge.llm import LLM
 from grpo_judge.llm_config import LLMConfig

@@ -9,7 +9,7 @@ import pytest
 
 import grpo_recipes
 from grpo_core.cli.training import read_config
-from grpo_core.config import RunConfig
+from grpo_core.config.config import RunConfig
 
 FOLDER = Path(grpo_recipes.__file__).parent
 NAMES = sorted(path.stem for path in FOLDER.glob("*.toml"))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from grpo_core import Limits, Outcome, Program, current_call
-from grpo_core.deadline import within
+from grpo_core.calls.deadline import within
 from grpo_sandbox.jail import JailLostError
 from grpo_sandbox.pool import PROBE_SOURCE, JailPool
 

@@ -20,10 +20,10 @@ import urllib3
 from typer.testing import CliRunner
 
 from grpo_core import ConfigError, Limits, Program
+from grpo_core.calls.deadline import within
 from grpo_core.cli.app import app
-from grpo_core.deadline import within
-from grpo_core.errors import RunStoppedError
-from grpo_core.overrides import build_config
+from grpo_core.config.overrides import build_config
+from grpo_core.protocol.errors import RunStoppedError
 from grpo_core.runs.lines import read_lines
 from grpo_sandbox.docker import LABEL, Docker, DockerConfig
 

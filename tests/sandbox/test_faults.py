@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from grpo_core import Rollout, Services, TaskKey, Verdict
-from grpo_core.verify import Verifier
+from grpo_core.verify.engine import Verifier
 from grpo_env_fizzbuzz.env import FizzBuzz
 from grpo_sandbox import bundle
 from grpo_sandbox.bubblewrap import Bubblewrap, BubblewrapConfig

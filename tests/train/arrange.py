@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from grpo_core.config import RunConfig
-from grpo_core.overrides import build_config
-from grpo_core.train.batch import MicroBatch, Row, passes, tensors
+from grpo_core.config.config import RunConfig
+from grpo_core.config.overrides import build_config
+from grpo_core.protocol.types import Message, Rollout
+from grpo_core.train.compute.batch import MicroBatch, Row, passes, tensors
 from grpo_core.train.models.adapter import add_adapter
 from grpo_core.train.models.load import ModelSource
 from grpo_core.train.policy.causal import Policy
-from grpo_core.types import Message, Rollout
 
 from .tiny import tiny_model, tiny_tokenizer
 

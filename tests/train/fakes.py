@@ -15,7 +15,7 @@ import numpy as np
 from gguf import GGMLQuantizationType, GGUFWriter
 from tokenizers import pre_tokenizers
 
-from grpo_core.modelcache import Alias, Wheel
+from grpo_core.config.modelcache import Alias, Wheel
 
 from .tiny import CHAT_TEMPLATE, SPECIAL, UNK, tiny_model
 

@@ -11,8 +11,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 from letters import Letters
 
-from grpo_core.overrides import build_config, nested
-from grpo_core.settings import SamplingConfig
+from grpo_core.config.overrides import build_config, nested
+from grpo_core.config.settings import SamplingConfig
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.sampler import Completion, Ended, Engine, Request
 from grpo_core.train.trainer import Trainer

@@ -12,12 +12,12 @@ from math import comb
 import pytest
 import torch
 
-from grpo_core.errors import ConfigError
-from grpo_core.overrides import build_config
-from grpo_core.settings import AdvantageConfig
-from grpo_core.train.advantages import ADVANTAGES, advantages, pods
-from grpo_core.train.rewards import Rewards, overlong, rewards
-from grpo_core.types import Reward, Verdict
+from grpo_core.config.overrides import build_config
+from grpo_core.config.settings import AdvantageConfig
+from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.types import Reward, Verdict
+from grpo_core.train.algorithm.advantages import ADVANTAGES, advantages, pods
+from grpo_core.train.algorithm.rewards import Rewards, overlong, rewards
 
 EPS = 1e-6
 

@@ -9,16 +9,16 @@ import statistics
 import pytest
 import torch
 
-from grpo_core.config import RunConfig
-from grpo_core.settings import KLConfig, LossConfig
-from grpo_core.train.advantages import advantages
-from grpo_core.train.algorithm import KL_ESTIMATORS, SURROGATES, adapted, clipped, row_weights, sequence
-from grpo_core.train.batch import Row, collate
+from grpo_core.config.config import RunConfig
+from grpo_core.config.settings import KLConfig, LossConfig
+from grpo_core.protocol.types import Rollout
+from grpo_core.train.algorithm.advantages import advantages
+from grpo_core.train.algorithm.losses import KL_ESTIMATORS, SURROGATES, adapted, clipped, row_weights, sequence
+from grpo_core.train.algorithm.rewards import Rewards
+from grpo_core.train.compute.batch import Row, collate
 from grpo_core.train.compute.logprob import token_logprobs
 from grpo_core.train.policy.causal import Policy
-from grpo_core.train.rewards import Rewards
-from grpo_core.train.update import Sums, Updater
-from grpo_core.types import Rollout
+from grpo_core.train.update.updater import Sums, Updater
 
 from .arrange import CPU, micro_batches, random_rollouts, run_config, tiny_policy
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from grpo_core.train.batch import Row
 from grpo_core.train.compute import attention
+from grpo_core.train.compute.batch import Row
 from grpo_core.train.compute.tree import plant
-from grpo_core.train.update import Sums, Updater
+from grpo_core.train.update.updater import Sums, Updater
 
 from .arrange import CPU, micro_batches, random_rollouts, run_config, tiny_policy
 

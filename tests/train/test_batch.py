@@ -7,10 +7,10 @@ import itertools
 import pytest
 import torch
 
-from grpo_core.train.batch import Row, collate
+from grpo_core.protocol.types import Message, Rollout
+from grpo_core.train.compute.batch import Row, collate
 from grpo_core.train.compute.tree import MIN_COMMON, pair_cost
 from grpo_core.train.compute.tree import size as tree_size
-from grpo_core.types import Message, Rollout
 
 from .arrange import micro_batches
 from .tiny import tiny_model

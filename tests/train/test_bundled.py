@@ -15,10 +15,10 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from grpo_core import modelcache
 from grpo_core.cli.model import model_app
-from grpo_core.errors import UserError
-from grpo_core.modelcache import Alias
+from grpo_core.config import modelcache
+from grpo_core.config.modelcache import Alias
+from grpo_core.protocol.errors import UserError
 from grpo_core.train.models.bundled import convert_bundled
 from grpo_core.train.models.load import load_model, load_tokenizer, resolve
 from grpo_core.train.models.once import build_once

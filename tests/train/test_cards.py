@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from grpo_core import Task, TaskKey
-from grpo_core.overrides import build_config
+from grpo_core.config.overrides import build_config
 from grpo_core.train.run.observe import Observer
 from grpo_core.train.trainer import Trainer
 

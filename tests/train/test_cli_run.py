@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from grpo_core.cli.app import app
 from grpo_core.cli.run import run as run_command
-from grpo_core.overrides import build_config
+from grpo_core.config.overrides import build_config
 from grpo_core.runs.lines import read_lines
 
 TINY = [f"--set={setting}" for setting in ("prompts_per_step=2", "group_size=2", "sampling.max_new_tokens=6", "eval.tasks=4")]

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from grpo_core import Group, Reward, Rollout, Task, TaskKey, Verdict
-from grpo_core.curriculum import Curriculum
-from grpo_core.errors import ConfigError
-from grpo_core.overrides import build_config
+from grpo_core.config.overrides import build_config
+from grpo_core.config.settings import CurriculumConfig
+from grpo_core.protocol.errors import ConfigError
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
-from grpo_core.settings import CurriculumConfig
+from grpo_core.train.rollout.curriculum import Curriculum
 from grpo_core.train.trainer import Trainer
 
 from .killing import killed

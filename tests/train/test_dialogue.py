@@ -11,20 +11,20 @@ from pathlib import Path
 import pytest
 import torch
 
-from grpo_core.errors import ConfigError
-from grpo_core.overrides import build_config
+from grpo_core.config.overrides import build_config
+from grpo_core.config.settings import SamplingConfig
+from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.types import Message, Rollout, Task, TaskKey
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
-from grpo_core.settings import SamplingConfig
-from grpo_core.train.batch import Row
+from grpo_core.train.compute.batch import Row
 from grpo_core.train.models import chat
 from grpo_core.train.models.chat import Frame
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.sampler import Completion, Ended, Engine, Request, Sampler
-from grpo_core.train.rollout import Budget, roll_out
+from grpo_core.train.rollout.dialogue import Budget, roll_out
 from grpo_core.train.trainer import Trainer
-from grpo_core.types import Message, Rollout, Task, TaskKey
-from grpo_core.verify import Verifier, VerifySettings
+from grpo_core.verify.engine import Verifier, VerifySettings
 
 from .arrange import CPU, micro_batches, tiny_policy
 from .guessing import Config, Guessing

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from grpo_core.cli.app import app
-from grpo_core.overrides import build_config
+from grpo_core.config.overrides import build_config
 from grpo_core.runs.lines import read_lines
 from grpo_core.train.trainer import Trainer
 

@@ -12,13 +12,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from typer.testing import CliRunner
 
 from grpo_core.cli.app import app
-from grpo_core.overrides import build_config
+from grpo_core.config.overrides import build_config
+from grpo_core.protocol.types import Verdict
 from grpo_core.runs.lines import read_lines
-from grpo_core.train.examples import read_examples
 from grpo_core.train.policy.causal import Policy
+from grpo_core.train.rollout.examples import read_examples
 from grpo_core.train.sft import WarmStart
 from grpo_core.train.trainer import Trainer
-from grpo_core.types import Verdict
 
 LETTERS = f"{Path(__file__).parent / 'letters.py'}:Letters"
 

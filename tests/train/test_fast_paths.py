@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from grpo_core.overrides import build_config, nested
+from grpo_core.config.overrides import build_config, nested
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
 from grpo_core.train.trainer import Trainer

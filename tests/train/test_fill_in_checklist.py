@@ -15,8 +15,8 @@ from safetensors.torch import load_file, save_file
 from transformers import BertForSequenceClassification
 
 from grpo_core import MASK, ConfigError, UserError
-from grpo_core.overrides import build_config, nested
-from grpo_core.plugins import PluginHost
+from grpo_core.config.overrides import build_config, nested
+from grpo_core.plugins.host import PluginHost
 from grpo_core.runs.lines import read_lines
 from grpo_core.train.trainer import Trainer
 

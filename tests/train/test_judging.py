@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from grpo_core import Group, Reward, Rollout, Task, Verdict
-from grpo_core.errors import RunStoppedError
-from grpo_core.overrides import build_config, nested
+from grpo_core.config.overrides import build_config, nested
+from grpo_core.config.settings import SamplingConfig
+from grpo_core.protocol.errors import RunStoppedError
 from grpo_core.runs.folder import RunFolder
-from grpo_core.settings import SamplingConfig
 from grpo_core.train.policy.sampler import Completion, Ended, Engine, Request
 from grpo_core.train.trainer import Trainer
 

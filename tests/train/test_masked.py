@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 
 from grpo_core import MASK, ConfigError, Environment, Message, Reward, Rollout, Task, TaskKey, Verdict
 from grpo_core.cli.app import app
-from grpo_core.overrides import build_config, nested
+from grpo_core.config.overrides import build_config, nested
+from grpo_core.config.settings import SamplingConfig
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
-from grpo_core.settings import SamplingConfig
-from grpo_core.train.batch import Row
+from grpo_core.train.compute.batch import Row
 from grpo_core.train.policy.choose import builtin_sampler, load_policy
 from grpo_core.train.policy.masked import MaskedPolicy
 from grpo_core.train.policy.sampler import Request

@@ -16,11 +16,11 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from typer.testing import CliRunner
 
 from grpo_core.cli.app import app
-from grpo_core.errors import ConfigError
-from grpo_core.overrides import build_config, nested
+from grpo_core.config.overrides import build_config, nested
+from grpo_core.protocol.errors import ConfigError
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
-from grpo_core.train.batch import Row
+from grpo_core.train.compute.batch import Row
 from grpo_core.train.compute.heap import ARENAS
 from grpo_core.train.models.load import resolve
 from grpo_core.train.policy.causal import Policy

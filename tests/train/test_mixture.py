@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from grpo_core.errors import ConfigError, UnknownNameError
-from grpo_core.overrides import build_config
+from grpo_core.config.overrides import build_config
+from grpo_core.protocol.errors import ConfigError, UnknownNameError
 from grpo_core.runs.lines import read_lines
-from grpo_core.sources import Sources
-from grpo_core.train.tasks import train_keys
+from grpo_core.train.rollout.tasks import train_keys
 from grpo_core.train.trainer import Trainer
+from grpo_core.verify.sources import Sources
 
 from .guessing import Guessing
 from .letters import Letters

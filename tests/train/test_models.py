@@ -14,8 +14,8 @@ import torch
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 
-from grpo_core import modelcache
-from grpo_core.errors import UserError
+from grpo_core.config import modelcache
+from grpo_core.protocol.errors import UserError
 from grpo_core.train.models.device import pick_device, pick_dtype
 from grpo_core.train.models.load import end_token_ids, load_model, load_tokenizer, resolve
 

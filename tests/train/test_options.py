@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from grpo_core import Reward, Rollout, Task, Verdict
-from grpo_core.errors import ConfigError, UnknownNameError
-from grpo_core.overrides import build_config
-from grpo_core.plugins import PluginHost
+from grpo_core.config.overrides import build_config
+from grpo_core.config.settings import LossConfig
+from grpo_core.plugins.host import PluginHost
+from grpo_core.protocol.errors import ConfigError, UnknownNameError
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
-from grpo_core.settings import LossConfig
-from grpo_core.train.algorithm import clip
+from grpo_core.train.algorithm.losses import clip
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.run.observe import Observer
 from grpo_core.train.trainer import Trainer

@@ -9,7 +9,7 @@ from typing import Any
 from typer.testing import CliRunner
 
 from grpo_core.cli.app import app
-from grpo_core.overrides import build_config
+from grpo_core.config.overrides import build_config
 from grpo_core.report.plots import draw_plots
 from grpo_core.train.sft import WarmStart
 from grpo_core.train.trainer import Trainer

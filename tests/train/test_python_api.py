@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from grpo_core.errors import ConfigError, PluginError, UnknownNameError
-from grpo_core.overrides import build_config
+from grpo_core.config.overrides import build_config
+from grpo_core.protocol.errors import ConfigError, PluginError, UnknownNameError
 from grpo_core.report.plots import draw_plots
 from grpo_core.runs.lines import read_lines
 from grpo_core.train.trainer import Trainer

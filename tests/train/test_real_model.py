@@ -17,15 +17,15 @@ import pytest
 import torch
 
 from grpo_core import TaskKey
-from grpo_core.environments import load_environment
-from grpo_core.overrides import build_config
-from grpo_core.plugins import PluginHost
-from grpo_core.settings import SamplingConfig
-from grpo_core.train.batch import Row
+from grpo_core.config.overrides import build_config
+from grpo_core.config.settings import SamplingConfig
+from grpo_core.plugins.environments import load_environment
+from grpo_core.plugins.host import PluginHost
+from grpo_core.protocol.types import Rollout
+from grpo_core.train.compute.batch import Row
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.sampler import Completion, Engine, Request
-from grpo_core.train.rollout import uniforms
-from grpo_core.types import Rollout
+from grpo_core.train.rollout.dialogue import uniforms
 
 from .arrange import micro_batches
 

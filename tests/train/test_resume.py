@@ -16,12 +16,12 @@ from typer.testing import CliRunner
 
 from grpo_core import Rollout, Task, Verdict
 from grpo_core.cli.app import app
-from grpo_core.errors import ConfigError
-from grpo_core.overrides import build_config
+from grpo_core.config.overrides import build_config
+from grpo_core.protocol.errors import ConfigError
 from grpo_core.runs.lines import read_lines
-from grpo_core.train.optimizer import rate
 from grpo_core.train.run.observe import Observer
 from grpo_core.train.trainer import Trainer
+from grpo_core.train.update.optimizer import rate
 
 from .killing import killed
 from .letters import Letters

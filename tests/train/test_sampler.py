@@ -10,8 +10,9 @@ import pytest
 import torch
 from transformers.cache_utils import DynamicLayer
 
-from grpo_core.settings import SamplingConfig
-from grpo_core.train.batch import Row
+from grpo_core.config.settings import SamplingConfig
+from grpo_core.protocol.types import Message, Rollout, Task, TaskKey
+from grpo_core.train.compute.batch import Row
 from grpo_core.train.compute.kv import GrowingLayer, bytes_per_token
 from grpo_core.train.compute.prefix import Lines
 from grpo_core.train.compute.prepack import packed_bytes
@@ -19,8 +20,7 @@ from grpo_core.train.models.adapter import add_adapter
 from grpo_core.train.models.load import ModelSource
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.sampler import Completion, Engine, Request, draw
-from grpo_core.train.rollout import Budget, roll_out, uniforms
-from grpo_core.types import Message, Rollout, Task, TaskKey
+from grpo_core.train.rollout.dialogue import Budget, roll_out, uniforms
 
 from .arrange import CPU, micro_batches, run_config, tiny_policy
 from .tiny import tiny_model, tiny_tokenizer

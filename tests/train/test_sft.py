@@ -13,15 +13,15 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from typer.testing import CliRunner
 
 from grpo_core.cli.app import app
-from grpo_core.errors import ConfigError
-from grpo_core.overrides import build_config
+from grpo_core.config.overrides import build_config
+from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.types import Message
 from grpo_core.runs.lines import read_lines
-from grpo_core.train.examples import Example, read_examples
 from grpo_core.train.models.adapter import adapted_layers
+from grpo_core.train.rollout.examples import Example, read_examples
 from grpo_core.train.run.observe import Observer
 from grpo_core.train.sft import WarmStart
 from grpo_core.train.trainer import Trainer
-from grpo_core.types import Message
 
 from .arrange import tiny_policy
 from .killing import killed

@@ -14,8 +14,8 @@ import transformers
 from safetensors.torch import load_file
 
 from grpo_core import Reward, Rollout, Task, Verdict
-from grpo_core.errors import ConfigError
-from grpo_core.overrides import build_config
+from grpo_core.config.overrides import build_config
+from grpo_core.protocol.errors import ConfigError
 from grpo_core.runs.lines import read_lines
 from grpo_core.train.run.observe import Observer
 from grpo_core.train.run.stopping import Best, Stopping

@@ -11,8 +11,8 @@ import pytest
 from accelerate import tracking
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from grpo_core.errors import ConfigError, MissingExtraError
-from grpo_core.overrides import build_config
+from grpo_core.config.overrides import build_config
+from grpo_core.protocol.errors import ConfigError, MissingExtraError
 from grpo_core.runs.lines import read_lines
 from grpo_core.train.run.observe import Observer
 from grpo_core.train.trainer import Trainer

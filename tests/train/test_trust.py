@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from grpo_core.cli.app import app
-from grpo_core.errors import ConfigError
-from grpo_core.overrides import build_config
+from grpo_core.config.overrides import build_config
+from grpo_core.protocol.errors import ConfigError
 from grpo_core.runs.trust import risky_settings, trusted_folder
 from grpo_core.train.trainer import Trainer
 

@@ -11,13 +11,13 @@ import pytest
 import torch
 from accelerate.optimizer import AcceleratedOptimizer
 
-from grpo_core.errors import ConfigError, RunStoppedError
-from grpo_core.train.batch import Row, collate
+from grpo_core.protocol.errors import ConfigError, RunStoppedError
+from grpo_core.train.compute.batch import Row, collate
 from grpo_core.train.models.adapter import add_adapter
 from grpo_core.train.models.load import ModelSource
-from grpo_core.train.optimizer import rate
 from grpo_core.train.policy.causal import Policy
-from grpo_core.train.update import Sums, Updater
+from grpo_core.train.update.optimizer import rate
+from grpo_core.train.update.updater import Sums, Updater
 
 from .arrange import random_rollouts, run_config, tiny_policy
 from .tiny import save_tiny, tiny_model, tiny_tokenizer

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_core.overrides import build_config
+from grpo_core.config.overrides import build_config
 from grpo_core.runs.lines import read_lines
 from grpo_core.train.run.warnings import SIGNS, START, WINDOW, Watch
 from grpo_core.train.sft import WarmStart

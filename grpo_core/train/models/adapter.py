@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from grpo_core.errors import ConfigError
-from grpo_core.settings import LoraConfig
+from grpo_core.config.settings import LoraConfig
+from grpo_core.protocol.errors import ConfigError
 from grpo_core.train.models.load import ModelSource
 from grpo_core.train.models.quiet import quiet_loading
 from grpo_core.train.models.reference import ADAPTER

@@ -17,8 +17,8 @@ import torch
 import transformers
 from tokenizers import pre_tokenizers
 
-from grpo_core.errors import UserError
-from grpo_core.modelcache import Alias, Wheel, missing_files, models_folder
+from grpo_core.config.modelcache import Alias, Wheel, missing_files, models_folder
+from grpo_core.protocol.errors import UserError
 from grpo_core.train.models.once import build_once
 from grpo_core.train.models.progress import Report
 from grpo_core.train.models.quiet import load_whole, quiet_loading

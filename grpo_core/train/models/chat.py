@@ -8,9 +8,9 @@ from typing import Any
 
 from jinja2 import TemplateError
 
-from grpo_core.errors import ConfigError
 from grpo_core.extract import is_text
-from grpo_core.types import Message
+from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.types import Message
 
 _SPOKEN = "WHAT THE POLICY SAID 7c94f1"
 """Stands for the policy's last words while a template is rendered around them; what it wrote is never tokenised again."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import torch
 
-from grpo_core.errors import ConfigError, UnknownNameError
+from grpo_core.protocol.errors import ConfigError, UnknownNameError
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 DEVICES = ("auto", "cpu", "cuda", "mps")

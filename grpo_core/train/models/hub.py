@@ -8,8 +8,8 @@ import huggingface_hub
 from huggingface_hub import constants
 from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, RepositoryNotFoundError, RevisionNotFoundError
 
-from grpo_core.errors import UserError
-from grpo_core.modelcache import missing_files
+from grpo_core.config.modelcache import missing_files
+from grpo_core.protocol.errors import UserError
 from grpo_core.train.models.progress import Report
 from grpo_core.train.models.quiet import quiet_loading
 

@@ -13,9 +13,9 @@ import torch
 import transformers
 from jinja2 import TemplateError
 
-from grpo_core import modelcache
-from grpo_core.config import RunConfig
-from grpo_core.errors import ConfigError, UnknownNameError, UserError, did_you_mean
+from grpo_core.config import modelcache
+from grpo_core.config.config import RunConfig
+from grpo_core.protocol.errors import ConfigError, UnknownNameError, UserError, did_you_mean
 from grpo_core.runs.seal import DamagedError, check_manifest
 from grpo_core.train.models import bundled, hub, quantized
 from grpo_core.train.models.device import free_memory

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from grpo_core.console import PrintableConsole
+from grpo_core.calls.console import PrintableConsole
 
 POLL_SECONDS = 0.2
 MEGABYTE = 1_000_000

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import transformers
 
-from grpo_core.errors import ConfigError
+from grpo_core.protocol.errors import ConfigError
 
 BYTES = {"8bit": 1.0, "4bit": 0.516}
 """Of a weight: NF4 keeps a scale of 8 bits for 64 of them, and one of 32 bits for 256 of those."""

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_core.errors import ConfigError
-from grpo_core.settings import KLConfig
+from grpo_core.config.settings import KLConfig
+from grpo_core.protocol.errors import ConfigError
 
 ADAPTER = "reference"
 """Name of the frozen copy of a pre-tuned adapter."""

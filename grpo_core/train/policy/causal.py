@@ -12,10 +12,11 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from grpo_core.config import RunConfig
-from grpo_core.errors import ConfigError
-from grpo_core.train.batch import MicroBatch, Row, passes, tensors
+from grpo_core.config.config import RunConfig
+from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.types import Message, Rollout
 from grpo_core.train.compute import attention
+from grpo_core.train.compute.batch import MicroBatch, Row, passes, tensors
 from grpo_core.train.compute.heap import share_heap
 from grpo_core.train.compute.logprob import Head, head_at, tempered, token_logprobs
 from grpo_core.train.compute.prepack import packed_bytes, prepacked
@@ -38,7 +39,6 @@ from grpo_core.train.models.load import (
 from grpo_core.train.models.offload import offload
 from grpo_core.train.models.reference import Reference
 from grpo_core.train.policy import sharding
-from grpo_core.types import Message, Rollout
 
 
 def unwritten(prompt: Sequence[int], tokens: int, number: int) -> Row:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grpo_core.config import RunConfig
+from grpo_core.config.config import RunConfig
 from grpo_core.train.models.load import is_masked, resolve
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.masked import MaskedPolicy

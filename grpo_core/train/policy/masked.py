@@ -15,12 +15,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from grpo_core.errors import ConfigError
 from grpo_core.extract import parse_json
-from grpo_core.train.batch import MicroBatch, Row, packed
+from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.types import MASK, Message
+from grpo_core.train.compute.batch import MicroBatch, Row, packed
 from grpo_core.train.compute.logprob import head_at
 from grpo_core.train.policy.causal import Policy, unwritten
-from grpo_core.types import MASK, Message
 
 
 class MaskedPolicy(Policy):

@@ -8,7 +8,7 @@ from threading import Event
 
 import torch
 
-from grpo_core.settings import SamplingConfig
+from grpo_core.config.settings import SamplingConfig
 from grpo_core.train.policy.masked import MaskedPolicy
 from grpo_core.train.policy.sampler import Completion, Ended, Engine, Request, draw, not_finite
 

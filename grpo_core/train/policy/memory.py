@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
-from grpo_core.config import RunConfig
-from grpo_core.errors import ConfigError
-from grpo_core.train.batch import Row
+from grpo_core.config.config import RunConfig
+from grpo_core.protocol.errors import ConfigError
 from grpo_core.train.compute import recompute
+from grpo_core.train.compute.batch import Row
 from grpo_core.train.compute.kv import bytes_per_token
 from grpo_core.train.compute.logprob import COPIES
 from grpo_core.train.compute.prepack import FEW_ROWS, FEW_TOKENS

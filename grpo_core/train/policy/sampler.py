@@ -20,15 +20,15 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from grpo_core.errors import RunStoppedError
-from grpo_core.settings import SamplingConfig
+from grpo_core.config.settings import SamplingConfig
+from grpo_core.protocol.errors import RunStoppedError
+from grpo_core.protocol.types import Finish
 from grpo_core.train.compute.kv import bytes_per_token
 from grpo_core.train.compute.logprob import tempered
 from grpo_core.train.compute.openmp import Helpers
 from grpo_core.train.compute.prefix import Lines
 from grpo_core.train.compute.prepack import FEW_ROWS, FEW_TOKENS
 from grpo_core.train.policy.causal import Policy
-from grpo_core.types import Finish
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from grpo_core.settings import SamplingConfig
+from grpo_core.config.settings import SamplingConfig
+from grpo_core.protocol.types import Group, TaskKey
 from grpo_core.train.run.steps import Steps
-from grpo_core.types import Group, TaskKey
 
 
 async def attempted(

@@ -18,16 +18,16 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from grpo_core.deadline import describe
-from grpo_core.errors import ConfigError
+from grpo_core.calls.deadline import describe
+from grpo_core.protocol.errors import ConfigError
 from grpo_core.runs.atomic import remove_folder, whole_folder, write_whole
 from grpo_core.runs.lines import writing
 from grpo_core.runs.seal import FORMAT, DamagedError, check_files, check_format, file_digests, read_sealed, seal
 from grpo_core.train.models.disk import as_os_error
-from grpo_core.train.optimizer import load_optimizer, load_schedule
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.sharding import like, optimizer_state_like, put_together
-from grpo_core.train.update import Updater
+from grpo_core.train.update.optimizer import load_optimizer, load_schedule
+from grpo_core.train.update.updater import Updater
 
 PREFIX = "step-"
 PROGRESS = "progress.json"

@@ -6,12 +6,12 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from grpo_core.protocol.types import Group, Verdict
 from grpo_core.report.gains import Scores, score
+from grpo_core.train.rollout.tasks import counted, eval_keys
 from grpo_core.train.run.attempts import attempted
 from grpo_core.train.run.metrics import group_metrics
 from grpo_core.train.run.steps import Steps
-from grpo_core.train.tasks import counted, eval_keys
-from grpo_core.types import Group, Verdict
 
 CHUNK = 64
 """Tasks between two moves of the progress bar."""

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_core.errors import ConfigError
-from grpo_core.types import Group, Verdict
+from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.types import Group, Verdict
 
 OWN = ("mean", "std", "constant_share")
 """What a run itself logs as reward/..., beside the parts."""

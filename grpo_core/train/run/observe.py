@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from grpo_core.deadline import describe
-from grpo_core.evaluate import Gain
+from grpo_core.calls.deadline import describe
+from grpo_core.report.statistics import Gain
 
 
 class Observer:

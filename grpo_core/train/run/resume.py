@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from grpo_core.config import RunConfig
-from grpo_core.errors import ConfigError
-from grpo_core.overrides import build_config, flat
+from grpo_core.config.config import RunConfig
+from grpo_core.config.overrides import build_config, flat
+from grpo_core.protocol.errors import ConfigError
 
 
 def settings_of(stored: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from grpo_core.deadline import describe
+from grpo_core.calls.deadline import describe
 from grpo_core.runs.atomic import remove_folder, whole_folder
 from grpo_core.runs.lines import JsonObject, finite, writing
 from grpo_core.runs.seal import write_manifest

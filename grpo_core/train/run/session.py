@@ -11,14 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_core.deadline import describe
-from grpo_core.errors import GrpoError, RunStoppedError
-from grpo_core.evaluate import Gain
+from grpo_core.calls.deadline import describe
+from grpo_core.protocol.errors import GrpoError, RunStoppedError
+from grpo_core.protocol.types import Group, TaskKey, Verdict
 from grpo_core.report.card import make_card
 from grpo_core.report.gains import Scores, against_audit, gains_of, logged_scores
-from grpo_core.sources import Source
+from grpo_core.report.statistics import Gain
 from grpo_core.train.compute.heap import Heap
 from grpo_core.train.policy.memory import MB, Estimate, said
+from grpo_core.train.rollout.tasks import train_keys
 from grpo_core.train.run.checkpoint import load_checkpoint, means_of
 from grpo_core.train.run.ending import EndKind, RunEnd
 from grpo_core.train.run.heldout import as_text, held_out
@@ -30,8 +31,7 @@ from grpo_core.train.run.space import DiskEstimate, estimate_disk
 from grpo_core.train.run.steps import Steps, tell
 from grpo_core.train.run.stopping import Stopping
 from grpo_core.train.run.warnings import Watch
-from grpo_core.train.tasks import train_keys
-from grpo_core.types import Group, TaskKey, Verdict
+from grpo_core.verify.sources import Source
 
 MAX_REASONS = 10
 """How many different reasons for unscored attempts a run tells of; all of them stand in rollouts.jsonl."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from grpo_core.config import RunConfig
+from grpo_core.config.config import RunConfig
 from grpo_core.train.policy.memory import Footprint, said
 
 ATTEMPT_BYTES = 700

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from grpo_core.config import RunConfig
-from grpo_core.curriculum import Curriculum
-from grpo_core.error_rate import ErrorRate
-from grpo_core.plugins import Observers
+from grpo_core.config.config import RunConfig
+from grpo_core.config.settings import SamplingConfig
+from grpo_core.plugins.host import Observers
+from grpo_core.protocol.types import Group, Task
 from grpo_core.runs.folder import RunFolder
-from grpo_core.settings import SamplingConfig
-from grpo_core.sources import Sources
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.memory import Footprint, Workload
 from grpo_core.train.ranks import Ranks
-from grpo_core.train.rollout import Budget
+from grpo_core.train.rollout.curriculum import Curriculum
+from grpo_core.train.rollout.dialogue import Budget
 from grpo_core.train.run.ending import RunEnd
 from grpo_core.train.run.observe import Observer
-from grpo_core.train.update import Updater
-from grpo_core.types import Group, Task
+from grpo_core.train.update.updater import Updater
+from grpo_core.verify.error_rate import ErrorRate
+from grpo_core.verify.sources import Sources
 
 
 class Judged(Protocol):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
-from grpo_core.config import RunConfig
+from grpo_core.config.config import RunConfig
 
 KL_STEPS, REWARD_STEPS = 5, 10
 

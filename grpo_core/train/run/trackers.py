@@ -13,10 +13,10 @@ from typing import Any
 
 from accelerate import tracking
 
-from grpo_core.errors import MissingExtraError
-from grpo_core.hookspecs import hookimpl
-from grpo_core.plugins import PluginHost
-from grpo_core.settings import PLUGIN, LogConfig
+from grpo_core.config.settings import PLUGIN, LogConfig
+from grpo_core.plugins.host import PluginHost
+from grpo_core.protocol.errors import MissingExtraError
+from grpo_core.protocol.hookspecs import hookimpl
 
 
 class Tracked:

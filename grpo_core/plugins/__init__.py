@@ -1,0 +1,1 @@
+"""From a name to an object: plugins, the environments that they offer, and the services they need."""

@@ -1,0 +1,1 @@
+"""What an author implements: types, environments, sandboxes, judges, hooks and errors."""

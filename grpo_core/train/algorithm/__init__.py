@@ -1,0 +1,1 @@
+"""The algorithm as pure functions of tensors: rewards, advantages, losses, refills."""

@@ -1,0 +1,1 @@
+"""From tasks to rollouts: dialogues, overlap with verification, the curriculum."""

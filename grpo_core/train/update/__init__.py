@@ -1,0 +1,1 @@
+"""From rollouts to new weights: the optimizer, its schedule, and the update."""
