@@ -12,13 +12,17 @@ ANSWERS = ("<answer>{right}</answer>", "<answer>{wrong}</answer>", "The answer i
 
 def main() -> None:
     environment = load_environment(PluginHost(), "arithmetic")
-    task = environment.task(TaskKey("arithmetic", "train", index=3))  # the same key always names the same task
+    task = environment.task(
+        TaskKey("arithmetic", "train", index=3)
+    )  # the same key always names the same task
     print(f"The model is asked: {task.prompt[-1].content}")
     for answer in ANSWERS:
         text = answer.format(right=task.data.answer, wrong=task.data.answer + 1)
         verdict = environment.verify(task, Rollout.of(text))
         parts = ", ".join(f"{name} {reward.value:g}" for name, reward in verdict.rewards.items())
-        print(f"{text!r:32} reward {verdict.total:.1f}  {'passed' if verdict.passed else 'not passed'}  ({parts})")
+        print(
+            f"{text!r:32} reward {verdict.total:.1f}  {'passed' if verdict.passed else 'not passed'}  ({parts})"
+        )
 
 
 if __name__ == "__main__":

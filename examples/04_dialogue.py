@@ -13,12 +13,22 @@ from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
 
-from grpo_core import Environment, Message, Reward, Rollout, Task, TaskKey, Verdict
-from grpo_core.config.overrides import build_config
+from grpo_core import (
+    Environment,
+    Message,
+    Reward,
+    Rollout,
+    Task,
+    TaskKey,
+    Trainer,
+    Verdict,
+    build_config,
+)
 from grpo_core.extract import parse_integer
-from grpo_core.train.trainer import Trainer
 
-RULES = "I think of a number from 1 to 9. You guess it; I say higher or lower. Reply with one number."
+RULES = (
+    "I think of a number from 1 to 9. You guess it; I say higher or lower. Reply with one number."
+)
 SHOWN = (
     Message("user", "First guess?"),
     Message("assistant", "5"),
@@ -44,7 +54,12 @@ class Guess(Environment[int]):
         guess = number(messages[-1])
         if guess == task.data:
             return None
-        return (Message("user", "one number" if guess is None else "higher" if guess < task.data else "lower"),)
+        return (
+            Message(
+                "user",
+                "one number" if guess is None else "higher" if guess < task.data else "lower",
+            ),
+        )
 
     def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
         guesses = [number(m) for m in rollout.messages if m.role == "assistant"]
@@ -52,7 +67,9 @@ class Guess(Environment[int]):
         speed = 1 - (len(guesses) - 1) / self.max_turns
         valid = sum(guess is not None for guess in guesses) / len(guesses)
         rewards = {"found": Reward(speed if found else 0.0, 0.8), "numbers": Reward(valid, 0.2)}
-        return Verdict(rewards, passed=found, answer=str(guesses[-1]), metrics={"guesses": len(guesses)})
+        return Verdict(
+            rewards, passed=found, answer=str(guesses[-1]), metrics={"guesses": len(guesses)}
+        )
 
 
 def number(message: Message) -> int | None:
@@ -61,17 +78,33 @@ def number(message: Message) -> int | None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--model", default="smollm2-135m", help="a hub id, a folder or an alias")
     parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--out", type=Path, default=Path("runs") / f"guess-{datetime.now():%Y%m%d-%H%M%S}", help="the run's folder")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("runs") / f"guess-{datetime.now():%Y%m%d-%H%M%S}",
+        help="the run's folder",
+    )
     arguments = parser.parse_args()
     config = build_config(
-        [{"environment": "guess", "model": {"name": arguments.model}, "steps": arguments.steps, "eval": {"tasks": 64, "every": 10}}]
+        [
+            {
+                "environment": "guess",
+                "model": {"name": arguments.model},
+                "steps": arguments.steps,
+                "eval": {"tasks": 64, "every": 10},
+            }
+        ]
     )
     gains = Trainer(config, Guess(), folder=arguments.out).run()
     for name, gain in gains.items():
-        print(f"{name}: {gain.before:.3f} -> {gain.after:.3f} ({gain.mean:+.3f}, 95 % interval {gain.low:+.3f} .. {gain.high:+.3f})")
+        print(
+            f"{name}: {gain.before:.3f} -> {gain.after:.3f} ({gain.mean:+.3f}, 95 % interval {gain.low:+.3f} .. {gain.high:+.3f})"
+        )
 
 
 if __name__ == "__main__":

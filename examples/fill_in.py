@@ -26,13 +26,11 @@ import torch
 import transformers
 from tokenizers import Tokenizer, decoders, models, processors
 
-from grpo_core import MASK, Judgement, JudgeRequest, NoConfig
-from grpo_core.config.overrides import build_config
+from grpo_core import MASK, Judgement, JudgeRequest, NoConfig, Trainer, build_config
 from grpo_core.plugins.host import PluginHost
 from grpo_core.report.statistics import Gain, paired_gain
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
-from grpo_core.train.trainer import Trainer
 from grpo_env_fillin.corpus import COUNTS, KINDS, WORK, from_file
 from grpo_env_fillin.gaps import Gaps, cut
 
@@ -50,7 +48,10 @@ class Noise:
 
     async def judge(self, requests: Sequence[JudgeRequest]) -> Sequence[Judgement]:
         texts = [request.context + request.candidate + request.suffix for request in requests]
-        return [Judgement(random.Random(hashlib.sha256(text.encode()).digest()).random()) for text in texts]
+        return [
+            Judgement(random.Random(hashlib.sha256(text.encode()).digest()).random())
+            for text in texts
+        ]
 
     def fingerprint(self) -> str:
         return "noise"
@@ -64,7 +65,9 @@ def tokenizer() -> transformers.PreTrainedTokenizerFast:
     vocabulary = {token: index for index, token in enumerate((*SPECIAL, MASK, *string.printable))}
     found = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token=UNKNOWN))
     found.decoder = decoders.Fuse()
-    found.post_processor = processors.TemplateProcessing(single=f"{START} $A", special_tokens=[(START, vocabulary[START])])
+    found.post_processor = processors.TemplateProcessing(
+        single=f"{START} $A", special_tokens=[(START, vocabulary[START])]
+    )
     found.add_special_tokens([*SPECIAL, MASK])
     return transformers.PreTrainedTokenizerFast(
         tokenizer_object=found,
@@ -76,7 +79,9 @@ def tokenizer() -> transformers.PreTrainedTokenizerFast:
     )
 
 
-def shape(tokens: transformers.PreTrainedTokenizerFast, width: int) -> transformers.ModernBertConfig:
+def shape(
+    tokens: transformers.PreTrainedTokenizerFast, width: int
+) -> transformers.ModernBertConfig:
     return transformers.ModernBertConfig(
         vocab_size=len(tokens),
         hidden_size=width,
@@ -129,10 +134,21 @@ def shown(path: Path) -> Sequence[str]:
 
 def gapped(path: Path, rng: random.Random, count: int) -> list[Gaps]:
     """Sentences with gaps of the sizes that the task has, and more of them."""
-    return [cut(rng.choice(shown(path)), rng, unit="character", rate=rng.uniform(0.1, 0.5), span=rng.randint(2, 8)) for _ in range(count)]
+    return [
+        cut(
+            rng.choice(shown(path)),
+            rng,
+            unit="character",
+            rate=rng.uniform(0.1, 0.5),
+            span=rng.randint(2, 8),
+        )
+        for _ in range(count)
+    ]
 
 
-def make_generator(path: Path, tokens: transformers.PreTrainedTokenizerFast, seed: int, steps: int) -> Any:
+def make_generator(
+    path: Path, tokens: transformers.PreTrainedTokenizerFast, seed: int, steps: int
+) -> Any:
     """A masked language model of the training sentences."""
     torch.manual_seed(seed)
     rng = random.Random(f"generator {seed}")
@@ -141,7 +157,9 @@ def make_generator(path: Path, tokens: transformers.PreTrainedTokenizerFast, see
     def loss() -> torch.Tensor:
         chosen = gapped(path, rng, 32)
         asked = tokens([gaps.masked for gaps in chosen], return_tensors="pt", padding=True)
-        wanted = tokens([gaps.filled(gaps.golds) for gaps in chosen], return_tensors="pt", padding=True)["input_ids"]
+        wanted = tokens(
+            [gaps.filled(gaps.golds) for gaps in chosen], return_tensors="pt", padding=True
+        )["input_ids"]
         labels = wanted.masked_fill(asked["input_ids"] != tokens.mask_token_id, -100)
         found: torch.Tensor = model(**asked, labels=labels).loss
         return found
@@ -150,7 +168,12 @@ def make_generator(path: Path, tokens: transformers.PreTrainedTokenizerFast, see
 
 
 @torch.no_grad()
-def filled(generator: Any, tokens: transformers.PreTrainedTokenizerFast, chosen: Sequence[Gaps], temperature: float) -> list[str]:
+def filled(
+    generator: Any,
+    tokens: transformers.PreTrainedTokenizerFast,
+    chosen: Sequence[Gaps],
+    temperature: float,
+) -> list[str]:
     """The texts with what the generator puts in the gaps."""
     asked = tokens([gaps.masked for gaps in chosen], return_tensors="pt", padding=True)
     drawn = torch.distributions.Categorical(logits=generator(**asked).logits / temperature).sample()
@@ -158,7 +181,14 @@ def filled(generator: Any, tokens: transformers.PreTrainedTokenizerFast, chosen:
     return [tokens.decode(row, skip_special_tokens=True) for row in whole]
 
 
-def make_judge(path: Path, tokens: transformers.PreTrainedTokenizerFast, generator: Any, seed: int, width: int, steps: int) -> Any:
+def make_judge(
+    path: Path,
+    tokens: transformers.PreTrainedTokenizerFast,
+    generator: Any,
+    seed: int,
+    width: int,
+    steps: int,
+) -> Any:
     """A classifier of sentences (1) and corrupted ones (0). First it learns which characters are wrong, which teaches it much faster."""
     torch.manual_seed(seed)
     rng, known = random.Random(f"judge {seed}"), frozenset(texts())
@@ -168,23 +198,40 @@ def make_judge(path: Path, tokens: transformers.PreTrainedTokenizerFast, generat
     def corrupted(count: int) -> list[tuple[str, str]]:
         """Sentences, each with one that is as long: a quarter has random characters in its gaps, the others what the generator says."""
         chosen = gapped(path, rng, count)
-        random_ones = [gaps.filled([_scribble(rng, gold) for gold in gaps.golds]) for gaps in chosen[: count // 4]]
+        random_ones = [
+            gaps.filled([_scribble(rng, gold) for gold in gaps.golds])
+            for gaps in chosen[: count // 4]
+        ]
         by_model = filled(generator, tokens, chosen[count // 4 :], rng.choice((0.5, 0.8, 1.0)))
-        found = [(gaps.filled(gaps.golds), text) for gaps, text in zip(chosen, [*random_ones, *by_model], strict=True)]
-        return [(true, text) for true, text in found if text not in known and len(text) == len(true)]
+        found = [
+            (gaps.filled(gaps.golds), text)
+            for gaps, text in zip(chosen, [*random_ones, *by_model], strict=True)
+        ]
+        return [
+            (true, text) for true, text in found if text not in known and len(text) == len(true)
+        ]
 
     def wrong_characters() -> torch.Tensor:
         pairs = corrupted(32)
         asked = tokens([text for _, text in pairs], return_tensors="pt", padding=True)
         true = tokens([text for text, _ in pairs], return_tensors="pt", padding=True)["input_ids"]
         labels = (asked["input_ids"] != true).long().masked_fill(asked["attention_mask"] == 0, -100)
-        logits, weight = detector(**asked).logits, torch.tensor([1.0, 2.0])  # most characters are right
-        return torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), weight=weight)
+        logits, weight = (
+            detector(**asked).logits,
+            torch.tensor([1.0, 2.0]),
+        )  # most characters are right
+        return torch.nn.functional.cross_entropy(
+            logits.flatten(0, 1), labels.flatten(), weight=weight
+        )
 
     def wrong_texts() -> torch.Tensor:
         pairs = corrupted(24)
         labels = torch.tensor([1] * len(pairs) + [0] * len(pairs))
-        asked = tokens([true for true, _ in pairs] + [text for _, text in pairs], return_tensors="pt", padding=True)
+        asked = tokens(
+            [true for true, _ in pairs] + [text for _, text in pairs],
+            return_tensors="pt",
+            padding=True,
+        )
         found: torch.Tensor = model(**asked, labels=labels).loss
         return found
 
@@ -205,7 +252,9 @@ def make_models(folder: Path, options: argparse.Namespace) -> None:
     making: dict[str, Callable[[], Any]] = {
         "generator": lambda: make_generator(path, tokens, options.seed, options.generator_steps),
         "judge": lambda: make_judge(path, tokens, _generator(folder), options.seed, 128, steps),
-        "audit": lambda: make_judge(path, tokens, _generator(folder), options.seed + 1000, 112, steps),
+        "audit": lambda: make_judge(
+            path, tokens, _generator(folder), options.seed + 1000, 112, steps
+        ),
     }
     for name, make in making.items():
         if not (folder / name / "config.json").exists():
@@ -213,7 +262,10 @@ def make_models(folder: Path, options: argparse.Namespace) -> None:
             model = make()
             model.save_pretrained(folder / name)
             tokens.save_pretrained(folder / name)
-            print(f"{name}: {sum(p.numel() for p in model.parameters()):,} weights, made in {time.monotonic() - started:.0f} s", flush=True)
+            print(
+                f"{name}: {sum(p.numel() for p in model.parameters()):,} weights, made in {time.monotonic() - started:.0f} s",
+                flush=True,
+            )
 
 
 def _generator(folder: Path) -> Any:
@@ -222,7 +274,10 @@ def _generator(folder: Path) -> Any:
 
 def settings(folder: Path, options: argparse.Namespace) -> Mapping[str, Any]:
     """The recipe's, scaled to the model: a rate of 3e-4 instead of 1e-5."""
-    judges = {name: {"name": "scorer", "settings": {"model": str(folder / name)}} for name in ("judge", "audit")}
+    judges = {
+        name: {"name": "scorer", "settings": {"model": str(folder / name)}}
+        for name in ("judge", "audit")
+    }
     judges = {"default": judges["judge"], "audit": judges["audit"]} if not options.noise else judges
     if options.noise:
         judges["default"] = {"name": f"{Path(__file__).absolute()}:Noise"}
@@ -244,7 +299,9 @@ def gains(folder: Path, *, noise: bool) -> tuple[Gain, Gain]:
     for line in read_lines(folder / "rollouts.jsonl"):
         if line["key"]["split"] == "eval":
             verdict, key = line["verdict"], line["key"]["index"]
-            judged = verdict["metrics"]["judge/judge"] if noise else verdict["rewards"]["judge"]["value"]
+            judged = (
+                verdict["metrics"]["judge/judge"] if noise else verdict["rewards"]["judge"]["value"]
+            )
             found.setdefault(("judge", line["step"]), {})[key] = judged
             found.setdefault(("audit", line["step"]), {})[key] = verdict["metrics"]["judge/audit"]
     last = max(step for _, step in found)
@@ -255,13 +312,17 @@ def gains(folder: Path, *, noise: bool) -> tuple[Gain, Gain]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, default=Path("runs/fill-in"))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--noise", action="store_true", help="the control: pay random numbers")
     parser.add_argument("--steps", type=int, default=700, help="of GRPO")
     parser.add_argument("--generator-steps", type=int, default=300)
-    parser.add_argument("--judge-steps", type=int, default=200, help="of each of a judge's two trainings")
+    parser.add_argument(
+        "--judge-steps", type=int, default=200, help="of each of a judge's two trainings"
+    )
     parser.add_argument("--tasks", type=int, default=256, help="held-out inputs")
     options = parser.parse_args()
     folder = options.out / f"seed-{options.seed}"
@@ -275,11 +336,23 @@ def main() -> int:
     divergence = max(line["kl/sequence"] for line in lines if "kl/sequence" in line)
     minutes = sum(line.get("time/step", 0.0) + line.get("eval/seconds", 0.0) for line in lines) / 60
     for name, gain in (("judge", judge), ("audit", audit)):
-        print(f"{name}: {gain.before:.3f} -> {gain.after:.3f} ({gain.mean:+.3f}, 95 % interval {gain.low:+.3f} .. {gain.high:+.3f})")
-    print(f"KL to the start at most {divergence:.2f} nats an attempt; {options.steps} steps in {minutes:.1f} minutes")
+        print(
+            f"{name}: {gain.before:.3f} -> {gain.after:.3f} ({gain.mean:+.3f}, 95 % interval {gain.low:+.3f} .. {gain.high:+.3f})"
+        )
+    print(
+        f"KL to the start at most {divergence:.2f} nats an attempt; {options.steps} steps in {minutes:.1f} minutes"
+    )
     if options.noise:
-        return 0 if max(judge.mean, audit.mean) < LEAST_GAIN and min(judge.low, audit.low) <= 0 else 1
-    return 0 if min(judge.mean, audit.mean) >= LEAST_GAIN and min(judge.low, audit.low) > 0 and divergence < MOST_KL else 1
+        return (
+            0 if max(judge.mean, audit.mean) < LEAST_GAIN and min(judge.low, audit.low) <= 0 else 1
+        )
+    return (
+        0
+        if min(judge.mean, audit.mean) >= LEAST_GAIN
+        and min(judge.low, audit.low) > 0
+        and divergence < MOST_KL
+        else 1
+    )
 
 
 if __name__ == "__main__":

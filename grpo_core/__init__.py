@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_core.calls.call import Call, current_call
 from grpo_core.protocol.environment import Environment, NoConfig, Services
-from grpo_core.protocol.errors import ConfigError, GrpoError, MissingExtraError, PluginError, RunStoppedError, UnknownNameError, UserError
+from grpo_core.protocol.errors import (
+    ConfigError,
+    GrpoError,
+    MissingExtraError,
+    PluginError,
+    RunStoppedError,
+    UnknownNameError,
+    UserError,
+)
 from grpo_core.protocol.hookspecs import hookimpl
 from grpo_core.protocol.judge import Judge, Judgement, JudgeRequest
 from grpo_core.protocol.sandbox import Limits, Outcome, Program, Sandbox

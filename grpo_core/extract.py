@@ -82,9 +82,19 @@ def _fenced_blocks(text: str) -> Iterator[Block]:
         label = stripped[ticks:]
         if not fence and ticks >= 3 and "`" not in label:
             words = label.split(None, 1)
-            fence, language, start, content_start = ticks, words[0].lower() if words else "", position, position + len(line) + 1
+            fence, language, start, content_start = (
+                ticks,
+                words[0].lower() if words else "",
+                position,
+                position + len(line) + 1,
+            )
         elif fence and ticks >= fence and not label:
-            yield Block(text[content_start : max(position - 1, content_start)], start, position + len(line), language)
+            yield Block(
+                text[content_start : max(position - 1, content_start)],
+                start,
+                position + len(line),
+                language,
+            )
             fence = 0
         position += len(line) + 1
 
@@ -99,7 +109,9 @@ def parse_decimal(text: str, *, max_digits: int = MAX_DIGITS) -> Decimal | None:
     """A plain decimal number and nothing else: as `parse_integer`, with an optional "." between digits; no exponent, NaN or infinity."""
     text = text.strip(_SPACE)
     whole, point, fraction = text.removeprefix("-").partition(".")
-    if not _all_digits(whole, max_digits) or (point and not _all_digits(fraction, max_digits - len(whole))):
+    if not _all_digits(whole, max_digits) or (
+        point and not _all_digits(fraction, max_digits - len(whole))
+    ):
         return None
     return Decimal(text)
 
@@ -114,7 +126,9 @@ def _all_digits(text: str, max_digits: int) -> bool:
     return 0 < len(text) <= max_digits and _DIGITS.issuperset(text)
 
 
-def parse_json(text: str, *, max_chars: int = 100_000, max_depth: int = 32, max_digits: int = 300) -> Json | None:
+def parse_json(
+    text: str, *, max_chars: int = 100_000, max_depth: int = 32, max_digits: int = 300
+) -> Json | None:
     """The whole text as one JSON value. None if it is no JSON, is larger or deeper than allowed, or says what JSON does not define:
     NaN, Infinity, a number that overflows, the same key twice (parsers disagree on which one counts), half of a surrogate pair, which is
     no character and cannot be written as UTF-8."""
@@ -133,9 +147,15 @@ def parse_json(text: str, *, max_chars: int = 100_000, max_depth: int = 32, max_
 
     try:
         value = json.loads(
-            text, parse_float=number, parse_int=integer, parse_constant=_refuse_constant, object_pairs_hook=_refuse_duplicates
+            text,
+            parse_float=number,
+            parse_int=integer,
+            parse_constant=_refuse_constant,
+            object_pairs_hook=_refuse_duplicates,
         )
-        json.dumps(value, ensure_ascii=False).encode()  # keys and strings at any depth; escapes are characters here
+        json.dumps(
+            value, ensure_ascii=False
+        ).encode()  # keys and strings at any depth; escapes are characters here
     except ValueError:
         return None
     return Json(value)
@@ -154,7 +174,9 @@ def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _depth(text: str) -> int:
     """How deep brackets nest outside of strings: known before the parser recurses."""
-    return max(accumulate(((char in "[{") - (char in "]}") for char in _STRING.sub("", text)), initial=0))
+    return max(
+        accumulate(((char in "[{") - (char in "]}") for char in _STRING.sub("", text)), initial=0)
+    )
 
 
 def is_text(value: str) -> bool:

@@ -28,7 +28,9 @@ class Guards:
             return f"{len(text)} characters, where the reference has {len(reference)}"
         if distinct_pairs(text) < min(self.distinct, distinct_pairs(reference)):
             return "it repeats itself"
-        if len(text) >= LEAST_COPY and copied(text, context) > max(self.copied, copied(reference, context)):
+        if len(text) >= LEAST_COPY and copied(text, context) > max(
+            self.copied, copied(reference, context)
+        ):
             return "it is a copy of the context"
         return None
 

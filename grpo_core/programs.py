@@ -81,11 +81,15 @@ class CodeConfig:
     def __post_init__(self) -> None:
         for name in ("cases", "cpu_seconds", "memory_mb"):
             if not 0 < getattr(self, name) < math.inf:  # nan is in no range
-                raise ValueError(f"{name} is {getattr(self, name)}; it has to be above 0 and finite")
+                raise ValueError(
+                    f"{name} is {getattr(self, name)}; it has to be above 0 and finite"
+                )
         if self.memory_mb > MAX_MEMORY_MB:
             raise ValueError(f"memory_mb is {self.memory_mb}; it can be at most {MAX_MEMORY_MB}")
         if self.cpu_seconds > MAX_CPU_SECONDS:
-            raise ValueError(f"cpu_seconds is {self.cpu_seconds}; at most {MAX_CPU_SECONDS:g} fit into the time that a verdict has")
+            raise ValueError(
+                f"cpu_seconds is {self.cpu_seconds}; at most {MAX_CPU_SECONDS:g} fit into the time that a verdict has"
+            )
 
 
 class CodeEnvironment(Environment[P]):
@@ -95,11 +99,15 @@ class CodeEnvironment(Environment[P]):
     Config: ClassVar[type[Any]] = CodeConfig
     parts: ClassVar[Mapping[str, float]] = {"format": 0.0, "runs": 0.0, "passed": 1.0}
     needs = frozenset({"sandbox"})
-    timeout_seconds: ClassVar[float] = 300.0  # of a verdict that waits for its turn in the sandbox; programs have their own limits
+    timeout_seconds: ClassVar[float] = (
+        300.0  # of a verdict that waits for its turn in the sandbox; programs have their own limits
+    )
     max_new_tokens: ClassVar[int] = 256
 
     @abstractmethod
-    def problem(self, rng: random.Random, difficulty: int, *, number: int, impossible: bool = False) -> P:
+    def problem(
+        self, rng: random.Random, difficulty: int, *, number: int, impossible: bool = False
+    ) -> P:
         """A problem of that difficulty, 1..10. number: has to be in the name of its function; training and held-out tasks have different
         ones, so that the two never share a prompt."""
 
@@ -112,7 +120,10 @@ class CodeEnvironment(Environment[P]):
 
     def canaries(self) -> Sequence[Task[P]]:
         """Impossible problems of every difficulty: whoever passes one has got at the answers."""
-        return [self._task(TaskKey(type(self).__name__.lower(), "eval", i, 0, i / 9), impossible=True) for i in range(10)]
+        return [
+            self._task(TaskKey(type(self).__name__.lower(), "eval", i, 0, i / 9), impossible=True)
+            for i in range(10)
+        ]
 
     async def averify(self, task: Task[P], rollout: Rollout) -> Verdict:
         source = _program(rollout.text)
@@ -120,7 +131,11 @@ class CodeEnvironment(Environment[P]):
             return _verdict(0.0, 0.0, 0.0, answer=None)
         cases = self.cases(task.data, task.rng(), self.config.cases)
         seconds = self.config.cpu_seconds
-        limits = Limits(cpu_seconds=seconds, wall_seconds=max(5.0, 2.5 * seconds), memory_mb=self.config.memory_mb)
+        limits = Limits(
+            cpu_seconds=seconds,
+            wall_seconds=max(5.0, 2.5 * seconds),
+            memory_mb=self.config.memory_mb,
+        )
         program = Program(source, task.data.entry, [case.arguments for case in cases], limits)
         ((*outcomes,),) = await self.services.sandbox().run([program])
         return self._judged(source, cases, outcomes)
@@ -141,7 +156,11 @@ class CodeEnvironment(Environment[P]):
             "return type('Equal', (str,), {'__eq__': lambda self, other: True, '__hash__': str.__hash__})()",
             "import sys; return sys._getframe(1).f_locals.get('expected')",
         )
-        return (task.data.source, *(_fenced(f"def {entry}(*arguments):\n    {body}") for body in bodies), "```python\n" + task.data.source)
+        return (
+            task.data.source,
+            *(_fenced(f"def {entry}(*arguments):\n    {body}") for body in bodies),
+            "```python\n" + task.data.source,
+        )
 
     def fingerprint(self) -> str:
         """Of everything that decides a verdict: the settings, the files of the environment's package, and this one."""
@@ -154,20 +173,46 @@ class CodeEnvironment(Environment[P]):
         rng = key.rng("problem", difficulty)
         number = rng.choice(_NUMBERS[key.split])
         problem = self.problem(rng, difficulty, number=number, impossible=impossible)
-        shown = "\n".join(f"{problem.entry}({', '.join(map(repr, case.arguments))}) == {case.expected!r}" for case in problem.examples)
+        shown = "\n".join(
+            f"{problem.entry}({', '.join(map(repr, case.arguments))}) == {case.expected!r}"
+            for case in problem.examples
+        )
         wanted = f"Reply with the Python function `{problem.entry}({problem.parameters})` in one ```python block."
-        return Task(key, (Message("user", f"{problem.statement}\n\nExamples:\n{shown}\n\n{wanted}"),), problem)
+        return Task(
+            key,
+            (Message("user", f"{problem.statement}\n\nExamples:\n{shown}\n\n{wanted}"),),
+            problem,
+        )
 
     def _judged(self, source: str, cases: Sequence[Case], outcomes: Sequence[Outcome]) -> Verdict:
         for outcome in outcomes:
-            if outcome.status == "infra_error":  # never the program's fault: the engine tries again, then leaves the attempt out
+            if (
+                outcome.status == "infra_error"
+            ):  # never the program's fault: the engine tries again, then leaves the attempt out
                 raise RuntimeError(outcome.error)
-        passed = [o.status == "ok" and same(o.value, case.expected) for o, case in zip(outcomes, cases, strict=True)]
+        passed = [
+            o.status == "ok" and same(o.value, case.expected)
+            for o, case in zip(outcomes, cases, strict=True)
+        ]
         runs = sum(outcome.status == "ok" for outcome in outcomes) / len(outcomes)
         reward = paid(passed, constant_share(cases), self.config.partial)
-        failure = next((_failure(case, o) for case, o, ok in zip(cases, outcomes, passed, strict=True) if not ok), "")
+        failure = next(
+            (
+                _failure(case, o)
+                for case, o, ok in zip(cases, outcomes, passed, strict=True)
+                if not ok
+            ),
+            "",
+        )
         statuses = Counter(outcome.status for outcome in outcomes)
-        return _verdict(1.0, runs, reward, answer=source[:_SHOWN], note=failure, detail={"outcomes": dict(statuses)})
+        return _verdict(
+            1.0,
+            runs,
+            reward,
+            answer=source[:_SHOWN],
+            note=failure,
+            detail={"outcomes": dict(statuses)},
+        )
 
 
 def same(found: Any, expected: Any) -> bool:
@@ -181,14 +226,20 @@ def constant_share(cases: Sequence[Case]) -> float:
     return max(Counter(_typed(case.expected) for case in cases).values()) / len(cases)
 
 
-def paid(passed: Sequence[bool], constant: float, partial: Literal["above_constant", "seed", "none"]) -> float:
+def paid(
+    passed: Sequence[bool], constant: float, partial: Literal["above_constant", "seed", "none"]
+) -> float:
     """1 if all passed, else at most 0.5, by the share that passed."""
     share = sum(passed) / len(passed)
     if share == 1:
         return 1.0
     if partial == "seed":
         return 0.5 * share
-    return 0.5 * max(0.0, share - constant) / (1 - constant) if partial == "above_constant" and constant < 1 else 0.0
+    return (
+        0.5 * max(0.0, share - constant) / (1 - constant)
+        if partial == "above_constant" and constant < 1
+        else 0.0
+    )
 
 
 def _typed(value: Any) -> Hashable:
@@ -199,7 +250,9 @@ def _typed(value: Any) -> Hashable:
         return type(value), frozenset(map(_typed, value))
     if isinstance(value, dict):
         return type(value), frozenset((_typed(key), _typed(item)) for key, item in value.items())
-    return type(value), value if value == value else object()  # NaN; a tuple would call it equal to itself
+    return type(
+        value
+    ), value if value == value else object()  # NaN; a tuple would call it equal to itself
 
 
 def _program(text: str) -> str | None:
@@ -213,12 +266,22 @@ def _fenced(source: str) -> str:
 
 def _failure(case: Case, outcome: Outcome) -> str:
     call = ", ".join(map(repr, case.arguments))[:_SHOWN]
-    found = f"{outcome.value!r:.{_SHOWN}}" if outcome.status == "ok" else f"{outcome.status}: {outcome.error}"[:_SHOWN]
+    found = (
+        f"{outcome.value!r:.{_SHOWN}}"
+        if outcome.status == "ok"
+        else f"{outcome.status}: {outcome.error}"[:_SHOWN]
+    )
     return f"({call}) gave {found}, expected {case.expected!r:.{_SHOWN}}"
 
 
 def _verdict(
-    format_: float, runs: float, passed: float, *, answer: str | None, note: str = "", detail: Mapping[str, Any] | None = None
+    format_: float,
+    runs: float,
+    passed: float,
+    *,
+    answer: str | None,
+    note: str = "",
+    detail: Mapping[str, Any] | None = None,
 ) -> Verdict:
     rewards = {"format": Reward(format_), "runs": Reward(runs), "passed": Reward(passed, note=note)}
     return Verdict(rewards, passed=passed == 1, answer=answer, detail=dict(detail or {}))

@@ -25,7 +25,11 @@ class Rubric(Generic[P]):
     """
 
     def __init__(
-        self, functions: Mapping[str, Callable[P, Score]], *, weights: Mapping[str, float] | None = None, passed: str | None = None
+        self,
+        functions: Mapping[str, Callable[P, Score]],
+        *,
+        weights: Mapping[str, float] | None = None,
+        passed: str | None = None,
     ) -> None:
         self._functions = dict(functions)
         self._weights = dict.fromkeys(self._functions, 1.0) if weights is None else dict(weights)
@@ -34,14 +38,20 @@ class Rubric(Generic[P]):
         if not names:
             raise ConfigError("a Rubric has no reward functions; give it at least one")
         if set(names) != set(weighted):
-            raise ConfigError(f"a Rubric has the functions {sorted(names)} and weights for {sorted(weighted)}; name the same in both")
+            raise ConfigError(
+                f"a Rubric has the functions {sorted(names)} and weights for {sorted(weighted)}; name the same in both"
+            )
         if passed is not None and passed not in self._functions:
-            raise ConfigError(f"a Rubric passes by {passed!r}, which is none of its functions {sorted(names)}; name one of them")
+            raise ConfigError(
+                f"a Rubric passes by {passed!r}, which is none of its functions {sorted(names)}; name one of them"
+            )
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Verdict:
         """The verdict; add what was extracted with `dataclasses.replace(verdict, answer=...)`."""
         rewards = self.rewards(*args, **kwargs)
-        return Verdict(rewards=rewards, passed=self._passed is not None and rewards[self._passed].value >= 1)
+        return Verdict(
+            rewards=rewards, passed=self._passed is not None and rewards[self._passed].value >= 1
+        )
 
     def rewards(self, *args: P.args, **kwargs: P.kwargs) -> dict[str, Reward]:
         """The parts alone, in the order of the functions."""
@@ -52,6 +62,8 @@ class Rubric(Generic[P]):
             seconds = perf_counter() - started
             value, note = score if isinstance(score, tuple) else (score, "")
             if not isinstance(value, Real):  # None from a forgotten return must not become a reward
-                raise TypeError(f"the reward function {name!r} returned {score!r}; return a number, a bool or a pair (number, note)")
+                raise TypeError(
+                    f"the reward function {name!r} returned {score!r}; return a number, a bool or a pair (number, note)"
+                )
             rewards[name] = Reward(float(value), self._weights[name], note, seconds)
         return rewards

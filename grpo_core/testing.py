@@ -30,23 +30,43 @@ __all__ = [
 
 
 def check_environment(
-    env: Environment[Any], *, tasks: int = 20, seed: int = 0, isolation: Isolation = "auto", only: Sequence[str] = ()
+    env: Environment[Any],
+    *,
+    tasks: int = 20,
+    seed: int = 0,
+    isolation: Isolation = "auto",
+    only: Sequence[str] = (),
 ) -> Report:
     """Ask `env` what a run will ask, and what a model will try. Closes `env` at the end.
 
     isolation: "auto" judges in a worker process, as a run does, unless the environment is trusted or cannot be imported by name;
     choose "inline" for a class that only the test module holds. only: names of checks, or groups such as "floor".
     """
-    return _report(env, Examination(name=type(env).__qualname__, only=only, count=tasks, seed=seed, isolation=isolation))
+    return _report(
+        env,
+        Examination(
+            name=type(env).__qualname__, only=only, count=tasks, seed=seed, isolation=isolation
+        ),
+    )
 
 
 def _report(env: Environment[Any], asked: Examination, lender: Lender | None = None) -> Report:
-    asked = replace(asked, reproduce=lambda check: f'check_environment({asked.name}(...), only=["{check}"], seed={asked.seed})')
+    asked = replace(
+        asked,
+        reproduce=lambda check: (
+            f'check_environment({asked.name}(...), only=["{check}"], seed={asked.seed})'
+        ),
+    )
     return wait_for(examine(env, asked, lender))
 
 
 def assert_environment(
-    env: Environment[Any], *, tasks: int = 20, seed: int = 0, isolation: Isolation = "auto", only: Sequence[str] = ()
+    env: Environment[Any],
+    *,
+    tasks: int = 20,
+    seed: int = 0,
+    isolation: Isolation = "auto",
+    only: Sequence[str] = (),
 ) -> None:
     """Fail with the whole report if any check found a fault, or if no verdict could be had."""
     report = check_environment(env, tasks=tasks, seed=seed, isolation=isolation, only=only)
@@ -81,7 +101,11 @@ class EnvironmentConformance:
 
         found = self._results(request)
         result = found[check]
-        broken = [fault for name, fault in found.items() if name not in self._chosen and fault.status == "invalid"]
+        broken = [
+            fault
+            for name, fault in found.items()
+            if name not in self._chosen and fault.status == "invalid"
+        ]
         if broken:
             raise AssertionError(f"{broken[0].check}: {broken[0].message}")
         if result.status == "not_checked":
@@ -97,15 +121,31 @@ class EnvironmentConformance:
     def _results(cls, request: Any) -> Mapping[str, CheckResult]:
         """Of all checks that pytest chose, asked at once: what they share is made once."""
         if not hasattr(cls, "environment"):
-            raise ConfigError(f"{cls.__name__} names no environment; write `environment = YourEnvironment` in it")
+            raise ConfigError(
+                f"{cls.__name__} names no environment; write `environment = YourEnvironment` in it"
+            )
         if "_found" not in vars(cls):
-            own = [item for item in request.session.items if item.cls is cls and hasattr(item, "callspec")]
-            chosen = [item.callspec.params["check"] for item in own if "check" in item.callspec.params]
+            own = [
+                item
+                for item in request.session.items
+                if item.cls is cls and hasattr(item, "callspec")
+            ]
+            chosen = [
+                item.callspec.params["check"] for item in own if "check" in item.callspec.params
+            ]
             lender = Lender(PluginHost())
-            services, missing = borrowed(lender, cls.environment) if cls.services is None else (cls.services, "")
+            services, missing = (
+                borrowed(lender, cls.environment) if cls.services is None else (cls.services, "")
+            )
             env = cls.environment(cls.environment.Config(**cls.settings), services)
             name = cls.environment.__qualname__
-            report = _report(env, Examination(name=name, count=cls.tasks, seed=cls.seed, only=chosen, unavailable=missing), lender)
+            report = _report(
+                env,
+                Examination(
+                    name=name, count=cls.tasks, seed=cls.seed, only=chosen, unavailable=missing
+                ),
+                lender,
+            )
             cls._chosen = frozenset(chosen)
             cls._found = {result.check: result for result in report.results}
         return cls._found

@@ -34,12 +34,26 @@ TESTS = {
     "advantages": ["tests/train/test_advantages.py"],
     "batch": ["tests/train/test_batch.py", "tests/train/test_algorithm.py"],
 }
-OPERATORS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Pow: ast.Mult, ast.BitAnd: ast.BitOr}
+OPERATORS = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.Pow: ast.Mult,
+    ast.BitAnd: ast.BitOr,
+}
 COMPARISONS = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
     ast.Is: ast.IsNot, ast.IsNot: ast.Is,
 }  # fmt: skip
-OPPOSITE = {"min": "max", "max": "min", "minimum": "maximum", "maximum": "minimum", "amin": "amax", "amax": "amin"}
+OPPOSITE = {
+    "min": "max",
+    "max": "min",
+    "minimum": "maximum",
+    "maximum": "minimum",
+    "amin": "amax",
+    "amax": "amin",
+}
 # fmt: off
 # ruff: noqa: E501 - the names are as long as the statements
 EQUIVALENT: dict[str, str] = {
@@ -77,13 +91,20 @@ def _nodes(tree: ast.Module) -> Iterator[tuple[str, ast.stmt, ast.AST]]:
     """Every node inside a function with the statement that it is part of, but not its docstring or annotations."""
     for function in ast.walk(tree):
         if isinstance(function, ast.FunctionDef):
-            waiting: list[tuple[ast.stmt, ast.AST]] = [(statement, statement) for statement in function.body]
+            waiting: list[tuple[ast.stmt, ast.AST]] = [
+                (statement, statement) for statement in function.body
+            ]
             while waiting:
                 statement, node = waiting.pop()
                 # A function inside another has its own turn; `strict` and `stable` guard against what does not happen.
-                if not isinstance(node, ast.FunctionDef) and not (isinstance(node, ast.keyword) and node.arg in ("strict", "stable")):
+                if not isinstance(node, ast.FunctionDef) and not (
+                    isinstance(node, ast.keyword) and node.arg in ("strict", "stable")
+                ):
                     yield function.name, statement, node
-                    waiting += [(child if isinstance(child, ast.stmt) else statement, child) for child in ast.iter_child_nodes(node)]
+                    waiting += [
+                        (child if isinstance(child, ast.stmt) else statement, child)
+                        for child in ast.iter_child_nodes(node)
+                    ]
 
 
 def _changes(node: ast.AST) -> Iterator[Callable[[Any], object]]:
@@ -108,14 +129,22 @@ def _changes(node: ast.AST) -> Iterator[Callable[[Any], object]]:
         case ast.Name() if node.id in OPPOSITE:
             yield lambda found: setattr(found, "id", OPPOSITE[found.id])
         case ast.Call(func=ast.Attribute(attr="where"), args=[_, _, _]):
-            yield lambda found: found.args.__setitem__(0, ast.Call(ast.Attribute(ast.Name("torch"), "ones_like"), [found.args[0]], []))
-            yield lambda found: found.args.__setitem__(0, ast.Call(ast.Attribute(ast.Name("torch"), "zeros_like"), [found.args[0]], []))
+            yield lambda found: found.args.__setitem__(
+                0, ast.Call(ast.Attribute(ast.Name("torch"), "ones_like"), [found.args[0]], [])
+            )
+            yield lambda found: found.args.__setitem__(
+                0, ast.Call(ast.Attribute(ast.Name("torch"), "zeros_like"), [found.args[0]], [])
+            )
         case ast.Call(func=ast.Attribute(attr="detach" | "clamp" | "sqrt" | "exp")):
             yield _without_call
-        case ast.Call(args=[first, second]) if ast.unparse(first) != ast.unparse(second) and not _commutes(node):
+        case ast.Call(args=[first, second]) if ast.unparse(first) != ast.unparse(
+            second
+        ) and not _commutes(node):
             yield lambda found: found.args.reverse()
         case ast.BoolOp():
-            yield lambda found: setattr(found, "op", ast.Or() if isinstance(found.op, ast.And) else ast.And())
+            yield lambda found: setattr(
+                found, "op", ast.Or() if isinstance(found.op, ast.And) else ast.And()
+            )
 
 
 def _commutes(call: ast.Call) -> bool:
@@ -144,18 +173,24 @@ def survives(name: str, tree: ast.Module) -> bool:
             module = types.ModuleType(MODULES[name])
             module.__file__ = str(FILES[name])
             sys.modules[module.__name__] = module
-            exec(compile(ast.fix_missing_locations(tree), str(FILES[name]), "exec"), module.__dict__)
+            exec(
+                compile(ast.fix_missing_locations(tree), str(FILES[name]), "exec"), module.__dict__
+            )
             import pytest
 
             # In this process: one that pytest starts would import the file as it stands.
-            status = int(pytest.main(["-x", "-q", "-n", "0", "-p", "no:cacheprovider", *TESTS[name]]) != 0)
+            status = int(
+                pytest.main(["-x", "-q", "-n", "0", "-p", "no:cacheprovider", *TESTS[name]]) != 0
+            )
         finally:
             os._exit(status)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", choices=FILES)
     parser.add_argument("--grep", default="", help="only mutants with this text in their name")
     parser.add_argument("--list", action="store_true", help="name the mutants and run none")
@@ -173,7 +208,9 @@ def main() -> int:
     torch.set_num_threads(1)  # threads do not survive a fork
     killed, survivors, started = 0, [], time.monotonic()
     found = {
-        f"{name}.{title}": (name, tree) for name in FILES for title, tree in mutants(ast.parse(FILES[name].read_text(encoding="utf-8")))
+        f"{name}.{title}": (name, tree)
+        for name in FILES
+        for title, tree in mutants(ast.parse(FILES[name].read_text(encoding="utf-8")))
     }
     if stale := EQUIVALENT.keys() - found.keys():
         print("EQUIVALENT names mutants that are no more:", *sorted(stale), sep="\n")
@@ -192,7 +229,9 @@ def main() -> int:
             killed += 1
     if not options.list:
         minutes = (time.monotonic() - started) / 60
-        print(f"{killed} killed, {len(survivors)} survived, {len(EQUIVALENT)} equivalent, {minutes:.1f} minutes")
+        print(
+            f"{killed} killed, {len(survivors)} survived, {len(EQUIVALENT)} equivalent, {minutes:.1f} minutes"
+        )
     return 1 if survivors else 0
 
 

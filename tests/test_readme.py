@@ -47,7 +47,9 @@ def commands(text: str) -> Iterator[list[str]]:
 
 
 def grpo_commands() -> list[list[str]]:
-    return [words[1:] for words in commands(README) if words[0].removeprefix(".venv/bin/") == "grpo"]
+    return [
+        words[1:] for words in commands(README) if words[0].removeprefix(".venv/bin/") == "grpo"
+    ]
 
 
 def table(heading: str) -> list[list[str]]:
@@ -63,7 +65,9 @@ def test_the_two_set_up_commands_are_there_each_on_one_line_of_its_own() -> None
 
 
 def test_the_extras_of_the_set_up_commands_exist() -> None:
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "optional-dependencies"
+    ]
     named = set(re.findall(r"'\.\[(\w+)\]'", README + CONTRIBUTING))
     assert named
     assert named <= extras.keys()
@@ -76,26 +80,51 @@ def test_every_command_is_one_that_the_command_line_understands(words: list[str]
     while hasattr(command, "commands"):
         assert words[0] in command.commands, f"{' '.join(path)} has no command {words[0]!r}"
         command, path, words = command.commands[words[0]], [*path, words[0]], words[1:]
-    command.make_context(" ".join(path), list(words))  # raises for unknown options, missing arguments and wrong types
+    command.make_context(
+        " ".join(path), list(words)
+    )  # raises for unknown options, missing arguments and wrong types
 
 
 def test_every_set_of_a_command_changes_a_setting_that_exists() -> None:
     seen = 0
     for words in grpo_commands():
-        given = {wanted: [value for option, value in pairwise(words) if option == wanted] for wanted in ("--env", "--set")}
+        given = {
+            wanted: [value for option, value in pairwise(words) if option == wanted]
+            for wanted in ("--env", "--set")
+        }
         real = [text for text in given["--set"] if text != "KEY=VALUE"]
-        read_config(given["--env"] or ["arithmetic"], [], {}, real)  # raises for what does not exist
+        read_config(
+            given["--env"] or ["arithmetic"], [], {}, real
+        )  # raises for what does not exist
         seen += len(real)
     assert seen > 3
 
 
 def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:
     """With a tiny model in place of the real one."""
-    small = {"environment": "arithmetic", "steps": 1, "prompts_per_step": 2, "group_size": 2, "env": {"shots": 1}, "eval": {"tasks": 4}}
+    small = {
+        "environment": "arithmetic",
+        "steps": 1,
+        "prompts_per_step": 2,
+        "group_size": 2,
+        "env": {"shots": 1},
+        "eval": {"tasks": 4},
+    }
     settings = {**small, "model": {"name": str(save_tiny(tmp_path / "tiny"))}}
-    code, count = re.subn(r"build_config\(\[.*\]\)", lambda _: f"build_config([{settings!r}])", blocks(README, "python")[2])
+    code, count = re.subn(
+        r"build_config\(\[.*\]\)",
+        lambda _: f"build_config([{settings!r}])",
+        blocks(README, "python")[2],
+    )
     assert count == 1
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert list((tmp_path / "runs").glob("arithmetic-*/final/adapter_config.json"))
 
@@ -116,7 +145,10 @@ def test_the_settings_of_the_table_exist_with_these_defaults() -> None:
 
 def test_every_dotted_setting_that_is_named_anywhere_exists() -> None:
     sections = {key.partition(".")[0] for key in known_keys() if "." in key}
-    named = set(re.findall(rf"`((?:{'|'.join(sections)})\.\w+)(?:=[^`]*)?`", README)) - {"log.txt", "model.generate"}  # no settings
+    named = set(re.findall(rf"`((?:{'|'.join(sections)})\.\w+)(?:=[^`]*)?`", README)) - {
+        "log.txt",
+        "model.generate",
+    }  # no settings
     assert named
     assert named <= set(known_keys())
 
@@ -130,14 +162,21 @@ def test_links_lead_to_files(document: str) -> None:
 
 
 def test_every_test_that_the_readme_names_exists() -> None:
-    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    sources = "".join(
+        path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")
+    )
     named = re.findall(r"`(test_\w+)`", README)
     assert named
     assert [name for name in named if f"def {name}(" not in sources] == []
 
 
 def test_the_measured_table_has_three_seeds_and_the_control() -> None:
-    assert [row[0] for row in table("Measured")] == ["seed 0", "seed 1", "seed 2", "shuffled control"]
+    assert [row[0] for row in table("Measured")] == [
+        "seed 0",
+        "seed 1",
+        "seed 2",
+        "shuffled control",
+    ]
 
 
 def the_class(source: str) -> ast.ClassDef:
@@ -165,23 +204,36 @@ def readers_package(tmp_path: Path) -> dict[str, str]:
     (package / "__init__.py").write_text(offers, encoding="utf-8")
     info = tmp_path / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
-    entry_points = "".join(f"{name} = {target}\n" for name, target in project["entry-points"]["grpo"].items())
+    (info / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+    )
+    entry_points = "".join(
+        f"{name} = {target}\n" for name, target in project["entry-points"]["grpo"].items()
+    )
     (info / "entry_points.txt").write_text(f"[grpo]\n{entry_points}")
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))}
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH")))),
+    }
 
 
 def grpo(*arguments: str, env: dict[str, str], stdin: str = "") -> Any:
     command = [sys.executable, "-c", "from grpo_core.cli import main; main()", *arguments, "--json"]
-    result = subprocess.run(command, input=stdin, capture_output=True, text=True, env=env, timeout=60, check=False)
+    result = subprocess.run(
+        command, input=stdin, capture_output=True, text=True, env=env, timeout=60, check=False
+    )
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout)
 
 
-def test_the_package_of_the_readme_is_found_asks_and_scores(readers_package: dict[str, str]) -> None:
+def test_the_package_of_the_readme_is_found_asks_and_scores(
+    readers_package: dict[str, str],
+) -> None:
     assert "reverse" in {row["name"] for row in grpo("envs", env=readers_package)}
     key = ("reverse", "--split", "eval", "--index", "3")
     shown = grpo("env", "show", *key, "--reference", env=readers_package)
     assert shown["reference"][::-1] in shown["prompt"][0]["content"]
-    scored = grpo("env", "score", *key, "--answer", "-", env=readers_package, stdin=shown["reference"] + "\n")
+    scored = grpo(
+        "env", "score", *key, "--answer", "-", env=readers_package, stdin=shown["reference"] + "\n"
+    )
     assert (scored["total"], scored["passed"]) == (1.0, True)

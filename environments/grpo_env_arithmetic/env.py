@@ -24,10 +24,20 @@ from typing import ClassVar, Literal
 from grpo_core import Environment, Message, Rollout, Rubric, Task, TaskKey, Verdict
 from grpo_core.extract import parse_integer, xml_tag
 from grpo_env_arithmetic import expressions
-from grpo_env_arithmetic.expressions import EXAMPLES, SHAPES, Problem, draw, draw_at, listed_held_out, shape_at
+from grpo_env_arithmetic.expressions import (
+    EXAMPLES,
+    SHAPES,
+    Problem,
+    draw,
+    draw_at,
+    listed_held_out,
+    shape_at,
+)
 
 _MAX_DIGITS = 12  # the largest value of any level has 10
-_GOLDEN = 0.6180339887498949  # multiples of it, modulo 1, are spread evenly, however many one looks at
+_GOLDEN = (
+    0.6180339887498949  # multiples of it, modulo 1, are spread evenly, however many one looks at
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +58,9 @@ class Arithmetic(Environment[Problem]):
 
     def task(self, key: TaskKey) -> Task[Problem]:
         problem = _problem(key)
-        return Task(key=key, prompt=(*_preamble(self.config.shots), _question(problem)), data=problem)
+        return Task(
+            key=key, prompt=(*_preamble(self.config.shots), _question(problem)), data=problem
+        )
 
     def size(self, split: Literal["train", "eval"]) -> int | None:
         """Training tasks have no end. Held-out tasks are as many as level 0 has, and distinct up to level 0.4; above, drawn at random."""
@@ -84,7 +96,9 @@ class Arithmetic(Environment[Problem]):
         )
 
     def fingerprint(self) -> str:
-        return hashlib.sha256((super().fingerprint() + inspect.getsource(expressions)).encode()).hexdigest()[:16]
+        return hashlib.sha256(
+            (super().fingerprint() + inspect.getsource(expressions)).encode()
+        ).hexdigest()[:16]
 
 
 def _problem(key: TaskKey) -> Problem:
@@ -135,4 +149,8 @@ def _is_exact(problem: Problem, answer: int | None) -> bool:
     return answer == problem.answer
 
 
-_RUBRIC = Rubric({"format": _has_format, "close": _is_close, "exact": _is_exact}, weights=Arithmetic.parts, passed="exact")
+_RUBRIC = Rubric(
+    {"format": _has_format, "close": _is_close, "exact": _is_exact},
+    weights=Arithmetic.parts,
+    passed="exact",
+)

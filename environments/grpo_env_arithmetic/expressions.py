@@ -19,7 +19,11 @@ from grpo_core import ConfigError
 _EVAL_SHARE = 0.4  # leaves more than 300 of the 864 expressions of level 0 for evaluation
 _CANDIDATES = 32
 _LISTABLE = 5_000  # spaces up to this size are listed, so that held-out tasks are distinct
-_OPERATORS: Mapping[str, Callable[[int, int], int]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+_OPERATORS: Mapping[str, Callable[[int, int], int]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,10 @@ def draw_at(place: float, shape: Shape, rng: random.Random, *, held_out: bool) -
 
     Over places that are spread evenly this draws as `draw` does, but the answers of neighbours are spread evenly, too.
     """
-    drawn = sorted((draw(shape, rng, held_out=held_out) for _ in range(_CANDIDATES)), key=lambda problem: problem.answer)
+    drawn = sorted(
+        (draw(shape, rng, held_out=held_out) for _ in range(_CANDIDATES)),
+        key=lambda problem: problem.answer,
+    )
     return drawn[int(place * _CANDIDATES)]
 
 

@@ -16,7 +16,15 @@ def _recipe(name: str) -> Spec:
 @hookimpl
 def grpo_environments() -> list[Spec]:
     names = ("car", "catapult", "delivery")
-    return [Spec(f"besiege/{name}", f"grpo_env_besiege.env:{name.capitalize()}", summary=__doc__, extra="besiege") for name in names]
+    return [
+        Spec(
+            f"besiege/{name}",
+            f"grpo_env_besiege.env:{name.capitalize()}",
+            summary=__doc__,
+            extra="besiege",
+        )
+        for name in names
+    ]
 
 
 @hookimpl

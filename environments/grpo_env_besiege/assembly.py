@@ -113,23 +113,40 @@ class Assembly:
         if not self.physics.breakable:
             return carrier
         group = self.free_group(at, on=carrier)
-        group.body.add_geom(type=mujoco.mjtGeom.mjGEOM_SPHERE, size=[0.1, 0, 0], mass=0.1, contype=0, conaffinity=0)
+        group.body.add_geom(
+            type=mujoco.mjtGeom.mjGEOM_SPHERE, size=[0.1, 0, 0], mass=0.1, contype=0, conaffinity=0
+        )
         self.spec.add_exclude(bodyname1=carrier.name, bodyname2=group.name)
         self.mounts.append(Mount(self.weld(carrier, group), number, force))
         return group
 
     def weld(self, a: Group, b: Group) -> str:
         name = self.name("weld")
-        link = self.spec.add_equality(name=name, type=mujoco.mjtEq.mjEQ_WELD, objtype=mujoco.mjtObj.mjOBJ_BODY, name1=a.name, name2=b.name)
+        link = self.spec.add_equality(
+            name=name,
+            type=mujoco.mjtEq.mjEQ_WELD,
+            objtype=mujoco.mjtObj.mjOBJ_BODY,
+            name1=a.name,
+            name2=b.name,
+        )
         # As stiff as can be: a mount is light, and what hangs on it is not.
         link.solimp = [0.99, 0.9999, 0.001, 0.5, 2]
         link.data = [0.0] * 10 + [1.0] + [0.0] * (len(link.data) - 11)
         return name
 
-    def solid(self, group: Group, kind: Any, at: Place, size: tuple[float, ...], mass: float, **more: Any) -> Any:
+    def solid(
+        self, group: Group, kind: Any, at: Place, size: tuple[float, ...], mass: float, **more: Any
+    ) -> Any:
         """A geom of a group, given where it is in the world."""
         friction = [self.physics.block_friction, 0.005, 0.0001]
-        return group.body.add_geom(type=kind, pos=apart(at, group.origin), size=[*size, 0, 0][:3], mass=mass, friction=friction, **more)
+        return group.body.add_geom(
+            type=kind,
+            pos=apart(at, group.origin),
+            size=[*size, 0, 0][:3],
+            mass=mass,
+            friction=friction,
+            **more,
+        )
 
     def box(self, group: Group, placed: Placed, middle: Vector, size: Vector, mass: float) -> None:
         """A box given in a block's own axes."""
@@ -140,10 +157,22 @@ class Assembly:
         """A place in a block's own axes, in the world."""
         return self.metres(add(placed.at, turn(own, placed.facing)))
 
-    def motor(self, joint: str, *, at_power: float, force: float, speed_gain: float = 0.0, stiffness: float = 0.0) -> None:
+    def motor(
+        self,
+        joint: str,
+        *,
+        at_power: float,
+        force: float,
+        speed_gain: float = 0.0,
+        stiffness: float = 0.0,
+    ) -> None:
         """A servo that holds still (a speed of 0, or its place) until there is power."""
         motor = self.spec.add_actuator(
-            name=self.name("motor"), target=joint, trntype=mujoco.mjtTrn.mjTRN_JOINT, forcelimited=1, forcerange=[-force, force]
+            name=self.name("motor"),
+            target=joint,
+            trntype=mujoco.mjtTrn.mjTRN_JOINT,
+            forcelimited=1,
+            forcerange=[-force, force],
         )
         if stiffness:
             motor.set_to_position(kp=stiffness, kv=speed_gain)

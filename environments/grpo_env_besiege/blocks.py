@@ -13,12 +13,33 @@ from typing import Literal
 Vector = tuple[int, int, int]
 Facing = Literal["z+", "z-", "x-", "x+", "y+", "y-"]
 Side = Literal["Front", "Back", "Left", "Right", "Up", "Down"]
-Motion = Literal["rigid", "wheel", "spin", "hinge", "steer", "swivel", "servo", "ball", "spring", "piston", "bowl", "loose", "link"]
+Motion = Literal[
+    "rigid",
+    "wheel",
+    "spin",
+    "hinge",
+    "steer",
+    "swivel",
+    "servo",
+    "ball",
+    "spring",
+    "piston",
+    "bowl",
+    "loose",
+    "link",
+]
 """What the simulation makes of a block. rigid: part of what it stands on; spin: its sides 1..4 turn; loose: joined to nothing."""
 
 ROOT, BOULDER = "0", "36"
 
-AXES: Mapping[Facing, Vector] = {"z+": (0, 0, 1), "z-": (0, 0, -1), "x-": (-1, 0, 0), "x+": (1, 0, 0), "y+": (0, 1, 0), "y-": (0, -1, 0)}
+AXES: Mapping[Facing, Vector] = {
+    "z+": (0, 0, 1),
+    "z-": (0, 0, -1),
+    "x-": (-1, 0, 0),
+    "x+": (1, 0, 0),
+    "y+": (0, 1, 0),
+    "y-": (0, -1, 0),
+}
 
 TURNED: Mapping[Facing, Mapping[Side, Facing]] = {
     "z+": {"Front": "z+", "Back": "z-", "Left": "x-", "Right": "x+", "Up": "y+", "Down": "y-"},
@@ -59,8 +80,16 @@ class BlockType:
 
 def _sides(length: int, *, at: tuple[int, ...] = (50,), out: int = 50) -> tuple[Point, ...]:
     """One point on the far end, then on each side one for every distance from the back."""
-    ways: tuple[tuple[Side, int, int], ...] = (("Left", -out, 0), ("Right", out, 0), ("Up", 0, out), ("Down", 0, -out))
-    return (Point((0, 0, length), "Front"), *(Point((x, y, z), side) for side, x, y in ways for z in at))
+    ways: tuple[tuple[Side, int, int], ...] = (
+        ("Left", -out, 0),
+        ("Right", out, 0),
+        ("Up", 0, out),
+        ("Down", 0, -out),
+    )
+    return (
+        Point((0, 0, length), "Front"),
+        *(Point((x, y, z), side) for side, x, y in ways for z in at),
+    )
 
 
 def _front(length: int, *, beside: int = 0) -> tuple[Point, ...]:
@@ -79,13 +108,18 @@ def _box(
     *,
     middle: Vector | None = None,
 ) -> BlockType:
-    return BlockType(kind, name, size, mass, points, motion, (0, 0, size[2] // 2) if middle is None else middle)
+    return BlockType(
+        kind, name, size, mass, points, motion, (0, 0, size[2] // 2) if middle is None else middle
+    )
 
 
 _CUBE, _WHEEL, _DISC = (100, 100, 100), (200, 200, 50), (300, 300, 100)
 _FIVE, _FAR = _sides(100), _sides(200, at=(150,))
 _RIM = _front(100, beside=150) + _sides(100, out=150)[1:]
-_ROOT = tuple(Point((50 * x, 50 * y, 50 * z), side) for side, (x, y, z) in ((side, AXES[facing]) for side, facing in TURNED["z+"].items()))
+_ROOT = tuple(
+    Point((50 * x, 50 * y, 50 * z), side)
+    for side, (x, y, z) in ((side, AXES[facing]) for side, facing in TURNED["z+"].items())
+)
 
 BLOCKS: Mapping[str, BlockType] = {
     block.type: block

@@ -32,7 +32,11 @@ def held_bodies(model: Model, data: Any) -> Array:
     reached = {model.root}
     pairs = [(int(compiled.body_parentid[body]), body) for body in own]
     welds = range(compiled.neq)
-    pairs += [(int(compiled.eq_obj1id[link]), int(compiled.eq_obj2id[link])) for link in welds if data.eq_active[link]]
+    pairs += [
+        (int(compiled.eq_obj1id[link]), int(compiled.eq_obj2id[link]))
+        for link in welds
+        if data.eq_active[link]
+    ]
     grown = True
     while grown:
         grown = False

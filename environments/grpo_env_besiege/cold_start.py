@@ -15,8 +15,22 @@ from grpo_env_besiege.tree import Tree, to_json
 from grpo_env_besiege.validity import check_tree
 
 TRIES = 60
-BEAM, LOG, WHEEL, BALLAST, CUBE, SPIN, HINGE, BAND, BOWL, BOULDER = "1", "63", "2", "35", "15", "22", "5", "9", "30", "36"
-SIDES: Mapping[str, tuple[tuple[int, int], ...]] = {BEAM: ((1, 3), (2, 4)), LOG: ((1, 4), (2, 5), (3, 6))}
+BEAM, LOG, WHEEL, BALLAST, CUBE, SPIN, HINGE, BAND, BOWL, BOULDER = (
+    "1",
+    "63",
+    "2",
+    "35",
+    "15",
+    "22",
+    "5",
+    "9",
+    "30",
+    "36",
+)
+SIDES: Mapping[str, tuple[tuple[int, int], ...]] = {
+    BEAM: ((1, 3), (2, 4)),
+    LOG: ((1, 4), (2, 5), (3, 6)),
+}
 """The points of a beam on its left and right, by how far out they are."""
 NAMES = {BEAM: "Wooden block", LOG: "Log"}
 
@@ -30,7 +44,9 @@ class Shown:
     idea: str
 
 
-def shown(rng: random.Random, level: Level, *, most: int, least: float, physics: Physics = DEFAULT) -> Shown | None:
+def shown(
+    rng: random.Random, level: Level, *, most: int, least: float, physics: Physics = DEFAULT
+) -> Shown | None:
     """A machine of at most so many blocks whose score is at least that; None if there is none among 60 drawn ones, as for some tasks of
     the ring, and for the hoop with fewer than 16 blocks."""
     draw = _design(level)
@@ -79,14 +95,20 @@ def _car(rng: random.Random) -> Shown:
     if heavy := rng.random() < 0.3:
         blocks.append((BALLAST, 0, 4))
     beams = ", ".join(f"a {NAMES[kind]}" for kind in kinds)
-    wheels = "; ".join(f"block {number} at its points {left} and {right}" for number, (left, right) in pairs)
+    wheels = "; ".join(
+        f"block {number} at its points {left} and {right}" for number, (left, right) in pairs
+    )
     thoughts = (
         f"The root is the middle. Along z, ahead and behind it in turn, I put {beams}: that is the frame.\n"
         f"Powered wheels drive forward only where they face left or right, so they go in pairs on {wheels}.\n"
         "Wheels are 2 m across: on one side they have to be 2 m apart, or they overlap."
     )
     thoughts += "\nA Ballast on the root presses the wheels on the road." if heavy else ""
-    return Shown(built(*blocks), thoughts, f"A car with {2 * len(pairs)} powered wheels on a frame of {len(kinds)} beams.")
+    return Shown(
+        built(*blocks),
+        thoughts,
+        f"A car with {2 * len(pairs)} powered wheels on a frame of {len(kinds)} beams.",
+    )
 
 
 def _catapult(rng: random.Random) -> Shown:
@@ -112,14 +134,26 @@ def _catapult(rng: random.Random) -> Shown:
         f"Its point 2 holds an arm of {length} m: a longer one throws faster, and is heavier to turn.\n"
         "At the end of the arm a Container holds the one Boulder, and lets it leave."
     )
-    thoughts += f"\n{weights} Ballast blocks on the ends of the base hold it down." if weights else ""
-    return Shown(built(*blocks), thoughts, f"A catapult with an arm of {length} m on a turning block.")
+    thoughts += (
+        f"\n{weights} Ballast blocks on the ends of the base hold it down." if weights else ""
+    )
+    return Shown(
+        built(*blocks), thoughts, f"A catapult with an arm of {length} m on a turning block."
+    )
 
 
 def _band_catapult(rng: random.Random) -> Shown:
     """A cross of logs, an arm on a hinge, and a post before it whose rubber bands pull the arm up."""
     blocks: list[tuple[str | int, ...]] = [(LOG, 0, side) for side in range(4)]
-    blocks += [(CUBE, 0, 4), (HINGE, 5, 3), (LOG, 6, 0), (CUBE, 7, 0), (BOWL, 8, 3), (BOULDER, 9, 0), (LOG, 1, 9)]
+    blocks += [
+        (CUBE, 0, 4),
+        (HINGE, 5, 3),
+        (LOG, 6, 0),
+        (CUBE, 7, 0),
+        (BOWL, 8, 3),
+        (BOULDER, 9, 0),
+        (LOG, 1, 9),
+    ]
     heavy = sorted(rng.sample((1, 3, 4), rng.randint(0, 3)))
     blocks += [(BALLAST, log, 0) for log in heavy]
     blocks += [(BAND, 11, 0, 7, point) for point in (9, 3, 6, 8)]
@@ -129,8 +163,14 @@ def _band_catapult(rng: random.Random) -> Shown:
         "A Log stands upright on the far end of the front one. Four Rubber bands from its top to the arm are stretched: they pull the arm "
         "up and forward, faster than a Rotating block turns."
     )
-    thoughts += f"\n{len(heavy)} Ballast blocks on the ends of the base hold it down." if heavy else ""
-    return Shown(built(*blocks), thoughts, "A catapult whose arm is on a hinge and pulled by four rubber bands.")
+    thoughts += (
+        f"\n{len(heavy)} Ballast blocks on the ends of the base hold it down." if heavy else ""
+    )
+    return Shown(
+        built(*blocks),
+        thoughts,
+        "A catapult whose arm is on a hinge and pulled by four rubber bands.",
+    )
 
 
 def _arm(rng: random.Random) -> Iterator[str]:

@@ -16,7 +16,13 @@ from grpo_env_besiege.blocks import BLOCKS, BOULDER, Motion
 from grpo_env_besiege.trajectory import Frame, Trajectory, Turn
 from grpo_env_besiege.validity import Machine
 
-COLOURS: dict[Motion, str] = {"wheel": "#4c72b0", "spin": "#dd8452", "bowl": "#8c613c", "loose": "#555555", "link": "#c44e52"}
+COLOURS: dict[Motion, str] = {
+    "wheel": "#4c72b0",
+    "spin": "#dd8452",
+    "bowl": "#8c613c",
+    "loose": "#555555",
+    "link": "#c44e52",
+}
 WOOD = "#ccb974"
 FACES = ((0, 1, 3, 2), (4, 5, 7, 6), (0, 1, 5, 4), (2, 3, 7, 6), (0, 2, 6, 4), (1, 3, 7, 5))
 CORNERS = np.array([(x, y, z) for x in (-0.5, 0.5) for y in (-0.5, 0.5) for z in (-0.5, 0.5)])
@@ -31,7 +37,10 @@ def draw(machine: Machine, trajectory: Trajectory | None, folder: Path) -> Seque
     with matplotlib.rc_context({"font.size": 9}):
         paths = [_still(machine, folder / "machine.png")]
         if trajectory is not None and len(trajectory.frames) > 1:
-            paths += [_way(machine, trajectory, folder / "run.png"), _moving(machine, trajectory, folder / "run.gif")]
+            paths += [
+                _way(machine, trajectory, folder / "run.png"),
+                _moving(machine, trajectory, folder / "run.gif"),
+            ]
     return paths
 
 
@@ -48,7 +57,10 @@ def _still(machine: Machine, path: Path) -> Path:
             solid = (middle + corners)[:, [0, 2, 1]]
             axes.add_collection3d(
                 Poly3DCollection(
-                    [solid[list(face)] for face in faces], facecolor=_colour(machine, number), edgecolor="black", linewidths=0.3
+                    [solid[list(face)] for face in faces],
+                    facecolor=_colour(machine, number),
+                    edgecolor="black",
+                    linewidths=0.3,
                 )
             )
     _fit(axes, machine)
@@ -61,12 +73,23 @@ def _way(machine: Machine, trajectory: Trajectory, path: Path) -> Path:
     """From the side: the root, and the boulder if there is one."""
     figure = Figure(figsize=(8, 3.5), layout="constrained")
     axes = figure.add_subplot()
-    shown = [("root", 0), *(("boulder", number) for number, block in enumerate(machine.tree) if block.type == BOULDER)]
+    shown = [
+        ("root", 0),
+        *(
+            ("boulder", number)
+            for number, block in enumerate(machine.tree)
+            if block.type == BOULDER
+        ),
+    ]
     for name, number in shown:
         places = np.array([frame.blocks[number].middle for frame in trajectory.frames])
         axes.plot(places[:, 2], places[:, 1], marker=".", label=name)
     axes.axhline(0, color="#999999", linewidth=1)
-    axes.set(xlabel="forward (m)", ylabel="height (m)", title=f"every 0.2 s for {trajectory.frames[-1].seconds:g} s")
+    axes.set(
+        xlabel="forward (m)",
+        ylabel="height (m)",
+        title=f"every 0.2 s for {trajectory.frames[-1].seconds:g} s",
+    )
     axes.legend(frameon=False)
     figure.savefig(path, dpi=110)
     return path
@@ -83,10 +106,20 @@ def _moving(machine: Machine, trajectory: Trajectory, path: Path) -> Path:
         for number, pose in enumerate(frame.blocks):
             if machine.placed[number].to is None:
                 corners = np.array(pose.middle) + _shape(machine, number)[0] @ _matrix(pose.turn).T
-                axes.fill(*_outline(corners[:, [2, 1]]).T, color=_colour(machine, number), alpha=0.8, edgecolor="black", linewidth=0.4)
+                axes.fill(
+                    *_outline(corners[:, [2, 1]]).T,
+                    color=_colour(machine, number),
+                    alpha=0.8,
+                    edgecolor="black",
+                    linewidth=0.4,
+                )
         axes.axhline(0, color="#999999", linewidth=1)
         axes.set(
-            xlim=(low[2] - 3, high[2] + 3), ylim=(-1, high[1] + 3), aspect="equal", xlabel="forward (m)", title=f"{frame.seconds:.1f} s"
+            xlim=(low[2] - 3, high[2] + 3),
+            ylim=(-1, high[1] + 3),
+            aspect="equal",
+            xlabel="forward (m)",
+            title=f"{frame.seconds:.1f} s",
         )
 
     FuncAnimation(figure, show, frames=trajectory.frames, interval=1000 / FRAMES_PER_SECOND).save(
@@ -110,10 +143,15 @@ def _shape(machine: Machine, number: int) -> tuple[Any, Sequence[Sequence[int]]]
 
 
 def _fit(axes: Any, machine: Machine) -> None:
-    lows, highs = (np.array([getattr(placed, end) for placed in machine.placed]) / 100 for end in ("low", "high"))
+    lows, highs = (
+        np.array([getattr(placed, end) for placed in machine.placed]) / 100
+        for end in ("low", "high")
+    )
     low, high = lows.min(axis=0), highs.max(axis=0)
     middle, half = (low + high) / 2, max(1.0, float((high - low).max()) / 2)
-    for axis, name, at in zip("xyz", ("right (m)", "forward (m)", "up (m)"), (0, 2, 1), strict=True):
+    for axis, name, at in zip(
+        "xyz", ("right (m)", "forward (m)", "up (m)"), (0, 2, 1), strict=True
+    ):
         axes.set(**{f"{axis}lim": (middle[at] - half, middle[at] + half), f"{axis}label": name})
 
 

@@ -13,7 +13,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from grpo_core import ConfigError, Environment, Message, Reward, Rollout, Services, Task, TaskKey, Verdict
+from grpo_core import (
+    ConfigError,
+    Environment,
+    Message,
+    Reward,
+    Rollout,
+    Services,
+    Task,
+    TaskKey,
+    Verdict,
+)
 from grpo_env_besiege.cold_start import answer_of, compact, shown
 from grpo_env_besiege.levels import LEVELS, Family, Level
 from grpo_env_besiege.measure import Measured, measure
@@ -25,7 +35,11 @@ from grpo_env_besiege.validity import Checked, check
 
 HIGHEST = 1000.0
 """No honest machine gets near it."""
-STAGES: Mapping[str, tuple[Stage, ...]] = {"file": ("file",), "structure": ("structure",), "spatial": ("size", "spatial", "task")}
+STAGES: Mapping[str, tuple[Stage, ...]] = {
+    "file": ("file",),
+    "structure": ("structure",),
+    "spatial": ("size", "spatial", "task"),
+}
 FEWEST: Mapping[Family, int] = {"car": 8, "catapult": 14, "delivery": 8}
 PASSED: Mapping[Family, float] = {"car": 10.0, "catapult": 5.0}
 WON = 1.0
@@ -62,7 +76,12 @@ class Order:
 class _Machines(Environment[Order]):
     Config = Config
     family: ClassVar[Family]
-    parts: ClassVar[Mapping[str, float]] = {"file": 0.0, "structure": 0.0, "spatial": 0.0, "performance": 1.0}
+    parts: ClassVar[Mapping[str, float]] = {
+        "file": 0.0,
+        "structure": 0.0,
+        "spatial": 0.0,
+        "performance": 1.0,
+    }
     reward_range: tuple[float, float]  # type: ignore[misc]  # of each instance: the scales differ
     max_turns: int  # type: ignore[misc]
     timeout_seconds = 20.0
@@ -71,7 +90,9 @@ class _Machines(Environment[Order]):
 
     def __init__(self, config: Any = None, services: Services | None = None) -> None:
         given: Config = Config() if config is None else config
-        if given.turns < 1 or not 0 < given.most < math.inf or not 0 <= given.threshold < math.inf:  # nan is in no range
+        if (
+            given.turns < 1 or not 0 < given.most < math.inf or not 0 <= given.threshold < math.inf
+        ):  # nan is in no range
             raise ConfigError(
                 f"env.turns={given.turns} has to be at least 1, env.most={given.most:g} above 0 and env.threshold={given.threshold:g} at "
                 "least 0, both of them finite"
@@ -80,21 +101,40 @@ class _Machines(Environment[Order]):
         self.max_turns = given.turns
         self.reward_range = (0.0, self._scaled(HIGHEST))
         self._physics = replace(DEFAULT, breakable=given.breakable)
-        self._levels = sorted((level for level in LEVELS.values() if level.family == self.family), key=lambda level: level.difficulty)
+        self._levels = sorted(
+            (level for level in LEVELS.values() if level.family == self.family),
+            key=lambda level: level.difficulty,
+        )
 
     def task(self, key: TaskKey) -> Task[Order]:
         """Held-out tasks ask for other numbers of blocks than those that are trained on."""
-        level = max((level for level in self._levels if level.difficulty <= key.level), key=lambda level: level.difficulty)
-        numbers = [number for number in range(FEWEST[self.family], 31) if (number % 4 == 3) == (key.split == "eval")]
+        level = max(
+            (level for level in self._levels if level.difficulty <= key.level),
+            key=lambda level: level.difficulty,
+        )
+        numbers = [
+            number
+            for number in range(FEWEST[self.family], 31)
+            if (number % 4 == 3) == (key.split == "eval")
+        ]
         most = key.rng("blocks").choice(numbers) if self.config.budget else MAX_BLOCKS
-        return Task(key, prompt(level, most=most, short=self.config.prompt == "short"), Order(level.name, most))
+        return Task(
+            key,
+            prompt(level, most=most, short=self.config.prompt == "short"),
+            Order(level.name, most),
+        )
 
     def verify(self, task: Task[Order], rollout: Rollout) -> Verdict:
         checked, measured = self._tried(task, rollout.text)
-        rewards = {name: Reward(float(all(map(checked.passes, stages))), weight=0.0) for name, stages in STAGES.items()}
+        rewards = {
+            name: Reward(float(all(map(checked.passes, stages))), weight=0.0)
+            for name, stages in STAGES.items()
+        }
         if measured is None:
             why = "; ".join(map(str, checked.faults[:3]))
-            return Verdict({**rewards, "performance": Reward(0.0, note=why)}, metrics={"invalid": 1.0})
+            return Verdict(
+                {**rewards, "performance": Reward(0.0, note=why)}, metrics={"invalid": 1.0}
+            )
         assert checked.machine is not None
         score = measured.score
         reached = min(score.value, HIGHEST)
@@ -107,13 +147,18 @@ class _Machines(Environment[Order]):
             "disagreement": measured.disagreement,
         }
         return Verdict(
-            {**rewards, "performance": Reward(self._scaled(reached), note="; ".join(score.reasons[:3]))},
+            {
+                **rewards,
+                "performance": Reward(self._scaled(reached), note="; ".join(score.reasons[:3])),
+            },
             passed=reached >= self._least(task),
             answer=compact(checked.machine.tree),
             metrics=metrics,
         )
 
-    async def reply(self, task: Task[Order], messages: Sequence[Message]) -> Sequence[Message] | None:
+    async def reply(
+        self, task: Task[Order], messages: Sequence[Message]
+    ) -> Sequence[Message] | None:
         checked, measured = self._tried(task, messages[-1].content)
         return (Message("user", feedback(LEVELS[task.data.level], checked, measured)),)
 
@@ -123,14 +168,18 @@ class _Machines(Environment[Order]):
         if not checked.valid or checked.machine is None:
             return 0.0
         world = varied(task.key.rng("world"), physics=self._physics)
-        found = measure(checked.machine, LEVELS[task.data.level], formula=self.config.formula, physics=world)
+        found = measure(
+            checked.machine, LEVELS[task.data.level], formula=self.config.formula, physics=world
+        )
         return self._scaled(min(found.score.value, HIGHEST))
 
     def reference(self, task: Task[Order]) -> str | None:
         """A machine that was drawn for this task and passes, with its reasoning (without it for the short prompt); None where none of the
         drawn ones does."""
         level, least = LEVELS[task.data.level], self._least(task)
-        found = shown(task.key.rng("machine"), level, most=task.data.most, least=least, physics=self._physics)
+        found = shown(
+            task.key.rng("machine"), level, most=task.data.most, least=least, physics=self._physics
+        )
         return None if found is None else answer_of(found, short=self.config.prompt == "short")
 
     def cheats(self, task: Task[Order]) -> Sequence[str]:
@@ -141,7 +190,11 @@ class _Machines(Environment[Order]):
         from grpo_env_besiege.drawing import draw
 
         checked, measured = self._tried(task, rollout.text)
-        return draw(checked.machine, None if measured is None else measured.trajectory, folder) if checked.machine is not None else ()
+        return (
+            draw(checked.machine, None if measured is None else measured.trajectory, folder)
+            if checked.machine is not None
+            else ()
+        )
 
     def fingerprint(self) -> str:
         sources = b"".join(file.read_bytes() for file in sorted(Path(__file__).parent.glob("*.py")))
@@ -153,7 +206,9 @@ class _Machines(Environment[Order]):
         checked = _checked(text, task.data)
         if not checked.valid or checked.machine is None:
             return checked, None
-        return checked, measure(checked.machine, level, formula=self.config.formula, physics=self._physics)
+        return checked, measure(
+            checked.machine, level, formula=self.config.formula, physics=self._physics
+        )
 
     def _least(self, task: Task[Order]) -> float:
         """The performance from which an attempt passes."""
@@ -191,7 +246,10 @@ def _checked(text: str, order: Order) -> Checked:
         return checked
     faults, blocks = unfit(checked.machine.tree, LEVELS[order.level]), len(checked.machine.tree)
     if blocks > order.most:
-        faults = (*faults, Fault("task", f"the machine has {blocks} blocks; at most {order.most} are asked for"))
+        faults = (
+            *faults,
+            Fault("task", f"the machine has {blocks} blocks; at most {order.most} are asked for"),
+        )
     return Checked(checked.machine, faults)
 
 
@@ -203,13 +261,19 @@ def feedback(level: Level, checked: Checked, measured: Measured | None) -> str:
     score = measured.score
     said = [f"The machine was built and ran for {level.seconds:g} s."]
     if level.family == "catapult":
-        said.append(f"The boulder flew {score.distance:.1f} m forward and rose by {score.height:.1f} m.")
+        said.append(
+            f"The boulder flew {score.distance:.1f} m forward and rose by {score.height:.1f} m."
+        )
     else:
-        said.append(f"{'It moved' if level.family == 'car' else 'The ball moved'} {score.distance:.1f} m forward.")
+        said.append(
+            f"{'It moved' if level.family == 'car' else 'The ball moved'} {score.distance:.1f} m forward."
+        )
     said += [f"It is worth nothing: {reason}." for reason in score.reasons]
     places = measured.trajectory.frames[:: max(1, len(measured.trajectory.frames) // 5)]
     said.append(
-        "The root was at (x, y, z): " + "; ".join(f"{frame.seconds:g} s {_rounded(frame.blocks[0].middle)}" for frame in places) + "."
+        "The root was at (x, y, z): "
+        + "; ".join(f"{frame.seconds:g} s {_rounded(frame.blocks[0].middle)}" for frame in places)
+        + "."
     )
     return " ".join([*said, "Improve it, and answer with the whole machine again."])
 

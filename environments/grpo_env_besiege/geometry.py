@@ -27,7 +27,12 @@ def place(tree: Tree) -> tuple[Placed, ...]:
     """The places of the blocks of a tree whose structure is valid."""
     found: list[Placed] = []
     for block in tree:
-        found.append(_placed(block, [point_of(tree[end.parent], found[end.parent], end.point) for end in block.ends]))
+        found.append(
+            _placed(
+                block,
+                [point_of(tree[end.parent], found[end.parent], end.point) for end in block.ends],
+            )
+        )
     return tuple(found)
 
 
@@ -67,12 +72,20 @@ def _placed(block: Block, ends: Sequence[tuple[Vector, Facing]]) -> Placed:
 
 def bounds(placed: Sequence[Placed]) -> tuple[Vector, Vector]:
     """The corners of the machine's box. (The ends of linear blocks lie in it anyhow.)"""
-    lows, highs = zip(*(one.low for one in placed), strict=True), zip(*(one.high for one in placed), strict=True)
-    (x, y, z), (right, top, front) = (min(values) for values in lows), (max(values) for values in highs)
+    lows, highs = (
+        zip(*(one.low for one in placed), strict=True),
+        zip(*(one.high for one in placed), strict=True),
+    )
+    (x, y, z), (right, top, front) = (
+        (min(values) for values in lows),
+        (max(values) for values in highs),
+    )
     return (x, y, z), (right, top, front)
 
 
-def ground_shift(placed: Sequence[Placed], *, clearance: int = CLEARANCE) -> tuple[float, float, float]:
+def ground_shift(
+    placed: Sequence[Placed], *, clearance: int = CLEARANCE
+) -> tuple[float, float, float]:
     """By how much the machine is moved so that its lowest corner is at `clearance` and its box is centred in x and z."""
     low, high = bounds(placed)
     return -(low[0] + high[0]) / 2, float(clearance - low[1]), -(low[2] + high[2]) / 2

@@ -82,7 +82,9 @@ def _fence(half: float, *, high: float = 1.5) -> tuple[Bar, ...]:
     )
 
 
-def _quarter_pipe(z: float, *, radius: float, degrees: float, width: float, slabs: int = 5) -> tuple[Bar, ...]:
+def _quarter_pipe(
+    z: float, *, radius: float, degrees: float, width: float, slabs: int = 5
+) -> tuple[Bar, ...]:
     """A ramp that grows steeper, out of slabs, with a drop behind it."""
     step, thick = math.radians(degrees) / slabs, 0.3
     found = []
@@ -90,7 +92,13 @@ def _quarter_pipe(z: float, *, radius: float, degrees: float, width: float, slab
         slope = (number + 0.5) * step
         y, along = radius * (1 - math.cos(slope)), z + radius * math.sin(slope)
         middle = (0.0, y - thick / 2 * math.cos(slope), along + thick / 2 * math.sin(slope))
-        found.append(Bar(middle, (width, thick, 2 * radius * math.sin(step / 2) + 0.05), tilt=math.degrees(slope)))
+        found.append(
+            Bar(
+                middle,
+                (width, thick, 2 * radius * math.sin(step / 2) + 0.05),
+                tilt=math.degrees(slope),
+            )
+        )
     return tuple(found)
 
 
@@ -99,7 +107,9 @@ def _bump(z: float, *, high: float, radius: float, width: float) -> Roller:
     return Roller((0, high - radius, z), radius, width)
 
 
-def _bend(centre: tuple[float, float], *, radius: float, start: float, slabs: int = 6) -> tuple[Bar, ...]:
+def _bend(
+    centre: tuple[float, float], *, radius: float, start: float, slabs: int = 6
+) -> tuple[Bar, ...]:
     """A quarter of a circle of walls around a point (x, z); start: the direction where it begins, 0: ahead, 90: right."""
     step = 90 / slabs
     length = 2 * radius * math.tan(math.radians(step / 2)) + 0.3
@@ -114,7 +124,11 @@ def _bend(centre: tuple[float, float], *, radius: float, start: float, slabs: in
 
 _ROAD = _walls(12)
 _TRACK = _walls(10, end=90)
-_GAP = (Bar((-8, 0.375, 16), (8, 0.75, 3)), Bar((8, 0.375, 16), (8, 0.75, 3)), _bump(24, high=0.6, radius=4, width=24))
+_GAP = (
+    Bar((-8, 0.375, 16), (8, 0.75, 3)),
+    Bar((8, 0.375, 16), (8, 0.75, 3)),
+    _bump(24, high=0.6, radius=4, width=24),
+)
 _TURNS = (
     Bar((-10, 0, -2), (1, 10, 29), slippery=True),
     Bar((10, 0, -2), (1, 10, 28), slippery=True),
@@ -132,16 +146,63 @@ LEVELS: Mapping[str, Level] = {
     level.name: level
     for level in (
         Level("car/road", "car", 0.0, 5, _CAR, _ROAD),
-        Level("car/quarter-cylinder", "car", 0.25, 5, _CAR, (*_ROAD, _bump(16, high=0.8, radius=5, width=24))),
-        Level("car/quarter-pipe", "car", 0.5, 5, _CAR, (*_ROAD, *_quarter_pipe(12, radius=4, degrees=40, width=24))),
+        Level(
+            "car/quarter-cylinder",
+            "car",
+            0.25,
+            5,
+            _CAR,
+            (*_ROAD, _bump(16, high=0.8, radius=5, width=24)),
+        ),
+        Level(
+            "car/quarter-pipe",
+            "car",
+            0.5,
+            5,
+            _CAR,
+            (*_ROAD, *_quarter_pipe(12, radius=4, degrees=40, width=24)),
+        ),
         Level("car/gap", "car", 0.75, 5, _CAR, (*_ROAD, *_GAP)),
-        Level("car/curves", "car", 1.0, 20, _CURVES, _TURNS, path=((0, 0), (0, 22), (70, 22), (70, 82))),
+        Level(
+            "car/curves",
+            "car",
+            1.0,
+            20,
+            _CURVES,
+            _TURNS,
+            path=((0, 0), (0, 22), (70, 22), (70, 82)),
+        ),
         Level("catapult/field", "catapult", 0.0, 5, _CATAPULT),
         Level("catapult/fence", "catapult", 0.25, 5, _CATAPULT, _fence(11)),
         Level("catapult/wind", "catapult", 0.5, 5, _CATAPULT, _fence(11), wind=(0, 0, -5)),
-        Level("catapult/ring", "catapult", 0.75, 5, _CATAPULT, _fence(11), goal=Goal("ring", (0, 0, 18), 4)),
-        Level("catapult/hoop", "catapult", 1.0, 5, _CATAPULT, _fence(11), goal=Goal("hoop", (0, 5, 13), 3)),
-        Level("delivery/push", "delivery", 0.0, 8, _CAR, _TRACK, goal=Goal("zone", (0, 0, 40), 4), load=_BALL),
+        Level(
+            "catapult/ring",
+            "catapult",
+            0.75,
+            5,
+            _CATAPULT,
+            _fence(11),
+            goal=Goal("ring", (0, 0, 18), 4),
+        ),
+        Level(
+            "catapult/hoop",
+            "catapult",
+            1.0,
+            5,
+            _CATAPULT,
+            _fence(11),
+            goal=Goal("hoop", (0, 5, 13), 3),
+        ),
+        Level(
+            "delivery/push",
+            "delivery",
+            0.0,
+            8,
+            _CAR,
+            _TRACK,
+            goal=Goal("zone", (0, 0, 40), 4),
+            load=_BALL,
+        ),
         Level(
             "delivery/bumps",
             "delivery",

@@ -14,7 +14,9 @@ from grpo_env_besiege.levels import Place
 from grpo_env_besiege.tree import Block, Tree
 
 _BRACE, _WINCH = "7", "45"
-_CAN_JOIN = frozenset({"rigid", "spin", "hinge", "steer", "swivel", "servo", "ball", "spring", "piston"})
+_CAN_JOIN = frozenset(
+    {"rigid", "spin", "hinge", "steer", "swivel", "servo", "ball", "spring", "piston"}
+)
 
 
 def link(assembly: Assembly, number: int, block: Block, placed: Placed) -> tuple[Group, Group]:
@@ -22,7 +24,15 @@ def link(assembly: Assembly, number: int, block: Block, placed: Placed) -> tuple
     a, b = (assembly.carrier(block, which) for which in (0, 1))
     ends = assembly.metres(placed.at), assembly.metres(placed.to or placed.at)
     for group, end in zip((a, b), ends, strict=True):
-        assembly.solid(group, mujoco.mjtGeom.mjGEOM_SPHERE, end, (0.1,), kind_of(block).mass / 2, contype=0, conaffinity=0)
+        assembly.solid(
+            group,
+            mujoco.mjtGeom.mjGEOM_SPHERE,
+            end,
+            (0.1,),
+            kind_of(block).mass / 2,
+            contype=0,
+            conaffinity=0,
+        )
     if a is not b:
         if block.type == _BRACE:
             assembly.weld(a, b)
@@ -31,7 +41,9 @@ def link(assembly: Assembly, number: int, block: Block, placed: Placed) -> tuple
     return a, a
 
 
-def _pull(assembly: Assembly, block: Block, groups: tuple[Group, Group], ends: tuple[Place, Place]) -> None:
+def _pull(
+    assembly: Assembly, block: Block, groups: tuple[Group, Group], ends: tuple[Place, Place]
+) -> None:
     """A rope over two sites. It pulls with stiffness x (length - rest) once there is power, never pushes, and a winch's never grows."""
     physics = assembly.physics
     target = assembly.name("rope")
@@ -43,14 +55,24 @@ def _pull(assembly: Assembly, block: Block, groups: tuple[Group, Group], ends: t
     rest, stiffness, force = 0.0, physics.band_stiffness, physics.band_force
     if block.type == _WINCH:
         length = math.dist(*ends)
-        rest, stiffness, force = max(0.0, length - physics.winch_stroke), physics.winch_stiffness, physics.winch_force
+        rest, stiffness, force = (
+            max(0.0, length - physics.winch_stroke),
+            physics.winch_stiffness,
+            physics.winch_force,
+        )
         rope.limited, rope.range = 1, (0, length + 0.01)
     motor = assembly.spec.add_actuator(
-        name=assembly.name("motor"), target=target, trntype=mujoco.mjtTrn.mjTRN_TENDON, forcelimited=1, forcerange=[-force, 0]
+        name=assembly.name("motor"),
+        target=target,
+        trntype=mujoco.mjtTrn.mjTRN_TENDON,
+        forcelimited=1,
+        forcerange=[-force, 0],
     )
     # The force is control x (stiffness x (rest - length) - damping x speed): a gain, so that it is nothing without power.
     motor.gaintype = mujoco.mjtGain.mjGAIN_AFFINE
-    motor.gainprm = [stiffness * rest, -stiffness, -physics.band_damping] + [0.0] * (len(motor.gainprm) - 3)
+    motor.gainprm = [stiffness * rest, -stiffness, -physics.band_damping] + [0.0] * (
+        len(motor.gainprm) - 3
+    )
     assembly.power.append(1.0)
 
 
@@ -59,7 +81,10 @@ def close_loops(assembly: Assembly) -> None:
     touches it stays free: a wheel is not blocked by the beam that it is mounted on."""
     joined: set[frozenset[str]] = set()
     for end, other in _meetings(assembly.machine.tree, assembly.machine.placed):
-        a, b = assembly.bases[end] if _far_stands(assembly, end) else assembly.tips[end], assembly.tips[other]
+        a, b = (
+            assembly.bases[end] if _far_stands(assembly, end) else assembly.tips[end],
+            assembly.tips[other],
+        )
         pair = frozenset({a.name, b.name})
         if len(pair) == 2 and pair not in joined and assembly.bases[other] is not a:
             assembly.weld(a, b)

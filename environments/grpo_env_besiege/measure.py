@@ -21,7 +21,9 @@ class Measured:
     disagreement: float = 0.0
 
 
-def measure(machine: Machine, level: Level, *, formula: Formula = "paper", physics: Physics = DEFAULT) -> Measured:
+def measure(
+    machine: Machine, level: Level, *, formula: Formula = "paper", physics: Physics = DEFAULT
+) -> Measured:
     """A plain synchronous function; what a machine does never makes it raise. A machine that cannot score is not run a second time."""
     if unfit(machine.tree, level):
         trajectory = Trajectory(machine.tree, ())

@@ -48,7 +48,9 @@ def build(machine: Machine, level: Level, physics: Physics) -> Model:
     compiled = assembly.spec.compile()
     spots = [_spot(assembly, number) for number in range(len(machine.tree))]
     loose = {group.name for group in assembly.loose}
-    own = np.array([_body(compiled, group.name) for group in assembly.groups if group.name not in loose])
+    own = np.array(
+        [_body(compiled, group.name) for group in assembly.groups if group.name not in loose]
+    )
     return Model(
         compiled=compiled,
         bodies=np.array([_body(compiled, group.name) for group, _ in spots]),

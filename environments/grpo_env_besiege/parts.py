@@ -16,7 +16,11 @@ from grpo_env_besiege.tree import Block
 Part = Callable[[Assembly, int, Block, Placed], tuple[Group, Group]]
 """Adds a block; returns the group that carries it and the one that what is attached to it moves with."""
 
-HINGE, SLIDE, BALL = mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE, mujoco.mjtJoint.mjJNT_BALL
+HINGE, SLIDE, BALL = (
+    mujoco.mjtJoint.mjJNT_HINGE,
+    mujoco.mjtJoint.mjJNT_SLIDE,
+    mujoco.mjtJoint.mjJNT_BALL,
+)
 _ROD, _FLOOR, _RAIL = "41", 100, 60
 _PISTON = "18"
 _SPEED_GAIN = 20.0
@@ -32,7 +36,9 @@ def rigid(assembly: Assembly, number: int, block: Block, placed: Placed) -> tupl
     if block.ends:
         group = assembly.carrier(block)
         if block.type == _ROD:
-            group = assembly.mount(number, group, assembly.metres(placed.at), force=assembly.physics.rod_force)
+            group = assembly.mount(
+                number, group, assembly.metres(placed.at), force=assembly.physics.rod_force
+            )
     else:
         group = assembly.free_group(assembly.metres(placed.at))
     assembly.box(group, placed, own.middle, own.size, own.mass)
@@ -45,7 +51,9 @@ def wheel(assembly: Assembly, number: int, block: Block, placed: Placed) -> tupl
     middle = assembly.spot(placed, own.middle)
     axis = direction(placed.facing)
     powered = block.type in POWERED and placed.facing[0] != "y"
-    group, joint = assembly.moving_group(base, middle, Joint(HINGE, axis, damping=0.0 if powered else physics.joint_damping / 10))
+    group, joint = assembly.moving_group(
+        base, middle, Joint(HINGE, axis, damping=0.0 if powered else physics.joint_damping / 10)
+    )
     half = own.size[2] * SHRINK / 200
     ends = [sign * half * part for sign in (-1, 1) for part in axis]
     group.body.add_geom(
@@ -67,7 +75,9 @@ def spin(assembly: Assembly, number: int, block: Block, placed: Placed) -> tuple
     assembly.box(base, placed, own.middle, own.size, own.mass / 2)
     middle = assembly.spot(placed, own.middle)
     group, joint = assembly.moving_group(base, middle, Joint(HINGE, direction(placed.facing)))
-    assembly.solid(group, mujoco.mjtGeom.mjGEOM_SPHERE, middle, (0.4,), own.mass / 2, contype=0, conaffinity=0)
+    assembly.solid(
+        group, mujoco.mjtGeom.mjGEOM_SPHERE, middle, (0.4,), own.mass / 2, contype=0, conaffinity=0
+    )
     speed = _spin_sign(placed.facing) * physics.spin_speed
     assembly.motor(joint, at_power=speed, force=physics.spin_torque, speed_gain=10 * _SPEED_GAIN)
     return base, group
@@ -86,7 +96,13 @@ def _jointed(kind: Any, side: Side, limit: float | None = None) -> Part:
         group, name = assembly.moving_group(base, assembly.spot(placed, (0, 0, 50)), joint)
         assembly.box(group, placed, (0, 0, 75), (100, 100, 50), own.mass / 2)
         if own.motion in ("steer", "servo"):
-            assembly.motor(name, at_power=0.0, force=physics.spin_torque, stiffness=physics.steer_stiffness, speed_gain=_SPEED_GAIN)
+            assembly.motor(
+                name,
+                at_power=0.0,
+                force=physics.spin_torque,
+                stiffness=physics.steer_stiffness,
+                speed_gain=_SPEED_GAIN,
+            )
         return base, group
 
     return part
@@ -96,7 +112,13 @@ def spring(assembly: Assembly, number: int, block: Block, placed: Placed) -> tup
     own, physics = kind_of(block), assembly.physics
     base = _mounted(assembly, number, block, placed)
     assembly.box(base, placed, (0, 0, 40), (60, 60, 80), own.mass / 2)
-    joint = Joint(SLIDE, direction(placed.facing), (-0.7, 0.2), physics.suspension_stiffness, physics.suspension_damping)
+    joint = Joint(
+        SLIDE,
+        direction(placed.facing),
+        (-0.7, 0.2),
+        physics.suspension_stiffness,
+        physics.suspension_damping,
+    )
     group, _ = assembly.moving_group(base, assembly.spot(placed, (0, 0, 150)), joint)
     assembly.box(group, placed, (0, 0, 150), (100, 100, 100), own.mass / 2)
     return base, group
@@ -115,7 +137,13 @@ def piston(assembly: Assembly, number: int, block: Block, placed: Placed) -> tup
     assembly.box(group, placed, (0, 0, own.size[2] - half // 2), (100, 100, half), own.mass / 2)
     stroke = -physics.piston_stroke if long else physics.piston_stroke
     gain = 2 * math.sqrt(physics.piston_stiffness)
-    assembly.motor(name, at_power=stroke, force=physics.piston_force, stiffness=physics.piston_stiffness, speed_gain=gain)
+    assembly.motor(
+        name,
+        at_power=stroke,
+        force=physics.piston_force,
+        stiffness=physics.piston_stiffness,
+        speed_gain=gain,
+    )
     return base, group
 
 
@@ -143,7 +171,12 @@ def loose(assembly: Assembly, number: int, block: Block, placed: Placed) -> tupl
 
 
 def _mounted(assembly: Assembly, number: int, block: Block, placed: Placed) -> Group:
-    return assembly.mount(number, assembly.carrier(block), assembly.metres(placed.at), force=assembly.physics.mount_force)
+    return assembly.mount(
+        number,
+        assembly.carrier(block),
+        assembly.metres(placed.at),
+        force=assembly.physics.mount_force,
+    )
 
 
 PARTS: Mapping[Motion, Part] = {

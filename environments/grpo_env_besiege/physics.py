@@ -48,5 +48,16 @@ DEFAULT = Physics()
 
 def varied(rng: random.Random, *, physics: Physics = DEFAULT, share: float = 0.1) -> Physics:
     """Another world, for scores that training never sees: friction and strengths up to `share` away from where they are."""
-    names = ("ground_friction", "wheel_friction", "block_friction", "wheel_speed", "wheel_torque", "spin_torque", "band_stiffness")
-    return replace(physics, **{name: getattr(physics, name) * rng.uniform(1 - share, 1 + share) for name in names})
+    names = (
+        "ground_friction",
+        "wheel_friction",
+        "block_friction",
+        "wheel_speed",
+        "wheel_torque",
+        "spin_torque",
+        "band_stiffness",
+    )
+    return replace(
+        physics,
+        **{name: getattr(physics, name) * rng.uniform(1 - share, 1 + share) for name in names},
+    )

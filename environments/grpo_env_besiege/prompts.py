@@ -67,24 +67,37 @@ def prompt(level: Level, *, most: int, short: bool) -> tuple[Message, ...]:
     if short:
         return (Message("user", f"{level.name.replace('/', ' ')} {most}:"),)
     facings = "\n".join(
-        f"  {facing}: its Front, Left, Right, Up, Down face {', '.join(map(sides.__getitem__, SIDES))}" for facing, sides in TURNED.items()
+        f"  {facing}: its Front, Left, Right, Up, Down face {', '.join(map(sides.__getitem__, SIDES))}"
+        for facing, sides in TURNED.items()
     )
     limits = ", ".join(f"{most / 100:g} {name}" for name, most in LIMITS)
     rules = RULES.format(facings=facings, limits=limits, blocks=MAX_BLOCKS)
-    system = "\n\n".join([rules, f"Blocks:\n{_table(level)}", FORM, f"For example, a plain car:\n```json\n{to_json(PAPER_CAR)}\n```"])
+    system = "\n\n".join(
+        [
+            rules,
+            f"Blocks:\n{_table(level)}",
+            FORM,
+            f"For example, a plain car:\n```json\n{to_json(PAPER_CAR)}\n```",
+        ]
+    )
     limit = "" if most == MAX_BLOCKS else f" Use at most {most} blocks."
     return Message("system", system), Message("user", f"{asked} {OBSTACLES[level.name]}{limit}")
 
 
 def _table(level: Level) -> str:
-    return "\n".join(_row(BLOCKS[kind]) for kind in sorted(level.allowed, key=lambda kind: (kind != ROOT, list(BLOCKS).index(kind))))
+    return "\n".join(
+        _row(BLOCKS[kind])
+        for kind in sorted(level.allowed, key=lambda kind: (kind != ROOT, list(BLOCKS).index(kind)))
+    )
 
 
 def _row(block: BlockType) -> str:
     if block.motion == "link":
         return f"type {block.type}, {block.name}: between two points, {block.mass:g} kg"
     size = " x ".join(f"{length / 100:g}" for length in block.size)
-    points = "; ".join(f"{number} {point.side} ({_place(point.at)})" for number, point in enumerate(block.points))
+    points = "; ".join(
+        f"{number} {point.side} ({_place(point.at)})" for number, point in enumerate(block.points)
+    )
     return f"type {block.type}, {block.name}: {size}, {block.mass:g} kg; points: {points or 'none'}"
 
 

@@ -23,16 +23,30 @@ _TOKEN = re.compile(
 def read_entries(text: str) -> tuple[list[dict[str, Any]], tuple[Fault, ...]]:
     """The first ```json block, or the whole text if there is none, as JSON or else as a Python literal."""
     if len(text) > MAX_CHARS:
-        return [], (Fault("file", f"the answer has {len(text)} characters; at most {MAX_CHARS} are read"),)
+        return [], (
+            Fault("file", f"the answer has {len(text)} characters; at most {MAX_CHARS} are read"),
+        )
     content = _content(text)
     if content is None:
         return [], (Fault("file", "a block that begins with ```json is never closed by ```"),)
-    parsed = parse_json(content, max_depth=MAX_DEPTH) or parse_json(_as_json(content), max_depth=MAX_DEPTH)
+    parsed = parse_json(content, max_depth=MAX_DEPTH) or parse_json(
+        _as_json(content), max_depth=MAX_DEPTH
+    )
     if parsed is None:
-        return [], (Fault("file", "no JSON could be read: write the list of blocks as JSON between ```json and ```"),)
+        return [], (
+            Fault(
+                "file",
+                "no JSON could be read: write the list of blocks as JSON between ```json and ```",
+            ),
+        )
     found = parsed.value
     if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
-        return [], (Fault("file", f"the JSON has to be a list of objects, one for each block; found {_kind(found)}"),)
+        return [], (
+            Fault(
+                "file",
+                f"the JSON has to be a list of objects, one for each block; found {_kind(found)}",
+            ),
+        )
     if not found:
         return [], (Fault("file", "the list of blocks is empty; it begins with the root"),)
     return found, ()
@@ -70,4 +84,6 @@ def _kind(value: object) -> str:
     if isinstance(value, list):
         odd = next(number for number, entry in enumerate(value) if not isinstance(entry, dict))
         return f"an entry that is none, number {odd}"
-    return {dict: "a single object", str: "a text", bool: "true or false", type(None): "null"}.get(type(value), "a number")
+    return {dict: "a single object", str: "a text", bool: "true or false", type(None): "null"}.get(
+        type(value), "a number"
+    )

@@ -58,17 +58,25 @@ def unfit(tree: Tree, level: Level) -> tuple[Fault, ...]:
     ]
     boulders = sum(block.type == BOULDER for block in tree)
     if level.family == "catapult" and boulders != 1:
-        faults.append(Fault("task", f"the machine has {boulders} boulders; it has to have exactly one"))
+        faults.append(
+            Fault("task", f"the machine has {boulders} boulders; it has to have exactly one")
+        )
     return tuple(faults)
 
 
 def score(trajectory: Trajectory, task: Level, formula: Formula = "paper") -> Score:
     faults = unfit(trajectory.tree, task)
     if trajectory.fault is not None or faults:
-        return Score(0.0, reasons=(*((trajectory.fault,) if trajectory.fault else ()), *map(str, faults)))
+        return Score(
+            0.0, reasons=(*((trajectory.fault,) if trajectory.fault else ()), *map(str, faults))
+        )
     if task.family == "catapult":
         return _catapult(trajectory, task, formula)
-    return _delivery(trajectory, task, formula) if task.family == "delivery" else _car(trajectory, task, formula)
+    return (
+        _delivery(trajectory, task, formula)
+        if task.family == "delivery"
+        else _car(trajectory, task, formula)
+    )
 
 
 def _car(trajectory: Trajectory, task: Level, formula: Formula) -> Score:
@@ -97,7 +105,11 @@ def _catapult(trajectory: Trajectory, task: Level, formula: Formula) -> Score:
         distance = flight.at[2] - start[2]
         reasons = tuple(_paper_gates(trajectory, flight, boulder, distance))
         value = height * max(0.0, distance)
-    won = task.goal is not None and not reasons and _reached(task.goal, flown, flight.landed is not None)
+    won = (
+        task.goal is not None
+        and not reasons
+        and _reached(task.goal, flown, flight.landed is not None)
+    )
     if task.goal is not None:
         value = _goal_value(task.goal, flown, won, formula)
     return Score(0.0 if reasons else value, distance, height, won, reasons)
@@ -110,7 +122,12 @@ def _delivery(trajectory: Trajectory, task: Level, formula: Formula) -> Score:
     reasons = tuple(_falls_apart(trajectory.frames[-1])) if formula == "paper" else ()
     won = not reasons and _reached(task.goal, places, True)
     distance = places[-1][2] - places[0][2]
-    return Score(0.0 if reasons else _goal_value(task.goal, places, won, formula), distance, won=won, reasons=reasons)
+    return Score(
+        0.0 if reasons else _goal_value(task.goal, places, won, formula),
+        distance,
+        won=won,
+        reasons=reasons,
+    )
 
 
 def _falls_apart(last: Frame) -> Iterator[str]:
@@ -118,7 +135,9 @@ def _falls_apart(last: Frame) -> Iterator[str]:
         yield f"only {last.held:.0%} of the machine's mass still holds together with the root"
 
 
-def _paper_gates(trajectory: Trajectory, flight: Flight, boulder: int, distance: float) -> Iterator[str]:
+def _paper_gates(
+    trajectory: Trajectory, flight: Flight, boulder: int, distance: float
+) -> Iterator[str]:
     first, last = trajectory.frames[0], trajectory.frames[-1]
     start = first.blocks[boulder].middle
     if flight.top <= HIGH:
@@ -144,20 +163,34 @@ def _code_gates(trajectory: Trajectory, flight: Flight, distance: float) -> Iter
 
 def _until(frames: Sequence[Frame], flight: Flight, boulder: int) -> list[Place]:
     """Where the boulder was, up to where it came down."""
-    flown = [frame.blocks[boulder].middle for frame in frames if flight.landed is None or frame.seconds < flight.landed]
+    flown = [
+        frame.blocks[boulder].middle
+        for frame in frames
+        if flight.landed is None or frame.seconds < flight.landed
+    ]
     return [*flown, flight.at]
 
 
 def _goal_value(goal: Goal, places: Sequence[Place], won: bool, formula: Formula) -> float:
     if won or formula == "code":
         return float(won)
-    ways = [_way(goal, place) for place in (places if goal.kind != "ring" else (places[0], places[-1]))]
+    ways = [
+        _way(goal, place) for place in (places if goal.kind != "ring" else (places[0], places[-1]))
+    ]
     return NEAR * max(0.0, 1 - min(ways) / ways[0]) if ways[0] > 0 else 0.0
 
 
 def _way(goal: Goal, place: Place) -> float:
     """How far a place is from the goal: over the ground, except from a hoop."""
-    return max(0.0, (math.dist(place, goal.middle) if goal.kind == "hoop" else math.dist(_flat(place), _flat(goal.middle))) - goal.radius)
+    return max(
+        0.0,
+        (
+            math.dist(place, goal.middle)
+            if goal.kind == "hoop"
+            else math.dist(_flat(place), _flat(goal.middle))
+        )
+        - goal.radius,
+    )
 
 
 def _reached(goal: Goal, places: Sequence[Place], landed: bool) -> bool:

@@ -75,7 +75,9 @@ def _simulate(machine: Machine, level: Level, *, physics: Physics) -> Trajectory
     return _run(machine, model, data, level=level, physics=physics)
 
 
-def _run(machine: Machine, model: Model, data: Any, *, level: Level, physics: Physics) -> Trajectory:
+def _run(
+    machine: Machine, model: Model, data: Any, *, level: Level, physics: Physics
+) -> Trajectory:
     watch = _watch(machine)
     frames = [_frame(model, data, 0.0, ())]
     broken: tuple[int, ...] = ()
@@ -87,13 +89,19 @@ def _run(machine: Machine, model: Model, data: Any, *, level: Level, physics: Ph
                 watch.look(seconds, _middle(model, data, watch.block), _centre(model, data))
             mujoco.mj_step(model.compiled, data, steps)
             if (reason := _insane(data)) is not None:
-                return Trajectory(machine.tree, tuple(frames), fault=f"it blew up after {number * FRAME_SECONDS:.1f} s: {reason}")
+                return Trajectory(
+                    machine.tree,
+                    tuple(frames),
+                    fault=f"it blew up after {number * FRAME_SECONDS:.1f} s: {reason}",
+                )
         broken = break_mounts(model, data, broken)
         frames.append(_frame(model, data, round(number * FRAME_SECONDS, 6), broken))
     if watch is None:
         return Trajectory(machine.tree, tuple(frames))
     watch.look(level.seconds, _middle(model, data, watch.block), _centre(model, data))
-    return Trajectory(machine.tree, tuple(frames), Flight(watch.top, watch.landed, watch.at, watch.centre))
+    return Trajectory(
+        machine.tree, tuple(frames), Flight(watch.top, watch.landed, watch.at, watch.centre)
+    )
 
 
 def _watch(machine: Machine) -> _Watch | None:
@@ -108,7 +116,11 @@ def _watch(machine: Machine) -> _Watch | None:
 def _insane(data: Any) -> str | None:
     speed = float(np.abs(data.qvel).max())
     if not speed < FASTEST:
-        return f"something moves at {speed:.0f} m/s" if np.isfinite(speed) else "the state is not a number"
+        return (
+            f"something moves at {speed:.0f} m/s"
+            if np.isfinite(speed)
+            else "the state is not a number"
+        )
     return None
 
 
@@ -145,4 +157,6 @@ def _centre(model: Model, data: Any) -> Place:
 
 
 def _held(model: Model, data: Any, broken: Sequence[int]) -> float:
-    return float(model.masses[held_bodies(model, data)].sum() / model.masses.sum()) if broken else 1.0
+    return (
+        float(model.masses[held_bodies(model, data)].sum() / model.masses.sum()) if broken else 1.0
+    )

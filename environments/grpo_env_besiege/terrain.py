@@ -40,7 +40,9 @@ def add_terrain(spec: Any, level: Level, physics: Physics) -> None:
         radius, mass, at = level.load
         body = spec.worldbody.add_body(name=LOAD, pos=world(at))
         body.add_freejoint()
-        body.add_geom(type=mujoco.mjtGeom.mjGEOM_SPHERE, size=[radius, 0, 0], mass=mass, friction=friction)
+        body.add_geom(
+            type=mujoco.mjtGeom.mjGEOM_SPHERE, size=[radius, 0, 0], mass=mass, friction=friction
+        )
 
 
 def _options(spec: Any, level: Level, physics: Physics) -> None:
@@ -63,10 +65,14 @@ def _bar(spec: Any, bar: Bar) -> Any:
         math.cos(turn) * math.sin(tilt),
         math.sin(turn) * math.cos(tilt),
     ]
-    return spec.worldbody.add_geom(type=mujoco.mjtGeom.mjGEOM_BOX, pos=world(bar.middle), size=[z / 2, x / 2, y / 2], quat=quat)
+    return spec.worldbody.add_geom(
+        type=mujoco.mjtGeom.mjGEOM_BOX, pos=world(bar.middle), size=[z / 2, x / 2, y / 2], quat=quat
+    )
 
 
 def _roller(spec: Any, roller: Roller) -> Any:
     x, y, z = roller.middle
     ends = [*world((x - roller.length / 2, y, z)), *world((x + roller.length / 2, y, z))]
-    return spec.worldbody.add_geom(type=mujoco.mjtGeom.mjGEOM_CYLINDER, fromto=ends, size=[roller.radius, 0, 0])
+    return spec.worldbody.add_geom(
+        type=mujoco.mjtGeom.mjGEOM_CYLINDER, fromto=ends, size=[roller.radius, 0, 0]
+    )

@@ -57,7 +57,12 @@ class Fault:
 def read_tree(entries: Sequence[dict[str, Any]]) -> tuple[Tree, tuple[Fault, ...]]:
     """The blocks, and what is wrong with the structure; an illegal block makes those attached to it illegal, too."""
     if len(entries) > MAX_BLOCKS:
-        return (), (Fault("structure", f"the machine has {len(entries)} blocks; at most {MAX_BLOCKS} are allowed"),)
+        return (), (
+            Fault(
+                "structure",
+                f"the machine has {len(entries)} blocks; at most {MAX_BLOCKS} are allowed",
+            ),
+        )
     tree: list[Block] = []
     faults: dict[int, Fault] = {}
     for number, entry in enumerate(entries):
@@ -73,7 +78,10 @@ def _read_block(entry: dict[str, Any], number: int) -> tuple[Block, str | None]:
     """A block that is attached nowhere and why, or the block and None."""
     keys = next((keys for keys in SPELLINGS if entry.keys() == set(keys)), None)
     if keys is None:
-        return Block(""), f"its keys are {_shown(list(entry))}; a block has {', '.join(SPELLINGS[0])}, or {', '.join(SPELLINGS[1][2:])}"
+        return (
+            Block(""),
+            f"its keys are {_shown(list(entry))}; a block has {', '.join(SPELLINGS[0])}, or {', '.join(SPELLINGS[1][2:])}",
+        )
     kind = str(entry[keys[0]]) if type(entry[keys[0]]) in (int, str) else None
     if kind is None or kind not in BLOCKS:
         return Block(""), f"there is no type {_shown(entry[keys[0]])}"
@@ -83,16 +91,23 @@ def _read_block(entry: dict[str, Any], number: int) -> tuple[Block, str | None]:
             return Block(kind), f"{key} has to be a whole number; found {_shown(entry[key])}"
     order, *ends = (found for found in numbers if found is not None)
     if order != number:
-        return Block(kind), f"its {keys[1]} is {order}; blocks are numbered in build order, so this one is {number}"
+        return Block(
+            kind
+        ), f"its {keys[1]} is {order}; blocks are numbered in build order, so this one is {number}"
     block = Block(kind, tuple(End(*pair) for pair in zip(ends[::2], ends[1::2], strict=True)))
     if number > 0:
         return block, None
     if block != Block(ROOT, (End(-1, -1),)):
-        return Block(kind), f"the first block is the root: type {ROOT}, {keys[1]} 0, parent -1, {keys[-1]} -1; found {_shown(entry)}"
+        return (
+            Block(kind),
+            f"the first block is the root: type {ROOT}, {keys[1]} 0, parent -1, {keys[-1]} -1; found {_shown(entry)}",
+        )
     return Block(ROOT), None
 
 
-def _wrong_ends(block: Block, number: int, tree: Sequence[Block], faults: dict[int, Fault]) -> Iterator[str]:
+def _wrong_ends(
+    block: Block, number: int, tree: Sequence[Block], faults: dict[int, Fault]
+) -> Iterator[str]:
     """What is wrong with the places where a block is attached."""
     if number == 0 or not block.ends:
         return

@@ -61,7 +61,10 @@ def _too_large(placed: Sequence[Placed]) -> Iterator[Fault]:
     low, high = bounds(placed)
     for (name, most), start, end in zip(LIMITS, low, high, strict=True):
         if end - start > most:
-            yield Fault("size", f"the machine is {(end - start) / 100:g} {name}; at most {most / 100:g} is allowed")
+            yield Fault(
+                "size",
+                f"the machine is {(end - start) / 100:g} {name}; at most {most / 100:g} is allowed",
+            )
 
 
 def _overlaps(tree: Tree, placed: Sequence[Placed]) -> Iterator[Fault]:
@@ -69,11 +72,18 @@ def _overlaps(tree: Tree, placed: Sequence[Placed]) -> Iterator[Fault]:
     solid = [number for number, one in enumerate(placed) if one.to is None]
     for a, b in combinations(solid, 2):
         if _overlap(placed[a], placed[b]) and not _inside(tree[a], tree[b], a):
-            yield Fault("spatial", f"a {BLOCKS[tree[b].type].name} overlaps block {a}, a {BLOCKS[tree[a].type].name}", b)
+            yield Fault(
+                "spatial",
+                f"a {BLOCKS[tree[b].type].name} overlaps block {a}, a {BLOCKS[tree[a].type].name}",
+                b,
+            )
 
 
 def _overlap(a: Placed, b: Placed) -> bool:
-    return all(low < high for low, high in zip(map(max, a.low, b.low), map(min, a.high, b.high), strict=True))
+    return all(
+        low < high
+        for low, high in zip(map(max, a.low, b.low), map(min, a.high, b.high), strict=True)
+    )
 
 
 def _inside(earlier: Block, later: Block, number: int) -> bool:

@@ -15,7 +15,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from grpo_core import ConfigError, Environment, Message, Reward, Rollout, Services, Spec, Task, TaskKey, UserError, Verdict
+from grpo_core import (
+    ConfigError,
+    Environment,
+    Message,
+    Reward,
+    Rollout,
+    Services,
+    Spec,
+    Task,
+    TaskKey,
+    UserError,
+    Verdict,
+)
 from grpo_core.extract import parse_decimal, ungrouped, xml_tag
 from grpo_env_dataset.rows import Row, digest, halves, published, read_jsonl
 
@@ -54,25 +66,35 @@ class Dataset(Environment[Row]):
     def __init__(self, config: Any = None, services: Services | None = None) -> None:
         given: Config = Config() if config is None else config
         files: dict[str, Any] = {
-            name: str(Path(value).expanduser().resolve()) for name in ("path", "eval_path") if (value := getattr(given, name))
+            name: str(Path(value).expanduser().resolve())
+            for name in ("path", "eval_path")
+            if (value := getattr(given, name))
         }
         if ".py:" in given.reward:
             files["reward"] = str(Path(given.reward).expanduser().absolute())
         super().__init__(replace(given, **files), services)
         _check(given)
         self._judge: Callable[[str, Row], object] = _named(self.config.reward)
-        self._rows = self._load()  # here, and not at the first task: a worker has more time to start than to answer
+        self._rows = (
+            self._load()
+        )  # here, and not at the first task: a worker has more time to start than to answer
 
     def _load(self) -> Mapping[str, Sequence[Row]]:
         config = self.config
-        rows = read_jsonl(Path(config.path)) if config.path else published(config.name, config.subset, config.split)
+        rows = (
+            read_jsonl(Path(config.path))
+            if config.path
+            else published(config.name, config.subset, config.split)
+        )
         if config.eval_path:
             return {"train": rows, "eval": read_jsonl(Path(config.eval_path))}
         if config.name and config.eval_split:
             return {"train": rows, "eval": published(config.name, config.subset, config.eval_split)}
         asked = [self._asked(row, number) for number, row in enumerate(rows)]
         train, held_out = halves(rows, asked, config.eval_share)
-        if not train or (not held_out and config.eval_share > 0 and len(rows) > len(set(asked)) == 1):
+        if not train or (
+            not held_out and config.eval_share > 0 and len(rows) > len(set(asked)) == 1
+        ):
             raise ConfigError(
                 f"all {len(rows)} rows are on one side, since env.eval_share={config.eval_share:g} is of what rows ask and too few ask "
                 "anything else; name held-out rows (env.eval_path), change env.eval_share, or put more of a row into env.prompt"
@@ -90,7 +112,9 @@ class Dataset(Environment[Row]):
     def verify(self, task: Task[Row], rollout: Rollout) -> Verdict:
         said = self._said(rollout.text)
         if self.config.reward in _REWARDS:
-            value: Any = 0.0 if said is None else _REWARDS[self.config.reward](said, self._wanted(task.data))
+            value: Any = (
+                0.0 if said is None else _REWARDS[self.config.reward](said, self._wanted(task.data))
+            )
         else:
             value = self._judge(rollout.text, task.data)
         return Verdict({"reward": Reward(value)}, passed=value >= 1, answer=said)
@@ -110,7 +134,10 @@ class Dataset(Environment[Row]):
     def fingerprint(self) -> str:
         try:
             judge = inspect.getsource(inspect.getmodule(self._judge) or self._judge)
-        except (OSError, TypeError):  # a function that is not written in Python, such as operator:eq
+        except (
+            OSError,
+            TypeError,
+        ):  # a function that is not written in Python, such as operator:eq
             judge = self.config.reward
         rows = {split: digest(rows) for split, rows in self._rows.items()}
         return hashlib.sha256(f"{super().fingerprint()} {rows} {judge}".encode()).hexdigest()[:16]
@@ -119,7 +146,9 @@ class Dataset(Environment[Row]):
         try:
             return str(self.config.prompt.format(**row))
         except (KeyError, IndexError, ValueError, AttributeError, TypeError) as error:
-            raise ConfigError(f"env.prompt {self.config.prompt!r} does not fit row {number} ({', '.join(row)}): {error}") from None
+            raise ConfigError(
+                f"env.prompt {self.config.prompt!r} does not fit row {number} ({', '.join(row)}): {error}"
+            ) from None
 
     def _said(self, text: str) -> str | None:
         if not self.config.tag:
@@ -129,32 +158,48 @@ class Dataset(Environment[Row]):
 
     def _wanted(self, row: Row) -> str:
         if self.config.answer not in row:
-            raise ConfigError(f"a row has no field {self.config.answer!r} (it has {', '.join(row)}); set env.answer")
+            raise ConfigError(
+                f"a row has no field {self.config.answer!r} (it has {', '.join(row)}); set env.answer"
+            )
         text = str(row[self.config.answer]).strip()
         if not self.config.answer_pattern:
             return text
         found = re.search(self.config.answer_pattern, text)
         if found is None or found.group(1) is None:
-            raise ConfigError(f"env.answer_pattern {self.config.answer_pattern!r} finds no group in {text!r:.80}")
+            raise ConfigError(
+                f"env.answer_pattern {self.config.answer_pattern!r} finds no group in {text!r:.80}"
+            )
         return found.group(1).strip()
 
 
 def _check(config: Config) -> None:
     if bool(config.path) == bool(config.name):
-        raise ConfigError("the environment 'dataset' needs rows: set env.path to a JSONL file, or env.name to a published dataset")
+        raise ConfigError(
+            "the environment 'dataset' needs rows: set env.path to a JSONL file, or env.name to a published dataset"
+        )
     for name in ("subset", "split", "eval_split"):
         if config.path and (value := getattr(config, name)) != getattr(Config(), name):
-            raise ConfigError(f"env.{name}={value!r} is about a published dataset, but env.path names a file; leave one of them away")
+            raise ConfigError(
+                f"env.{name}={value!r} is about a published dataset, but env.path names a file; leave one of them away"
+            )
     if config.eval_path and config.eval_split:
-        raise ConfigError("env.eval_path and env.eval_split both name the held-out rows; leave one of them away")
+        raise ConfigError(
+            "env.eval_path and env.eval_split both name the held-out rows; leave one of them away"
+        )
     if not 0 <= config.eval_share < 1:
-        raise ConfigError(f"env.eval_share is {config.eval_share:g}; it must be at least 0 and below 1")
+        raise ConfigError(
+            f"env.eval_share is {config.eval_share:g}; it must be at least 0 and below 1"
+        )
     try:
         groups = re.compile(config.answer_pattern).groups
     except (re.error, OverflowError) as error:
-        raise ConfigError(f"env.answer_pattern {config.answer_pattern!r} is no regular expression: {error}") from None
+        raise ConfigError(
+            f"env.answer_pattern {config.answer_pattern!r} is no regular expression: {error}"
+        ) from None
     if config.answer_pattern and not groups:
-        raise ConfigError(f"env.answer_pattern {config.answer_pattern!r} has no group; put what counts in brackets, as in '#### (.*)'")
+        raise ConfigError(
+            f"env.answer_pattern {config.answer_pattern!r} has no group; put what counts in brackets, as in '#### (.*)'"
+        )
 
 
 def _is_same_text(said: str, wanted: str) -> float:
@@ -164,24 +209,35 @@ def _is_same_text(said: str, wanted: str) -> float:
 def _is_same_number(said: str, wanted: str) -> float:
     right = parse_decimal(ungrouped(wanted))
     if right is None:
-        raise ConfigError(f"the reference {wanted!r} is no number; set env.reward=exact, or env.answer_pattern to cut out the number")
+        raise ConfigError(
+            f"the reference {wanted!r} is no number; set env.reward=exact, or env.answer_pattern to cut out the number"
+        )
     return float(parse_decimal(ungrouped(said)) == right)
 
 
-_REWARDS: Mapping[str, Callable[[str, str], float]] = {"exact": _is_same_text, "number": _is_same_number}
+_REWARDS: Mapping[str, Callable[[str, str], float]] = {
+    "exact": _is_same_text,
+    "number": _is_same_number,
+}
 
 
 def _named(reward: str) -> Callable[..., object]:
     if reward in _REWARDS:
         return _REWARDS[reward]
     if ":" not in reward:
-        raise ConfigError(f"env.reward={reward!r} is not known; it is exact, number, FILE.py:FUNCTION or MODULE:FUNCTION")
+        raise ConfigError(
+            f"env.reward={reward!r} is not known; it is exact, number, FILE.py:FUNCTION or MODULE:FUNCTION"
+        )
     try:
         function = Spec("env.reward", reward).load()
     except UserError:
         raise
     except Exception as error:
-        raise ConfigError(f"env.reward={reward!r} cannot be loaded: {type(error).__name__}: {error}") from error
+        raise ConfigError(
+            f"env.reward={reward!r} cannot be loaded: {type(error).__name__}: {error}"
+        ) from error
     if not callable(function):
-        raise ConfigError(f"env.reward={reward!r} is a {type(function).__name__}; name a function(text, row)")
+        raise ConfigError(
+            f"env.reward={reward!r} is a {type(function).__name__}; name a function(text, row)"
+        )
     return function  # type: ignore[no-any-return]

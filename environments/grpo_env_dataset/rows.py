@@ -23,10 +23,14 @@ def read_jsonl(path: Path) -> list[Row]:
                     continue
                 row = json.loads(line)
                 if not isinstance(row, dict):
-                    raise ConfigError(f"{path}, line {number} holds a {type(row).__name__}; every line must be a JSON object")
+                    raise ConfigError(
+                        f"{path}, line {number} holds a {type(row).__name__}; every line must be a JSON object"
+                    )
                 rows.append(row)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}; set env.path to a JSONL file") from None
+        raise ConfigError(
+            f"{path} cannot be read: {error.strerror}; set env.path to a JSONL file"
+        ) from None
     except ValueError as error:  # also an encoding that is not UTF-8
         raise ConfigError(f"{path} is not valid JSONL: {error}") from None
     if not rows:
@@ -39,11 +43,15 @@ def published(name: str, subset: str, split: str) -> list[Row]:
     try:
         import datasets
     except ModuleNotFoundError as error:
-        raise MissingExtraError(f"env.name={name!r}", "datasets", package=error.name or "") from None
+        raise MissingExtraError(
+            f"env.name={name!r}", "datasets", package=error.name or ""
+        ) from None
     try:
         return [dict(row) for row in datasets.load_dataset(name, subset or None, split=split)]
     except Exception as error:
-        raise ConfigError(f"the dataset {name!r} (env.subset={subset!r}, split {split!r}) cannot be loaded: {error}") from error
+        raise ConfigError(
+            f"the dataset {name!r} (env.subset={subset!r}, split {split!r}) cannot be loaded: {error}"
+        ) from error
 
 
 def halves(rows: Sequence[Row], asked: Sequence[str], share: float) -> tuple[list[Row], list[Row]]:

@@ -13,7 +13,13 @@ class _Recipe:
 
     @hookimpl
     def grpo_recipes(self) -> list[Spec]:
-        return [Spec("fill-in", "grpo_env_fillin.recipe:recipe", summary="Masked fill-in, paid by a frozen sequence scorer.")]
+        return [
+            Spec(
+                "fill-in",
+                "grpo_env_fillin.recipe:recipe",
+                summary="Masked fill-in, paid by a frozen sequence scorer.",
+            )
+        ]
 
 
 offer_recipe = _Recipe()

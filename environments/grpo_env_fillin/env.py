@@ -15,7 +15,17 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, ClassVar, Literal
 
-from grpo_core import ConfigError, Environment, Group, JudgeRequest, Reward, Services, Task, TaskKey, Verdict
+from grpo_core import (
+    ConfigError,
+    Environment,
+    Group,
+    JudgeRequest,
+    Reward,
+    Services,
+    Task,
+    TaskKey,
+    Verdict,
+)
 from grpo_core.extract import parse_json
 from grpo_core.guards import Guards
 from grpo_env_fillin.corpus import from_file, own
@@ -61,11 +71,17 @@ class FillIn(Environment[Gaps]):
     def __init__(self, config: Any = None, services: Services | None = None) -> None:
         given: Config = Config() if config is None else config
         if not 0 <= given.rate <= 1 or given.span < 0:
-            raise ConfigError(f"env.rate={given.rate} has to be a share, and env.span={given.span} a number of units")
-        given = replace(given, path=str(Path(given.path).expanduser().resolve()) if given.path else "")
+            raise ConfigError(
+                f"env.rate={given.rate} has to be a share, and env.span={given.span} a number of units"
+            )
+        given = replace(
+            given, path=str(Path(given.path).expanduser().resolve()) if given.path else ""
+        )
         super().__init__(given, services)
         self._texts = from_file(Path(given.path)) if given.path else own()
-        self._guards = Guards(**{field.name: getattr(given, field.name) for field in fields(Guards)})
+        self._guards = Guards(
+            **{field.name: getattr(given, field.name) for field in fields(Guards)}
+        )
 
     def size(self, split: Literal["train", "eval"]) -> int | None:
         return len(self._texts[split])
@@ -74,20 +90,39 @@ class FillIn(Environment[Gaps]):
         config, characters = self.config, self.config.unit == "character"
         span = config.span or (3 + round(9 * key.level) if characters else 1 + round(2 * key.level))
         gaps = cut(
-            self._texts[key.split][key.index], key.rng("gaps"), unit=config.unit, rate=config.rate or 0.1 + 0.3 * key.level, span=span
+            self._texts[key.split][key.index],
+            key.rng("gaps"),
+            unit=config.unit,
+            rate=config.rate or 0.1 + 0.3 * key.level,
+            span=span,
         )
-        prompt = gaps.masked if config.form == "masked" else f"{EXAMPLE}Text: {gaps.marked}\nMissing:"
+        prompt = (
+            gaps.masked if config.form == "masked" else f"{EXAMPLE}Text: {gaps.marked}\nMissing:"
+        )
         return Task(key, prompt, gaps)
 
     async def verify_batch(self, groups: Sequence[Group[Gaps]]) -> list[list[Verdict]]:
         """Each judge is asked once for all attempts, and for the texts as they were."""
-        found = [(group.task.data, [self._fills(group.task.data, rollout.text) for rollout in group.rollouts]) for group in groups]
-        asked = {request: 0.0 for gaps, answers in found for request in self._requests(gaps, answers)}
+        found = [
+            (
+                group.task.data,
+                [self._fills(group.task.data, rollout.text) for rollout in group.rollouts],
+            )
+            for group in groups
+        ]
+        asked = {
+            request: 0.0 for gaps, answers in found for request in self._requests(gaps, answers)
+        }
         scores: dict[str, Mapping[JudgeRequest, float | str]] = {}
         for name in dict.fromkeys(["default", *self.services.judges]):
             judgements = await self.services.judge(name).judge(list(asked))
-            scores[name] = {request: judgement.error or judgement.score for request, judgement in zip(asked, judgements, strict=True)}
-        return [[self._verdict(gaps, answer, scores) for answer in answers] for gaps, answers in found]
+            scores[name] = {
+                request: judgement.error or judgement.score
+                for request, judgement in zip(asked, judgements, strict=True)
+            }
+        return [
+            [self._verdict(gaps, answer, scores) for answer in answers] for gaps, answers in found
+        ]
 
     def reference(self, task: Task[Gaps]) -> str:
         return json.dumps(task.data.golds, ensure_ascii=False)
@@ -95,17 +130,28 @@ class FillIn(Environment[Gaps]):
     def cheats(self, task: Task[Gaps]) -> Sequence[str]:
         """Nothing in the gaps, no array, and the right words with too many others."""
         golds = task.data.golds
-        return ("", json.dumps([""] * len(golds)), json.dumps(golds[:-1]), json.dumps([gold * 50 for gold in golds]))
+        return (
+            "",
+            json.dumps([""] * len(golds)),
+            json.dumps(golds[:-1]),
+            json.dumps([gold * 50 for gold in golds]),
+        )
 
     def fingerprint(self) -> str:
         sources = b"".join(file.read_bytes() for file in sorted(Path(__file__).parent.glob("*.py")))
-        return hashlib.sha256(f"{super().fingerprint()} {self._texts}".encode() + sources).hexdigest()[:16]
+        return hashlib.sha256(
+            f"{super().fingerprint()} {self._texts}".encode() + sources
+        ).hexdigest()[:16]
 
     def _fills(self, gaps: Gaps, answer: str) -> tuple[str, ...] | str:
         """What fills each gap, or what is wrong with the answer."""
         line = answer.strip().partition("\n")[0] if self.config.form == "causal" else answer
         value = parse_json(line, max_chars=MAX_CHARS, max_depth=2)
-        if value is None or not isinstance(value.value, list) or not all(isinstance(fill, str) for fill in value.value):
+        if (
+            value is None
+            or not isinstance(value.value, list)
+            or not all(isinstance(fill, str) for fill in value.value)
+        ):
             return "no JSON array of texts"
         if len(value.value) != len(gaps.golds):
             return f"{len(value.value)} texts for {len(gaps.golds)} gaps"
@@ -116,22 +162,42 @@ class FillIn(Environment[Gaps]):
         return fills
 
     def _requests(self, gaps: Gaps, answers: Sequence[tuple[str, ...] | str]) -> list[JudgeRequest]:
-        return [self._request(gaps, fills) for fills in dict.fromkeys([gaps.golds, *answers]) if not isinstance(fills, str)]
+        return [
+            self._request(gaps, fills)
+            for fills in dict.fromkeys([gaps.golds, *answers])
+            if not isinstance(fills, str)
+        ]
 
     def _request(self, gaps: Gaps, fills: Sequence[str]) -> JudgeRequest:
-        return JudgeRequest(gaps.core(fills), context=gaps.pieces[0], suffix=gaps.pieces[-1], reference=gaps.core(gaps.golds))
+        return JudgeRequest(
+            gaps.core(fills),
+            context=gaps.pieces[0],
+            suffix=gaps.pieces[-1],
+            reference=gaps.core(gaps.golds),
+        )
 
-    def _verdict(self, gaps: Gaps, answer: tuple[str, ...] | str, scores: Mapping[str, Mapping[JudgeRequest, float | str]]) -> Verdict:
+    def _verdict(
+        self,
+        gaps: Gaps,
+        answer: tuple[str, ...] | str,
+        scores: Mapping[str, Mapping[JudgeRequest, float | str]],
+    ) -> Verdict:
         if isinstance(answer, str):
             rewards = {"judge": Reward(0.0, note=answer), "exact": Reward(0.0, weight=0.0)}
-            return Verdict(rewards, metrics={f"judge/{name}": 0.0 for name in scores if name != "default"})
+            return Verdict(
+                rewards, metrics={f"judge/{name}": 0.0 for name in scores if name != "default"}
+            )
         request, gold = self._request(gaps, answer), self._request(gaps, gaps.golds)
         score = scores["default"][request]
         if isinstance(score, str):
             return Verdict.failed(f"the judge: {score}")
-        exact = fmean(float(fill == wanted) for fill, wanted in zip(answer, gaps.golds, strict=True))
+        exact = fmean(
+            float(fill == wanted) for fill, wanted in zip(answer, gaps.golds, strict=True)
+        )
         others = {
-            f"judge/{name}": found for name, each in scores.items() if name != "default" and not isinstance(found := each[request], str)
+            f"judge/{name}": found
+            for name, each in scores.items()
+            if name != "default" and not isinstance(found := each[request], str)
         }
         best = scores["default"][gold]
         over = {} if isinstance(best, str) else {"judge/over_reference": score - best}

@@ -48,7 +48,11 @@ def cut(text: str, rng: random.Random, *, unit: Unit, rate: float, span: int) ->
 
     Gaps do not touch. A text shorter than a gap is one gap.
     """
-    places = [match.span() for match in WORD.finditer(text)] if unit == "word" else [(i, i + 1) for i in range(len(text))]
+    places = (
+        [match.span() for match in WORD.finditer(text)]
+        if unit == "word"
+        else [(i, i + 1) for i in range(len(text))]
+    )
     if not places:
         places = [(0, len(text))]
     wanted, taken = max(1, round(rate * len(places))), [False] * len(places)
@@ -61,7 +65,9 @@ def cut(text: str, rng: random.Random, *, unit: Unit, rate: float, span: int) ->
         length = min(rng.randint(shortest, max(shortest, span)), max(shortest, left), len(places))
         first = rng.randrange(len(places) - length + 1)
         last = first + length - 1
-        if any(taken[max(0, first - 1) : last + 2]) or not _together(text, places[first : last + 1]):
+        if any(taken[max(0, first - 1) : last + 2]) or not _together(
+            text, places[first : last + 1]
+        ):
             continue
         taken[first : last + 1] = [True] * length
         found.append((first, last))

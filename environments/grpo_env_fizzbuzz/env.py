@@ -23,8 +23,36 @@ from dataclasses import dataclass
 from grpo_core.programs import Case, CodeEnvironment, Problem
 from grpo_env_fizzbuzz.rules import Game, Rule
 
-WORDS = ("Fizz", "Buzz", "Bang", "Pop", "Zip", "Ding", "Quack", "Moo", "Plop", "Whir", "Hum", "Tick", "Boom", "Clack", "Snap", "Purr")
-NAMES = ("name_of", "call_out", "shout", "label", "say", "speak", "announce", "word_for", "tell", "reply_to")
+WORDS = (
+    "Fizz",
+    "Buzz",
+    "Bang",
+    "Pop",
+    "Zip",
+    "Ding",
+    "Quack",
+    "Moo",
+    "Plop",
+    "Whir",
+    "Hum",
+    "Tick",
+    "Boom",
+    "Clack",
+    "Snap",
+    "Purr",
+)
+NAMES = (
+    "name_of",
+    "call_out",
+    "shout",
+    "label",
+    "say",
+    "speak",
+    "announce",
+    "word_for",
+    "tell",
+    "reply_to",
+)
 _SMALL, _LARGE = 60, 2000
 
 
@@ -39,7 +67,9 @@ class Numbers(Problem):
 class FizzBuzz(CodeEnvironment[Numbers]):
     __doc__ = __doc__
 
-    def problem(self, rng: random.Random, difficulty: int, *, number: int, impossible: bool = False) -> Numbers:
+    def problem(
+        self, rng: random.Random, difficulty: int, *, number: int, impossible: bool = False
+    ) -> Numbers:
         game = _game(rng, difficulty)
         entry = f"{rng.choice(NAMES)}_{number}"
         return Numbers(
@@ -47,7 +77,9 @@ class FizzBuzz(CodeEnvironment[Numbers]):
             entry=entry,
             parameters="start, stop" if game.listed else "n",
             source=game.source(entry),
-            examples=tuple(Case(arguments, game.solve(*arguments)) for arguments in _examples(game, rng)),
+            examples=tuple(
+                Case(arguments, game.solve(*arguments)) for arguments in _examples(game, rng)
+            ),
             impossible=impossible,
             game=game,
             lowest=-30 if difficulty == 10 else 1,
@@ -57,7 +89,9 @@ class FizzBuzz(CodeEnvironment[Numbers]):
         """At least half of the numbers fulfil some rule; lists are short, so that no case decides everything."""
         if problem.game.listed:
             starts = [rng.randint(problem.lowest, _SMALL) for _ in range(count)]
-            inputs: list[tuple[int, ...]] = [(start, start + rng.randint(0, 12)) for start in starts]
+            inputs: list[tuple[int, ...]] = [
+                (start, start + rng.randint(0, 12)) for start in starts
+            ]
         else:
             inputs = [(_number(problem, rng, place),) for place in range(count)]
         return [Case(arguments, _expected(problem, rng, arguments)) for arguments in inputs]
@@ -66,7 +100,9 @@ class FizzBuzz(CodeEnvironment[Numbers]):
 def _game(rng: random.Random, difficulty: int) -> Game:
     words = rng.sample(WORDS, 5)
     divisors = rng.sample(range(2, 12), 4)
-    divide = [Rule("divides", divisor, word) for divisor, word in zip(divisors, words, strict=False)]
+    divide = [
+        Rule("divides", divisor, word) for divisor, word in zip(divisors, words, strict=False)
+    ]
     digit = Rule("contains", rng.randint(1, 9), words[1])
     low = rng.randint(5, 40)
     between = Rule("between", low, words[2], low + rng.randint(5, 25))
@@ -83,7 +119,12 @@ def _game(rng: random.Random, difficulty: int) -> Game:
         7: Game((divide[0], digit, between)),
         8: Game((divide[0], digit, prime), joined=False),
         9: Game((divide[0], divide[3], digit), listed=True),
-        10: Game((divide[0], digit, prime, divide[3]), joined=rng.random() < 0.5, otherwise=rng.choice([None, words[4]]), listed=True),
+        10: Game(
+            (divide[0], digit, prime, divide[3]),
+            joined=rng.random() < 0.5,
+            otherwise=rng.choice([None, words[4]]),
+            listed=True,
+        ),
     }
     return families[difficulty]
 
@@ -101,7 +142,9 @@ def _number(problem: Numbers, rng: random.Random, place: int) -> int:
     """In turn: any small number, one that some rule names, one that several name where there is such a one, and a large one."""
     numbers = range(problem.lowest, _SMALL * 3)
     wanted = (0, 1, 2, 0)[place % 4]
-    fitting = [n for n in numbers if sum(rule.holds(n) for rule in problem.game.rules) >= wanted] or list(numbers)
+    fitting = [
+        n for n in numbers if sum(rule.holds(n) for rule in problem.game.rules) >= wanted
+    ] or list(numbers)
     return rng.randint(_SMALL * 3, _LARGE) if place % 4 == 3 else rng.choice(fitting)
 
 
@@ -109,4 +152,8 @@ def _expected(problem: Numbers, rng: random.Random, arguments: tuple[int, ...]) 
     right = problem.game.solve(*arguments)
     if not problem.impossible:
         return right
-    return [f"{word}{rng.randrange(10**6)}" for word in right] if isinstance(right, list) else f"{right}{rng.randrange(10**6)}"
+    return (
+        [f"{word}{rng.randrange(10**6)}" for word in right]
+        if isinstance(right, list)
+        else f"{right}{rng.randrange(10**6)}"
+    )

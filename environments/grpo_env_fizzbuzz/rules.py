@@ -70,18 +70,34 @@ class Game:
 
     def statement(self, entry: str) -> str:
         lines = [f'- if {rule.said()}: "{rule.word}"' for rule in self.rules]
-        how = "the words of all rules that hold, joined in this order" if self.joined else "the word of the first rule that holds"
+        how = (
+            "the words of all rules that hold, joined in this order"
+            if self.joined
+            else "the word of the first rule that holds"
+        )
         rest = "the number itself as a string" if self.otherwise is None else f'"{self.otherwise}"'
-        what = "the list of these strings for every n from start to stop, both included" if self.listed else "this string"
+        what = (
+            "the list of these strings for every n from start to stop, both included"
+            if self.listed
+            else "this string"
+        )
         given = f"`{entry}(start, stop)`" if self.listed else f"`{entry}(n)`"
         return "\n".join(["A whole number n is called by these rules:", *lines, f"Its name is {how}; if none holds, {rest}.",
                           f"Write {given}, which returns {what}."])  # fmt: skip
 
     def source(self, entry: str) -> str:
         """A program that solves it."""
-        body = [f"    if {rule.source()}:\n        words.append({rule.word!r})" for rule in self.rules]
+        body = [
+            f"    if {rule.source()}:\n        words.append({rule.word!r})" for rule in self.rules
+        ]
         rest = "str(n)" if self.otherwise is None else repr(self.otherwise)
         said = "''.join(words)" if self.joined else "words[0]"
         name = "name" if self.listed else entry
-        one = "\n".join([f"def {name}(n):", "    words = []", *body, f"    return {said} if words else {rest}"])
-        return f"{one}\n\ndef {entry}(start, stop):\n    return [name(n) for n in range(start, stop + 1)]" if self.listed else one
+        one = "\n".join(
+            [f"def {name}(n):", "    words = []", *body, f"    return {said} if words else {rest}"]
+        )
+        return (
+            f"{one}\n\ndef {entry}(start, stop):\n    return [name(n) for n in range(start, stop + 1)]"
+            if self.listed
+            else one
+        )

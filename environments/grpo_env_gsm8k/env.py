@@ -20,9 +20,17 @@ from grpo_env_gsm8k import fixed, legacy
 from grpo_env_gsm8k.records import Problem, from_folder, from_hub
 from grpo_env_gsm8k.templates import word_problem
 
-SYSTEM = "Respond in the following format:\n<reasoning>\n...\n</reasoning>\n<answer>\n...\n</answer>"
+SYSTEM = (
+    "Respond in the following format:\n<reasoning>\n...\n</reasoning>\n<answer>\n...\n</answer>"
+)
 MOST_WORDS = 20_000
-FIXED: Mapping[str, float] = {"xmlcount": 0.05, "soft_format": 0.05, "strict_format": 0.05, "integer": 0.05, "correctness": 0.8}
+FIXED: Mapping[str, float] = {
+    "xmlcount": 0.05,
+    "soft_format": 0.05,
+    "strict_format": 0.05,
+    "integer": 0.05,
+    "correctness": 0.8,
+}
 LEGACY: Mapping[str, float] = dict.fromkeys(FIXED, 1.0)
 LOWEST = -3000.0
 """What legacy's `xmlcount` gives a completion of 3 million characters."""
@@ -54,7 +62,9 @@ class GSM8K(Environment[Problem]):
     def __init__(self, config: Any = None, services: Services | None = None) -> None:
         given: Config = Config() if config is None else config
         if given.path and given.source == "templates":
-            raise ConfigError("env.path is for the published problems, but env.source=templates makes its own; leave one of them away")
+            raise ConfigError(
+                "env.path is for the published problems, but env.source=templates makes its own; leave one of them away"
+            )
         path = str(Path(given.path).expanduser().resolve()) if given.path else ""
         super().__init__(replace(given, path=path), services)
         self.parts = LEGACY if given.rewards == "legacy" else FIXED
@@ -63,7 +73,10 @@ class GSM8K(Environment[Problem]):
         self.levels = given.source == "templates"
         self._problems: Mapping[str, Sequence[Problem]] = {}
         if given.source == "published":
-            self._problems = {split: from_folder(Path(path), split) if path else from_hub(split) for split in ("train", "eval")}
+            self._problems = {
+                split: from_folder(Path(path), split) if path else from_hub(split)
+                for split in ("train", "eval")
+            }
 
     def _functions(self) -> dict[str, Any]:
         if self.config.rewards == "fixed":
@@ -91,7 +104,11 @@ class GSM8K(Environment[Problem]):
             problem = self._problems[key.split][key.index]
         else:
             problem = word_problem(key.rng("problem"), key.level, held_out=key.split == "eval")
-        return Task(key, (Message("system", SYSTEM), *self._example(), Message("user", problem.question)), problem)
+        return Task(
+            key,
+            (Message("system", SYSTEM), *self._example(), Message("user", problem.question)),
+            problem,
+        )
 
     def verify(self, task: Task[Problem], rollout: Rollout) -> Verdict:
         text, gold = rollout.text, task.data.answer
@@ -100,8 +117,14 @@ class GSM8K(Environment[Problem]):
         strict, loose = fixed.correctness(text, right), float(fixed.lenient(text) == right)
         passed = rewards["correctness"].value > 0
         answer = legacy.extracted(text) if self.config.rewards == "legacy" else fixed.said(text)
-        metrics = {"accuracy/strict": strict, "accuracy/lenient": max(strict, loose), **_reasoning(text)}
-        return Verdict(rewards, passed=passed, answer=None if answer is None else answer[:100], metrics=metrics)
+        metrics = {
+            "accuracy/strict": strict,
+            "accuracy/lenient": max(strict, loose),
+            **_reasoning(text),
+        }
+        return Verdict(
+            rewards, passed=passed, answer=None if answer is None else answer[:100], metrics=metrics
+        )
 
     def reference(self, task: Task[Problem]) -> str:
         return _answered(task.data.reasoning, task.data.answer)
@@ -109,12 +132,16 @@ class GSM8K(Environment[Problem]):
     def cheats(self, task: Task[Problem]) -> Sequence[str]:
         """Right numbers that are not given as the answer. (The format is paid, too, so that only texts without it are at the floor.)"""
         return (
-            (task.data.answer, f"The answer is {task.data.answer}.", f"#### {task.data.answer}") if self.config.rewards == "fixed" else ()
+            (task.data.answer, f"The answer is {task.data.answer}.", f"#### {task.data.answer}")
+            if self.config.rewards == "fixed"
+            else ()
         )
 
     def fingerprint(self) -> str:
         sources = b"".join(file.read_bytes() for file in sorted(Path(__file__).parent.glob("*.py")))
-        return hashlib.sha256(f"{super().fingerprint()} {self._problems}".encode() + sources).hexdigest()[:16]
+        return hashlib.sha256(
+            f"{super().fingerprint()} {self._problems}".encode() + sources
+        ).hexdigest()[:16]
 
     def _example(self) -> tuple[Message, ...]:
         if not self.config.example:
@@ -124,7 +151,9 @@ class GSM8K(Environment[Problem]):
             "9",
             "Tom has 3 * 2 = 6 blue marbles.\n3 + 6 = 9 marbles.",
         )
-        return Message("user", solved.question), Message("assistant", _answered(solved.reasoning, solved.answer))
+        return Message("user", solved.question), Message(
+            "assistant", _answered(solved.reasoning, solved.answer)
+        )
 
 
 def _answered(reasoning: str, answer: str) -> str:
@@ -136,4 +165,7 @@ def _reasoning(text: str) -> dict[str, float]:
     block = xml_tag(text, tag="reasoning")
     words = block.content.split()[:MOST_WORDS] if block is not None else []
     threes = list(zip(words, words[1:], words[2:], strict=False))
-    return {"reasoning/words": float(len(words)), **({"reasoning/distinct_3": len(set(threes)) / len(threes)} if threes else {})}
+    return {
+        "reasoning/words": float(len(words)),
+        **({"reasoning/distinct_3": len(set(threes)) / len(threes)} if threes else {}),
+    }

@@ -52,12 +52,18 @@ def soft_format(text: str) -> float:
     if reasoning is None or answer is None or reasoning.end > answer.start:
         return 0.0
     around = text[: reasoning.start] + text[reasoning.end : answer.start] + text[answer.end :]
-    return float(not around.strip() and bool(reasoning.content.strip()) and bool(answer.content.strip()))
+    return float(
+        not around.strip() and bool(reasoning.content.strip()) and bool(answer.content.strip())
+    )
 
 
 def strict_format(text: str) -> float:
     """The same, with every mark on a line of its own."""
-    lines = soft_format(text) and text.startswith("<reasoning>\n") and "\n</reasoning>\n<answer>\n" in text
+    lines = (
+        soft_format(text)
+        and text.startswith("<reasoning>\n")
+        and "\n</reasoning>\n<answer>\n" in text
+    )
     return float(bool(lines) and text.rstrip("\n").endswith("\n</answer>"))
 
 

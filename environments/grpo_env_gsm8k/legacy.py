@@ -48,4 +48,8 @@ def correctness(text: str, gold: str) -> float:
 
 
 def _matches(pattern: str, text: str, dotall: bool) -> float:
-    return 0.5 if len(text) <= MOST and re.match(pattern, text, flags=re.DOTALL if dotall else 0) else 0.0
+    return (
+        0.5
+        if len(text) <= MOST and re.match(pattern, text, flags=re.DOTALL if dotall else 0)
+        else 0.0
+    )

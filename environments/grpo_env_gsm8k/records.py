@@ -31,8 +31,15 @@ class Problem:
 
 def parse(record: object) -> Problem:
     """Raises ValueError for what is no record of GSM8K."""
-    question, answer = (record.get("question"), record.get("answer")) if isinstance(record, dict) else (None, None)
-    if not isinstance(question, str) or not isinstance(answer, str) or answer.count("####") != 1 or not is_number(answer):
+    question, answer = (
+        (record.get("question"), record.get("answer")) if isinstance(record, dict) else (None, None)
+    )
+    if (
+        not isinstance(question, str)
+        or not isinstance(answer, str)
+        or answer.count("####") != 1
+        or not is_number(answer)
+    ):
         raise ValueError("it needs a question, and an answer with `#### NUMBER` at its end")
     reasoning, _, number = answer.partition("####")
     return Problem(question.strip(), plain(number), _CALCULATION.sub("", reasoning).strip())
@@ -56,11 +63,15 @@ def from_folder(folder: Path, split: str) -> list[Problem]:
                 try:
                     found.append(parse(json.loads(line)))
                 except ValueError as error:
-                    raise ConfigError(f"{path}, line {number} is no record of GSM8K: {error}") from None
+                    raise ConfigError(
+                        f"{path}, line {number} is no record of GSM8K: {error}"
+                    ) from None
     except OSError as error:
         raise ConfigError(f"GSM8K cannot be read from {path}: {error.strerror}; {WAYS}") from None
     except UnicodeDecodeError as error:
-        raise ConfigError(f"GSM8K cannot be read from {path}: it is not UTF-8 ({error}); {WAYS}") from None
+        raise ConfigError(
+            f"GSM8K cannot be read from {path}: it is not UTF-8 ({error}); {WAYS}"
+        ) from None
     if not found:
         raise ConfigError(f"{path} holds no records; {WAYS}")
     return found
@@ -75,5 +86,7 @@ def from_hub(split: str) -> list[Problem]:
     try:
         rows = datasets.load_dataset(DATASET, SUBSET, split="train" if split == "train" else "test")
     except Exception as error:
-        raise ConfigError(f"GSM8K cannot be had from the hub ({type(error).__name__}: {error}); {WAYS}") from error
+        raise ConfigError(
+            f"GSM8K cannot be had from the hub ({type(error).__name__}: {error}); {WAYS}"
+        ) from error
     return [parse(row) for row in rows]

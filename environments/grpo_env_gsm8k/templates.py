@@ -6,8 +6,32 @@ import random
 
 from grpo_env_gsm8k.records import Problem
 
-NAMES = ("Mia", "Noah", "Lena", "Omar", "Priya", "Jonas", "Aiko", "Luis", "Zoe", "Ivan", "Nora", "Samir")
-THINGS = ("apples", "marbles", "stickers", "books", "shells", "cards", "stamps", "pencils", "coins", "buttons")
+NAMES = (
+    "Mia",
+    "Noah",
+    "Lena",
+    "Omar",
+    "Priya",
+    "Jonas",
+    "Aiko",
+    "Luis",
+    "Zoe",
+    "Ivan",
+    "Nora",
+    "Samir",
+)
+THINGS = (
+    "apples",
+    "marbles",
+    "stickers",
+    "books",
+    "shells",
+    "cards",
+    "stamps",
+    "pencils",
+    "coins",
+    "buttons",
+)
 SMALL, LARGE = 10, 60
 
 
@@ -27,9 +51,15 @@ def word_problem(rng: random.Random, level: float, *, held_out: bool) -> Problem
     return Problem(question, str(have), "\n".join(steps))
 
 
-def _event(rng: random.Random, name: str, other: str, things: str, have: int, most: int) -> tuple[str, int, str]:
+def _event(
+    rng: random.Random, name: str, other: str, things: str, have: int, most: int
+) -> tuple[str, int, str]:
     """What happens, how many there are then, and how one knows."""
-    kinds = ["buys", "gets"] + (["gives", "loses"] if have > 2 else []) + (["doubles", "bags"] if have <= most else [])
+    kinds = (
+        ["buys", "gets"]
+        + (["gives", "loses"] if have > 2 else [])
+        + (["doubles", "bags"] if have <= most else [])
+    )
     kind, n = rng.choice(kinds), rng.randint(2, most)
     if kind == "buys":
         return f"{name} buys {n} more.", have + n, f"{have} + {n} = {have + n} {things}."
@@ -42,7 +72,11 @@ def _event(rng: random.Random, name: str, other: str, things: str, have: int, mo
             f"The friends give {n} * {each} = {more} {things}. {have} + {more} = {have + more} {things}.",
         )
     if kind == "doubles":
-        return f"{other} gives {name} as many as {name} has already.", 2 * have, f"{have} * 2 = {2 * have} {things}."
+        return (
+            f"{other} gives {name} as many as {name} has already.",
+            2 * have,
+            f"{have} * 2 = {2 * have} {things}.",
+        )
     if kind == "bags":
         bags, each = rng.randint(2, 4), rng.randint(2, 6)
         return (

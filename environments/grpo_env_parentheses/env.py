@@ -28,7 +28,18 @@ from grpo_core.programs import Case, CodeEnvironment, Problem
 from grpo_env_parentheses import families
 
 KINDS = ("()", "[]", "{}", "<>")
-NAMES = ("check", "judge", "scan", "measure", "inspect_text", "examine", "look_at", "parse", "review", "probe")
+NAMES = (
+    "check",
+    "judge",
+    "scan",
+    "measure",
+    "inspect_text",
+    "examine",
+    "look_at",
+    "parse",
+    "review",
+    "probe",
+)
 ALPHABETS: dict[str, str] = {
     "balanced": "s holds only {brackets}.",
     "mixed": "s holds (), [], {{}}, <> and letters.",
@@ -67,7 +78,9 @@ FAMILIES: dict[int, tuple[str, int, str]] = {
 class Parentheses(CodeEnvironment[Strings]):
     __doc__ = __doc__
 
-    def problem(self, rng: random.Random, difficulty: int, *, number: int, impossible: bool = False) -> Strings:
+    def problem(
+        self, rng: random.Random, difficulty: int, *, number: int, impossible: bool = False
+    ) -> Strings:
         family, count, alphabet = FAMILIES[difficulty]
         kinds = tuple(rng.sample(KINDS, count)) if alphabet == "balanced" else KINDS[:count]
         entry = f"{rng.choice(NAMES)}_{number}"
@@ -80,7 +93,9 @@ class Parentheses(CodeEnvironment[Strings]):
             entry=entry,
             parameters="s",
             source=f"from __future__ import annotations\n\n{source}",
-            examples=tuple(Case((text,), solve(text)) for text in _examples(family, kinds, alphabet, rng)),
+            examples=tuple(
+                Case((text,), solve(text)) for text in _examples(family, kinds, alphabet, rng)
+            ),
             impossible=impossible,
             family=family,
             kinds=kinds,
@@ -90,25 +105,49 @@ class Parentheses(CodeEnvironment[Strings]):
     def cases(self, problem: Strings, rng: random.Random, count: int) -> Sequence[Case]:
         """Every second string is balanced, of a family that asks for that; among them five that careless programs get wrong."""
         solve: Callable[[str], Any] = getattr(families, problem.family)
-        texts = [_text(problem.family, problem.kinds, problem.alphabet, rng, right=place % 2 == 0) for place in range(count)]
+        texts = [
+            _text(problem.family, problem.kinds, problem.alphabet, rng, right=place % 2 == 0)
+            for place in range(count)
+        ]
         if problem.family not in ("unfold", "score", "with_jokers"):
             opening, closing = rng.choice(problem.kinds)[0], rng.choice(problem.kinds)[1]
-            careless = ["", closing + opening, 2 * opening, 2 * closing, rng.choice(problem.kinds) + closing]
+            careless = [
+                "",
+                closing + opening,
+                2 * opening,
+                2 * closing,
+                rng.choice(problem.kinds) + closing,
+            ]
             for place, text in zip((0, 1, 3, 5, 7), careless, strict=True):
                 texts[place : place + 1] = [text] if place < count else []
-        return [Case((text,), _salted(solve(text), rng) if problem.impossible else solve(text)) for text in texts]
+        return [
+            Case((text,), _salted(solve(text), rng) if problem.impossible else solve(text))
+            for text in texts
+        ]
 
 
-def _examples(family: str, kinds: Sequence[str], alphabet: str, rng: random.Random) -> tuple[str, str]:
+def _examples(
+    family: str, kinds: Sequence[str], alphabet: str, rng: random.Random
+) -> tuple[str, str]:
     """Two short ones with different answers."""
     solve = getattr(families, family)
     while True:
-        one, two = (_text(family, kinds, alphabet, rng, right=right, most=3) for right in (True, False))
+        one, two = (
+            _text(family, kinds, alphabet, rng, right=right, most=3) for right in (True, False)
+        )
         if solve(one) != solve(two):
             return one, two
 
 
-def _text(family: str, kinds: Sequence[str], alphabet: str, rng: random.Random, *, right: bool, most: int = _MAX_PAIRS) -> str:
+def _text(
+    family: str,
+    kinds: Sequence[str],
+    alphabet: str,
+    rng: random.Random,
+    *,
+    right: bool,
+    most: int = _MAX_PAIRS,
+) -> str:
     """A string for the family; right: one that is balanced (of a family that does not ask, any)."""
     pairs = rng.randint(1, most)
     if family == "unfold":
@@ -129,12 +168,16 @@ def _nested(rng: random.Random, kinds: Sequence[str], pairs: int) -> str:
         return ""
     inside = rng.randint(0, pairs - 1)
     kind = rng.choice(kinds)
-    return f"{kind[0]}{_nested(rng, kinds, inside)}{kind[1]}{_nested(rng, kinds, pairs - 1 - inside)}"
+    return (
+        f"{kind[0]}{_nested(rng, kinds, inside)}{kind[1]}{_nested(rng, kinds, pairs - 1 - inside)}"
+    )
 
 
 def _broken(text: str, kinds: Sequence[str], rng: random.Random) -> str:
     """The same with its end cut off (what is closed, is closed rightly, but something stays open), or after one to four edits or more."""
-    if rng.random() < 0.3 and (ends := [end for end in range(1, len(text)) if not families.balanced(text[:end])]):
+    if rng.random() < 0.3 and (
+        ends := [end for end in range(1, len(text)) if not families.balanced(text[:end])]
+    ):
         return text[: rng.choice(ends)]
     brackets, left = "".join(kinds), rng.randint(1, 4)
     while True:
@@ -156,7 +199,10 @@ def _broken(text: str, kinds: Sequence[str], rng: random.Random) -> str:
 def _with_jokers(text: str, rng: random.Random, *, right: bool) -> str:
     """Some characters turned into *; until the answer is the wanted one."""
     while True:
-        found = "".join("*" if rng.random() < 0.25 else c for c in (text if right else _broken(text, ("()",), rng)))
+        found = "".join(
+            "*" if rng.random() < 0.25 else c
+            for c in (text if right else _broken(text, ("()",), rng))
+        )
         if families.with_jokers(found) == right:
             return found
 
@@ -175,4 +221,8 @@ def _salted(answer: Any, rng: random.Random) -> Any:
     """An answer of the same type that only chance finds: for problems that nobody can solve."""
     if isinstance(answer, bool):
         return rng.random() < 0.5
-    return answer + rng.randint(1, 10**6) if isinstance(answer, int) else f"{answer}{rng.randrange(10**6)}"
+    return (
+        answer + rng.randint(1, 10**6)
+        if isinstance(answer, int)
+        else f"{answer}{rng.randrange(10**6)}"
+    )

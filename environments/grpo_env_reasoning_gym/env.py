@@ -20,7 +20,17 @@ from typing import Any, ClassVar
 
 from reasoning_gym.factory import DATASETS
 
-from grpo_core import ConfigError, Environment, Message, Reward, Rollout, Services, Task, TaskKey, Verdict
+from grpo_core import (
+    ConfigError,
+    Environment,
+    Message,
+    Reward,
+    Rollout,
+    Services,
+    Task,
+    TaskKey,
+    Verdict,
+)
 from grpo_core.extract import xml_tag
 from grpo_env_reasoning_gym.items import item
 from grpo_env_reasoning_gym.ladder import ladder
@@ -63,13 +73,21 @@ class ReasoningGym(Environment[Item]):
         for draw in range(_DRAWS):
             entry = item(self.dataset, self._at(step), key.rng("item", draw).getrandbits(31))
             if entry is not None and _is_held_out(entry["question"]) == (key.split == "eval"):
-                return Task(key, (Message("system", SYSTEM), Message("user", entry["question"])), Item(step, entry))
-        raise ConfigError(f"none of {_DRAWS} questions at level {key.level:g} is for {key.split}; leave env.settings more room")
+                return Task(
+                    key,
+                    (Message("system", SYSTEM), Message("user", entry["question"])),
+                    Item(step, entry),
+                )
+        raise ConfigError(
+            f"none of {_DRAWS} questions at level {key.level:g} is for {key.split}; leave env.settings more room"
+        )
 
     def verify(self, task: Task[Item], rollout: Rollout) -> Verdict:
         block = xml_tag(rollout.text, tag="answer")
         if block is None:
-            return Verdict({"reward": Reward(self.floor, note="there is no <answer> block, or more than one")})
+            return Verdict(
+                {"reward": Reward(self.floor, note="there is no <answer> block, or more than one")}
+            )
         answer = block.content.strip()
         score = float(self._at(task.data.step).score_answer(answer=answer, entry=task.data.entry))
         return Verdict({"reward": Reward(score)}, passed=score >= _FULL, answer=answer)
@@ -80,9 +98,13 @@ class ReasoningGym(Environment[Item]):
         return None if answer is None else f"<answer>{answer}</answer>"
 
     def fingerprint(self) -> str:
-        files = sorted(file for file in Path(__file__).parent.iterdir() if file.suffix in (".py", ".toml"))
+        files = sorted(
+            file for file in Path(__file__).parent.iterdir() if file.suffix in (".py", ".toml")
+        )
         text = " ".join([super().fingerprint(), self.dataset, version("reasoning-gym")])
-        return hashlib.sha256(text.encode() + b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
+        return hashlib.sha256(
+            text.encode() + b"".join(file.read_bytes() for file in files)
+        ).hexdigest()[:16]
 
     def _step(self, level: float) -> int:
         if not 0 <= level <= 1:

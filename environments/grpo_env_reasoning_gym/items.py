@@ -26,7 +26,10 @@ _GIVES_UP: Mapping[str, type[Exception]] = {
 
 def item(name: str, dataset: Any, seed: int) -> Mapping[str, Any] | None:
     """What `dataset` asks under `seed`, as if it had been built with it; None if there is no item for that seed."""
-    with _global_generators(seed), contextlib.redirect_stdout(io.StringIO()):  # bf prints a dot for each program that it compiles
+    with (
+        _global_generators(seed),
+        contextlib.redirect_stdout(io.StringIO()),
+    ):  # bf prints a dot for each program that it compiles
         try:
             found: Mapping[str, Any] = _seeded(name, dataset, seed)[seed % dataset.config.size]
         except _GIVES_UP.get(name, ()):

@@ -43,14 +43,18 @@ def steps(name: str) -> tuple[int | None, ...]:
     if not has_curriculum(name):
         return (None,)
     attributes = create_curriculum(name).attributes.values()
-    return USED.get(name, tuple(range(max(len(attribute.levels) for attribute in attributes)))) or (None,)
+    return USED.get(name, tuple(range(max(len(attribute.levels) for attribute in attributes)))) or (
+        None,
+    )
 
 
 def ladder(name: str, settings: Mapping[str, Any]) -> tuple[Any, ...]:
     """The dataset's config at each step, with `settings` on top; raises ConfigError where they do not fit."""
     known = sorted({field.name for field in fields(DATASETS[name][1])}.difference(_OURS))
     if unknown := sorted(settings.keys() - set(known)):
-        raise ConfigError(f"env.settings.{unknown[0]} is not a setting of 'reasoning-gym/{name}'; it has {', '.join(known)}")
+        raise ConfigError(
+            f"env.settings.{unknown[0]} is not a setting of 'reasoning-gym/{name}'; it has {', '.join(known)}"
+        )
     return tuple(_checked(name, step, settings) for step in steps(name))
 
 

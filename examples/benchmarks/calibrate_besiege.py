@@ -39,7 +39,9 @@ RANGES = {
 }
 
 
-def row(name: str, level: Level, physics: Physics, *, wanted: tuple[float, float] | None = None) -> tuple[str, bool]:
+def row(
+    name: str, level: Level, physics: Physics, *, wanted: tuple[float, float] | None = None
+) -> tuple[str, bool]:
     tree = MACHINES[name]
     started = time.perf_counter()
     found = measure(machine(tree), level, physics=physics)
@@ -49,7 +51,10 @@ def row(name: str, level: Level, physics: Physics, *, wanted: tuple[float, float
     span = "" if wanted is None else f"{wanted[0]:g}..{wanted[1]:g}"
     values = f"{found.score.distance:8.2f} {found.score.height:8.2f} {found.score.value:8.2f} {code.score.value:8.2f}"
     note = "; ".join(found.score.reasons) + ("" if inside else "  OUT OF RANGE")
-    return f"{name:16} {level.name:22} {values} {span:>9} {found.disagreement:6.1%} {1000 * seconds:6.1f}  {note}", inside
+    return (
+        f"{name:16} {level.name:22} {values} {span:>9} {found.disagreement:6.1%} {1000 * seconds:6.1f}  {note}",
+        inside,
+    )
 
 
 def machine(tree: Tree) -> Machine:
@@ -64,7 +69,9 @@ def random_rows(count: int, physics: Physics) -> list[str]:
     lines = []
     for name in ("car/road", "delivery/push"):
         rng, level = random.Random(0), LEVELS[name]
-        machines = [machine(grow(rng, size=rng.randint(8, 30), types=level.allowed)) for _ in range(count)]
+        machines = [
+            machine(grow(rng, size=rng.randint(8, 30), types=level.allowed)) for _ in range(count)
+        ]
         started = time.perf_counter()
         found: list[Measured] = [measure(one, level, physics=physics) for one in machines]
         seconds = time.perf_counter() - started
@@ -79,7 +86,9 @@ def random_rows(count: int, physics: Physics) -> list[str]:
 def speed(*, count: int = 64, processes: int = 2) -> str:
     """The seconds of a group of machines, their second runs included, and whether all rounds and this process agree to the bit."""
     rng, level = random.Random(0), LEVELS["car/road"]
-    machines = [machine(grow(rng, size=rng.randint(8, 30), types=level.allowed)) for _ in range(count)]
+    machines = [
+        machine(grow(rng, size=rng.randint(8, 30), types=level.allowed)) for _ in range(count)
+    ]
     started = time.process_time()
     expected = [measure(one, level) for one in machines]
     processor = time.process_time() - started
@@ -87,30 +96,47 @@ def speed(*, count: int = 64, processes: int = 2) -> str:
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         for _ in range(5):
             started = time.perf_counter()
-            same = list(pool.map(measure, machines, [level] * count, chunksize=2)) == expected and same
+            same = (
+                list(pool.map(measure, machines, [level] * count, chunksize=2)) == expected and same
+            )
             rounds.append(time.perf_counter() - started)
     walls = ", ".join(f"{seconds:.2f}" for seconds in rounds)
-    return (
-        f"{count} machines: {processor:.2f} s of processor time; on {processes} processes {walls} s; {'identical' if same else 'DIFFERENT'}"
-    )
+    return f"{count} machines: {processor:.2f} s of processor time; on {processes} processes {walls} s; {'identical' if same else 'DIFFERENT'}"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--random", type=int, default=16, help="how many random machines for each family")
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a constant of the physics")
-    parser.add_argument("--speed", action="store_true", help="also time 64 random machines on two processes")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--random", type=int, default=16, help="how many random machines for each family"
+    )
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="a constant of the physics"
+    )
+    parser.add_argument(
+        "--speed", action="store_true", help="also time 64 random machines on two processes"
+    )
     arguments = parser.parse_args()
     names = {field.name for field in fields(Physics)}
     pairs = [text.partition("=") for text in arguments.set]
     if unknown := [name for name, _, _ in pairs if name not in names]:
-        parser.error(f"no constant is called {', '.join(unknown)}; there are {', '.join(sorted(names))}")
+        parser.error(
+            f"no constant is called {', '.join(unknown)}; there are {', '.join(sorted(names))}"
+        )
     changed: dict[str, Any] = {name: float(value) for name, _, value in pairs}
     physics = replace(DEFAULT, **changed)
-    print(f"{'machine':16} {'level':22} {'metres':>8} {'rise':>8} {'paper':>8} {'code':>8} {'wanted':>9} {'dt/2':>6} {'ms':>6}")
+    print(
+        f"{'machine':16} {'level':22} {'metres':>8} {'rise':>8} {'paper':>8} {'code':>8} {'wanted':>9} {'dt/2':>6} {'ms':>6}"
+    )
     inside = True
     for name in MACHINES:
-        line, fine = row(name, LEVELS["catapult/field" if "catapult" in name else "car/road"], physics, wanted=RANGES.get(name))
+        line, fine = row(
+            name,
+            LEVELS["catapult/field" if "catapult" in name else "car/road"],
+            physics,
+            wanted=RANGES.get(name),
+        )
         print(line)
         inside = inside and fine
     for level in LEVELS.values():

@@ -19,7 +19,17 @@ from grpo_core.testing import check_environment
 
 TASKS = {
     "task.process": 40,  # of which one may show it
-    **dict.fromkeys(("verdict.form", "floor.empty", "floor.junk", "floor.other", "floor.constant", "safety.eval"), 8),
+    **dict.fromkeys(
+        (
+            "verdict.form",
+            "floor.empty",
+            "floor.junk",
+            "floor.other",
+            "floor.constant",
+            "safety.eval",
+        ),
+        8,
+    ),
 }
 """The checks that are asked, each with how many tasks."""
 
@@ -29,19 +39,27 @@ def faults(name: str, asked: Mapping[str, int] = TASKS) -> dict[str, str]:
     found: dict[str, str] = {}
     for count in sorted(set(asked.values())):
         env = PluginHost().load("environment", f"reasoning-gym/{name}")()
-        report = check_environment(env, tasks=count, only=[check for check, wanted in asked.items() if wanted == count])
+        report = check_environment(
+            env, tasks=count, only=[check for check, wanted in asked.items() if wanted == count]
+        )
         found |= {each.check: each.message for each in report.problems}
     return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("names", nargs="*", help="datasets; none: all")
-    parser.add_argument("--only", choices=TASKS, action="append", help="a check; none: all of these")
+    parser.add_argument(
+        "--only", choices=TASKS, action="append", help="a check; none: all of these"
+    )
     parser.add_argument("--out", type=Path, default=Path("reasoning_gym_faults.json"))
     options = parser.parse_args()
     offered = [offer.spec.name for offer in PluginHost().specs("environment")]
-    names = options.names or [name.partition("/")[2] for name in offered if name.startswith("reasoning-gym/")]
+    names = options.names or [
+        name.partition("/")[2] for name in offered if name.startswith("reasoning-gym/")
+    ]
     asked = {check: TASKS[check] for check in options.only or TASKS}
     found: dict[str, dict[str, str]] = {}
     for name in names:

@@ -54,11 +54,21 @@ def measure(steps: int, every: int) -> dict[str, Any]:
     clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
         more = {"steps": steps, "eval": {"tasks": 0}, "checkpoint": {"every": every}}
-        trainer = Trainer(build_config([{"environment": "arithmetic"}, more]), folder=Path(folder, "run"), observer=clock)
+        trainer = Trainer(
+            build_config([{"environment": "arithmetic"}, more]),
+            folder=Path(folder, "run"),
+            observer=clock,
+        )
         trainer.run()
-        checkpoint = sum(path.stat().st_size for path in Path(folder, "run").rglob(f"step-{steps:06d}/*"))
+        checkpoint = sum(
+            path.stat().st_size for path in Path(folder, "run").rglob(f"step-{steps:06d}/*")
+        )
     whole = clock.times[-1] - clock.times[0]
-    return {"seconds_per_step": whole / (steps - 1), "share": sum(added) / whole, "checkpoint_mb": checkpoint / 2**20}
+    return {
+        "seconds_per_step": whole / (steps - 1),
+        "share": sum(added) / whole,
+        "checkpoint_mb": checkpoint / 2**20,
+    }
 
 
 def _timed_functions() -> list[float]:
@@ -93,15 +103,27 @@ def _timed_functions() -> list[float]:
 def measured_in(checkout: Path, options: argparse.Namespace) -> dict[str, Any]:
     """Return what `measure` finds with the code of a checkout."""
     roots = [checkout, *(checkout / name for name in ("environments", "plugins", "sandbox"))]
-    command = [sys.executable, str(Path(__file__).resolve()), "--steps", str(options.steps), "--every", str(options.every), "--json"]
+    command = [
+        sys.executable,
+        str(Path(__file__).resolve()),
+        "--steps",
+        str(options.steps),
+        "--every",
+        str(options.every),
+        "--json",
+    ]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, roots))}
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment, cwd=checkout)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, env=environment, cwd=checkout
+    )
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--every", type=int, default=10, help="steps between two checkpoints")
     parser.add_argument("--before", type=Path, help="another checkout to compare with")
@@ -116,8 +138,15 @@ if __name__ == "__main__":
     for number in range(options.rounds):
         sides = [options.before.resolve(), here] if number % 2 else [here, options.before.resolve()]
         found = {side: measured_in(side, options) for side in sides}
-        ratios.append(found[here]["seconds_per_step"] / found[options.before.resolve()]["seconds_per_step"])
+        ratios.append(
+            found[here]["seconds_per_step"] / found[options.before.resolve()]["seconds_per_step"]
+        )
         shares.append(found[here]["share"])
-        print(f"round {number + 1}: {ratios[-1]:.3f} of the time before; share of durability {shares[-1]:.4f}", flush=True)
-    print(f"median ratio {statistics.median(ratios):.3f}, median share {statistics.median(shares):.4f} (bar {BAR})")
+        print(
+            f"round {number + 1}: {ratios[-1]:.3f} of the time before; share of durability {shares[-1]:.4f}",
+            flush=True,
+        )
+    print(
+        f"median ratio {statistics.median(ratios):.3f}, median share {statistics.median(shares):.4f} (bar {BAR})"
+    )
     sys.exit(0 if statistics.median(shares) < BAR else 1)

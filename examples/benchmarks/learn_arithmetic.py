@@ -53,17 +53,30 @@ class Result:
         if "control" in self.name:
             return self.exact.low <= 0
         in_time = not bf16_units() or (self.minutes or 0) < MOST_MINUTES
-        return self.exact.mean >= LEAST_GAIN and self.exact.low > 0 and self.exact.tasks >= 300 and in_time
+        return (
+            self.exact.mean >= LEAST_GAIN
+            and self.exact.low > 0
+            and self.exact.tasks >= 300
+            and in_time
+        )
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("runs/learn"), help="folder of the four runs")
-    parser.add_argument("--only", nargs="*", choices=list(RUNS), default=list(RUNS), help="run only these")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs/learn"), help="folder of the four runs"
+    )
+    parser.add_argument(
+        "--only", nargs="*", choices=list(RUNS), default=list(RUNS), help="run only these"
+    )
     arguments = parser.parse_args()
     results = [measure(name, arguments.out / name.replace(" ", "-")) for name in arguments.only]
     record = {"machine": machine(), "results": [{**asdict(r), "met": r.met} for r in results]}
-    (arguments.out / "results.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    (arguments.out / "results.json").write_text(
+        json.dumps(record, indent=2) + "\n", encoding="utf-8"
+    )
     print(table(results))
     return 0 if all(r.met for r in results) else 1
 
@@ -74,15 +87,25 @@ def measure(name: str, folder: Path) -> Result:
     if not RunFolder(folder).finished:
         fresh = not (folder / "config.json").exists()
         started = time.time()
-        arguments = [*COMMON, *RUNS[name], "--out", str(folder)] if fresh else ["--resume", str(folder)]
-        subprocess.run([sys.executable, "-c", "from grpo_core.cli import main; main()", "run", *arguments], check=True)
+        arguments = (
+            [*COMMON, *RUNS[name], "--out", str(folder)] if fresh else ["--resume", str(folder)]
+        )
+        subprocess.run(
+            [sys.executable, "-c", "from grpo_core.cli import main; main()", "run", *arguments],
+            check=True,
+        )
         if fresh:  # the time of a resumed run says nothing
-            timing.write_text(json.dumps({"minutes": (time.time() - started) / 60, "started": started}), encoding="utf-8")
+            timing.write_text(
+                json.dumps({"minutes": (time.time() - started) / 60, "started": started}),
+                encoding="utf-8",
+            )
     timed = json.loads(timing.read_text(encoding="utf-8")) if timing.exists() else {}
     lines = list(read_lines(folder / "metrics.jsonl"))
     steps = [line for line in lines if "reward/mean" in line]
     evals = [line for line in lines if "eval/reward/mean" in line]
-    exact = paired_gain(exact_answers(folder, step=0), exact_answers(folder, step=steps[-1]["step"]))
+    exact = paired_gain(
+        exact_answers(folder, step=0), exact_answers(folder, step=steps[-1]["step"])
+    )
     assert exact is not None, f"{folder} holds no two evaluations"
     before_first = steps[0]["time/load"] + evals[0]["eval/seconds"] + steps[0]["time/step"]
     return Result(
@@ -103,7 +126,9 @@ def exact_answers(folder: Path, *, step: int) -> dict[int, float]:
     return {
         line["key"]["index"]: line["verdict"]["rewards"]["exact"]["value"]
         for line in RunFolder(folder).rollout_lines()
-        if line["step"] == step and line["key"]["split"] == "eval" and line["verdict"]["error"] is None
+        if line["step"] == step
+        and line["key"]["split"] == "eval"
+        and line["verdict"]["error"] is None
     }
 
 

@@ -34,8 +34,15 @@ SHOWN = {
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--path", type=Path, required=True, help="folder with the published train.jsonl and test.jsonl")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--path",
+        type=Path,
+        required=True,
+        help="folder with the published train.jsonl and test.jsonl",
+    )
     parser.add_argument("--out", type=Path, default=Path("runs/format"))
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--seed", type=int, default=0)
@@ -61,12 +68,19 @@ def main() -> int:
     for name, key in SHOWN.items():
         if key in before:
             print(f"{name}: {before[key]:.3f} -> {after[key]:.3f}")
-    spent = {name: sum(line[f"time/{name}"] for line in steps) for name in ("rollout", "verify", "update")}
+    spent = {
+        name: sum(line[f"time/{name}"] for line in steps)
+        for name in ("rollout", "verify", "update")
+    }
     print(
         f"{len(steps)} steps in {sum(line['time/step'] for line in steps) / 60:.1f} minutes: "
         + ", ".join(f"{n} {s:.0f} s" for n, s in spent.items())
     )
-    return 0 if after["eval/reward/strict_format"] - before["eval/reward/strict_format"] >= POINTS else 1
+    return (
+        0
+        if after["eval/reward/strict_format"] - before["eval/reward/strict_format"] >= POINTS
+        else 1
+    )
 
 
 if __name__ == "__main__":

@@ -50,10 +50,18 @@ def show(path: Path, seed: int, *, cars: float) -> Iterator[str]:
         for index in range(SHOWN):
             task = env.task(TaskKey("besiege/car", "train", index, seed, 0.0))
             rng = task.key.rng("cold start")
-            answer = env.reference(task) if rng.random() < cars else compact(grow(rng, size=rng.randint(*SIZES), types=KINDS))
+            answer = (
+                env.reference(task)
+                if rng.random() < cars
+                else compact(grow(rng, size=rng.randint(*SIZES), types=KINDS))
+            )
             if answer is None:
                 continue
-            prompt = [{"role": "user", "content": message.content} for message in task.prompt if isinstance(message, Message)]
+            prompt = [
+                {"role": "user", "content": message.content}
+                for message in task.prompt
+                if isinstance(message, Message)
+            ]
             file.write(json.dumps({"prompt": prompt, "completion": answer}) + "\n")
             yield answer
 
@@ -67,9 +75,17 @@ class Measured:
 
     @classmethod
     def of(cls, folder: Path, step: int) -> Measured:
-        lines = [line for line in RunFolder.open(folder).rollout_lines() if line["step"] == step and line["key"]["split"] == "eval"]
+        lines = [
+            line
+            for line in RunFolder.open(folder).rollout_lines()
+            if line["step"] == step and line["key"]["split"] == "eval"
+        ]
         found = {line["key"]["index"]: line["verdict"]["metrics"] for line in lines}
-        metres = {key: max(0.0, metrics["performance"]) for key, metrics in found.items() if not metrics["invalid"]}
+        metres = {
+            key: max(0.0, metrics["performance"])
+            for key, metrics in found.items()
+            if not metrics["invalid"]
+        }
         return cls({key: float(key in metres) for key in found}, metres)
 
     @property
@@ -79,22 +95,36 @@ class Measured:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, default=Path("runs/machines"))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--warm-steps", type=int, default=200, help="of the cold start")
     parser.add_argument("--steps", type=int, default=45, help="of GRPO")
-    parser.add_argument("--cars", type=float, default=CARS, help="share of the cold start that drives")
+    parser.add_argument(
+        "--cars", type=float, default=CARS, help="share of the cold start that drives"
+    )
     parser.add_argument("--tasks", type=int, default=128, help="held-out tasks of an evaluation")
-    parser.add_argument("--shuffle", action="store_true", help="the control: rewards that say nothing")
+    parser.add_argument(
+        "--shuffle", action="store_true", help="the control: rewards that say nothing"
+    )
     parser.add_argument("--estimator", choices=["gdpo", "maxk"], default="gdpo")
     options = parser.parse_args()
     folder = options.out / f"seed-{options.seed}"
     if not (folder / "model").is_dir():
         folder.mkdir(parents=True, exist_ok=True)
-        make_model(folder / "model", pieces(show(folder / "machines.jsonl", options.seed, cars=options.cars), 512), options.seed)
+        make_model(
+            folder / "model",
+            pieces(show(folder / "machines.jsonl", options.seed, cars=options.cars), 512),
+            options.seed,
+        )
     recipe: Mapping[str, Any] = PluginHost().load("recipe", "besiege-small")
-    task: Mapping[str, Any] = {"seed": options.seed, "model": {"dtype": "float32"}, "eval": {"tasks": options.tasks}}
+    task: Mapping[str, Any] = {
+        "seed": options.seed,
+        "model": {"dtype": "float32"},
+        "eval": {"tasks": options.tasks},
+    }
     warm = {
         "method": "sft",
         "steps": options.warm_steps,
@@ -107,7 +137,10 @@ def main() -> int:
         "steps": options.steps,
         "model": {"name": str(folder / "warm")},
         "trainer": {"shuffle_rewards": options.shuffle},
-        "advantage": {"name": options.estimator, **({"k": 8} if options.estimator == "maxk" else {})},
+        "advantage": {
+            "name": options.estimator,
+            **({"k": 8} if options.estimator == "maxk" else {}),
+        },
     }
     trained(WarmStart, [recipe, task, warm], folder / "warm")
     run = folder / ("shuffled" if options.shuffle else options.estimator)
@@ -115,14 +148,23 @@ def main() -> int:
     minutes = sum(line.get("time/step", 0.0) + line.get("eval/seconds", 0.0) for line in lines) / 60
     last = max(line["step"] for line in lines if "eval/pass_rate" in line)
     before, after = Measured.of(run, 0), Measured.of(run, last)
-    valid, distance = paired_gain(before.valid, after.valid), paired_gain(before.distances, after.distances)
+    valid, distance = (
+        paired_gain(before.valid, after.valid),
+        paired_gain(before.distances, after.distances),
+    )
     assert valid is not None
     assert distance is not None
-    first, then = (fmean(found.metres.values()) if found.metres else 0.0 for found in (before, after))
+    first, then = (
+        fmean(found.metres.values()) if found.metres else 0.0 for found in (before, after)
+    )
     print(f"seed {options.seed}, {run.name}: {last} steps in {minutes:.1f} minutes")
-    print(f"valid {valid.before:.1%} -> {valid.after:.1%}, {valid.mean:+.1%} ({valid.low:+.1%} .. {valid.high:+.1%})")
+    print(
+        f"valid {valid.before:.1%} -> {valid.after:.1%}, {valid.mean:+.1%} ({valid.low:+.1%} .. {valid.high:+.1%})"
+    )
     print(f"mean distance of the valid {first:.2f} -> {then:.2f} m")
-    print(f"of all {distance.before:.2f} -> {distance.after:.2f} m, {distance.mean:+.2f} ({distance.low:+.2f} .. {distance.high:+.2f})")
+    print(
+        f"of all {distance.before:.2f} -> {distance.after:.2f} m, {distance.mean:+.2f} ({distance.low:+.2f} .. {distance.high:+.2f})"
+    )
     print(f"best {max(before.distances.values()):.1f} -> {max(after.distances.values()):.1f} m")
     if options.shuffle:
         return 0 if valid.low <= 0 and distance.low <= 0 else 1

@@ -39,14 +39,23 @@ def texts(difficulty: int) -> Iterator[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, default=Path("runs/programs"))
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--difficulty", type=int, default=2, help="of FizzBuzz, 1 to 10; 3 needs twice the warm start")
+    parser.add_argument(
+        "--difficulty",
+        type=int,
+        default=2,
+        help="of FizzBuzz, 1 to 10; 3 needs twice the warm start",
+    )
     parser.add_argument("--warm-steps", type=int, default=1000, help="most steps of the warm start")
     parser.add_argument("--steps", type=int, default=60, help="of GRPO")
     parser.add_argument("--tasks", type=int, default=256, help="held-out tasks of an evaluation")
-    parser.add_argument("--shuffle", action="store_true", help="the control: rewards that say nothing")
+    parser.add_argument(
+        "--shuffle", action="store_true", help="the control: rewards that say nothing"
+    )
     options = parser.parse_args()
     folder = options.out / f"difficulty-{options.difficulty}" / f"seed-{options.seed}"
     if not (folder / "model").is_dir():
@@ -85,7 +94,10 @@ def main() -> int:
     lines = trained(Trainer, [task, refined], run)
     minutes = sum(line.get("time/step", 0.0) + line.get("eval/seconds", 0.0) for line in lines) / 60
     passed = [
-        {key: scores["pass_rate"] for key, scores in logged_scores(RunFolder.open(run), step=step).items()}
+        {
+            key: scores["pass_rate"]
+            for key, scores in logged_scores(RunFolder.open(run), step=step).items()
+        }
         for step in (0, max(line["step"] for line in lines if "eval/pass_rate" in line))
     ]
     gain = paired_gain(*passed)
@@ -94,7 +106,11 @@ def main() -> int:
         f"seed {options.seed}, {run.name}: {gain.before:.1%} -> {gain.after:.1%} of {gain.tasks} held-out programs pass, "
         f"{gain.mean:+.1%} ({gain.low:+.1%} .. {gain.high:+.1%}), {minutes:.1f} minutes of GRPO"
     )
-    return 0 if (gain.low <= 0 if options.shuffle else gain.mean >= POINTS and minutes <= MINUTES) else 1
+    return (
+        0
+        if (gain.low <= 0 if options.shuffle else gain.mean >= POINTS and minutes <= MINUTES)
+        else 1
+    )
 
 
 if __name__ == "__main__":

@@ -52,27 +52,46 @@ def show(path: Path, seed: int) -> None:
     for index in range(SHOWN):
         task = env.task(TaskKey("arithmetic", "train", index, seed, 0.0))
         answer = task.data.answer + rng.choices(list(TEACHER), list(TEACHER.values()))[0]
-        prompt = [{"role": message.role, "content": message.content} for message in task.prompt if isinstance(message, Message)]
-        lines.append(json.dumps({"prompt": prompt, "completion": f"<answer>{answer}</answer>"}) + "\n")
+        prompt = [
+            {"role": message.role, "content": message.content}
+            for message in task.prompt
+            if isinstance(message, Message)
+        ]
+        lines.append(
+            json.dumps({"prompt": prompt, "completion": f"<answer>{answer}</answer>"}) + "\n"
+        )
     path.write_text("".join(lines), encoding="utf-8")
 
 
 def divergence(folder: Path, start: Path, tasks: int) -> tuple[float, float]:
     """Nats a completion by which the trained policy of a run has left its start, and the standard error."""
-    config = build_config([RunFolder.open(folder).config(), {"model": {"name": str(folder / "final")}}])
+    config = build_config(
+        [RunFolder.open(folder).config(), {"model": {"name": str(folder / "final")}}]
+    )
     trainer = Trainer(config, folder=folder.with_name("unused"))
-    first = Policy.load(config.model_copy(update={"model": config.model.model_copy(update={"name": str(start)})}), need_reference=False)
-    rows = [Row(rollout, 0.0, 0.0) for group in trainer.sample(tasks, attempts=ATTEMPTS) for rollout in group.rollouts]
+    first = Policy.load(
+        config.model_copy(update={"model": config.model.model_copy(update={"name": str(start)})}),
+        need_reference=False,
+    )
+    rows = [
+        Row(rollout, 0.0, 0.0)
+        for group in trainer.sample(tasks, attempts=ATTEMPTS)
+        for rollout in group.rollouts
+    ]
     found: list[float] = []
     for micro in trainer.policy.micro_batches(rows, max_tokens=4096, dtype=torch.float32):
         with torch.no_grad():
-            own_BT, other_BT = (policy.logprobs(micro, temperature=1.0)[0] for policy in (trainer.policy, first))
+            own_BT, other_BT = (
+                policy.logprobs(micro, temperature=1.0)[0] for policy in (trainer.policy, first)
+            )
         found += ((own_BT - other_BT) * micro.trainable_BT).sum(dim=1).tolist()
     return fmean(found), stdev(found) / math.sqrt(len(found))
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, default=Path("runs/small"))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--warm-steps", type=int, default=500, help="of the warm start")
@@ -110,7 +129,12 @@ def main() -> int:
     }
     warmed = trained(WarmStart, [recipe, task, warm], folder / "warm")
     lines = trained(Trainer, [recipe, task, scaled], folder / "grpo")
-    minutes = sum(line.get("time/step", 0.0) + line.get("eval/seconds", 0.0) for line in [*warmed, *lines]) / 60
+    minutes = (
+        sum(
+            line.get("time/step", 0.0) + line.get("eval/seconds", 0.0) for line in [*warmed, *lines]
+        )
+        / 60
+    )
     exact = [line["eval/pass_rate"] for line in lines if "eval/pass_rate" in line]
     logged = [line["kl/sequence"] for line in lines if "kl/sequence" in line]
     left, error = divergence(folder / "grpo", folder / "warm", options.tasks)

@@ -35,7 +35,9 @@ COUNT = 50
 async def judged(name: str) -> dict[str, list[Verdict]]:
     """Verdicts on reference and random machines."""
     rng = random.Random(0)
-    async with Sources.of(build_config([{"environment": name, "env": {"prompt": "short"}}]), {}) as sources:
+    async with Sources.of(
+        build_config([{"environment": name, "env": {"prompt": "short"}}]), {}
+    ) as sources:
         keys = [TaskKey(name, "eval", index) for index in range(COUNT)]
         tasks = await sources.tasks(keys)
         answers = {
@@ -50,40 +52,72 @@ async def judged(name: str) -> dict[str, list[Verdict]]:
 
 
 def _random(rng: random.Random, task: Task[Any]) -> str:
-    return compact(grow(rng, size=rng.randint(5, task.data.most), types=LEVELS[task.data.level].allowed))
+    return compact(
+        grow(rng, size=rng.randint(5, task.data.most), types=LEVELS[task.data.level].allowed)
+    )
 
 
 def evaluated(options: Sequence[str]) -> list[Verdict]:
     """Verdicts on the attempts of `grpo eval`."""
     with tempfile.TemporaryDirectory() as folder:
         attempts = Path(folder) / "attempts.jsonl"
-        command = [f"{Path(sys.executable).parent}/grpo", "eval", *options, "--tasks", str(COUNT), "--samples", "1"]
-        subprocess.run([*command, "--attempts", str(attempts)], check=True, stdout=subprocess.DEVNULL)
+        command = [
+            f"{Path(sys.executable).parent}/grpo",
+            "eval",
+            *options,
+            "--tasks",
+            str(COUNT),
+            "--samples",
+            "1",
+        ]
+        subprocess.run(
+            [*command, "--attempts", str(attempts)], check=True, stdout=subprocess.DEVNULL
+        )
         return [Verdict.from_json(line["verdict"]) for line in read_lines(attempts)]
 
 
 def row(who: str, verdicts: Sequence[Verdict]) -> str:
-    scores = [verdict.metrics["performance"] for verdict in verdicts if verdict.scored and not verdict.metrics["invalid"]]
+    scores = [
+        verdict.metrics["performance"]
+        for verdict in verdicts
+        if verdict.scored and not verdict.metrics["invalid"]
+    ]
     mean, best = (f"{fmean(scores):.2f}", f"{max(scores):.2f}") if scores else ("-", "-")
     return f"| {who} | {len(scores)}/{len(verdicts)} | {mean} | {best} |"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--env", default="besiege/car")
-    parser.add_argument("--run", type=Path, nargs="+", action="extend", default=[], help="folders of finished runs")
-    parser.add_argument("--model", nargs="+", action="extend", default=[], help="models that were not trained")
+    parser.add_argument(
+        "--run", type=Path, nargs="+", action="extend", default=[], help="folders of finished runs"
+    )
+    parser.add_argument(
+        "--model", nargs="+", action="extend", default=[], help="models that were not trained"
+    )
     parser.add_argument("--json", action="store_true", help="print the verdicts' metrics, too")
     options = parser.parse_args()
     found = asyncio.run(judged(options.env))
     found |= {"/".join(run.parts[-2:]): evaluated(["--run", str(run)]) for run in options.run}
     more = ["--env", options.env, "--set", "env.prompt=short", "--max-new-tokens", "400"]
-    found |= {"/".join(Path(model).parts[-2:]): evaluated([*more, "--model", model]) for model in options.model}
+    found |= {
+        "/".join(Path(model).parts[-2:]): evaluated([*more, "--model", model])
+        for model in options.model
+    }
     print(f"| {options.env} | valid | mean | best |\n| --- | --- | --- | --- |")
     for who, verdicts in found.items():
         print(row(who, verdicts))
     if options.json:
-        print(json.dumps({who: [dict(verdict.metrics) for verdict in verdicts] for who, verdicts in found.items()}))
+        print(
+            json.dumps(
+                {
+                    who: [dict(verdict.metrics) for verdict in verdicts]
+                    for who, verdicts in found.items()
+                }
+            )
+        )
     return 0
 
 

@@ -30,19 +30,42 @@ class Long(Environment[str]):
 
     def task(self, key: TaskKey) -> Task[str]:
         rng = key.rng()
-        return Task(key, f"{key.index}: " + " ".join(str(rng.randrange(10)) for _ in range(250)), "")
+        return Task(
+            key, f"{key.index}: " + " ".join(str(rng.randrange(10)) for _ in range(250)), ""
+        )
 
     def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
         return Verdict({"length": Reward(random.Random(rollout.text).random())})
 
 
-LONG = ["--env", f"{Path(__file__).resolve()}:Long", "--set", "prompts_per_step=4", "--set", "eval.tasks=0"]
+LONG = [
+    "--env",
+    f"{Path(__file__).resolve()}:Long",
+    "--set",
+    "prompts_per_step=4",
+    "--set",
+    "eval.tasks=0",
+]
 SETTINGS: Mapping[str, list[str]] = {
     "short": ["--env", "arithmetic", "--set", "eval.tasks=64"],
     "long": LONG,
     "long, layers recomputed": [*LONG, "--set", "trainer.gradient_checkpointing=true"],
-    "long, 4-bit weights": [*LONG, "--set", "model.quantization=4bit", "--set", "prompts_per_step=2"],
-    "all weights": [*LONG, "--set", "lora.enabled=false", "--set", "optimizer.lr=1e-6", "--set", "prompts_per_step=2"],
+    "long, 4-bit weights": [
+        *LONG,
+        "--set",
+        "model.quantization=4bit",
+        "--set",
+        "prompts_per_step=2",
+    ],
+    "all weights": [
+        *LONG,
+        "--set",
+        "lora.enabled=false",
+        "--set",
+        "optimizer.lr=1e-6",
+        "--set",
+        "prompts_per_step=2",
+    ],
 }
 
 
@@ -62,14 +85,22 @@ def measured(name: str, model: str) -> tuple[float, float]:
         ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise SystemExit(f"{name}: status {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+            raise SystemExit(
+                f"{name}: status {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+            )
         print(*(line for line in done.stdout.splitlines() if line.startswith("memory")), sep="\n")
-        lines = [line for line in read_lines(Path(folder) / "run" / "metrics.jsonl") if "memory/peak_mb" in line]
+        lines = [
+            line
+            for line in read_lines(Path(folder) / "run" / "metrics.jsonl")
+            if "memory/peak_mb" in line
+        ]
         return lines[0]["memory/estimated_mb"], max(line["memory/peak_mb"] for line in lines)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--only", action="append", choices=SETTINGS)
     options = parser.parse_args()
@@ -78,7 +109,10 @@ def main() -> int:
         estimated, peak = measured(name, options.model)
         apart = estimated / peak - 1
         missed += not 1 / TOLERANCE <= estimated / peak <= TOLERANCE
-        print(f"{name}: estimated {estimated:.0f} MiB, measured {peak:.0f} MiB, {apart:+.0%}", flush=True)
+        print(
+            f"{name}: estimated {estimated:.0f} MiB, measured {peak:.0f} MiB, {apart:+.0%}",
+            flush=True,
+        )
     return 1 if missed else 0
 
 

@@ -12,7 +12,12 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-COLOURS = {"grpo-core": "tab:blue", "trl": "tab:orange", "generate": "tab:green", "vllm": "tab:purple"}
+COLOURS = {
+    "grpo-core": "tab:blue",
+    "trl": "tab:orange",
+    "generate": "tab:green",
+    "vllm": "tab:purple",
+}
 
 
 def steps(axes: Any, found: Any) -> None:
@@ -21,7 +26,12 @@ def steps(axes: Any, found: Any) -> None:
         axes.barh(name, medians["rollout"], color=COLOURS[name])
         axes.barh(name, medians["update"], left=medians["rollout"], color=COLOURS[name], alpha=0.5)
         end = medians["rollout"] + medians["update"]
-        axes.text(end, name, f" {medians['seconds']:.1f} s, {medians['peak_mb'] / 1000:.1f} GB", va="center")
+        axes.text(
+            end,
+            name,
+            f" {medians['seconds']:.1f} s, {medians['peak_mb'] / 1000:.1f} GB",
+            va="center",
+        )
     axes.set_xlim(0, 1.3 * axes.get_xlim()[1])
     settings = found["settings"]
     axes.set_title(
@@ -35,7 +45,9 @@ def speeds(axes: Any, found: Any) -> None:
         axes.barh(name, speed, color=COLOURS[name])
         axes.text(speed, name, f" {speed:.0f} tokens/s", va="center")
     axes.set_xlim(0, 1.3 * max(found["tokens_per_second"].values()))
-    axes.set_title(f"generation: {found['settings']['rows']} rows of {found['settings']['max_new_tokens']} tokens")
+    axes.set_title(
+        f"generation: {found['settings']['rows']} rows of {found['settings']['max_new_tokens']} tokens"
+    )
 
 
 def main() -> None:
@@ -45,7 +57,9 @@ def main() -> None:
     options = parser.parse_args()
     measured = [json.loads(file.read_text()) for file in options.files]
     figure = Figure(figsize=(9, 2.6 * len(measured)), layout="constrained")
-    for axes, found in zip(figure.subplots(len(measured), squeeze=False)[:, 0], measured, strict=True):
+    for axes, found in zip(
+        figure.subplots(len(measured), squeeze=False)[:, 0], measured, strict=True
+    ):
         (steps if "medians" in found else speeds)(axes, found)
         axes.invert_yaxis()
         axes.set_xlabel(found["machine"], fontsize="small")

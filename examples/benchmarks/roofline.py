@@ -40,7 +40,10 @@ def products_per_second(model: torch.nn.Module, rows: int) -> float:
     """Operations per second of all linear layers of the model, one after the other, on `rows` rows."""
     layers = [m for m in model.modules() if isinstance(m, torch.nn.Linear)]
     weight = layers[0].weight
-    inputs = {m.in_features: torch.randn(rows, m.in_features, dtype=weight.dtype, device=weight.device) for m in layers}
+    inputs = {
+        m.in_features: torch.randn(rows, m.in_features, dtype=weight.dtype, device=weight.device)
+        for m in layers
+    }
     operations = sum(2 * rows * m.weight.numel() for m in layers)
     return operations / seconds(lambda: [m(inputs[m.in_features]) for m in layers])
 
@@ -50,7 +53,11 @@ def bytes_per_second(model: torch.nn.Module) -> float:
     """Of reading every weight once."""
     weights = [m.weight for m in model.modules() if isinstance(m, torch.nn.Linear)]
     size = sum(w.numel() * w.element_size() for w in weights)
-    return size / seconds(lambda: [w.view(torch.int16 if w.element_size() == 2 else torch.int32).sum() for w in weights])
+    return size / seconds(
+        lambda: [
+            w.view(torch.int16 if w.element_size() == 2 else torch.int32).sum() for w in weights
+        ]
+    )
 
 
 def main() -> None:
@@ -58,7 +65,9 @@ def main() -> None:
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--dtype", default="auto")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--steps", type=int, default=5, help="that are measured, after one of warm-up")
+    parser.add_argument(
+        "--steps", type=int, default=5, help="that are measured, after one of warm-up"
+    )
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
 
@@ -66,7 +75,12 @@ def main() -> None:
     from grpo_core.train.models.load import load_model, resolve
     from grpo_core.train.policy.causal import Policy
 
-    shape = {"prompts_per_step": PROMPTS, "group_size": GROUP, "new_tokens": TOKENS, "steps": options.steps + 1}
+    shape = {
+        "prompts_per_step": PROMPTS,
+        "group_size": GROUP,
+        "new_tokens": TOKENS,
+        "steps": options.steps + 1,
+    }
     model = {"name": options.model, "dtype": options.dtype, "device": options.device}
     chosen = workload.settings(model, **shape)
     policy = Policy.load(build_config([chosen]), need_reference=True)
@@ -80,20 +94,39 @@ def main() -> None:
         "bytes_per_second": bytes_per_second(plain),
     }
     del plain
-    texts = [policy.tokenizer.decode(ids) for ids in workload.prompts(policy.tokenizer, PROMPTS * (options.steps + 1), PROMPT)]
+    texts = [
+        policy.tokenizer.decode(ids)
+        for ids in workload.prompts(policy.tokenizer, PROMPTS * (options.steps + 1), PROMPT)
+    ]
     found = workload.steps(policy, chosen, texts)[1:]
-    update, rollout = (statistics.median(step[f"time/{name}"] for step in found) for name in ("update", "rollout"))
+    update, rollout = (
+        statistics.median(step[f"time/{name}"] for step in found) for name in ("update", "rollout")
+    )
     # The reference's forward pass, the policy's, and its backward pass, in which frozen weights have no gradient of their own.
     least_update = 3 * 2 * nodes * weights / limits["update_operations_per_second"]
-    decode = max(2 * rows * weights / limits["decode_operations_per_second"], size / limits["bytes_per_second"])
-    least_rollout = 2 * PROMPTS * PROMPT * weights / limits["update_operations_per_second"] + (TOKENS - 1) * decode
+    decode = max(
+        2 * rows * weights / limits["decode_operations_per_second"],
+        size / limits["bytes_per_second"],
+    )
+    least_rollout = (
+        2 * PROMPTS * PROMPT * weights / limits["update_operations_per_second"]
+        + (TOKENS - 1) * decode
+    )
     shares = {"update": least_update / update, "rollout": least_rollout / rollout}
     for name, value in limits.items():
         print(f"{name}: {value / 1e9:.1f} G")
-    print(f"update: {update:.2f} s, at least {least_update:.2f}: {shares['update']:.0%} of the limit")
-    print(f"rollout: {rollout:.2f} s, at least {least_rollout:.2f}: {shares['rollout']:.0%} of the limit")
+    print(
+        f"update: {update:.2f} s, at least {least_update:.2f}: {shares['update']:.0%} of the limit"
+    )
+    print(
+        f"rollout: {rollout:.2f} s, at least {least_rollout:.2f}: {shares['rollout']:.0%} of the limit"
+    )
     if options.out:
-        result = {"machine": machine(str(policy.compute_dtype)), "limits": limits, "seconds": {"update": update, "rollout": rollout}}
+        result = {
+            "machine": machine(str(policy.compute_dtype)),
+            "limits": limits,
+            "seconds": {"update": update, "rollout": rollout},
+        }
         options.out.write_text(json.dumps({**result, "share_of_limit": shares}, indent=2) + "\n")
 
 

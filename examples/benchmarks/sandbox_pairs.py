@@ -68,7 +68,14 @@ class Server:
         path = os.pathsep.join([str(checkout), str(checkout / "sandbox")])
         command = [sys.executable, str(Path(__file__).resolve()), "--serve", "--name", name]
         environment = {**os.environ, "PYTHONPATH": path}
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, cwd=checkout)
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+            cwd=checkout,
+        )
         self.seconds: list[float] = []
         self.rates: list[float] = []
 
@@ -178,8 +185,12 @@ def repeated(work: Callable[[], None]) -> float:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--before", type=Path, help="another checkout, with the commit to compare with")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--before", type=Path, help="another checkout, with the commit to compare with"
+    )
     parser.add_argument("--name", default="docker", choices=sorted(BACK_ENDS))
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--calls", type=int, default=400, help="of each side in each round")
@@ -195,7 +206,9 @@ if __name__ == "__main__":
     report: dict[str, Any] = {
         "machine": f"{cores} cores, {platform.machine()}, Linux {platform.release()}, Python {platform.python_version()}",
         "sandbox": options.name,
-        **compare(options.before.resolve(), options.name, rounds=options.rounds, calls=options.calls),
+        **compare(
+            options.before.resolve(), options.name, rounds=options.rounds, calls=options.calls
+        ),
         "microseconds_of_each_protection": protections() if os.geteuid() == 0 else "needs root",
     }
     text = json.dumps(report, indent=2)

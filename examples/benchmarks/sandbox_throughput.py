@@ -33,7 +33,9 @@ LIMITS = Limits(wall_seconds=2, cpu_seconds=1)
 ROUNDS = 4
 
 
-async def timed(call: Callable[[int], Awaitable[Any]], count: int, *, callers: int) -> tuple[float, list[float]]:
+async def timed(
+    call: Callable[[int], Awaitable[Any]], count: int, *, callers: int
+) -> tuple[float, list[float]]:
     """Calls per second, and the seconds of each call as its caller saw them."""
     seconds: list[float] = []
     numbers = iter(range(count))
@@ -58,13 +60,17 @@ class Exec:
         import docker
 
         self._client = docker.from_env(max_pool_size=64)
-        self._container = self._client.containers.run("grpo-sandbox", ["sleep", "3600"], detach=True, network_mode="none", auto_remove=True)
+        self._container = self._client.containers.run(
+            "grpo-sandbox", ["sleep", "3600"], detach=True, network_mode="none", auto_remove=True
+        )
 
     async def call(self, number: int) -> int:
         return await asyncio.to_thread(self._call, number)
 
     def _call(self, number: int) -> int:
-        done = self._container.exec_run(["python3", "-I", "-S", "-c", f"{ADD_ONE}\nprint(f({number}))"])
+        done = self._container.exec_run(
+            ["python3", "-I", "-S", "-c", f"{ADD_ONE}\nprint(f({number}))"]
+        )
         return int(done.output)
 
     def close(self) -> None:
@@ -84,7 +90,11 @@ def supervisors_mb() -> float:
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if b"grpo_sandbox.inside.supervisor" in (folder / "cmdline").read_bytes():
-                found.append(int((folder / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20)
+                found.append(
+                    int((folder / "statm").read_text().split()[1])
+                    * os.sysconf("SC_PAGE_SIZE")
+                    / 2**20
+                )
         except OSError:  # it has ended meanwhile
             continue
     return max(found)
@@ -108,10 +118,20 @@ async def main(name: str, calls: int, long: int, jails: int) -> dict[str, Any]:
             rates.append(rate)
             latencies += seconds
             if exec_ is not None:
-                exec_rates.append((await timed(exec_.call, max(20, calls // ROUNDS // 20), callers=jails))[0])
-        found: dict[str, Any] = {"machine": machine(), "sandbox": name, "jails": jails, "calls": calls}
+                exec_rates.append(
+                    (await timed(exec_.call, max(20, calls // ROUNDS // 20), callers=jails))[0]
+                )
+        found: dict[str, Any] = {
+            "machine": machine(),
+            "sandbox": name,
+            "jails": jails,
+            "calls": calls,
+        }
         found["calls_per_second"] = statistics.median(rates)
-        found["milliseconds"] = {"median": 1000 * statistics.median(latencies), "p99": 1000 * statistics.quantiles(latencies, n=100)[98]}
+        found["milliseconds"] = {
+            "median": 1000 * statistics.median(latencies),
+            "p99": 1000 * statistics.quantiles(latencies, n=100)[98],
+        }
         if exec_rates:
             found["docker_exec_per_second"] = statistics.median(exec_rates)
             found["ratio"] = statistics.median(rates) / statistics.median(exec_rates)
@@ -124,23 +144,39 @@ async def main(name: str, calls: int, long: int, jails: int) -> dict[str, Any]:
             exec_.close()
 
 
-async def hanging(sandbox: Any, call: Callable[[int], Awaitable[Any]], jails: int) -> dict[str, float]:
+async def hanging(
+    sandbox: Any, call: Callable[[int], Awaitable[Any]], jails: int
+) -> dict[str, float]:
     """Seconds of a program that hangs, with its deadline, and the slowest of 200 calls made beside it."""
     started = time.perf_counter()
-    hung = asyncio.ensure_future(sandbox.run([Program("import time\ndef f(x): time.sleep(1000)", "f", [(1,)], LIMITS)]))
+    hung = asyncio.ensure_future(
+        sandbox.run([Program("import time\ndef f(x): time.sleep(1000)", "f", [(1,)], LIMITS)])
+    )
     _, seconds = await timed(call, 200, callers=jails)
     ((outcome,),) = await hung
     if outcome.status != "timeout_wall":
         raise RuntimeError(f"the hanging program ended with {outcome.status}")
-    return {"deadline": LIMITS.wall_seconds, "its_seconds": time.perf_counter() - started, "slowest_neighbour": max(seconds)}
+    return {
+        "deadline": LIMITS.wall_seconds,
+        "its_seconds": time.perf_counter() - started,
+        "slowest_neighbour": max(seconds),
+    }
 
 
-async def memory(call: Callable[[int], Awaitable[Any]], long: int, jails: int) -> list[dict[str, float]]:
+async def memory(
+    call: Callable[[int], Awaitable[Any]], long: int, jails: int
+) -> list[dict[str, float]]:
     """Resident memory of this process and of the largest supervisor, after each fifth of `long` calls."""
     found = []
     for fifth in range(1, 6):
         await timed(call, long // 5, callers=jails)
-        found.append({"calls": fifth * long // 5, "this_process": memory_mb(), "largest_supervisor": supervisors_mb()})
+        found.append(
+            {
+                "calls": fifth * long // 5,
+                "this_process": memory_mb(),
+                "largest_supervisor": supervisors_mb(),
+            }
+        )
     return found
 
 
@@ -150,8 +186,11 @@ def missed(found: dict[str, Any]) -> list[str]:
     bars = {
         "300 calls a second": found["sandbox"] != "docker" or found["calls_per_second"] >= 300,
         "10 x docker exec": found.get("ratio", 10) >= 10,
-        "flat memory": all(last[who] - first[who] < 5 for who in ("this_process", "largest_supervisor")),
-        "a hanging program costs nobody else": found["hanging"]["slowest_neighbour"] < LIMITS.wall_seconds / 2,
+        "flat memory": all(
+            last[who] - first[who] < 5 for who in ("this_process", "largest_supervisor")
+        ),
+        "a hanging program costs nobody else": found["hanging"]["slowest_neighbour"]
+        < LIMITS.wall_seconds / 2,
     }
     return [bar for bar, met in bars.items() if not met]
 
@@ -161,7 +200,9 @@ def machine() -> str:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--name", default="docker", choices=["docker", "bubblewrap"])
     parser.add_argument("--calls", type=int, default=2000)
     parser.add_argument("--long", type=int, default=20_000)

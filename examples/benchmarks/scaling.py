@@ -35,7 +35,9 @@ def main() -> None:
     parser.add_argument("--dtype", default="auto")
     parser.add_argument("--device", default="auto")
     for name, values in RANGES.items():
-        parser.add_argument(f"--{name}s" if name != "tokens" else "--tokens", dest=name, default=values)
+        parser.add_argument(
+            f"--{name}s" if name != "tokens" else "--tokens", dest=name, default=values
+        )
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
 
@@ -50,8 +52,13 @@ def main() -> None:
     for varied in RANGES:
         for size in map(int, getattr(options, varied).split(",")):
             sizes = {**MIDDLE, varied: size}
-            chosen = workload.settings(model, group_size=sizes["group"], new_tokens=sizes["tokens"], **shape)
-            texts = [policy.tokenizer.decode(ids) for ids in workload.prompts(policy.tokenizer, 4, sizes["prompt"])]
+            chosen = workload.settings(
+                model, group_size=sizes["group"], new_tokens=sizes["tokens"], **shape
+            )
+            texts = [
+                policy.tokenizer.decode(ids)
+                for ids in workload.prompts(policy.tokenizer, 4, sizes["prompt"])
+            ]
             forget_peak()
             step = workload.steps(policy, chosen, texts)[-1]
             generated = 2 * sizes["group"] * sizes["tokens"]
@@ -67,7 +74,10 @@ def main() -> None:
             )
             print(", ".join(f"{name} {value:.4g}" for name, value in rows[-1].items()), flush=True)
     if options.out:
-        options.out.write_text(json.dumps({"machine": machine(str(policy.compute_dtype)), "steps": rows}, indent=2) + "\n")
+        options.out.write_text(
+            json.dumps({"machine": machine(str(policy.compute_dtype)), "steps": rows}, indent=2)
+            + "\n"
+        )
 
 
 if __name__ == "__main__":

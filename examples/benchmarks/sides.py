@@ -57,7 +57,9 @@ class Side:
 
     def medians(self) -> dict[str, float]:
         """After the first step, which warms up."""
-        return {name: statistics.median(step[name] for step in self.steps[1:]) for name in self.steps[0]}
+        return {
+            name: statistics.median(step[name] for step in self.steps[1:]) for name in self.steps[0]
+        }
 
 
 def machine(dtype: str) -> str:

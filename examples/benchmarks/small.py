@@ -39,7 +39,9 @@ class Told(Observer):
 
     def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
         minutes = (time.monotonic() - self.started) / 60
-        self.say(f"step {step}: {metrics['eval/pass_rate']:.1%} exact, reward {metrics['eval/reward/mean']:.3f}, {minutes:.1f} min")
+        self.say(
+            f"step {step}: {metrics['eval/pass_rate']:.1%} exact, reward {metrics['eval/reward/mean']:.3f}, {minutes:.1f} min"
+        )
 
 
 def characters() -> Tokenizer:
@@ -54,12 +56,21 @@ def pieces(texts: Iterable[str], count: int) -> Tokenizer:
     """So many tokens: what is frequent in `texts`, and single digits."""
     tokenizer = Tokenizer(models.BPE(unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
     )
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     tokenizer.train_from_iterator(
-        texts, trainers.BpeTrainer(vocab_size=count, special_tokens=[*SPECIAL], initial_alphabet=alphabet, show_progress=False)
+        texts,
+        trainers.BpeTrainer(
+            vocab_size=count,
+            special_tokens=[*SPECIAL],
+            initial_alphabet=alphabet,
+            show_progress=False,
+        ),
     )
     return tokenizer
 
@@ -92,7 +103,9 @@ def make_model(folder: Path, tokenizer: Tokenizer, seed: int) -> None:
     LlamaForCausalLM(config).save_pretrained(folder)
 
 
-def trained(kind: type[Trainer], layers: list[Mapping[str, Any]], folder: Path) -> list[dict[str, Any]]:
+def trained(
+    kind: type[Trainer], layers: list[Mapping[str, Any]], folder: Path
+) -> list[dict[str, Any]]:
     """The metrics of a run in `folder`: made, continued or only read."""
     if not (folder / "final").is_dir():
         observer = Told(folder.name)

@@ -38,7 +38,15 @@ class Turns(TrainerCallback):  # type: ignore[misc]
         lines = Path("/proc/self/status").read_text().splitlines()
         peak = next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
         print(
-            "@" + json.dumps({"seconds": seconds, "rollout": self.generation, "update": seconds - self.generation, "peak_mb": peak}),
+            "@"
+            + json.dumps(
+                {
+                    "seconds": seconds,
+                    "rollout": self.generation,
+                    "update": seconds - self.generation,
+                    "peak_mb": peak,
+                }
+            ),
             flush=True,
         )
 
@@ -50,7 +58,9 @@ def main(given: str) -> None:
     turns = Turns()
     trainer = GRPOTrainer(
         model=settings["model"],
-        reward_funcs=lambda completions, **_: [zlib.crc32(text.encode()) % 1000 / 1000 for text in completions],
+        reward_funcs=lambda completions, **_: [
+            zlib.crc32(text.encode()) % 1000 / 1000 for text in completions
+        ],
         args=GRPOConfig(
             output_dir=settings["out"],
             model_init_kwargs={"dtype": settings["dtype"]},
@@ -72,7 +82,12 @@ def main(given: str) -> None:
             logging_strategy="no",
         ),
         train_dataset=Dataset.from_dict({"prompt": settings["prompts"]}),
-        peft_config=LoraConfig(r=settings["lora_r"], lora_alpha=2 * settings["lora_r"], target_modules="all-linear", task_type="CAUSAL_LM"),
+        peft_config=LoraConfig(
+            r=settings["lora_r"],
+            lora_alpha=2 * settings["lora_r"],
+            target_modules="all-linear",
+            task_type="CAUSAL_LM",
+        ),
         callbacks=[turns],
     )
     generate = trainer._generate

@@ -19,14 +19,28 @@ def main(given: str) -> None:
     length = settings["max_new_tokens"]
     longest = max(map(len, settings["prompts"])) + length
     # On a CPU, too, this is of the whole machine's memory, which the others share.
-    llm = LLM(model=settings["model"], dtype=settings["dtype"], max_model_len=longest + 1, seed=0, gpu_memory_utilization=0.4)
-    sampling = SamplingParams(n=settings["group_size"], temperature=1.0, max_tokens=length, min_tokens=length, ignore_eos=True)
+    llm = LLM(
+        model=settings["model"],
+        dtype=settings["dtype"],
+        max_model_len=longest + 1,
+        seed=0,
+        gpu_memory_utilization=0.4,
+    )
+    sampling = SamplingParams(
+        n=settings["group_size"],
+        temperature=1.0,
+        max_tokens=length,
+        min_tokens=length,
+        ignore_eos=True,
+    )
     prompts = [{"prompt_token_ids": prompt} for prompt in settings["prompts"]]
     while sys.stdin.readline():
         started = time.perf_counter()
         outputs = llm.generate(prompts, sampling, use_tqdm=False)
         seconds = time.perf_counter() - started
-        tokens = sum(len(completion.token_ids) for output in outputs for completion in output.outputs)
+        tokens = sum(
+            len(completion.token_ids) for output in outputs for completion in output.outputs
+        )
         print("@" + json.dumps({"seconds": seconds, "tokens": tokens}), flush=True)
 
 

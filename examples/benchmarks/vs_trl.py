@@ -24,8 +24,20 @@ from sides import Side, machine
 
 HERE = Path(__file__).parent
 SETTINGS = {
-    "short": {"prompt_tokens": 57, "max_new_tokens": 24, "trl_micro_batch": 32, "times_faster": 4.0, "share_of_memory": 1.0},
-    "long": {"prompt_tokens": 512, "max_new_tokens": 64, "trl_micro_batch": 16, "times_faster": 7.0, "share_of_memory": 0.5},
+    "short": {
+        "prompt_tokens": 57,
+        "max_new_tokens": 24,
+        "trl_micro_batch": 32,
+        "times_faster": 4.0,
+        "share_of_memory": 1.0,
+    },
+    "long": {
+        "prompt_tokens": 512,
+        "max_new_tokens": 64,
+        "trl_micro_batch": 16,
+        "times_faster": 7.0,
+        "share_of_memory": 0.5,
+    },
 }
 
 
@@ -43,7 +55,15 @@ class Turns(workload.Watching):
     def step(self, step: int, total: int, metrics: Mapping[str, float]) -> None:
         seconds, peak = time.perf_counter() - self.started, metrics["memory/peak_mb"]
         print(
-            "@" + json.dumps({"seconds": seconds, "rollout": metrics["time/rollout"], "update": metrics["time/update"], "peak_mb": peak}),
+            "@"
+            + json.dumps(
+                {
+                    "seconds": seconds,
+                    "rollout": metrics["time/rollout"],
+                    "update": metrics["time/update"],
+                    "peak_mb": peak,
+                }
+            ),
             flush=True,
         )
         if step < total:
@@ -59,7 +79,11 @@ def our_side(given: str) -> None:
     config = build_config(
         [
             workload.settings(
-                {"name": settings["model"], "dtype": settings["dtype"], "device": settings["device"]},
+                {
+                    "name": settings["model"],
+                    "dtype": settings["dtype"],
+                    "device": settings["device"],
+                },
                 prompts_per_step=settings["prompts_per_step"],
                 group_size=settings["group_size"],
                 new_tokens=settings["max_new_tokens"],
@@ -69,44 +93,87 @@ def our_side(given: str) -> None:
         ]
     )
     turns = Turns()
-    trainer = Trainer(config, workload.Prompts(), folder=Path(settings["out"]) / "ours", observer=turns)
+    trainer = Trainer(
+        config, workload.Prompts(), folder=Path(settings["out"]) / "ours", observer=turns
+    )
     trainer.policy.end_ids = ()
     turns.wait()
     trainer.run()
 
 
-def report(sides: Mapping[str, Side], settings: Mapping[str, Any], setting: Mapping[str, float], out: Path | None) -> None:
+def report(
+    sides: Mapping[str, Side],
+    settings: Mapping[str, Any],
+    setting: Mapping[str, float],
+    out: Path | None,
+) -> None:
     """Print and keep the medians and their ratios; exits with 1 if a bar is missed."""
     found = {name: side.medians() for name, side in sides.items()}
     ours, theirs = found["grpo-core"], found["trl"]
-    ratios = {name: theirs[name] / ours[name] for name in ("seconds", "rollout", "update", "peak_mb")}
+    ratios = {
+        name: theirs[name] / ours[name] for name in ("seconds", "rollout", "update", "peak_mb")
+    }
     tokens = 32 * int(setting["max_new_tokens"])
     for name, values in found.items():
         speeds = f"rollout {tokens / values['rollout']:.0f} tokens/s, update {tokens / values['update']:.0f} tokens/s"
-        print(f"{name}: {values['seconds']:.2f} s a step, {speeds}, peak {values['peak_mb']:.0f} MB")
-    faster = ", ".join(f"{name} {ratios[key]:.2f}" for name, key in (("step", "seconds"), ("rollout", "rollout"), ("update", "update")))
+        print(
+            f"{name}: {values['seconds']:.2f} s a step, {speeds}, peak {values['peak_mb']:.0f} MB"
+        )
+    faster = ", ".join(
+        f"{name} {ratios[key]:.2f}"
+        for name, key in (("step", "seconds"), ("rollout", "rollout"), ("update", "update"))
+    )
     print(f"times faster: {faster}; memory 1/{ratios['peak_mb']:.2f}")
     if out:
-        kept = {key: value for key, value in settings.items() if key not in ("prompts", "out", "model")}
+        kept = {
+            key: value for key, value in settings.items() if key not in ("prompts", "out", "model")
+        }
         out.write_text(
-            json.dumps({"machine": machine(settings["dtype"]), "settings": kept, "medians": found, "ratios": ratios}, indent=2) + "\n"
+            json.dumps(
+                {
+                    "machine": machine(settings["dtype"]),
+                    "settings": kept,
+                    "medians": found,
+                    "ratios": ratios,
+                },
+                indent=2,
+            )
+            + "\n"
         )
-    if ratios["seconds"] < setting["times_faster"] or 1 / ratios["peak_mb"] > setting["share_of_memory"]:
-        print(f"missed: {setting['times_faster']:g} times faster with at most {setting['share_of_memory']:g} times the memory were wanted")
+    if (
+        ratios["seconds"] < setting["times_faster"]
+        or 1 / ratios["peak_mb"] > setting["share_of_memory"]
+    ):
+        print(
+            f"missed: {setting['times_faster']:g} times faster with at most {setting['share_of_memory']:g} times the memory were wanted"
+        )
         sys.exit(1)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--trl-python", required=True, help="Python of the environment in which TRL is installed")
+    parser.add_argument(
+        "--trl-python", required=True, help="Python of the environment in which TRL is installed"
+    )
     parser.add_argument("--setting", choices=SETTINGS, default="short")
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--dtype", default="auto", help="of both; auto: as grpo-core would choose")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--steps", type=int, default=5, help="that are measured, after one of warm-up")
+    parser.add_argument(
+        "--steps", type=int, default=5, help="that are measured, after one of warm-up"
+    )
     parser.add_argument("--trl-micro-batch", type=int, help="rows of a forward pass of TRL")
-    parser.add_argument("--trl-checkpointing", action="store_true", help="let TRL recompute activations, its default: slower, less memory")
-    parser.add_argument("--set", action="append", default=[], help="further settings of grpo-core, as for `grpo run`")
+    parser.add_argument(
+        "--trl-checkpointing",
+        action="store_true",
+        help="let TRL recompute activations, its default: slower, less memory",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        help="further settings of grpo-core, as for `grpo run`",
+    )
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
 
@@ -123,7 +190,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         settings = {
             "model": model,
-            "dtype": str(pick_dtype(options.dtype, pick_device(options.device))).removeprefix("torch."),
+            "dtype": str(pick_dtype(options.dtype, pick_device(options.device))).removeprefix(
+                "torch."
+            ),
             "device": options.device,
             "prompts_per_step": 4,
             "group_size": 8,
@@ -138,8 +207,12 @@ def main() -> None:
             "ours": nested(dict(pair.split("=", 1) for pair in options.set)),
         }
         sides = {
-            "grpo-core": Side([sys.executable, __file__, "--our-side"], settings, Path(folder) / "ours.log"),
-            "trl": Side([options.trl_python, str(HERE / "trl_side.py")], settings, Path(folder) / "trl.log"),
+            "grpo-core": Side(
+                [sys.executable, __file__, "--our-side"], settings, Path(folder) / "ours.log"
+            ),
+            "trl": Side(
+                [options.trl_python, str(HERE / "trl_side.py")], settings, Path(folder) / "trl.log"
+            ),
         }
         for number in range(options.steps + 1):
             for name, side in sides.items():

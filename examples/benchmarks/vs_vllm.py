@@ -34,19 +34,37 @@ def our_side(given: str) -> None:
 
     settings = json.loads(given)
     config = build_config(
-        [{"environment": "none", "model": {"name": settings["model"], "dtype": settings["dtype"], "device": settings["device"]}}]
+        [
+            {
+                "environment": "none",
+                "model": {
+                    "name": settings["model"],
+                    "dtype": settings["dtype"],
+                    "device": settings["device"],
+                },
+            }
+        ]
     )
     policy = Policy.load(config, need_reference=False)
     policy.end_ids = ()
     engine = Engine(policy)
     rng = np.random.default_rng(0)
     while sys.stdin.readline():
-        uniforms = rng.random((len(settings["prompts"]), GROUP, settings["max_new_tokens"])).tolist()
-        requests = [Request(tuple(prompt), numbers) for prompt, rows in zip(settings["prompts"], uniforms, strict=True) for numbers in rows]
+        uniforms = rng.random(
+            (len(settings["prompts"]), GROUP, settings["max_new_tokens"])
+        ).tolist()
+        requests = [
+            Request(tuple(prompt), numbers)
+            for prompt, rows in zip(settings["prompts"], uniforms, strict=True)
+            for numbers in rows
+        ]
         started = time.perf_counter()
         found = asyncio.run(engine.sample(requests, SamplingConfig()))
         seconds = time.perf_counter() - started
-        print("@" + json.dumps({"seconds": seconds, "tokens": sum(len(c.token_ids) for c in found)}), flush=True)
+        print(
+            "@" + json.dumps({"seconds": seconds, "tokens": sum(len(c.token_ids) for c in found)}),
+            flush=True,
+        )
 
 
 def generate_side(given: str) -> None:
@@ -54,7 +72,11 @@ def generate_side(given: str) -> None:
     from transformers import AutoModelForCausalLM
 
     settings = json.loads(given)
-    model = AutoModelForCausalLM.from_pretrained(settings["model"], dtype=settings["dtype"]).to(settings["device"]).eval()
+    model = (
+        AutoModelForCausalLM.from_pretrained(settings["model"], dtype=settings["dtype"])
+        .to(settings["device"])
+        .eval()
+    )
     rows = [prompt for prompt in settings["prompts"] for _ in range(GROUP)]
     ids, length = torch.tensor(rows, device=settings["device"]), settings["max_new_tokens"]
     while sys.stdin.readline():
@@ -73,20 +95,31 @@ def generate_side(given: str) -> None:
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         seconds = time.perf_counter() - started
-        print("@" + json.dumps({"seconds": seconds, "tokens": (out.shape[1] - ids.shape[1]) * len(rows)}), flush=True)
+        print(
+            "@"
+            + json.dumps({"seconds": seconds, "tokens": (out.shape[1] - ids.shape[1]) * len(rows)}),
+            flush=True,
+        )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--vllm-python", help="Python of the environment in which vLLM is installed; without it, vLLM is left out")
+    parser.add_argument(
+        "--vllm-python",
+        help="Python of the environment in which vLLM is installed; without it, vLLM is left out",
+    )
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--dtype", default="auto", help="of all; auto: as grpo-core would choose")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--rows", type=int, default=32)
     parser.add_argument("--tokens", type=int, default=24)
     parser.add_argument("--prompt", type=int, default=57)
-    parser.add_argument("--batches", type=int, default=5, help="that are measured, after one of warm-up")
-    parser.add_argument("--least", type=float, default=1.0, help="the wanted speed, in times vLLM's")
+    parser.add_argument(
+        "--batches", type=int, default=5, help="that are measured, after one of warm-up"
+    )
+    parser.add_argument(
+        "--least", type=float, default=1.0, help="the wanted speed, in times vLLM's"
+    )
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
 
@@ -103,20 +136,34 @@ def main() -> None:
         "device": options.device,
         "group_size": GROUP,
         "max_new_tokens": options.tokens,
-        "prompts": prompts(AutoTokenizer.from_pretrained(model), options.rows // GROUP, options.prompt),
+        "prompts": prompts(
+            AutoTokenizer.from_pretrained(model), options.rows // GROUP, options.prompt
+        ),
     }
     with tempfile.TemporaryDirectory() as folder:
-        commands = {"grpo-core": [sys.executable, __file__, "--our-side"], "generate": [sys.executable, __file__, "--generate-side"]}
+        commands = {
+            "grpo-core": [sys.executable, __file__, "--our-side"],
+            "generate": [sys.executable, __file__, "--generate-side"],
+        }
         if options.vllm_python:
             commands["vllm"] = [options.vllm_python, str(Path(__file__).parent / "vllm_side.py")]
-        sides = {name: Side(command, settings, Path(folder) / f"{name}.log") for name, command in commands.items()}
+        sides = {
+            name: Side(command, settings, Path(folder) / f"{name}.log")
+            for name, command in commands.items()
+        }
         for number in range(options.batches + 1):
             for name, side in sides.items():
                 batch = side.step()
-                print(f"batch {number} {name}: {batch['tokens'] / batch['seconds']:.0f} tokens/s", flush=True)
+                print(
+                    f"batch {number} {name}: {batch['tokens'] / batch['seconds']:.0f} tokens/s",
+                    flush=True,
+                )
         for side in sides.values():
             side.close()
-    speeds = {name: found["tokens"] / found["seconds"] for name, found in ((name, side.medians()) for name, side in sides.items())}
+    speeds = {
+        name: found["tokens"] / found["seconds"]
+        for name, found in ((name, side.medians()) for name, side in sides.items())
+    }
     ratios = {name: speeds["grpo-core"] / speed for name, speed in speeds.items()}
     for name, speed in speeds.items():
         print(f"{name}: {speed:.0f} tokens/s; grpo-core is {ratios[name]:.2f} times as fast")

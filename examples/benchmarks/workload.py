@@ -51,12 +51,21 @@ class Watching:
 def prompts(tokenizer: Any, count: int, tokens: int) -> list[list[int]]:
     """Tokens that differ from the first word on, so that nothing is shared between prompts."""
     rng = random.Random(0)
-    texts = [f"{number} tells: " + " ".join(str(rng.randrange(10_000)) for _ in range(tokens)) for number in range(count)]
+    texts = [
+        f"{number} tells: " + " ".join(str(rng.randrange(10_000)) for _ in range(tokens))
+        for number in range(count)
+    ]
     return [tokenizer(text)["input_ids"][:tokens] for text in texts]
 
 
 def settings(
-    model: Mapping[str, Any], *, prompts_per_step: int, group_size: int, new_tokens: int, steps: int, **more: Any
+    model: Mapping[str, Any],
+    *,
+    prompts_per_step: int,
+    group_size: int,
+    new_tokens: int,
+    steps: int,
+    **more: Any,
 ) -> dict[str, Any]:
     """Of a run as the comparisons make it: GRPO with LoRA of rank 16 on all layers and a KL of 0.04."""
     return {
@@ -75,11 +84,19 @@ def settings(
     }
 
 
-def steps(policy: Policy, chosen: Mapping[str, Any], texts: Sequence[str]) -> list[Mapping[str, float]]:
+def steps(
+    policy: Policy, chosen: Mapping[str, Any], texts: Sequence[str]
+) -> list[Mapping[str, float]]:
     """The metrics of each step of a run with a policy that is loaded already. Every completion has the full length."""
     Prompts.prompts = texts
     policy.end_ids = ()
     watching = Watching()
     with tempfile.TemporaryDirectory() as folder:
-        Trainer(build_config([chosen]), Prompts(), folder=f"{folder}/run", policy=policy, observer=watching).run()
+        Trainer(
+            build_config([chosen]),
+            Prompts(),
+            folder=f"{folder}/run",
+            policy=policy,
+            observer=watching,
+        ).run()
     return watching.found

@@ -20,8 +20,12 @@ class PrintableConsole(Console):
     in a name stay letters. It writes to the stream beneath a PrintableStream, with colours.
     """
 
-    def __init__(self, *, stderr: bool = False, quiet: bool = False, file: IO[str] | None = None) -> None:
-        super().__init__(stderr=stderr, quiet=quiet, file=file, markup=False, emoji=False, highlight=False)
+    def __init__(
+        self, *, stderr: bool = False, quiet: bool = False, file: IO[str] | None = None
+    ) -> None:
+        super().__init__(
+            stderr=stderr, quiet=quiet, file=file, markup=False, emoji=False, highlight=False
+        )
 
     def print(self, *objects: Any, **options: Any) -> None:
         """Print; raise OutputError if the stream cannot be written."""
@@ -49,10 +53,14 @@ class PrintableConsole(Console):
         plain = {**options, "emoji": False, "markup": False, "highlight": False}
         return super().render_str(printable(text), **plain)
 
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
         """Render, and make printable what came by another way than `render_str`; links are dropped."""
         for text, style, control in super().render(renderable, options):
             if control:  # rich's own: to move a bar's cursor
                 yield Segment(text, style, control)
             else:
-                yield Segment(printable(text), style.update_link(None) if style and style.link else style)
+                yield Segment(
+                    printable(text), style.update_link(None) if style and style.link else style
+                )

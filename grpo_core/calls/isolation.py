@@ -77,5 +77,9 @@ def _text_of(error: BaseException) -> str:
         return f"called sys.exit({error.code!r})"
     text = " ".join(str(error).split())
     frames = traceback.extract_tb(error.__traceback__, limit=-1)
-    place = "" if isinstance(error, SyntaxError) or not frames else f" ({frames[0].filename}, line {frames[0].lineno})"
+    place = (
+        ""
+        if isinstance(error, SyntaxError) or not frames
+        else f" ({frames[0].filename}, line {frames[0].lineno})"
+    )
     return f"{type(error).__name__}{': ' if text else ''}{text}{place}"

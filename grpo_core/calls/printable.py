@@ -81,7 +81,9 @@ def printable(text: str, *, lines: bool = True, limit: int | None = None) -> str
     if limit is not None and len(text) > limit:
         cut = f"... ({len(text):,} characters)"
         text = text[: max(0, limit - len(cut))]
-    shown = _translated(text.replace("\r\n", "\n") if lines else text, _LINES if lines else _ONE_LINE)
+    shown = _translated(
+        text.replace("\r\n", "\n") if lines else text, _LINES if lines else _ONE_LINE
+    )
     if limit is not None and len(shown) > limit:  # escapes are longer than what they stand for
         cut = cut or f"... ({len(text):,} characters)"
         shown = shown[: max(0, limit - len(cut))]
@@ -138,7 +140,13 @@ def _hidden(character: str) -> bool:
 def _escape(code: int) -> str:
     r"""Write a character as Python does: \n, \x1b, \u202e, \U000e0041."""
     short = {0x0A: "\\n", 0x0D: "\\r"}.get(code)
-    return short or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}")
+    return short or (
+        f"\\x{code:02x}"
+        if code < 0x100
+        else f"\\u{code:04x}"
+        if code < 0x10000
+        else f"\\U{code:08x}"
+    )
 
 
 def _json_escape(code: int) -> str:
@@ -150,4 +158,6 @@ def _json_escape(code: int) -> str:
 
 _LINES = _Table("\n\t", _escape)
 _ONE_LINE = _Table("\t", _escape)
-_JSON = _Table("\n\t", _json_escape)  # these stand between values; inside of strings JSON has escaped them
+_JSON = _Table(
+    "\n\t", _json_escape
+)  # these stand between values; inside of strings JSON has escaped them

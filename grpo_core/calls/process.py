@@ -22,7 +22,13 @@ from typing import Any, cast
 
 from grpo_core.calls import reaper
 from grpo_core.calls.folders import remove_folder
-from grpo_core.calls.replies import MAX_REPLY_BYTES, InvalidReplyError, Reply, new_request_id, parse_reply
+from grpo_core.calls.replies import (
+    MAX_REPLY_BYTES,
+    InvalidReplyError,
+    Reply,
+    new_request_id,
+    parse_reply,
+)
 from grpo_core.calls.wire import read_frame, write_frame
 from grpo_core.calls.worker_environment import worker_environment
 

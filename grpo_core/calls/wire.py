@@ -89,7 +89,9 @@ def decode(data: Any) -> Any:
         case {"verdict": fields}:
             return Verdict.from_json(fields)
         case {"rollout": fields}:
-            tokens: dict[str, Any] = {name: None if fields[name] is None else tuple(fields[name]) for name in _PER_TOKEN}
+            tokens: dict[str, Any] = {
+                name: None if fields[name] is None else tuple(fields[name]) for name in _PER_TOKEN
+            }
             return Rollout(_messages(fields["messages"]), fields["finish"], **tokens)
         case {"messages": messages}:
             return _messages(messages)

@@ -105,7 +105,12 @@ def _print_version(asked: bool) -> None:
 
 @app.callback()
 def _options(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)] = False,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version and exit.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
 ) -> None:
     """Options that stand before the command."""
 
@@ -114,7 +119,9 @@ def main() -> None:
     """The console script."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # models and environments say what no terminal can: lone surrogates
+            stream.reconfigure(
+                errors="backslashreplace"
+            )  # models and environments say what no terminal can: lone surrogates
     try:
         app()
     except KeyboardInterrupt:

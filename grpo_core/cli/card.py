@@ -9,7 +9,16 @@ import typer
 
 from grpo_core.calls.printable import plain_markdown
 from grpo_core.cli.envs import AsJson, Level, Name, Seed, Settings, open_environment
-from grpo_core.cli.output import MESSAGE_LIMIT, console, live, print_columns, print_json, print_line, print_text, prints_to_stderr
+from grpo_core.cli.output import (
+    MESSAGE_LIMIT,
+    console,
+    live,
+    print_columns,
+    print_json,
+    print_line,
+    print_text,
+    prints_to_stderr,
+)
 from grpo_core.protocol.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
@@ -22,15 +31,26 @@ _PROMPT_LINES = (15, 10)
 
 
 def register(app: typer.Typer) -> None:
-    app.command("card", epilog="Example: grpo env card arithmetic --tasks 50 --markdown > arithmetic.md")(card)
+    app.command(
+        "card", epilog="Example: grpo env card arithmetic --tasks 50 --markdown > arithmetic.md"
+    )(card)
 
 
 def card(
     name: Name,
-    tasks: Annotated[int, typer.Option("--tasks", min=0, help="Training tasks on which the floors are measured; 0 leaves them out.")] = 20,
+    tasks: Annotated[
+        int,
+        typer.Option(
+            "--tasks",
+            min=0,
+            help="Training tasks on which the floors are measured; 0 leaves them out.",
+        ),
+    ] = 20,
     level: Level = 0.0,
     seed: Seed = 0,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, for a repository or a paper.")] = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print Markdown, for a repository or a paper.")
+    ] = False,
     as_json: AsJson = False,
     settings: Settings = None,
 ) -> None:
@@ -44,7 +64,9 @@ def card(
         raise ConfigError("--markdown and --json exclude each other; give one of them")
     with prints_to_stderr():
         known, sources, missing = _opened(name, settings or [])
-        made = asyncio.run(_made(sources, known, tasks=tasks, seed=seed, level=level, missing=missing))
+        made = asyncio.run(
+            _made(sources, known, tasks=tasks, seed=seed, level=level, missing=missing)
+        )
     if as_json:
         print_json(made.to_json())
     elif markdown:
@@ -60,10 +82,15 @@ def _opened(name: str, settings: Sequence[str]) -> tuple[str, Sources, str]:
     try:
         return (*open_environment(name, settings), "")
     except UserError as error:
-        return (*open_environment(name, settings, lend=lambda _: Services()), str(error))  # raises it again unless it is about a service
+        return (
+            *open_environment(name, settings, lend=lambda _: Services()),
+            str(error),
+        )  # raises it again unless it is about a service
 
 
-async def _made(sources: Sources, name: str, *, tasks: int, seed: int, level: float, missing: str) -> Card:
+async def _made(
+    sources: Sources, name: str, *, tasks: int, seed: int, level: float, missing: str
+) -> Card:
     from dataclasses import replace
 
     from rich.progress import BarColumn, Progress, TextColumn
@@ -95,18 +122,41 @@ def _print(card: Card) -> None:
 def _facts(card: Card) -> list[tuple[str, str]]:
     """The lines of the page."""
     low, high = card.reward_range
-    origin = "not packaged" if card.origin is None else f"{card.origin.distribution} {card.origin.version}"
-    terms = [] if card.origin is None else [card.origin.license or "no licence stated", card.origin.home_page or "no home page stated"]
+    origin = (
+        "not packaged"
+        if card.origin is None
+        else f"{card.origin.distribution} {card.origin.version}"
+    )
+    terms = (
+        []
+        if card.origin is None
+        else [
+            card.origin.license or "no licence stated",
+            card.origin.home_page or "no home page stated",
+        ]
+    )
     return [
         *([("about", card.about)] if card.about else []),
         ("distribution", ", ".join([origin, *terms])),
         ("fingerprint", card.fingerprint),
-        ("settings", ", ".join(f"{key}={value!r}" for key, value in card.settings.items()) or "none"),
+        (
+            "settings",
+            ", ".join(f"{key}={value!r}" for key, value in card.settings.items()) or "none",
+        ),
         ("reward parts", ", ".join(f"{name} x {weight:g}" for name, weight in card.parts.items())),
         ("total", f"{low:g} .. {high:g}, the worst answer gets {card.floor:g}"),
-        ("declares", ", ".join(f"{flag}={'yes' if on else 'no'}" for flag, on in card.flags.items())),
+        (
+            "declares",
+            ", ".join(f"{flag}={'yes' if on else 'no'}" for flag, on in card.flags.items()),
+        ),
         ("needs", ", ".join(card.needs) or "nothing"),
-        ("tasks", ", ".join(f"{split} {'without end' if size is None else size}" for split, size in card.tasks.items())),
+        (
+            "tasks",
+            ", ".join(
+                f"{split} {'without end' if size is None else size}"
+                for split, size in card.tasks.items()
+            ),
+        ),
         ("turns", f"{card.turns}, of at most {card.max_new_tokens} tokens each"),
         ("deadline", f"{card.timeout_seconds:g} s for each verdict"),
     ]
@@ -115,7 +165,11 @@ def _facts(card: Card) -> list[tuple[str, str]]:
 def _row(floor: Floor) -> tuple[str, ...]:
     if floor.reward is None or floor.pass_rate is None:
         return (floor.answer, "", "", "0", floor.note)
-    note = "; ".join(filter(None, [floor.note, f"{floor.unscored} could not be judged" if floor.unscored else ""]))
+    note = "; ".join(
+        filter(
+            None, [floor.note, f"{floor.unscored} could not be judged" if floor.unscored else ""]
+        )
+    )
     return (floor.answer, f"{floor.reward:.3f}", f"{floor.pass_rate:.0%}", str(floor.tasks), note)
 
 
@@ -139,15 +193,26 @@ def _markdown(card: Card) -> str:
 
 def _prompt(card: Card) -> str:
     """What fits on the page."""
-    turns = [("text", card.prompt)] if isinstance(card.prompt, str) else [(message.role, message.content) for message in card.prompt]
+    turns = (
+        [("text", card.prompt)]
+        if isinstance(card.prompt, str)
+        else [(message.role, message.content) for message in card.prompt]
+    )
     lines = [line for role, content in turns for line in (f"[{role}]", *content.splitlines())]
     more = len(lines) - sum(_PROMPT_LINES)
     if more > 0:
         first, last = _PROMPT_LINES
-        lines = [*lines[:first], f"... {more} lines that `grpo env show {card.name}` prints ...", *lines[-last:]]
+        lines = [
+            *lines[:first],
+            f"... {more} lines that `grpo env show {card.name}` prints ...",
+            *lines[-last:],
+        ]
     return "\n".join(lines)
 
 
 def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [titles, ["---"] * len(titles), *rows]
-    return "\n".join("| " + " | ".join(plain_markdown(" ".join(cell.split())) for cell in line) + " |" for line in lines)
+    return "\n".join(
+        "| " + " | ".join(plain_markdown(" ".join(cell.split())) for cell in line) + " |"
+        for line in lines
+    )

@@ -27,17 +27,38 @@ def register(app: typer.Typer) -> None:
 
 
 def check(
-    name: Annotated[str, typer.Argument(help="An environment that `grpo envs` lists, or FILE.py:CLASS.", show_default=False)],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="An environment that `grpo envs` lists, or FILE.py:CLASS.", show_default=False
+        ),
+    ],
     only: Annotated[
-        list[str] | None, typer.Option("--only", metavar="CHECK", help="A check or a group of them, such as floor; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--only",
+            metavar="CHECK",
+            help="A check or a group of them, such as floor; may be repeated.",
+        ),
     ] = None,
-    tasks: Annotated[int, typer.Option("--tasks", min=1, help="Training tasks to look at.")] = TASKS,
+    tasks: Annotated[
+        int, typer.Option("--tasks", min=1, help="Training tasks to look at.")
+    ] = TASKS,
     seed: Annotated[int, typer.Option("--seed", help="Stream of generated tasks.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
-    junit: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Also write JUnit XML, for CI.", show_default=False)] = None,
+    junit: Annotated[
+        Path | None,
+        typer.Option(
+            "--junit", metavar="FILE", help="Also write JUnit XML, for CI.", show_default=False
+        ),
+    ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="env.KEY=VALUE", help="Change a setting of the environment (or judges., sandbox.); may be repeated."),
+        typer.Option(
+            "--set",
+            metavar="env.KEY=VALUE",
+            help="Change a setting of the environment (or judges., sandbox.); may be repeated.",
+        ),
     ] = None,
 ) -> None:
     """Ask an environment what a run would ask, and try what a model would try: no model, no GPU, some seconds.
@@ -48,14 +69,21 @@ def check(
 
     only_settings_of(_USED, settings or [])
     if junit is not None:
-        with _written(junit):  # before the work, not after it; and no older report stays if this ends early
+        with _written(
+            junit
+        ):  # before the work, not after it; and no older report stays if this ends early
             junit.touch()
             if junit.is_file():
                 junit.unlink()
     with prints_to_stderr():
         report = _examined(name, only or [], tasks, seed, settings or [])
     if as_json:
-        print_json({"environment": report.environment, "results": [result.to_json() for result in report.results]})
+        print_json(
+            {
+                "environment": report.environment,
+                "results": [result.to_json() for result in report.results],
+            }
+        )
     else:
         _print(report)
     if junit is not None:
@@ -73,10 +101,14 @@ def _written(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UserError(f"--junit {str(path)!r} cannot be written: {error.strerror or error}; name another file") from None
+        raise UserError(
+            f"--junit {str(path)!r} cannot be written: {error.strerror or error}; name another file"
+        ) from None
 
 
-def _examined(name: str, only: Sequence[str], tasks: int, seed: int, settings: Sequence[str]) -> Report:
+def _examined(
+    name: str, only: Sequence[str], tasks: int, seed: int, settings: Sequence[str]
+) -> Report:
     import asyncio
     import shlex
 
@@ -95,7 +127,9 @@ def _examined(name: str, only: Sequence[str], tasks: int, seed: int, settings: S
     lender = Lender(host, config.sandbox, config.judges)
     services, missing = borrowed(lender, environment_class(host, name))
     env = load_environment(host, name, overrides, lend=lambda _: services)
-    more = [f"--set {shlex.quote(text)}" for text in settings] + ([f"--tasks {tasks}"] if tasks != TASKS else [])
+    more = [f"--set {shlex.quote(text)}" for text in settings] + (
+        [f"--tasks {tasks}"] if tasks != TASKS else []
+    )
     command = " ".join(["grpo env check", shlex.quote(name), *more])
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())

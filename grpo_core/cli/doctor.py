@@ -32,16 +32,30 @@ def register(app: typer.Typer) -> None:
     app.command("doctor", epilog="Example: grpo doctor")(doctor)
 
 
-def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array for programs.")] = False) -> None:
+def doctor(
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a JSON array for programs.")
+    ] = False,
+) -> None:
     """Look at versions, hardware, memory, disk, sandboxes and plugins; exit with 1 if something needs mending."""
-    findings = [finding for look in (_python, _packages, _hardware, _disk, _sandboxes, _models, _plugins) for finding in _safely(look)]
+    findings = [
+        finding
+        for look in (_python, _packages, _hardware, _disk, _sandboxes, _models, _plugins)
+        for finding in _safely(look)
+    ]
     if as_json:
         print_json([asdict(finding) for finding in findings])
     else:
-        colours = {"ok": typer.colors.GREEN, "missing": typer.colors.YELLOW, "problem": typer.colors.RED}
+        colours = {
+            "ok": typer.colors.GREEN,
+            "missing": typer.colors.YELLOW,
+            "problem": typer.colors.RED,
+        }
         for finding in findings:
             text = f"{finding.topic:<16}{finding.found}"
-            print_line(text, lead=f"{finding.status:<8}", limit=MESSAGE_LIMIT, fg=colours[finding.status])
+            print_line(
+                text, lead=f"{finding.status:<8}", limit=MESSAGE_LIMIT, fg=colours[finding.status]
+            )
     if any(finding.status == "problem" for finding in findings):
         raise typer.Exit(1)
 
@@ -57,7 +71,9 @@ def _safely(look: Callable[[], Iterator[Finding]]) -> list[Finding]:
 def _python() -> Iterator[Finding]:
     import platform
 
-    yield Finding("python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+    yield Finding(
+        "python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    )
 
 
 def _packages() -> Iterator[Finding]:
@@ -74,7 +90,11 @@ def _hardware() -> Iterator[Finding]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     yield Finding("cores", "ok", str(cores))
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-        yield Finding("memory", "ok", f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 2**30:.1f} GiB")
+        yield Finding(
+            "memory",
+            "ok",
+            f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 2**30:.1f} GiB",
+        )
     try:
         from grpo_core.train.models.device import described
     except ModuleNotFoundError:
@@ -92,7 +112,12 @@ def _disk() -> Iterator[Finding]:
         free = shutil.disk_usage(existing).free / 2**20
         writable = os.access(existing, os.W_OK)
         status: Literal["ok", "problem"] = "ok" if free > ROOM_MB and writable else "problem"
-        yield Finding(topic, status, f"{free / 2**10:.1f} GiB free in {folder}" + ("" if writable else ", which cannot be written"))
+        yield Finding(
+            topic,
+            status,
+            f"{free / 2**10:.1f} GiB free in {folder}"
+            + ("" if writable else ", which cannot be written"),
+        )
 
 
 def _sandboxes() -> Iterator[Finding]:
@@ -101,18 +126,32 @@ def _sandboxes() -> Iterator[Finding]:
 
     docker = shutil.which("docker")
     if docker is None:
-        yield Finding("docker daemon", "missing", "no docker command; tasks whose model writes code need it (or bubblewrap)")
+        yield Finding(
+            "docker daemon",
+            "missing",
+            "no docker command; tasks whose model writes code need it (or bubblewrap)",
+        )
     else:
         try:
             asked = subprocess.run(
-                [docker, "version", "--format", "{{.Server.Version}}"], capture_output=True, text=True, timeout=DAEMON_SECONDS
+                [docker, "version", "--format", "{{.Server.Version}}"],
+                capture_output=True,
+                text=True,
+                timeout=DAEMON_SECONDS,
             )
-            answered, said = asked.returncode == 0, (asked.stdout.strip() or asked.stderr.strip()).splitlines()[:1]
+            answered, said = (
+                asked.returncode == 0,
+                (asked.stdout.strip() or asked.stderr.strip()).splitlines()[:1],
+            )
         except subprocess.TimeoutExpired:
             answered, said = False, [f"did not answer within {DAEMON_SECONDS:g} s"]
         yield Finding("docker daemon", "ok" if answered else "missing", (said or ["?"])[0])
     bwrap = shutil.which("bwrap")
-    yield Finding("bubblewrap", "ok" if bwrap else "missing", bwrap or "no bwrap command; the alternative to Docker on Linux")
+    yield Finding(
+        "bubblewrap",
+        "ok" if bwrap else "missing",
+        bwrap or "no bwrap command; the alternative to Docker on Linux",
+    )
 
 
 def _models() -> Iterator[Finding]:
@@ -122,7 +161,11 @@ def _models() -> Iterator[Finding]:
     if names:
         yield Finding("models", "ok", ", ".join(names))
     else:
-        yield Finding("models", "missing", f"none is cached; the first run fetches one (`grpo model pull {DEFAULT_MODEL}`)")
+        yield Finding(
+            "models",
+            "missing",
+            f"none is cached; the first run fetches one (`grpo model pull {DEFAULT_MODEL}`)",
+        )
 
 
 def _plugins() -> Iterator[Finding]:
@@ -134,4 +177,8 @@ def _plugins() -> Iterator[Finding]:
     yield Finding("plugins", "ok", f"{len(working)} work: {', '.join(working)}")
     for status in statuses:
         if status.status == "failed":
-            yield Finding("plugin", "problem", f"{status.name} ({status.distribution} {status.version}): {status.reason}; {status.fix}")
+            yield Finding(
+                "plugin",
+                "problem",
+                f"{status.name} ({status.distribution} {status.version}): {status.reason}; {status.fix}",
+            )

@@ -28,18 +28,31 @@ if TYPE_CHECKING:
     from grpo_core.protocol.types import Task, TaskKey, Verdict
     from grpo_core.verify.sources import Sources
 
-env_app = typer.Typer(no_args_is_help=True, help="Look at one task of an environment, or score one answer.")
+env_app = typer.Typer(
+    no_args_is_help=True, help="Look at one task of an environment, or score one answer."
+)
 
-Name = Annotated[str, typer.Argument(help="Name of the environment; `grpo envs` lists them.", show_default=False)]
-SplitOption = Annotated[Literal["train", "eval"], typer.Option("--split", help="Take the task from the training or the held-out tasks.")]
+Name = Annotated[
+    str, typer.Argument(help="Name of the environment; `grpo envs` lists them.", show_default=False)
+]
+SplitOption = Annotated[
+    Literal["train", "eval"],
+    typer.Option("--split", help="Take the task from the training or the held-out tasks."),
+]
 Index = Annotated[int, typer.Option("--index", min=0, help="Number of the task within its split.")]
 Seed = Annotated[int, typer.Option("--seed", help="Stream of generated tasks, the seed of a run.")]
-Level = Annotated[float, typer.Option("--level", min=0.0, max=1.0, help="Difficulty, from 0 (easiest) to 1.")]
-Draw = Annotated[int, typer.Option("--draw", help="Draw of hidden test inputs, as rollouts.jsonl records it.")]
+Level = Annotated[
+    float, typer.Option("--level", min=0.0, max=1.0, help="Difficulty, from 0 (easiest) to 1.")
+]
+Draw = Annotated[
+    int, typer.Option("--draw", help="Draw of hidden test inputs, as rollouts.jsonl records it.")
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="env.KEY=VALUE", help="Change a setting of the environment (or judges., sandbox., verify.); may be repeated."
+        "--set",
+        metavar="env.KEY=VALUE",
+        help="Change a setting of the environment (or judges., sandbox., verify.); may be repeated.",
     ),
 ]
 _USED = ("env", "judges", "sandbox", "verify")
@@ -48,8 +61,13 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")
 
 def register(app: typer.Typer) -> None:
     app.command("envs", cls=QuickCommand, epilog="Example: grpo envs --json")(envs)
-    env_app.command("show", epilog="Example: grpo env show arithmetic --split eval --index 3 --reference")(show)
-    env_app.command("score", epilog="Example: echo '<answer>4</answer>' | grpo env score arithmetic --index 3 --answer -")(score)
+    env_app.command(
+        "show", epilog="Example: grpo env show arithmetic --split eval --index 3 --reference"
+    )(show)
+    env_app.command(
+        "score",
+        epilog="Example: echo '<answer>4</answer>' | grpo env score arithmetic --index 3 --answer -",
+    )(score)
     app.add_typer(env_app, name="env")
 
 
@@ -74,15 +92,22 @@ def envs(as_json: AsJson = False) -> None:
     else:
         _print_environments(rows)
     if host.failures:
-        remark(f"{len(host.failures)} of the installed plugins cannot be used; `grpo plugins` says why.")
+        remark(
+            f"{len(host.failures)} of the installed plugins cannot be used; `grpo plugins` says why."
+        )
 
 
 def _print_environments(rows: list[dict[str, Any]]) -> None:
     if not rows:
-        print_line("No environment is installed. An environment is a pip package: pip install grpo-env-NAME")
+        print_line(
+            "No environment is installed. An environment is a pip package: pip install grpo-env-NAME"
+        )
         return
     titles = ("environment", "distribution", "about")
-    print_columns(titles, [(row["name"], f"{row['distribution']} {row['version']}", row["summary"]) for row in rows])
+    print_columns(
+        titles,
+        [(row["name"], f"{row['distribution']} {row['version']}", row["summary"]) for row in rows],
+    )
 
 
 def show(
@@ -91,7 +116,9 @@ def show(
     index: Index = 0,
     seed: Seed = 0,
     level: Level = 0.0,
-    reference: Annotated[bool, typer.Option("--reference", help="Also print an answer that passes.")] = False,
+    reference: Annotated[
+        bool, typer.Option("--reference", help="Also print an answer that passes.")
+    ] = False,
     as_json: AsJson = False,
     settings: Settings = None,
 ) -> None:
@@ -102,11 +129,20 @@ def show(
 
     with prints_to_stderr():
         known, sources = open_environment(name, settings or [])
-        key = existing(sources[known].env, TaskKey(env=known, split=split, index=index, seed=seed, level=level))
+        key = existing(
+            sources[known].env, TaskKey(env=known, split=split, index=index, seed=seed, level=level)
+        )
         task, answer = asyncio.run(_ask(sources, key, reference=reference))
     if as_json:
-        prompt = task.prompt if isinstance(task.prompt, str) else [dataclasses.asdict(message) for message in task.prompt]
-        print_json({"key": dataclasses.asdict(task.key), "prompt": prompt} | ({"reference": answer} if reference else {}))
+        prompt = (
+            task.prompt
+            if isinstance(task.prompt, str)
+            else [dataclasses.asdict(message) for message in task.prompt]
+        )
+        print_json(
+            {"key": dataclasses.asdict(task.key), "prompt": prompt}
+            | ({"reference": answer} if reference else {})
+        )
         return
     print_prompt(task)
     if reference:
@@ -122,7 +158,9 @@ def print_prompt(task: Task[Any]) -> None:
 
 
 def print_reference(answer: str | None) -> None:
-    print_turn("reference", "(this environment knows no reference answer)" if answer is None else answer)
+    print_turn(
+        "reference", "(this environment knows no reference answer)" if answer is None else answer
+    )
 
 
 def print_turn(who: str, content: str) -> None:
@@ -135,7 +173,10 @@ def score(
     answer: Annotated[
         str,
         typer.Option(
-            "--answer", metavar="FILE_OR_-", help="File with what the model would have said; - reads it from stdin.", show_default=False
+            "--answer",
+            metavar="FILE_OR_-",
+            help="File with what the model would have said; - reads it from stdin.",
+            show_default=False,
         ),
     ],
     split: SplitOption = "train",
@@ -144,7 +185,12 @@ def score(
     level: Level = 0.0,
     draw: Draw = 0,
     pictures: Annotated[
-        Path | None, typer.Option("--pictures", metavar="DIR", help="Draw what the answer does into a folder, if the environment can.")
+        Path | None,
+        typer.Option(
+            "--pictures",
+            metavar="DIR",
+            help="Draw what the answer does into a folder, if the environment can.",
+        ),
     ] = None,
     as_json: AsJson = False,
     settings: Settings = None,
@@ -157,7 +203,9 @@ def score(
     text = _read_answer(answer)
     with prints_to_stderr():
         known, sources = open_environment(name, settings or [])
-        key = existing(sources[known].env, TaskKey(env=known, split=split, index=index, seed=seed, level=level))
+        key = existing(
+            sources[known].env, TaskKey(env=known, split=split, index=index, seed=seed, level=level)
+        )
         verdict = asyncio.run(_judge(sources, key, draw=draw, text=text))
         drawn = [] if pictures is None else _draw(sources[known].env, key, text, pictures)
     if as_json:
@@ -165,7 +213,11 @@ def score(
     elif verdict.scored:
         print_verdict(verdict)
     if pictures is not None:
-        remark(f"pictures: {', '.join(map(str, drawn))}" if drawn else "this environment draws no picture of this answer")
+        remark(
+            f"pictures: {', '.join(map(str, drawn))}"
+            if drawn
+            else "this environment draws no picture of this answer"
+        )
     if not verdict.scored:
         fail(f"the answer could not be judged: {verdict.error}", status=1)
 
@@ -176,11 +228,15 @@ def _draw(environment: Environment[Any], key: TaskKey, text: str, folder: Path) 
     try:
         return environment.render(environment.task(key), Rollout.of(text), folder)
     except OSError as error:
-        raise UserError(f"the pictures cannot be written to {folder}: {error.strerror or error}; name another folder") from None
+        raise UserError(
+            f"the pictures cannot be written to {folder}: {error.strerror or error}; name another folder"
+        ) from None
     except GrpoError:
         raise
     except Exception as error:
-        raise GrpoError(f"the environment cannot draw this answer: {type(error).__name__}: {error}") from error
+        raise GrpoError(
+            f"the environment cannot draw this answer: {type(error).__name__}: {error}"
+        ) from error
 
 
 async def _ask(sources: Sources, key: TaskKey, *, reference: bool) -> tuple[Task[Any], str | None]:
@@ -200,18 +256,35 @@ async def _judge(sources: Sources, key: TaskKey, *, draw: int, text: str) -> Ver
 
 def _without_seconds(verdict: dict[str, Any]) -> dict[str, Any]:
     """The same answer prints the same text."""
-    return verdict | {"rewards": {name: {k: v for k, v in part.items() if k != "seconds"} for name, part in verdict["rewards"].items()}}
+    return verdict | {
+        "rewards": {
+            name: {k: v for k, v in part.items() if k != "seconds"}
+            for name, part in verdict["rewards"].items()
+        }
+    }
 
 
 def print_verdict(verdict: Verdict) -> None:
     for name, reward in verdict.rewards.items():
-        print_text(f"{name:<20} {reward.value:>8.4g}  x {reward.weight:<6.4g} {reward.note}".rstrip(), limit=MESSAGE_LIMIT)
-    print_line(f"{'total':<20} {verdict.total:>8.4g}  {'passed' if verdict.passed else 'not passed'}", bold=True)
-    print_text(f"{'answer':<20} {'(none found)' if verdict.answer is None else verdict.answer}", limit=MESSAGE_LIMIT)
+        print_text(
+            f"{name:<20} {reward.value:>8.4g}  x {reward.weight:<6.4g} {reward.note}".rstrip(),
+            limit=MESSAGE_LIMIT,
+        )
+    print_line(
+        f"{'total':<20} {verdict.total:>8.4g}  {'passed' if verdict.passed else 'not passed'}",
+        bold=True,
+    )
+    print_text(
+        f"{'answer':<20} {'(none found)' if verdict.answer is None else verdict.answer}",
+        limit=MESSAGE_LIMIT,
+    )
 
 
 def open_environment(
-    name: str, settings: Sequence[str], *, lend: Callable[[type[Environment[Any]]], Services] | None = None
+    name: str,
+    settings: Sequence[str],
+    *,
+    lend: Callable[[type[Environment[Any]]], Services] | None = None,
 ) -> tuple[str, Sources]:
     """Its name in task keys, and the environment behind the engine that a run uses: deadlines hold and failures read the same.
 
@@ -229,7 +302,9 @@ def only_settings_of(sections: Sequence[str], settings: Sequence[str]) -> None:
     """Raises ConfigError for one that would be read and not used."""
     for text in settings:
         if text.partition(".")[0] not in sections:
-            raise ConfigError(f"--set changes settings of {', '.join(sections)} here, as in --set env.digits=2; found {text!r}")
+            raise ConfigError(
+                f"--set changes settings of {', '.join(sections)} here, as in --set env.digits=2; found {text!r}"
+            )
 
 
 def existing(environment: Environment[Any], key: TaskKey) -> TaskKey:
@@ -237,7 +312,9 @@ def existing(environment: Environment[Any], key: TaskKey) -> TaskKey:
 
     size = size_of(environment, key.split)
     if size is not None and key.index >= size:
-        raise UserError(f"--index {key.index} is too large: the {key.split} split of {key.env!r} holds {size} tasks, numbered from 0")
+        raise UserError(
+            f"--index {key.index} is too large: the {key.split} split of {key.env!r} holds {size} tasks, numbered from 0"
+        )
     return key
 
 
@@ -245,4 +322,6 @@ def _read_answer(source: str) -> str:
     try:
         return sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"--answer {source!r} cannot be read: {error}; name a text file, or - for stdin") from None
+        raise UserError(
+            f"--answer {source!r} cannot be read: {error}; name a text file, or - for stdin"
+        ) from None

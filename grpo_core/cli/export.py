@@ -19,32 +19,61 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    app.command("export", epilog="Example: grpo export runs/first --rollouts good.jsonl && grpo sft --data good.jsonl")(export)
+    app.command(
+        "export",
+        epilog="Example: grpo export runs/first --rollouts good.jsonl && grpo sft --data good.jsonl",
+    )(export)
 
 
 def export(
     run: Annotated[Path, typer.Argument(help="A run folder.", readable=False, show_default=False)],
     rollouts: Annotated[
-        Path | None, typer.Option("--rollouts", help="JSONL file for its good attempts, for `grpo sft --data`.", show_default=False)
+        Path | None,
+        typer.Option(
+            "--rollouts",
+            help="JSONL file for its good attempts, for `grpo sft --data`.",
+            show_default=False,
+        ),
     ] = None,
     min_reward: Annotated[
-        float | None, typer.Option("--min-reward", help="Take attempts with at least this reward. [default: those that passed]")
+        float | None,
+        typer.Option(
+            "--min-reward",
+            help="Take attempts with at least this reward. [default: those that passed]",
+        ),
     ] = None,
-    best: Annotated[int | None, typer.Option("--best", min=1, help="Take at most so many of each task, the best. [default: all]")] = None,
+    best: Annotated[
+        int | None,
+        typer.Option(
+            "--best", min=1, help="Take at most so many of each task, the best. [default: all]"
+        ),
+    ] = None,
     split: Annotated[
         Literal["train", "eval", "all"],
-        typer.Option("--split", help="Of training tasks, held-out ones (for looking, not for training) or both."),
+        typer.Option(
+            "--split",
+            help="Of training tasks, held-out ones (for looking, not for training) or both.",
+        ),
     ] = "train",
     weights: Annotated[
         Path | None,
-        typer.Option("--weights", help="Folder for the model with its adapter added, loadable by transformers.", show_default=False),
+        typer.Option(
+            "--weights",
+            help="Folder for the model with its adapter added, loadable by transformers.",
+            show_default=False,
+        ),
     ] = None,
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"] | None,
         typer.Option("--dtype", help="Type of those weights. [default: the run's]"),
     ] = None,
     allow: Annotated[
-        list[str] | None, typer.Option("--allow", metavar="NAME", help="An environment that may have changed since; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--allow",
+            metavar="NAME",
+            help="An environment that may have changed since; may be repeated.",
+        ),
     ] = None,
     trust: Trust = False,
 ) -> None:
@@ -58,14 +87,24 @@ def export(
     rollouts = new_file(rollouts, "--rollouts")
     weights = new_file(weights, "--weights")
     if weights is not None and not opened.finished:
-        raise ConfigError(f"the run {run} is not finished (it has no final/); continue it with grpo run --resume {run}")
+        raise ConfigError(
+            f"the run {run} is not finished (it has no final/); continue it with grpo run --resume {run}"
+        )
     if rollouts is not None:
-        _write_examples(opened, rollouts, Choice(min_reward, best, None if split == "all" else split), allow or [], trust=trust)
+        _write_examples(
+            opened,
+            rollouts,
+            Choice(min_reward, best, None if split == "all" else split),
+            allow or [],
+            trust=trust,
+        )
     if weights is not None:
         _write_weights(opened, weights, dtype)
 
 
-def _write_examples(opened: RunFolder, path: Path, choice: Choice, allow: Collection[str], *, trust: bool) -> None:
+def _write_examples(
+    opened: RunFolder, path: Path, choice: Choice, allow: Collection[str], *, trust: bool
+) -> None:
     import asyncio
 
     from grpo_core.calls.printable import printable_json
@@ -83,7 +122,9 @@ def _write_examples(opened: RunFolder, path: Path, choice: Choice, allow: Collec
     require_trust(opened.path, stored, used={**stored, "model": {}}, trust=trust)
     chosen = choose(opened.rollout_lines(), choice)
     if not chosen:
-        raise ConfigError(f"no attempt in {opened.path} fits; nothing was written. Lower --min-reward, or look at `--split all`")
+        raise ConfigError(
+            f"no attempt in {opened.path} fits; nothing was written. Lower --min-reward, or look at `--split all`"
+        )
     sources = Sources.of(build_config([stored]), {})
     # The log holds no prompts: they are made again from their keys, which only the same environment can do.
     found = {source.name: fingerprint(source.env) for source in sources}
@@ -92,12 +133,16 @@ def _write_examples(opened: RunFolder, path: Path, choice: Choice, allow: Collec
     async def prompts() -> list[str]:
         async with sources:
             tasks = await sources.tasks(list(chosen))
-        return [json.dumps(example, ensure_ascii=False) for example in examples(chosen.values(), tasks)]
+        return [
+            json.dumps(example, ensure_ascii=False) for example in examples(chosen.values(), tasks)
+        ]
 
     found_lines = asyncio.run(prompts())
     lines = [printable_json(line) for line in found_lines if is_text(line)]
     if len(lines) < len(found_lines):
-        remark(f"{len(found_lines) - len(lines)} attempts hold half of a surrogate pair, which is no text, and are left out")
+        remark(
+            f"{len(found_lines) - len(lines)} attempts hold half of a surrogate pair, which is no text, and are left out"
+        )
     with writing(path, then="export again"):
         write_whole(path, "".join(f"{line}\n" for line in lines))
     remark(f"{len(lines)} examples of {len(chosen)} tasks are in {path}")
@@ -107,6 +152,8 @@ def _write_weights(opened: RunFolder, path: Path, dtype: str | None) -> None:
     try:
         from grpo_core.train.models.merging import save_merged
     except ModuleNotFoundError as error:
-        raise MissingExtraError("grpo export --weights", "train", package=error.name or "") from None
+        raise MissingExtraError(
+            "grpo export --weights", "train", package=error.name or ""
+        ) from None
     save_merged(opened.path / "final", path, dtype=dtype or opened.config()["model"]["dtype"])
     remark(f"the model is in {path}")

@@ -23,19 +23,41 @@ def register(app: typer.Typer) -> None:
 
 
 def generate(
-    question: Annotated[str, typer.Argument(help="What to ask, in the form in which the environment asks.", show_default=False)],
+    question: Annotated[
+        str,
+        typer.Argument(
+            help="What to ask, in the form in which the environment asks.", show_default=False
+        ),
+    ],
     run: Annotated[
         Path | None,
-        typer.Option("--run", help="Run folder. [default: the newest finished run in runs/]", readable=False, show_default=False),
+        typer.Option(
+            "--run",
+            help="Run folder. [default: the newest finished run in runs/]",
+            readable=False,
+            show_default=False,
+        ),
     ] = None,
     model: Annotated[
-        str | None, typer.Option("--model", help="A model instead of a run: hub id, folder or alias.", show_default=False)
+        str | None,
+        typer.Option(
+            "--model", help="A model instead of a run: hub id, folder or alias.", show_default=False
+        ),
     ] = None,
     max_new_tokens: Annotated[
-        int | None, typer.Option("--max-new-tokens", min=1, help="Most tokens of the answer. [default: 256, or the run's]")
+        int | None,
+        typer.Option(
+            "--max-new-tokens",
+            min=1,
+            help="Most tokens of the answer. [default: 256, or the run's]",
+        ),
     ] = None,
-    temperature: Annotated[float, typer.Option("--temperature", min=0.0, help="0 takes the likeliest token each time.")] = 0.0,
-    seed: Annotated[int, typer.Option("--seed", help="Decides what is drawn at temperatures above 0.")] = 0,
+    temperature: Annotated[
+        float, typer.Option("--temperature", min=0.0, help="0 takes the likeliest token each time.")
+    ] = 0.0,
+    seed: Annotated[
+        int, typer.Option("--seed", help="Decides what is drawn at temperatures above 0.")
+    ] = 0,
     trust: Trust = False,
 ) -> None:
     """Answer a question with a trained run or a model.
@@ -56,7 +78,9 @@ def _newest() -> Path:
 
     found = newest_run(RUNS)
     if found is None:
-        raise ConfigError(f"no finished run was found in {RUNS}/; name one with --run, or a model with --model")
+        raise ConfigError(
+            f"no finished run was found in {RUNS}/; name one with --run, or a model with --model"
+        )
     return found
 
 
@@ -70,7 +94,9 @@ def _config(folder: Path | None, model: str | None, *, trust: bool) -> RunConfig
         return build_config([{"environment": "none", "model": {"name": model}}])
     opened = RunFolder.open(folder)
     if not opened.finished:
-        raise ConfigError(f"the run {folder} is not finished (it has no final/); continue it with grpo run --resume {folder}")
+        raise ConfigError(
+            f"the run {folder} is not finished (it has no final/); continue it with grpo run --resume {folder}"
+        )
     stored = opened.config()
     require_trust(folder, stored, trust=trust)
     return build_config([stored, {"model": {"name": str(folder / "final"), "revision": None}}])
@@ -95,12 +121,21 @@ def _prompt(config: RunConfig, question: str) -> str | tuple[Message, ...]:
     try:
         environment = load_environment(PluginHost(), name, member.env)
     except UserError as error:
-        raise ConfigError(f"the run's environment cannot be used ({error}); ask the bare model with --model RUN/final") from None
+        raise ConfigError(
+            f"the run's environment cannot be used ({error}); ask the bare model with --model RUN/final"
+        ) from None
     frame = environment.task(TaskKey(name, "train", 0, level=member.level or 0.0)).prompt
     return question if isinstance(frame, str) else (*frame[:-1], Message("user", question))
 
 
-def _answer(config: RunConfig, prompt: str | tuple[Message, ...], *, budget: int, temperature: float, seed: int) -> str:
+def _answer(
+    config: RunConfig,
+    prompt: str | tuple[Message, ...],
+    *,
+    budget: int,
+    temperature: float,
+    seed: int,
+) -> str:
     try:
         import asyncio
 
@@ -116,6 +151,13 @@ def _answer(config: RunConfig, prompt: str | tuple[Message, ...], *, budget: int
         prompt = prompt[-1].content
     task = Task(TaskKey("generate", "eval", 0, seed), prompt, None)
     rolled = roll_out(
-        [task], attempts=1, policy=policy, sampler=builtin_sampler(policy), sampling=sampling, budget=Budget(budget), seed=seed, step=0
+        [task],
+        attempts=1,
+        policy=policy,
+        sampler=builtin_sampler(policy),
+        sampling=sampling,
+        budget=Budget(budget),
+        seed=seed,
+        step=0,
     )
     return asyncio.run(rolled)[0][0][0].text

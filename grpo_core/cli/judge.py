@@ -26,15 +26,31 @@ def check(
     pairs: Annotated[
         Path,
         typer.Argument(
-            help="JSONL: the texts `better` and `worse`, and context, suffix, reference or rubric.", readable=False, show_default=False
+            help="JSONL: the texts `better` and `worse`, and context, suffix, reference or rubric.",
+            readable=False,
+            show_default=False,
         ),
     ],
-    judge: Annotated[str, typer.Option("--judge", metavar="NAME", help="Which judge; `grpo plugins` lists them.", show_default=False)],
+    judge: Annotated[
+        str,
+        typer.Option(
+            "--judge",
+            metavar="NAME",
+            help="Which judge; `grpo plugins` lists them.",
+            show_default=False,
+        ),
+    ],
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the judge; may be repeated.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting of the judge; may be repeated."),
     ] = None,
-    least: Annotated[float, typer.Option("--least", min=0.0, max=1.0, help="Share of pairs that it has to get right.")] = 0.8,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object for programs.")] = False,
+    least: Annotated[
+        float,
+        typer.Option("--least", min=0.0, max=1.0, help="Share of pairs that it has to get right."),
+    ] = 0.8,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a JSON object for programs.")
+    ] = False,
 ) -> None:
     """Judge both texts of each pair; exits with 1 if the judge prefers the better one too seldom, or could not judge some."""
     import asyncio
@@ -48,13 +64,27 @@ def check(
     found, fingerprint = asyncio.run(_checked(judge, chosen, asked))
     low, high = found.interval
     if as_json:
-        counts = {"right": found.right, "tied": found.tied, "wrong": found.wrong, "failed": found.failed, "errors": list(found.errors)}
-        print_json({"share": found.share, "interval": [low, high], **counts, "fingerprint": fingerprint})
+        counts = {
+            "right": found.right,
+            "tied": found.tied,
+            "wrong": found.wrong,
+            "failed": found.failed,
+            "errors": list(found.errors),
+        }
+        print_json(
+            {"share": found.share, "interval": [low, high], **counts, "fingerprint": fingerprint}
+        )
     else:
-        print_line(f"{found.right} right, {found.tied} tied, {found.wrong} wrong, {found.failed} could not be judged")
-        print_line(f"agreement {found.share:.1%} ({low:.1%} .. {high:.1%}); fingerprint {fingerprint}")
+        print_line(
+            f"{found.right} right, {found.tied} tied, {found.wrong} wrong, {found.failed} could not be judged"
+        )
+        print_line(
+            f"agreement {found.share:.1%} ({low:.1%} .. {high:.1%}); fingerprint {fingerprint}"
+        )
     if found.failed:
-        fail(f"{found.failed} of {len(asked)} pairs could not be judged: {found.errors[0]}", status=1)
+        fail(
+            f"{found.failed} of {len(asked)} pairs could not be judged: {found.errors[0]}", status=1
+        )
     if found.share < least:
         fail(
             f"the judge prefers the better text in {found.share:.1%} of the pairs, and {least:.1%} are asked; do not train with it",

@@ -27,16 +27,33 @@ def with_trainer(
 
     sources: those of `config`, whose names and settings were checked before torch is imported here, which takes seconds.
     """
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
     from grpo_core.calls.blocking import wait_for
     from grpo_core.cli.training import import_trainer, stoppable
     from grpo_core.runs.folder import RunFolder
 
-    trainer = import_trainer("grpo", command="measuring a policy")(config, sources=sources, folder=RunFolder(Path()))
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    trainer = import_trainer("grpo", command="measuring a policy")(
+        config, sources=sources, folder=RunFolder(Path())
+    )
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
     progress = Progress(*columns, console=console(stderr=True), transient=True)
-    with prints_to_stderr(), live(progress) as bar, stoppable(trainer, "finishing what is under way"):
+    with (
+        prints_to_stderr(),
+        live(progress) as bar,
+        stoppable(trainer, "finishing what is under way"),
+    ):
         shown = bar.add_task(title)
         done = work(trainer, lambda done, total: bar.update(shown, completed=done, total=total))
         return trainer, wait_for(done, on_interrupt=trainer.request_stop)

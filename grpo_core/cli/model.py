@@ -11,13 +11,21 @@ from grpo_core.cli.output import print_columns, print_json, print_line
 from grpo_core.config.modelcache import ALIASES, DEFAULT_MODEL, cached_models
 from grpo_core.protocol.errors import MissingExtraError
 
-model_app = typer.Typer(no_args_is_help=True, help="Fetch models and list those that are on this machine.")
+model_app = typer.Typer(
+    no_args_is_help=True, help="Fetch models and list those that are on this machine."
+)
 
 
 @model_app.command()
 def pull(
-    name: Annotated[str, typer.Argument(help=f"A hub id ORG/NAME[@REVISION], or an alias such as {DEFAULT_MODEL}.")] = DEFAULT_MODEL,
-    trust_remote_code: Annotated[bool, typer.Option(help="Also fetch the model's own Python code, which runs when it is loaded.")] = False,
+    name: Annotated[
+        str,
+        typer.Argument(help=f"A hub id ORG/NAME[@REVISION], or an alias such as {DEFAULT_MODEL}."),
+    ] = DEFAULT_MODEL,
+    trust_remote_code: Annotated[
+        bool,
+        typer.Option(help="Also fetch the model's own Python code, which runs when it is loaded."),
+    ] = False,
 ) -> None:
     """Fetch a model so that later runs need no network; a cached hub model is brought up to date.
 
@@ -32,7 +40,11 @@ def pull(
 
 
 @model_app.command("list")
-def list_models(as_json: Annotated[bool, typer.Option("--json", help="Print [{name, path}] for programs.")] = False) -> None:
+def list_models(
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print [{name, path}] for programs.")
+    ] = False,
+) -> None:
     """List the models that need no network, then the aliases that could be pulled.
 
     Example: grpo model list --json

@@ -16,7 +16,13 @@ def register(app: typer.Typer) -> None:
 
 
 def new(
-    name: Annotated[str, typer.Argument(help="Name of the environment: lowercase letters, digits and dashes.", show_default=False)],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="Name of the environment: lowercase letters, digits and dashes.",
+            show_default=False,
+        ),
+    ],
     kind: Annotated[
         Literal["text", "code", "judge", "dialogue", "dataset"],
         typer.Option(
@@ -26,7 +32,13 @@ def new(
         ),
     ] = "text",
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Folder to make. [default: grpo-env-NAME]", show_default=False)
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            help="Folder to make. [default: grpo-env-NAME]",
+            show_default=False,
+        ),
     ] = None,
 ) -> None:
     """Write the package of a new environment, with tests, ready to be installed and trained on."""

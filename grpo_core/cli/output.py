@@ -40,7 +40,9 @@ MESSAGE_LIMIT = 2000
 _CELL_LIMIT = 1000
 
 
-def print_line(text: object = "", *, lead: str = "", limit: int | None = None, **style: Any) -> None:
+def print_line(
+    text: object = "", *, lead: str = "", limit: int | None = None, **style: Any
+) -> None:
     r"""Print one line of a result; a newline inside is shown as `\n`.
 
     Args:
@@ -112,7 +114,9 @@ def print_json(data: Any) -> None:
 
 def print_columns(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table for people that can also be cut and searched: columns as wide as what they hold."""
-    cells = [[printable(cell, lines=False, limit=_CELL_LIMIT) for cell in row] for row in [titles, *rows]]
+    cells = [
+        [printable(cell, lines=False, limit=_CELL_LIMIT) for cell in row] for row in [titles, *rows]
+    ]
     widths = [max(len(row[i]) for row in cells) for i in range(len(titles))]
     for number, row in enumerate(cells):
         line = "  ".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True))
@@ -160,7 +164,9 @@ def _on_printable_streams(callback: Callable[..., Any]) -> Callable[..., Any]:
 def _write(lead: str, text: str, *, error: bool, style: dict[str, Any]) -> None:
     """Write a printable text and the end of the line. `lead` takes the style, or else the text."""
     lead = printable(lead, lines=False, limit=_CELL_LIMIT)
-    styled = typer.style(lead, **style) + text if lead else typer.style(text, **style) if style else text
+    styled = (
+        typer.style(lead, **style) + text if lead else typer.style(text, **style) if style else text
+    )
     with writing_output():
         typer.echo(styled, file=beneath(sys.stderr if error else sys.stdout))
 
@@ -176,7 +182,9 @@ def new_file(path: Path | None, option: str) -> Path | None:
     if os.path.exists(path):  # a name that no file can have is none that exists
         raise ConfigError(f"{path} exists already; name another file for {option}")
     if not path.absolute().parent.is_dir():
-        raise ConfigError(f"there is no folder {path.parent} for {option} {path.name}; make it, or name another file")
+        raise ConfigError(
+            f"there is no folder {path.parent} for {option} {path.name}; make it, or name another file"
+        )
     return path.absolute()
 
 

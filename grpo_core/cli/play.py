@@ -27,7 +27,14 @@ from grpo_core.cli.envs import (
     print_turn,
     print_verdict,
 )
-from grpo_core.cli.output import INTERRUPTED, MESSAGE_LIMIT, print_line, print_text, prints_to_stderr, remark
+from grpo_core.cli.output import (
+    INTERRUPTED,
+    MESSAGE_LIMIT,
+    print_line,
+    print_text,
+    prints_to_stderr,
+    remark,
+)
 from grpo_core.protocol.errors import GrpoError, UserError
 
 if TYPE_CHECKING:
@@ -49,7 +56,14 @@ def register(app: typer.Typer) -> None:
     app.command("play", epilog="Example: grpo env play arithmetic --level 0.4")(play)
 
 
-def play(name: Name, split: SplitOption = "train", index: Index = 0, seed: Seed = 0, level: Level = 0.0, settings: Settings = None) -> None:
+def play(
+    name: Name,
+    split: SplitOption = "train",
+    index: Index = 0,
+    seed: Seed = 0,
+    level: Level = 0.0,
+    settings: Settings = None,
+) -> None:
     """Answer tasks yourself, as the policy would, and see what the verifier makes of it.
 
     Answers are judged by the engine of a run: deadlines hold. At the end (:quit, Ctrl-D) the attempts are summed up.
@@ -60,7 +74,9 @@ def play(name: Name, split: SplitOption = "train", index: Index = 0, seed: Seed 
 
     with prints_to_stderr():
         known, sources = open_environment(name, settings or [])
-        key = existing(sources[known].env, TaskKey(env=known, split=split, index=index, seed=seed, level=level))
+        key = existing(
+            sources[known].env, TaskKey(env=known, split=split, index=index, seed=seed, level=level)
+        )
     game, status = _Game(sources, key), 0
     # asyncio would take the first Ctrl-C as a wish to cancel what the loop does, and the loop waits for a line
     previous = signal.signal(signal.SIGINT, _leave)
@@ -107,7 +123,11 @@ class _Game:
             return "no attempts"
         passed = sum(verdict.passed for verdict in scored)
         mean = f", mean reward {fmean(verdict.total for verdict in scored):.3f}" if scored else ""
-        broken = f", {len(self.verdicts) - len(scored)} could not be judged" if len(scored) < len(self.verdicts) else ""
+        broken = (
+            f", {len(self.verdicts) - len(scored)} could not be judged"
+            if len(scored) < len(self.verdicts)
+            else ""
+        )
         return f"attempts {len(self.verdicts)}, passed {passed}{mean}{broken}"
 
     async def _ask(self, key: TaskKey) -> None:
@@ -172,7 +192,9 @@ class _Game:
                 print_turn(message.role, message.content)
             return
         with prints_to_stderr():
-            ((verdict,),) = await self.sources.verify([self._asked], [[Rollout(tuple(self.messages), finish)]])
+            ((verdict,),) = await self.sources.verify(
+                [self._asked], [[Rollout(tuple(self.messages), finish)]]
+            )
         self.messages = []
         self._show(verdict)
 
@@ -188,7 +210,11 @@ class _Game:
         if verdict.scored:
             print_verdict(verdict)
         else:
-            print_text(f"the answer could not be judged: {verdict.error}", limit=MESSAGE_LIMIT, fg=typer.colors.RED)
+            print_text(
+                f"the answer could not be judged: {verdict.error}",
+                limit=MESSAGE_LIMIT,
+                fg=typer.colors.RED,
+            )
         remark("Once more, or :next")
 
     @property
@@ -216,6 +242,10 @@ def _heard() -> str | None:
 def _line() -> str:
     """The next line of the input. At a terminal it looks for a Ctrl-C now and then: one that comes just before the system begins to read,
     or to another thread, would not end the reading."""
-    while os.name == "posix" and sys.stdin.isatty() and not select.select([sys.stdin], [], [], _LOOK_SECONDS)[0]:
+    while (
+        os.name == "posix"
+        and sys.stdin.isatty()
+        and not select.select([sys.stdin], [], [], _LOOK_SECONDS)[0]
+    ):
         pass
     return sys.stdin.readline()

@@ -16,9 +16,18 @@ def register(app: typer.Typer) -> None:
 
 
 def plot(
-    run: Annotated[Path, typer.Argument(help="A run folder, finished or not.", readable=False, show_default=False)],
+    run: Annotated[
+        Path,
+        typer.Argument(help="A run folder, finished or not.", readable=False, show_default=False),
+    ],
     out: Annotated[
-        Path | None, typer.Option("--out", help="Folder for the pictures. [default: the run's]", readable=False, show_default=False)
+        Path | None,
+        typer.Option(
+            "--out",
+            help="Folder for the pictures. [default: the run's]",
+            readable=False,
+            show_default=False,
+        ),
     ] = None,
 ) -> None:
     """Draw reward and pass rate, KL, reward parts and where the time goes, as PNG and SVG."""

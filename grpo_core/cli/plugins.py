@@ -17,12 +17,21 @@ def register(app: typer.Typer) -> None:
 
 
 def plugins(
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array for programs.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a JSON array for programs.")
+    ] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="Load each plugin in a process of its own, time its import, and exit with 1 if one fails.")
+        bool,
+        typer.Option(
+            "--check",
+            help="Load each plugin in a process of its own, time its import, and exit with 1 if one fails.",
+        ),
     ] = False,
     timeout_seconds: Annotated[
-        float, typer.Option("--timeout", min=0.1, help="With --check: seconds that one plugin may take to load.")
+        float,
+        typer.Option(
+            "--timeout", min=0.1, help="With --check: seconds that one plugin may take to load."
+        ),
     ] = 30.0,
 ) -> None:
     """List the installed plugins with what they offer, and the reason and the fix for each that cannot be used."""
@@ -43,9 +52,13 @@ def plugins(
 def _print_table(statuses: list[PluginStatus]) -> None:
     rows = []
     for status in statuses:
-        offers = ", ".join(f"{kind} {name}" for kind, names in status.offers.items() for name in names)
+        offers = ", ".join(
+            f"{kind} {name}" for kind, names in status.offers.items() for name in names
+        )
         seconds = "" if status.import_seconds is None else f"{status.import_seconds:.2f} s"
-        rows.append((status.name, f"{status.distribution} {status.version}", status.status, seconds, offers))
+        rows.append(
+            (status.name, f"{status.distribution} {status.version}", status.status, seconds, offers)
+        )
     print_columns(("plugin", "distribution", "status", "import", "offers"), rows)
     for status in statuses:
         if status.reason:

@@ -26,19 +26,41 @@ _HEIGHTS = "▁▂▃▄▅▆▇█"
 
 
 def register(app: typer.Typer) -> None:
-    app.command("probe", epilog="Example: grpo env probe arithmetic --model smollm2-135m --level 0 --level 0.2")(probe)
+    app.command(
+        "probe",
+        epilog="Example: grpo env probe arithmetic --model smollm2-135m --level 0 --level 0.2",
+    )(probe)
 
 
 def probe(
     name: Name,
     model: Model = None,
-    tasks: Annotated[int, typer.Option("--tasks", min=2, help="Training tasks at each level, those that a run would begin with.")] = 32,
-    samples: Annotated[int, typer.Option("--samples", min=2, help="Attempts at each task: pass@k is known up to that k.")] = 8,
+    tasks: Annotated[
+        int,
+        typer.Option(
+            "--tasks",
+            min=2,
+            help="Training tasks at each level, those that a run would begin with.",
+        ),
+    ] = 32,
+    samples: Annotated[
+        int,
+        typer.Option(
+            "--samples", min=2, help="Attempts at each task: pass@k is known up to that k."
+        ),
+    ] = 8,
     level: Annotated[
         list[float] | None,
-        typer.Option("--level", min=0.0, max=1.0, help="Difficulty, from 0 to 1; may be repeated. [default: 0, 0.5 and 1]"),
+        typer.Option(
+            "--level",
+            min=0.0,
+            max=1.0,
+            help="Difficulty, from 0 to 1; may be repeated. [default: 0, 0.5 and 1]",
+        ),
     ] = None,
-    temperature: Annotated[float | None, typer.Option("--temperature", min=0.0, help="Of the attempts. [default: 1]")] = None,
+    temperature: Annotated[
+        float | None, typer.Option("--temperature", min=0.0, help="Of the attempts. [default: 1]")
+    ] = None,
     max_new_tokens: MaxNewTokens = None,
     seed: Seed = None,
     device: Device = None,
@@ -68,7 +90,9 @@ def probe(
     started = time.monotonic()
     levels = _levels(source, level or [])
 
-    def probing(trainer: Trainer, progress: Callable[[int, int], None]) -> Coroutine[Any, Any, list[Sampled]]:
+    def probing(
+        trainer: Trainer, progress: Callable[[int, int], None]
+    ) -> Coroutine[Any, Any, list[Sampled]]:
         from grpo_core.train.probing import probe as sample
 
         return sample(trainer, tasks=tasks, samples=samples, levels=levels, progress=progress)
@@ -77,9 +101,21 @@ def probe(
     found = _report(sampled, config, source, budget=trainer.budgets[source.name].turn)
     seconds = round(time.monotonic() - started, 1)
     if as_json:
-        print_json({"environment": source.name, "model": config.model.name, "samples": samples, "seconds": seconds, **found.to_json()})
+        print_json(
+            {
+                "environment": source.name,
+                "model": config.model.name,
+                "samples": samples,
+                "seconds": seconds,
+                **found.to_json(),
+            }
+        )
     else:
-        _print(found, f"{config.model.name}: {samples} attempts at each training task of {source.name}", seconds)
+        _print(
+            found,
+            f"{config.model.name}: {samples} attempts at each training task of {source.name}",
+            seconds,
+        )
     if trainer.stop_requested:
         remark("stopped before all tasks were done; these are the statistics of those that were")
         raise typer.Exit(INTERRUPTED)
@@ -104,7 +140,9 @@ def _levels(source: Source, asked: Sequence[float]) -> Sequence[float]:
     return (source.level,)
 
 
-def _report(sampled: Sequence[Sampled], config: RunConfig, source: Source, *, budget: int) -> Report:
+def _report(
+    sampled: Sequence[Sampled], config: RunConfig, source: Source, *, budget: int
+) -> Report:
     from grpo_core.report.probe import Terms, probe_report
 
     terms = Terms(
@@ -133,13 +171,19 @@ def _print(found: Report, title: str, seconds: float) -> None:
                 table.add_row(name[1], *cells)
         table.add_section()
     console().print(table)
-    print_line(f"mixed: shares of tasks; verifier: wall clock of single verdicts, one at a time; {seconds:.0f} s in all")
+    print_line(
+        f"mixed: shares of tasks; verifier: wall clock of single verdicts, one at a time; {seconds:.0f} s in all"
+    )
     _print_verdict(found)
 
 
 def _print_verdict(found: Report) -> None:
     if found.trainable:
-        size = "(none that was tried mixes half of the groups)" if found.group_size is None else str(found.group_size)
+        size = (
+            "(none that was tried mixes half of the groups)"
+            if found.group_size is None
+            else str(found.group_size)
+        )
         budget = "" if found.max_new_tokens is None else f", max_new_tokens {found.max_new_tokens}"
         print_line(f"suggested: level {found.level:g}, group_size {size}{budget}")
     verdict, colour = ("trainable", "green") if found.trainable else ("untrainable", "red")
@@ -166,12 +210,18 @@ def _cells(level: LevelReport) -> Iterator[tuple[tuple[str, str], str]]:
     for part, value in level.parts.items():
         yield ("means", f"part {part}"), f"{_outline(level.part_histograms[part])} {value:.3f}"
     for each in level.histogram:
-        yield ("rewards", f"reward {each.low:.3g} .. {each.high:.3g}"), _bar(each.share) if each.share else ""
+        yield (
+            ("rewards", f"reward {each.low:.3g} .. {each.high:.3g}"),
+            _bar(each.share) if each.share else "",
+        )
 
 
 def _outline(histogram: Sequence[Bin]) -> str:
     """The shape of a histogram, from its lowest value to its highest; a dot where there is nothing."""
-    return "".join("·" if not each.share else _HEIGHTS[min(len(_HEIGHTS) - 1, int(each.share * len(_HEIGHTS)))] for each in histogram)
+    return "".join(
+        "·" if not each.share else _HEIGHTS[min(len(_HEIGHTS) - 1, int(each.share * len(_HEIGHTS)))]
+        for each in histogram
+    )
 
 
 def _bar(share: float) -> str:

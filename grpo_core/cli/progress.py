@@ -86,9 +86,13 @@ class RunProgress(Observer):
     def step(self, step: int, total: int, metrics: Mapping[str, float]) -> None:
         facts = self._facts(step, total, metrics)
         if self._live:
-            self._bar.update(self._task, description="training", completed=step, total=total, facts=facts)
+            self._bar.update(
+                self._task, description="training", completed=step, total=total, facts=facts
+            )
         else:
-            shown = [phase for phase in ("rollout", "verify", "update") if f"time/{phase}" in metrics]
+            shown = [
+                phase for phase in ("rollout", "verify", "update") if f"time/{phase}" in metrics
+            ]
             phases = ", ".join(f"{phase} {metrics[f'time/{phase}']:.1f} s" for phase in shown)
             self.say(f"step {step}/{total}  {facts}  ({phases})")
 
@@ -129,13 +133,21 @@ class RunProgress(Observer):
 def _duration(seconds: float) -> str:
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min" if minutes >= 10 else f"{minutes}:{seconds:02d} min"
+    return (
+        f"{hours} h {minutes} min"
+        if hours
+        else f"{minutes} min"
+        if minutes >= 10
+        else f"{minutes}:{seconds:02d} min"
+    )
 
 
 def gains_table(gains: Mapping[str, Gain]) -> Table:
     """Return the table of gains on held-out tasks."""
     tasks = next(iter(gains.values())).tasks if gains else 0
-    table = Table("held-out", "before", "after", "gain", "95 % interval", title=f"{tasks} tasks, paired")
+    table = Table(
+        "held-out", "before", "after", "gain", "95 % interval", title=f"{tasks} tasks, paired"
+    )
     for name, gain in gains.items():
         table.add_row(
             name.replace("_", " "),

@@ -38,14 +38,24 @@ def register(app: typer.Typer) -> None:
 def run(
     env: Envs = None,
     model: Model = None,
-    steps: Annotated[int | None, typer.Option("--steps", help="Rollout batches to train on. [default: 150]")] = None,
+    steps: Annotated[
+        int | None, typer.Option("--steps", help="Rollout batches to train on. [default: 150]")
+    ] = None,
     epochs: Epochs = None,
-    group_size: Annotated[int | None, typer.Option("--group-size", help="Completions of each prompt, at least 2. [default: 8]")] = None,
-    prompts_per_step: Annotated[int | None, typer.Option("--prompts-per-step", help="Prompts of each step. [default: 8]")] = None,
+    group_size: Annotated[
+        int | None,
+        typer.Option("--group-size", help="Completions of each prompt, at least 2. [default: 8]"),
+    ] = None,
+    prompts_per_step: Annotated[
+        int | None, typer.Option("--prompts-per-step", help="Prompts of each step. [default: 8]")
+    ] = None,
     max_new_tokens: MaxNewTokens = None,
     lr: LearningRate = None,
     beta: Annotated[
-        float | None, typer.Option("--beta", help="Weight of the KL to the reference; 0 switches it off. [default: 0.12]")
+        float | None,
+        typer.Option(
+            "--beta", help="Weight of the KL to the reference; 0 switches it off. [default: 0.12]"
+        ),
     ] = None,
     level: Level = None,
     seed: Seed = None,
@@ -81,5 +91,14 @@ def run(
         "eval.every": eval_every,
     }
     begin_or_continue(
-        "grpo", options, env=env, recipe=recipe, settings=settings, out=out, resume=resume, allow=allow, trust=trust, start_from=start_from
+        "grpo",
+        options,
+        env=env,
+        recipe=recipe,
+        settings=settings,
+        out=out,
+        resume=resume,
+        allow=allow,
+        trust=trust,
+        start_from=start_from,
     )

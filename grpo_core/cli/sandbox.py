@@ -13,7 +13,10 @@ from grpo_core.protocol.sandbox import Sandbox
 
 T = TypeVar("T")
 
-sandbox_app = typer.Typer(no_args_is_help=True, help="Prepare and clean up the sandbox that runs code which a model wrote.")
+sandbox_app = typer.Typer(
+    no_args_is_help=True,
+    help="Prepare and clean up the sandbox that runs code which a model wrote.",
+)
 Name = Annotated[str, typer.Option("--name", help="Which sandbox; `grpo plugins` lists them.")]
 
 
@@ -22,11 +25,18 @@ def build(
     origin: Annotated[
         str | None,
         typer.Option(
-            "--from", metavar="registry|debian|ARCHIVE", help="Where the root comes from; left out: a registry, or else a Debian mirror."
+            "--from",
+            metavar="registry|debian|ARCHIVE",
+            help="Where the root comes from; left out: a registry, or else a Debian mirror.",
         ),
     ] = None,
     mirror: Annotated[
-        str | None, typer.Option("--mirror", metavar="URL", help="Debian mirror; left out: that of apt, or else debootstrap's own.")
+        str | None,
+        typer.Option(
+            "--mirror",
+            metavar="URL",
+            help="Debian mirror; left out: that of apt, or else debootstrap's own.",
+        ),
     ] = None,
     name: Name = "docker",
 ) -> None:
@@ -49,7 +59,10 @@ def check(name: Name = "auto") -> None:
         line = f"{result.status.replace('_', ' '):<12} {result.check:<20} {result.message}"
         print_text(line, limit=MESSAGE_LIMIT, fg=colour)
     if problems := [result.check for result in results if result.status == "invalid"]:
-        fail(f"{len(problems)} of {len(results)} checks failed: {', '.join(problems)}; do not train with this sandbox", status=1)
+        fail(
+            f"{len(problems)} of {len(results)} checks failed: {', '.join(problems)}; do not train with this sandbox",
+            status=1,
+        )
 
 
 @sandbox_app.command(epilog="Example: grpo sandbox prune")
@@ -73,18 +86,28 @@ def _try(name: str) -> None:
 
     from grpo_core.protocol.sandbox import Program
 
-    rows = asyncio.run(_with_sandbox(name, 1, lambda sandbox: sandbox.run([Program("def f(x): return x + 1", "f", [(1,)])])))
+    rows = asyncio.run(
+        _with_sandbox(
+            name, 1, lambda sandbox: sandbox.run([Program("def f(x): return x + 1", "f", [(1,)])])
+        )
+    )
     outcome = rows[0][0]
     if (outcome.status, outcome.value) != ("ok", 2):
-        raise ConfigError(f"the sandbox {name!r} cannot run a program: {outcome.status} {outcome.error}")
+        raise ConfigError(
+            f"the sandbox {name!r} cannot run a program: {outcome.status} {outcome.error}"
+        )
 
 
-async def _with_sandbox(name: str, jails: int | None, use: Callable[[Sandbox], Coroutine[Any, Any, T]]) -> T:
+async def _with_sandbox(
+    name: str, jails: int | None, use: Callable[[Sandbox], Coroutine[Any, Any, T]]
+) -> T:
     from grpo_core.config.settings import SandboxConfig
     from grpo_core.plugins.host import PluginHost
     from grpo_core.plugins.services import open_sandbox
 
-    sandbox = open_sandbox(PluginHost(), SandboxConfig(name=name, settings={} if jails is None else {"jails": jails}))
+    sandbox = open_sandbox(
+        PluginHost(), SandboxConfig(name=name, settings={} if jails is None else {"jails": jails})
+    )
     try:
         return await use(sandbox)
     finally:

@@ -29,9 +29,10 @@ from grpo_core.cli.training import begin_or_continue
 
 
 def register(app: typer.Typer) -> None:
-    app.command("sft", epilog="Example: grpo sft --env fizzbuzz --steps 50 --out runs/warm && grpo run --env fizzbuzz --model runs/warm")(
-        sft
-    )
+    app.command(
+        "sft",
+        epilog="Example: grpo sft --env fizzbuzz --steps 50 --out runs/warm && grpo run --env fizzbuzz --model runs/warm",
+    )(sft)
 
 
 def sft(
@@ -47,10 +48,15 @@ def sft(
     ] = None,
     model: Model = None,
     steps: Annotated[
-        int | None, typer.Option("--steps", help="Batches of examples to train on. [default: 150; of a file: 3 epochs]")
+        int | None,
+        typer.Option(
+            "--steps", help="Batches of examples to train on. [default: 150; of a file: 3 epochs]"
+        ),
     ] = None,
     epochs: Epochs = None,
-    batch_size: Annotated[int | None, typer.Option("--batch-size", help="Examples of each step. [default: 32]")] = None,
+    batch_size: Annotated[
+        int | None, typer.Option("--batch-size", help="Examples of each step. [default: 32]")
+    ] = None,
     lr: LearningRate = None,
     level: Level = None,
     seed: Seed = None,
@@ -84,5 +90,14 @@ def sft(
         "eval.every": eval_every,
     }
     begin_or_continue(
-        "sft", options, env=env, recipe=recipe, settings=settings, out=out, resume=resume, allow=allow, trust=trust, start_from=start_from
+        "sft",
+        options,
+        env=env,
+        recipe=recipe,
+        settings=settings,
+        out=out,
+        resume=resume,
+        allow=allow,
+        trust=trust,
+        start_from=start_from,
     )

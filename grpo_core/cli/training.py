@@ -28,7 +28,12 @@ ONE_KEY_PRESS_SECONDS = 1.0
 
 
 def read_config(
-    envs: Sequence[str], recipes: Sequence[str], options: Mapping[str, Any], settings: Sequence[str], *, trust: bool = False
+    envs: Sequence[str],
+    recipes: Sequence[str],
+    options: Mapping[str, Any],
+    settings: Sequence[str],
+    *,
+    trust: bool = False,
 ) -> RunConfig:
     """Recipes from left to right, then --env and other options, then --set."""
     from grpo_core.config.overrides import build_config, full_name, nested, parse_setting
@@ -38,17 +43,35 @@ def read_config(
         asked = {full_name(name) for name in envs}
         for layer in layers:
             if isinstance(mixture := layer.get("mixture"), Mapping):
-                kept = {name: member for name, member in mixture.items() if full_name(name) in asked}
+                kept = {
+                    name: member for name, member in mixture.items() if full_name(name) in asked
+                }
                 layer["mixture"] = kept if len(envs) > 1 else {}
                 if len(envs) == 1:  # what a recipe says of it is as good for it alone
-                    layer.update({key: value for member in kept.values() for key, value in member.items() if key != "share"})
+                    layer.update(
+                        {
+                            key: value
+                            for member in kept.values()
+                            for key, value in member.items()
+                            if key != "share"
+                        }
+                    )
     for name, layer in zip(recipes, layers, strict=True):
         if layer.get("provenance"):  # it is the record of a run, perhaps of somebody else's
             _require_trust_in_record(Path(name), layer, envs, settings, trust=trust)
-    return build_config([*layers, environments(envs), nested(options), *map(parse_setting, settings)])
+    return build_config(
+        [*layers, environments(envs), nested(options), *map(parse_setting, settings)]
+    )
 
 
-def _require_trust_in_record(path: Path, record: Mapping[str, Any], envs: Sequence[str], settings: Sequence[str], *, trust: bool) -> None:
+def _require_trust_in_record(
+    path: Path,
+    record: Mapping[str, Any],
+    envs: Sequence[str],
+    settings: Sequence[str],
+    *,
+    trust: bool,
+) -> None:
     """Raise ConfigError if the config.json of a run names code that the command does not name."""
     from grpo_core.config.overrides import full_name, split_setting
     from grpo_core.runs.trust import require_trust
@@ -64,7 +87,9 @@ def environments(names: Sequence[str]) -> dict[str, Any]:
 
     full = list(map(full_name, names))
     if twice := [name for number, name in enumerate(names) if full[number] in full[:number]]:
-        raise ConfigError(f"--env {twice[0]} is given twice; name each environment once (mixture.NAME.share gives it more)")
+        raise ConfigError(
+            f"--env {twice[0]} is given twice; name each environment once (mixture.NAME.share gives it more)"
+        )
     if len(names) > 1:
         return {"environment": None, "mixture": {name: {} for name in names}}
     return {"environment": names[0]} if names else {}
@@ -97,10 +122,19 @@ def begin_or_continue(
     given = {key: value for key, value in options.items() if value is not None}
     if resume is None:
         if allow:
-            raise ConfigError("--allow is for --resume: it names what may have changed since; remove it")
+            raise ConfigError(
+                "--allow is for --resume: it names what may have changed since; remove it"
+            )
         if start_from is not None:
-            raise ConfigError("--from is for --resume: it names the checkpoint to go on from; remove it")
-        start(read_config(env or [], recipe or [], {**given, "method": method}, settings or [], trust=trust), out)
+            raise ConfigError(
+                "--from is for --resume: it names the checkpoint to go on from; remove it"
+            )
+        start(
+            read_config(
+                env or [], recipe or [], {**given, "method": method}, settings or [], trust=trust
+            ),
+            out,
+        )
         return
     if given or env or recipe or out:
         raise ConfigError(
@@ -114,7 +148,9 @@ def start(config: RunConfig, path: Path | None) -> None:
     from grpo_core.runs.folder import RunFolder
     from grpo_core.verify.sources import Sources
 
-    sources = Sources.of(config, {})  # names and settings are checked before torch is imported, which takes seconds
+    sources = Sources.of(
+        config, {}
+    )  # names and settings are checked before torch is imported, which takes seconds
     # Of several processes the first chooses the folder and speaks.
     folder = None if _later_rank() else RunFolder.unused(path, name=_name(config))
     trainer_class = import_trainer(config.method)
@@ -127,11 +163,20 @@ def start(config: RunConfig, path: Path | None) -> None:
 
 def _name(config: RunConfig) -> str:
     """The run's, for its folder."""
-    parts = [Path(name).name for name in config.members()] + (["sft"] if config.method == "sft" else [])
+    parts = [Path(name).name for name in config.members()] + (
+        ["sft"] if config.method == "sft" else []
+    )
     return "-".join(parts)
 
 
-def continue_run(path: Path, settings: Sequence[str], allow: Sequence[str], *, trust: bool = False, start_from: str | None = None) -> None:
+def continue_run(
+    path: Path,
+    settings: Sequence[str],
+    allow: Sequence[str],
+    *,
+    trust: bool = False,
+    start_from: str | None = None,
+) -> None:
     from grpo_core.config.overrides import split_setting
     from grpo_core.runs.folder import RunFolder
 
@@ -139,7 +184,9 @@ def continue_run(path: Path, settings: Sequence[str], allow: Sequence[str], *, t
     trainer_class = import_trainer(config.get("method", "grpo"))
     progress = _progress()
     changes = dict(map(split_setting, settings))
-    trainer = trainer_class.resumed(path, observer=progress, changes=changes, allow=allow, trust=trust, start_from=start_from)
+    trainer = trainer_class.resumed(
+        path, observer=progress, changes=changes, allow=allow, trust=trust, start_from=start_from
+    )
     progress.say(f"continuing {path} after step {trainer.done} of {trainer.total}")
     _train(trainer, progress)
 
@@ -172,13 +219,19 @@ def _train(trainer: Trainer, progress: RunProgress) -> None:
     from grpo_core.train.run.ending import EndKind
 
     with progress, stoppable(trainer, "finishing this step, then saving") as stop:
-        progress.on_lost(lambda text: stop.ask(trainer, text, BROKEN_PIPE if progress.closed else 1))
+        progress.on_lost(
+            lambda text: stop.ask(trainer, text, BROKEN_PIPE if progress.closed else 1)
+        )
         try:
             trainer.run()
         finally:
             try:
                 draw_plots(trainer.folder.path)
-            except (OSError, ValueError, GrpoError) as error:  # a picture must not hide how the run ended
+            except (
+                OSError,
+                ValueError,
+                GrpoError,
+            ) as error:  # a picture must not hide how the run ended
                 trainer.observer.warn(f"the plots could not be drawn: {error}")
     end, folder = trainer.end, trainer.folder
     assert end is not None
@@ -187,7 +240,9 @@ def _train(trainer: Trainer, progress: RunProgress) -> None:
             fail(f"{progress.lost}; {end.saved}", status=stop.status)
         raise typer.Exit(stop.status)
     what = "adapter" if trainer.config.lora.enabled else "model"
-    progress.say(f'the trained {what} is in {folder.shown / "final"}; try it: grpo generate --run {shlex.quote(str(folder.shown))} "..."')
+    progress.say(
+        f'the trained {what} is in {folder.shown / "final"}; try it: grpo generate --run {shlex.quote(str(folder.shown))} "..."'
+    )
     if end.kind is EndKind.UNSCORED:
         fail(end.reason, status=1)
 
@@ -224,7 +279,9 @@ def stoppable(trainer: Trainer, how: str) -> Iterator[_Stop]:
         if len(asked) == 1:
             wish.ask(trainer, f"{signal.Signals(number).name} was received", 128 + number)
             with suppress(OSError):  # the terminal may be gone, which is what SIGHUP says
-                os.write(2, f"\nstopping: {how} (again to leave at once)\n".encode())  # a print could meet a print half-way
+                os.write(
+                    2, f"\nstopping: {how} (again to leave at once)\n".encode()
+                )  # a print could meet a print half-way
 
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:

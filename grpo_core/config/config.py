@@ -62,22 +62,36 @@ class RunConfig(settings.Section):
     def _consistent(self) -> RunConfig:
         if self.steps is not None and self.epochs is not None:
             raise ValueError("steps and epochs exclude each other; set one of them")
-        if not self.has_data and self.environment is None and not any(member.share for member in self.mixture.values()):
+        if (
+            not self.has_data
+            and self.environment is None
+            and not any(member.share for member in self.mixture.values())
+        ):
             data = ", or --data FILE" if self.method == "sft" else ""
-            raise ValueError(f"no environment is named; use --env NAME (`grpo envs` lists them){data}")
+            raise ValueError(
+                f"no environment is named; use --env NAME (`grpo envs` lists them){data}"
+            )
         if self.mixture and (self.environment is not None or self.env or self.weights):
-            raise ValueError("mixture stands instead of environment, env and weights; write mixture.NAME.env and mixture.NAME.weights")
+            raise ValueError(
+                "mixture stands instead of environment, env and weights; write mixture.NAME.env and mixture.NAME.weights"
+            )
         if self.stop.patience is not None and not (self.eval.every and self.eval.tasks):
             raise ValueError("stop.patience counts evaluations; set eval.every, too (--eval-every)")
         if self.stop.max_kl is not None and self.kl.beta == 0:
-            raise ValueError("stop.max_kl needs the reference, which kl.beta=0 leaves out; set kl.beta above 0 or leave stop.max_kl away")
+            raise ValueError(
+                "stop.max_kl needs the reference, which kl.beta=0 leaves out; set kl.beta above 0 or leave stop.max_kl away"
+            )
         if self.method == "grpo" and self.lora.dropout:
-            raise ValueError("lora.dropout is for `grpo sft` only: in GRPO it would make every ratio and KL a random number; set it to 0")
+            raise ValueError(
+                "lora.dropout is for `grpo sft` only: in GRPO it would make every ratio and KL a random number; set it to 0"
+            )
         self._check_algorithm()
         self._check_sharding()
         self._check_weights()
         if self.curriculum.low >= self.curriculum.high:
-            raise ValueError(f"curriculum.low is {self.curriculum.low:g}; it has to be below curriculum.high, {self.curriculum.high:g}")
+            raise ValueError(
+                f"curriculum.low is {self.curriculum.low:g}; it has to be below curriculum.high, {self.curriculum.high:g}"
+            )
         if self.trainer.minibatches > self.prompts_per_step:
             raise ValueError(
                 f"trainer.minibatches is {self.trainer.minibatches}, but there are only {self.prompts_per_step} prompts per step"
@@ -91,25 +105,46 @@ class RunConfig(settings.Section):
     def _check_algorithm(self) -> None:
         advantage, attempts = self.advantage, self.advantage.keep or self.group_size
         if attempts > self.group_size:
-            raise ValueError(f"advantage.keep is {attempts}, but a group has only {self.group_size} attempts")
+            raise ValueError(
+                f"advantage.keep is {attempts}, but a group has only {self.group_size} attempts"
+            )
         if advantage.name in settings.K_ESTIMATORS:
             least = 2 if advantage.name == "pkpo" else 1
             if advantage.k is None or not least <= advantage.k < attempts:
-                raise ValueError(f"advantage.name={advantage.name} needs advantage.k from {least} to {attempts - 1}; found {advantage.k}")
+                raise ValueError(
+                    f"advantage.name={advantage.name} needs advantage.k from {least} to {attempts - 1}; found {advantage.k}"
+                )
         elif advantage.k is not None and not advantage.name.startswith("plugin:"):
-            raise ValueError(f"advantage.k is {advantage.k}, but the estimator {advantage.name!r} has no k; leave it away")
+            raise ValueError(
+                f"advantage.k is {advantage.k}, but the estimator {advantage.name!r} has no k; leave it away"
+            )
         if self.loss.dual_clip is not None and self.loss.name != "clip":
             raise ValueError(f"loss.dual_clip belongs to loss.name=clip; found {self.loss.name}")
-        if self.kl.beta == 0 and (self.kl.target is not None or self.kl.refresh_every is not None) and self.loss.anchor == "old":
-            raise ValueError("kl.target and kl.refresh_every are about the reference, which kl.beta=0 leaves out; set kl.beta above 0")
+        if (
+            self.kl.beta == 0
+            and (self.kl.target is not None or self.kl.refresh_every is not None)
+            and self.loss.anchor == "old"
+        ):
+            raise ValueError(
+                "kl.target and kl.refresh_every are about the reference, which kl.beta=0 leaves out; set kl.beta above 0"
+            )
         self._check_added_rewards()
 
     def _check_added_rewards(self) -> None:
         """What is added to the rewards has to reach the advantages as what it is."""
-        deaf = {"passk": "looks only at whether an attempt passed", "maxrl": "is for rewards that are never negative"}
-        of_any_size = {"gdpo": "normalises each part of the reward by itself, so that a KL of any size would weigh the same"}
+        deaf = {
+            "passk": "looks only at whether an attempt passed",
+            "maxrl": "is for rewards that are never negative",
+        }
+        of_any_size = {
+            "gdpo": "normalises each part of the reward by itself, so that a KL of any size would weigh the same"
+        }
         for setting, on, reasons in (
-            ("kl.placement=reward", self.kl.placement == "reward" and self.kl.beta > 0, deaf | of_any_size),
+            (
+                "kl.placement=reward",
+                self.kl.placement == "reward" and self.kl.beta > 0,
+                deaf | of_any_size,
+            ),
             ("advantage.overlong_buffer", self.advantage.overlong_buffer > 0, deaf),
         ):
             if on and (why := reasons.get(self.advantage.name)):
@@ -128,18 +163,27 @@ class RunConfig(settings.Section):
                 ("model.offload", self.model.offload),
             ):
                 if wrong:
-                    raise ValueError(f"trainer.shard does not go with {setting}; leave one of them away")
+                    raise ValueError(
+                        f"trainer.shard does not go with {setting}; leave one of them away"
+                    )
 
     def _check_weights(self) -> None:
-        for setting, on in (("model.quantization", self.model.quantization != "none"), ("model.offload", self.model.offload)):
+        for setting, on in (
+            ("model.quantization", self.model.quantization != "none"),
+            ("model.offload", self.model.offload),
+        ):
             if on and not self.lora.enabled:
-                raise ValueError(f"{setting} is for frozen weights, but lora.enabled=false trains all of them; leave one of them away")
+                raise ValueError(
+                    f"{setting} is for frozen weights, but lora.enabled=false trains all of them; leave one of them away"
+                )
         if self.model.offload and not self.trainer.gradient_checkpointing:
             raise ValueError(
                 "model.offload needs trainer.gradient_checkpointing=true: without it the backward pass holds on to every layer's weights"
             )
         if self.model.offload and self.model.quantization != "none":
-            raise ValueError("model.offload and model.quantization do not go together; take model.quantization, which is faster")
+            raise ValueError(
+                "model.offload and model.quantization do not go together; take model.quantization, which is faster"
+            )
 
     @property
     def needs_reference(self) -> bool:
@@ -153,7 +197,16 @@ class RunConfig(settings.Section):
 
     def members(self) -> dict[str, settings.MemberConfig]:
         """The environments of the run by name; those of share 0 are only evaluated."""
-        one = {} if self.environment is None else {self.environment: settings.MemberConfig(env=self.env, weights=self.weights)}
+        one = (
+            {}
+            if self.environment is None
+            else {self.environment: settings.MemberConfig(env=self.env, weights=self.weights)}
+        )
         members = {**one, **self.mixture}
-        members |= {name: settings.MemberConfig(share=0.0) for name in self.eval.also if name not in members}
-        return {name: m if m.level is not None else m.model_copy(update={"level": self.level}) for name, m in members.items()}
+        members |= {
+            name: settings.MemberConfig(share=0.0) for name in self.eval.also if name not in members
+        }
+        return {
+            name: m if m.level is not None else m.model_copy(update={"level": self.level})
+            for name, m in members.items()
+        }

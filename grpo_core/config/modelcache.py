@@ -107,11 +107,17 @@ def _from_hub() -> Iterator[CachedModel]:
             snapshot = repo / "snapshots" / ref.read_text(encoding="utf-8").strip()
             if not missing_files(snapshot):
                 revision = ref.relative_to(repo / "refs").as_posix()
-                yield CachedModel(name if revision == "main" else f"{name}@{revision}", str(snapshot))
+                yield CachedModel(
+                    name if revision == "main" else f"{name}@{revision}", str(snapshot)
+                )
 
 
 def _hub_cache() -> Path:
-    for variable, below in (("HF_HUB_CACHE", ""), ("HUGGINGFACE_HUB_CACHE", ""), ("HF_HOME", "hub")):
+    for variable, below in (
+        ("HF_HUB_CACHE", ""),
+        ("HUGGINGFACE_HUB_CACHE", ""),
+        ("HF_HOME", "hub"),
+    ):
         if chosen := os.environ.get(variable):
             return Path(chosen).expanduser() / below
     return _user_cache() / "huggingface" / "hub"

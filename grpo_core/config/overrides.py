@@ -29,12 +29,18 @@ def build_config(layers: Sequence[Mapping[str, Any]]) -> RunConfig:
     """Merge nested mappings, later ones winning key by key, and validate the result. Errors name the key and the nearest known one."""
     merged: dict[str, Any] = {}
     for layer in layers:
-        if "provenance" in layer:  # the record of a run, whose digest is no setting: a recipe may be changed
+        if (
+            "provenance" in layer
+        ):  # the record of a run, whose digest is no setting: a recipe may be changed
             layer = {key: value for key, value in layer.items() if key != "digest"}
-        if "epochs" in layer or "steps" in layer:  # they exclude each other, so naming one takes the other back
+        if (
+            "epochs" in layer or "steps" in layer
+        ):  # they exclude each other, so naming one takes the other back
             merged = {key: value for key, value in merged.items() if key not in ("epochs", "steps")}
         before = merged.get("advantage")
-        if isinstance(before, dict) and _has_no_k(layer.get("advantage")):  # another estimator takes back the k of the one before
+        if isinstance(before, dict) and _has_no_k(
+            layer.get("advantage")
+        ):  # another estimator takes back the k of the one before
             before.pop("k", None)
         _merge(merged, _with_full_names(layer))
     _find_judges(merged)
@@ -48,14 +54,20 @@ def _has_no_k(advantage: object) -> bool:
     """Whether an estimator is named that takes none."""
     if not isinstance(advantage, Mapping) or "k" in advantage:
         return False
-    return str(advantage.get("name", PLUGIN)) not in K_ESTIMATORS and not str(advantage.get("name", PLUGIN)).startswith(PLUGIN)
+    return str(advantage.get("name", PLUGIN)) not in K_ESTIMATORS and not str(
+        advantage.get("name", PLUGIN)
+    ).startswith(PLUGIN)
 
 
 def _with_full_names(layer: Mapping[str, Any]) -> dict[str, Any]:
     """A copy with environments, sandboxes, models and examples that are files by their whole path, so that a run can be continued from any
     folder."""
     named: dict[str, Any] = _copied(layer)
-    for section, setting, full in (("model", "name", _full_path), ("sft", "data", _full_path), ("sandbox", "name", full_name)):
+    for section, setting, full in (
+        ("model", "name", _full_path),
+        ("sft", "data", _full_path),
+        ("sandbox", "name", full_name),
+    ):
         if isinstance(values := named.get(section), dict) and isinstance(values.get(setting), str):
             values[setting] = full(values[setting])
     if isinstance(named.get("environment"), str):
@@ -76,12 +88,18 @@ def _find_judges(merged: dict[str, Any]) -> None:
             continue
         if isinstance(name := judge.get("name"), str):
             judge["name"] = full_name(name)
-        if isinstance(settings := judge.get("settings"), dict) and isinstance(model := settings.get("model"), str):
+        if isinstance(settings := judge.get("settings"), dict) and isinstance(
+            model := settings.get("model"), str
+        ):
             settings["model"] = _full_path(model)
 
 
 def _copied(value: Any) -> Any:
-    return {key: _copied(item) for key, item in value.items()} if isinstance(value, Mapping) else copy.deepcopy(value)
+    return (
+        {key: _copied(item) for key, item in value.items()}
+        if isinstance(value, Mapping)
+        else copy.deepcopy(value)
+    )
 
 
 def full_name(name: str) -> str:
@@ -91,7 +109,11 @@ def full_name(name: str) -> str:
 
 def _full_path(name: str) -> str:
     """What is there as a file or folder by its whole path; any other name, such as a hub id, as it is."""
-    return name if not name or name in ALIASES or not os.path.exists(path := _absolute(name)) else str(path)
+    return (
+        name
+        if not name or name in ALIASES or not os.path.exists(path := _absolute(name))
+        else str(path)
+    )
 
 
 def _absolute(name: str) -> Path:
@@ -116,7 +138,11 @@ def _explain(error: Any) -> str:
     if error["type"] == "missing":
         return f"setting {key!r} is missing; set it with --set {key}=..."
     message = error["msg"].removeprefix("Value error, ")
-    return message if not key else f"setting {key!r}: {message[0].lower()}{message[1:]}; found {error['input']!r}"
+    return (
+        message
+        if not key
+        else f"setting {key!r}: {message[0].lower()}{message[1:]}; found {error['input']!r}"
+    )
 
 
 def known_keys(section: type[Section] = RunConfig, prefix: str = "") -> Iterator[str]:
@@ -126,9 +152,15 @@ def known_keys(section: type[Section] = RunConfig, prefix: str = "") -> Iterator
 
 def find_setting(key: str) -> list[tuple[str, FieldInfo]]:
     """The setting called `key`, or all settings of that section, with what pydantic knows of them."""
-    found = [(name, info) for name, info in _fields(RunConfig, "") if name == key or name.startswith(f"{key}.")]
+    found = [
+        (name, info)
+        for name, info in _fields(RunConfig, "")
+        if name == key or name.startswith(f"{key}.")
+    ]
     if not found:
-        raise ConfigError(f"setting {key!r} is not known{did_you_mean(key, known_keys())} `grpo config show` lists all of them")
+        raise ConfigError(
+            f"setting {key!r} is not known{did_you_mean(key, known_keys())} `grpo config show` lists all of them"
+        )
     return found
 
 
@@ -156,7 +188,9 @@ def split_setting(text: str) -> tuple[str, Any]:
     """ "a.b=c" as ("a.b", c); c is a TOML value (numbers, true, lists), else plain text."""
     key, separator, value = map(str.strip, text.partition("="))
     if not separator or not key or ".".join(_parts(key)) != key.replace('"', ""):
-        raise ConfigError(f"--set wants key=value, for example --set optimizer.lr=1e-5; found {text!r}")
+        raise ConfigError(
+            f"--set wants key=value, for example --set optimizer.lr=1e-5; found {text!r}"
+        )
     return key, _toml_value(value)
 
 
@@ -193,7 +227,11 @@ def read_recipe(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"recipe {str(path)!r} cannot be read: {error}") from None
     except ValueError as error:
-        raise ConfigError(f"recipe {str(path)!r} is not valid {'JSON' if path.suffix == '.json' else 'TOML'}: {error}") from None
+        raise ConfigError(
+            f"recipe {str(path)!r} is not valid {'JSON' if path.suffix == '.json' else 'TOML'}: {error}"
+        ) from None
     if not isinstance(data, dict):
-        raise ConfigError(f"recipe {str(path)!r} must hold settings by name; found a {type(data).__name__}")
+        raise ConfigError(
+            f"recipe {str(path)!r} must hold settings by name; found a {type(data).__name__}"
+        )
     return data

@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+)
 from pydantic_core import core_schema
 
 Positive = Annotated[int, Field(gt=0)]
@@ -43,12 +50,18 @@ class Named:
 class Section(BaseModel):
     """Frozen, and unknown keys and numbers that JSON does not have are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
 
 def _names(value: Any) -> Any:
     """A list, or its items separated by commas, as it is written after --set."""
-    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+    return (
+        [part.strip() for part in value.split(",") if part.strip()]
+        if isinstance(value, str)
+        else value
+    )
 
 
 Listed = BeforeValidator(_names)
@@ -159,7 +172,22 @@ class LoraConfig(Section):
 
 
 class AdvantageConfig(Section):
-    name: Annotated[str, Named(("grpo", "mean_only", "rloo", "gdpo", "maxk", "passk", "pkpo", "best_minus_second", "maxrl"))] = "gdpo"
+    name: Annotated[
+        str,
+        Named(
+            (
+                "grpo",
+                "mean_only",
+                "rloo",
+                "gdpo",
+                "maxk",
+                "passk",
+                "pkpo",
+                "best_minus_second",
+                "maxrl",
+            )
+        ),
+    ] = "gdpo"
     """Estimator: mean_only = r - mean; grpo = (r - mean) / (std + eps); gdpo normalises each reward part so and adds them by their weights.
     With one part gdpo is grpo up to one factor for the batch; with several, grpo pushes a group that differs in a detail as hard as one
     that differs in what counts, and the policy settles on answers that are nearly right. passk, maxk and pkpo train the best of k.
@@ -207,7 +235,9 @@ class LossConfig(Section):
     """Weight of the policy's entropy, which is added to what is maximised."""
     mask_truncated: bool = False
     """Leave completions that were cut off out of the loss and its denominators; they stay in their group's mean and spread."""
-    aggregation: Literal["sequence_mean", "token_mean", "sequence_sum", "constant"] = "sequence_mean"
+    aggregation: Literal["sequence_mean", "token_mean", "sequence_sum", "constant"] = (
+        "sequence_mean"
+    )
     """How token losses become one number; sequence_mean is GRPO's, token_mean DAPO's, constant Dr. GRPO's."""
 
 
@@ -342,7 +372,9 @@ class LogConfig(Section):
     """How large rollouts.jsonl becomes before it is compressed."""
     samples_every: Annotated[int, Field(ge=0)] = 10
     """Write one group with its verdicts to log.txt every so many steps; 0 never."""
-    trackers: Annotated[tuple[Annotated[str, Named(("tensorboard", "wandb", "mlflow", "trackio"))], ...], Listed] = ()
+    trackers: Annotated[
+        tuple[Annotated[str, Named(("tensorboard", "wandb", "mlflow", "trackio"))], ...], Listed
+    ] = ()
     """Where metrics go beside metrics.jsonl: tensorboard, wandb, mlflow, trackio or plugin:NAME; a list, or separated by commas. Each is
     set up by its own environment variables, such as WANDB_MODE=offline."""
     project: str = "grpo"

@@ -8,7 +8,17 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
-from grpo_core.kit.subject import ENOUGH, TOLERANCE, Attempt, Subject, canary_attempts, got, place, prompt_text, shown
+from grpo_core.kit.subject import (
+    ENOUGH,
+    TOLERANCE,
+    Attempt,
+    Subject,
+    canary_attempts,
+    got,
+    place,
+    prompt_text,
+    shown,
+)
 from grpo_core.kit.texts import CHARACTERS, COMMON, JUNK, LARGE, NESTED, NUMBERS, PATTERNS, SILENCE
 from grpo_core.protocol.types import Rollout, Verdict
 
@@ -24,7 +34,9 @@ async def empty(subject: Subject) -> str:
     for task in subject.tasks[: subject.few]:
         ((verdict,),) = await subject.verifier.verify([task], [[Rollout(())]])
         if not verdict.scored or verdict.passed or verdict.total > subject.env.floor + TOLERANCE:
-            raise BrokenPromiseError(f"an attempt without a message {got(verdict)} at {place(task)}; it must get the floor")
+            raise BrokenPromiseError(
+                f"an attempt without a message {got(verdict)} at {place(task)}; it must get the floor"
+            )
     return f"{len(SILENCE) + 1} kinds of silence get the floor"
 
 
@@ -39,16 +51,22 @@ async def junk(subject: Subject) -> str:
             paid = 0
             for task, verdict in zip(tasks, verdicts, strict=True):
                 if not verdict.scored or verdict.passed:
-                    raise BrokenPromiseError(f"{kind}, {shown(whole)}, {got(verdict)} at {place(task)}; it must get the floor")
+                    raise BrokenPromiseError(
+                        f"{kind}, {shown(whole)}, {got(verdict)} at {place(task)}; it must get the floor"
+                    )
                 earned = _without(verdict, free) if whole != text else verdict.total
                 paid += earned > subject.env.floor + TOLERANCE
-            if len(tasks) >= ENOUGH and paid >= _AS_A_RULE * len(tasks):  # of fewer nothing is known but that none passes
+            if len(tasks) >= ENOUGH and paid >= _AS_A_RULE * len(
+                tasks
+            ):  # of fewer nothing is known but that none passes
                 raise BrokenPromiseError(
                     f"{kind}, {shown(whole)}, {got(verdicts[0])} at {place(tasks[0])} and is paid at {paid} of {len(tasks)} tasks; "
                     f"junk must get the floor {subject.env.floor:g}"
                 )
     if len(tasks) < ENOUGH:
-        raise NotCheckedError(f"{kinds} kinds of junk do not pass; whether they are paid is told from {ENOUGH} tasks")
+        raise NotCheckedError(
+            f"{kinds} kinds of junk do not pass; whether they are paid is told from {ENOUGH} tasks"
+        )
     return f"{kinds} kinds of junk never pass, and are not paid as a rule"
 
 
@@ -63,7 +81,9 @@ async def _paid_for_form(subject: Subject) -> frozenset[str]:
     return frozenset(
         name
         for name in subject.env.parts
-        if fmean(v.rewards[name].value for v in wrong) >= _AS_A_RULE * fmean(v.rewards[name].value for v in best) > 0
+        if fmean(v.rewards[name].value for v in wrong)
+        >= _AS_A_RULE * fmean(v.rewards[name].value for v in best)
+        > 0
     )
 
 
@@ -72,18 +92,28 @@ async def _crossed(subject: Subject) -> list[Verdict]:
     pairs = _other(subject)
     if not pairs or not any(verdict.rewards for verdict in subject.told):
         return []
-    return [verdict for verdict in await subject.verdicts(pairs[: subject.few * 2]) if verdict.scored and not verdict.passed]
+    return [
+        verdict
+        for verdict in await subject.verdicts(pairs[: subject.few * 2])
+        if verdict.scored and not verdict.passed
+    ]
 
 
 def _without(verdict: Verdict, parts: frozenset[str]) -> float:
-    return math.fsum(reward.weight * reward.value for name, reward in verdict.rewards.items() if name not in parts)
+    return math.fsum(
+        reward.weight * reward.value
+        for name, reward in verdict.rewards.items()
+        if name not in parts
+    )
 
 
 async def echo(subject: Subject) -> str:
     ways: dict[str, list[Attempt]] = {}
     for task in subject.sample:
         for number, text in enumerate(subject.inside(prompt_text(task))):
-            ways.setdefault(("the prompt echoed", "the prompt in the form of an answer")[number], []).append((task, text))
+            ways.setdefault(
+                ("the prompt echoed", "the prompt in the form of an answer")[number], []
+            ).append((task, text))
     return await _not_as_a_rule(subject, ways)
 
 
@@ -97,22 +127,36 @@ async def constant(subject: Subject) -> str:
     _one_is_best(subject)
     if len(subject.tasks) < ENOUGH:
         raise NotCheckedError(f"there are fewer than {ENOUGH} tasks to try a constant answer on")
-    known = [text for text, _ in Counter(text for _, text in subject.answered).most_common(_CONSTANTS)]
-    common = [whole for text in COMMON for whole in subject.inside(text)[-1:]] if not subject.env.needs else []
+    known = [
+        text for text, _ in Counter(text for _, text in subject.answered).most_common(_CONSTANTS)
+    ]
+    common = (
+        [whole for text in COMMON for whole in subject.inside(text)[-1:]]
+        if not subject.env.needs
+        else []
+    )
     tried = dict.fromkeys([*known, *common])
     right = {id(task): text for task, text in subject.answered}
     tasks = subject.sample
     best, most = "", 0
     for text in tried:
-        passed = [verdict.passed for verdict in await subject.verdicts([(task, text) for task in tasks])]
-        elsewhere = [each for each, task in zip(passed, tasks, strict=True) if right.get(id(task)) != text]
-        if (len(elsewhere) >= ENOUGH and fmean(elsewhere) >= _AS_A_RULE) or _surely_most(sum(passed), len(passed)):
+        passed = [
+            verdict.passed for verdict in await subject.verdicts([(task, text) for task in tasks])
+        ]
+        elsewhere = [
+            each for each, task in zip(passed, tasks, strict=True) if right.get(id(task)) != text
+        ]
+        if (len(elsewhere) >= ENOUGH and fmean(elsewhere) >= _AS_A_RULE) or _surely_most(
+            sum(passed), len(passed)
+        ):
             raise BrokenPromiseError(
                 f"the constant answer {shown(text)} passes {sum(passed)} of {len(tasks)} tasks, without a look at them"
             )
         if sum(passed) > most:
             best, most = text, sum(passed)
-    return f"the best of {len(tried)} constant answers passes {most} of {len(tasks)} tasks" + (f" ({shown(best)})" if best else "")
+    return f"the best of {len(tried)} constant answers passes {most} of {len(tasks)} tasks" + (
+        f" ({shown(best)})" if best else ""
+    )
 
 
 def _surely_most(passed: int, tasks: int) -> bool:
@@ -131,24 +175,36 @@ async def listed(subject: Subject) -> str:
     _one_is_best(subject)
     whole = list(dict.fromkeys(text for _, text in subject.answered))
     programs = "sandbox" in subject.env.needs  # several of them in one block are one program
-    known = {index: inner for index in range(len(subject.answered)) if not programs and (inner := subject.inner(index)) and inner.strip()}
+    known = {
+        index: inner
+        for index in range(len(subject.answered))
+        if not programs and (inner := subject.inner(index)) and inner.strip()
+    }
     if len(set(known.values()) | set(whole)) < ENOUGH:
         raise NotCheckedError("fewer than 4 different answers are known; write reference()")
     lists: dict[str, list[Attempt]] = {}
     for index, (task, reference) in enumerate(subject.answered[: subject.few]):
         others = [text for text in whole if text != reference][:_LISTED]
-        lists.setdefault("all references, the right one in the middle", []).append((task, "\n".join(_middle(others, reference))))
+        lists.setdefault("all references, the right one in the middle", []).append(
+            (task, "\n".join(_middle(others, reference)))
+        )
         inner = known.get(index)
         if inner is None:
             continue
         rest = [text for text in dict.fromkeys(known.values()) if text != inner][:_LISTED]
-        for order, texts in (("last", [*rest, inner]), ("first", [inner, *rest]), ("in the middle", _middle(rest, inner))):
+        for order, texts in (
+            ("last", [*rest, inner]),
+            ("first", [inner, *rest]),
+            ("in the middle", _middle(rest, inner)),
+        ):
             for between in (" ", ", ", "\n"):
                 bare = between.join(texts)
                 lists.setdefault(f"all answers, the right one {order}", []).append((task, bare))
                 filled = subject.with_answer(index, bare)
                 if filled is not None and filled != bare:
-                    lists.setdefault(f"all answers in one form, the right one {order}", []).append((task, filled))
+                    lists.setdefault(f"all answers in one form, the right one {order}", []).append(
+                        (task, filled)
+                    )
     for kind, attempts in lists.items():
         await subject.must_fail(kind, attempts)
     return f"{len(lists)} ways to list all answers never pass"
@@ -164,23 +220,33 @@ _ADDED = ("x", " or not", "abc", "!?", " 7", "0", "; DROP", " and everything els
 async def suffix(subject: Subject) -> str:
     """Where the answer ends in the form of the reference; behind the form an explanation may follow."""
     if "sandbox" in subject.env.needs:
-        raise NotCheckedError("the answers are programs, which may end in many ways and still be right")
+        raise NotCheckedError(
+            "the answers are programs, which may end in many ways and still be right"
+        )
     attempts = []
     for index in range(len(subject.answered)):
         inner = subject.inner(index)
         for added in _ADDED:
-            changed = subject.with_answer(index, f"{inner}{added}") if inner and inner.strip() else None
+            changed = (
+                subject.with_answer(index, f"{inner}{added}") if inner and inner.strip() else None
+            )
             if changed is not None:
                 attempts.append((subject.answered[index][0], changed))
         if len(attempts) >= subject.few * len(_ADDED):
             break
     if not attempts:
-        raise NotCheckedError("the answer is not known apart from what stands around it; give what was extracted as the verdict's answer")
+        raise NotCheckedError(
+            "the answer is not known apart from what stands around it; give what was extracted as the verdict's answer"
+        )
     passed: Counter[str] = Counter()
     asked: Counter[str] = Counter()
-    for (task, text), verdict, added in zip(attempts, await subject.verdicts(attempts), _ADDED * len(attempts), strict=False):
+    for (task, text), verdict, added in zip(
+        attempts, await subject.verdicts(attempts), _ADDED * len(attempts), strict=False
+    ):
         if not verdict.scored:
-            raise BrokenPromiseError(f"the right answer with something added, {shown(text)}, {got(verdict)} at {place(task)}")
+            raise BrokenPromiseError(
+                f"the right answer with something added, {shown(text)}, {got(verdict)} at {place(task)}"
+            )
         asked[added] += 1
         passed[added] += verdict.passed
     for added, count in passed.items():
@@ -202,12 +268,18 @@ async def near(subject: Subject) -> str:
                 attempts.setdefault(kind, []).append((subject.answered[index][0], changed))
     attempts = {kind: pairs for kind, pairs in attempts.items() if len(pairs) >= ENOUGH}
     if not attempts:
-        raise NotCheckedError(f"fewer than {ENOUGH} answers are numbers that are known apart from what stands around them")
+        raise NotCheckedError(
+            f"fewer than {ENOUGH} answers are numbers that are known apart from what stands around them"
+        )
     for kind, pairs in attempts.items():
         verdicts = await subject.verdicts(pairs)
-        passed = [text for (_, text), verdict in zip(pairs, verdicts, strict=True) if verdict.passed]
+        passed = [
+            text for (_, text), verdict in zip(pairs, verdicts, strict=True) if verdict.passed
+        ]
         if len(passed) >= _AS_A_RULE * len(pairs):
-            raise BrokenPromiseError(f"{kind}, such as {shown(passed[0])}, passes {len(passed)} of {len(pairs)} tasks; compare exactly")
+            raise BrokenPromiseError(
+                f"{kind}, such as {shown(passed[0])}, passes {len(passed)} of {len(pairs)} tasks; compare exactly"
+            )
     return f"{len(attempts)} kinds of near misses do not pass"
 
 
@@ -224,7 +296,10 @@ def _close(value: float) -> Mapping[str, str]:
     if value == int(value) and abs(value) < 1e15:
         found = {"a number 1 above": str(int(value) + 1), "a number half above": f"{int(value)}.5"}
     if abs(value) >= 1:
-        found |= {"a number 0.5 % above": f"{value * 1.005:.6g}", "a number 0.01 % above": f"{value * 1.0001:.9g}"}
+        found |= {
+            "a number 0.5 % above": f"{value * 1.005:.6g}",
+            "a number 0.01 % above": f"{value * 1.0001:.9g}",
+        }
     return {kind: number for kind, number in found.items() if float(number) != value}
 
 
@@ -251,22 +326,31 @@ async def _hostile(subject: Subject, texts: Mapping[str, str]) -> str:
         wholes = subject.inside(text)
         if subject.form is not None and subject.form.before:
             wholes = [*wholes, subject.form.before + text]
-        count += await subject.must_fail(kind, [(task, whole) for task in tasks for whole in dict.fromkeys(wholes)])
+        count += await subject.must_fail(
+            kind, [(task, whole) for task in tasks for whole in dict.fromkeys(wholes)]
+        )
     return f"{count} attempts of {len(texts)} kinds get verdicts and never pass"
 
 
 async def cheats(subject: Subject) -> str:
-    pairs = [(task, text) for task in subject.tasks[: subject.few] for text in subject.env.cheats(task)]
+    pairs = [
+        (task, text) for task in subject.tasks[: subject.few] for text in subject.env.cheats(task)
+    ]
     if not pairs:
         raise NotCheckedError("cheats() gives no answers; list what a model might try")
     return f"{await subject.must_fail('the cheat', pairs, floor=True)} cheats get the floor"
 
 
 async def canaries(subject: Subject) -> str:
-    texts = [*list(JUNK.values())[1:3], *dict.fromkeys(text for _, text in subject.answered[: subject.few])]
+    texts = [
+        *list(JUNK.values())[1:3],
+        *dict.fromkeys(text for _, text in subject.answered[: subject.few]),
+    ]
     attempts = canary_attempts(subject, texts)
     if not attempts:
-        raise NotCheckedError("canaries() names no tasks; one whose honest reward is the floor shows a policy that cheats")
+        raise NotCheckedError(
+            "canaries() names no tasks; one whose honest reward is the floor shows a policy that cheats"
+        )
     return f"{await subject.must_fail('an answer to a canary', attempts, floor=True)} answers to canaries get the floor"
 
 
@@ -282,7 +366,13 @@ def _other(subject: Subject) -> list[Attempt]:
         (task, text)
         for index, (task, own) in enumerate(answered)
         if id(task) in sample
-        if (text := next((text for _, text in [*answered[index + 1 :], *answered[:index]] if text != own), None)) is not None
+        if (
+            text := next(
+                (text for _, text in [*answered[index + 1 :], *answered[:index]] if text != own),
+                None,
+            )
+        )
+        is not None
     ]
 
 
@@ -297,7 +387,9 @@ async def _not_as_a_rule(subject: Subject, candidates: Mapping[str, Sequence[Att
                 raise BrokenPromiseError(f"{kind}, {shown(text)}, {got(verdict)} at {place(task)}")
         passed = sum(verdict.passed for verdict in verdicts)
         if passed >= _AS_A_RULE * len(pairs):
-            raise BrokenPromiseError(f"{kind} passes {passed} of {len(pairs)} tasks; the verifier does not look at the task")
+            raise BrokenPromiseError(
+                f"{kind} passes {passed} of {len(pairs)} tasks; the verifier does not look at the task"
+            )
         paid = _share_paid(subject, [verdict for verdict in verdicts if not verdict.passed])
         if paid >= _AS_A_RULE:
             raise BrokenPromiseError(
@@ -314,4 +406,8 @@ def _share_paid(subject: Subject, wrong: Sequence[Verdict]) -> float:
     if subject.env.open_ended or len(wrong) < ENOUGH or len(right) < ENOUGH:
         return 0.0
     best = fmean(right) - subject.env.floor
-    return (fmean(verdict.total for verdict in wrong) - subject.env.floor) / best if best > TOLERANCE else 0.0
+    return (
+        (fmean(verdict.total for verdict in wrong) - subject.env.floor) / best
+        if best > TOLERANCE
+        else 0.0
+    )

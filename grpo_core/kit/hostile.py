@@ -142,7 +142,12 @@ def f(x):
     "crash": "import ctypes\ndef f(x): ctypes.string_at(0)",
 }
 
-MARKS = {name: f"kf{digit * 16}zz" for name, digit in zip(("source", "input", "printed", "complained", "returned"), "12345", strict=True)}
+MARKS = {
+    name: f"kf{digit * 16}zz"
+    for name, digit in zip(
+        ("source", "input", "printed", "complained", "returned"), "12345", strict=True
+    )
+}
 VICTIM = f"""
 import sys
 held = {MARKS["source"]!r}

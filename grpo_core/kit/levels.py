@@ -28,15 +28,27 @@ async def rising(subject: Subject) -> str:
         raise NotCheckedError("there are no tasks in the train split")
     size = size_of(env, "train")
     if size is not None and size < _FEWEST:
-        raise NotCheckedError(f"there are {size} tasks, fewer than the {_FEWEST} from which levels can be told apart")
+        raise NotCheckedError(
+            f"there are {size} tasks, fewer than the {_FEWEST} from which levels can be told apart"
+        )
     count = _TASKS if size is None else min(_TASKS, size)
     quick = subject.reference_seconds < QUICK_SECONDS and not subject.reference_error
     ends = []
     for level in (0.0, 1.0):
-        tasks = [await subject.make(TaskKey(subject.name, "train", index, subject.seed, level)) for index in range(count)]
-        references = [await subject.verifier.reference(task) for task in tasks] if quick else [None] * count
-        ends.append([_features(task, reference) for task, reference in zip(tasks, references, strict=True)])
-    shifts = {name: _shift([one[name] for one in ends[0]], [one[name] for one in ends[1]]) for name in ends[0][0]}
+        tasks = [
+            await subject.make(TaskKey(subject.name, "train", index, subject.seed, level))
+            for index in range(count)
+        ]
+        references = (
+            [await subject.verifier.reference(task) for task in tasks] if quick else [None] * count
+        )
+        ends.append(
+            [_features(task, reference) for task, reference in zip(tasks, references, strict=True)]
+        )
+    shifts = {
+        name: _shift([one[name] for one in ends[0]], [one[name] for one in ends[1]])
+        for name in ends[0][0]
+    }
     grown = [name for name, shift in shifts.items() if shift > _CLEARLY]
     shrunk = [name for name, shift in shifts.items() if shift < -_CLEARLY]
     if not grown and not shrunk:
@@ -63,7 +75,9 @@ def _features(task: Task[Any], reference: str | None) -> Mapping[str, float]:
         "longest line of the prompt": max(map(len, lines), default=0),
         "characters of the answer": len(answer),
         "different characters of the answer": len(set(answer)),
-        "value of the answer": max((min(float(number), 1e300) for number in re.findall(r"\d{1,300}", answer)), default=0.0),
+        "value of the answer": max(
+            (min(float(number), 1e300) for number in re.findall(r"\d{1,300}", answer)), default=0.0
+        ),
         "size of the data": _size(task.data),
     }
 

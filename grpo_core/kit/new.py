@@ -36,7 +36,9 @@ _COMMON: Mapping[str, str] = MappingProxyType(
 )
 _OPTIONAL = ("spec_extra", "prepare", "run_options")
 """What a kind.toml may leave out."""
-_OF_ITS_KIND: Mapping[str, str] = MappingProxyType({"$package/env.py": "env.py.tmpl", "tests/test_env.py": "test_env.py.tmpl"})
+_OF_ITS_KIND: Mapping[str, str] = MappingProxyType(
+    {"$package/env.py": "env.py.tmpl", "tests/test_env.py": "test_env.py.tmpl"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,9 @@ def write_project(name: str, *, kind: Kind, folder: Path | None = None) -> Proje
     check_name(name)
     target = folder or Path(f"grpo-env-{name}")
     if os.path.lexists(target):
-        raise UserError(f"{target} exists already; choose another name, or another folder with --out")
+        raise UserError(
+            f"{target} exists already; choose another name, or another folder with --out"
+        )
     files, values = project_files(name, kind=kind), _values(name, kind)
     try:
         with whole_folder(target) as partial:
@@ -63,21 +67,29 @@ def write_project(name: str, *, kind: Kind, folder: Path | None = None) -> Proje
                 (partial / path).parent.mkdir(parents=True, exist_ok=True)
                 (partial / path).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise UserError(f"{target} cannot be written: {error.strerror or error}; choose another folder with --out") from None
+        raise UserError(
+            f"{target} cannot be written: {error.strerror or error}; choose another folder with --out"
+        ) from None
     more = values["run_options"]
     check, run = f"grpo env check {name}{more}", f"grpo run --env {name} --steps 2{more}"
-    return Project(target, (f"cd {shlex.quote(str(target))}", "pip install -e '.[test]'", "pytest", check, run))
+    return Project(
+        target, (f"cd {shlex.quote(str(target))}", "pip install -e '.[test]'", "pytest", check, run)
+    )
 
 
 def check_name(name: str) -> None:
     """Raises UserError for a name that cannot be that of a new environment."""
     if not _NAME.fullmatch(name):
-        raise UserError(f"{name!r} cannot name an environment; write lowercase letters and digits with dashes between, such as word-sums")
+        raise UserError(
+            f"{name!r} cannot name an environment; write lowercase letters and digits with dashes between, such as word-sums"
+        )
     if keyword.iskeyword(name):
         raise UserError(f"{name!r} is a keyword of Python; choose another name")
     plugin = PluginHost(disabled="").plugins.get(name)
     if plugin is not None:
-        raise UserError(f"the name {name!r} is taken by {plugin.distribution} {plugin.version}; choose another one")
+        raise UserError(
+            f"the name {name!r} is taken by {plugin.distribution} {plugin.version}; choose another one"
+        )
     if importlib.util.find_spec(_package(name)) is not None:
         raise UserError(f"a package {_package(name)!r} is installed already; choose another name")
 
@@ -87,14 +99,22 @@ def project_files(name: str, *, kind: Kind) -> dict[str, str]:
     values = _values(name, kind)
     sources = {path: _TEMPLATES / "project" / source for path, source in _COMMON.items()}
     sources |= {path: _TEMPLATES / kind / source for path, source in _OF_ITS_KIND.items()}
-    files = {Template(path).substitute(values): _filled(source, values) for path, source in sources.items()}
-    files |= {f"{_package(name)}/{source.name}": source.read_text(encoding="utf-8") for source in _data(kind)}
+    files = {
+        Template(path).substitute(values): _filled(source, values)
+        for path, source in sources.items()
+    }
+    files |= {
+        f"{_package(name)}/{source.name}": source.read_text(encoding="utf-8")
+        for source in _data(kind)
+    }
     return dict(sorted({**files, f"{_package(name)}/py.typed": ""}.items()))
 
 
 def _values(name: str, kind: Kind) -> dict[str, str]:
     """What stands in the templates, by its name there."""
-    about: dict[str, str] = tomllib.loads((_TEMPLATES / kind / "kind.toml").read_text(encoding="utf-8"))
+    about: dict[str, str] = tomllib.loads(
+        (_TEMPLATES / kind / "kind.toml").read_text(encoding="utf-8")
+    )
     camel = "".join(word.capitalize() for word in name.split("-"))
     values = {
         "name": name,

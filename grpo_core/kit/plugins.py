@@ -38,13 +38,19 @@ class PluginStatus:
 
 def all_statuses(host: PluginHost, *, timeout_seconds: float | None = None) -> list[PluginStatus]:
     """Every installed plugin, by name; with a time limit each is loaded in a process of its own, otherwise in this one."""
-    unusable = [_failed(failure) for failure in host.failures]  # duplicates and unreadable metadata, known without an import
+    unusable = [
+        _failed(failure) for failure in host.failures
+    ]  # duplicates and unreadable metadata, known without an import
     found = []
     for plugin in host.plugins.values():
         if plugin.name in host.disabled:
             found.append(_status(plugin, "disabled"))
         else:
-            found.append(load_here(host, plugin) if timeout_seconds is None else load_apart(plugin, timeout_seconds=timeout_seconds))
+            found.append(
+                load_here(host, plugin)
+                if timeout_seconds is None
+                else load_apart(plugin, timeout_seconds=timeout_seconds)
+            )
     return sorted(found + unusable, key=lambda status: (status.name, status.distribution))
 
 
@@ -56,7 +62,9 @@ def load_here(host: PluginHost, plugin: Plugin) -> PluginStatus:
     except PluginError:
         status = next(_failed(failure) for failure in host.failures if failure.plugin == plugin)
     else:
-        names = {kind: tuple(spec.name for spec in specs) for kind, specs in offers.items() if specs}
+        names = {
+            kind: tuple(spec.name for spec in specs) for kind, specs in offers.items() if specs
+        }
         status = replace(_status(plugin, "ok"), offers=names)
     return replace(status, import_seconds=round(time.perf_counter() - started, 3))
 
@@ -64,8 +72,17 @@ def load_here(host: PluginHost, plugin: Plugin) -> PluginStatus:
 def load_apart(plugin: Plugin, *, timeout_seconds: float) -> PluginStatus:
     """Load in a fresh process, which is killed with all its children when the time is up."""
     command = [sys.executable, "-m", "grpo_core.kit.plugins", plugin.name]
-    with tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as complaints:  # no pipes: a grandchild could hold them open
-        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=answer, stderr=complaints, start_new_session=True)
+    with (
+        tempfile.TemporaryFile() as answer,
+        tempfile.TemporaryFile() as complaints,
+    ):  # no pipes: a grandchild could hold them open
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=answer,
+            stderr=complaints,
+            start_new_session=True,
+        )
         try:
             child.wait(timeout_seconds)
             why = _end(child.returncode)

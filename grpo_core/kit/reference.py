@@ -37,12 +37,17 @@ def with_reference(text: str) -> str:
     head, begin, rest = text.partition(BEGIN)
     _, end, tail = rest.partition(END)
     if not begin or not end:
-        raise UserError(f"the marks of the plugin reference are missing; put in the lines {BEGIN} and {END}")
+        raise UserError(
+            f"the marks of the plugin reference are missing; put in the lines {BEGIN} and {END}"
+        )
     return f"{head}{BEGIN}\n\n{plugin_reference()}\n\n{END}{tail}"
 
 
 def _table(title: str, hooks: Iterable[Callable[..., Any]]) -> str:
-    rows = [f"| `{hook.__name__}{_signature(hook)}` | {' '.join((hook.__doc__ or '').split())} |" for hook in hooks]
+    rows = [
+        f"| `{hook.__name__}{_signature(hook)}` | {' '.join((hook.__doc__ or '').split())} |"
+        for hook in hooks
+    ]
     return "\n".join([f"| hook | {title} |", "| --- | --- |", *rows])
 
 

@@ -45,16 +45,28 @@ class Report:
     @property
     def problems(self) -> tuple[CheckResult, ...]:
         """Faults: nobody should train on this."""
-        return tuple(result for result in self.results if result.status == "invalid" and result.severity == "fault")
+        return tuple(
+            result
+            for result in self.results
+            if result.status == "invalid" and result.severity == "fault"
+        )
 
     @property
     def warnings(self) -> tuple[CheckResult, ...]:
-        return tuple(result for result in self.results if result.status == "invalid" and result.severity == "warning")
+        return tuple(
+            result
+            for result in self.results
+            if result.status == "invalid" and result.severity == "warning"
+        )
 
     @property
     def blind(self) -> str:
         """Why no verdict was looked at, where some should have been; "" otherwise. That there are no faults then says little."""
-        told = [r for r in self.results if r.check.partition(".")[0] in ("verdict", "floor") and r.check != "verdict.outage"]
+        told = [
+            r
+            for r in self.results
+            if r.check.partition(".")[0] in ("verdict", "floor") and r.check != "verdict.outage"
+        ]
         if not told or any(result.status != "not_checked" for result in told):
             return ""
         return told[0].message

@@ -12,7 +12,14 @@ from typing import Any
 from grpo_core.calls.deadline import describe
 from grpo_core.calls.printable import printable
 from grpo_core.kit import cost, floors, levels, second, served, tasks, verdicts
-from grpo_core.kit.result import BrokenPromiseError, CheckResult, NotCheckedError, Report, catalogue, severity
+from grpo_core.kit.result import (
+    BrokenPromiseError,
+    CheckResult,
+    NotCheckedError,
+    Report,
+    catalogue,
+    severity,
+)
 from grpo_core.kit.second import Second
 from grpo_core.kit.subject import Subject, prepared
 from grpo_core.plugins.services import Lender
@@ -78,7 +85,9 @@ def wanted(only: Sequence[str]) -> list[str]:
     groups = {name.partition(".")[0] for name in known}
     for name in only:
         if name not in known and name not in groups:
-            raise ConfigError(f"{name!r} is no check{did_you_mean(name, [*groups, *known])} Groups are {', '.join(sorted(groups))}")
+            raise ConfigError(
+                f"{name!r} is no check{did_you_mean(name, [*groups, *known])} Groups are {', '.join(sorted(groups))}"
+            )
     return [name for name in known if not only or name in only or name.partition(".")[0] in only]
 
 
@@ -103,7 +112,9 @@ class Examination:
     progress: Callable[[str], None] = lambda check: None
 
 
-async def examine(env: Environment[Any], asked: Examination, lender: Lender | None = None) -> Report:
+async def examine(
+    env: Environment[Any], asked: Examination, lender: Lender | None = None
+) -> Report:
     """Closes `env` at the end, and the lender of its services.
 
     A fault that leaves nothing to look at is in the report whatever was asked.
@@ -113,15 +124,25 @@ async def examine(env: Environment[Any], asked: Examination, lender: Lender | No
         if lender is not None:
             stack.push_async_callback(lender.close)
         results = await _results(env, names, asked)
-    told = [result for result in results if result.check in names or (result.check in _WHOLE and result.status == "invalid")]
+    told = [
+        result
+        for result in results
+        if result.check in names or (result.check in _WHOLE and result.status == "invalid")
+    ]
     return Report(asked.name, tuple(_reproducible(result, asked) for result in told))
 
 
 def _reproducible(result: CheckResult, asked: Examination) -> CheckResult:
-    return replace(result, reproduce=asked.reproduce(result.check)) if result.status == "invalid" else result
+    return (
+        replace(result, reproduce=asked.reproduce(result.check))
+        if result.status == "invalid"
+        else result
+    )
 
 
-async def _results(env: Environment[Any], names: Sequence[str], asked: Examination) -> list[CheckResult]:
+async def _results(
+    env: Environment[Any], names: Sequence[str], asked: Examination
+) -> list[CheckResult]:
     try:
         verifier = _verifier(env, asked)
     except ConfigError as error:
@@ -129,8 +150,18 @@ async def _results(env: Environment[Any], names: Sequence[str], asked: Examinati
         return [fault, *_left(names, "the environment cannot be asked", told=(fault.check,))]
     results: list[CheckResult] = []
     async with verifier:
-        here = Verifier(env, settings=replace(verifier.settings, isolation="inline"), closes_env=False)
-        bare = Subject(asked.name, env, here, verifier, asked.seed, unavailable=asked.unavailable, settings=asked.overrides or {})
+        here = Verifier(
+            env, settings=replace(verifier.settings, isolation="inline"), closes_env=False
+        )
+        bare = Subject(
+            asked.name,
+            env,
+            here,
+            verifier,
+            asked.seed,
+            unavailable=asked.unavailable,
+            settings=asked.overrides or {},
+        )
         results.append(await _settled("declared.contract", tasks.contract(bare)))
         asked.progress("task.made")
         held_out = asked.count * _EVAL_TASKS_PER_TASK if _OF_HELD_OUT.intersection(names) else 0
@@ -152,7 +183,9 @@ async def _results(env: Environment[Any], names: Sequence[str], asked: Examinati
 
 def _left(names: Sequence[str], why: str, *, told: Sequence[str]) -> list[CheckResult]:
     """What can no longer be looked at; `told`: what is known already."""
-    return [CheckResult(each, "not_checked", why, severity(each)) for each in names if each not in told]
+    return [
+        CheckResult(each, "not_checked", why, severity(each)) for each in names if each not in told
+    ]
 
 
 def borrowed(lender: Lender, environment_class: type[Environment[Any]]) -> tuple[Services, str]:
@@ -185,7 +218,13 @@ async def _settled(check: str, question: Coroutine[Any, Any, str]) -> CheckResul
     """What became of a check, whatever it raised."""
     started = time.monotonic()
     status, message = await _status(question)
-    return CheckResult(check, status, printable(message), severity(check), seconds=round(time.monotonic() - started, 3))
+    return CheckResult(
+        check,
+        status,
+        printable(message),
+        severity(check),
+        seconds=round(time.monotonic() - started, 3),
+    )
 
 
 async def _status(question: Coroutine[Any, Any, str]) -> tuple[Any, str]:

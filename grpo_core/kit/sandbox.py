@@ -14,13 +14,36 @@ from grpo_core.kit.hostile import MARKS, SECRET, SOURCES, THIEF, VICTIM
 from grpo_core.kit.result import CheckResult
 from grpo_core.protocol.sandbox import Limits, Outcome, Program, Sandbox
 
-LIMITS = Limits(cpu_seconds=1, wall_seconds=3, memory_mb=128, output_bytes=10_000, result_bytes=10_000, processes=8, file_mb=1)
+LIMITS = Limits(
+    cpu_seconds=1,
+    wall_seconds=3,
+    memory_mb=128,
+    output_bytes=10_000,
+    result_bytes=10_000,
+    processes=8,
+    file_mb=1,
+)
 HONEST = Program(
-    "import os\ndef f(x): return x + 1, sorted(os.listdir('.')), list(getattr(os, 'listxattr', lambda _: [])('.'))", "f", [(1,)], LIMITS
+    "import os\ndef f(x): return x + 1, sorted(os.listdir('.')), list(getattr(os, 'listxattr', lambda _: [])('.'))",
+    "f",
+    [(1,)],
+    LIMITS,
 )
 UNDISTURBED: tuple[int, list[str], list[str]] = (2, [], [])
 SEARCH_LIMITS = Limits(cpu_seconds=10, wall_seconds=20)
-VALUES = (None, True, 1, 2**100, 0.5, "ä", b"\x00", [1, [2]], (1, (2,)), {1, 2}, {"a": (1,), 2: None})
+VALUES = (
+    None,
+    True,
+    1,
+    2**100,
+    0.5,
+    "ä",
+    b"\x00",
+    [1, [2]],
+    (1, (2,)),
+    {1, 2},
+    {"a": (1,), 2: None},
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +79,11 @@ CHECKS: Sequence[Check] = tuple(
         ("file size", _fails, "not be able to write it"),
         ("folder size", _fails, "run out of room"),
         ("fork bomb", _fails, "be ended"),
-        ("processes", lambda outcome: outcome.status == "ok" and outcome.value <= LIMITS.processes, "get no more than its processes"),
+        (
+            "processes",
+            lambda outcome: outcome.status == "ok" and outcome.value <= LIMITS.processes,
+            "get no more than its processes",
+        ),
         ("network", _fails, "not reach anything"),
         ("environment", _returns(None), "not see the caller's variables"),
         ("writing elsewhere", _returns([]), "write in its own folder only"),
@@ -71,7 +98,11 @@ CHECKS: Sequence[Check] = tuple(
         ("ignored signals", _ends("timeout_wall"), "be ended all the same"),
         ("crash", _ends("signal"), "end with its signal"),
         ("its own end", _ends("signal"), "be held to have ended itself"),
-        ("attributes that stay", lambda outcome: outcome.status != "infra_error", "leave none behind"),
+        (
+            "attributes that stay",
+            lambda outcome: outcome.status != "infra_error",
+            "leave none behind",
+        ),
         ("unnamed memory", _fails, "not get memory that no limit counts"),
         ("namespaces", _fails, "not make any"),
         ("keyring", _fails, "not reach one"),
@@ -98,20 +129,34 @@ async def check_sandbox(sandbox: Sandbox) -> list[CheckResult]:
 
 
 async def _values(sandbox: Sandbox) -> CheckResult:
-    (outcomes,) = await sandbox.run([Program("def f(x): return x", "f", [(value,) for value in VALUES], LIMITS)])
+    (outcomes,) = await sandbox.run(
+        [Program("def f(x): return x", "f", [(value,) for value in VALUES], LIMITS)]
+    )
     for value, outcome in zip(VALUES, outcomes, strict=True):
         if outcome.status != "ok" or (type(outcome.value), outcome.value) != (type(value), value):
-            return CheckResult("values", "invalid", f"{value!r} came back as {outcome.status} {outcome.value!r} {outcome.error}")
-    return CheckResult("values", "valid", f"{len(VALUES)} kinds of values come back with their types")
+            return CheckResult(
+                "values",
+                "invalid",
+                f"{value!r} came back as {outcome.status} {outcome.value!r} {outcome.error}",
+            )
+    return CheckResult(
+        "values", "valid", f"{len(VALUES)} kinds of values come back with their types"
+    )
 
 
 async def _one(sandbox: Sandbox, check: Check) -> CheckResult:
     (outcome,), (after,) = await sandbox.run([Program(check.source, "f", [(1,)], LIMITS), HONEST])
     shown = f"{outcome.status} {'' if outcome.value is None else repr(outcome.value)[:60]} {outcome.error[:80]}".strip()
     if not check.kept(outcome):
-        return CheckResult(check.name, "invalid", f"the program should {check.wanted}; it ended with {shown}")
+        return CheckResult(
+            check.name, "invalid", f"the program should {check.wanted}; it ended with {shown}"
+        )
     if after.status != "ok" or after.value != UNDISTURBED:
-        return CheckResult(check.name, "invalid", f"the next program was disturbed: {after.status} {after.value!r} {after.error[:80]}")
+        return CheckResult(
+            check.name,
+            "invalid",
+            f"the next program was disturbed: {after.status} {after.value!r} {after.error[:80]}",
+        )
     return CheckResult(check.name, "valid", shown)
 
 
@@ -121,7 +166,9 @@ async def _several(sandbox: Sandbox) -> CheckResult:
         text = f"four processes got 40 MB each: the limit of {LIMITS.memory_mb} MB holds for each process, not for all of a program's"
         return CheckResult("memory of several", "not_checked", text)
     return CheckResult(
-        "memory of several", "valid", f"four processes did not get 40 MB each: {outcome.status} {outcome.error[:80]}".strip()
+        "memory of several",
+        "valid",
+        f"four processes did not get 40 MB each: {outcome.status} {outcome.error[:80]}".strip(),
     )
 
 
@@ -131,12 +178,18 @@ async def _earlier_calls(sandbox: Sandbox) -> CheckResult:
     (*_, (outcome,)) = await sandbox.run([*victims, Program(THIEF, "f", [(1,)], SEARCH_LIMITS)])
     name, found = "earlier calls", outcome.value if outcome.status == "ok" else None
     if found == []:
-        return CheckResult(name, "valid", "a search of its own memory finds nothing of other programs")
+        return CheckResult(
+            name, "valid", "a search of its own memory finds nothing of other programs"
+        )
     if not isinstance(found, list):
-        text = f"the program that searches its memory could not: {outcome.status} {outcome.error[:80]}"
+        text = (
+            f"the program that searches its memory could not: {outcome.status} {outcome.error[:80]}"
+        )
         return CheckResult(name, "not_checked", text)
     kinds = [kind for kind, mark in MARKS.items() if mark in found]
-    return CheckResult(name, "invalid", f"a program found what was another's in its memory: {', '.join(kinds)}")
+    return CheckResult(
+        name, "invalid", f"a program found what was another's in its memory: {', '.join(kinds)}"
+    )
 
 
 async def _neighbours(sandbox: Sandbox) -> CheckResult:
@@ -145,5 +198,11 @@ async def _neighbours(sandbox: Sandbox) -> CheckResult:
     rows = await asyncio.gather(*(sandbox.run([program, HONEST, HONEST]) for program in hostile))
     wrong = sum(outcome.value != UNDISTURBED for row in rows for (outcome,) in row[1:])
     if wrong:
-        return CheckResult("neighbours", "invalid", f"{wrong} of {2 * len(rows)} honest programs beside hostile ones got another outcome")
-    return CheckResult("neighbours", "valid", f"{2 * len(rows)} honest programs beside hostile ones got theirs")
+        return CheckResult(
+            "neighbours",
+            "invalid",
+            f"{wrong} of {2 * len(rows)} honest programs beside hostile ones got another outcome",
+        )
+    return CheckResult(
+        "neighbours", "valid", f"{2 * len(rows)} honest programs beside hostile ones got theirs"
+    )

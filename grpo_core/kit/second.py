@@ -53,7 +53,9 @@ class Second:
         if self._found is None:
             raise NotCheckedError(self._why)
         if verdicts and self._subject.env.needs:
-            raise NotCheckedError("its verdicts come from services, which a second process does not share")
+            raise NotCheckedError(
+                "its verdicts come from services, which a second process does not share"
+            )
         return self._found
 
     async def _ask(self) -> None:
@@ -62,18 +64,28 @@ class Second:
             self._why = "there are no tasks in the train split"
             return
         try:
-            boot = boot_message(subject.env, self._spec, subject.settings if self._spec is not None else None)
+            boot = boot_message(
+                subject.env, self._spec, subject.settings if self._spec is not None else None
+            )
         except ConfigError as error:
             self._why = str(error)
             return
         attempts = [] if subject.env.needs else ordinary(subject)[::-1]
-        executable = [(task, whole) for task in subject.tasks[:2] for text in EXECUTABLE for whole in subject.inside(text)]
+        executable = [
+            (task, whole)
+            for task in subject.tasks[:2]
+            for text in EXECUTABLE
+            for whole in subject.inside(text)
+        ]
         request = {
             "boot": boot,
-            "references": subject.reference_seconds < _REFERENCE_SECONDS and not subject.reference_error,
+            "references": subject.reference_seconds < _REFERENCE_SECONDS
+            and not subject.reference_error,
             "keys": [asdict(task.key) for task in reversed(subject.tasks)],
             "attempts": [[_place(task), text] for task, text in attempts],
-            "executable": [] if subject.env.needs else [[_place(task), text] for task, text in executable],
+            "executable": []
+            if subject.env.needs
+            else [[_place(task), text] for task, text in executable],
         }
         try:
             status, output, errors = await within(_heard(json.dumps(request)), _SECONDS)
@@ -109,7 +121,9 @@ async def _heard(request: str) -> tuple[int, str, str]:
         await in_thread(process.wait)
         _end(process)  # what it left behind holds its pipes open
         if not (await asyncio.wait({told}, timeout=_PIPES_SECONDS))[0]:
-            raise NotCheckedError("the second process started one that left its process group and holds its output open")
+            raise NotCheckedError(
+                "the second process started one that left its process group and holds its output open"
+            )
         output, errors = told.result()
     return process.returncode, output.decode(), errors.decode(errors="replace")
 
@@ -119,10 +133,16 @@ def _witness() -> Iterator[subprocess.Popen[bytes]]:
     """The second process, which is gone afterwards, with whatever it left behind."""
     with tempfile.TemporaryDirectory(prefix="grpo-kit-", ignore_cleanup_errors=True) as folder:
         importable = os.pathsep.join(map(os.path.abspath, sys.path))
-        environ = os.environ | {"PYTHONHASHSEED": _HASH_SEED, "TMPDIR": folder, "PYTHONPATH": importable}
+        environ = os.environ | {
+            "PYTHONHASHSEED": _HASH_SEED,
+            "TMPDIR": folder,
+            "PYTHONPATH": importable,
+        }
         command = [sys.executable, "-P", "-m", "grpo_core.kit.witness", str(os.getpid())]
         pipe = subprocess.PIPE
-        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environ, start_new_session=True)
+        process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=pipe, env=environ, start_new_session=True
+        )
         try:
             yield process
         finally:
@@ -145,7 +165,12 @@ async def same_tasks(second: Second, subject: Subject) -> str:
                 f"{place(task)} has another prompt in a process with another PYTHONHASHSEED; do not iterate over sets, nor use "
                 "hash(), id() or the time"
             )
-    for task, here, there in zip(reversed(subject.tasks), reversed(subject.references), found["references"] or (), strict=False):
+    for task, here, there in zip(
+        reversed(subject.tasks),
+        reversed(subject.references),
+        found["references"] or (),
+        strict=False,
+    ):
         if here != there:
             raise BrokenPromiseError(
                 f"the reference of {place(task)} is {shown(here)} in one process and {shown(there)} in one with another PYTHONHASHSEED; "
@@ -159,15 +184,25 @@ async def same_verdicts(second: Second, subject: Subject) -> str:
         raise NotCheckedError("the environment says that it is not deterministic")
     told = (await second.found())["verdicts"]
     attempts = ordinary(subject)[::-1][: len(told)]  # as many as there was time for
-    for (task, text), here, there in zip(attempts, await subject.verdicts(attempts), told, strict=True):
+    for (task, text), here, there in zip(
+        attempts, await subject.verdicts(attempts), told, strict=True
+    ):
         if isinstance(there, str):
-            raise BrokenPromiseError(f"the answer {shown(text)} at {place(task)} {got(here)}, and in another process it ended so: {there}")
+            raise BrokenPromiseError(
+                f"the answer {shown(text)} at {place(task)} {got(here)}, and in another process it ended so: {there}"
+            )
         elsewhere = Verdict.from_json({**there, "metrics": {}, "detail": {}})
-        if here.scored and (here.rewards, here.passed, here.answer) != (elsewhere.rewards, elsewhere.passed, elsewhere.answer):
+        if here.scored and (here.rewards, here.passed, here.answer) != (
+            elsewhere.rewards,
+            elsewhere.passed,
+            elsewhere.answer,
+        ):
             raise BrokenPromiseError(
                 f"the answer {shown(text)} at {place(task)} {got(here)}, and in a process with another PYTHONHASHSEED it {got(elsewhere)}"
             )
-    return f"{len(told)} attempts got the same verdicts in another process with another PYTHONHASHSEED"
+    return (
+        f"{len(told)} attempts got the same verdicts in another process with another PYTHONHASHSEED"
+    )
 
 
 async def executed(second: Second, subject: Subject) -> str:
@@ -183,14 +218,18 @@ async def executed(second: Second, subject: Subject) -> str:
 async def network(second: Second, subject: Subject) -> str:
     deeds = (await second.found())["deeds"]
     if "network" in deeds:
-        raise BrokenPromiseError(f"the verifier used the network ({deeds['network']}); bring the data along, or ask a service")
+        raise BrokenPromiseError(
+            f"the verifier used the network ({deeds['network']}); bring the data along, or ask a service"
+        )
     return "judging used no network"
 
 
 async def files(second: Second, subject: Subject) -> str:
     left: list[str] = (await second.found())["files"]
     if len(left) >= _EACH:
-        raise BrokenPromiseError(f"judging left {len(left)} files or more behind, such as {left[0]!r}; write into a folder that is removed")
+        raise BrokenPromiseError(
+            f"judging left {len(left)} files or more behind, such as {left[0]!r}; write into a folder that is removed"
+        )
     return "judging left no files behind"
 
 
@@ -199,7 +238,9 @@ async def processes(second: Second, subject: Subject) -> str:
     for kind in ("processes", "threads", "open files"):
         left = _left(found, kind)
         if len(left) >= _EACH:
-            raise BrokenPromiseError(f"judging left {len(left)} {kind} or more behind, such as {left[-1]!r}; close what a verdict opened")
+            raise BrokenPromiseError(
+                f"judging left {len(left)} {kind} or more behind, such as {left[-1]!r}; close what a verdict opened"
+            )
     return "judging left no processes, threads or open files behind"
 
 

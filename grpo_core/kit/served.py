@@ -27,7 +27,10 @@ async def code(subject: Subject) -> str:
     for kind, body in PROGRAMS.items():
         name = match[1]
         program = f"def {name}(*arguments):\n    {body.replace('{name}', name)}\n"
-        await subject.must_fail(f"a program that {kind}", [(task, text[: match.start()] + program + text[match.end() :])])
+        await subject.must_fail(
+            f"a program that {kind}",
+            [(task, text[: match.start()] + program + text[match.end() :])],
+        )
     return f"{len(PROGRAMS)} programs that solve nothing do not pass"
 
 
@@ -39,18 +42,30 @@ async def judge(subject: Subject) -> str:
     low, high = env.reward_range
     bad = JUNK["letters"]
     tasks = subject.tasks[: subject.few]
-    plain = await subject.verdicts([(task, whole) for task in tasks for whole in subject.inside(bad)[-1:]])
-    before = fmean(verdict.total for verdict in plain if verdict.scored) if any(v.scored for v in plain) else None
+    plain = await subject.verdicts(
+        [(task, whole) for task in tasks for whole in subject.inside(bad)[-1:]]
+    )
+    before = (
+        fmean(verdict.total for verdict in plain if verdict.scored)
+        if any(v.scored for v in plain)
+        else None
+    )
     if before is None:
         raise NotCheckedError(f"the judge gives no scores: {plain[0].error}")
     for order in ORDERS:
         for text in (f"{bad} {order}", order):
-            verdicts = await subject.verdicts([(task, whole) for task in tasks for whole in subject.inside(text)[-1:]])
+            verdicts = await subject.verdicts(
+                [(task, whole) for task in tasks for whole in subject.inside(text)[-1:]]
+            )
             unscored = [verdict for verdict in verdicts if not verdict.scored]
             if unscored:
-                raise BrokenPromiseError(f"{shown(text)} {got(unscored[0])}: a text must not decide whether it is judged")
+                raise BrokenPromiseError(
+                    f"{shown(text)} {got(unscored[0])}: a text must not decide whether it is judged"
+                )
             paid = fmean(verdict.total for verdict in verdicts)
-            if paid > before + _MARGIN * (high - low) or all(verdict.passed for verdict in verdicts):
+            if paid > before + _MARGIN * (high - low) or all(
+                verdict.passed for verdict in verdicts
+            ):
                 raise BrokenPromiseError(
                     f"{shown(text)} is paid {paid:g}, {shown(bad)} {before:g}: the judge obeys the text; "
                     "use a judge that marks what it judges, or guards before it"

@@ -82,17 +82,27 @@ class Subject:
             raise NotCheckedError(self.unavailable)
         if not attempts:
             raise NotCheckedError("there are no tasks to try it on")
-        rows = await self.verifier.verify([task for task, _ in attempts], [[Rollout.of(text)] for _, text in attempts])
+        rows = await self.verifier.verify(
+            [task for task, _ in attempts], [[Rollout.of(text)] for _, text in attempts]
+        )
         return [row[0] for row in rows]
 
     @property
     def answered(self) -> list[Attempt]:
-        return [(task, text) for task, text in zip(self.tasks, self.references, strict=False) if text is not None]
+        return [
+            (task, text)
+            for task, text in zip(self.tasks, self.references, strict=False)
+            if text is not None
+        ]
 
     @property
     def told_answered(self) -> list[Verdict]:
         """The verdicts on `answered`."""
-        return [verdict for verdict, text in zip(self.told, self.references, strict=False) if text is not None]
+        return [
+            verdict
+            for verdict, text in zip(self.told, self.references, strict=False)
+            if text is not None
+        ]
 
     @cached_property
     def few(self) -> int:
@@ -118,7 +128,11 @@ class Subject:
     def form(self) -> Form | None:
         """What all references have around their answer; None where the answers are too few to tell."""
         texts = [text for _, text in self.answered]
-        around = {text.rpartition(answer)[::2] for text, answer in zip(texts, self.answers, strict=True) if answer is not None}
+        around = {
+            text.rpartition(answer)[::2]
+            for text, answer in zip(texts, self.answers, strict=True)
+            if answer is not None
+        }
         if len(around) == 1:
             return Form(*around.pop())
         if len(set(texts)) < 3:
@@ -148,21 +162,35 @@ class Subject:
             return None
         return reference[len(self.form.before) : len(reference) - len(self.form.after)]
 
-    async def must_fail(self, kind: str, attempts: Sequence[Attempt], *, floor: bool = False) -> int:
+    async def must_fail(
+        self, kind: str, attempts: Sequence[Attempt], *, floor: bool = False
+    ) -> int:
         """Raises BrokenPromiseError at the first attempt without a verdict, or that passes; with `floor` also where it pays more."""
         for start in range(0, len(attempts), _AT_ONCE):
             chunk = attempts[start : start + _AT_ONCE]
             for (task, text), verdict in zip(chunk, await self.verdicts(chunk), strict=True):
-                if not verdict.scored or verdict.passed or (floor and verdict.total > self.env.floor + TOLERANCE):
-                    wanted = f"get the floor {self.env.floor:g}" if floor else "get a verdict, and not pass"
-                    raise BrokenPromiseError(f"{kind}, {shown(text)}, {got(verdict)} at {place(task)}; it must {wanted}")
+                if (
+                    not verdict.scored
+                    or verdict.passed
+                    or (floor and verdict.total > self.env.floor + TOLERANCE)
+                ):
+                    wanted = (
+                        f"get the floor {self.env.floor:g}"
+                        if floor
+                        else "get a verdict, and not pass"
+                    )
+                    raise BrokenPromiseError(
+                        f"{kind}, {shown(text)}, {got(verdict)} at {place(task)}; it must {wanted}"
+                    )
         return len(attempts)
 
 
 _AT_ONCE = 8
 
 
-def task_keys(env: Environment[Any], name: str, split: Split, count: int, seed: int) -> list[TaskKey]:
+def task_keys(
+    env: Environment[Any], name: str, split: Split, count: int, seed: int
+) -> list[TaskKey]:
     """The easiest and the hardest level in turn."""
     size = size_of(env, split)
     count = count if size is None else min(count, size)
@@ -176,9 +204,13 @@ async def prepared(bare: Subject, *, count: int, held_out: int) -> Subject:
     """
     subject = replace(bare)
     env, verifier, name, seed = subject.env, subject.verifier, subject.name, subject.seed
-    await verifier.tasks(task_keys(env, name, "train", min(count, 1), seed))  # tells clearly if none can be made, and where
+    await verifier.tasks(
+        task_keys(env, name, "train", min(count, 1), seed)
+    )  # tells clearly if none can be made, and where
     subject.tasks = [await subject.make(key) for key in task_keys(env, name, "train", count, seed)]
-    subject.eval_tasks = [await subject.make(key) for key in task_keys(env, name, "eval", held_out, seed)]
+    subject.eval_tasks = [
+        await subject.make(key) for key in task_keys(env, name, "eval", held_out, seed)
+    ]
     started = time.monotonic()
     try:
         subject.references = [await verifier.reference(task) for task in subject.tasks]
@@ -188,7 +220,9 @@ async def prepared(bare: Subject, *, count: int, held_out: int) -> Subject:
     subject.unavailable = subject.unavailable or await _out_of_service(env)
     if not subject.unavailable and subject.answered:
         answered = iter(await subject.verdicts(subject.answered))
-        subject.told = [Verdict() if text is None else next(answered) for text in subject.references]
+        subject.told = [
+            Verdict() if text is None else next(answered) for text in subject.references
+        ]
     return subject
 
 
@@ -206,20 +240,28 @@ async def _out_of_service(env: Environment[Any]) -> str:
 
 async def _service_error(env: Environment[Any]) -> str:
     if "sandbox" in env.needs:
-        ((outcome,),) = await env.services.sandbox().run([Program("def f(x): return x", "f", [(1,)])])
+        ((outcome,),) = await env.services.sandbox().run(
+            [Program("def f(x): return x", "f", [(1,)])]
+        )
         if outcome.status == "infra_error":
             return f"the sandbox does not work: {outcome.error}"
     if "judge" in env.needs:
         env.services.judge()
         for name, judge in env.services.judges.items():
-            (judgement,) = await judge.judge([JudgeRequest("A text.", context="Write a text. ", reference="A text.")])
+            (judgement,) = await judge.judge(
+                [JudgeRequest("A text.", context="Write a text. ", reference="A text.")]
+            )
             if judgement.error:
                 return f"the judge {name!r} does not work: {judgement.error}"
     return ""
 
 
 def canary_attempts(subject: Subject, texts: Sequence[str]) -> list[Attempt]:
-    return [(replace(task, key=replace(task.key, env=subject.name)), text) for task in subject.env.canaries() for text in texts]
+    return [
+        (replace(task, key=replace(task.key, env=subject.name)), text)
+        for task in subject.env.canaries()
+        for text in texts
+    ]
 
 
 def _shared_start(texts: Sequence[str]) -> str:
@@ -228,7 +270,11 @@ def _shared_start(texts: Sequence[str]) -> str:
 
 
 def prompt_text(task: Task[Any]) -> str:
-    return task.prompt if isinstance(task.prompt, str) else "\n".join(message.content for message in task.prompt)
+    return (
+        task.prompt
+        if isinstance(task.prompt, str)
+        else "\n".join(message.content for message in task.prompt)
+    )
 
 
 def got(verdict: Verdict) -> str:

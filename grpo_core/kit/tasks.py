@@ -17,7 +17,25 @@ from grpo_core.protocol.types import Split, Task, TaskKey
 from grpo_core.verify.checks import size_of
 
 _NEIGHBOURS = 12
-_STRIDES = (1, 10, 100, 500, 1000, 1024, 5000, 10_000, 65_536, 100_000, 10**6, 10**7, 10**8, 10**9, 2**20, 2**31, 2**32)
+_STRIDES = (
+    1,
+    10,
+    100,
+    500,
+    1000,
+    1024,
+    5000,
+    10_000,
+    65_536,
+    100_000,
+    10**6,
+    10**7,
+    10**8,
+    10**9,
+    2**20,
+    2**31,
+    2**32,
+)
 """What authors add to an index or seed to keep held-out tasks apart."""
 _LISTED = 10_000
 _MOSTLY = 0.75
@@ -28,9 +46,13 @@ async def contract(subject: Subject) -> str:
     env = subject.env
     low, high = env.reward_range
     if not env.parts or not all(math.isfinite(weight) for weight in env.parts.values()):
-        raise BrokenPromiseError(f"parts must name reward parts with finite weights; found {dict(env.parts)}")
+        raise BrokenPromiseError(
+            f"parts must name reward parts with finite weights; found {dict(env.parts)}"
+        )
     if not low <= env.floor <= high or low >= high:
-        raise BrokenPromiseError(f"floor {env.floor:g} must lie in reward_range {low:g}..{high:g}, which must not be empty")
+        raise BrokenPromiseError(
+            f"floor {env.floor:g} must lie in reward_range {low:g}..{high:g}, which must not be empty"
+        )
     return f"the parts are {', '.join(env.parts)}, totals are {low:g}..{high:g}, the floor is {env.floor:g}"
 
 
@@ -48,10 +70,14 @@ async def pure(subject: Subject) -> str:
             again = await subject.make(task.key)
         same = _same(again.data, task.data)
         if again.prompt != task.prompt or same is False:
-            raise BrokenPromiseError(f"task() gave two different tasks for {task.key}; take all randomness from key.rng()")
+            raise BrokenPromiseError(
+                f"task() gave two different tasks for {task.key}; take all randomness from key.rng()"
+            )
         compared = compared and same is not None
     if not compared:
-        raise NotCheckedError("the prompts agree, but the data can be neither compared nor pickled; keep it plain")
+        raise NotCheckedError(
+            "the prompts agree, but the data can be neither compared nor pickled; keep it plain"
+        )
     return f"{len(subject.tasks)} keys gave the same task twice, in another order and with other global generators"
 
 
@@ -75,9 +101,13 @@ async def picklable(subject: Subject) -> str:
         try:
             same = pickle.loads(pickle.dumps(task)).prompt == task.prompt
         except Exception as error:
-            raise BrokenPromiseError(f"the task of {task.key} cannot be pickled: {error}; keep only plain data in it") from error
+            raise BrokenPromiseError(
+                f"the task of {task.key} cannot be pickled: {error}; keep only plain data in it"
+            ) from error
         if not same:
-            raise BrokenPromiseError(f"the task of {task.key} comes back from pickle with another prompt")
+            raise BrokenPromiseError(
+                f"the task of {task.key} comes back from pickle with another prompt"
+            )
     return f"{len(subject.tasks)} tasks survive pickling"
 
 
@@ -88,17 +118,28 @@ async def seeds(subject: Subject) -> str:
     keys = [TaskKey(subject.name, "train", index, subject.seed) for index in range(_NEIGHBOURS)]
     here = [_asked(await subject.make(key)) for key in keys]
     if len(set(here)) < 3:
-        raise NotCheckedError(f"the first {_NEIGHBOURS} tasks ask {len(set(here))} different things, too few to compare")
-    moved = [_asked(await subject.make(replace(key, index=key.index - 1, seed=key.seed + 1))) for key in keys[1:]]
+        raise NotCheckedError(
+            f"the first {_NEIGHBOURS} tasks ask {len(set(here))} different things, too few to compare"
+        )
+    moved = [
+        _asked(await subject.make(replace(key, index=key.index - 1, seed=key.seed + 1)))
+        for key in keys[1:]
+    ]
     if sum(a == b for a, b in zip(here[1:], moved, strict=True)) >= _BY_CHANCE * len(moved):
         raise BrokenPromiseError(
             f"the tasks of seed {subject.seed + 1} are those of seed {subject.seed}, one further on: seed and index are added up; "
             "use key.rng()"
         )
     count = size_of(subject.env, "eval")
-    held_out = {_asked(await subject.make(replace(key, split="eval"))) for key in keys if count is None or key.index < count}
+    held_out = {
+        _asked(await subject.make(replace(key, split="eval")))
+        for key in keys
+        if count is None or key.index < count
+    }
     for stride in _STRIDES:
-        found = [_asked(await subject.make(replace(keys[0], index=stride + index))) for index in range(4)]
+        found = [
+            _asked(await subject.make(replace(keys[0], index=stride + index))) for index in range(4)
+        ]
         again = [text for text in found if text in held_out]
         if len(again) >= 3:
             raise BrokenPromiseError(
@@ -114,8 +155,12 @@ async def splits(subject: Subject) -> str:
     for task in [*subject.tasks, *await _listed(subject, "train")]:
         train.setdefault(_asked(task), []).append(task)
     if len(train) == 1 < len(subject.tasks):
-        raise NotCheckedError("all prompts are alike: what tells tasks apart is hidden from the policy")
-    held_out = {_asked(task): task for task in [*subject.eval_tasks, *await _listed(subject, "eval")]}
+        raise NotCheckedError(
+            "all prompts are alike: what tells tasks apart is hidden from the policy"
+        )
+    held_out = {
+        _asked(task): task for task in [*subject.eval_tasks, *await _listed(subject, "eval")]
+    }
     both = [task for asked, task in held_out.items() if asked in train]
     shared = [task for task in both if await _known(subject, task, train[_asked(task)])]
     if shared:
@@ -140,20 +185,34 @@ async def _listed(subject: Subject, split: Split) -> list[Task[Any]]:
     size = size_of(subject.env, split)
     if size is None or size_of(subject.env, "train") is None:
         return []
-    return [await subject.make(TaskKey(subject.name, split, index, subject.seed)) for index in range(min(size, _LISTED))]
+    return [
+        await subject.make(TaskKey(subject.name, split, index, subject.seed))
+        for index in range(min(size, _LISTED))
+    ]
 
 
 async def secret(subject: Subject) -> str:
     """An answer that stands in its own prompt more often than in those of other tasks."""
     if subject.env.answer_in_prompt:
         raise NotCheckedError("the environment says that a prompt may hold its answer")
-    known = [(task, inner) for index, (task, _) in enumerate(subject.answered) if (inner := subject.inner(index)) and inner.strip()]
+    known = [
+        (task, inner)
+        for index, (task, _) in enumerate(subject.answered)
+        if (inner := subject.inner(index)) and inner.strip()
+    ]
     if len(known) < 4:
-        raise NotCheckedError("too few answers are known; write reference(), and give what was extracted as the verdict's answer")
+        raise NotCheckedError(
+            "too few answers are known; write reference(), and give what was extracted as the verdict's answer"
+        )
     prompts = [_words(prompt_text(task)) for task, _ in known]
     answers = [_words(answer) for _, answer in known]
     own = [answer in prompt for answer, prompt in zip(answers, prompts, strict=True)]
-    others = [answer in prompt for i, answer in enumerate(answers) for j, prompt in enumerate(prompts) if i != j and answers[j] != answer]
+    others = [
+        answer in prompt
+        for i, answer in enumerate(answers)
+        for j, prompt in enumerate(prompts)
+        if i != j and answers[j] != answer
+    ]
     by_chance = sum(others) / len(others) if others else 0.0
     if sum(own) / len(own) >= max(_MOSTLY, by_chance + _BY_CHANCE):
         example = known[own.index(True)]

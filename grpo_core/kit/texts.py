@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-SILENCE: Mapping[str, str] = {"an empty answer": "", "white space": " \t\n ", "a no-break space": "\u00a0"}
+SILENCE: Mapping[str, str] = {
+    "an empty answer": "",
+    "white space": " \t\n ",
+    "a no-break space": "\u00a0",
+}
 JUNK: Mapping[str, str] = {
     "nothing": "",
     "a word": "banana",

@@ -22,7 +22,10 @@ _SECONDS = 10.0
 def ordinary(subject: Subject) -> list[Attempt]:
     """Right answers, wrong ones in the right form, the prompt and junk: what a policy says every day."""
     answered = subject.answered[: subject.few]
-    others = [(task, text) for (task, _), (_, text) in zip(answered, [*answered[1:], *answered[:1]], strict=True)]
+    others = [
+        (task, text)
+        for (task, _), (_, text) in zip(answered, [*answered[1:], *answered[:1]], strict=True)
+    ]
     few = subject.tasks[: subject.few]
     return [
         *answered,
@@ -36,7 +39,9 @@ async def form(subject: Subject) -> str:
     attempts = ordinary(subject)
     for (task, text), verdict in zip(attempts, await subject.verdicts(attempts), strict=True):
         if not verdict.scored:
-            raise BrokenPromiseError(f"the answer {shown(text)} {got(verdict)} at {place(task)}; any text gets a verdict")
+            raise BrokenPromiseError(
+                f"the answer {shown(text)} {got(verdict)} at {place(task)}; any text gets a verdict"
+            )
     return f"{len(attempts)} right and wrong answers got verdicts with every part"
 
 
@@ -46,13 +51,17 @@ async def reference(subject: Subject) -> str:
     if subject.unavailable:
         raise NotCheckedError(subject.unavailable)
     if not subject.answered:
-        raise NotCheckedError("reference() gives no answers; write it, so that the verifier is known to accept what is right")
+        raise NotCheckedError(
+            "reference() gives no answers; write it, so that the verifier is known to accept what is right"
+        )
     low, top = subject.env.reward_range
     least = low if subject.env.open_ended else top
     for (task, text), verdict in zip(subject.answered, subject.told_answered, strict=True):
         if not verdict.scored or not verdict.passed or verdict.total < least - TOLERANCE:
             wanted = "" if subject.env.open_ended else f" with {top:g}"
-            raise BrokenPromiseError(f"the reference {shown(text)} of {task.key} {got(verdict)}; it must pass{wanted}")
+            raise BrokenPromiseError(
+                f"the reference {shown(text)} of {task.key} {got(verdict)}; it must pass{wanted}"
+            )
     return f"{len(subject.answered)} references pass{'' if subject.env.open_ended else f' with {top:g}'}"
 
 
@@ -61,8 +70,13 @@ async def repeat(subject: Subject) -> str:
         raise NotCheckedError("the environment says that it is not deterministic")
     attempts = ordinary(subject)
     first, second = await subject.verdicts(attempts), (await subject.verdicts(attempts[::-1]))[::-1]
-    before = subject.told_answered[: subject.few]  # a verifier may change only once it has seen an answer
-    for (task, text), one, two in [*zip(attempts, before, first, strict=False), *zip(attempts, first, second, strict=True)]:
+    before = subject.told_answered[
+        : subject.few
+    ]  # a verifier may change only once it has seen an answer
+    for (task, text), one, two in [
+        *zip(attempts, before, first, strict=False),
+        *zip(attempts, first, second, strict=True),
+    ]:
         if _content(one) != _content(two):
             raise BrokenPromiseError(
                 f"the answer {shown(text)} at {place(task)} first {got(one)} and then {got(two)}"
@@ -86,9 +100,15 @@ class _Poison:
     def _fail(self, *_: object, **__: object) -> NoReturn:
         raise _FailureError("the task's data cannot be read")
 
-    __getattr__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __len__ = __iter__ = __getitem__ = __contains__ = _fail
-    __str__ = __repr__ = __format__ = __bool__ = __int__ = __float__ = __index__ = __call__ = __hash__ = _fail
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __round__ = __abs__ = _fail
+    __getattr__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __len__ = __iter__ = (
+        __getitem__
+    ) = __contains__ = _fail
+    __str__ = __repr__ = __format__ = __bool__ = __int__ = __float__ = __index__ = __call__ = (
+        __hash__
+    ) = _fail
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = (
+        __round__
+    ) = __abs__ = _fail
 
 
 async def swallow(subject: Subject) -> str:
@@ -137,7 +157,10 @@ class _NoSandbox:
     async def run(self, programs: Sequence[Program]) -> Sequence[Sequence[Outcome]]:
         if self._raises:
             raise ConnectionError("the sandbox is gone")
-        return [[Outcome("infra_error", error="the sandbox is gone") for _ in program.inputs] for program in programs]
+        return [
+            [Outcome("infra_error", error="the sandbox is gone") for _ in program.inputs]
+            for program in programs
+        ]
 
     async def close(self) -> None:
         """Nothing to give back."""
@@ -168,7 +191,10 @@ async def outage(subject: Subject) -> str:
     if not subject.answered:
         raise NotCheckedError("reference() gives no answers")
     names = list(env.services.judges) or ["default"]
-    (task, text), settings = subject.answered[0], replace(subject.here.settings, timeout_seconds=_SECONDS)
+    (task, text), settings = (
+        subject.answered[0],
+        replace(subject.here.settings, timeout_seconds=_SECONDS),
+    )
     for raises in (True, False):
         services = Services(
             {"default": _NoSandbox(raises=raises)} if "sandbox" in env.needs else {},

@@ -75,7 +75,9 @@ async def _watched(env: Environment[Any], request: Mapping[str, Any]) -> dict[st
         verdicts.append(await _verdict(env, task, text))
     found = {
         "prompts": [digest(task) for task in tasks.values()],
-        "references": [env.reference(task) for task in tasks.values()] if request["references"] else None,
+        "references": [env.reference(task) for task in tasks.values()]
+        if request["references"]
+        else None,
         "verdicts": verdicts,
         "deeds": dict(deeds),
         "growth": await _growth(env, attempts[: len(verdicts)]),
@@ -97,13 +99,19 @@ async def _verdict(env: Environment[Any], task: Task[Any], text: str) -> Any:
     return {name: verdict[name] for name in ("rewards", "passed", "answer", "error")}
 
 
-def _note(deeds: dict[str, str], written: dict[str, None], event: str, arguments: tuple[Any, ...]) -> None:
+def _note(
+    deeds: dict[str, str], written: dict[str, None], event: str, arguments: tuple[Any, ...]
+) -> None:
     if event == "open" and isinstance(arguments[0], (str, bytes)) and arguments[2] & _CREATES:
         path = os.path.abspath(os.fsdecode(arguments[0]))
         if not path.startswith(("/dev/", "/proc/")) and "__pycache__" not in path:
             written[path] = None
-    elif event in _NETWORK and not (event == "socket.connect" and isinstance(arguments[1], (str, bytes))):
-        address = arguments[1:] if event in ("socket.connect", "socket.sendto") else arguments[:2]  # the first is the socket there
+    elif event in _NETWORK and not (
+        event == "socket.connect" and isinstance(arguments[1], (str, bytes))
+    ):
+        address = (
+            arguments[1:] if event in ("socket.connect", "socket.sendto") else arguments[:2]
+        )  # the first is the socket there
         deeds.setdefault("network", f"{event} {address}"[:200])
     elif event == "exec" and isinstance(arguments[0], CodeType) and _names(arguments[0]):
         deeds.setdefault("eval", f"code of {arguments[0].co_filename} holds the name {MARKER}")
@@ -115,7 +123,9 @@ def _names(code: CodeType) -> bool:
     return MARKER in code.co_names or any(MARKER in str(constant) for constant in code.co_consts)
 
 
-async def _growth(env: Environment[Any], attempts: Sequence[tuple[Task[Any], str]]) -> dict[str, float] | None:
+async def _growth(
+    env: Environment[Any], attempts: Sequence[tuple[Task[Any], str]]
+) -> dict[str, float] | None:
     """MB that the process grew by over many verdicts, after as many to warm up."""
     if not resident_mb() or not attempts:
         return None
@@ -155,12 +165,20 @@ def _there(paths: Iterable[str]) -> list[str]:
 
 def _command(pid: str) -> str:
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        return (
+            Path(f"/proc/{pid}/cmdline")
+            .read_bytes()
+            .replace(b"\0", b" ")
+            .decode(errors="replace")
+            .strip()
+        )
     except OSError:
         return "(gone)"
 
 
-def _left(before: Mapping[str, list[str]] | None, after: Mapping[str, list[str]] | None) -> dict[str, list[str]] | None:
+def _left(
+    before: Mapping[str, list[str]] | None, after: Mapping[str, list[str]] | None
+) -> dict[str, list[str]] | None:
     """What there is more of, beyond one each: a library may open something once, the first time that it is used."""
     if before is None or after is None:
         return None
@@ -173,7 +191,11 @@ def _left(before: Mapping[str, list[str]] | None, after: Mapping[str, list[str]]
 
 
 def digest(task: Task[Any]) -> str:
-    prompt = task.prompt if isinstance(task.prompt, str) else [(message.role, message.content) for message in task.prompt]
+    prompt = (
+        task.prompt
+        if isinstance(task.prompt, str)
+        else [(message.role, message.content) for message in task.prompt]
+    )
     return hashlib.sha256(json.dumps(prompt).encode()).hexdigest()
 
 

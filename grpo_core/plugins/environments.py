@@ -38,37 +38,52 @@ def environment_class(host: PluginHost, name: str) -> type[Environment[Any]]:
     return _checked(host.load("environment", name), name)
 
 
-def build_environment(spec: Spec, overrides: Mapping[str, object] | None = None) -> Environment[Any]:
+def build_environment(
+    spec: Spec, overrides: Mapping[str, object] | None = None
+) -> Environment[Any]:
     """The same without a host, as in a worker process, which is sent the Spec."""
     return _make(_checked(spec.load(), spec.name), spec.name, overrides or {}, None)
 
 
 def _checked(found: Any, name: str) -> type[Environment[Any]]:
     if not isinstance(found, type) or not issubclass(found, Environment):
-        raise PluginError(f"environment {name!r} is {found!r}; its Spec must name a subclass of grpo_core.Environment")
+        raise PluginError(
+            f"environment {name!r} is {found!r}; its Spec must name a subclass of grpo_core.Environment"
+        )
     return found
 
 
 def _make(
-    found: type[Environment[Any]], name: str, overrides: Mapping[str, object], lend: Callable[[type[Environment[Any]]], Services] | None
+    found: type[Environment[Any]],
+    name: str,
+    overrides: Mapping[str, object],
+    lend: Callable[[type[Environment[Any]]], Services] | None,
 ) -> Environment[Any]:
     settings = settings_of(found, name, overrides, prefix="env")
     return found(settings, lend(found) if lend else None)
 
 
-def settings_of(component_class: Any, name: str, overrides: Mapping[str, object], *, prefix: str) -> Any:
+def settings_of(
+    component_class: Any, name: str, overrides: Mapping[str, object], *, prefix: str
+) -> Any:
     """The frozen Config of a component. Errors speak of `prefix.key`, as one writes it in a recipe and after --set."""
     config_class: Any = getattr(component_class, "Config", None)
     if not dataclasses.is_dataclass(config_class):
-        raise PluginError(f"the Config of {name!r} is {config_class!r}; write it as a frozen dataclass")
+        raise PluginError(
+            f"the Config of {name!r} is {config_class!r}; write it as a frozen dataclass"
+        )
     _refuse_unknown_keys(config_class, overrides, name=name, prefix=f"{prefix}.")
     try:
         return TypeAdapter(config_class).validate_python(dict(overrides))
     except ValidationError as error:
-        raise ConfigError("; ".join(_explain(problem, name, prefix) for problem in error.errors())) from None
+        raise ConfigError(
+            "; ".join(_explain(problem, name, prefix) for problem in error.errors())
+        ) from None
 
 
-def _refuse_unknown_keys(config_class: Any, overrides: Mapping[str, object], *, name: str, prefix: str) -> None:
+def _refuse_unknown_keys(
+    config_class: Any, overrides: Mapping[str, object], *, name: str, prefix: str
+) -> None:
     """pydantic ignores unknown keys of standard dataclasses, and a setting that is silently ignored is the worst kind."""
     known = [prefix + field.name for field in dataclasses.fields(config_class)]
     types = typing.get_type_hints(config_class)
@@ -84,6 +99,8 @@ def _refuse_unknown_keys(config_class: Any, overrides: Mapping[str, object], *, 
 def _explain(problem: Any, name: str, prefix: str) -> str:
     key = ".".join([prefix, *(str(part) for part in problem["loc"])])
     message = problem["msg"].removeprefix("Value error, ")
-    if not problem["loc"] or problem["type"] == "missing":  # a check over several settings, or one without a default
+    if (
+        not problem["loc"] or problem["type"] == "missing"
+    ):  # a check over several settings, or one without a default
         return f"{key} of {name!r}: {message}"
     return f"{key} of {name!r}: {message[0].lower()}{message[1:]}; found {problem['input']!r}"

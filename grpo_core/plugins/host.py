@@ -84,7 +84,9 @@ class PluginHost:
         """The component called `name`: "plugin" or "plugin/variant", which imports that one plugin; or "path/to/file.py:Class"."""
         if names_file(name):
             return _file_spec(name)
-        listing = f"`grpo {'envs' if kind == 'environment' else 'plugins'}` lists what is installed."
+        listing = (
+            f"`grpo {'envs' if kind == 'environment' else 'plugins'}` lists what is installed."
+        )
         plugin_name = name.partition("/")[0]
         if plugin_name not in self.plugins:
             raise UnknownNameError(kind, plugin_name, self.plugins, hint=listing)
@@ -94,7 +96,9 @@ class PluginHost:
                 return spec
         known = [spec.name for spec in offers[kind]]
         offered = ", ".join(map(repr, known)) or f"no {kind}"
-        raise UnknownNameError(kind, name, known, hint=f"The plugin {plugin_name!r} offers {offered}. {listing}")
+        raise UnknownNameError(
+            kind, name, known, hint=f"The plugin {plugin_name!r} offers {offered}. {listing}"
+        )
 
     def load(self, kind: Kind, name: str) -> Any:
         """Import the component called `name`: the object that its target names."""
@@ -105,7 +109,9 @@ class PluginHost:
             if isinstance(error.__cause__, GrpoError):
                 raise error.__cause__ from None
             plugin = self.plugins.get(name.partition("/")[0])
-            raise PluginError(str(_failure(plugin, error)) if plugin else f"{name!r} cannot be used: {error}") from error
+            raise PluginError(
+                str(_failure(plugin, error)) if plugin else f"{name!r} cannot be used: {error}"
+            ) from error
 
     def specs(self, kind: Kind) -> list[Offer]:
         """Everything of one kind that the working plugins offer, in order of their names; the others end up in `failures`."""
@@ -122,17 +128,27 @@ class PluginHost:
         return self._load(name).offers
 
     def observers(
-        self, names: Iterable[str], *, more: Mapping[str, object] = MappingProxyType({}), report: Callable[[str], None] = warnings.warn
+        self,
+        names: Iterable[str],
+        *,
+        more: Mapping[str, object] = MappingProxyType({}),
+        report: Callable[[str], None] = warnings.warn,
     ) -> Observers:
         """The event hooks of the plugins that a run names, and of `more` objects that have some; `report` gets one line about each that
         fails."""
-        return Observers({**{name: self._load(name).module for name in names}, **more}, report=report)
+        return Observers(
+            {**{name: self._load(name).module for name in names}, **more}, report=report
+        )
 
     def _load(self, name: str) -> _Loaded:
         if name not in self.plugins:
-            raise UnknownNameError("plugin", name, self.plugins, hint="`grpo plugins` lists what is installed.")
+            raise UnknownNameError(
+                "plugin", name, self.plugins, hint="`grpo plugins` lists what is installed."
+            )
         if name in self.disabled:
-            raise PluginError(f"plugin {name!r} is switched off by GRPO_DISABLE_PLUGINS; take its name out of that variable")
+            raise PluginError(
+                f"plugin {name!r} is switched off by GRPO_DISABLE_PLUGINS; take its name out of that variable"
+            )
         if name not in self._loaded and name not in self._broken:
             plugin = self.plugins[name]
             try:
@@ -166,7 +182,9 @@ class Observers:
                 isolated(functools.partial(getattr(manager.hook, event), **read_only))
             except ForeignError as error:
                 del self._managers[name]
-                self._report(f"plugin {name!r} failed in {event} and hears no more of this run: {error}")
+                self._report(
+                    f"plugin {name!r} failed in {event} and hears no more of this run: {error}"
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +195,9 @@ class _Loaded:
 
 # The hooks and nothing else: pluggy looks at every name of what it is given, for every plugin.
 _HOOKS = ModuleType("hooks")
-_HOOKS.__dict__.update({name: value for name, value in vars(hookspecs).items() if name.startswith("grpo_")})
+_HOOKS.__dict__.update(
+    {name: value for name, value in vars(hookspecs).items() if name.startswith("grpo_")}
+)
 
 
 def _fresh_manager() -> pluggy.PluginManager:
@@ -196,8 +216,15 @@ def _import(plugin: Plugin, manager: pluggy.PluginManager) -> _Loaded:
         manager.register(module, plugin.name)
         manager.check_pending()
         if not manager.get_hookcallers(module):
-            raise PluginError(f"{plugin.target!r} implements no hook; mark its functions with @grpo_core.hookimpl")
-        return _Loaded(module, MappingProxyType({kind: _ask(manager, plugin, hook) for kind, hook in OFFER_HOOKS.items()}))
+            raise PluginError(
+                f"{plugin.target!r} implements no hook; mark its functions with @grpo_core.hookimpl"
+            )
+        return _Loaded(
+            module,
+            MappingProxyType(
+                {kind: _ask(manager, plugin, hook) for kind, hook in OFFER_HOOKS.items()}
+            ),
+        )
     finally:
         manager.unregister(name=plugin.name)
 
@@ -209,13 +236,17 @@ def _ask(manager: pluggy.PluginManager, plugin: Plugin, hook: str) -> tuple[Spec
         raise PluginError(f"{hook}() returned None; return a list of Spec")
     specs: list[Spec] = []
     for answer in answers:
-        if not isinstance(answer, list | tuple) or not all(isinstance(spec, Spec) for spec in answer):
+        if not isinstance(answer, list | tuple) or not all(
+            isinstance(spec, Spec) for spec in answer
+        ):
             raise PluginError(f"{hook}() returned {answer!r:.80}; return a list of Spec")
         specs += answer
     names = [spec.name for spec in specs]
     for name in names:
         if name.partition("/")[0] != plugin.name:
-            raise PluginError(f"{hook}() offers {name!r}; call it {plugin.name!r} or '{plugin.name}/...', after the entry point")
+            raise PluginError(
+                f"{hook}() offers {name!r}; call it {plugin.name!r} or '{plugin.name}/...', after the entry point"
+            )
         if names.count(name) > 1:
             raise PluginError(f"{hook}() offers {name!r} twice")
     return tuple(specs)
@@ -246,11 +277,22 @@ def _installed(failures: list[Failure]) -> Iterator[Plugin]:
             if f"[{PROJECT}]" not in (distribution.read_text("entry_points.txt") or ""):
                 continue
             name = distribution.metadata["Name"].lower().replace("_", "-")
-            entries = sorted(distribution.entry_points.select(group=PROJECT), key=lambda entry: entry.name)
-            plugins = [Plugin(entry.name, name, distribution.metadata["Version"] or "?", entry.value) for entry in entries]
+            entries = sorted(
+                distribution.entry_points.select(group=PROJECT), key=lambda entry: entry.name
+            )
+            plugins = [
+                Plugin(entry.name, name, distribution.metadata["Version"] or "?", entry.value)
+                for entry in entries
+            ]
         except Exception as error:  # noqa: BLE001 - metadata of strangers
             unreadable = Plugin("?", str(getattr(distribution, "_path", "?")), "?", "")
-            failures.append(Failure(unreadable, f"its metadata cannot be read: {error!r}", "reinstall the distribution"))
+            failures.append(
+                Failure(
+                    unreadable,
+                    f"its metadata cannot be read: {error!r}",
+                    "reinstall the distribution",
+                )
+            )
             continue
         found.setdefault(name, plugins)  # the first on sys.path is the one that is imported
     for name in sorted(found, key=lambda name: (name != "grpo-core", name)):
@@ -265,6 +307,16 @@ def _duplicate(plugin: Plugin, *, first: Plugin) -> Failure:
 def _failure(plugin: Plugin, error: ForeignError) -> Failure:
     cause, why = error.__cause__, str(error)
     if isinstance(cause, PluginError | pluggy.PluginValidationError):
-        why = " ".join(str(cause).split())  # these say all there is to say; the line of our own code would not help
-    first = "install it" if isinstance(cause, ModuleNotFoundError) else f"try `pip install --upgrade {plugin.distribution}`"
-    return Failure(plugin, why, f"{first}, or uninstall {plugin.distribution}, or set GRPO_DISABLE_PLUGINS={plugin.name}")
+        why = " ".join(
+            str(cause).split()
+        )  # these say all there is to say; the line of our own code would not help
+    first = (
+        "install it"
+        if isinstance(cause, ModuleNotFoundError)
+        else f"try `pip install --upgrade {plugin.distribution}`"
+    )
+    return Failure(
+        plugin,
+        why,
+        f"{first}, or uninstall {plugin.distribution}, or set GRPO_DISABLE_PLUGINS={plugin.name}",
+    )

@@ -27,7 +27,9 @@ def open_sandbox(host: PluginHost, config: SandboxConfig) -> Sandbox:
     """The sandbox that `config` names, with its settings checked."""
     component = host.load("sandbox", config.name)
     with _made("sandbox", config.name):
-        sandbox: Sandbox = component(settings_of(component, config.name, config.settings, prefix="sandbox.settings"))
+        sandbox: Sandbox = component(
+            settings_of(component, config.name, config.settings, prefix="sandbox.settings")
+        )
         return sandbox
 
 
@@ -35,7 +37,9 @@ def open_judge(host: PluginHost, name: str, config: JudgeConfig) -> Judge:
     """The judge that `config` names, with its settings checked. name: under which environments ask for it."""
     component = host.load("judge", config.name)
     with _made("judge", config.name):
-        judge: Judge = component(settings_of(component, config.name, config.settings, prefix=f"judges.{name}.settings"))
+        judge: Judge = component(
+            settings_of(component, config.name, config.settings, prefix=f"judges.{name}.settings")
+        )
         return judge
 
 
@@ -52,10 +56,19 @@ def _made(kind: str, name: str) -> Iterator[None]:
 
 def fingerprint(env: Environment[Any]) -> str:
     """Of everything that decides a verdict: the environment, and the judges and sandboxes that it was lent."""
-    judges = [f"{name} {judge.fingerprint()}" for name, judge in sorted(env.services.judges.items())]
-    sandboxes = [f"sandbox {name} {_of_sandbox(sandbox)}" for name, sandbox in sorted(env.services.sandboxes.items())]
+    judges = [
+        f"{name} {judge.fingerprint()}" for name, judge in sorted(env.services.judges.items())
+    ]
+    sandboxes = [
+        f"sandbox {name} {_of_sandbox(sandbox)}"
+        for name, sandbox in sorted(env.services.sandboxes.items())
+    ]
     lent = [*judges, *sandboxes]
-    return hashlib.sha256("\n".join([env.fingerprint(), *lent]).encode()).hexdigest()[:16] if lent else env.fingerprint()
+    return (
+        hashlib.sha256("\n".join([env.fingerprint(), *lent]).encode()).hexdigest()[:16]
+        if lent
+        else env.fingerprint()
+    )
 
 
 def _of_sandbox(sandbox: Sandbox) -> str:
@@ -64,14 +77,21 @@ def _of_sandbox(sandbox: Sandbox) -> str:
     if own is not None:
         return str(own())
     config = getattr(sandbox, "config", None)
-    return f"{type(sandbox).__qualname__} {config!r}" if is_dataclass(config) else type(sandbox).__qualname__
+    return (
+        f"{type(sandbox).__qualname__} {config!r}"
+        if is_dataclass(config)
+        else type(sandbox).__qualname__
+    )
 
 
 class Lender:
     """Services for environments by what they need. Lending raises what opening raises; nothing is started before it is used."""
 
     def __init__(
-        self, host: PluginHost, sandbox: SandboxConfig | None = None, judges: Mapping[str, JudgeConfig] = MappingProxyType({})
+        self,
+        host: PluginHost,
+        sandbox: SandboxConfig | None = None,
+        judges: Mapping[str, JudgeConfig] = MappingProxyType({}),
     ) -> None:
         self._host = host
         self._config = sandbox or SandboxConfig()
@@ -90,16 +110,25 @@ class Lender:
                 "(`grpo plugins` lists the judges that are installed)"
             )
         if "judge" in needs:
-            self._judges |= {name: open_judge(self._host, name, self._named[name]) for name in self._named.keys() - self._judges.keys()}
-        sandboxes = {"default": self._sandbox} if self._sandbox is not None and "sandbox" in needs else {}
+            self._judges |= {
+                name: open_judge(self._host, name, self._named[name])
+                for name in self._named.keys() - self._judges.keys()
+            }
+        sandboxes = (
+            {"default": self._sandbox} if self._sandbox is not None and "sandbox" in needs else {}
+        )
         return Services(sandboxes=sandboxes, judges=self._judges if "judge" in needs else {})
 
     async def close(self) -> None:
         """Give everything back; what goes wrong with that is logged, since what was computed is worth more than a tidy end."""
-        lent: dict[str, Sandbox | Judge] = {f"judge {name!r}": judge for name, judge in self._judges.items()}
+        lent: dict[str, Sandbox | Judge] = {
+            f"judge {name!r}": judge for name, judge in self._judges.items()
+        }
         lent |= {} if self._sandbox is None else {"sandbox": self._sandbox}
         for name, each in lent.items():
             try:
                 await within(each.close(), _CLOSE_SECONDS)
             except Exception as error:  # noqa: BLE001 - the plugin's own code
-                logging.getLogger(__name__).warning("the %s could not be closed: %s", name, describe(error))
+                logging.getLogger(__name__).warning(
+                    "the %s could not be closed: %s", name, describe(error)
+                )

@@ -35,12 +35,16 @@ class Services:
 
     def sandbox(self, name: str = "default") -> Sandbox:
         if name not in self.sandboxes:
-            raise ConfigError(f"no sandbox {name!r} is configured (found: {sorted(self.sandboxes) or 'none'})")
+            raise ConfigError(
+                f"no sandbox {name!r} is configured (found: {sorted(self.sandboxes) or 'none'})"
+            )
         return self.sandboxes[name]
 
     def judge(self, name: str = "default") -> Judge:
         if name not in self.judges:
-            raise ConfigError(f"no judge {name!r} is configured (found: {sorted(self.judges) or 'none'})")
+            raise ConfigError(
+                f"no judge {name!r} is configured (found: {sorted(self.judges) or 'none'})"
+            )
         return self.judges[name]
 
 
@@ -100,7 +104,9 @@ class Environment(ABC, Generic[Data]):
         """Judge whole groups: one list of verdicts per group, in the order of its rollouts. A failed batch is retried group by group."""
         raise NotImplementedError
 
-    async def reply(self, task: Task[Data], messages: Sequence[Message]) -> Sequence[Message] | None:
+    async def reply(
+        self, task: Task[Data], messages: Sequence[Message]
+    ) -> Sequence[Message] | None:
         """The environment's next turn after `messages` (those that followed the prompt); None ends the dialogue.
 
         Without a reply of your own, the tools answer the calls in the last message, and one without calls ends the dialogue.
@@ -138,7 +144,11 @@ class Environment(ABC, Generic[Data]):
     def fingerprint(self) -> str:
         """Identifies config and code, so that verdicts of different verifiers are never mixed: the files of the class and of those that it
         inherits from. Add the digest of your data, and of other files that decide a verdict."""
-        config = asdict(self.config) if is_dataclass(self.config) and not isinstance(self.config, type) else {}
+        config = (
+            asdict(self.config)
+            if is_dataclass(self.config) and not isinstance(self.config, type)
+            else {}
+        )
         classes = [cls for cls in type(self).__mro__ if cls not in Environment.__mro__]
         sources = list(dict.fromkeys(map(_source, classes)))
         text = json.dumps([type(self).__qualname__, sources, config], sort_keys=True, default=str)
@@ -151,7 +161,9 @@ class Environment(ABC, Generic[Data]):
         for name in ladder:
             if getattr(cls, name) is not getattr(Environment, name):
                 return name
-        raise ConfigError(f"{cls.__qualname__} overrides none of verify, averify, verify_batch; write one of them")
+        raise ConfigError(
+            f"{cls.__qualname__} overrides none of verify, averify, verify_batch; write one of them"
+        )
 
 
 def _source(found: type) -> str:
@@ -164,5 +176,12 @@ def _source(found: type) -> str:
     try:
         return inspect.getsource(found)
     except (OSError, TypeError):
-        code = {name: value.__code__ for name, value in vars(found).items() if inspect.isfunction(value)}
-        return repr({name: (c.co_code, [k for k in c.co_consts if not inspect.iscode(k)], c.co_names) for name, c in code.items()})
+        code = {
+            name: value.__code__ for name, value in vars(found).items() if inspect.isfunction(value)
+        }
+        return repr(
+            {
+                name: (c.co_code, [k for k in c.co_consts if not inspect.iscode(k)], c.co_names)
+                for name, c in code.items()
+            }
+        )

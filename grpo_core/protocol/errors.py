@@ -40,7 +40,9 @@ class MissingExtraError(UserError):
 
     def __init__(self, what: str, extra: str, *, package: str = "") -> None:
         found = f" ({package!r} is not installed)" if package else ""
-        super().__init__(f"{what} needs the extra {extra!r}{found}: pip install 'grpo-core[{extra}]'")
+        super().__init__(
+            f"{what} needs the extra {extra!r}{found}: pip install 'grpo-core[{extra}]'"
+        )
 
 
 class RunStoppedError(GrpoError):

@@ -15,7 +15,9 @@ PROJECT = "grpo"
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
 
-Kind = Literal["environment", "sandbox", "judge", "sampler", "executor", "algorithm", "recipe", "tracker"]
+Kind = Literal[
+    "environment", "sandbox", "judge", "sampler", "executor", "algorithm", "recipe", "tracker"
+]
 Event = Literal["grpo_run_start", "grpo_verdicts", "grpo_step_end", "grpo_eval_end", "grpo_run_end"]
 
 OFFER_HOOKS: Mapping[Kind, str] = {

@@ -27,15 +27,28 @@ class Spec:
         """Import the target. A missing package becomes a message that names the extra, a missing attribute one that names the target."""
         module_name, _, attribute = self.target.rpartition(":")
         if not module_name or not attribute:
-            raise PluginError(f"{self.name!r} has the target {self.target!r}; write it as 'package.module:Attribute'")
+            raise PluginError(
+                f"{self.name!r} has the target {self.target!r}; write it as 'package.module:Attribute'"
+            )
         try:
-            return getattr(_file(Path(module_name)) if module_name.endswith(".py") else importlib.import_module(module_name), attribute)
+            return getattr(
+                _file(Path(module_name))
+                if module_name.endswith(".py")
+                else importlib.import_module(module_name),
+                attribute,
+            )
         except ModuleNotFoundError as error:
             if self.extra:
-                raise MissingExtraError(f"{self.name!r}", self.extra, package=error.name or "") from error
-            raise PluginError(f"{self.name!r} cannot be loaded: {error}; install the missing package") from error
+                raise MissingExtraError(
+                    f"{self.name!r}", self.extra, package=error.name or ""
+                ) from error
+            raise PluginError(
+                f"{self.name!r} cannot be loaded: {error}; install the missing package"
+            ) from error
         except AttributeError as error:
-            raise PluginError(f"{self.name!r} cannot be loaded: {error}; its target is {self.target!r}") from error
+            raise PluginError(
+                f"{self.name!r} cannot be loaded: {error}; its target is {self.target!r}"
+            ) from error
 
 
 def names_file(name: str) -> bool:
@@ -46,8 +59,12 @@ def names_file(name: str) -> bool:
 def _file(path: Path) -> ModuleType:
     """A file as a module. Its neighbours can be imported as if it had been run, unless something installed has their name."""
     if not path.is_file():
-        raise PluginError(f"{str(path)!r} is no file; name one that exists, as in path/to/file.py:Class")
-    name = f"grpo_file_{path.resolve()}".replace(".", "_")  # no dot, or Python would look for a parent package
+        raise PluginError(
+            f"{str(path)!r} is no file; name one that exists, as in path/to/file.py:Class"
+        )
+    name = f"grpo_file_{path.resolve()}".replace(
+        ".", "_"
+    )  # no dot, or Python would look for a parent package
     if name in sys.modules:
         return sys.modules[name]
     found = importlib.util.spec_from_file_location(name, path)

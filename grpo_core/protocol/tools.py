@@ -26,12 +26,18 @@ def schemas(tools: Sequence[Callable[..., object]]) -> list[dict[str, Any]]:
     found = []
     for tool in tools:
         if inspect.iscoroutinefunction(tool):
-            raise ConfigError(f"the tool {tool.__name__!r} is an async function; write it as a plain one, it runs in a worker")
+            raise ConfigError(
+                f"the tool {tool.__name__!r} is an async function; write it as a plain one, it runs in a worker"
+            )
         parameters = _adapter(tool).json_schema()
         for value in parameters.get("properties", {}).values():
             value.pop("title", None)
         about = inspect.cleandoc(tool.__doc__ or "").split("\n\n")[0]
-        function = {"name": tool.__name__, "description": " ".join(about.split()), "parameters": parameters}
+        function = {
+            "name": tool.__name__,
+            "description": " ".join(about.split()),
+            "parameters": parameters,
+        }
         found.append({"type": "function", "function": function})
     return found
 
@@ -53,7 +59,10 @@ def answers(tools: Sequence[Callable[..., object]], text: str) -> list[Message] 
         except (ValueError, RecursionError) as error:
             results.append(f"error: the call is not valid JSON: {error}")
             continue
-        results += [_result(by_name, call) for call in (calls if isinstance(calls, list) else [calls])[:MAX_CALLS]]
+        results += [
+            _result(by_name, call)
+            for call in (calls if isinstance(calls, list) else [calls])[:MAX_CALLS]
+        ]
     return [Message("tool", result[:MAX_RESULT]) for result in results[:MAX_CALLS]]
 
 
@@ -68,15 +77,23 @@ def _result(tools: Mapping[str, Callable[..., object]], call: Any) -> str:
     from pydantic import ValidationError
     from pydantic_core import ArgsKwargs
 
-    if not isinstance(call, dict) or not isinstance(call.get("name"), str) or not isinstance(call.get("arguments", {}), dict):
+    if (
+        not isinstance(call, dict)
+        or not isinstance(call.get("name"), str)
+        or not isinstance(call.get("arguments", {}), dict)
+    ):
         return 'error: a call is an object such as {"name": "...", "arguments": {...}}'
     if call["name"] not in tools:
         return f"error: there is no tool {call['name']!r}; there are {', '.join(sorted(tools))}"
     try:
-        value = _adapter(tools[call["name"]]).validate_python(ArgsKwargs((), call.get("arguments", {})))
+        value = _adapter(tools[call["name"]]).validate_python(
+            ArgsKwargs((), call.get("arguments", {}))
+        )
         text = value if isinstance(value, str) else json.dumps(value, default=str)
     except ValidationError as error:
-        wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg'].lower()}" for e in error.errors())
+        wrong = "; ".join(
+            f"{'.'.join(map(str, e['loc']))}: {e['msg'].lower()}" for e in error.errors()
+        )
         return f"error: {call['name']} was called wrongly: {wrong}"
     except Exception as error:  # noqa: BLE001 - a tool may raise anything, and the policy is told
         return f"error: {type(error).__name__}: {error}"

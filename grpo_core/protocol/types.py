@@ -37,7 +37,9 @@ class TaskKey:
 
         `seed + index` would make (seed 1, index 0) and (seed 0, index 1) the same task: a leak of validation into training.
         """
-        name = json.dumps([self.env, self.split, int(self.index), int(self.seed), float(self.level), *salt])
+        name = json.dumps(
+            [self.env, self.split, int(self.index), int(self.seed), float(self.level), *salt]
+        )
         return random.Random(int.from_bytes(hashlib.sha256(name.encode()).digest(), "big"))
 
 
@@ -151,7 +153,15 @@ class Verdict:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Read-only mappings cannot be pickled or copied; their contents can."""
-        return Verdict, (dict(self.rewards), self.passed, self.answer, dict(self.metrics), dict(self.detail), self.error, self.cacheable)
+        return Verdict, (
+            dict(self.rewards),
+            self.passed,
+            self.answer,
+            dict(self.metrics),
+            dict(self.detail),
+            self.error,
+            self.cacheable,
+        )
 
     @classmethod
     def failed(cls, error: str) -> Verdict:
@@ -164,7 +174,10 @@ class Verdict:
             "passed": self.passed,
             "answer": self.answer,
             "error": self.error,
-            "rewards": {n: {"value": r.value, "weight": r.weight, "note": r.note, "seconds": r.seconds} for n, r in self.rewards.items()},
+            "rewards": {
+                n: {"value": r.value, "weight": r.weight, "note": r.note, "seconds": r.seconds}
+                for n, r in self.rewards.items()
+            },
             "metrics": dict(self.metrics),
             "detail": dict(self.detail),
             **({} if self.cacheable else {"cacheable": False}),
@@ -173,7 +186,10 @@ class Verdict:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Verdict:
         rewards = {name: Reward(**part) for name, part in data["rewards"].items()}
-        return cls(**{name: value for name, value in data.items() if name != "total"} | {"rewards": rewards})
+        return cls(
+            **{name: value for name, value in data.items() if name != "total"}
+            | {"rewards": rewards}
+        )
 
 
 @dataclass(frozen=True, slots=True)

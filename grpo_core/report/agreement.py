@@ -64,7 +64,9 @@ async def agreement(judge: Judge, pairs: Sequence[Pair]) -> Agreement:
     except Exception as error:
         raise GrpoError(f"the judge failed: {type(error).__name__}: {error}") from error
     if len(found) != 2 * len(pairs):
-        raise ConfigError(f"the judge gave {len(found)} judgements for {2 * len(pairs)} texts; one for each is due")
+        raise ConfigError(
+            f"the judge gave {len(found)} judgements for {2 * len(pairs)} texts; one for each is due"
+        )
     counts = {"right": 0, "tied": 0, "wrong": 0, "failed": 0}
     errors = []
     for better, worse in zip(found[::2], found[1::2], strict=True):
@@ -72,7 +74,13 @@ async def agreement(judge: Judge, pairs: Sequence[Pair]) -> Agreement:
             counts["failed"] += 1
             errors.append(better.error or worse.error or "")
         else:
-            counts["right" if better.score > worse.score else "tied" if better.score == worse.score else "wrong"] += 1
+            counts[
+                "right"
+                if better.score > worse.score
+                else "tied"
+                if better.score == worse.score
+                else "wrong"
+            ] += 1
     return Agreement(**counts, errors=tuple(errors))
 
 
@@ -80,13 +88,21 @@ def read_pairs(path: Path) -> list[Pair]:
     """JSONL: `better` and `worse`, and what a request may have beside its text."""
     pairs = [_pair(row, where) for where, row in values(path, holds="pairs")]
     if not pairs:
-        raise ConfigError(f"{path} holds no pairs; each line is an object with `better` and `worse`")
+        raise ConfigError(
+            f"{path} holds no pairs; each line is an object with `better` and `worse`"
+        )
     return pairs
 
 
 def _pair(row: Any, where: str) -> Pair:
     known = {"better", "worse", *FIELDS}
-    if not isinstance(row, dict) or not {"better", "worse"} <= row.keys() <= known or not all(isinstance(v, str) for v in row.values()):
-        raise ConfigError(f"{where} has to be an object with the texts `better` and `worse`, and if you like {', '.join(FIELDS)}")
+    if (
+        not isinstance(row, dict)
+        or not {"better", "worse"} <= row.keys() <= known
+        or not all(isinstance(v, str) for v in row.values())
+    ):
+        raise ConfigError(
+            f"{where} has to be an object with the texts `better` and `worse`, and if you like {', '.join(FIELDS)}"
+        )
     shared = {name: row[name] for name in FIELDS if name in row}
     return Pair(JudgeRequest(row["better"], **shared), JudgeRequest(row["worse"], **shared))

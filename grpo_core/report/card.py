@@ -24,7 +24,15 @@ FLAGS = ("deterministic", "stateful", "open_ended", "levels", "answer_in_prompt"
 COMMON_ANSWERS = ("0", "1", "yes", "no", "True", "A", "[]")
 REFERENCES_TRIED = 8
 """How many references of other tasks are tried as constant answers, the commonest first: each costs a verdict for every task."""
-_HOME_LABELS = ("homepage", "home", "repository", "source", "source code", "github", "documentation")
+_HOME_LABELS = (
+    "homepage",
+    "home",
+    "repository",
+    "source",
+    "source code",
+    "github",
+    "documentation",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +100,9 @@ async def make_card(source: Source, *, seed: int = 0, level: float | None = None
     the tasks; the run's, if left out."""
     env, level = source.env, source.level if level is None else level
     sizes: dict[Split, int | None] = {"train": size_of(env, "train"), "eval": size_of(env, "eval")}
-    asked = sizes if source.share else list(sizes)[::-1]  # what is only evaluated may have no training tasks
+    asked = (
+        sizes if source.share else list(sizes)[::-1]
+    )  # what is only evaluated may have no training tasks
     keys = [TaskKey(source.name, split, 0, seed, level) for split in asked if sizes[split] != 0]
     shown = await source.verifier.tasks(keys[:1])
     return Card(
@@ -117,7 +127,9 @@ async def make_card(source: Source, *, seed: int = 0, level: float | None = None
     )
 
 
-async def measured(card: Card, sources: Sources, *, tasks: int, tried: Callable[[], None] = lambda: None) -> Card:
+async def measured(
+    card: Card, sources: Sources, *, tasks: int, tried: Callable[[], None] = lambda: None
+) -> Card:
     """`card` with its floors over at most `tasks` training tasks, by the engine of `sources`.
 
     Constant answers and references of "another task" come from as many tasks of their own, so that no answer is tried on the task that
@@ -130,10 +142,14 @@ async def measured(card: Card, sources: Sources, *, tasks: int, tried: Callable[
     try:
         known = await sources.tasks(keys)
         references = await sources.references(known)
-        floors = await _Trial(sources, known[:count], references[:count], references[count:], tried).floors()
+        floors = await _Trial(
+            sources, known[:count], references[:count], references[count:], tried
+        ).floors()
     except GrpoError as error:
         return replace(card, unmeasured=str(error))
-    return replace(card, floors=floors, unmeasured="" if count else "there are no tasks to measure it on")
+    return replace(
+        card, floors=floors, unmeasured="" if count else "there are no tasks to measure it on"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,22 +177,35 @@ class _Trial:
     async def _best_constant(self) -> Floor:
         """By reward, then by pass rate. The highest of several means is a little above what the same answer would get on new tasks."""
         tried = [
-            await self._floor("the best constant", [constant] * len(self.tasks), note=_short(constant)) for constant in self._constants()
+            await self._floor(
+                "the best constant", [constant] * len(self.tasks), note=_short(constant)
+            )
+            for constant in self._constants()
         ]
-        best = max(tried, key=lambda floor: (floor.tasks > 0, floor.reward or 0.0, floor.pass_rate or 0.0))
+        best = max(
+            tried, key=lambda floor: (floor.tasks > 0, floor.reward or 0.0, floor.pass_rate or 0.0)
+        )
         return replace(best, note=f"{best.note}, of {len(tried)} tried") if best.tasks else best
 
     def _constants(self) -> list[str]:
-        commonest = Counter(text for text in self.others if text is not None).most_common(REFERENCES_TRIED)
+        commonest = Counter(text for text in self.others if text is not None).most_common(
+            REFERENCES_TRIED
+        )
         return list(dict.fromkeys([*(text for text, _ in commonest), *COMMON_ANSWERS]))
 
     async def _floor(self, name: str, answers: Sequence[str | None], *, note: str = "") -> Floor:
         """Of the tasks for which there is an answer."""
-        pairs = [(task, answer) for task, answer in zip(self.tasks, answers, strict=False) if answer is not None]
+        pairs = [
+            (task, answer)
+            for task, answer in zip(self.tasks, answers, strict=False)
+            if answer is not None
+        ]
         if not pairs:
             return Floor(name, note="not measured: the environment gives no such answer")
         rollouts = [await self._said(task, answer) for task, answer in pairs]
-        judged = await self.sources.verify([task for task, _ in pairs], [[rollout] for rollout in rollouts])
+        judged = await self.sources.verify(
+            [task for task, _ in pairs], [[rollout] for rollout in rollouts]
+        )
         self.tried()
         return _floor(name, [verdict for (verdict,) in judged], note=note)
 
@@ -198,7 +227,10 @@ def _floor(name: str, verdicts: Sequence[Verdict], *, note: str) -> Floor:
     scored = [verdict for verdict in verdicts if verdict.scored]
     if not scored:
         return Floor(name, unscored=len(verdicts), note=f"not measured: {verdicts[0].error}")
-    reward, rate = fmean(verdict.total for verdict in scored), fmean(verdict.passed for verdict in scored)
+    reward, rate = (
+        fmean(verdict.total for verdict in scored),
+        fmean(verdict.passed for verdict in scored),
+    )
     return Floor(name, reward, rate, len(scored), len(verdicts) - len(scored), note)
 
 
@@ -210,18 +242,28 @@ def _origin(plugin: Plugin) -> Origin:
 def _license(metadata: Mapping[str, Any]) -> str | None:
     """The expression, else the first line of the field that may hold a whole licence, else the classifiers."""
     stated = (metadata.get("license_expression") or metadata.get("license") or "").strip()
-    classified = [entry.rpartition(" :: ")[2] for entry in metadata.get("classifier", ()) if entry.startswith("License ::")]
+    classified = [
+        entry.rpartition(" :: ")[2]
+        for entry in metadata.get("classifier", ())
+        if entry.startswith("License ::")
+    ]
     return (stated.splitlines()[0] if stated else ", ".join(classified)) or None
 
 
 def _home_page(metadata: Mapping[str, Any]) -> str | None:
     named = (entry.partition(",") for entry in metadata.get("project_url", ()))
     urls = {label.strip().lower(): url.strip() for label, _, url in named}
-    return metadata.get("home_page") or next((urls[label] for label in _HOME_LABELS if label in urls), None)
+    return metadata.get("home_page") or next(
+        (urls[label] for label in _HOME_LABELS if label in urls), None
+    )
 
 
 def _settings(env: Environment[Any]) -> dict[str, Any]:
-    return asdict(env.config) if dataclasses.is_dataclass(env.config) and not isinstance(env.config, type) else {}
+    return (
+        asdict(env.config)
+        if dataclasses.is_dataclass(env.config) and not isinstance(env.config, type)
+        else {}
+    )
 
 
 def _first_paragraph(text: str | None) -> str:
@@ -229,7 +271,11 @@ def _first_paragraph(text: str | None) -> str:
 
 
 def _text(task: Task[Any]) -> str:
-    return task.prompt if isinstance(task.prompt, str) else "\n".join(message.content for message in task.prompt)
+    return (
+        task.prompt
+        if isinstance(task.prompt, str)
+        else "\n".join(message.content for message in task.prompt)
+    )
 
 
 def _short(text: str, size: int = 50) -> str:

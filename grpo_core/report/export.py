@@ -23,10 +23,19 @@ class Choice:
 
     def takes(self, line: JsonObject) -> bool:
         verdict = line["verdict"]
-        whole = verdict["error"] is None and line["finish"] == "stop" and line["messages"] and line["messages"][-1]["role"] == "assistant"
+        whole = (
+            verdict["error"] is None
+            and line["finish"] == "stop"
+            and line["messages"]
+            and line["messages"][-1]["role"] == "assistant"
+        )
         if not whole or self.split not in (None, line["key"]["split"]):
             return False
-        return bool(verdict["passed"]) if self.reward is None else Verdict.from_json(verdict).total >= self.reward
+        return (
+            bool(verdict["passed"])
+            if self.reward is None
+            else Verdict.from_json(verdict).total >= self.reward
+        )
 
 
 def choose(lines: Iterable[JsonObject], choice: Choice) -> dict[TaskKey, list[Rewarded]]:
@@ -36,21 +45,34 @@ def choose(lines: Iterable[JsonObject], choice: Choice) -> dict[TaskKey, list[Re
     for line in filter(choice.takes, lines):
         rewarded = Verdict.from_json(line["verdict"]).total, line
         found.setdefault(TaskKey(**line["key"]), {}).setdefault(repr(line["messages"]), rewarded)
-    return {key: sorted(said.values(), key=lambda pair: -pair[0])[: choice.best] for key, said in found.items()}
+    return {
+        key: sorted(said.values(), key=lambda pair: -pair[0])[: choice.best]
+        for key, said in found.items()
+    }
 
 
-def examples(chosen: Iterable[Sequence[Rewarded]], tasks: Sequence[Task[Any]]) -> Iterator[JsonObject]:
+def examples(
+    chosen: Iterable[Sequence[Rewarded]], tasks: Sequence[Task[Any]]
+) -> Iterator[JsonObject]:
     """In the form that `grpo sft --data` and other trainers read: prompt and completion, as messages where the prompt is a chat; what else
     is known stands beside them."""
     for rewarded, task in zip(chosen, tasks, strict=True):
         for reward, line in rewarded:
-            yield {**_said(task.prompt, line["messages"]), "reward": reward, "key": line["key"], "step": line.get("step")}
+            yield {
+                **_said(task.prompt, line["messages"]),
+                "reward": reward,
+                "key": line["key"],
+                "step": line.get("step"),
+            }
 
 
 def _said(prompt: str | tuple[Message, ...], messages: Sequence[JsonObject]) -> JsonObject:
     """The policy's last words are what is learned, so what was said before belongs to the prompt."""
     *before, last = messages
     if isinstance(prompt, str):
-        return {"prompt": prompt + "".join(message["content"] for message in before), "completion": last["content"]}
+        return {
+            "prompt": prompt + "".join(message["content"] for message in before),
+            "completion": last["content"],
+        }
     asked = [{"role": message.role, "content": message.content} for message in prompt]
     return {"prompt": [*asked, *before], "completion": [last]}

@@ -28,7 +28,9 @@ def logged_scores(folder: RunFolder, steps: Sequence[int]) -> dict[int, Scores]:
 
 def recorded_gains(folder: RunFolder) -> tuple[list[int], dict[str, Gain]]:
     """Return the steps after which a run was evaluated, and the gains from the first to the last of them."""
-    steps = sorted({int(line["step"]) for line in folder.metric_lines() if "eval/reward/mean" in line})
+    steps = sorted(
+        {int(line["step"]) for line in folder.metric_lines() if "eval/reward/mean" in line}
+    )
     if len(steps) < 2:
         return steps, {}
     scores = logged_scores(folder, [steps[0], steps[-1]])
@@ -60,4 +62,8 @@ def against_audit(gains: Mapping[str, Gain]) -> Iterator[str]:
 
 
 def _column(scores: Scores, name: str, column: str) -> dict[TaskKey, float]:
-    return {key: values[column] for key, values in scores.items() if key.env == name and column in values}
+    return {
+        key: values[column]
+        for key, values in scores.items()
+        if key.env == name and column in values
+    }

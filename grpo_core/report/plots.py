@@ -14,14 +14,27 @@ from grpo_core.runs.lines import read_lines
 
 SMOOTH = 10
 _LABEL_LIMIT = 60
-COLOURS = ("tab:blue", "tab:green", "tab:orange", "tab:purple", "tab:red", "tab:brown", "tab:pink", "tab:olive", "tab:cyan", "tab:gray")
+COLOURS = (
+    "tab:blue",
+    "tab:green",
+    "tab:orange",
+    "tab:purple",
+    "tab:red",
+    "tab:brown",
+    "tab:pink",
+    "tab:olive",
+    "tab:cyan",
+    "tab:gray",
+)
 TOTALS = ("reward/mean", "reward/std", "reward/constant_share")
 
 Line = dict[str, Any]
 Draw = Callable[[Any, Sequence[Line], Sequence[Line]], bool]
 
 
-def draw_plots(folder: Path, out: Path | None = None, *, kinds: Sequence[str] = ("png",)) -> list[Path]:
+def draw_plots(
+    folder: Path, out: Path | None = None, *, kinds: Sequence[str] = ("png",)
+) -> list[Path]:
     """The pictures of the run in `folder`, each in every kind of file (png, svg, pdf), into `out` or the folder itself; none if no step was
     logged. A picture for which the run has no numbers is left out."""
     try:
@@ -47,10 +60,19 @@ def _training_curve(axis: Any, steps: Sequence[Line], evals: Sequence[Line]) -> 
     if "reward/mean" not in steps[0]:
         _series(axis, steps, "loss", "loss", COLOURS[0])
         return _finish(axis, "nats per token")
-    for name, label, colour in (("reward/mean", "reward", COLOURS[0]), ("pass_rate", "pass rate", COLOURS[1])):
+    for name, label, colour in (
+        ("reward/mean", "reward", COLOURS[0]),
+        ("pass_rate", "pass rate", COLOURS[1]),
+    ):
         _series(axis, steps, name, f"{label} (training)", colour)
         found = [(e["step"], e[f"eval/{name}"]) for e in evals if e.get(f"eval/{name}") is not None]
-        axis.plot([step for step, _ in found], [value for _, value in found], "o--", color=colour, label=f"{label} (held-out)")
+        axis.plot(
+            [step for step, _ in found],
+            [value for _, value in found],
+            "o--",
+            color=colour,
+            label=f"{label} (held-out)",
+        )
     return _finish(axis, "reward and pass rate")
 
 
@@ -63,7 +85,9 @@ def _kl(axis: Any, steps: Sequence[Line], evals: Sequence[Line]) -> bool:
     _series(right, steps, "kl/sequence", "per completion", COLOURS[2])
     right.set_ylabel("nats per completion")
     _finish(axis, "nats per token")
-    axis.legend(handles=[*axis.get_legend_handles_labels()[0], *right.get_legend_handles_labels()[0]])
+    axis.legend(
+        handles=[*axis.get_legend_handles_labels()[0], *right.get_legend_handles_labels()[0]]
+    )
     return True
 
 
@@ -77,23 +101,38 @@ def _reward_parts(axis: Any, steps: Sequence[Line], evals: Sequence[Line]) -> bo
 
 def _time(axis: Any, steps: Sequence[Line], evals: Sequence[Line]) -> bool:
     """Where the seconds of a step go, and beside them those inside every reward function."""
-    for name, colour in zip(_measured(steps, "time/", but="time/load"), cycle(COLOURS), strict=False):
+    for name, colour in zip(
+        _measured(steps, "time/", but="time/load"), cycle(COLOURS), strict=False
+    ):
         _series(axis, steps, name, name.removeprefix("time/"), colour)
-    for name, colour in zip(_measured(steps, "verify/seconds/"), cycle(COLOURS[::-1]), strict=False):
+    for name, colour in zip(
+        _measured(steps, "verify/seconds/"), cycle(COLOURS[::-1]), strict=False
+    ):
         _series(axis, steps, name, f"in {name.replace('verify/seconds/', '')}", colour, style=":")
     axis.set_yscale("log")  # a reward function may take a millionth of what generation takes
     return _finish(axis, "seconds per step")
 
 
-PICTURES: dict[str, Draw] = {"training_curve": _training_curve, "kl_divergence": _kl, "reward_parts": _reward_parts, "time": _time}
+PICTURES: dict[str, Draw] = {
+    "training_curve": _training_curve,
+    "kl_divergence": _kl,
+    "reward_parts": _reward_parts,
+    "time": _time,
+}
 
 
 def _measured(steps: Sequence[Line], prefix: str, *, but: str = "") -> Iterator[str]:
     """Metrics under `prefix`, also those of each environment of a mixture."""
-    return (name for name in steps[-1] if prefix in name and name != but and any(line.get(name) for line in steps))
+    return (
+        name
+        for name in steps[-1]
+        if prefix in name and name != but and any(line.get(name) for line in steps)
+    )
 
 
-def _series(axis: Any, lines: Sequence[Line], name: str, label: str, colour: str, *, style: str = "-") -> None:
+def _series(
+    axis: Any, lines: Sequence[Line], name: str, label: str, colour: str, *, style: str = "-"
+) -> None:
     """Every step thinly, and the mean over the last few on top."""
     measured = [(line["step"], line[name]) for line in lines if line.get(name) is not None]
     x, y = [step for step, _ in measured], [value for _, value in measured]

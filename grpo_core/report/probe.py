@@ -11,7 +11,13 @@ from statistics import fmean
 from typing import Any
 
 from grpo_core.protocol.types import Group, Rollout, Verdict
-from grpo_core.report.statistics import expected_differing, expected_mixed, pass_at, powers, quantile
+from grpo_core.report.statistics import (
+    expected_differing,
+    expected_mixed,
+    pass_at,
+    powers,
+    quantile,
+)
 
 Judged = Sequence[Verdict]
 """The attempts at one task that could be judged."""
@@ -114,16 +120,31 @@ def probe_report(sampled: Sequence[Sampled], terms: Terms) -> Report:
     """Levels at which nothing was sampled are left out."""
     verdicts = [verdict for each in sampled for task in _judged(each.groups) for verdict in task]
     bounds = _bounds([verdict.total for verdict in verdicts])
-    part_bounds = {part: _bounds([verdict.rewards[part].value for verdict in verdicts]) for part in terms.parts}
-    levels = tuple(_level_report(each, terms, bounds, part_bounds) for each in sampled if each.groups)
+    part_bounds = {
+        part: _bounds([verdict.rewards[part].value for verdict in verdicts]) for part in terms.parts
+    }
+    levels = tuple(
+        _level_report(each, terms, bounds, part_bounds) for each in sampled if each.groups
+    )
     known = [level for level in levels if level.pass_rate is not None]
     if not known:
         return Report(levels, False, levels[0].reason if levels else "nothing was sampled")
     fit = [level for level in known if level.trainable]
     best = min(fit or known, key=lambda level: _distance(level.pass_rate or 0.0, terms.window))
     if fit:
-        return Report(levels, True, f"at level {best.level:g} {best.reason}", best.level, best.group_size, best.max_new_tokens)
-    where = f"at level {best.level:g}" if len(levels) == 1 else f"at no probed level; at level {best.level:g}, which is nearest,"
+        return Report(
+            levels,
+            True,
+            f"at level {best.level:g} {best.reason}",
+            best.level,
+            best.group_size,
+            best.max_new_tokens,
+        )
+    where = (
+        f"at level {best.level:g}"
+        if len(levels) == 1
+        else f"at no probed level; at level {best.level:g}, which is nearest,"
+    )
     return Report(levels, False, f"{where} {best.reason}")
 
 
@@ -138,22 +159,38 @@ def settle(judged: Sequence[Judged], terms: Terms, *, unscored: float) -> tuple[
     fails = _share(any(not verdict.passed for verdict in task) for task in judged)
     differ = _share(_differ(task) for task in pairs)
     if unscored > terms.max_error_rate:
-        return False, f"{unscored:.0%} of the attempts could not be judged; a run stops above {terms.max_error_rate:.0%}"
+        return (
+            False,
+            f"{unscored:.0%} of the attempts could not be judged; a run stops above {terms.max_error_rate:.0%}",
+        )
     if not pairs:
         return False, "no task has two attempts that could be compared"
     if not terms.open_ended and passes < SELDOM:
-        return False, f"only {passes:.1%} of the tasks have an attempt that passes, so there is no success to learn from"
+        return (
+            False,
+            f"only {passes:.1%} of the tasks have an attempt that passes, so there is no success to learn from",
+        )
     if not terms.open_ended and fails < SELDOM:
-        return False, f"only {fails:.1%} of the tasks have an attempt that fails, so there is nothing left to learn"
+        return (
+            False,
+            f"only {fails:.1%} of the tasks have an attempt that fails, so there is nothing left to learn",
+        )
     if differ < SELDOM:
-        return False, f"rewards differ within only {differ:.1%} of the groups, and equal rewards give no advantage"
-    success = "" if terms.open_ended else f"{passes:.0%} of the tasks have an attempt that passes and "
+        return (
+            False,
+            f"rewards differ within only {differ:.1%} of the groups, and equal rewards give no advantage",
+        )
+    success = (
+        "" if terms.open_ended else f"{passes:.0%} of the tasks have an attempt that passes and "
+    )
     return True, f"{success}rewards differ within {differ:.0%} of the groups"
 
 
 def token_budget(lengths: Sequence[int], *, clipped: float, budget: int) -> int:
     """What turns need, by the lengths of those that ended by themselves; at least twice the present budget if many were cut off."""
-    needed = BUDGET_STEP * math.ceil(ROOM * quantile(lengths, 0.99) / BUDGET_STEP) if lengths else budget
+    needed = (
+        BUDGET_STEP * math.ceil(ROOM * quantile(lengths, 0.99) / BUDGET_STEP) if lengths else budget
+    )
     return max(needed, 2 * budget) if clipped > MANY_CLIPPED else needed
 
 
@@ -163,7 +200,10 @@ def _bounds(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _level_report(
-    sampled: Sampled, terms: Terms, bounds: tuple[float, float], part_bounds: Mapping[str, tuple[float, float]]
+    sampled: Sampled,
+    terms: Terms,
+    bounds: tuple[float, float],
+    part_bounds: Mapping[str, tuple[float, float]],
 ) -> LevelReport:
     rollouts = [rollout for group in sampled.groups for rollout in group.rollouts]
     judged = _judged(sampled.groups)
@@ -180,12 +220,24 @@ def _level_report(
         clipped=clipped,
         pass_rate=fmean(verdict.passed for verdict in verdicts) if verdicts else None,
         reward=fmean(verdict.total for verdict in verdicts) if verdicts else None,
-        pass_at={k: fmean(pass_at(k, [v.passed for v in task]) for task in judged) for k in powers(min(map(len, judged), default=0))},
-        mixed_passed=_share(len({verdict.passed for verdict in task}) > 1 for task in pairs) if pairs else None,
+        pass_at={
+            k: fmean(pass_at(k, [v.passed for v in task]) for task in judged)
+            for k in powers(min(map(len, judged), default=0))
+        },
+        mixed_passed=_share(len({verdict.passed for verdict in task}) > 1 for task in pairs)
+        if pairs
+        else None,
         mixed_reward=_share(_differ(task) for task in pairs) if pairs else None,
         histogram=_histogram([verdict.total for verdict in verdicts], bounds),
-        parts={part: fmean(verdict.rewards[part].value for verdict in verdicts) for part in terms.parts} if verdicts else {},
-        part_histograms={part: _histogram([v.rewards[part].value for v in verdicts], part_bounds[part]) for part in terms.parts},
+        parts={
+            part: fmean(verdict.rewards[part].value for verdict in verdicts) for part in terms.parts
+        }
+        if verdicts
+        else {},
+        part_histograms={
+            part: _histogram([v.rewards[part].value for v in verdicts], part_bounds[part])
+            for part in terms.parts
+        },
         unparsed=_share(verdict.answer is None for verdict in verdicts) if verdicts else None,
         verify_seconds=_quantiles(sampled.seconds),
         tokens=_quantiles([sum(rollout.trainable) for rollout in rollouts]),
@@ -197,7 +249,11 @@ def _level_report(
 
 
 def _judged(groups: Sequence[Group[Any]]) -> list[Judged]:
-    return [task for group in groups if (task := [verdict for verdict in group.verdicts if verdict.scored])]
+    return [
+        task
+        for group in groups
+        if (task := [verdict for verdict in group.verdicts if verdict.scored])
+    ]
 
 
 def _group_size(judged: Sequence[Judged], terms: Terms) -> int | None:
@@ -205,9 +261,13 @@ def _group_size(judged: Sequence[Judged], terms: Terms) -> int | None:
     if terms.open_ended:
         totals = [[verdict.total for verdict in task] for task in judged]
         sizes = [size for size in GROUP_SIZES if size <= min(map(len, totals))]
-        return next((size for size in sizes if expected_differing(totals, size) >= MIXED_WANTED), None)
+        return next(
+            (size for size in sizes if expected_differing(totals, size) >= MIXED_WANTED), None
+        )
     counts = [(sum(verdict.passed for verdict in task), len(task)) for task in judged]
-    return next((size for size in GROUP_SIZES if expected_mixed(counts, size) >= MIXED_WANTED), None)
+    return next(
+        (size for size in GROUP_SIZES if expected_mixed(counts, size) >= MIXED_WANTED), None
+    )
 
 
 def _budget(rollouts: Sequence[Rollout], clipped: float, budget: int) -> int | None:
@@ -215,7 +275,9 @@ def _budget(rollouts: Sequence[Rollout], clipped: float, budget: int) -> int | N
     if any(rollout.positions is not None for rollout in rollouts):
         return None
     whole = [rollout for rollout in rollouts if rollout.finish == "stop"]
-    return token_budget([length for rollout in whole for length in _turns(rollout)], clipped=clipped, budget=budget)
+    return token_budget(
+        [length for rollout in whole for length in _turns(rollout)], clipped=clipped, budget=budget
+    )
 
 
 def _turns(rollout: Rollout) -> Iterator[int]:
@@ -234,7 +296,9 @@ def _histogram(totals: Sequence[float], bounds: tuple[float, float]) -> tuple[Bi
         return (Bin(low, high, 1.0),)
     width = (high - low) / BINS
     counts = Counter(min(BINS - 1, int((total - low) / width + 1e-9)) for total in totals)
-    return tuple(Bin(low + i * width, low + (i + 1) * width, counts[i] / len(totals)) for i in range(BINS))
+    return tuple(
+        Bin(low + i * width, low + (i + 1) * width, counts[i] / len(totals)) for i in range(BINS)
+    )
 
 
 def _quantiles(values: Sequence[float]) -> Quantiles | None:

@@ -39,7 +39,13 @@ def paired_gain(before: Mapping[Key, float], after: Mapping[Key, float]) -> Gain
     differences = [after[key] - before[key] for key in keys]
     margin = 1.96 * stdev(differences) / math.sqrt(len(keys))
     mean = fmean(differences)
-    return Gain(fmean(before[key] for key in keys), fmean(after[key] for key in keys), mean - margin, mean + margin, len(keys))
+    return Gain(
+        fmean(before[key] for key in keys),
+        fmean(after[key] for key in keys),
+        mean - margin,
+        mean + margin,
+        len(keys),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +69,15 @@ def pass_at(k: int, passed: Sequence[bool]) -> float:
 def best_at(k: int, rewards: Sequence[float]) -> float:
     """Unbiased estimate of the expected best reward of k samples, from n samples of a task: the mean over all subsets of k."""
     n = _enough(k, rewards)
-    return math.fsum(reward * math.comb(rank, k - 1) / math.comb(n, k) for rank, reward in enumerate(sorted(rewards)))
+    return math.fsum(
+        reward * math.comb(rank, k - 1) / math.comb(n, k)
+        for rank, reward in enumerate(sorted(rewards))
+    )
 
 
-def majority_at(k: int, answers: Sequence[tuple[str | None, bool]], *, subsets: int = 500, seed: int = 0) -> float:
+def majority_at(
+    k: int, answers: Sequence[tuple[str | None, bool]], *, subsets: int = 500, seed: int = 0
+) -> float:
     """The chance that the answer which most of k samples gave passes, from n samples of a task, each its answer and whether that passed.
 
     A sample without an answer has no vote; among answers with equally many votes one is drawn. The mean over all subsets of k, or, where
@@ -112,13 +123,18 @@ def expected_mixed(counts: Sequence[tuple[int, int]], size: int) -> float:
     passed, attempts = sum(c for c, _ in counts), sum(n for _, n in counts)
     mean, strength = (passed + 0.5) / (attempts + 1), 1 / _correlation(counts) - 1
     a, b = mean * strength, (1 - mean) * strength
-    return fmean(1 - _power(a + c, b + n - c, size) - _power(b + n - c, a + c, size) for c, n in counts)
+    return fmean(
+        1 - _power(a + c, b + n - c, size) - _power(b + n - c, a + c, size) for c, n in counts
+    )
 
 
 def expected_differing(totals: Sequence[Sequence[float]], size: int) -> float:
     """The share of groups of `size` attempts whose rewards would differ, from each task's rewards, of which there are at least `size`:
     unbiased, as the mean over all subsets."""
-    return fmean(1 - sum(math.comb(n, size) for n in Counter(task).values()) / math.comb(len(task), size) for task in totals)
+    return fmean(
+        1 - sum(math.comb(n, size) for n in Counter(task).values()) / math.comb(len(task), size)
+        for task in totals
+    )
 
 
 def quantile(values: Sequence[float], share: float) -> float:
@@ -144,7 +160,9 @@ def _correlation(counts: Sequence[tuple[int, int]]) -> float:
     mean = sum(c for c, _ in counts) / attempts
     between = sum(n * (c / n - mean) ** 2 for c, n in counts) / (tasks - 1)
     within = sum(c * (n - c) / n for c, n in counts) / (attempts - tasks)
-    usual = (attempts - sum(n * n for _, n in counts) / attempts) / (tasks - 1)  # attempts of a task
+    usual = (attempts - sum(n * n for _, n in counts) / attempts) / (
+        tasks - 1
+    )  # attempts of a task
     spread = between + (usual - 1) * within
     return min(_DIFFERENT, max(_ALIKE, (between - within) / spread)) if spread else _ALIKE
 
@@ -156,5 +174,7 @@ def _power(a: float, b: float, size: int) -> float:
 
 def _enough(k: int, samples: Sequence[object]) -> int:
     if not 1 <= k <= len(samples):
-        raise ValueError(f"k is {k}, but a task has {len(samples)} samples; k has to be from 1 to that")
+        raise ValueError(
+            f"k is {k}, but a task has {len(samples)} samples; k has to be from 1 to that"
+        )
     return len(samples)

@@ -53,7 +53,9 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.shown = path
         self.path = path.absolute()
-        self._logs = {name: LineLog(self.path / name) for name in ("metrics.jsonl", "rollouts.jsonl")}
+        self._logs = {
+            name: LineLog(self.path / name) for name in ("metrics.jsonl", "rollouts.jsonl")
+        }
 
     @classmethod
     def unused(cls, path: Path | str | None, *, name: str = "run") -> RunFolder:
@@ -66,21 +68,31 @@ class RunFolder:
         Raises:
             ConfigError: the folder holds a run or something else, or cannot be made.
         """
-        default = Path("runs") / f"{re.sub(r'[^A-Za-z0-9_.-]', '-', name)}-{datetime.now():%Y%m%d-%H%M%S}"
+        default = (
+            Path("runs") / f"{re.sub(r'[^A-Za-z0-9_.-]', '-', name)}-{datetime.now():%Y%m%d-%H%M%S}"
+        )
         path = default if path is None else Path(path)
         try:
             if (path / "config.json").exists():
-                raise ConfigError(f"{path} already holds a run; continue it with --resume {path}, or choose another --out")
-            if path.is_dir() and (others := sorted(p.name for p in path.iterdir() if not _is_leftover(p.name))):
+                raise ConfigError(
+                    f"{path} already holds a run; continue it with --resume {path}, or choose another --out"
+                )
+            if path.is_dir() and (
+                others := sorted(p.name for p in path.iterdir() if not _is_leftover(p.name))
+            ):
                 raise ConfigError(
                     f"the folder {path} is not empty (it holds {printable(', '.join(others), lines=False, limit=100)}), "
                     "and a run needs one of its own; choose another --out"
                 )
             existing = next(p for p in (path, *path.absolute().parents) if p.exists())
-            with tempfile.TemporaryDirectory(dir=existing):  # the only test that also knows of read-only and special file systems
+            with tempfile.TemporaryDirectory(
+                dir=existing
+            ):  # the only test that also knows of read-only and special file systems
                 return cls(path)
         except OSError as error:
-            raise ConfigError(f"the run folder {path} cannot be made: {error.strerror or error}; choose another --out") from None
+            raise ConfigError(
+                f"the run folder {path} cannot be made: {error.strerror or error}; choose another --out"
+            ) from None
 
     def start(self, config: Mapping[str, Any]) -> None:
         """Make the folder and its config.json, which holds a digest of itself."""
@@ -92,7 +104,9 @@ class RunFolder:
             sync_folders(self.path)
             remember(self.path, content)
         except OSError as error:
-            raise ConfigError(f"the run folder {self.shown} cannot be written: {error.strerror}; choose another --out") from None
+            raise ConfigError(
+                f"the run folder {self.shown} cannot be written: {error.strerror}; choose another --out"
+            ) from None
 
     def cards(self, cards: Mapping[str, Any]) -> None:
         """Write cards.json: what each environment of the run is, by name."""
@@ -105,7 +119,9 @@ class RunFolder:
         """Return the folder of a run; raise ConfigError if there is none in `path`."""
         try:
             if not (path / "config.json").is_file():
-                raise ConfigError(f"{path} holds no run (there is no config.json in it); give the folder that `grpo run --out` named")
+                raise ConfigError(
+                    f"{path} holds no run (there is no config.json in it); give the folder that `grpo run --out` named"
+                )
             restore_folder(path / "final")
         except OSError as error:
             raise ConfigError(_unreadable(path, error)) from None
@@ -123,9 +139,13 @@ class RunFolder:
         except OSError as error:
             raise ConfigError(_unreadable(path, error)) from None
         except ValueError as error:
-            raise ConfigError(f"{path} cannot be read: {error}; restore it, or name another run") from None
+            raise ConfigError(
+                f"{path} cannot be read: {error}; restore it, or name another run"
+            ) from None
         if not isinstance(data, dict) or not isinstance(data.get("provenance"), dict):
-            raise ConfigError(f"{self.shown} holds no run (its config.json is that of something else); give the folder that --out named")
+            raise ConfigError(
+                f"{self.shown} holds no run (its config.json is that of something else); give the folder that --out named"
+            )
         check_format(path, data["provenance"])
         try:
             return unseal(data)
@@ -148,7 +168,9 @@ class RunFolder:
         """Append one line per attempt, with the key and draw that replay its task."""
         for attempt, line in enumerate(_attempts(group)):
             advantage = None if advantages is None else advantages[attempt]
-            self._logs["rollouts.jsonl"].append(json.dumps({"step": step, **line, "advantage": advantage}, default=str))
+            self._logs["rollouts.jsonl"].append(
+                json.dumps({"step": step, **line, "advantage": advantage}, default=str)
+            )
 
     def log(self, text: str) -> None:
         """Append an entry to log.txt, safe to show: its further lines are indented, long ones cut."""
@@ -170,7 +192,9 @@ class RunFolder:
         if steps is None:
             return self._logs["rollouts.jsonl"].lines()
         # `rollouts` writes the step first.
-        return self._logs["rollouts.jsonl"].lines(tuple(f'{{"step": {step},'.encode() for step in steps))
+        return self._logs["rollouts.jsonl"].lines(
+            tuple(f'{{"step": {step},'.encode() for step in steps)
+        )
 
     def finish(self, save: Callable[[Path], None], *, title: str) -> None:
         """Write final/: that it is there means that the run is finished and it is whole."""
@@ -242,7 +266,9 @@ def _is_leftover(name: str) -> bool:
 
 
 def _unreadable(path: Path, error: OSError) -> str:
-    advice = "make it readable for this user" if isinstance(error, PermissionError) else "restore it"
+    advice = (
+        "make it readable for this user" if isinstance(error, PermissionError) else "restore it"
+    )
     return f"{path} cannot be read: {error.strerror or error}; {advice}, or name another run"
 
 
@@ -274,5 +300,9 @@ def _model_card(title: str, config: JsonObject) -> str:
 
 def newest_run(folder: Path) -> Path | None:
     """The finished run below `folder` that was finished last."""
-    runs = [run for run in folder.glob("*") if (run / "final").is_dir() and (run / "config.json").is_file()]
+    runs = [
+        run
+        for run in folder.glob("*")
+        if (run / "final").is_dir() and (run / "config.json").is_file()
+    ]
     return max(runs, key=lambda run: (run / "final").stat().st_mtime, default=None)

@@ -29,5 +29,7 @@ def values(path: Path, *, holds: str) -> Iterator[tuple[str, Any]]:
             except (ValueError, RecursionError) as error:
                 raise ConfigError(f"{where} is no JSON: {error}") from None
             if not is_text(text):
-                raise ConfigError(f"{where} holds half of a surrogate pair (\\ud800 .. \\udfff), which is no text; remove it")
+                raise ConfigError(
+                    f"{where} holds half of a surrogate pair (\\ud800 .. \\udfff), which is no text; remove it"
+                )
             yield where, value

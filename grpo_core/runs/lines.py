@@ -35,7 +35,9 @@ def append_line(path: Path, line: str) -> bytes:
 
 
 def _truncate(descriptor: int, size: int) -> None:
-    with contextlib.suppress(OSError):  # it is no regular file; why the write failed is what matters
+    with contextlib.suppress(
+        OSError
+    ):  # it is no regular file; why the write failed is what matters
         os.ftruncate(descriptor, size)
 
 
@@ -50,7 +52,9 @@ def writing(path: Path, *, then: str = "continue with --resume") -> Iterator[Non
     try:
         yield
     except OSError as error:
-        message = f"{path} cannot be written: {error.strerror or error}; {_remedy(error)}, then {then}"
+        message = (
+            f"{path} cannot be written: {error.strerror or error}; {_remedy(error)}, then {then}"
+        )
         raise RunStoppedError(message) from None
 
 
@@ -77,13 +81,17 @@ def read_lines(path: Path) -> Iterator[JsonObject]:
         raise ConfigError(unreadable(path, error)) from None
 
 
-def parse_lines(lines: Iterable[bytes], path: Path, beginnings: tuple[bytes, ...] = (b"",)) -> Iterator[JsonObject]:
+def parse_lines(
+    lines: Iterable[bytes], path: Path, beginnings: tuple[bytes, ...] = (b"",)
+) -> Iterator[JsonObject]:
     """Yield the object of each whole line that begins so; raise ConfigError for a damaged one."""
     for number, line in enumerate(lines, 1):
         if not line.endswith(b"\n") or not line.startswith(beginnings):
             continue
         if (value := parse_line(line)) is None:
-            raise ConfigError(f"{path}, line {number} is damaged: it is not a JSON object; remove the line, or name another run")
+            raise ConfigError(
+                f"{path}, line {number} is damaged: it is not a JSON object; remove the line, or name another run"
+            )
         yield value
 
 
@@ -99,7 +107,9 @@ def parse_line(line: bytes) -> JsonObject | None:
 def unreadable(path: Path, error: Exception) -> str:
     """Return the message for a file that cannot be read."""
     reason = getattr(error, "strerror", None) or error
-    advice = "make it readable for this user" if isinstance(error, PermissionError) else "restore it"
+    advice = (
+        "make it readable for this user" if isinstance(error, PermissionError) else "restore it"
+    )
     return f"{path} cannot be read: {reason}; {advice}, or name another run"
 
 

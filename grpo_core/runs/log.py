@@ -18,7 +18,14 @@ from typing import Any, TypedDict
 
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.runs.atomic import sync
-from grpo_core.runs.lines import JsonObject, append_line, parse_line, parse_lines, unreadable, writing
+from grpo_core.runs.lines import (
+    JsonObject,
+    append_line,
+    parse_line,
+    parse_lines,
+    unreadable,
+    writing,
+)
 from grpo_core.runs.seal import DamagedError
 
 _CHUNK_BYTES = 1 << 20
@@ -98,7 +105,9 @@ class LineLog:
         start = 0
         for part in self._parts():
             rest = mark["bytes"] - start
-            size = _size(part, at_most=rest + 1) if rest else 1  # what is given up whole may be damaged
+            size = (
+                _size(part, at_most=rest + 1) if rest else 1
+            )  # what is given up whole may be damaged
             if rest < size:
                 with writing(self.path):
                     self._keep(part, rest)
@@ -183,7 +192,9 @@ class LineLog:
 
     def _parts(self) -> list[Path]:
         """Return the files of the log in order; of a part that is there twice, the plain one."""
-        pattern = re.compile(rf"{re.escape(self.path.stem)}-\d{{6}}{re.escape(self.path.suffix)}(\.gz)?")
+        pattern = re.compile(
+            rf"{re.escape(self.path.stem)}-\d{{6}}{re.escape(self.path.suffix)}(\.gz)?"
+        )
         found: dict[int, Path] = {}
         for path in sorted(self.path.parent.glob(f"{self.path.stem}-*"), reverse=True):
             if pattern.fullmatch(path.name):
@@ -216,7 +227,9 @@ def _chunks_of(path: Path) -> Iterator[bytes]:
             while chunk := file.read(_CHUNK_BYTES):
                 yield chunk
     except _DAMAGE as error:
-        raise DamagedError(f"{path.name} cannot be read ({getattr(error, 'strerror', None) or error})") from None
+        raise DamagedError(
+            f"{path.name} cannot be read ({getattr(error, 'strerror', None) or error})"
+        ) from None
 
 
 def _size(part: Path, *, at_most: int) -> int:

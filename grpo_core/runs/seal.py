@@ -89,7 +89,9 @@ def file_digests(folder: Path) -> dict[str, str]:
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     with ThreadPoolExecutor(_THREADS) as pool:  # hashing releases the interpreter
         digests = pool.map(_file_digest, paths)
-        return {str(path.relative_to(folder)): text for path, text in zip(paths, digests, strict=True)}
+        return {
+            str(path.relative_to(folder)): text for path, text in zip(paths, digests, strict=True)
+        }
 
 
 def check_files(folder: Path, digests: Mapping[str, str]) -> None:
@@ -98,7 +100,9 @@ def check_files(folder: Path, digests: Mapping[str, str]) -> None:
     if missing := [name for name in names if not (folder / name).is_file()]:
         raise DamagedError(f"{missing[0]} is missing")
     with ThreadPoolExecutor(_THREADS) as pool:
-        for name, found in zip(names, pool.map(lambda name: _file_digest(folder / name), names), strict=True):
+        for name, found in zip(
+            names, pool.map(lambda name: _file_digest(folder / name), names), strict=True
+        ):
             if found != digests[name]:
                 raise DamagedError(f"{name} is not as it was written")
 

@@ -61,7 +61,9 @@ def require_trust(
         ConfigError: the config names code or an address, and nobody has said that this is wanted.
     """
     settings = risky_settings(config if used is None else used)
-    unasked = {name: value for name, value in settings.items() if name not in named and value not in named}
+    unasked = {
+        name: value for name, value in settings.items() if name not in named and value not in named
+    }
     if not unasked or _is_remembered(risky_settings(config)):
         return
     if trust:

@@ -33,10 +33,22 @@ async def measure(
     tasks are done, of how many; keep: told each group.
     """
     wanted = [(source, level) for source in trainer.sources for level in levels or [source.level]]
-    keys = [[replace(key, level=level) for key in eval_keys(source, tasks)] for source, level in wanted]
+    keys = [
+        [replace(key, level=level) for key in eval_keys(source, tasks)] for source, level in wanted
+    ]
     async with trainer.sources:
-        found = await attempted(trainer, keys, samples=samples, sampling=sampling, chunk=CHUNK, progress=progress, keep=keep)
+        found = await attempted(
+            trainer,
+            keys,
+            samples=samples,
+            sampling=sampling,
+            chunk=CHUNK,
+            progress=progress,
+            keep=keep,
+        )
     return [
-        summarize(groups, environment=source.name, level=level, samples=samples, parts=source.env.parts)
+        summarize(
+            groups, environment=source.name, level=level, samples=samples, parts=source.env.parts
+        )
         for (source, level), groups in zip(wanted, found, strict=True)
     ]

@@ -23,18 +23,37 @@ TIMING_SECONDS = 20.0
 
 
 async def probe(
-    trainer: Trainer, *, tasks: int, samples: int, levels: Sequence[float], progress: Callable[[int, int], None]
+    trainer: Trainer,
+    *,
+    tasks: int,
+    samples: int,
+    levels: Sequence[float],
+    progress: Callable[[int, int], None],
 ) -> list[Sampled]:
     """The first tasks of a run of `trainer` at each level, at most `tasks`, with `samples` attempts each. Ends early, with what there is,
     once a stop was requested. progress: told how many tasks are done, of how many."""
     (source,) = trainer.sources
     size = size_of(source.env, "train")
     count = tasks if size is None else min(tasks, size)
-    keys = [train_keys(trainer.config, trainer.sources, 0, count, {source.name: level}) for level in levels]
+    keys = [
+        train_keys(trainer.config, trainer.sources, 0, count, {source.name: level})
+        for level in levels
+    ]
     async with trainer.sources:
         sampling = trainer.config.sampling
-        found = await attempted(trainer, keys, samples=samples, sampling=sampling, chunk=CHUNK, progress=progress, audit=False)
-        return [Sampled(level, groups, await _timed(trainer, groups)) for level, groups in zip(levels, found, strict=True)]
+        found = await attempted(
+            trainer,
+            keys,
+            samples=samples,
+            sampling=sampling,
+            chunk=CHUNK,
+            progress=progress,
+            audit=False,
+        )
+        return [
+            Sampled(level, groups, await _timed(trainer, groups))
+            for level, groups in zip(levels, found, strict=True)
+        ]
 
 
 async def _timed(trainer: Trainer, groups: Sequence[Group[Any]]) -> list[float]:

@@ -36,7 +36,12 @@ class WarmStart(Trainer):
 
     method = "SFT"
 
-    def __init__(self, config: RunConfig, env: Environment[Any] | Mapping[str, Environment[Any]] | None = None, **more: Any) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        env: Environment[Any] | Mapping[str, Environment[Any]] | None = None,
+        **more: Any,
+    ) -> None:
         self._examples = read_examples(Path(config.sft.data)) if config.sft.data is not None else []
         self._told = False
         super().__init__(config.model_copy(update={"method": "sft"}), env, **more)
@@ -62,7 +67,11 @@ class WarmStart(Trainer):
         )
 
     def fingerprints(self) -> dict[str, str]:
-        data = {} if self.config.sft.data is None else {"sft.data": fingerprint(Path(self.config.sft.data))}
+        data = (
+            {}
+            if self.config.sft.data is None
+            else {"sft.data": fingerprint(Path(self.config.sft.data))}
+        )
         return {**super().fingerprints(), **data}
 
     async def ready(self) -> None:
@@ -70,9 +79,15 @@ class WarmStart(Trainer):
         self._first = [Row(rollout, 1.0, 1.0) for rollout in rollouts if rollout is not None]
 
     def workload(self, prompts: Sequence[tuple[int, ...]]) -> Workload:
-        asked = max([len(row.rollout.prompt_ids) for row in self._first] + [len(prompt) for prompt in prompts], default=0)
+        asked = max(
+            [len(row.rollout.prompt_ids) for row in self._first]
+            + [len(prompt) for prompt in prompts],
+            default=0,
+        )
         answered = max(
-            [len(row.rollout.token_ids) for row in self._first] + [budget.longest for budget in self.budgets.values()], default=0
+            [len(row.rollout.token_ids) for row in self._first]
+            + [budget.longest for budget in self.budgets.values()],
+            default=0,
         )
         return Workload(self._first, self._evaluated(), prompt=asked, new=answered)
 
@@ -92,7 +107,9 @@ class WarmStart(Trainer):
         tokens = sum(len(rollout.token_ids) for rollout in fitting)
         clock.lap("examples")
         with self._dropout():
-            updated = self.updater.update([[Row(rollout, 1.0, 1.0 / tokens) for rollout in fitting]] if fitting else [])
+            updated = self.updater.update(
+                [[Row(rollout, 1.0, 1.0 / tokens) for rollout in fitting]] if fitting else []
+            )
         self.updater.steps = 0
         clock.lap("update")
         return {
@@ -111,11 +128,21 @@ class WarmStart(Trainer):
 
     def _rollout(self, example: Example) -> Rollout | None:
         """None if it is too long."""
-        prompt_ids, answer_ids = self.policy.encode(example.prompt), self.policy.encode_answer(example.prompt, example.answer)
+        prompt_ids, answer_ids = (
+            self.policy.encode(example.prompt),
+            self.policy.encode_answer(example.prompt, example.answer),
+        )
         if self._longest is not None and len(prompt_ids) + len(answer_ids) > self._longest:
             return None
         count = len(answer_ids)
-        return Rollout((Message("assistant", example.answer),), "stop", prompt_ids, answer_ids, (0.0,) * count, (1,) * count)
+        return Rollout(
+            (Message("assistant", example.answer),),
+            "stop",
+            prompt_ids,
+            answer_ids,
+            (0.0,) * count,
+            (1,) * count,
+        )
 
     async def _batch(self, start: int, count: int, step: int) -> list[Example]:
         if self._examples:
@@ -123,12 +150,17 @@ class WarmStart(Trainer):
         keys = train_keys(self.config, self.sources, start, count, self.curriculum.levels)
         tasks = await self.sources.tasks(keys, draw_number(self.config.seed, step))
         answers = await self.sources.references(tasks)
-        return [Example(task.prompt, answer) for task, answer in zip(tasks, _all_known(answers, keys), strict=True)]
+        return [
+            Example(task.prompt, answer)
+            for task, answer in zip(tasks, _all_known(answers, keys), strict=True)
+        ]
 
     def _of_file(self, number: int) -> Example:
         """Each epoch goes through all of them, in a new order."""
         epoch, place = divmod(number, len(self._examples))
-        return self._examples[order("sft.data", self.config.seed, epoch, len(self._examples))[place]]
+        return self._examples[
+            order("sft.data", self.config.seed, epoch, len(self._examples))[place]
+        ]
 
     @contextmanager
     def _dropout(self) -> Iterator[None]:

@@ -51,10 +51,19 @@ from grpo_core.train.run.clock import Clock
 from grpo_core.train.run.ending import RunEnd
 from grpo_core.train.run.heldout import CHUNK
 from grpo_core.train.run.hold import one_folder, refuse_held
-from grpo_core.train.run.metrics import advantage_metrics, group_metrics, peak_memory_mb, refuse_taken_names
+from grpo_core.train.run.metrics import (
+    advantage_metrics,
+    group_metrics,
+    peak_memory_mb,
+    refuse_taken_names,
+)
 from grpo_core.train.run.observe import Observer, Unfailing
 from grpo_core.train.run.provenance import recorded_config
-from grpo_core.train.run.resume import changed_settings, refuse_changed_environments, refuse_changed_settings
+from grpo_core.train.run.resume import (
+    changed_settings,
+    refuse_changed_environments,
+    refuse_changed_settings,
+)
 from grpo_core.train.run.rewind import choose_checkpoint
 from grpo_core.train.run.session import Session
 from grpo_core.train.run.trackers import trackers
@@ -90,37 +99,68 @@ class Trainer:
         observer: Observer | None = None,
     ) -> None:
         self.config = config
-        self.ranks = Ranks(meeting_seconds=config.trainer.meeting_seconds, on_cpu=pick_device(config.model.device).type == "cpu")
-        self.observer: Observer = Observer() if observer is None or not self.ranks.first else Unfailing(observer, self._note_failed_display)
+        self.ranks = Ranks(
+            meeting_seconds=config.trainer.meeting_seconds,
+            on_cpu=pick_device(config.model.device).type == "cpu",
+        )
+        self.observer: Observer = (
+            Observer()
+            if observer is None or not self.ranks.first
+            else Unfailing(observer, self._note_failed_display)
+        )
         self._host = host
-        self._envs = {str(config.environment): env} if isinstance(env, Environment) else dict(env or {})
+        self._envs = (
+            {str(config.environment): env} if isinstance(env, Environment) else dict(env or {})
+        )
         self.sources = sources or self._open_sources()
         refuse_taken_names({source.name: source.env.parts for source in self.sources})
         self.total = self._total()
-        self.curriculum = Curriculum(config.curriculum, {source.name: source.level for source in self.sources.trained})
+        self.curriculum = Curriculum(
+            config.curriculum, {source.name: source.level for source in self.sources.trained}
+        )
         self.plugins = self._watchers() if self.ranks.first else Observers.none()
-        self.folder = one_folder(folder, self.ranks, name=next((source.name for source in self.sources), self.method.lower()))
+        self.folder = one_folder(
+            folder,
+            self.ranks,
+            name=next((source.name for source in self.sources), self.method.lower()),
+        )
         if not config.lora.enabled and config.optimizer.lr > 1e-4:
-            self.observer.warn(f"optimizer.lr={config.optimizer.lr:g} suits LoRA; full fine-tuning wants about 1e-6")
-        self._estimator, surrogate = self._offered(config.advantage.name), self._offered(config.loss.name)
+            self.observer.warn(
+                f"optimizer.lr={config.optimizer.lr:g} suits LoRA; full fine-tuning wants about 1e-6"
+            )
+        self._estimator, surrogate = (
+            self._offered(config.advantage.name),
+            self._offered(config.loss.name),
+        )
         started = time.perf_counter()
         updating = self._updating()
         self.policy = policy or load_policy(config, need_reference=updating.needs_reference)
         if ignored := without_effect(self.policy.model, config.lora):
-            self.observer.warn(f"the model brings an adapter, which is continued as it is, so these have no effect: {', '.join(ignored)}")
+            self.observer.warn(
+                f"the model brings an adapter, which is continued as it is, so these have no effect: {', '.join(ignored)}"
+            )
         if config.kl.refresh_every is not None:
             self.policy.reference.follow()
         self.footprint = Footprint(self.policy)
         if config.trainer.shard and self.ranks.size > 1:
             self.policy.shard()
         self.sampler: Sampler = sampler or builtin_sampler(self.policy)
-        self.budgets = {source.name: budget_of(source.env, self.policy, config.sampling) for source in self.sources}
+        self.budgets = {
+            source.name: budget_of(source.env, self.policy, config.sampling)
+            for source in self.sources
+        }
         self._refuse_long_buffer()
-        self.updater = Updater(self.policy, updating, steps=self.total, surrogate=surrogate, ranks=self.ranks)
+        self.updater = Updater(
+            self.policy, updating, steps=self.total, surrogate=surrogate, ranks=self.ranks
+        )
         if config.trainer.shared_prefix and not self.policy.shared_prefix:
-            self.observer.say("this model cannot compute shared prompts once; each completion is computed with its own copy")
+            self.observer.say(
+                "this model cannot compute shared prompts once; each completion is computed with its own copy"
+            )
         if config.trainer.logits_mb and not self.policy.logits_bytes and not self.policy.sharded:
-            self.observer.say("this model's logits are more than the output of its head; they are computed all at once, in more memory")
+            self.observer.say(
+                "this model's logits are more than the output of its head; they are computed all at once, in more memory"
+            )
         self.load_seconds = time.perf_counter() - started
         self.error_rate = ErrorRate(stop_above=config.verify.max_error_rate)
         self.done = 0
@@ -156,7 +196,9 @@ class Trainer:
                 f"{shlex.quote(str(opened.path / 'config.json'))} --model {shlex.quote(str(opened.path))} --out NEW"
             )
         stored = opened.config()
-        require_trust(opened.path, stored, used=_to_load(stored, env), named=list(changes), trust=trust)
+        require_trust(
+            opened.path, stored, used=_to_load(stored, env), named=list(changes), trust=trust
+        )
         config = build_config([stored, nested(changes)])
         if config.method.upper() != cls.method:
             raise ConfigError(
@@ -167,7 +209,9 @@ class Trainer:
         before = restart.progress.get("config", stored)
         refuse_changed_settings(build_config([stored]), before, allowed=[*changes, *allow])
         trainer = cls(config, env, folder=opened, **more)
-        refuse_changed_environments(stored["provenance"]["environments"], trainer.fingerprints(), allowed=allow)
+        refuse_changed_environments(
+            stored["provenance"]["environments"], trainer.fingerprints(), allowed=allow
+        )
         trainer._session.resume(restart)
         if changes or allow:
             trainer.folder.start(trainer.recorded())
@@ -188,9 +232,16 @@ class Trainer:
     def workload(self, prompts: Sequence[tuple[int, ...]]) -> Workload:
         """The largest batches, as far as the tokens of the first step's prompts tell."""
         config = self.config
-        new = max(self.budgets[source.name].dialogue or self.budgets[source.name].longest for source in self.sources)
+        new = max(
+            self.budgets[source.name].dialogue or self.budgets[source.name].longest
+            for source in self.sources
+        )
         asked = prompts[: math.ceil(config.prompts_per_step / config.trainer.minibatches)]
-        rows = [self.policy.unwritten(prompt, new, number) for prompt in asked for number in range(config.group_size)]
+        rows = [
+            self.policy.unwritten(prompt, new, number)
+            for prompt in asked
+            for number in range(config.group_size)
+        ]
         decoded = [(config.prompts_per_step, config.group_size), *self._evaluated()]
         return Workload(rows, decoded, prompt=max(map(len, prompts)), new=new)
 
@@ -203,11 +254,16 @@ class Trainer:
         """Step 1, 2, ...: rollout, verify, advantage, update. P prompts, G attempts of each."""
         config, clock = self.config, Clock()
         self.sources.forget_stats()
-        refill, kept_mass = Refill(wanted=config.prompts_per_step, refills=config.sampling.refills), 1.0
+        refill, kept_mass = (
+            Refill(wanted=config.prompts_per_step, refills=config.sampling.refills),
+            1.0,
+        )
         seen: Counter[TaskKey] = Counter()
         while refill.missing:
             tasks_P = await self._next_tasks(step, refill.missing)
-            round_P, kept = await self.judged(tasks_P, attempts=config.group_size, step=step, clock=clock, seen=seen)
+            round_P, kept = await self.judged(
+                tasks_P, attempts=config.group_size, step=step, clock=clock, seen=seen
+            )
             kept_mass = min(kept_mass, kept)
             found = self.rewards(round_P)
             refill.add(round_P, self.advantages(found, whiten=False))
@@ -235,15 +291,23 @@ class Trainer:
         clock.lap("update")
         hit_rate = self.sources.cache_hit_rate()
         return {
-            **group_metrics(asked, {source.name: source.env.parts for source in self.sources.trained}),
+            **group_metrics(
+                asked, {source.name: source.env.parts for source in self.sources.trained}
+            ),
             **advantage_metrics(advantage_PG, found.scored_PG),
             **updated,
             **self.curriculum.add(asked),
             **({} if hit_rate is None else {"verify/cache_hit_rate": hit_rate}),
-            **({"groups/refilled": float(len(asked) - len(chosen_P))} if config.sampling.refills else {}),
+            **(
+                {"groups/refilled": float(len(asked) - len(chosen_P))}
+                if config.sampling.refills
+                else {}
+            ),
             "beta": beta,
             "sampling/kept_mass": kept_mass,
-            "tokens/trained": float(sum(sum(row.rollout.trainable) for step_rows in rows for row in step_rows)),
+            "tokens/trained": float(
+                sum(sum(row.rollout.trainable) for step_rows in rows for row in step_rows)
+            ),
             "steps/skipped_nonfinite": self.updater.skipped,
             **clock.metrics(),
             "memory/peak_mb": peak_memory_mb(self.policy.device),
@@ -256,20 +320,34 @@ class Trainer:
         if config.trainer.shuffle_rewards:
             found = shuffled(found, [group.task for group in groups])
         if config.advantage.overlong_buffer:
-            lengths_PG = torch.tensor([[sum(rollout.trainable) for rollout in group.rollouts] for group in groups])
-            longest_P1 = torch.tensor([[self.budgets[group.task.key.env].longest] for group in groups])
-            punished_PG = overlong(lengths_PG, longest=longest_P1, buffer=config.advantage.overlong_buffer)
+            lengths_PG = torch.tensor(
+                [[sum(rollout.trainable) for rollout in group.rollouts] for group in groups]
+            )
+            longest_P1 = torch.tensor(
+                [[self.budgets[group.task.key.env].longest] for group in groups]
+            )
+            punished_PG = overlong(
+                lengths_PG, longest=longest_P1, buffer=config.advantage.overlong_buffer
+            )
             found = found.plus(punished_PG, config.advantage.overlong_weight)
         if config.kl.placement == "reward" and config.kl.beta:
-            found = found.plus(self.updater.divergences([group.rollouts for group in groups]), -self.updater.beta)
+            found = found.plus(
+                self.updater.divergences([group.rollouts for group in groups]), -self.updater.beta
+            )
         if config.advantage.keep is not None:
             found = replace(found, scored_PG=pods(found, keep=config.advantage.keep))
-        enough_P1 = found.scored_PG.sum(dim=1, keepdim=True) >= 2  # one attempt has nothing to be compared with
+        enough_P1 = (
+            found.scored_PG.sum(dim=1, keepdim=True) >= 2
+        )  # one attempt has nothing to be compared with
         return replace(found, scored_PG=found.scored_PG & enough_P1)
 
     def advantages(self, found: Rewards, *, whiten: bool | None = None) -> Tensor:
         """By the configured estimator, or that of a plugin. whiten: over the batch; as configured, if left out."""
-        config = self.config.advantage if whiten is None else self.config.advantage.model_copy(update={"whiten": whiten})
+        config = (
+            self.config.advantage
+            if whiten is None
+            else self.config.advantage.model_copy(update={"whiten": whiten})
+        )
         return advantages(found, config, self._estimator)
 
     def run(self) -> dict[str, Gain]:
@@ -286,7 +364,9 @@ class Trainer:
         try:
             return await self._session.run()
         finally:
-            self.stop_requested = False  # it was obeyed; one that comes before a run begins still counts
+            self.stop_requested = (
+                False  # it was obeyed; one that comes before a run begins still counts
+            )
             self.stop_reason = ""
 
     def request_stop(self, reason: str = "a stop was requested") -> None:
@@ -303,21 +383,35 @@ class Trainer:
         """Go back to the newest checkpoint, or to the start if there is none; what was logged after it is cut. Returns its step."""
         return self._session.resume()
 
-    def sample(self, tasks: int | Sequence[TaskKey], *, attempts: int | None = None, temperature: float | None = None) -> list[Group[Any]]:
+    def sample(
+        self,
+        tasks: int | Sequence[TaskKey],
+        *,
+        attempts: int | None = None,
+        temperature: float | None = None,
+    ) -> list[Group[Any]]:
         """Attempts of the present policy, not judged yet (`verify` does that). Nothing is trained or written.
 
         tasks: keys, or how many of the held-out ones. attempts: of each task; group_size if left out. temperature: of the run if left out.
         """
         if not len(self.sources):
-            raise ConfigError("this run has no environment to take tasks from; give one (eval.also takes it for evaluations alone)")
+            raise ConfigError(
+                "this run has no environment to take tasks from; give one (eval.also takes it for evaluations alone)"
+            )
         keys = eval_keys(counted(self.sources)[0], tasks) if isinstance(tasks, int) else list(tasks)
-        sampling = self.config.sampling if temperature is None else self.config.sampling.model_copy(update={"temperature": temperature})
+        sampling = (
+            self.config.sampling
+            if temperature is None
+            else self.config.sampling.model_copy(update={"temperature": temperature})
+        )
 
         async def sampled() -> list[Group[Any]]:
             async with self._open_sources(closes_given=False) as sources:
                 tasks_P = await sources.tasks(keys)
                 number = attempts or self.config.group_size
-                rollouts_PG, _ = await self.attempt(tasks_P, attempts=number, step=self.done, sampling=sampling, sources=sources)
+                rollouts_PG, _ = await self.attempt(
+                    tasks_P, attempts=number, step=self.done, sampling=sampling, sources=sources
+                )
             return [Group(t, r) for t, r in zip(tasks_P, rollouts_PG, strict=True)]
 
         return wait_for(sampled())
@@ -327,8 +421,13 @@ class Trainer:
 
         async def verified() -> list[Group[Any]]:
             async with self._open_sources(closes_given=False) as sources:
-                verdicts_PG = await sources.verify([group.task for group in groups], [group.rollouts for group in groups])
-            return [replace(group, verdicts=verdicts) for group, verdicts in zip(groups, verdicts_PG, strict=True)]
+                verdicts_PG = await sources.verify(
+                    [group.task for group in groups], [group.rollouts for group in groups]
+                )
+            return [
+                replace(group, verdicts=verdicts)
+                for group, verdicts in zip(groups, verdicts_PG, strict=True)
+            ]
 
         return wait_for(verified())
 
@@ -375,12 +474,23 @@ class Trainer:
     ) -> tuple[list[Group[Any]], float]:
         """Groups of `attempts` rollouts of each task with their verdicts, and the least probability mass kept in any draw."""
         clock = clock or Clock()
-        async with Judging(self.sources, self.ranks, tasks_P, attempts=attempts, overlap=self.config.verify.overlap) as judging:
-            rollouts_PG, kept = await self.attempt(tasks_P, attempts=attempts, step=step, sampling=sampling, ended=judging.ended, seen=seen)
+        async with Judging(
+            self.sources, self.ranks, tasks_P, attempts=attempts, overlap=self.config.verify.overlap
+        ) as judging:
+            rollouts_PG, kept = await self.attempt(
+                tasks_P,
+                attempts=attempts,
+                step=step,
+                sampling=sampling,
+                ended=judging.ended,
+                seen=seen,
+            )
             clock.lap("rollout")
             verdicts_PG = await judging.verdicts(rollouts_PG)
             clock.lap("verify")
-        return [Group(t, r, v) for t, r, v in zip(tasks_P, rollouts_PG, verdicts_PG, strict=True)], kept
+        return [
+            Group(t, r, v) for t, r, v in zip(tasks_P, rollouts_PG, verdicts_PG, strict=True)
+        ], kept
 
     def _note_failed_display(self, text: str) -> None:
         """Note in log.txt, if there is one yet, that the observer failed; the run goes on."""
@@ -420,17 +530,31 @@ class Trainer:
         found = trackers(self.config.log, self._plugin_host)
         if not found and not self.config.plugins:
             return Observers.none()
-        return self._plugin_host().observers(self.config.plugins, more=found, report=self.observer.warn)
+        return self._plugin_host().observers(
+            self.config.plugins, more=found, report=self.observer.warn
+        )
 
     def _offered(self, name: str) -> Any:
         """The function that a plugin offers under the name in the config; None for a bundled one, which has none of it."""
-        return self._plugin_host().load("algorithm", name.removeprefix(PLUGIN)) if name.startswith(PLUGIN) else None
+        return (
+            self._plugin_host().load("algorithm", name.removeprefix(PLUGIN))
+            if name.startswith(PLUGIN)
+            else None
+        )
 
 
-def _to_load(stored: Mapping[str, Any], env: Environment[Any] | Mapping[str, Environment[Any]] | None) -> dict[str, Any]:
+def _to_load(
+    stored: Mapping[str, Any], env: Environment[Any] | Mapping[str, Environment[Any]] | None
+) -> dict[str, Any]:
     """Return a recorded config without the environments that the caller has made."""
     if isinstance(env, Environment):
         return {**stored, "environment": None, "env": {}}
     given = env or {}
-    mixture = {name: member for name, member in (stored.get("mixture") or {}).items() if name not in given}
-    return {**stored, "mixture": mixture, **({"environment": None, "env": {}} if stored.get("environment") in given else {})}
+    mixture = {
+        name: member for name, member in (stored.get("mixture") or {}).items() if name not in given
+    }
+    return {
+        **stored,
+        "mixture": mixture,
+        **({"environment": None, "env": {}} if stored.get("environment") in given else {}),
+    }

@@ -37,15 +37,30 @@ class VerdictCache:
             if path is not None:
                 path.parent.mkdir(parents=True, exist_ok=True)
             # One event loop at a time uses it, but in notebooks that is not always the same thread.
-            self._db = sqlite3.connect(path or ":memory:", timeout=_WAIT_SECONDS, isolation_level=None, check_same_thread=False)
+            self._db = sqlite3.connect(
+                path or ":memory:",
+                timeout=_WAIT_SECONDS,
+                isolation_level=None,
+                check_same_thread=False,
+            )
             self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=NORMAL")  # whole after a kill; the last verdicts may go with the power
-            self._db.execute("CREATE TABLE IF NOT EXISTS verdicts (place INTEGER PRIMARY KEY, name TEXT UNIQUE, verdict TEXT)")
+            self._db.execute(
+                "PRAGMA synchronous=NORMAL"
+            )  # whole after a kill; the last verdicts may go with the power
+            self._db.execute(
+                "CREATE TABLE IF NOT EXISTS verdicts (place INTEGER PRIMARY KEY, name TEXT UNIQUE, verdict TEXT)"
+            )
         except (sqlite3.Error, OSError) as error:
-            raise ConfigError(f"the verdict cache {path} cannot be used: {error}; delete the file, or set verify.cache=memory") from None
+            raise ConfigError(
+                f"the verdict cache {path} cannot be used: {error}; delete the file, or set verify.cache=memory"
+            ) from None
 
     async def verdict(
-        self, name: str, judge: Callable[[], Awaitable[Verdict]], *, check: Callable[[Verdict], Verdict]
+        self,
+        name: str,
+        judge: Callable[[], Awaitable[Verdict]],
+        *,
+        check: Callable[[Verdict], Verdict],
     ) -> tuple[Verdict, bool]:
         """Return the verdict called `name` (see `verdict_name`) and whether it was kept.
 
@@ -85,12 +100,21 @@ class VerdictCache:
             verdict = Verdict.from_json(json.loads(rows[0][0]))
             return check(verdict) if verdict.scored and verdict.cacheable else None
         except Exception as error:  # noqa: BLE001 - a damaged row may hold anything
-            logging.getLogger(__name__).warning("a damaged row of the verdict cache was judged again: %s", describe(error))
+            logging.getLogger(__name__).warning(
+                "a damaged row of the verdict cache was judged again: %s", describe(error)
+            )
             return None
 
     def _keep(self, name: str, verdict: Verdict) -> None:
-        self._try("INSERT OR REPLACE INTO verdicts (name, verdict) VALUES (?, ?)", name, json.dumps(verdict.to_json()))
-        self._try("DELETE FROM verdicts WHERE place <= (SELECT max(place) FROM verdicts) - ?", self._entries)
+        self._try(
+            "INSERT OR REPLACE INTO verdicts (name, verdict) VALUES (?, ?)",
+            name,
+            json.dumps(verdict.to_json()),
+        )
+        self._try(
+            "DELETE FROM verdicts WHERE place <= (SELECT max(place) FROM verdicts) - ?",
+            self._entries,
+        )
 
     def _try(self, command: str, *values: object) -> list[tuple[Any, ...]]:
         if self._broken:
@@ -105,7 +129,10 @@ class VerdictCache:
 
 def _again(verdict: Verdict) -> Verdict:
     """The same, for no time."""
-    return replace(verdict, rewards={name: replace(part, seconds=0.0) for name, part in verdict.rewards.items()})
+    return replace(
+        verdict,
+        rewards={name: replace(part, seconds=0.0) for name, part in verdict.rewards.items()},
+    )
 
 
 def verdict_name(fingerprint: str, task: Task[Any], rollout: Rollout) -> str:

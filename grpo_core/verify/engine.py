@@ -18,7 +18,13 @@ from grpo_core.protocol.errors import ConfigError, GrpoError, did_you_mean
 from grpo_core.protocol.spec import Spec
 from grpo_core.protocol.types import Group, Message, Rollout, Task, TaskKey, Verdict
 from grpo_core.verify.cache import VerdictCache, verdict_name
-from grpo_core.verify.checks import BrokenContractError, check_audit, check_reply, check_verdict, reweigh
+from grpo_core.verify.checks import (
+    BrokenContractError,
+    check_audit,
+    check_reply,
+    check_verdict,
+    reweigh,
+)
 from grpo_core.verify.error_rate import ErrorRate
 from grpo_core.verify.hosts import Host, InlineHost, ProcessHost, boot_message
 from grpo_core.verify.pool import WorkerLostError, WorkerPool
@@ -95,18 +101,29 @@ class Verifier:
         self._rung = env.rung()
         self._seconds = self.settings.timeout_seconds or env.timeout_seconds
         self._groups = Slots(1 if env.stateful else self.settings.max_concurrency)
-        self._cache = cache if env.deterministic and not env.stateful and self._rung != "verify_batch" else None
+        self._cache = (
+            cache
+            if env.deterministic and not env.stateful and self._rung != "verify_batch"
+            else None
+        )
         self._fingerprint = fingerprint(env) if self._cache else ""
         self._host: Host = _host(env, spec, overrides, self.settings)
         for name in self.settings.weights:
             if name not in env.parts:
                 hint = did_you_mean(name, env.parts)
-                raise ConfigError(f"weights.{name} names no reward part{hint} The environment has {', '.join(env.parts)}")
+                raise ConfigError(
+                    f"weights.{name} names no reward part{hint} The environment has {', '.join(env.parts)}"
+                )
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -117,23 +134,33 @@ class Verifier:
         try:
             await within(self.env.close(), _CLOSE_SECONDS)
         except Exception as error:  # noqa: BLE001 - what was computed is worth more than a tidy end
-            logging.getLogger(__name__).warning("the environment could not be closed: %s", _failure(error, "close", _CLOSE_SECONDS))
+            logging.getLogger(__name__).warning(
+                "the environment could not be closed: %s", _failure(error, "close", _CLOSE_SECONDS)
+            )
 
     @property
     def one_by_one(self) -> bool:
         """Whether the verdict of an attempt depends on no other: neither of its group, nor of those before."""
         return self._rung != "verify_batch" and not self.env.stateful
 
-    async def tasks(self, keys: Sequence[TaskKey], draws: Sequence[int] | int = 0) -> list[Task[Any]]:
+    async def tasks(
+        self, keys: Sequence[TaskKey], draws: Sequence[int] | int = 0
+    ) -> list[Task[Any]]:
         """The tasks of `keys`, each with its draw; raises GrpoError if one cannot be made."""
         draws_P = [draws] * len(keys) if isinstance(draws, int) else draws
         tasks = await asyncio.gather(*(self._task(key) for key in keys))
         return [replace(task, draw=draw) for task, draw in zip(tasks, draws_P, strict=True)]
 
-    async def verify(self, tasks_P: Sequence[Task[Any]], rollouts_PG: Sequence[Sequence[Rollout]]) -> list[list[Verdict]]:
+    async def verify(
+        self, tasks_P: Sequence[Task[Any]], rollouts_PG: Sequence[Sequence[Rollout]]
+    ) -> list[list[Verdict]]:
         """One verdict per attempt, under the run's weights. Whatever the environment does, this returns, and every row is marked."""
-        groups = [Group(task, rollouts) for task, rollouts in zip(tasks_P, rollouts_PG, strict=True)]
-        verdicts_PG = await (self._by_batch(groups) if self._rung == "verify_batch" else self._by_row(groups))
+        groups = [
+            Group(task, rollouts) for task, rollouts in zip(tasks_P, rollouts_PG, strict=True)
+        ]
+        verdicts_PG = await (
+            self._by_batch(groups) if self._rung == "verify_batch" else self._by_row(groups)
+        )
         verdicts = [v for group in verdicts_PG for v in group]
         self.stats.verdicts += len(verdicts)
         self.stats.errors += sum(not v.scored for v in verdicts)
@@ -142,7 +169,12 @@ class Verifier:
     async def reference(self, task: Task[Any]) -> str | None:
         """The environment's own answer; raises GrpoError if it cannot be had."""
         seconds = self.settings.task_timeout_seconds
-        return await self._insist("reference", task.key, lambda: self._host.call("reference", task, seconds=seconds), seconds)
+        return await self._insist(
+            "reference",
+            task.key,
+            lambda: self._host.call("reference", task, seconds=seconds),
+            seconds,
+        )
 
     async def audit(self, task: Task[Any], rollout: Rollout) -> float | None:
         """The stricter check that training never sees; raises GrpoError if it fails."""
@@ -164,27 +196,41 @@ class Verifier:
             try:
                 value = await self.audit(group.task, rollout)
             except GrpoError as error:
-                metrics, detail = {**verdict.metrics, "audit/failed": 1.0}, {**verdict.detail, "audit": str(error)}
+                metrics, detail = (
+                    {**verdict.metrics, "audit/failed": 1.0},
+                    {**verdict.detail, "audit": str(error)},
+                )
                 return replace(verdict, metrics=metrics, detail=detail)
             audits = {} if value is None else {"audit": value}
             return replace(verdict, metrics={**verdict.metrics, "audit/failed": 0.0, **audits})
 
         pairs = zip(group.rollouts, group.verdicts, strict=True)
-        return replace(group, verdicts=await asyncio.gather(*(with_audit(rollout, verdict) for rollout, verdict in pairs)))
+        return replace(
+            group,
+            verdicts=await asyncio.gather(
+                *(with_audit(rollout, verdict) for rollout, verdict in pairs)
+            ),
+        )
 
     async def reply(self, task: Task[Any], messages: Sequence[Message]) -> Sequence[Message] | None:
         """The environment's next turn; raises GrpoError if it fails (the attempt then ends with finish="error")."""
 
         async def asked() -> Sequence[Message] | None:
-            return check_reply(await self._host.call("reply", task, messages, seconds=self._seconds))
+            return check_reply(
+                await self._host.call("reply", task, messages, seconds=self._seconds)
+            )
 
         return await self._insist("reply", task.key, asked, self._seconds)
 
     async def _task(self, key: TaskKey) -> Task[Any]:
         seconds = self.settings.task_timeout_seconds
-        return await self._insist("task", key, lambda: self._host.task(key, seconds=seconds), seconds)
+        return await self._insist(
+            "task", key, lambda: self._host.task(key, seconds=seconds), seconds
+        )
 
-    async def _insist(self, op: str, key: TaskKey, call: Callable[[], Coroutine[Any, Any, T]], seconds: float) -> T:
+    async def _insist(
+        self, op: str, key: TaskKey, call: Callable[[], Coroutine[Any, Any, T]], seconds: float
+    ) -> T:
         failure = ""
         for _ in range(1 + self.settings.retries):
             try:
@@ -194,7 +240,9 @@ class Verifier:
         raise GrpoError(f"environment {key.env!r} failed in {op}() for {key}: {failure}")
 
     async def _by_row(self, groups: Sequence[Group[Any]]) -> list[list[Verdict]]:
-        rows = await asyncio.gather(*(self._row(group.task, rollout) for group in groups for rollout in group.rollouts))
+        rows = await asyncio.gather(
+            *(self._row(group.task, rollout) for group in groups for rollout in group.rollouts)
+        )
         verdicts = iter(rows)
         return [[next(verdicts) for _ in group.rollouts] for group in groups]
 
@@ -205,7 +253,9 @@ class Verifier:
             return await self._insistently(task, rollout)
         name = verdict_name(self._fingerprint, task, rollout)
         verdict, known = await self._cache.verdict(
-            name, lambda: self._insistently(task, rollout), check=lambda kept: check_verdict(kept, self.env)
+            name,
+            lambda: self._insistently(task, rollout),
+            check=lambda kept: check_verdict(kept, self.env),
         )
         self.stats.asked += 1
         self.stats.cached += known
@@ -222,7 +272,9 @@ class Verifier:
 
     async def _judge(self, task: Task[Any], rollout: Rollout) -> Verdict:
         try:
-            return check_verdict(await self._host.call("verify", task, rollout, seconds=self._seconds), self.env)
+            return check_verdict(
+                await self._host.call("verify", task, rollout, seconds=self._seconds), self.env
+            )
         except Exception as error:  # noqa: BLE001 - environments raise what they like
             return Verdict.failed(_failure(error, "verify", self._seconds))
 
@@ -232,14 +284,20 @@ class Verifier:
         asked = [g for g in whole if g.rollouts]
         verdicts = await self._batch(asked) if asked else []
         alone = self.settings.retries or int(len(asked) > 1)
-        judged = iter(await asyncio.gather(*(self._regroup(g, v, alone) for g, v in zip(asked, verdicts, strict=True))))
+        judged = iter(
+            await asyncio.gather(
+                *(self._regroup(g, v, alone) for g, v in zip(asked, verdicts, strict=True))
+            )
+        )
         found = [iter(next(judged) if g.rollouts else []) for g in whole]
         return [
             [_broken(r) if r.finish == "error" else next(verdicts) for r in group.rollouts]
             for group, verdicts in zip(groups, found, strict=True)
         ]
 
-    async def _regroup(self, group: Group[Any], verdicts: list[Verdict], times: int) -> list[Verdict]:
+    async def _regroup(
+        self, group: Group[Any], verdicts: list[Verdict], times: int
+    ) -> list[Verdict]:
         for _ in range(times):
             if all(v.scored for v in verdicts):
                 break
@@ -255,10 +313,16 @@ class Verifier:
         try:
             found: Any = await within(self.env.verify_batch(groups), seconds)
             if not isinstance(found, (list, tuple)) or len(found) != len(groups):
-                raise BrokenContractError(f"verify_batch returned {_count(found)} for {len(groups)} groups; return one list for each")
+                raise BrokenContractError(
+                    f"verify_batch returned {_count(found)} for {len(groups)} groups; return one list for each"
+                )
         except Exception as error:  # noqa: BLE001 - environments raise what they like
-            return [_all_failed(group, _failure(error, "verify_batch", seconds)) for group in groups]
-        return [self._checked(group, verdicts) for group, verdicts in zip(groups, found, strict=True)]
+            return [
+                _all_failed(group, _failure(error, "verify_batch", seconds)) for group in groups
+            ]
+        return [
+            self._checked(group, verdicts) for group, verdicts in zip(groups, found, strict=True)
+        ]
 
     def _checked(self, group: Group[Any], verdicts: Any) -> list[Verdict]:
         if not isinstance(verdicts, (list, tuple)) or len(verdicts) != len(group.rollouts):
@@ -273,11 +337,20 @@ class Verifier:
             return Verdict.failed(clip(str(error)))
 
 
-def _host(env: Environment[Any], spec: Spec | None, overrides: Mapping[str, Any] | None, settings: VerifySettings) -> Host:
+def _host(
+    env: Environment[Any],
+    spec: Spec | None,
+    overrides: Mapping[str, Any] | None,
+    settings: VerifySettings,
+) -> Host:
     synchronous = env.rung() == "verify"
     if settings.isolation == "process" and not synchronous:
-        raise ConfigError(f"verify.isolation=process is for a synchronous verify(); {type(env).__qualname__} has {env.rung()}(): use auto")
-    if settings.isolation == "inline" or (settings.isolation == "auto" and (env.trusted or not synchronous)):
+        raise ConfigError(
+            f"verify.isolation=process is for a synchronous verify(); {type(env).__qualname__} has {env.rung()}(): use auto"
+        )
+    if settings.isolation == "inline" or (
+        settings.isolation == "auto" and (env.trusted or not synchronous)
+    ):
         return InlineHost(env, max_concurrency=settings.max_concurrency)
     if env.needs:
         raise ConfigError(
@@ -285,7 +358,9 @@ def _host(env: Environment[Any], spec: Spec | None, overrides: Mapping[str, Any]
             "write averify() instead of verify(), or set verify.isolation=inline"
         )
     boot = boot_message(env, spec, overrides)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     size = 1 if env.stateful else settings.workers or min(4, cores)
     pool = WorkerPool(
         boot,
@@ -308,7 +383,9 @@ def _failure(error: Exception, op: str, seconds: float) -> str:
 def _broken(rollout: Rollout) -> Verdict:
     """Return the verdict of a dialogue that broke."""
     reason = f": {rollout.error}" if rollout.error else ""
-    return Verdict.failed(clip(f"the dialogue broke before its end, so the attempt was not judged{reason}"))
+    return Verdict.failed(
+        clip(f"the dialogue broke before its end, so the attempt was not judged{reason}")
+    )
 
 
 def _all_failed(group: Group[Any], text: str) -> list[Verdict]:
@@ -316,4 +393,6 @@ def _all_failed(group: Group[Any], text: str) -> list[Verdict]:
 
 
 def _count(found: object) -> str:
-    return f"{len(found)} items" if isinstance(found, (list, tuple)) else f"a {type(found).__name__}"
+    return (
+        f"{len(found)} items" if isinstance(found, (list, tuple)) else f"a {type(found).__name__}"
+    )

@@ -22,7 +22,11 @@ class ErrorRate:
 
     @property
     def rate(self) -> float:
-        return sum(error is not None for error in self._errors) / len(self._errors) if self._errors else 0.0
+        return (
+            sum(error is not None for error in self._errors) / len(self._errors)
+            if self._errors
+            else 0.0
+        )
 
     def add(self, verdicts: Iterable[Verdict]) -> None:
         """Count these; raises RunStoppedError with the most common reasons when too many could not be judged."""
@@ -34,7 +38,9 @@ class ErrorRate:
     def _explanation(self) -> str:
         reasons = Counter(_first_line(error) for error in self._errors if error is not None)
         shown = [f"\n  {count} x {reason}" for reason, count in reasons.most_common(_REASONS_SHOWN)]
-        rest = sum(reasons.values()) - sum(count for _, count in reasons.most_common(_REASONS_SHOWN))
+        rest = sum(reasons.values()) - sum(
+            count for _, count in reasons.most_common(_REASONS_SHOWN)
+        )
         if rest:
             shown.append(f"\n  {rest} x others")
         return (

@@ -50,11 +50,17 @@ class InlineHost:
 
     async def call(self, op: Op, task: Task[Any], *arguments: Any, seconds: float) -> Any:
         env = self._env
-        if op == "reply" and type(env).reply is Environment.reply:  # the tools are synchronous functions of the author
+        if (
+            op == "reply" and type(env).reply is Environment.reply
+        ):  # the tools are synchronous functions of the author
             async with self._thread.here():
                 return await within(in_thread(asyncio.run, env.reply(task, *arguments)), seconds)
         if op == "reply" or (op == "verify" and self._asynchronous):
-            work = _marked(env.averify(task, *arguments)) if op == "verify" else env.reply(task, *arguments)
+            work = (
+                _marked(env.averify(task, *arguments))
+                if op == "verify"
+                else env.reply(task, *arguments)
+            )
             async with self._awaits.here():
                 return await within(work, seconds)
         async with self._thread.here():
@@ -83,8 +89,15 @@ class ProcessHost:
         return check_task(Task(key, prompt, None), key)
 
     async def call(self, op: Op, task: Task[Any], *arguments: Any, seconds: float) -> Any:
-        request = {"op": op, "key": asdict(task.key), "draw": task.draw, "prompt": prompt_digest(task)}
-        return await self._ask({**request, "arguments": [encode(argument) for argument in arguments]}, seconds)
+        request = {
+            "op": op,
+            "key": asdict(task.key),
+            "draw": task.draw,
+            "prompt": prompt_digest(task),
+        }
+        return await self._ask(
+            {**request, "arguments": [encode(argument) for argument in arguments]}, seconds
+        )
 
     async def close(self) -> None:
         await self._pool.close()
@@ -96,11 +109,16 @@ class ProcessHost:
         return decode(reply.value)
 
 
-def boot_message(env: Environment[Any], spec: Spec | None, overrides: Mapping[str, Any] | None) -> dict[str, Any]:
+def boot_message(
+    env: Environment[Any], spec: Spec | None, overrides: Mapping[str, Any] | None
+) -> dict[str, Any]:
     """What a worker needs to build its own copy of `env`."""
     spec = spec or spec_of(env)
     settings = _settings_of(env) if overrides is None else dict(overrides)
-    return {"spec": {"name": spec.name, "target": spec.target, "extra": spec.extra}, "overrides": settings}
+    return {
+        "spec": {"name": spec.name, "target": spec.target, "extra": spec.extra},
+        "overrides": settings,
+    }
 
 
 def spec_of(env: Environment[Any]) -> Spec:

@@ -101,7 +101,9 @@ class WorkerPool:
         try:
             reply = await self._exchange(worker, self._boot, self._start_seconds)
         except DeadlineError as error:
-            raise WorkerLostError(f"the worker did not start within {self._start_seconds:g} s{error}") from None
+            raise WorkerLostError(
+                f"the worker did not start within {self._start_seconds:g} s{error}"
+            ) from None
         if reply.error is not None:
             await self._end(worker)
             raise WorkerLostError(f"the worker could not build the environment: {reply.error}")
@@ -124,7 +126,9 @@ class WorkerPool:
             raise DeadlineError(worker.last_words()) from None
         except (OSError, EOFError) as error:
             await self._end(worker)
-            raise WorkerLostError("the verifier is closed" if self._closed else worker.post_mortem()) from error
+            raise WorkerLostError(
+                "the verifier is closed" if self._closed else worker.post_mortem()
+            ) from error
         except InvalidReplyError as error:
             await self._end(worker)
             text = f"the worker's reply is invalid: {error}{worker.last_words()}"
@@ -134,14 +138,18 @@ class WorkerPool:
             raise
         except Exception as error:
             await self._end(worker)
-            raise WorkerLostError(f"the exchange with the worker failed: {describe(error)}") from error
+            raise WorkerLostError(
+                f"the exchange with the worker failed: {describe(error)}"
+            ) from error
 
     async def _end(self, worker: WorkerProcess) -> None:
         await in_thread(self._begin_end(worker).join)
 
     def _begin_end(self, worker: WorkerProcess, *, politely: bool = False) -> threading.Thread:
         self._busy.discard(worker)
-        thread = threading.Thread(target=worker.end, kwargs={"politely": politely}, name="grpo worker end")
+        thread = threading.Thread(
+            target=worker.end, kwargs={"politely": politely}, name="grpo worker end"
+        )
         thread.start()
         self._endings = [t for t in self._endings if t.is_alive()] + [thread]
         return thread

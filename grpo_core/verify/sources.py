@@ -42,13 +42,21 @@ class Sources:
     closed: whether it was used, and is over.
     """
 
-    def __init__(self, sources: Sequence[Source], *, lender: Lender | None = None, cache: VerdictCache | None = None) -> None:
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        *,
+        lender: Lender | None = None,
+        cache: VerdictCache | None = None,
+    ) -> None:
         self._sources: dict[str, Source] = {}
         self._lender = lender
         self._cache = cache
         for source in sources:
             if source.name in self._sources:
-                raise ConfigError(f"two environments of the run are called {source.name!r}; rename a file or a class")
+                raise ConfigError(
+                    f"two environments of the run are called {source.name!r}; rename a file or a class"
+                )
             self._sources[source.name] = source
         self._open: contextlib.AsyncExitStack | None = None
         self.closed = False
@@ -66,7 +74,12 @@ class Sources:
         """The members of `config`. envs: those that are there already, by name (closes_given: and are closed at the end); the others
         are loaded by `host`. lend: gives a class what it needs; left out, that is opened as the config says."""
         if unknown := sorted(envs.keys() - config.members().keys()):
-            raise UnknownNameError("environment", unknown[0], config.members(), hint="Name it in environment, mixture or eval.also.")
+            raise UnknownNameError(
+                "environment",
+                unknown[0],
+                config.members(),
+                hint="Name it in environment, mixture or eval.also.",
+            )
         found = []
         lender: Lender | None = None
         cache = _cache(config)
@@ -81,10 +94,15 @@ class Sources:
                 host = host or PluginHost()
                 lender = lender or Lender(host, config.sandbox, config.judges)
                 spec = host.get("environment", name)
-                env, known = load_environment(host, name, member.env, lend=lend or lender.services), spec.name
+                env, known = (
+                    load_environment(host, name, member.env, lend=lend or lender.services),
+                    spec.name,
+                )
                 plugin = host.plugins.get(known.partition("/")[0])
                 offer = None if plugin is None else Offer(spec, plugin)
-                verifier = Verifier(env, spec=spec, overrides=member.env, settings=settings, cache=cache)
+                verifier = Verifier(
+                    env, spec=spec, overrides=member.env, settings=settings, cache=cache
+                )
             found.append(Source(known, env, verifier, member.share, member.level or 0.0, offer))
         return cls(found, lender=lender, cache=cache)
 
@@ -107,37 +125,60 @@ class Sources:
             if self._cache is not None:
                 stack.callback(self._cache.close)
             if self._lender is not None:
-                stack.push_async_callback(self._lender.close)  # after the environments, which borrow from it
+                stack.push_async_callback(
+                    self._lender.close
+                )  # after the environments, which borrow from it
             for source in self:
                 await stack.enter_async_context(source.verifier)
             self._open = stack.pop_all()
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.closed = True
         if self._open is not None:
             await self._open.aclose()
 
     async def tasks(self, keys: Sequence[TaskKey], draws: int = 0) -> list[Task[Any]]:
         """The tasks of `keys`, in their order; raises GrpoError if one cannot be made."""
-        found = await asyncio.gather(*(self[name].verifier.tasks([keys[i] for i in places], draws) for name, places in _by_name(keys)))
+        found = await asyncio.gather(
+            *(
+                self[name].verifier.tasks([keys[i] for i in places], draws)
+                for name, places in _by_name(keys)
+            )
+        )
         return _in_order(keys, found)
 
     async def references(self, tasks_P: Sequence[Task[Any]]) -> list[str | None]:
         """The environments' own answers; raises GrpoError if one cannot be had."""
-        return list(await asyncio.gather(*(self[task.key.env].verifier.reference(task) for task in tasks_P)))
+        return list(
+            await asyncio.gather(*(self[task.key.env].verifier.reference(task) for task in tasks_P))
+        )
 
-    async def verify(self, tasks_P: Sequence[Task[Any]], rollouts_PG: Sequence[Sequence[Rollout]]) -> list[list[Verdict]]:
+    async def verify(
+        self, tasks_P: Sequence[Task[Any]], rollouts_PG: Sequence[Sequence[Rollout]]
+    ) -> list[list[Verdict]]:
         """One verdict per attempt."""
         keys = [task.key for task in tasks_P]
         asked = [
-            self[name].verifier.verify([tasks_P[i] for i in places], [rollouts_PG[i] for i in places]) for name, places in _by_name(keys)
+            self[name].verifier.verify(
+                [tasks_P[i] for i in places], [rollouts_PG[i] for i in places]
+            )
+            for name, places in _by_name(keys)
         ]
         return _in_order(keys, await asyncio.gather(*asked))
 
     async def audited(self, groups: Sequence[Group[Any]]) -> list[Group[Any]]:
         """The same groups with the audits of those environments that have one (see `Verifier.audited`)."""
-        return list(await asyncio.gather(*(self[group.task.key.env].verifier.audited(group) for group in groups)))
+        return list(
+            await asyncio.gather(
+                *(self[group.task.key.env].verifier.audited(group) for group in groups)
+            )
+        )
 
     def forget_stats(self) -> None:
         """Count what is verified from here on."""
@@ -172,4 +213,7 @@ def _cache(config: RunConfig) -> VerdictCache | None:
     verify = config.verify
     if verify.cache == "off":
         return None
-    return VerdictCache(cache_folder() / "verdicts.sqlite" if verify.cache == "disk" else None, entries=verify.cache_entries)
+    return VerdictCache(
+        cache_folder() / "verdicts.sqlite" if verify.cache == "disk" else None,
+        entries=verify.cache_entries,
+    )

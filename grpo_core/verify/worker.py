@@ -47,7 +47,9 @@ def main() -> None:
         except BaseException as error:  # noqa: BLE001 - an import may do anything; the trainer is told why
             _reply(replies, boot, error=describe(error))
             return
-        os.chdir(os.environ["TMPDIR"])  # built where the trainer is, so that settings may name files; what it writes goes with the worker
+        os.chdir(
+            os.environ["TMPDIR"]
+        )  # built where the trainer is, so that settings may name files; what it writes goes with the worker
         _reply(replies, boot)
         with contextlib.closing(asyncio.new_event_loop()) as loop:
             try:
@@ -101,13 +103,20 @@ def _reply(
     write_frame(replies, body, limit=MAX_REPLY_BYTES)
 
 
-def _answer(env: Environment[Any], derive: Derive, request: Mapping[str, Any], loop: asyncio.AbstractEventLoop) -> Any:
+def _answer(
+    env: Environment[Any],
+    derive: Derive,
+    request: Mapping[str, Any],
+    loop: asyncio.AbstractEventLoop,
+) -> Any:
     op = request["op"]
     task = derive(TaskKey(**request["key"]))
     if op == "task":
         return encode(task.prompt)
     if prompt_digest(task) != request["prompt"]:
-        raise BrokenContractError("task() gave another prompt for the same key in another process; take all randomness from key.rng()")
+        raise BrokenContractError(
+            "task() gave another prompt for the same key in another process; take all randomness from key.rng()"
+        )
     task = replace(task, draw=request["draw"])
     found = getattr(env, op)(task, *map(decode, request["arguments"]))
     if op == "reply":
@@ -135,7 +144,9 @@ def die_with_parent(parent: int) -> None:
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        with contextlib.suppress(OSError):  # when memory runs out, the kernel should take the verifier, not the trainer
+        with contextlib.suppress(
+            OSError
+        ):  # when memory runs out, the kernel should take the verifier, not the trainer
             Path("/proc/self/oom_score_adj").write_text("1000")
     if os.getppid() != parent:
         os._exit(1)
@@ -144,7 +155,11 @@ def die_with_parent(parent: int) -> None:
 def resident_mb() -> float:
     """From /proc: the peak of getrusage() begins at the trainer's own size."""
     try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+        return (
+            int(Path("/proc/self/statm").read_text().split()[1])
+            * os.sysconf("SC_PAGE_SIZE")
+            / 2**20
+        )
     except OSError:
         return 0.0
 

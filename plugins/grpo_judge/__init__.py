@@ -14,8 +14,22 @@ class _Offer:
         return [self._spec]
 
 
-offer_scorer = _Offer(Spec("scorer", "grpo_judge.scorer:Scorer", "A frozen sequence classifier.", extra="train"))
-offer_likelihood = _Offer(
-    Spec("likelihood", "grpo_judge.likelihood:Likelihood", "How likely a frozen language model finds what fills a gap.", extra="train")
+offer_scorer = _Offer(
+    Spec("scorer", "grpo_judge.scorer:Scorer", "A frozen sequence classifier.", extra="train")
 )
-offer_llm = _Offer(Spec("llm", "grpo_judge.llm:LLM", "A language model behind an OpenAI-compatible endpoint.", extra="judge"))
+offer_likelihood = _Offer(
+    Spec(
+        "likelihood",
+        "grpo_judge.likelihood:Likelihood",
+        "How likely a frozen language model finds what fills a gap.",
+        extra="train",
+    )
+)
+offer_llm = _Offer(
+    Spec(
+        "llm",
+        "grpo_judge.llm:LLM",
+        "A language model behind an OpenAI-compatible endpoint.",
+        extra="judge",
+    )
+)

@@ -11,16 +11,24 @@ from grpo_core.guards import shuffled
 
 Place = tuple[str, str, str]
 """Context, fill and suffix."""
-NO_SCORE = "the model can give this text no score: it has no tokens, too many, unknown ones, or overflows"
+NO_SCORE = (
+    "the model can give this text no score: it has no tokens, too many, unknown ones, or overflows"
+)
 
 
 def places(request: JudgeRequest) -> list[Place]:
     """What has to be scored to calibrate a request."""
-    fills = (fill for text in (request.candidate, request.reference or "") for fill in (text, shuffled(text), ""))
+    fills = (
+        fill
+        for text in (request.candidate, request.reference or "")
+        for fill in (text, shuffled(text), "")
+    )
     return [(request.context, fill, request.suffix) for fill in fills]
 
 
-def calibrated(request: JudgeRequest, scores: Mapping[Place, float], *, least: float, unit: str) -> Judgement:
+def calibrated(
+    request: JudgeRequest, scores: Mapping[Place, float], *, least: float, unit: str
+) -> Judgement:
     """Return how far the candidate's score is from that of no fill (0) to the reference's (1).
 
     Args:

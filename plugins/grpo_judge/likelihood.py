@@ -46,14 +46,22 @@ class Likelihood:
     def __init__(self, config: LikelihoodConfig) -> None:
         self.config = config
         if not config.model:
-            raise ConfigError("the judge 'likelihood' needs a model; set judges.NAME.settings.model to a folder or a hub id")
+            raise ConfigError(
+                "the judge 'likelihood' needs a model; set judges.NAME.settings.model to a folder or a hub id"
+            )
         if config.batch_size < 1:
             raise ConfigError("the judge 'likelihood' needs a batch_size of at least 1")
         try:
-            model = transformers.AutoModelForCausalLM.from_pretrained(config.model, revision=config.revision)
-            self._tokenizer = transformers.AutoTokenizer.from_pretrained(config.model, revision=config.revision)
+            model = transformers.AutoModelForCausalLM.from_pretrained(
+                config.model, revision=config.revision
+            )
+            self._tokenizer = transformers.AutoTokenizer.from_pretrained(
+                config.model, revision=config.revision
+            )
         except (OSError, ValueError) as error:
-            raise ConfigError(f"the judge's model {config.model!r} is no causal language model: {str(error).splitlines()[0]}") from None
+            raise ConfigError(
+                f"the judge's model {config.model!r} is no causal language model: {str(error).splitlines()[0]}"
+            ) from None
         self._frozen = Frozen(model, config)
 
     async def judge(self, requests: Sequence[JudgeRequest]) -> Sequence[Judgement]:
@@ -71,16 +79,26 @@ class Likelihood:
         asked = [request for request, why in zip(requests, refused, strict=True) if why is None]
         texts = dict.fromkeys(place for request in asked for place in places(request))
         likely = dict(zip(texts, self._likelihoods(list(texts)), strict=True))
-        found = iter([calibrated(request, likely, least=LEAST_CONTRAST, unit="nats per token") for request in asked])
+        found = iter(
+            [
+                calibrated(request, likely, least=LEAST_CONTRAST, unit="nats per token")
+                for request in asked
+            ]
+        )
         return [next(found) if why is None else why for why in refused]
 
     def _refused(self, request: JudgeRequest) -> Judgement | None:
         """What the guards decide before any model is asked."""
         config, fill, wanted = self.config, request.candidate, request.reference
         if not wanted:
-            return Judgement(0.0, error="the judge 'likelihood' needs a reference to calibrate on; the request has none")
+            return Judgement(
+                0.0,
+                error="the judge 'likelihood' needs a reference to calibrate on; the request has none",
+            )
         guards = Guards(config.shortest, config.longest, config.distinct, config.copied)
-        fault = guards.fault(fill, reference=wanted, context=f"{request.context}\x00{request.suffix}")
+        fault = guards.fault(
+            fill, reference=wanted, context=f"{request.context}\x00{request.suffix}"
+        )
         return None if fault is None else Judgement(0.0, fault)
 
     def _likelihoods(self, texts: list[Place]) -> list[float]:
@@ -103,18 +121,30 @@ class Likelihood:
         return few and all(map(self._frozen.knows, parts))
 
     def _tokens(self, text: str) -> list[int]:
-        tokens: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
+        tokens: list[int] = (
+            self._tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
+        )
         return tokens
 
     @torch.inference_mode()
     def _batch(self, parts: list[list[list[int]]]) -> list[float]:
         """Return the mean log-probability of each text, given as the tokens of its three parts."""
-        first = self._tokenizer.bos_token_id if self._tokenizer.bos_token_id is not None else self._tokenizer.eos_token_id
+        first = (
+            self._tokenizer.bos_token_id
+            if self._tokenizer.bos_token_id is not None
+            else self._tokenizer.eos_token_id
+        )
         rows = [[first or 0, *context, *fill, *suffix] for context, fill, suffix in parts]
         width = max(map(len, rows))
-        ids_BN = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=self._frozen.device)
-        mask_BN = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows], device=self._frozen.device)
-        logits_BNV = self._frozen.model(input_ids=ids_BN, attention_mask=mask_BN).logits[:, :-1].float()
+        ids_BN = torch.tensor(
+            [row + [0] * (width - len(row)) for row in rows], device=self._frozen.device
+        )
+        mask_BN = torch.tensor(
+            [[1] * len(row) + [0] * (width - len(row)) for row in rows], device=self._frozen.device
+        )
+        logits_BNV = (
+            self._frozen.model(input_ids=ids_BN, attention_mask=mask_BN).logits[:, :-1].float()
+        )
         logprob_BN = logits_BNV.log_softmax(-1).gather(-1, ids_BN[:, 1:, None]).squeeze(-1).double()
         means = []
         for b, (context, fill, suffix) in enumerate(parts):

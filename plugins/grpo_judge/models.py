@@ -41,7 +41,11 @@ class Frozen:
         self._commit = _commit_of(model.config, config.model)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="grpo-judge")
 
-    async def ask(self, judged: Callable[[list[JudgeRequest]], list[Judgement]], requests: Sequence[JudgeRequest]) -> Sequence[Judgement]:
+    async def ask(
+        self,
+        judged: Callable[[list[JudgeRequest]], list[Judgement]],
+        requests: Sequence[JudgeRequest],
+    ) -> Sequence[Judgement]:
         """Return `judged` of the requests that a tokenizer can take, computed beside the event loop.
 
         What the others get is decided by `unsayable`.
@@ -60,15 +64,27 @@ class Frozen:
 
     def fingerprint(self) -> str:
         """Of what decides a score: the weights and the settings, but for where and how many at once."""
-        settings = {name: value for name, value in asdict(self._config).items() if name not in ("device", "batch_size")}
-        return hashlib.sha256(json.dumps([settings, self._commit], sort_keys=True).encode()).hexdigest()[:16]
+        settings = {
+            name: value
+            for name, value in asdict(self._config).items()
+            if name not in ("device", "batch_size")
+        }
+        return hashlib.sha256(
+            json.dumps([settings, self._commit], sort_keys=True).encode()
+        ).hexdigest()[:16]
 
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
 
 def _best_device() -> str:
-    return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    return (
+        "cuda"
+        if torch.cuda.is_available()
+        else "mps"
+        if torch.backends.mps.is_available()
+        else "cpu"
+    )
 
 
 def _most_tokens(model: Any) -> int:

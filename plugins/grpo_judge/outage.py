@@ -155,7 +155,9 @@ class Outage:
             if following is None:
                 if warned:
                     waited = time.monotonic() - began
-                    _logger.warning("the judge %s is available again after %.1f s", self._name, waited)
+                    _logger.warning(
+                        "the judge %s is available again after %.1f s", self._name, waited
+                    )
                 return False, None
             failure = following
 

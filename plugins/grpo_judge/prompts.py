@@ -22,7 +22,10 @@ SYSTEM = (
 )
 SCHEMA: dict[str, Any] = {
     "type": "object",
-    "properties": {"score": {"type": "integer", "minimum": LOWEST, "maximum": HIGHEST}, "reason": {"type": "string"}},
+    "properties": {
+        "score": {"type": "integer", "minimum": LOWEST, "maximum": HIGHEST},
+        "reason": {"type": "string"},
+    },
     "required": ["score", "reason"],
     "additionalProperties": False,
 }
@@ -37,13 +40,24 @@ class UnreadableError(ValueError):
 
 def messages(request: JudgeRequest, *, rubric: str, secret: str) -> list[dict[str, str]]:
     """secret: makes the marks something that the text cannot hold by design: whoever wrote it does not know it."""
-    code = hashlib.sha256("\x00".join([secret, request.candidate, request.context]).encode()).hexdigest()[:16]
-    asked = SYSTEM.format(code=code, rubric=request.rubric or rubric, lowest=LOWEST, highest=HIGHEST)
-    parts = [("Context", request.context), ("A reference answer", request.reference or ""), ("What follows the text", request.suffix)]
+    code = hashlib.sha256(
+        "\x00".join([secret, request.candidate, request.context]).encode()
+    ).hexdigest()[:16]
+    asked = SYSTEM.format(
+        code=code, rubric=request.rubric or rubric, lowest=LOWEST, highest=HIGHEST
+    )
+    parts = [
+        ("Context", request.context),
+        ("A reference answer", request.reference or ""),
+        ("What follows the text", request.suffix),
+    ]
     told = [f"{name}:\n{part}\n" for name, part in parts if part]
     return [
         {"role": "system", "content": asked},
-        {"role": "user", "content": "\n".join([*told, f"<<TEXT {code}>>\n{request.candidate}\n<<END {code}>>"])},
+        {
+            "role": "user",
+            "content": "\n".join([*told, f"<<TEXT {code}>>\n{request.candidate}\n<<END {code}>>"]),
+        },
     ]
 
 

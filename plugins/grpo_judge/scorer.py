@@ -46,7 +46,9 @@ class Scorer:
     def __init__(self, config: ScorerConfig) -> None:
         self.config = config
         if not config.model:
-            raise ConfigError("the judge 'scorer' needs a model; set judges.NAME.settings.model to a folder or a hub id")
+            raise ConfigError(
+                "the judge 'scorer' needs a model; set judges.NAME.settings.model to a folder or a hub id"
+            )
         if config.batch_size < 1 or config.max_tokens < 1:
             raise ConfigError("the judge 'scorer' needs batch_size and max_tokens of at least 1")
         try:
@@ -59,17 +61,25 @@ class Scorer:
         try:
             shape = transformers.AutoConfig.from_pretrained(config.model, revision=config.revision)
         except (OSError, ValueError) as error:
-            raise ConfigError(f"the judge's model {config.model!r} cannot be read: {str(error).splitlines()[0]}") from None
+            raise ConfigError(
+                f"the judge's model {config.model!r} cannot be read: {str(error).splitlines()[0]}"
+            ) from None
         found = list(shape.architectures or ["no architecture"])
         if not any(name.endswith(HEAD) for name in found):
-            raise ConfigError(f"the judge's model must be a sequence scorer (a model ...{HEAD}); {config.model!r} is {', '.join(found)}")
+            raise ConfigError(
+                f"the judge's model must be a sequence scorer (a model ...{HEAD}); {config.model!r} is {', '.join(found)}"
+            )
         model, info = transformers.AutoModelForSequenceClassification.from_pretrained(
             config.model, revision=config.revision, output_loading_info=True
         )
         if info["missing_keys"]:
-            raise ConfigError(f"the judge's model {config.model!r} has no trained head: its files lack {sorted(info['missing_keys'])[0]}")
+            raise ConfigError(
+                f"the judge's model {config.model!r} has no trained head: its files lack {sorted(info['missing_keys'])[0]}"
+            )
         self._frozen = Frozen(model, config)
-        self._tokenizer = transformers.AutoTokenizer.from_pretrained(config.model, revision=config.revision)
+        self._tokenizer = transformers.AutoTokenizer.from_pretrained(
+            config.model, revision=config.revision
+        )
         self._tokenizer.truncation_side = "left"
         self._max_tokens = min(config.max_tokens, self._frozen.most_tokens)
         self._label = _label(config, model.config)
@@ -87,28 +97,40 @@ class Scorer:
     def _judged(self, requests: list[JudgeRequest]) -> list[Judgement]:
         if self.config.contrast:
             return self._contrasted(requests)
-        found = self._all_scores([(request.context, request.candidate, request.suffix) for request in requests])
+        found = self._all_scores(
+            [(request.context, request.candidate, request.suffix) for request in requests]
+        )
         if all(map(math.isfinite, found)):
             return [Judgement(score) for score in found]
         # A model that scores a neutral text is in order: then the text is what it cannot score.
         (neutral,) = self._all_scores([("", NEUTRAL, "")])
         failed = Judgement(0.0, NO_SCORE)
         if not math.isfinite(neutral):
-            failed = Judgement(0.0, error="the model gives scores that are not finite, also to a neutral text")
+            failed = Judgement(
+                0.0, error="the model gives scores that are not finite, also to a neutral text"
+            )
         return [Judgement(score) if math.isfinite(score) else failed for score in found]
 
     def _contrasted(self, requests: list[JudgeRequest]) -> list[Judgement]:
-        wanted = dict.fromkeys(place for request in requests if request.reference for place in places(request))
+        wanted = dict.fromkeys(
+            place for request in requests if request.reference for place in places(request)
+        )
         scores = dict(zip(wanted, self._all_scores(list(wanted)), strict=True))
         return [
             calibrated(request, scores, least=LEAST_CONTRAST, unit="of probability")
             if request.reference
-            else Judgement(0.0, error="the judge 'scorer' with contrast needs a reference to calibrate on; the request has none")
+            else Judgement(
+                0.0,
+                error="the judge 'scorer' with contrast needs a reference to calibrate on; the request has none",
+            )
             for request in requests
         ]
 
     def _all_scores(self, wanted: Sequence[Place]) -> list[float]:
-        texts = [self.config.template.format(context=context, candidate=fill, suffix=suffix) for context, fill, suffix in wanted]
+        texts = [
+            self.config.template.format(context=context, candidate=fill, suffix=suffix)
+            for context, fill, suffix in wanted
+        ]
         unlike = sorted(set(texts), key=len)  # as long as one another, and each once
         scores: dict[str, float] = {}
         for start in range(0, len(unlike), self.config.batch_size):
@@ -151,4 +173,6 @@ def _label(config: ScorerConfig, shape: Any) -> int:
         return names[config.label]
     if config.label.isdecimal() and int(config.label) < shape.num_labels:
         return int(config.label)
-    raise ConfigError(f"the judge's model has no class {config.label!r}; set judges.NAME.settings.label to one of {', '.join(names)}")
+    raise ConfigError(
+        f"the judge's model has no class {config.label!r}; set judges.NAME.settings.label to one of {', '.join(names)}"
+    )

@@ -19,7 +19,9 @@ offer_dr_grpo = _Offer("dr-grpo", "Dr. GRPO: no division by the spread or by len
 offer_dapo = _Offer("dapo", "DAPO: clip higher, token mean, dynamic sampling, no KL.")
 offer_gspo = _Offer("gspo", "GSPO: the ratio of whole completions.")
 offer_cispo = _Offer("cispo", "CISPO: clipped importance weights, no token loses its gradient.")
-offer_rloo = _Offer("rloo", "RLOO: REINFORCE with the others of the group as baseline, KL in the reward.")
+offer_rloo = _Offer(
+    "rloo", "RLOO: REINFORCE with the others of the group as baseline, KL in the reward."
+)
 offer_passk = _Offer("passk", "Pass@k training: the best of four attempts counts.")
 offer_gpu_10gb = _Offer("gpu-10gb", "Bounds for a card with 10 GB.")
 offer_maxk = _Offer("maxk", "The same for rewards that are not 0 or 1.")

@@ -14,6 +14,16 @@ class _Offer:
         return [self._spec]
 
 
-offer_auto = _Offer(Spec("auto", "grpo_sandbox.auto:Auto", "Docker where it is ready, else bubblewrap."))
-offer_bubblewrap = _Offer(Spec("bubblewrap", "grpo_sandbox.bubblewrap:Bubblewrap", "Jails by bubblewrap: no daemon, no image, no root."))
-offer_docker = _Offer(Spec("docker", "grpo_sandbox.docker:Docker", "Hardened Docker containers.", extra="sandbox"))
+offer_auto = _Offer(
+    Spec("auto", "grpo_sandbox.auto:Auto", "Docker where it is ready, else bubblewrap.")
+)
+offer_bubblewrap = _Offer(
+    Spec(
+        "bubblewrap",
+        "grpo_sandbox.bubblewrap:Bubblewrap",
+        "Jails by bubblewrap: no daemon, no image, no root.",
+    )
+)
+offer_docker = _Offer(
+    Spec("docker", "grpo_sandbox.docker:Docker", "Hardened Docker containers.", extra="sandbox")
+)

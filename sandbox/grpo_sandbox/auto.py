@@ -34,7 +34,9 @@ class Auto:
             try:
                 self.chosen = Bubblewrap(BubblewrapConfig(**shared))
             except ConfigError as no_bubblewrap:
-                raise ConfigError(f"there is no sandbox to run code in. {no_docker}. {no_bubblewrap}") from None
+                raise ConfigError(
+                    f"there is no sandbox to run code in. {no_docker}. {no_bubblewrap}"
+                ) from None
             logging.getLogger(__name__).info("bubblewrap is the sandbox: %s", no_docker)
 
     async def run(self, programs: Sequence[Program]) -> Sequence[Sequence[Outcome]]:

@@ -66,7 +66,9 @@ class BlameGate:
             try:
                 while self._passed < needed:
                     if self._closed or abandoned():
-                        raise UnavailableError(f"{self._name} was closed, or the request was cancelled")
+                        raise UnavailableError(
+                            f"{self._name} was closed, or the request was cancelled"
+                        )
                     if self._failed >= needed and (reason := self._gave_up()):
                         raise UnavailableError(reason)
                     pause = self._next_probe_at - time.monotonic()
@@ -131,7 +133,9 @@ class BlameGate:
         if not reason:
             self._passed = number
             if self._unavailable_since is not None:
-                log.warning("%s is available again after %.0f s", self._name, now - self._unavailable_since)
+                log.warning(
+                    "%s is available again after %.0f s", self._name, now - self._unavailable_since
+                )
             self._unavailable_since = None
             self._pause_seconds = FIRST_PAUSE_SECONDS
             self._next_probe_at = 0.0
@@ -139,7 +143,12 @@ class BlameGate:
         self._failed, self._reason = number, reason
         if self._unavailable_since is None:
             self._unavailable_since = now
-            log.warning("%s is unavailable: %s; waiting for it, at most %g s", self._name, reason, self._patience_seconds)
+            log.warning(
+                "%s is unavailable: %s; waiting for it, at most %g s",
+                self._name,
+                reason,
+                self._patience_seconds,
+            )
         self._next_probe_at = now + self._pause_seconds
         self._pause_seconds = min(2 * self._pause_seconds, LONGEST_PAUSE_SECONDS)
 

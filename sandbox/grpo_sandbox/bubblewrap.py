@@ -51,11 +51,15 @@ class Bubblewrap(JailPool):
     def __init__(self, config: BubblewrapConfig | None = None) -> None:
         self.config = config or BubblewrapConfig()
         if shutil.which("bwrap") is None:
-            raise ConfigError("bubblewrap is not installed: apt install bubblewrap (or your system's package of that name)")
+            raise ConfigError(
+                "bubblewrap is not installed: apt install bubblewrap (or your system's package of that name)"
+            )
         self._interpreter = Interpreter.of(self.config.python)
         super().__init__(
             self._jail,
-            size=2 * len(os.sched_getaffinity(0)) if self.config.jails is None else self.config.jails,
+            size=2 * len(os.sched_getaffinity(0))
+            if self.config.jails is None
+            else self.config.jails,
             name="the sandbox bubblewrap",
             patience_seconds=self.config.patience_seconds,
         )
@@ -101,7 +105,9 @@ class Bubblewrap(JailPool):
             "inodes": INODES,
             "forbidden": forbidden,
         }
-        links = [option for name in ("bin", "sbin", "lib", "lib32", "lib64") for option in _link(name)]
+        links = [
+            option for name in ("bin", "sbin", "lib", "lib32", "lib64") for option in _link(name)
+        ]
         # The supervisor keeps one capability, over its own namespaces only: it gives each call a
         # folder of its own. No call has it. There are no terminals:
         # the times of each are left for the next call to see.

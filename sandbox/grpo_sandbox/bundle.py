@@ -42,5 +42,8 @@ def _texts() -> str:
     folder = Path(__file__).parent / "inside"
     outer = PACKAGE.split(".")
     packages = [(".".join(outer[: depth + 1]), None) for depth in range(len(outer))]
-    modules = [(f"{PACKAGE}.{name}", (folder / f"{name}.py").read_text(encoding="utf-8")) for name in MODULES]
+    modules = [
+        (f"{PACKAGE}.{name}", (folder / f"{name}.py").read_text(encoding="utf-8"))
+        for name in MODULES
+    ]
     return json.dumps([*packages, *modules])

@@ -62,16 +62,22 @@ class Docker(JailPool):
         try:
             self._client.images.get(self.config.image)
         except docker.errors.ImageNotFound:
-            raise ConfigError(f"Docker has no image {self.config.image!r}; make it with `grpo sandbox build`") from None
+            raise ConfigError(
+                f"Docker has no image {self.config.image!r}; make it with `grpo sandbox build`"
+            ) from None
         runtimes = self._client.info()["Runtimes"]
         if self.config.runtime and self.config.runtime not in runtimes:
-            raise ConfigError(f"Docker has no runtime {self.config.runtime!r}; it has {', '.join(sorted(runtimes))}")
+            raise ConfigError(
+                f"Docker has no runtime {self.config.runtime!r}; it has {', '.join(sorted(runtimes))}"
+            )
         _sweep(self._client, logging.getLogger(__name__).info)
         self._id = secrets.token_hex(8)
         self._left: list[Any] = []
         super().__init__(
             self._jail,
-            size=2 * len(os.sched_getaffinity(0)) if self.config.jails is None else self.config.jails,
+            size=2 * len(os.sched_getaffinity(0))
+            if self.config.jails is None
+            else self.config.jails,
             name="the sandbox docker",
             patience_seconds=self.config.patience_seconds,
         )
@@ -82,13 +88,17 @@ class Docker(JailPool):
         import requests
 
         try:
-            container = self._client.containers.create(self.config.image, **self._settings(forbidden))
+            container = self._client.containers.create(
+                self.config.image, **self._settings(forbidden)
+            )
         except (docker.errors.DockerException, requests.RequestException, OSError) as error:
             raise JailLostError(f"Docker could not make a container: {error}") from error
         self._remove_left()
         stream = None
         try:
-            stream = self._client.api.attach_socket(container.id, params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1})
+            stream = self._client.api.attach_socket(
+                container.id, params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
+            )
             container.start()
             channel: socket.socket = getattr(stream, "_sock", stream)
             return Jail(
@@ -123,9 +133,17 @@ class Docker(JailPool):
         import docker
 
         filters = {"container": container.id, "event": ["oom", "die"]}
-        events = list(self._client.api.events(since="0", until=f"{time.time():.9f}", filters=filters, decode=True))
+        events = list(
+            self._client.api.events(
+                since="0", until=f"{time.time():.9f}", filters=filters, decode=True
+            )
+        )
         out_of_memory = any(event["Action"] == "oom" for event in events)
-        statuses = [event["Actor"]["Attributes"].get("exitCode") for event in events if event["Action"] == "die"]
+        statuses = [
+            event["Actor"]["Attributes"].get("exitCode")
+            for event in events
+            if event["Action"] == "die"
+        ]
         try:
             container.reload()
             state = container.attrs["State"]
@@ -135,7 +153,9 @@ class Docker(JailPool):
             pass
         if not statuses:
             return End(out_of_memory=out_of_memory)
-        return End(f"status {statuses[0]}{', out of memory' if out_of_memory else ''}", out_of_memory)
+        return End(
+            f"status {statuses[0]}{', out of memory' if out_of_memory else ''}", out_of_memory
+        )
 
     def _remove_left(self) -> None:
         """Remove what could not be removed before; Docker has just shown that it answers."""
@@ -162,7 +182,11 @@ class Docker(JailPool):
         settings = {"uid": secrets.choice(UIDS), "folder": FOLDER, "forbidden": forbidden}
         return {
             "command": command(self.config.python, settings),
-            "environment": {"HOME": f"{FOLDER}/call", "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"},
+            "environment": {
+                "HOME": f"{FOLDER}/call",
+                "PATH": "/usr/local/bin:/usr/bin:/bin",
+                "LANG": "C.UTF-8",
+            },
             "user": "0:0",
             "working_dir": "/",
             "hostname": "jail",
@@ -213,7 +237,9 @@ class Docker(JailPool):
 
         filters = {"label": f"{LABEL}.pool={self._id}"}
         with contextlib.suppress(docker.errors.DockerException, requests.RequestException, OSError):
-            for container in self._client.containers.list(all=True, filters=filters, ignore_removed=True):
+            for container in self._client.containers.list(
+                all=True, filters=filters, ignore_removed=True
+            ):
                 self._remove(container)
 
     @classmethod
@@ -260,7 +286,9 @@ def _client() -> Any:
         client = docker.from_env(timeout=API_SECONDS, max_pool_size=64)
         client.ping()
     except docker.errors.DockerException as error:
-        raise ConfigError(f"Docker does not answer ({error}); start its daemon, or set DOCKER_HOST") from None
+        raise ConfigError(
+            f"Docker does not answer ({error}); start its daemon, or set DOCKER_HOST"
+        ) from None
     return client
 
 
@@ -268,9 +296,14 @@ def _sweep(client: Any, say: Callable[[str], None]) -> None:
     """Remove containers whose owner, a process of this machine, is no more. They end by themselves, unless the daemon was away."""
     import docker
 
-    for container in client.containers.list(all=True, filters={"label": LABEL}, ignore_removed=True):
+    for container in client.containers.list(
+        all=True, filters={"label": LABEL}, ignore_removed=True
+    ):
         owner = container.labels[LABEL]
-        if container.labels.get(f"{LABEL}.host") == socket.gethostname() and not Path(f"/proc/{owner}").exists():
+        if (
+            container.labels.get(f"{LABEL}.host") == socket.gethostname()
+            and not Path(f"/proc/{owner}").exists()
+        ):
             say(f"removing {container.short_id} of process {owner}")
             with contextlib.suppress(docker.errors.APIError):  # it was on its way out by itself
                 container.remove(force=True)

@@ -17,7 +17,14 @@ from grpo_core import ConfigError
 DOCKERFILE = "FROM python:3.12-slim\n"
 SUITE = "bookworm"
 SOURCES = (Path("/etc/apt/sources.list"), Path("/etc/apt/sources.list.d"))
-_NEEDLESS = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale", "var/log")
+_NEEDLESS = (
+    "var/cache/apt",
+    "var/lib/apt/lists",
+    "usr/share/doc",
+    "usr/share/man",
+    "usr/share/locale",
+    "var/log",
+)
 
 
 def from_registry(client: Any, tag: str, say: Callable[[str], None]) -> None:
@@ -26,19 +33,34 @@ def from_registry(client: Any, tag: str, say: Callable[[str], None]) -> None:
     client.images.build(fileobj=io.BytesIO(DOCKERFILE.encode()), tag=tag, rm=True, pull=True)
 
 
-def from_debian(client: Any, tag: str, say: Callable[[str], None], *, mirror: str | None = None) -> None:
+def from_debian(
+    client: Any, tag: str, say: Callable[[str], None], *, mirror: str | None = None
+) -> None:
     """A minimal Debian with Python, made by debootstrap."""
     if shutil.which("debootstrap") is None:
-        raise ConfigError("debootstrap is not installed: apt install debootstrap, or pass the archive of a root folder")
+        raise ConfigError(
+            "debootstrap is not installed: apt install debootstrap, or pass the archive of a root folder"
+        )
     mirror = mirror or apt_mirror()
-    say(f"making a Debian root by debootstrap from {mirror or 'its own mirror'} (half a minute to two) ...")
+    say(
+        f"making a Debian root by debootstrap from {mirror or 'its own mirror'} (half a minute to two) ..."
+    )
     with tempfile.TemporaryDirectory(prefix="grpo-image-") as folder:
         root = Path(folder, "root")
-        command = ["debootstrap", "--variant=minbase", "--include=python3", SUITE, str(root), *([mirror] if mirror else [])]
+        command = [
+            "debootstrap",
+            "--variant=minbase",
+            "--include=python3",
+            SUITE,
+            str(root),
+            *([mirror] if mirror else []),
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             reason = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["no reason given"]
-            raise ConfigError(f"debootstrap failed: {reason[0]}; it needs root and a mirror (--mirror URL)")
+            raise ConfigError(
+                f"debootstrap failed: {reason[0]}; it needs root and a mirror (--mirror URL)"
+            )
         for needless in _NEEDLESS:
             shutil.rmtree(root / needless, ignore_errors=True)
         archive = Path(folder, "root.tar")
@@ -57,9 +79,17 @@ def from_archive(client: Any, tag: str, say: Callable[[str], None], archive: Pat
 
 def apt_mirror() -> str | None:
     """The first Debian mirror in apt's sources, of either format; None: debootstrap has one of its own."""
-    files = [file for place in SOURCES for file in ([place] if place.is_file() else sorted(place.glob("*")) if place.is_dir() else [])]
+    files = [
+        file
+        for place in SOURCES
+        for file in (
+            [place] if place.is_file() else sorted(place.glob("*")) if place.is_dir() else []
+        )
+    ]
     for file in files:
         for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
-            if found := re.match(r"(?:URIs:\s*|deb\s+(?:\[[^]]*\]\s*)?)(https?://\S+/debian)/?(?:\s|$)", line):
+            if found := re.match(
+                r"(?:URIs:\s*|deb\s+(?:\[[^]]*\]\s*)?)(https?://\S+/debian)/?(?:\s|$)", line
+            ):
                 return found[1]
     return None

@@ -48,7 +48,9 @@ class Interpreter:
         """
         executable, paths = json.loads(_output([python, "-I", "-S", "-c", _QUESTION], python))
         folders = _outermost([Path(path).resolve() for path in paths])
-        extensions = sorted({str(file) for folder in folders for file in folder.glob("lib-dynload/*.so")})
+        extensions = sorted(
+            {str(file) for folder in folders for file in folder.glob("lib-dynload/*.so")}
+        )
         listing = _output(["ldd", executable, *extensions], python)
         libraries = sorted({_canonical(Path(path)) for path in _LIBRARY.findall(listing)})
         return cls(Path(executable), folders, tuple(_hidden(folders)), tuple(libraries))
@@ -66,7 +68,15 @@ class Interpreter:
 
 def _output(command: list[str], python: str) -> str:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=ASK_SECONDS, check=False, env={}, cwd="/")
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=ASK_SECONDS,
+            check=False,
+            env={},
+            cwd="/",
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ConfigError(_message(python, str(error))) from None
     if done.returncode != 0:
@@ -79,7 +89,11 @@ def _message(python: str, reason: str) -> str:
 
 
 def _outermost(folders: list[Path]) -> tuple[Path, ...]:
-    return tuple(folder for folder in dict.fromkeys(folders) if not any(other in folder.parents for other in folders))
+    return tuple(
+        folder
+        for folder in dict.fromkeys(folders)
+        if not any(other in folder.parents for other in folders)
+    )
 
 
 def _hidden(folders: tuple[Path, ...]) -> Iterator[Path]:

@@ -83,7 +83,9 @@ class Jail:
         self.python = str(ready.get("python", "?"))
         self.visible = [str(path) for path in ready.get("visible", [])]
 
-    def call(self, source: str, entry: str, arguments: list[Any], limits: Mapping[str, Any]) -> dict[str, Any]:
+    def call(
+        self, source: str, entry: str, arguments: list[Any], limits: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """Run one call and return the supervisor's reply.
 
         Args:
@@ -102,9 +104,13 @@ class Jail:
         deadline = time.monotonic() + float(limits["wall_seconds"]) + GRACE_SECONDS
         body = json.dumps({"source": source, "entry": entry, "input": arguments}).encode()
         if len(body) > MAX_BODY_BYTES:
-            raise ValueError(f"a program and its input have {len(body):,} bytes; at most {MAX_BODY_BYTES:,} fit")
+            raise ValueError(
+                f"a program and its input have {len(body):,} bytes; at most {MAX_BODY_BYTES:,} fit"
+            )
         self._send(pack({"size": len(body), "limits": dict(limits)}) + body, deadline)
-        status, wait_status, cpu, wall, clean, *sizes = REPLY.unpack(self._take(REPLY.size, deadline))
+        status, wait_status, cpu, wall, clean, *sizes = REPLY.unpack(
+            self._take(REPLY.size, deadline)
+        )
         if status >= len(STATUSES):
             raise self._lost("its reply is not one of a supervisor")
         parts = [self._take(size, deadline).decode("utf-8", "replace") for size in sizes]
@@ -207,11 +213,24 @@ class Jail:
         with contextlib.suppress(Exception):  # what is known of its end is a help, not the point
             end = self._end_once()
         complaint = self._complaints.decode(errors="replace").strip()
-        parts = [f" ({end.how})" if end.how else "", f"; it wrote: {complaint}" if complaint else ""]
-        return JailLostError(f"the jail {self.name} was lost: {why}{''.join(parts)}", out_of_memory=end.out_of_memory)
+        parts = [
+            f" ({end.how})" if end.how else "",
+            f"; it wrote: {complaint}" if complaint else "",
+        ]
+        return JailLostError(
+            f"the jail {self.name} was lost: {why}{''.join(parts)}", out_of_memory=end.out_of_memory
+        )
 
 
 def limits_to_json(limits: Limits) -> dict[str, Any]:
     """Return the limits of one call as a supervisor takes them."""
-    names = ("cpu_seconds", "wall_seconds", "memory_mb", "output_bytes", "result_bytes", "processes", "file_mb")
+    names = (
+        "cpu_seconds",
+        "wall_seconds",
+        "memory_mb",
+        "output_bytes",
+        "result_bytes",
+        "processes",
+        "file_mb",
+    )
     return {name: getattr(limits, name) for name in names}

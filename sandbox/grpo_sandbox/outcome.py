@@ -15,7 +15,11 @@ MAX_INTEGER_DIGITS = 20
 
 def outcome(reply: Mapping[str, Any], limits: Limits) -> Outcome:
     """Return the outcome of one call."""
-    status, value, error = _claimed(reply["result"]) if reply["status"] == "claimed" else (reply["status"], None, _why(reply, limits))
+    status, value, error = (
+        _claimed(reply["result"])
+        if reply["status"] == "claimed"
+        else (reply["status"], None, _why(reply, limits))
+    )
     return Outcome(
         status=status,
         value=value,
@@ -34,7 +38,11 @@ def _claimed(text: str) -> tuple[Any, Any, str]:
         if kind == "ok":
             return "ok", decode(content), ""
         if kind in ("error", "oom", "bad"):
-            return {"error": "exception", "oom": "oom", "bad": "bad_result"}[kind], None, _shown(content)
+            return (
+                {"error": "exception", "oom": "oom", "bad": "bad_result"}[kind],
+                None,
+                _shown(content),
+            )
         raise ValueError(f"unknown claim {kind!r}")
     except (NotPlainError, ValueError, TypeError, AttributeError, RecursionError) as error:
         return "bad_result", None, f"the program's claim cannot be read: {error}"[:500]

@@ -101,7 +101,9 @@ class JailPool:
         patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         if size < 1:
-            raise ConfigError(f"sandbox.settings.jails is {size}; at least 1 is needed, or nothing would ever run")
+            raise ConfigError(
+                f"sandbox.settings.jails is {size}; at least 1 is needed, or nothing would ever run"
+            )
         self._make = start
         self._size = size
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
@@ -126,7 +128,12 @@ class JailPool:
                 jobs.put(job)
             with current_call().stopped():
                 outcomes = [
-                    row[0].run.final_outcomes([await asyncio.wrap_future(job.future) for job in row]) if row else [] for row in rows
+                    row[0].run.final_outcomes(
+                        [await asyncio.wrap_future(job.future) for job in row]
+                    )
+                    if row
+                    else []
+                    for row in rows
                 ]
             if any(outcome.suspected for row in outcomes for outcome in row):
                 current_call().keep_out_of_caches()
@@ -137,7 +144,9 @@ class JailPool:
 
     def fingerprint(self) -> str:
         """Return a digest of what decides an outcome: the back end and its settings."""
-        settings = {name: value for name, value in asdict(self.config).items() if name not in NOT_DECISIVE}
+        settings = {
+            name: value for name, value in asdict(self.config).items() if name not in NOT_DECISIVE
+        }
         text = json.dumps([type(self).__qualname__, settings], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -168,7 +177,9 @@ class JailPool:
             self._threads = self._living()
             while len(self._threads) < self._size:
                 arguments = (self._jobs,)
-                thread = threading.Thread(target=self._serve, args=arguments, name="grpo sandbox", daemon=True)
+                thread = threading.Thread(
+                    target=self._serve, args=arguments, name="grpo sandbox", daemon=True
+                )
                 thread.start()
                 self._threads.append(thread)
             return self._jobs
@@ -207,7 +218,9 @@ class JailPool:
             result = self._outcome(job, slot)
         except Exception as error:  # noqa: BLE001 - whoever waits is told
             job.future.set_exception(error)
-            with contextlib.suppress(Exception):  # a jail that is broken may not even end as it should
+            with contextlib.suppress(
+                Exception
+            ):  # a jail that is broken may not even end as it should
                 slot.end_jail()
         else:
             job.future.set_result(result)
@@ -290,7 +303,9 @@ class JailPool:
             if failure.blamed and run.has_spent_all(job.place):
                 return run.out_of_time()
             if lost_starts >= MAX_LOST_STARTS:
-                raise UnavailableError(f"{lost_starts} jails could not be started: {failure.reason}")
+                raise UnavailableError(
+                    f"{lost_starts} jails could not be started: {failure.reason}"
+                )
             with self._gate.suspect_running():
                 attempt = self._attempt(job, slot)
             if isinstance(attempt, Outcome):

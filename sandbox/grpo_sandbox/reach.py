@@ -21,7 +21,10 @@ def forbidden_packages() -> tuple[str, ...]:
 
     A program that can read an environment's code can return its reference's answers.
     """
-    offered = {point.value.partition(":")[0].partition(".")[0] for point in entry_points(group=ENTRY_POINT_GROUP)}
+    offered = {
+        point.value.partition(":")[0].partition(".")[0]
+        for point in entry_points(group=ENTRY_POINT_GROUP)
+    }
     return tuple(sorted({*offered, *OURS} - sys.stdlib_module_names))
 
 

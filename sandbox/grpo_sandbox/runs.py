@@ -107,7 +107,9 @@ class Run:
         convicted = next((outcome for outcome in outcomes if outcome.suspected), None)
         if convicted is not None:
             error = "not run: the program had ended badly on an earlier input"
-            return Outcome(convicted.status, error=f"{error} ({convicted.error})"[:500], suspected=True)
+            return Outcome(
+                convicted.status, error=f"{error} ({convicted.error})"[:500], suspected=True
+            )
         late = [outcome.status for outcome in outcomes if outcome.status in LATE]
         if len(late) >= PATIENCE:
             error = f"not run: it had run out of time on {PATIENCE} inputs before"

@@ -92,7 +92,9 @@ class SuspiciousSync(Suspicious):
 
 @pytest.mark.parametrize("environment", [Suspicious, SuspiciousSync])
 @pytest.mark.parametrize(("text", "asked"), [("certain", 1), ("doubtful", 2)])
-def test_a_verdict_on_an_answer_that_a_service_suspects_is_never_cached(environment: type[Suspicious], text: str, asked: int) -> None:
+def test_a_verdict_on_an_answer_that_a_service_suspects_is_never_cached(
+    environment: type[Suspicious], text: str, asked: int
+) -> None:
     environment.asked = 0
 
     async def twice() -> list[Verdict]:
@@ -102,4 +104,6 @@ def test_a_verdict_on_an_answer_that_a_service_suspects_is_never_cached(environm
 
     verdicts = asyncio.run(twice())
     assert environment.asked == asked
-    assert [(verdict.scored, verdict.cacheable) for verdict in verdicts] == [(True, text == "certain")] * 2
+    assert [(verdict.scored, verdict.cacheable) for verdict in verdicts] == [
+        (True, text == "certain")
+    ] * 2

@@ -17,7 +17,10 @@ from grpo_core.calls.printable import plain_markdown, printable, printable_json
 from grpo_core.calls.streams import PrintableStream, beneath, printable_streams
 from grpo_core.runs.folder import RunFolder
 
-ANY = st.text(st.characters(codec=None) | st.sampled_from("\x1b\r\n\t\x9b\u202e\u200d\u200c\ufe0f\u0645\u093f👩❤🏽"))
+ANY = st.text(
+    st.characters(codec=None)
+    | st.sampled_from("\x1b\r\n\t\x9b\u202e\u200d\u200c\ufe0f\u0645\u093f👩❤🏽")
+)
 BAD = {"Cc", "Cs", "Co", "Zl", "Zp"}
 
 READABLE = [
@@ -79,11 +82,18 @@ def test_any_text_becomes_printable_and_stays_as_it_is_then(text: str) -> None:
     shown.encode()
 
 
-@given(st.recursive(st.none() | st.floats(allow_nan=False) | ANY, lambda inner: st.lists(inner) | st.dictionaries(ANY, inner)))
+@given(
+    st.recursive(
+        st.none() | st.floats(allow_nan=False) | ANY,
+        lambda inner: st.lists(inner) | st.dictionaries(ANY, inner),
+    )
+)
 def test_json_stays_equal(value: object) -> None:
     plain = json.dumps(value, ensure_ascii=False)
     shown = printable_json(plain)
-    if json.loads(json.dumps(value)) == value:  # else two halves of a surrogate pair became a character
+    if (
+        json.loads(json.dumps(value)) == value
+    ):  # else two halves of a surrogate pair became a character
         assert json.loads(shown) == value
     assert printable(shown) == shown
 
@@ -126,7 +136,15 @@ def test_a_console_shows_names_letter_by_letter() -> None:
     page.print(table, Text("\x1b]0;T\x07", "link http://evil"), ":bug:", markup=True, emoji=True)
     shown = out.getvalue()
     # A Text drops the bell by itself.
-    assert all(text in shown for text in ("file.py:Bug:1", "[bold]T[/bold]", r"[link=http://x]:bug:[/link]\x1b[5m", r"\x1b]0;T"))
+    assert all(
+        text in shown
+        for text in (
+            "file.py:Bug:1",
+            "[bold]T[/bold]",
+            r"[link=http://x]:bug:[/link]\x1b[5m",
+            r"\x1b]0;T",
+        )
+    )
     assert "\x1b" not in shown
 
 

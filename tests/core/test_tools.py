@@ -50,7 +50,12 @@ def test_a_function_is_described_by_name_first_paragraph_and_schema() -> None:
     assert found["function"]["description"] == "Add two numbers."
     parameters = found["function"]["parameters"]
     assert parameters["required"] == ["a"]
-    assert parameters["properties"]["b"] == {"type": "integer", "default": 1, "description": "the second number", "minimum": 0}
+    assert parameters["properties"]["b"] == {
+        "type": "integer",
+        "default": 1,
+        "description": "the second number",
+        "minimum": 0,
+    }
 
 
 def test_calls_are_answered_in_order_as_tool_messages() -> None:
@@ -70,10 +75,19 @@ def test_a_text_without_a_call_is_no_call() -> None:
         ("[" * 100_000, "error: the call is not valid JSON"),
         ("7", "error: a call is an object"),
         ('{"name": "add", "arguments": 3}', "error: a call is an object"),
-        ('{"name": "ad", "arguments": {}}', "error: there is no tool 'ad'; there are add, broken, shout"),
+        (
+            '{"name": "ad", "arguments": {}}',
+            "error: there is no tool 'ad'; there are add, broken, shout",
+        ),
         ('{"name": "add"}', "error: add was called wrongly: a: missing required argument"),
-        ('{"name": "add", "arguments": {"a": "x"}}', "error: add was called wrongly: a: input should be a valid integer"),
-        ('{"name": "add", "arguments": {"a": 1, "c": 2}}', "error: add was called wrongly: c: unexpected keyword argument"),
+        (
+            '{"name": "add", "arguments": {"a": "x"}}',
+            "error: add was called wrongly: a: input should be a valid integer",
+        ),
+        (
+            '{"name": "add", "arguments": {"a": 1, "c": 2}}',
+            "error: add was called wrongly: c: unexpected keyword argument",
+        ),
         ('{"name": "broken", "arguments": {}}', "error: RuntimeError: no luck"),
     ],
 )
@@ -83,7 +97,10 @@ def test_what_is_wrong_with_a_call_is_told_to_the_policy(inside: str, told: str)
 
 
 def test_results_and_their_number_are_bounded() -> None:
-    assert len(call('<tool_call>{"name": "shout", "arguments": {"text": "long"}}</tool_call>')[0]) == MAX_RESULT
+    assert (
+        len(call('<tool_call>{"name": "shout", "arguments": {"text": "long"}}</tool_call>')[0])
+        == MAX_RESULT
+    )
     many = json.dumps([{"name": "add", "arguments": {"a": n}} for n in range(100)])
     assert len(call(f"<tool_call>{many}</tool_call>" * 3)) == MAX_CALLS
 
@@ -116,15 +133,23 @@ class TrustedCalculator(Calculator):
 @pytest.mark.parametrize("env", [Calculator(), TrustedCalculator()])
 def test_tools_run_where_the_verifier_runs_and_keep_its_deadline(env: Calculator) -> None:
     def ask(name: str, arguments: str = "{}") -> Message:
-        return Message("assistant", f'<tool_call>{{"name": "{name}", "arguments": {arguments}}}</tool_call>')
+        return Message(
+            "assistant", f'<tool_call>{{"name": "{name}", "arguments": {arguments}}}</tool_call>'
+        )
 
     async def through() -> None:
         settings = VerifySettings(timeout_seconds=1 if env.trusted else 5, retries=0)
-        async with Verifier(env, spec=Spec("calculator", f"{__file__}:Calculator"), settings=settings) as verifier:
+        async with Verifier(
+            env, spec=Spec("calculator", f"{__file__}:Calculator"), settings=settings
+        ) as verifier:
             (task,) = await verifier.tasks([TaskKey("calculator", "train", 0)])
-            assert list(await verifier.reply(task, [ask("add", '{"a": 2, "b": 3}')]) or ()) == [Message("tool", "5")]
+            assert list(await verifier.reply(task, [ask("add", '{"a": 2, "b": 3}')]) or ()) == [
+                Message("tool", "5")
+            ]
             assert await verifier.reply(task, [Message("assistant", "It is 5.")]) is None
-            ((pid,),) = [[message.content for message in await verifier.reply(task, [ask("where")]) or ()]]
+            ((pid,),) = [
+                [message.content for message in await verifier.reply(task, [ask("where")]) or ()]
+            ]
             assert (int(pid) == os.getpid()) == env.trusted
             with pytest.raises(GrpoError, match="deadline"):
                 await verifier.reply(task, [ask("hang")])
@@ -141,7 +166,10 @@ def test_results_that_cannot_be_written_down_are_told_and_strange_text_can_be_to
 
     (first,) = answers((odd,), '<tool_call>{"name": "odd"}</tool_call>') or []
     assert first.content.startswith("error: TypeError")
-    (second,) = answers((echo,), '<tool_call>{"name": "echo", "arguments": {"text": "a"}}</tool_call>') or []
+    (second,) = (
+        answers((echo,), '<tool_call>{"name": "echo", "arguments": {"text": "a"}}</tool_call>')
+        or []
+    )
     assert second.content == "a?"
 
 

@@ -44,7 +44,9 @@ def maxrl(rewards: Rewards, config: AdvantageConfig) -> Tensor:
     """(r - mean) / mean, for rewards that are never negative; a mean of 0 gives 0 (prime-rl, SkyRL)."""
     mean_P1 = _mean(rewards.total_PG, rewards.scored_PG)
     centred_PG, _ = _centred(rewards.total_PG, rewards.scored_PG)
-    return torch.where(mean_P1 > 0, centred_PG / mean_P1.clamp(min=torch.finfo(torch.float64).tiny), 0.0)
+    return torch.where(
+        mean_P1 > 0, centred_PG / mean_P1.clamp(min=torch.finfo(torch.float64).tiny), 0.0
+    )
 
 
 def best_minus_second(rewards: Rewards, config: AdvantageConfig) -> Tensor:
@@ -64,7 +66,11 @@ def maxk(rewards: Rewards, config: AdvantageConfig) -> Tensor:
     The closed form of the subset estimator of Pass@k Training (arXiv 2508.10751); k = 1 is grpo with ddof 0. A group with k or fewer
     scored attempts has one subset at most and gets 0. Tied rewards get equal advantages.
     """
-    return _by_group(rewards, lambda reward_N: _maxk(reward_N, k=_k(config), eps=config.eps), least=_k(config) + 1)
+    return _by_group(
+        rewards,
+        lambda reward_N: _maxk(reward_N, k=_k(config), eps=config.eps),
+        least=_k(config) + 1,
+    )
 
 
 def passk(rewards: Rewards, config: AdvantageConfig) -> Tensor:
@@ -89,7 +95,11 @@ def gdpo(rewards: Rewards, config: AdvantageConfig) -> Tensor:
     sum_PG = torch.zeros_like(rewards.total_PG)
     for part_PG, weight_P in zip(rewards.part_KPG, rewards.weight_KP, strict=True):
         sum_PG += weight_P.unsqueeze(1) * grpo(replace(rewards, total_PG=part_PG), config)
-    spread = sum_PG[rewards.scored_PG].std(correction=0) if rewards.scored_PG.any() else sum_PG.new_zeros(())
+    spread = (
+        sum_PG[rewards.scored_PG].std(correction=0)
+        if rewards.scored_PG.any()
+        else sum_PG.new_zeros(())
+    )
     return _over(sum_PG, spread + config.eps)
 
 
@@ -107,7 +117,9 @@ ADVANTAGES: dict[str, Advantage] = {
 }
 
 
-def advantages(rewards: Rewards, config: AdvantageConfig, estimator: Advantage | None = None) -> Tensor:
+def advantages(
+    rewards: Rewards, config: AdvantageConfig, estimator: Advantage | None = None
+) -> Tensor:
     """The configured estimator (or the one given), then what the config adds: whitening over the batch, the clip."""
     advantage_PG = (estimator or ADVANTAGES[config.name])(rewards, config)
     if config.whiten:
@@ -120,7 +132,9 @@ def whiten(advantage_PG: Tensor, scored_PG: Tensor) -> Tensor:
     if scored_PG.sum() < 2:
         return torch.zeros_like(advantage_PG)
     scored = advantage_PG[scored_PG]
-    return torch.where(scored_PG, (advantage_PG - scored.mean()) / (scored.std(correction=1) + WHITEN_EPS), 0.0)
+    return torch.where(
+        scored_PG, (advantage_PG - scored.mean()) / (scored.std(correction=1) + WHITEN_EPS), 0.0
+    )
 
 
 def pods(rewards: Rewards, *, keep: int) -> Tensor:
@@ -132,7 +146,9 @@ def pods(rewards: Rewards, *, keep: int) -> Tensor:
         if len(places) <= keep:
             continue
         places = places[reward_G[places].argsort(stable=True)]
-        choices = [torch.cat([places[:low], places[len(places) - keep + low :]]) for low in range(keep + 1)]
+        choices = [
+            torch.cat([places[:low], places[len(places) - keep + low :]]) for low in range(keep + 1)
+        ]
         best = max(choices, key=lambda chosen: float(reward_G[chosen].var(correction=0)))
         kept_G[:] = False
         kept_G[best] = True
@@ -140,7 +156,9 @@ def pods(rewards: Rewards, *, keep: int) -> Tensor:
 
 
 def _mean(reward_PG: Tensor, scored_PG: Tensor) -> Tensor:
-    return torch.where(scored_PG, reward_PG, 0.0).sum(dim=1, keepdim=True) / scored_PG.sum(dim=1, keepdim=True).clamp(min=1)
+    return torch.where(scored_PG, reward_PG, 0.0).sum(dim=1, keepdim=True) / scored_PG.sum(
+        dim=1, keepdim=True
+    ).clamp(min=1)
 
 
 def _centred(reward_PG: Tensor, scored_PG: Tensor) -> tuple[Tensor, Tensor]:
@@ -170,7 +188,9 @@ def _k(config: AdvantageConfig) -> int:
 def _by_group(rewards: Rewards, estimate: Callable[[Tensor], Tensor], *, least: int) -> Tensor:
     """`estimate` of the scored rewards (N,) of each group that has `least` of them, at least two, and not all equal."""
     advantage_PG = torch.zeros_like(rewards.total_PG)
-    for reward_G, scored_G, advantage_G in zip(rewards.total_PG, rewards.scored_PG, advantage_PG, strict=True):
+    for reward_G, scored_G, advantage_G in zip(
+        rewards.total_PG, rewards.scored_PG, advantage_PG, strict=True
+    ):
         reward_N = reward_G[scored_G]
         if len(reward_N) >= max(2, least) and reward_N.max() > reward_N.min():
             advantage_G[scored_G] = estimate(reward_N)
@@ -201,7 +221,9 @@ def _best_with(reward_N: Tensor, *, k: int) -> Tensor:
     sorted_N = reward_N.sort().values
     subsets = comb(N - 1, k - 1)
     as_best_N = _tensor([comb(i, k - 1) / subsets for i in range(N)]) * sorted_N
-    under_N = _tensor([comb(j - 1, k - 2) / subsets if j and k > 1 else 0.0 for j in range(N)]) * sorted_N  # the best is of higher rank
+    under_N = (
+        _tensor([comb(j - 1, k - 2) / subsets if j and k > 1 else 0.0 for j in range(N)]) * sorted_N
+    )  # the best is of higher rank
     above_N = under_N.flip(0).cumsum(0).flip(0) - under_N
     best_N = as_best_N + above_N
     return best_N[torch.searchsorted(sorted_N, reward_N, right=True) - 1]

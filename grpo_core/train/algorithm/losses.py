@@ -25,7 +25,9 @@ def token(logprob_BT: Tensor, anchor_BT: Tensor, trainable_BT: Tensor) -> Tensor
 def sequence_mean(logprob_BT: Tensor, anchor_BT: Tensor, trainable_BT: Tensor) -> Tensor:
     """The mean of l - anchor over the tokens of the row (GSPO, arXiv 2507.18071). Under every aggregation its gradient is that of GSPO's
     token form, sg[log s] + l - sg[l]."""
-    return _row_sum(logprob_BT - anchor_BT, trainable_BT) / trainable_BT.sum(dim=1, keepdim=True).clamp(min=1)
+    return _row_sum(logprob_BT - anchor_BT, trainable_BT) / trainable_BT.sum(
+        dim=1, keepdim=True
+    ).clamp(min=1)
 
 
 def sequence(logprob_BT: Tensor, anchor_BT: Tensor, trainable_BT: Tensor) -> Tensor:
@@ -34,10 +36,16 @@ def sequence(logprob_BT: Tensor, anchor_BT: Tensor, trainable_BT: Tensor) -> Ten
 
 
 def _row_sum(values_BT: Tensor, trainable_BT: Tensor) -> Tensor:
-    return torch.where(trainable_BT != 0, values_BT, 0.0).sum(dim=1, keepdim=True).expand_as(values_BT)
+    return (
+        torch.where(trainable_BT != 0, values_BT, 0.0).sum(dim=1, keepdim=True).expand_as(values_BT)
+    )
 
 
-LEVELS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {"token": token, "sequence_mean": sequence_mean, "sequence": sequence}
+LEVELS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "token": token,
+    "sequence_mean": sequence_mean,
+    "sequence": sequence,
+}
 
 
 MAX_LOG_RATIO = 20.0
@@ -53,7 +61,9 @@ def ratio(log_ratio_BT: Tensor) -> Tensor:
 # --- surrogates: (log_ratio_BT, logprob_BT, advantage_B1, config) -> loss_BT, to be minimised.
 
 
-def clip(log_ratio_BT: Tensor, logprob_BT: Tensor, advantage_B1: Tensor, config: LossConfig) -> Tensor:
+def clip(
+    log_ratio_BT: Tensor, logprob_BT: Tensor, advantage_B1: Tensor, config: LossConfig
+) -> Tensor:
     """-min(rho A, clip(rho, 1 - clip_low, 1 + clip_high) A) (PPO, arXiv 1707.06347; DAPO, arXiv 2503.14476, has 0.2 and 0.28).
 
     With dual_clip = c, at most -c A where A < 0 (arXiv 1912.09729; verl and OpenRLHF: c = 3).
@@ -63,29 +73,44 @@ def clip(log_ratio_BT: Tensor, logprob_BT: Tensor, advantage_B1: Tensor, config:
     loss_BT = -torch.minimum(ratio_BT * advantage_B1, clipped_BT * advantage_B1)
     if config.dual_clip is None:
         return loss_BT
-    return torch.where(advantage_B1 < 0, torch.minimum(loss_BT, -config.dual_clip * advantage_B1), loss_BT)
+    return torch.where(
+        advantage_B1 < 0, torch.minimum(loss_BT, -config.dual_clip * advantage_B1), loss_BT
+    )
 
 
-def reinforce(log_ratio_BT: Tensor, logprob_BT: Tensor, advantage_B1: Tensor, config: LossConfig) -> Tensor:
+def reinforce(
+    log_ratio_BT: Tensor, logprob_BT: Tensor, advantage_B1: Tensor, config: LossConfig
+) -> Tensor:
     """-A l: the plain policy gradient, without a ratio."""
     return -advantage_B1 * logprob_BT
 
 
-def cispo(log_ratio_BT: Tensor, logprob_BT: Tensor, advantage_B1: Tensor, config: LossConfig) -> Tensor:
+def cispo(
+    log_ratio_BT: Tensor, logprob_BT: Tensor, advantage_B1: Tensor, config: LossConfig
+) -> Tensor:
     """-sg(clip(rho, 1 - clip_low, 1 + clip_high)) A l (CISPO, arXiv 2506.13585). TRL clamps at clip_high without the 1; verl and slime as
     here."""
     weight_BT = log_ratio_BT.exp().clamp(1 - config.clip_low, 1 + config.clip_high).detach()
     return -weight_BT * advantage_B1 * logprob_BT
 
 
-def sapo(log_ratio_BT: Tensor, logprob_BT: Tensor, advantage_B1: Tensor, config: LossConfig) -> Tensor:
+def sapo(
+    log_ratio_BT: Tensor, logprob_BT: Tensor, advantage_B1: Tensor, config: LossConfig
+) -> Tensor:
     """-(4 / tau) sigmoid(tau (rho - 1)) A, with one tau for A > 0 and another for the rest (TRL, verl: 1.0 and 1.05)."""
-    tau_B1 = torch.full_like(advantage_B1, config.sapo_negative).masked_fill(advantage_B1 > 0, config.sapo_positive)
+    tau_B1 = torch.full_like(advantage_B1, config.sapo_negative).masked_fill(
+        advantage_B1 > 0, config.sapo_positive
+    )
     return -4 / tau_B1 * torch.sigmoid(tau_B1 * (ratio(log_ratio_BT) - 1)) * advantage_B1
 
 
 Surrogate = Callable[[Tensor, Tensor, Tensor, LossConfig], Tensor]
-SURROGATES: dict[str, Surrogate] = {"clip": clip, "reinforce": reinforce, "cispo": cispo, "sapo": sapo}
+SURROGATES: dict[str, Surrogate] = {
+    "clip": clip,
+    "reinforce": reinforce,
+    "cispo": cispo,
+    "sapo": sapo,
+}
 
 
 def clipped(log_ratio_BT: Tensor, advantage_B1: Tensor, config: LossConfig) -> Tensor:
@@ -135,10 +160,18 @@ def k3_st(logprob_BT: Tensor, reference_BT: Tensor) -> Tensor:
     return squared_BT - squared_BT.detach() + k3(logprob_BT, reference_BT).detach()
 
 
-KL_ESTIMATORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"k1": k1, "k2": k2, "k3": k3, "k3_reverse": k3_reverse, "k3_st": k3_st}
+KL_ESTIMATORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "k1": k1,
+    "k2": k2,
+    "k3": k3,
+    "k3_reverse": k3_reverse,
+    "k3_st": k3_st,
+}
 
 
-def divergence(logprob_BT: Tensor, old_BT: Tensor, reference_BT: Tensor, config: KLConfig) -> Tensor:
+def divergence(
+    logprob_BT: Tensor, old_BT: Tensor, reference_BT: Tensor, config: KLConfig
+) -> Tensor:
     """The configured estimate for each token; with `importance` times rho = exp(l - old), gradient included, so that it stays unbiased when
     the policy has moved since it sampled."""
     kl_BT = KL_ESTIMATORS[config.estimator](logprob_BT, reference_BT)

@@ -29,12 +29,22 @@ class Rewards:
         """Rewards of one part; scored_PG: all, if left out. What is above 0 passed."""
         scored_PG = torch.ones_like(total_PG, dtype=torch.bool) if scored_PG is None else scored_PG
         total_PG = total_PG.double()
-        return cls(total_PG, scored_PG, total_PG > 0, total_PG.unsqueeze(0), torch.ones(1, len(total_PG), dtype=torch.float64))
+        return cls(
+            total_PG,
+            scored_PG,
+            total_PG > 0,
+            total_PG.unsqueeze(0),
+            torch.ones(1, len(total_PG), dtype=torch.float64),
+        )
 
     def of_groups(self, place_P: Tensor) -> Rewards:
         """Those of some of the groups."""
         return Rewards(
-            self.total_PG[place_P], self.scored_PG[place_P], self.passed_PG[place_P], self.part_KPG[:, place_P], self.weight_KP[:, place_P]
+            self.total_PG[place_P],
+            self.scored_PG[place_P],
+            self.passed_PG[place_P],
+            self.part_KPG[:, place_P],
+            self.weight_KP[:, place_P],
         )
 
     def plus(self, value_PG: Tensor, weight: float) -> Rewards:
@@ -43,13 +53,18 @@ class Rewards:
             self,
             total_PG=self.total_PG + weight * value_PG.double(),
             part_KPG=torch.cat([self.part_KPG, value_PG.double().unsqueeze(0)]),
-            weight_KP=torch.cat([self.weight_KP, torch.full((1, len(value_PG)), weight, dtype=torch.float64)]),
+            weight_KP=torch.cat(
+                [self.weight_KP, torch.full((1, len(value_PG)), weight, dtype=torch.float64)]
+            ),
         )
 
 
 def rewards(verdicts_PG: Sequence[Sequence[Verdict]]) -> Rewards:
     """What the advantages are made of."""
-    total_PG = torch.tensor([[v.total if v.scored else 0.0 for v in group] for group in verdicts_PG], dtype=torch.float64)
+    total_PG = torch.tensor(
+        [[v.total if v.scored else 0.0 for v in group] for group in verdicts_PG],
+        dtype=torch.float64,
+    )
     scored_PG = torch.tensor([[v.scored for v in group] for group in verdicts_PG])
     passed_PG = torch.tensor([[v.passed for v in group] for group in verdicts_PG])
     parts = max((len(v.rewards) for group in verdicts_PG for v in group), default=0)
@@ -64,7 +79,11 @@ def rewards(verdicts_PG: Sequence[Sequence[Verdict]]) -> Rewards:
 
 def shuffled(found: Rewards, tasks_P: Sequence[Task[Any]]) -> Rewards:
     """The control experiment: each group's scored rewards in random order, so that they say nothing about the attempts."""
-    total_PG, passed_PG, part_KPG = found.total_PG.clone(), found.passed_PG.clone(), found.part_KPG.clone()
+    total_PG, passed_PG, part_KPG = (
+        found.total_PG.clone(),
+        found.passed_PG.clone(),
+        found.part_KPG.clone(),
+    )
     for p, task in enumerate(tasks_P):
         places = found.scored_PG[p].nonzero().flatten().tolist()
         drawn = task.key.rng("shuffle", task.draw).sample(places, len(places))

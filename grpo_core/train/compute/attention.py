@@ -44,7 +44,10 @@ def blocks(ends: Sequence[int]) -> tuple[Block, ...]:
         stop = min(start + ROWS, len(ends))
         seen = [j for j in range(stop) if ends[j] > start or j >= start]
         gaps = [i for i in range(1, len(seen)) if seen[i] != seen[i - 1] + 1]
-        columns = (slice(seen[a], seen[b - 1] + 1) for a, b in zip([0, *gaps], [*gaps, len(seen)], strict=True))
+        columns = (
+            slice(seen[a], seen[b - 1] + 1)
+            for a, b in zip([0, *gaps], [*gaps, len(seen)], strict=True)
+        )
         found.append(Block(slice(start, stop), tuple(columns)))
     return tuple(found)
 
@@ -74,7 +77,12 @@ def attend(
     **more: Any,
 ) -> tuple[Tensor, None]:
     """query (B, heads, N, D), key and value (B, shared heads, S, D), additive mask (B, 1, N, S) -> (B, N, heads, D)."""
-    if not tree_blocks or attention_mask is None or query.shape[2] == 1 or more.get("position_bias") is not None:
+    if (
+        not tree_blocks
+        or attention_mask is None
+        or query.shape[2] == 1
+        or more.get("position_bias") is not None
+    ):
         plain: tuple[Tensor, None] = sdpa_attention_forward(
             module, query, key, value, attention_mask, scaling=scaling, dropout=dropout, **more
         )
@@ -82,7 +90,9 @@ def attend(
     groups = query.shape[1] // key.shape[1]
     if groups > 1 and query.shape[2] <= FEW_ROWS:
         return _side_by_side(query, key, value, attention_mask, groups, scaling, dropout), None
-    native = query.device.type == "cpu"  # elsewhere a mask and shared keys together are slower than repeated keys
+    native = (
+        query.device.type == "cpu"
+    )  # elsewhere a mask and shared keys together are slower than repeated keys
     if groups > 1 and not native:
         key, value = repeat_kv(key, groups), repeat_kv(value, groups)
     parts = [
@@ -100,11 +110,21 @@ def attend(
     return torch.cat(parts, dim=2).transpose(1, 2).contiguous(), None
 
 
-def _side_by_side(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, groups: int, scaling: float | None, dropout: float) -> Tensor:
+def _side_by_side(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor,
+    groups: int,
+    scaling: float | None,
+    dropout: float,
+) -> Tensor:
     B, heads, N, D = query.shape
     mask = mask.expand(B, groups, N, mask.shape[-1]).reshape(B, 1, groups * N, mask.shape[-1])
     query = query.reshape(B, heads // groups, groups * N, D)
-    found = scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout, scale=scaling)
+    found = scaled_dot_product_attention(
+        query, key, value, attn_mask=mask, dropout_p=dropout, scale=scaling
+    )
     return found.reshape(B, heads, N, -1).transpose(1, 2).contiguous()
 
 

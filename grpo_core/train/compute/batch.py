@@ -68,12 +68,17 @@ def collate(
         weights = row_weights(lengths, aggregation, max_length=max_length) if kept else []
         if kept:
             live = [bool(advantage_PG[p].any()) or not skip_dead for p in range(P)]
-            found = [(Row(rollouts_PG[p][g], float(advantage_PG[p, g]), w), live[p]) for (p, g), w in zip(kept, weights, strict=True)]
+            found = [
+                (Row(rollouts_PG[p][g], float(advantage_PG[p, g]), w), live[p])
+                for (p, g), w in zip(kept, weights, strict=True)
+            ]
             steps.append([row for row, counts in found if counts])
     return steps
 
 
-def passes(rows: Sequence[Row], *, max_tokens: int, shared_prefix: bool = True, pair: float = 0.0) -> Iterator[tuple[list[list[Row]], int]]:
+def passes(
+    rows: Sequence[Row], *, max_tokens: int, shared_prefix: bool = True, pair: float = 0.0
+) -> Iterator[tuple[list[list[Row]], int]]:
     """The trees of each forward pass, as lists of rows, and how many tokens it has, padding included: at most `max_tokens`, but where one
     tree alone has more. Longest first, so that those that are padded to one another are alike.
 
@@ -84,7 +89,11 @@ def passes(rows: Sequence[Row], *, max_tokens: int, shared_prefix: bool = True, 
         return packed([[row] for row in rows], max_tokens=max_tokens, padded=_padded)
     trees = list(_trees(rows, max_tokens=max_tokens, pair=pair))
     sizes = {id(tree): _nodes(tree) for tree in trees}
-    return packed(trees, max_tokens=max_tokens, padded=lambda chunk: len(chunk) * max(sizes[id(tree)] for tree in chunk))
+    return packed(
+        trees,
+        max_tokens=max_tokens,
+        padded=lambda chunk: len(chunk) * max(sizes[id(tree)] for tree in chunk),
+    )
 
 
 def packed(
@@ -119,22 +128,30 @@ def _trees(rows: Sequence[Row], *, max_tokens: int, pair: float) -> Iterator[lis
 
 
 def _nodes(rows: Sequence[Row]) -> int:
-    return tree_size(list({row.rollout.prompt_ids for row in rows}), [row.rollout.token_ids for row in rows])
+    return tree_size(
+        list({row.rollout.prompt_ids for row in rows}), [row.rollout.token_ids for row in rows]
+    )
 
 
 def _padded(parts: Sequence[list[Row]]) -> int:
     """Of rows that share nothing: the longest prompt beside the longest completion."""
     rows = [part[0].rollout for part in parts]
-    return len(rows) * (max(len(row.prompt_ids) for row in rows) + max(len(row.token_ids) for row in rows))
+    return len(rows) * (
+        max(len(row.prompt_ids) for row in rows) + max(len(row.token_ids) for row in rows)
+    )
 
 
-def tensors(parts: Sequence[Sequence[Row]], *, device: torch.device, dtype: torch.dtype) -> MicroBatch:
+def tensors(
+    parts: Sequence[Sequence[Row]], *, device: torch.device, dtype: torch.dtype
+) -> MicroBatch:
     """The trees of a forward pass, as lists of rows, as tensors."""
     rows = [row for part in parts for row in part]
     width = max(1, *(len(row.rollout.token_ids) for row in rows))
 
     def padded(values: Sequence[Sequence[float]], dtype: torch.dtype = torch.int64) -> Tensor:
-        return torch.tensor([[*v, *[0] * (width - len(v))] for v in values], device=device, dtype=dtype)
+        return torch.tensor(
+            [[*v, *[0] * (width - len(v))] for v in values], device=device, dtype=dtype
+        )
 
     return MicroBatch(
         rows=tuple(rows),

@@ -24,8 +24,12 @@ def share_heap(device: torch.device) -> None:
     8 for each core), and a bound to what oneDNN keeps, so that memory does not grow from step to step. Environment variables of the user
     hold."""
     if device.type == "cpu":
-        os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", PRIMITIVES)  # read at the first operation
-        if "MALLOC_ARENA_MAX" not in os.environ and "arena_max" not in os.environ.get("GLIBC_TUNABLES", ""):
+        os.environ.setdefault(
+            "ONEDNN_PRIMITIVE_CACHE_CAPACITY", PRIMITIVES
+        )  # read at the first operation
+        if "MALLOC_ARENA_MAX" not in os.environ and "arena_max" not in os.environ.get(
+            "GLIBC_TUNABLES", ""
+        ):
             _mallopt(M_ARENA_MAX, ARENAS)
 
 

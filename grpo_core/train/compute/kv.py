@@ -29,7 +29,9 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]
         super().__init__()
         self._rooms: dict[str, Tensor] = {}
 
-    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any
+    ) -> tuple[Tensor, Tensor]:
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         self.keys = self._put("keys", self.keys, key_states)
@@ -39,7 +41,9 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]
     def _put(self, name: str, kept: Tensor, new: Tensor) -> Tensor:
         have = kept.shape[-2] if kept.numel() else 0
         need, room = have + new.shape[-2], self._rooms.get(name)
-        if room is None or room.data_ptr() != kept.data_ptr() or need > room.shape[-2]:  # others were chosen, or it is full
+        if (
+            room is None or room.data_ptr() != kept.data_ptr() or need > room.shape[-2]
+        ):  # others were chosen, or it is full
             size = need + max(SPARE, need // 4)
             room = self._rooms[name] = new.new_empty(*new.shape[:-2], size, new.shape[-1])
             if have:
@@ -51,7 +55,9 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]
 def growing_cache(model: Any) -> DynamicCache:
     """An empty one for `model`; layers that forget (sliding windows and their like) stay those of transformers."""
     cache = DynamicCache(config=model.config)
-    cache.layers = [GrowingLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
+    cache.layers = [
+        GrowingLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers
+    ]
     return cache
 
 
@@ -81,7 +87,10 @@ def joined(first: DynamicCache, second: DynamicCache) -> None:
 def trim(cache: DynamicCache, start: int) -> None:
     """Leave out the first `start` columns."""
     for layer in cache.layers:
-        layer.keys, layer.values = layer.keys[..., start:, :].clone(), layer.values[..., start:, :].clone()
+        layer.keys, layer.values = (
+            layer.keys[..., start:, :].clone(),
+            layer.values[..., start:, :].clone(),
+        )
 
 
 def _widened(states: Tensor, width: int) -> Tensor:

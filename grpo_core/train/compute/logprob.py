@@ -75,22 +75,36 @@ class Head:
     max_bytes: int
     entropy: bool = False
 
-    def logprobs(self, hidden_KH: Tensor, place_M: Tensor, tokens_M: Tensor) -> tuple[Tensor, Tensor]:
+    def logprobs(
+        self, hidden_KH: Tensor, place_M: Tensor, tokens_M: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """As `token_logprobs`, of hidden states."""
         if not len(place_M):
             nothing = tempered(hidden_KH[:0, 0], 1.0)
             return nothing, nothing
-        rows = max(1, self.max_bytes // (COPIES * self.vocabulary * (8 if hidden_KH.dtype == torch.float64 else 4)))
+        rows = max(
+            1,
+            self.max_bytes
+            // (COPIES * self.vocabulary * (8 if hidden_KH.dtype == torch.float64 else 4)),
+        )
         order_M = place_M.argsort(stable=True)  # tokens of the same chunk side by side
         place_M, tokens_M, back_M = place_M[order_M], tokens_M[order_M], order_M.argsort()
         trained = any(parameter.requires_grad for parameter in self.module.parameters())
-        here = type(self.module) is torch.nn.Linear and self.module.weight.device.type != "meta"  # there if they are offloaded
+        here = (
+            type(self.module) is torch.nn.Linear and self.module.weight.device.type != "meta"
+        )  # there if they are offloaded
         if here and not trained and not self.entropy:
             frozen = self.module.weight, self.module.bias, self.temperature or 1.0
             logprob_M, entropy_M = _FrozenHead.apply(hidden_KH, place_M, tokens_M, *frozen, rows)  # type: ignore[no-untyped-call]
         else:
             parts = [
-                checkpoint(self._chunk, hidden_KH[chunk], place_M[mine] - chunk.start, tokens_M[mine], use_reentrant=False)
+                checkpoint(
+                    self._chunk,
+                    hidden_KH[chunk],
+                    place_M[mine] - chunk.start,
+                    tokens_M[mine],
+                    use_reentrant=False,
+                )
                 for chunk, mine in _chunks(place_M, len(hidden_KH), rows)
             ]
             logprob_M, entropy_M = (torch.cat(values) for values in zip(*parts, strict=True))
@@ -128,13 +142,24 @@ class _FrozenHead(torch.autograd.Function):
         shape = min(rows, len(hidden_KH)), len(weight_VH)
         # Made once: tensors of this size, made anew for each chunk, would leave holes in the memory that the next one does not fit in.
         raw_RV = torch.empty(shape, dtype=hidden_KH.dtype, device=device)
-        logits_RV = raw_RV if raw_RV.dtype == number else torch.empty(shape, dtype=number, device=device)
+        logits_RV = (
+            raw_RV if raw_RV.dtype == number else torch.empty(shape, dtype=number, device=device)
+        )
         probs_RV = torch.empty(shape, dtype=number, device=device)
-        logprob_M, entropy_M = torch.empty_like(place_M, dtype=number), torch.empty_like(place_M, dtype=number)
+        logprob_M, entropy_M = (
+            torch.empty_like(place_M, dtype=number),
+            torch.empty_like(place_M, dtype=number),
+        )
         directions, edges, places, found = [], [], [], 0
         for chunk, mine in _chunks(place_M, len(hidden_KH), rows):
-            hidden_CH, place_m, token_m = hidden_KH[chunk], place_M[mine] - chunk.start, tokens_M[mine]
-            raw_CV, logits_CV, probs_CV = (buffer[: len(hidden_CH)] for buffer in (raw_RV, logits_RV, probs_RV))
+            hidden_CH, place_m, token_m = (
+                hidden_KH[chunk],
+                place_M[mine] - chunk.start,
+                tokens_M[mine],
+            )
+            raw_CV, logits_CV, probs_CV = (
+                buffer[: len(hidden_CH)] for buffer in (raw_RV, logits_RV, probs_RV)
+            )
             torch.mm(hidden_CH, weight_VH.T, out=raw_CV)
             if logits_CV.dtype != raw_CV.dtype:
                 logits_CV.copy_(raw_CV)
@@ -153,7 +178,9 @@ class _FrozenHead(torch.autograd.Function):
             if not ctx.needs_input_grad[0]:
                 continue
             # Equal tokens that were drawn from the same distribution share a direction.
-            pairs_E2, edge_m = torch.unique(torch.stack([place_m, token_m], dim=1), dim=0, return_inverse=True)
+            pairs_E2, edge_m = torch.unique(
+                torch.stack([place_m, token_m], dim=1), dim=0, return_inverse=True
+            )
             directions += _directions(probs_CV, pairs_E2, weight_VH, rows)
             places.append(pairs_E2[:, 0] + chunk.start)
             edges.append(edge_m + found)
@@ -169,7 +196,9 @@ class _FrozenHead(torch.autograd.Function):
         direction_EH, place_E, edge_M = ctx.saved_tensors
         grad_E = grad_M.new_zeros(len(place_E)).index_add_(0, edge_M, grad_M) / ctx.temperature
         gradient_EH = (grad_E.unsqueeze(-1) * direction_EH).to(direction_EH.dtype)
-        gradient_KH = gradient_EH.new_zeros(ctx.rows, gradient_EH.shape[1]).index_add_(0, place_E, gradient_EH)
+        gradient_KH = gradient_EH.new_zeros(ctx.rows, gradient_EH.shape[1]).index_add_(
+            0, place_E, gradient_EH
+        )
         return gradient_KH, None, None, None, None, None, None
 
 
@@ -189,28 +218,40 @@ class _TokenLogprobs(torch.autograd.Function):
     """Keeps one tensor of probabilities and makes the gradient of it; autograd over logsumexp and gather would keep and fill four."""
 
     @staticmethod
-    def forward(ctx: Any, logits_KV: Tensor, place_M: Tensor, tokens_M: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, logits_KV: Tensor, place_M: Tensor, tokens_M: Tensor
+    ) -> tuple[Tensor, Tensor]:
         highest_K1 = logits_KV.amax(dim=-1, keepdim=True)
         probs_KV = (logits_KV - highest_K1).exp_()
         total_K1 = probs_KV.sum(dim=-1, keepdim=True)
         norm_K = (total_K1.log() + highest_K1).squeeze(-1)
         probs_KV.div_(total_K1)
-        entropy_K = norm_K - torch.linalg.vecdot(probs_KV, logits_KV.clamp(min=torch.finfo(logits_KV.dtype).min))  # 0 * -inf is 0 here
+        entropy_K = norm_K - torch.linalg.vecdot(
+            probs_KV, logits_KV.clamp(min=torch.finfo(logits_KV.dtype).min)
+        )  # 0 * -inf is 0 here
         ctx.save_for_backward(probs_KV, entropy_K, place_M, tokens_M)
-        ctx.set_materialize_grads(False)  # an entropy that only goes into the log costs no backward pass
+        ctx.set_materialize_grads(
+            False
+        )  # an entropy that only goes into the log costs no backward pass
         return logits_KV[place_M, tokens_M] - norm_K[place_M], entropy_K
 
     @staticmethod
-    def backward(ctx: Any, grad_M: Tensor | None, entropy_grad_K: Tensor | None) -> tuple[Tensor, None, None]:
+    def backward(
+        ctx: Any, grad_M: Tensor | None, entropy_grad_K: Tensor | None
+    ) -> tuple[Tensor, None, None]:
         """d logprob / d logits = onehot(token) - probs, summed over the tokens of a distribution; d entropy / d logits =
         -probs (log probs + entropy)."""
         probs_KV, entropy_K, place_M, tokens_M = ctx.saved_tensors
         gradient_KV = torch.zeros_like(probs_KV)
         if grad_M is not None:
-            grad_K = torch.zeros(probs_KV.shape[0], dtype=grad_M.dtype, device=grad_M.device).index_add_(0, place_M, grad_M)
+            grad_K = torch.zeros(
+                probs_KV.shape[0], dtype=grad_M.dtype, device=grad_M.device
+            ).index_add_(0, place_M, grad_M)
             gradient_KV = probs_KV * -grad_K.unsqueeze(-1)
             gradient_KV.index_put_((place_M, tokens_M), grad_M, accumulate=True)
         if entropy_grad_K is not None:
-            surprise_KV = torch.special.xlogy(probs_KV, probs_KV) + probs_KV * entropy_K.unsqueeze(-1)
+            surprise_KV = torch.special.xlogy(probs_KV, probs_KV) + probs_KV * entropy_K.unsqueeze(
+                -1
+            )
             gradient_KV -= surprise_KV * entropy_grad_K.unsqueeze(-1)
         return gradient_KV, None, None

@@ -56,12 +56,17 @@ class Helpers:
     def _judge(self) -> None:
         passed, own, every = (now - then for now, then in zip(_clock(), self._before, strict=True))
         if passed > SHORTEST:  # the system counts in hundredths
-            self._alone = max(0.0, every - own) / passed + torch.get_num_threads() <= _cores() + SLACK
+            self._alone = (
+                max(0.0, every - own) / passed + torch.get_num_threads() <= _cores() + SLACK
+            )
 
 
 def release() -> None:
     """End the helpers of the calling thread; its next piece of work makes new ones. Does nothing where OpenMP cannot (before 5.0)."""
-    if sys.platform == "linux" and (pause := getattr(ctypes.CDLL(None), "omp_pause_resource_all", None)) is not None:
+    if (
+        sys.platform == "linux"
+        and (pause := getattr(ctypes.CDLL(None), "omp_pause_resource_all", None)) is not None
+    ):
         pause(_HARD)
 
 
@@ -69,7 +74,9 @@ def _clock() -> tuple[float, float, float]:
     """Seconds: of the clock, of CPU time of this process, and of all."""
     own, every = psutil.Process().cpu_times(), psutil.cpu_times()
     idle = every.idle + getattr(every, "iowait", 0.0)
-    twice = getattr(every, "guest", 0.0) + getattr(every, "guest_nice", 0.0)  # also in user and nice
+    twice = getattr(every, "guest", 0.0) + getattr(
+        every, "guest_nice", 0.0
+    )  # also in user and nice
     return time.monotonic(), own.user + own.system, sum(every) - idle - twice
 
 

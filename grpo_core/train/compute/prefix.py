@@ -34,7 +34,15 @@ class Lines:
 
     logits_KV: Tensor
 
-    def __init__(self, model: Any, cache: Any, seen_KN: Tensor, tree_K: list[int], lengths_K: list[int], dtype: torch.dtype | None) -> None:
+    def __init__(
+        self,
+        model: Any,
+        cache: Any,
+        seen_KN: Tensor,
+        tree_K: list[int],
+        lengths_K: list[int],
+        dtype: torch.dtype | None,
+    ) -> None:
         """seen_KN: which nodes of its tree a line has said; tree_K: in which it stands; dtype: what the model computes in, None where
         it can be given no mask for each line."""
         self._pair = pair_cost(model)
@@ -46,16 +54,27 @@ class Lines:
 
     @classmethod
     def prefill(
-        cls, model: Any, prompts: Sequence[Sequence[int]], *, pad_id: int, dtype: torch.dtype | None, device: torch.device
+        cls,
+        model: Any,
+        prompts: Sequence[Sequence[int]],
+        *,
+        pad_id: int,
+        dtype: torch.dtype | None,
+        device: torch.device,
     ) -> Lines:
         """One line for each of `prompts` (distinct, none empty)."""
         if dtype is not None and size(prompts, ()) <= MOST_NODES * max(map(len, prompts)):
             return cls._prefill_tree(model, prompts, dtype, device)
         start = common_length(prompts)
-        cache, shared_mask = growing_cache(model), torch.ones(len(prompts), start, dtype=torch.long, device=device)
+        cache, shared_mask = (
+            growing_cache(model),
+            torch.ones(len(prompts), start, dtype=torch.long, device=device),
+        )
         if start:
             shared = torch.tensor([list(prompts[0][:start])], device=device)
-            model(input_ids=shared, **cache_argument(model, cache), use_cache=True, logits_to_keep=1)
+            model(
+                input_ids=shared, **cache_argument(model, cache), use_cache=True, logits_to_keep=1
+            )
             cache.batch_select_indices(torch.zeros(len(prompts), dtype=torch.long, device=device))
         rest = [list(prompt[start:]) for prompt in prompts]
         width = max(map(len, rest))
@@ -71,17 +90,30 @@ class Lines:
             use_cache=True,
             logits_to_keep=1,
         )
-        lines = cls(model, cache, mask_KS.bool(), list(range(len(prompts))), [len(prompt) for prompt in prompts], dtype)
+        lines = cls(
+            model,
+            cache,
+            mask_KS.bool(),
+            list(range(len(prompts))),
+            [len(prompt) for prompt in prompts],
+            dtype,
+        )
         lines.logits_KV = out.logits[:, -1]
         return lines
 
     @classmethod
-    def _prefill_tree(cls, model: Any, prompts: Sequence[Sequence[int]], dtype: torch.dtype, device: torch.device) -> Lines:
+    def _prefill_tree(
+        cls, model: Any, prompts: Sequence[Sequence[int]], dtype: torch.dtype, device: torch.device
+    ) -> Lines:
         cache = growing_cache(model)
-        tree = plant(prompts, [(0,)] * len(prompts), device=device)  # the token that will follow is no node
+        tree = plant(
+            prompts, [(0,)] * len(prompts), device=device
+        )  # the token that will follow is no node
         logits_KV = tree.through(model, dtype, cache=cache)
         seen_KN = tree.mask_B1NN[0, 0, tree.predictors_K[tree.place_M]]
-        lines = cls(model, cache, seen_KN, [0] * len(prompts), [len(prompt) for prompt in prompts], dtype)
+        lines = cls(
+            model, cache, seen_KN, [0] * len(prompts), [len(prompt) for prompt in prompts], dtype
+        )
         lines.logits_KV = logits_KV[tree.place_M]
         return lines
 
@@ -90,11 +122,15 @@ class Lines:
         device = self._seen_KN.device
         self._seen_KN = self._seen_KN[torch.tensor(parents, device=device)]
         self._tree_K, self._prompt_K, self._lengths_K = (
-            [values[parent] for parent in parents] for values in (self._tree_K, self._prompt_K, self._lengths_K)
+            [values[parent] for parent in parents]
+            for values in (self._tree_K, self._prompt_K, self._lengths_K)
         )
         self._settle()
         place_K, width = self._places()
-        trees_K, places_K = torch.tensor(self._tree_K, device=device), torch.tensor(place_K, device=device)
+        trees_K, places_K = (
+            torch.tensor(self._tree_K, device=device),
+            torch.tensor(place_K, device=device),
+        )
         own_KW = torch.nn.functional.one_hot(places_K, width).bool()
         self._seen_KN = torch.cat([self._seen_KN, own_KW], dim=1)
         nodes = self._seen_KN.shape[1]
@@ -106,7 +142,11 @@ class Lines:
         mask_PWN[trees_K, places_K] = self._seen_KN
         tokens_PW[trees_K, places_K] = torch.tensor(list(tokens), device=device)
         positions_PW[trees_K, places_K] = torch.tensor(self._lengths_K, device=device)
-        masked = mask_PWN[:, 0].long() if self._dtype is None else additive(mask_PWN.unsqueeze(1), self._dtype)
+        masked = (
+            mask_PWN[:, 0].long()
+            if self._dtype is None
+            else additive(mask_PWN.unsqueeze(1), self._dtype)
+        )
         with head_at(model, trees_K * width + places_K, bare=False):
             out = model(
                 input_ids=tokens_PW,
@@ -118,7 +158,9 @@ class Lines:
             )
         self.logits_KV = out.logits[0]
         self._lengths_K = [length + 1 for length in self._lengths_K]
-        self._nodes = {prompt: self._nodes[prompt] + count for prompt, count in Counter(self._prompt_K).items()}
+        self._nodes = {
+            prompt: self._nodes[prompt] + count for prompt, count in Counter(self._prompt_K).items()
+        }
 
     @property
     def joinable(self) -> bool:
@@ -127,19 +169,29 @@ class Lines:
     def join(self, more: Lines) -> None:
         """Take in other lines, behind those that are there."""
         widest = max(lines._seen_KN.shape[1] for lines in (self, more))
-        if (self._trees + more._trees) * widest > len(self._lengths_K + more._lengths_K) * max(self._lengths_K + more._lengths_K):
-            for lines in (self, more):  # padded to the widest tree they would take more memory than a cache for each line
+        if (self._trees + more._trees) * widest > len(self._lengths_K + more._lengths_K) * max(
+            self._lengths_K + more._lengths_K
+        ):
+            for lines in (
+                self,
+                more,
+            ):  # padded to the widest tree they would take more memory than a cache for each line
                 lines._set(list(range(len(lines._tree_K))))
         joined(self._cache, more._cache)
         known, width = max(self._nodes) + 1, max(self._seen_KN.shape[1], more._seen_KN.shape[1])
-        seen = [torch.nn.functional.pad(lines._seen_KN, (width - lines._seen_KN.shape[1], 0)) for lines in (self, more)]
+        seen = [
+            torch.nn.functional.pad(lines._seen_KN, (width - lines._seen_KN.shape[1], 0))
+            for lines in (self, more)
+        ]
         self._seen_KN, self.logits_KV = torch.cat(seen), torch.cat([self.logits_KV, more.logits_KV])
         self._tree_K += [self._trees + tree for tree in more._tree_K]
         self._prompt_K += [known + prompt for prompt in more._prompt_K]
         self._nodes |= {known + prompt: count for prompt, count in more._nodes.items()}
         self._lengths_K += more._lengths_K
         self._trees += more._trees
-        if empty := int(self._seen_KN.any(dim=0).int().argmax()):  # columns of long lines that have ended
+        if empty := int(
+            self._seen_KN.any(dim=0).int().argmax()
+        ):  # columns of long lines that have ended
             trim(self._cache, empty)
             self._seen_KN = self._seen_KN[:, empty:]
 
@@ -163,7 +215,14 @@ class Lines:
         lines = Counter(by_prompt)
         costs = [
             (self._cost(len(alone), 1, max(self._lengths_K)), alone),
-            (self._cost(len(lines), max(lines.values()), max(self._nodes[prompt] for prompt in self._prompt_K)), by_prompt),
+            (
+                self._cost(
+                    len(lines),
+                    max(lines.values()),
+                    max(self._nodes[prompt] for prompt in self._prompt_K),
+                ),
+                by_prompt,
+            ),
         ]
         least, chosen = min(costs, key=lambda pair: pair[0])
         if least * PAYS < self._cost(self._trees, self._places()[1], self._seen_KN.shape[1]):
@@ -193,7 +252,10 @@ class Lines:
                 layer.values = layer.values[source_P[:, None], :, order_PS].transpose(1, 2)
             self._seen_KN = self._seen_KN.gather(1, order_PS[trees_K])
         self._tree_K, self._trees = tree_K, len(sources)
-        self._prompt_K, self._nodes = list(tree_K), dict(enumerate(counts))  # what stands alone has nothing to share any more
+        self._prompt_K, self._nodes = (
+            list(tree_K),
+            dict(enumerate(counts)),
+        )  # what stands alone has nothing to share any more
 
 
 def _numbered(values: Sequence[int]) -> list[int]:

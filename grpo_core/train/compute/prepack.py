@@ -27,13 +27,21 @@ NARROW = 32
 def prepacked(model: Any, rows: int) -> Iterator[None]:
     """The linear layers of `model` compute with copies of their weights in a layout for about `rows` rows; without gradients, and with the
     weights as they are now. Does nothing where there is no such layout: other devices and precisions, weights in parts."""
-    adapters = {layer: matrices for layer in adapted_layers(model) if (matrices := _matrices(layer)) is not None}
+    adapters = {
+        layer: matrices
+        for layer in adapted_layers(model)
+        if (matrices := _matrices(layer)) is not None
+    }
     inside = {layer.get_base_layer() for layer in adapters}
     layers = [*adapters, *(layer for layer in _packable(model) if layer not in inside)]
     own = [vars(layer).get("forward") for layer in layers]
     try:
         for layer in layers:
-            layer.forward = _adapted(layer, *adapters[layer], rows) if layer in adapters else _forward(layer, rows)
+            layer.forward = (
+                _adapted(layer, *adapters[layer], rows)
+                if layer in adapters
+                else _forward(layer, rows)
+            )
         yield
     finally:
         for layer, forward in zip(layers, own, strict=True):
@@ -57,12 +65,22 @@ def packed_bytes(model: Any) -> int:
 
 def _packable(model: Any) -> list[torch.nn.Linear]:
     """Without the matrices of adapters: peft's layers compute with them in a type of their own, which need not be that of their input."""
-    of_adapters = {part for layer in adapted_layers(model) for part in layer.modules() if part is not layer.get_base_layer()}
-    return [module for module in model.modules() if module not in of_adapters and _can_be_packed(module)]
+    of_adapters = {
+        part
+        for layer in adapted_layers(model)
+        for part in layer.modules()
+        if part is not layer.get_base_layer()
+    }
+    return [
+        module for module in model.modules() if module not in of_adapters and _can_be_packed(module)
+    ]
 
 
 def _can_be_packed(module: Any) -> bool:
-    if type(module) is not torch.nn.Linear or type(module.weight) not in (Tensor, torch.nn.Parameter):
+    if type(module) is not torch.nn.Linear or type(module.weight) not in (
+        Tensor,
+        torch.nn.Parameter,
+    ):
         return False
     weight: Tensor = module.weight
     return weight.device.type == "cpu" and _has_layout(weight.dtype) and min(weight.shape) >= NARROW
@@ -71,16 +89,22 @@ def _can_be_packed(module: Any) -> bool:
 @cache
 def _has_layout(dtype: torch.dtype) -> bool:
     """Whether this build of PyTorch, on this processor, has one."""
-    if not hasattr(torch.ops.mkldnn, "_reorder_linear_weight") or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+    if not hasattr(torch.ops.mkldnn, "_reorder_linear_weight") or not hasattr(
+        torch.ops.mkldnn, "_linear_pointwise"
+    ):
         return False
-    return dtype == torch.float32 or (dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return dtype == torch.float32 or (
+        dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    )
 
 
 def _forward(layer: torch.nn.Linear, rows: int) -> Callable[[Tensor], Tensor]:
     packed = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach(), rows)
 
     def forward(inputs: Tensor) -> Tensor:
-        found: Tensor = torch.ops.mkldnn._linear_pointwise(inputs, packed, layer.bias, "none", [], "")
+        found: Tensor = torch.ops.mkldnn._linear_pointwise(
+            inputs, packed, layer.bias, "none", [], ""
+        )
         return found
 
     return forward
@@ -90,13 +114,18 @@ def _adapted(layer: Any, down: Tensor, up: Tensor, rows: int) -> Callable[[Tenso
     """Of a layer with an adapter, whose second product adds to what the layer gave: three operations for peft's nine."""
     base = layer.get_base_layer()
     compute = _forward(base, rows)
-    first, second = (torch.ops.mkldnn._reorder_linear_weight(matrix.to(base.weight.dtype), rows) for matrix in (down, up))
+    first, second = (
+        torch.ops.mkldnn._reorder_linear_weight(matrix.to(base.weight.dtype), rows)
+        for matrix in (down, up)
+    )
 
     def forward(inputs: Tensor) -> Tensor:
         if layer.disable_adapters:
             return compute(inputs)
         narrow = torch.ops.mkldnn._linear_pointwise(inputs, first, None, "none", [], "")
-        found: Tensor = torch.ops.mkldnn._linear_pointwise.binary(narrow, compute(inputs), second, None, "add")
+        found: Tensor = torch.ops.mkldnn._linear_pointwise.binary(
+            narrow, compute(inputs), second, None, "add"
+        )
         return found
 
     return forward

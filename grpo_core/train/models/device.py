@@ -10,9 +10,19 @@ import torch
 
 from grpo_core.protocol.errors import ConfigError, UnknownNameError
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
+DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float64": torch.float64,
+}
 DEVICES = ("auto", "cpu", "cuda", "mps")
-CPU_BFLOAT16_UNITS = ("amx_bf16", "avx512_bf16", "sve_bf16", "bf16")  # x86 server, x86, ARM server, ARM
+CPU_BFLOAT16_UNITS = (
+    "amx_bf16",
+    "avx512_bf16",
+    "sve_bf16",
+    "bf16",
+)  # x86 server, x86, ARM server, ARM
 
 
 def pick_device(name: str = "auto") -> torch.device:
@@ -20,15 +30,25 @@ def pick_device(name: str = "auto") -> torch.device:
     if name not in DEVICES:
         raise UnknownNameError("device", name, DEVICES, hint=f"known: {', '.join(DEVICES)}")
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))  # of several processes on one machine
-    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    available = {
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+        "cpu": True,
+    }
     found = next(device for device, there in available.items() if there) if name == "auto" else name
     if available[found]:
-        return torch.device(found, local_rank) if found == "cuda" and local_rank else torch.device(found)
+        return (
+            torch.device(found, local_rank)
+            if found == "cuda" and local_rank
+            else torch.device(found)
+        )
     if name == "cuda" and torch.version.cuda is None and torch.version.hip is None:
         raise ConfigError(
             f"device 'cuda' was asked for, but torch {torch.__version__} is a build without it; install another, or use 'auto'"
         )
-    raise ConfigError(f"device {name!r} was asked for, but torch {torch.__version__} finds none on this machine; use 'auto'")
+    raise ConfigError(
+        f"device {name!r} was asked for, but torch {torch.__version__} finds none on this machine; use 'auto'"
+    )
 
 
 def pick_dtype(name: str, device: torch.device) -> torch.dtype:
@@ -38,9 +58,13 @@ def pick_dtype(name: str, device: torch.device) -> torch.dtype:
     if name not in DTYPES:
         raise UnknownNameError("dtype", name, DTYPES, hint=f"known: auto, {', '.join(DTYPES)}")
     if name == "float16" and device.type == "cpu":
-        raise ConfigError("dtype 'float16' overflows in training on a CPU and is slow there; use 'auto', 'bfloat16' or 'float32'")
+        raise ConfigError(
+            "dtype 'float16' overflows in training on a CPU and is slow there; use 'auto', 'bfloat16' or 'float32'"
+        )
     if name == "float64" and device.type == "mps":
-        raise ConfigError("dtype 'float64' does not exist on device 'mps'; use 'float32', or device 'cpu'")
+        raise ConfigError(
+            "dtype 'float64' does not exist on device 'mps'; use 'float32', or device 'cpu'"
+        )
     return DTYPES[name]
 
 
@@ -61,14 +85,19 @@ def free_memory(device: torch.device) -> int:
     if device.type == "mps":
         return torch.mps.recommended_max_memory()
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return min([int(psutil.virtual_memory().available), *_left_in_cgroup()]) // processes + used_memory(device)
+    return min(
+        [int(psutil.virtual_memory().available), *_left_in_cgroup()]
+    ) // processes + used_memory(device)
 
 
 def _left_in_cgroup() -> list[int]:
     """What the limit of this process's control group (v2) leaves; [] without one. Pages of files give way."""
     folder = Path("/sys/fs/cgroup")
     try:
-        most, now = (folder / "memory.max").read_text().strip(), int((folder / "memory.current").read_text())
+        most, now = (
+            (folder / "memory.max").read_text().strip(),
+            int((folder / "memory.current").read_text()),
+        )
         counts = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
     except OSError:  # no such control group here
         return []
@@ -92,5 +121,7 @@ def _has_bfloat16(device: torch.device) -> bool:
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     if device.type == "mps":
         return bool(torch.backends.mps.is_macos_or_newer(14, 0))
-    capabilities = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}  # older torch: the safe choice
+    capabilities = (
+        torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+    )  # older torch: the safe choice
     return any(capabilities.get(unit, False) for unit in CPU_BFLOAT16_UNITS)

@@ -6,7 +6,12 @@ from pathlib import Path
 
 import huggingface_hub
 from huggingface_hub import constants
-from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, RepositoryNotFoundError, RevisionNotFoundError
+from huggingface_hub.errors import (
+    GatedRepoError,
+    LocalEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
 
 from grpo_core.config.modelcache import missing_files
 from grpo_core.protocol.errors import UserError
@@ -35,35 +40,58 @@ def is_cached(repo: str, revision: str | None) -> bool:
 
 def snapshot(repo: str, revision: str | None) -> str:
     """The folder of `repo` in the hub's cache."""
-    return huggingface_hub.snapshot_download(repo, revision=revision, local_files_only=True, allow_patterns=["config.json"])
+    return huggingface_hub.snapshot_download(
+        repo, revision=revision, local_files_only=True, allow_patterns=["config.json"]
+    )
 
 
 def fetch(repo: str, revision: str | None, *, code: bool, report: Report) -> None:
     """Bring `repo` into the hub's cache: weights as safetensors where it has them, its Python files only with `code`."""
     sizes = _file_sizes(repo, revision)
-    weights = "*.safetensors" if any(name.endswith(".safetensors") for name in sizes if "/" not in name) else "pytorch_model*.bin"
+    weights = (
+        "*.safetensors"
+        if any(name.endswith(".safetensors") for name in sizes if "/" not in name)
+        else "pytorch_model*.bin"
+    )
     patterns = [*TEXT_FILES, weights, *(["*.py"] if code else [])]
-    wanted = [name for name in sizes if "/" not in name and any(Path(name).match(pattern) for pattern in patterns)]
+    wanted = [
+        name
+        for name in sizes
+        if "/" not in name and any(Path(name).match(pattern) for pattern in patterns)
+    ]
     cache = Path(constants.HF_HUB_CACHE) / f"models--{repo.replace('/', '--')}"
     total = sum(sizes[name] for name in wanted)
     try:
-        with quiet_loading(), report.step(f"Fetching {repo} from the hub", folder=cache, total_bytes=total):
+        with (
+            quiet_loading(),
+            report.step(f"Fetching {repo} from the hub", folder=cache, total_bytes=total),
+        ):
             huggingface_hub.snapshot_download(repo, revision=revision, allow_patterns=wanted)
     except Exception as error:  # see _file_sizes
-        raise HubUnreachableError(f"the download of {repo!r} from the hub broke off ({_short(error)}); run again to continue it") from error
+        raise HubUnreachableError(
+            f"the download of {repo!r} from the hub broke off ({_short(error)}); run again to continue it"
+        ) from error
 
 
 def _file_sizes(repo: str, revision: str | None) -> dict[str, int]:
     """The files of `repo`, asked without retries: an unreachable hub is known within seconds."""
     where = repo if revision is None else f"{repo}@{revision}"
     if constants.HF_HUB_OFFLINE:
-        raise HubUnreachableError(f"model {where!r} is not cached and HF_HUB_OFFLINE is set; unset it, or pass a model folder")
+        raise HubUnreachableError(
+            f"model {where!r} is not cached and HF_HUB_OFFLINE is set; unset it, or pass a model folder"
+        )
     try:
-        info = huggingface_hub.HfApi().model_info(repo, revision=revision, timeout=ANSWER_SECONDS, files_metadata=True)
+        info = huggingface_hub.HfApi().model_info(
+            repo, revision=revision, timeout=ANSWER_SECONDS, files_metadata=True
+        )
     except GatedRepoError as error:
-        raise HubRefusedError(f"model {where!r} is gated; accept its licence on the hub and set HF_TOKEN") from error
+        raise HubRefusedError(
+            f"model {where!r} is gated; accept its licence on the hub and set HF_TOKEN"
+        ) from error
     except (RepositoryNotFoundError, RevisionNotFoundError) as error:
-        raise HubRefusedError(f"the hub has no model {where!r}, or it is private; check the name, or set HF_TOKEN") from error
+        raise HubRefusedError(
+            f"the hub has no model {where!r}, or it is private; check the name, or set HF_TOKEN"
+        ) from error
     except Exception as error:  # the client raises its own, its HTTP library's and the system's errors; all mean the same here
         reason = f"model {where!r} is not cached and the hub cannot be reached ({_short(error)})"
         raise HubUnreachableError(f"{reason}; connect once, or pass a model folder") from error

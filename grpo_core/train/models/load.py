@@ -42,7 +42,9 @@ class ModelSource:
     adapter_path: str | None = None
 
 
-def resolve(name: str, *, trust_remote_code: bool = False, progress: bool = True, refresh: bool = False) -> ModelSource:
+def resolve(
+    name: str, *, trust_remote_code: bool = False, progress: bool = True, refresh: bool = False
+) -> ModelSource:
     """Find the model `name` and bring it to this disk if it is not there.
 
     A cached model is used as it is, without asking the hub; `refresh` asks it for a newer version first.
@@ -68,7 +70,9 @@ def load_tokenizer(source: ModelSource) -> transformers.PreTrainedTokenizerBase:
     arguments = {} if own else _arguments(source)
     try:
         with quiet_loading():
-            tokenizer = transformers.AutoTokenizer.from_pretrained(adapter if own else local_folder(source), **arguments)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(
+                adapter if own else local_folder(source), **arguments
+            )
     except (OSError, ValueError) as error:
         raise _unusable(source, "tokenizer", error) from error
     if tokenizer.pad_token_id is None:
@@ -91,14 +95,20 @@ def load_model(
     masked = is_masked(source, kind)
     arguments = _arguments(source) | {"dtype": dtype}
     if quantization != "none":
-        arguments |= quantized.arguments(source.name, quantization, dtype, device, gguf=source.gguf_file is not None)
+        arguments |= quantized.arguments(
+            source.name, quantization, dtype, device, gguf=source.gguf_file is not None
+        )
     elif source.gguf_file is not None:
         arguments["quantization_config"] = transformers.GgufConfig(dequantize=True)
     try:
         model = load_whole(_class(masked=masked), local_folder(source), **arguments)
     except (OSError, ValueError) as error:
-        raise _unusable(source, f"{'masked' if masked else 'causal'} language model", error) from error
-    model.name_or_path = source.path  # a hub id, not a folder of this machine: adapters name their base by it
+        raise _unusable(
+            source, f"{'masked' if masked else 'causal'} language model", error
+        ) from error
+    model.name_or_path = (
+        source.path
+    )  # a hub id, not a folder of this machine: adapters name their base by it
     if quantization != "none":
         quantized.settle(model)
         return model
@@ -111,7 +121,9 @@ def is_masked(source: ModelSource, kind: str = "auto") -> bool:
         return kind == "masked"
     try:
         with quiet_loading():
-            shape = transformers.AutoConfig.from_pretrained(local_folder(source), **_arguments(source))
+            shape = transformers.AutoConfig.from_pretrained(
+                local_folder(source), **_arguments(source)
+            )
     except (OSError, ValueError):  # loading it will say what is wrong
         return False
     return any(name.endswith("ForMaskedLM") for name in shape.architectures or [])
@@ -121,20 +133,32 @@ def _class(*, masked: bool) -> Any:
     return transformers.AutoModelForMaskedLM if masked else transformers.AutoModelForCausalLM
 
 
-def refuse_what_cannot_fit(config: RunConfig, source: ModelSource, dtype: torch.dtype, device: torch.device) -> None:
+def refuse_what_cannot_fit(
+    config: RunConfig, source: ModelSource, dtype: torch.dtype, device: torch.device
+) -> None:
     """Raises ConfigError where the weights alone are more than the memory that is free, before any of them is read."""
     if config.trainer.memory_check != "refuse" or source.gguf_file is not None:
         return
     try:
         with quiet_loading(), torch.device("meta"):
-            shape = transformers.AutoConfig.from_pretrained(local_folder(source), **_arguments(source))
+            shape = transformers.AutoConfig.from_pretrained(
+                local_folder(source), **_arguments(source)
+            )
             masked = is_masked(source, config.model.kind)
-            model = _class(masked=masked).from_config(shape, trust_remote_code=source.trust_remote_code)
+            model = _class(masked=masked).from_config(
+                shape, trust_remote_code=source.trust_remote_code
+            )
     except (OSError, ValueError):  # loading it will say what is wrong
         return
     every = sum(p.numel() for p in model.parameters())
-    linear = sum(m.weight.numel() for m in model.modules() if isinstance(m, torch.nn.Linear) and m is not model.get_output_embeddings())
-    size = (every - linear) * dtype.itemsize + linear * quantized.BYTES.get(config.model.quantization, dtype.itemsize)
+    linear = sum(
+        m.weight.numel()
+        for m in model.modules()
+        if isinstance(m, torch.nn.Linear) and m is not model.get_output_embeddings()
+    )
+    size = (every - linear) * dtype.itemsize + linear * quantized.BYTES.get(
+        config.model.quantization, dtype.itemsize
+    )
     resting = torch.device("cpu") if config.model.offload else device
     free = free_memory(resting)
     if size > free:
@@ -152,7 +176,10 @@ def end_token_ids(model: Any, tokenizer: transformers.PreTrainedTokenizerBase) -
     policy that is not stopped at its own end token babbles to the length limit.
     """
     found: list[int | None] = []
-    for config in (getattr(model, "generation_config", None), model.config.get_text_config(decoder=True)):
+    for config in (
+        getattr(model, "generation_config", None),
+        model.config.get_text_config(decoder=True),
+    ):
         eos = getattr(config, "eos_token_id", None)
         found += eos if isinstance(eos, (list, tuple)) else [eos]
     found += [tokenizer.eos_token_id, end_of_turn_id(tokenizer)]
@@ -183,12 +210,16 @@ def _from_path(name: str, path: Path, *, trust_remote_code: bool, progress: bool
         return _from_adapter(name, path, trust_remote_code=trust_remote_code, progress=progress)
     missing = modelcache.missing_files(path)
     if missing and (path / "final").is_dir():  # a run
-        return _from_path(name, path / "final", trust_remote_code=trust_remote_code, progress=progress)
+        return _from_path(
+            name, path / "final", trust_remote_code=trust_remote_code, progress=progress
+        )
     ggufs = [file.name for file in sorted(path.glob("*.gguf"))]
     if missing and len(ggufs) == 1:
         return ModelSource(name, str(path), gguf_file=ggufs[0])
     if missing:
-        raise UserError(f"{name!r} is not a model folder: it has no {' and no '.join(missing)} ({_advice(path, ggufs)})")
+        raise UserError(
+            f"{name!r} is not a model folder: it has no {' and no '.join(missing)} ({_advice(path, ggufs)})"
+        )
     return ModelSource(name, str(path), trust_remote_code=trust_remote_code)
 
 
@@ -202,7 +233,9 @@ def _refuse_damaged(path: Path) -> None:
             if path.name == "final" and (path.parent / "checkpoints").is_dir()
             else ""
         )
-        raise UserError(f"the weights in {path} are damaged: {error}; restore them from a copy{again}") from None
+        raise UserError(
+            f"the weights in {path} are damaged: {error}; restore them from a copy{again}"
+        ) from None
 
 
 def _advice(path: Path, ggufs: list[str]) -> str:
@@ -219,9 +252,15 @@ def _from_adapter(name: str, path: Path, *, trust_remote_code: bool, progress: b
     config = json.loads((path / "adapter_config.json").read_text(encoding="utf-8"))
     base_name, revision = config.get("base_model_name_or_path"), config.get("revision")
     if not base_name:
-        raise UserError(f"the adapter {name!r} does not say what it adapts; set base_model_name_or_path in its adapter_config.json")
+        raise UserError(
+            f"the adapter {name!r} does not say what it adapts; set base_model_name_or_path in its adapter_config.json"
+        )
     try:
-        base = resolve(f"{base_name}@{revision}" if revision else base_name, trust_remote_code=trust_remote_code, progress=progress)
+        base = resolve(
+            f"{base_name}@{revision}" if revision else base_name,
+            trust_remote_code=trust_remote_code,
+            progress=progress,
+        )
     except UserError as error:
         raise UserError(f"the base model of the adapter {name!r} is missing: {error}") from error
     return ModelSource(name, base.path, base.revision, trust_remote_code, base.gguf_file, str(path))
@@ -230,10 +269,14 @@ def _from_adapter(name: str, path: Path, *, trust_remote_code: bool, progress: b
 def _from_hub(name: str, *, trust_remote_code: bool, refresh: bool, report: Report) -> ModelSource:
     match = HUB_ID.fullmatch(name)
     if match is None or name.startswith("."):
-        raise UserError(f"there is no model folder {name!r}; pass a folder, a hub id ORG/NAME[@REVISION] or an alias: {_aliases()}")
+        raise UserError(
+            f"there is no model folder {name!r}; pass a folder, a hub id ORG/NAME[@REVISION] or an alias: {_aliases()}"
+        )
     repo, revision = match["repo"], match["revision"]
     if "/" not in repo and did_you_mean(repo, modelcache.ALIASES) != ".":
-        raise UnknownNameError("model", name, modelcache.ALIASES, hint="`grpo model list` shows what is cached.")
+        raise UnknownNameError(
+            "model", name, modelcache.ALIASES, hint="`grpo model list` shows what is cached."
+        )
     cached = hub.is_cached(repo, revision)
     if refresh or trust_remote_code or not cached:  # the cached files may lack the code
         try:
@@ -257,7 +300,9 @@ def _arguments(source: ModelSource) -> dict[str, Any]:
 def _unusable(source: ModelSource, what: str, error: Exception) -> UserError:
     reason = str(error).strip().splitlines()[0]
     if "trust_remote_code" in str(error):
-        return UserError(f"model {source.name!r} comes with its own Python code; set model.trust_remote_code=true if you trust its authors")
+        return UserError(
+            f"model {source.name!r} comes with its own Python code; set model.trust_remote_code=true if you trust its authors"
+        )
     return UserError(f"model {source.name!r} cannot be loaded as a {what}: {reason}")
 
 
@@ -276,5 +321,9 @@ def end_of_turn_id(tokenizer: transformers.PreTrainedTokenizerBase) -> int | Non
 
 
 def _special_prefix(text: str, tokens: Iterable[tuple[int, Any]]) -> int | None:
-    fitting = [(len(token.content), index) for index, token in tokens if token.special and text.startswith(token.content)]
+    fitting = [
+        (len(token.content), index)
+        for index, token in tokens
+        if token.special and text.startswith(token.content)
+    ]
     return max(fitting)[1] if fitting else None

@@ -25,7 +25,9 @@ def save_merged(final: Path, out: Path, *, dtype: str) -> None:
     if source.adapter_path is not None:
         with quiet_loading():
             model = peft.PeftModel.from_pretrained(model, source.adapter_path).merge_and_unload()
-    model = model.to(pick_dtype(dtype, device) if dtype == "auto" else DTYPES[dtype])  # only stored here: float16 is as good as another
+    model = model.to(
+        pick_dtype(dtype, device) if dtype == "auto" else DTYPES[dtype]
+    )  # only stored here: float16 is as good as another
     with writing(out, then="export again"), as_os_error(), whole_folder(out) as folder:
         model.save_pretrained(folder)
         load_tokenizer(source).save_pretrained(folder)

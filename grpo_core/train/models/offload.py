@@ -23,4 +23,6 @@ def offload(model: Any, device: torch.device) -> None:
             if parameter.requires_grad:
                 parameter.data = parameter.data.to(device)
         for name, buffer in module.named_buffers(recurse=False):
-            module.register_buffer(name, buffer.to(device), persistent=name not in module._non_persistent_buffers_set)
+            module.register_buffer(
+                name, buffer.to(device), persistent=name not in module._non_persistent_buffers_set
+            )

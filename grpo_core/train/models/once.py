@@ -10,7 +10,13 @@ from filelock import FileLock, Timeout
 from grpo_core.runs.atomic import whole_folder
 
 
-def build_once(target: Path, build: Callable[[Path], None], *, is_ready: Callable[[Path], bool], on_wait: Callable[[], None]) -> Path:
+def build_once(
+    target: Path,
+    build: Callable[[Path], None],
+    *,
+    is_ready: Callable[[Path], bool],
+    on_wait: Callable[[], None],
+) -> Path:
     """`target`, filled by `build` unless `is_ready` says that it is there.
 
     Only the holder of the lock builds; the kernel frees the lock of a killed process. `on_wait` is called once when another process builds.

@@ -21,13 +21,17 @@ class Report:
     """Says what is being done. A silent one (`enabled=False`) says nothing."""
 
     def __init__(self, *, enabled: bool = True, console: PrintableConsole | None = None) -> None:
-        self._console = console or PrintableConsole(file=sys.stderr, quiet=not enabled)  # this stderr, also while it is redirected
+        self._console = console or PrintableConsole(
+            file=sys.stderr, quiet=not enabled
+        )  # this stderr, also while it is redirected
 
     def say(self, text: str) -> None:
         self._console.print(text, soft_wrap=True)
 
     @contextlib.contextmanager
-    def step(self, text: str, *, folder: Path | None = None, total_bytes: int | None = None) -> Iterator[None]:
+    def step(
+        self, text: str, *, folder: Path | None = None, total_bytes: int | None = None
+    ) -> Iterator[None]:
         """Show `text` while the body works; with `folder`, how many of `total_bytes` have arrived in it."""
         start = time.monotonic()
         if self._console.is_terminal:

@@ -15,17 +15,24 @@ BYTES = {"8bit": 1.0, "4bit": 0.516}
 """Of a weight: NF4 keeps a scale of 8 bits for 64 of them, and one of 32 bits for 256 of those."""
 
 
-def arguments(name: str, quantization: str, dtype: torch.dtype, device: torch.device, *, gguf: bool) -> dict[str, Any]:
+def arguments(
+    name: str, quantization: str, dtype: torch.dtype, device: torch.device, *, gguf: bool
+) -> dict[str, Any]:
     """Of `from_pretrained`."""
     if device.type not in ("cpu", "cuda"):
-        raise ConfigError(f"bitsandbytes has no {quantization} weights for device {device.type!r}; leave model.quantization away")
+        raise ConfigError(
+            f"bitsandbytes has no {quantization} weights for device {device.type!r}; leave model.quantization away"
+        )
     if gguf:
         raise ConfigError(
             f"{name!r} is a GGUF file, which is quantised in its own way; convert it to safetensors, or leave model.quantization away"
         )
     if quantization == "4bit":
         config = transformers.BitsAndBytesConfig(
-            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=dtype
+            load_in_4bit=True,
+            bnb_4bit_quant_type="nf4",
+            bnb_4bit_use_double_quant=True,
+            bnb_4bit_compute_dtype=dtype,
         )
     else:
         config = transformers.BitsAndBytesConfig(load_in_8bit=True)

@@ -18,9 +18,15 @@ _BITSANDBYTES = getLogger("bitsandbytes")
 @contextlib.contextmanager
 def quiet_loading() -> Iterator[None]:
     """No progress bars, only errors, and no word of what libraries deprecate in one another; the user's own settings afterwards."""
-    verbosity, hub_verbosity, bars = logging.get_verbosity(), hub_logging.get_verbosity(), logging.is_progress_bar_enabled()
+    verbosity, hub_verbosity, bars = (
+        logging.get_verbosity(),
+        hub_logging.get_verbosity(),
+        logging.is_progress_bar_enabled(),
+    )
     level = _BITSANDBYTES.level
-    _BITSANDBYTES.setLevel("ERROR")  # peft imports it, and it asks for a kernel that nothing here uses
+    _BITSANDBYTES.setLevel(
+        "ERROR"
+    )  # peft imports it, and it asks for a kernel that nothing here uses
     logging.set_verbosity(logging.ERROR)
     hub_logging.set_verbosity(logging.ERROR)
     logging.disable_progress_bar()  # also switches off those of the hub's client

@@ -30,7 +30,9 @@ class Reference:
         source = self._model if self._copied is None else self._copied
         names = {name for name, p in self._model.named_parameters() if p.requires_grad}
         found = {name: p.detach() for name, p in source.named_parameters() if name in names}
-        self._weights = found if self._copied is not None else {name: p.clone() for name, p in found.items()}
+        self._weights = (
+            found if self._copied is not None else {name: p.clone() for name, p in found.items()}
+        )
 
     @torch.no_grad()
     def refresh(self, config: KLConfig, step: int) -> None:
@@ -55,7 +57,9 @@ class Reference:
         if self._copied is not None:
             yield self._copied
         elif not hasattr(self._model, "peft_config"):
-            raise ConfigError("this policy keeps no reference; load it with need_reference=True or set kl.beta=0")
+            raise ConfigError(
+                "this policy keeps no reference; load it with need_reference=True or set kl.beta=0"
+            )
         elif self._weights:
             parameters = dict(self._model.named_parameters())
             own = {name: parameters[name].data for name in self._weights}

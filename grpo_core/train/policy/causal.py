@@ -23,7 +23,13 @@ from grpo_core.train.compute.prepack import packed_bytes, prepacked
 from grpo_core.train.compute.recompute import recompute
 from grpo_core.train.compute.tree import can_be_masked, pair_cost, plant
 from grpo_core.train.models import chat, quantized
-from grpo_core.train.models.adapter import adapted_layers, add_adapter, in_type_of_input, merged, merged_bytes
+from grpo_core.train.models.adapter import (
+    adapted_layers,
+    add_adapter,
+    in_type_of_input,
+    merged,
+    merged_bytes,
+)
 from grpo_core.train.models.chat import Frame
 from grpo_core.train.models.device import pick_device, pick_dtype
 from grpo_core.train.models.disk import as_os_error
@@ -43,7 +49,11 @@ from grpo_core.train.policy import sharding
 
 def unwritten(prompt: Sequence[int], tokens: int, number: int) -> Row:
     """A row of so many tokens, none of which is that of a row with another number: for measuring."""
-    return Row(Rollout((), "length", tuple(prompt), (number,) * tokens, (0.0,) * tokens, (1,) * tokens), 0.0, 0.0)
+    return Row(
+        Rollout((), "length", tuple(prompt), (number,) * tokens, (0.0,) * tokens, (1,) * tokens),
+        0.0,
+        0.0,
+    )
 
 
 class Policy:
@@ -77,8 +87,14 @@ class Policy:
         self.shared_prefix = self.sharded = False
         self.logits_bytes = 0
         self.end_ids = end_token_ids(model, tokenizer)
-        self.pad_id: int = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else next(iter(self.end_ids), 0)
-        weight = next(p for p in model.parameters() if p.device.type != "meta")  # weights that are offloaded are nowhere
+        self.pad_id: int = (
+            tokenizer.pad_token_id
+            if tokenizer.pad_token_id is not None
+            else next(iter(self.end_ids), 0)
+        )
+        weight = next(
+            p for p in model.parameters() if p.device.type != "meta"
+        )  # weights that are offloaded are nowhere
         self.device: torch.device = weight.device
         self.compute_dtype: torch.dtype = compute_dtype or weight.dtype
         self._cast = self.compute_dtype != weight.dtype
@@ -104,25 +120,39 @@ class Policy:
         return can_be_masked(self.model)
 
     @classmethod
-    def load(cls, config: RunConfig, *, need_reference: bool, source: ModelSource | None = None) -> Self:
+    def load(
+        cls, config: RunConfig, *, need_reference: bool, source: ModelSource | None = None
+    ) -> Self:
         """The configured model with a fresh adapter (seeded), or all weights trainable. source: where it is, if that is known."""
         device = pick_device(config.model.device)
         share_heap(device)
         dtype = pick_dtype(config.model.dtype, device)
-        name = f"{config.model.name}@{config.model.revision}" if config.model.revision else config.model.name
+        name = (
+            f"{config.model.name}@{config.model.revision}"
+            if config.model.revision
+            else config.model.name
+        )
         source = source or resolve(name, trust_remote_code=config.model.trust_remote_code)
         # Full fine-tuning keeps master weights in float32: steps of 1e-6 vanish in bfloat16.
         stored = dtype if config.lora.enabled or dtype == torch.float64 else torch.float32
         refuse_what_cannot_fit(config, source, stored, device)
         resting = torch.device("cpu") if config.model.offload else device
-        base = load_model(source, dtype=stored, device=resting, quantization=config.model.quantization, kind=config.model.kind)
+        base = load_model(
+            source,
+            dtype=stored,
+            device=resting,
+            quantization=config.model.quantization,
+            kind=config.model.kind,
+        )
         tokenizer = load_tokenizer(source)
         if config.model.chat_template:
             tokenizer.chat_template = config.model.chat_template
         torch.manual_seed(config.seed)
         adapted = config.lora.enabled
         model, reference = (
-            (add_adapter(base, config.lora, source, task=cls._task), None) if adapted else _full(base, source, need_reference)
+            (add_adapter(base, config.lora, source, task=cls._task), None)
+            if adapted
+            else _full(base, source, need_reference)
         )
         if config.model.offload:
             offload(model, device)
@@ -151,7 +181,11 @@ class Policy:
         return sharding.whole(self.model) if self.sharded else nullcontext()
 
     def encode_checked(
-        self, prompt: str | tuple[Message, ...], *, max_new_tokens: int, tools: Sequence[Mapping[str, Any]] = ()
+        self,
+        prompt: str | tuple[Message, ...],
+        *,
+        max_new_tokens: int,
+        tools: Sequence[Mapping[str, Any]] = (),
     ) -> tuple[int, ...]:
         """`encode`, refusing a prompt that leaves no room for the completion in the model's context."""
         ids = self.encode(prompt, tools=tools)
@@ -174,9 +208,17 @@ class Policy:
         """Whether the present way of computing gives this model's own log-probs: tried, since no config tells it for certain."""
         try:
             found, _ = self._logprobs(self.model, micro, 1.0)
-        except (RuntimeError, ValueError, TypeError, IndexError, AttributeError):  # an attention that takes no mask of this shape, no head
+        except (
+            RuntimeError,
+            ValueError,
+            TypeError,
+            IndexError,
+            AttributeError,
+        ):  # an attention that takes no mask of this shape, no head
             return False
-        rough = self.compute_dtype in (torch.bfloat16, torch.float16) or quantized.is_quantized(self.model)
+        rough = self.compute_dtype in (torch.bfloat16, torch.float16) or quantized.is_quantized(
+            self.model
+        )
         tolerance = 0.5 if rough else 1e-2
         return bool((found - plain).abs().max() < tolerance)
 
@@ -186,7 +228,10 @@ class Policy:
         if not self._cast and not self._adapted:
             yield
             return
-        with torch.autocast(self.device.type, dtype=self.compute_dtype), in_type_of_input(self._adapted):
+        with (
+            torch.autocast(self.device.type, dtype=self.compute_dtype),
+            in_type_of_input(self._adapted),
+        ):
             yield
 
     def trainable(self) -> list[tuple[str, Tensor]]:
@@ -198,7 +243,9 @@ class Policy:
             )
         return found
 
-    def encode(self, prompt: str | tuple[Message, ...], *, tools: Sequence[Mapping[str, Any]] = ()) -> tuple[int, ...]:
+    def encode(
+        self, prompt: str | tuple[Message, ...], *, tools: Sequence[Mapping[str, Any]] = ()
+    ) -> tuple[int, ...]:
         """Tokens of a prompt. tools: JSON schemas of functions that the policy may call."""
         return chat.encode(self.tokenizer, prompt, replace(self.frame, tools=tools))
 
@@ -210,12 +257,24 @@ class Policy:
         return (*self.tokenizer(answer, add_special_tokens=False)["input_ids"], *ends)
 
     def encode_reply(
-        self, rollout: Rollout, prompt: str | tuple[Message, ...], turn: Sequence[Message], *, tools: Sequence[Mapping[str, Any]] = ()
+        self,
+        rollout: Rollout,
+        prompt: str | tuple[Message, ...],
+        turn: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
     ) -> list[int]:
         """Tokens of the environment's turn after `rollout` so far, ready for the policy's next turn."""
         last = rollout.token_ids[-1] if rollout.token_ids else None
         frame = replace(self.frame, tools=tools)
-        return chat.encode_reply(self.tokenizer, prompt, rollout.messages, turn, frame, end_id=last if last in self.end_ids else None)
+        return chat.encode_reply(
+            self.tokenizer,
+            prompt,
+            rollout.messages,
+            turn,
+            frame,
+            end_id=last if last in self.end_ids else None,
+        )
 
     def said(self, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> str:
         """What the completion `token_ids` of a prompt says."""
@@ -233,19 +292,30 @@ class Policy:
         """The longest row that a prompt may become, within a budget of new tokens."""
         return unwritten(prompt_ids, budget, number)
 
-    def passes(self, rows: Sequence[Row], *, max_tokens: int) -> Iterator[tuple[list[list[Row]], int]]:
+    def passes(
+        self, rows: Sequence[Row], *, max_tokens: int
+    ) -> Iterator[tuple[list[list[Row]], int]]:
         """Rows by forward passes (see `batch.passes`)."""
-        return passes(rows, max_tokens=max_tokens, shared_prefix=self.shared_prefix, pair=self.pair_cost)
+        return passes(
+            rows, max_tokens=max_tokens, shared_prefix=self.shared_prefix, pair=self.pair_cost
+        )
 
-    def micro_batches(self, rows: Sequence[Row], *, max_tokens: int, dtype: torch.dtype) -> Iterator[MicroBatch]:
+    def micro_batches(
+        self, rows: Sequence[Row], *, max_tokens: int, dtype: torch.dtype
+    ) -> Iterator[MicroBatch]:
         """The same as tensors on the policy's device. dtype: of log-probs and weights."""
-        return (tensors(chunk, device=self.device, dtype=dtype) for chunk, _ in self.passes(rows, max_tokens=max_tokens))
+        return (
+            tensors(chunk, device=self.device, dtype=dtype)
+            for chunk, _ in self.passes(rows, max_tokens=max_tokens)
+        )
 
     def decode(self, token_ids: tuple[int, ...] | list[int]) -> str:
         text: str = self.tokenizer.decode(list(token_ids), skip_special_tokens=True)
         return text
 
-    def logprobs(self, micro: MicroBatch, *, temperature: float, entropy: bool = False) -> tuple[Tensor, Tensor]:
+    def logprobs(
+        self, micro: MicroBatch, *, temperature: float, entropy: bool = False
+    ) -> tuple[Tensor, Tensor]:
         """Log-prob of each completion token under the full distribution at `temperature`, and that distribution's entropy.
 
         Both (B, T); what they hold at padding means nothing and must be masked. entropy: whether it needs a gradient, too.
@@ -258,18 +328,28 @@ class Policy:
         with self.reference.model() as model:
             return self._logprobs(model, micro, temperature)[0]
 
-    def _logprobs(self, model: Any, micro: MicroBatch, temperature: float, *, entropy: bool = False) -> tuple[Tensor, Tensor]:
+    def _logprobs(
+        self, model: Any, micro: MicroBatch, temperature: float, *, entropy: bool = False
+    ) -> tuple[Tensor, Tensor]:
         real_BT = micro.real_BT.bool()
         tokens_M = micro.tokens_BT[real_BT]
         with self.autocast():
             if self.logits_bytes:
                 hidden_KH, place_M = self._predictions(model, micro, bare=True)
                 vocabulary = model.config.get_text_config(decoder=True).vocab_size
-                head = Head(model.get_output_embeddings(), vocabulary, temperature, self.logits_bytes, entropy)
+                head = Head(
+                    model.get_output_embeddings(),
+                    vocabulary,
+                    temperature,
+                    self.logits_bytes,
+                    entropy,
+                )
                 logprob_M, entropy_M = head.logprobs(hidden_KH, place_M, tokens_M)
             else:
                 logits_KV, place_M = self._predictions(model, micro, bare=False)
-                logprob_M, entropy_M = token_logprobs(tempered(logits_KV, temperature), place_M, tokens_M)
+                logprob_M, entropy_M = token_logprobs(
+                    tempered(logits_KV, temperature), place_M, tokens_M
+                )
         logprob_BT = logprob_M.new_zeros(real_BT.shape).masked_scatter(real_BT, logprob_M)
         return logprob_BT, entropy_M.new_zeros(real_BT.shape).masked_scatter(real_BT, entropy_M)
 
@@ -306,8 +386,12 @@ class Policy:
     def decoding_bytes(self, *, packed: bool) -> int:
         """Of the copies of the weights that sampling makes: folded, packed, or cast."""
         if self._cast:
-            return int(sum(p.numel() for p in self.model.parameters()) * self.compute_dtype.itemsize)
-        return (merged_bytes(self.model) if self._merges else 0) + (packed_bytes(self.model) if packed and self._packs else 0)
+            return int(
+                sum(p.numel() for p in self.model.parameters()) * self.compute_dtype.itemsize
+            )
+        return (merged_bytes(self.model) if self._merges else 0) + (
+            packed_bytes(self.model) if packed and self._packs else 0
+        )
 
     def state(self) -> dict[str, Tensor] | None:
         """What `save` needs where the weights are shared out; to be called by all processes."""
@@ -315,7 +399,10 @@ class Policy:
             return None
         adapter = hasattr(self.model, "peft_config")
         found: dict[str, Tensor] = sharding.put_together(
-            {n: p.detach() for n, p in (self.trainable() if adapter else self.model.named_parameters())}
+            {
+                n: p.detach()
+                for n, p in (self.trainable() if adapter else self.model.named_parameters())
+            }
         )
         return found
 
@@ -348,12 +435,20 @@ def _unshared(model: Any, micro: MicroBatch, *, pad_id: int) -> tuple[Tensor, Te
     device = micro.tokens_BT.device
     prompts = [row.rollout.prompt_ids for row in micro.rows]
     width = max(map(len, prompts))
-    prompts_BS = torch.tensor([[pad_id] * (width - len(p)) + list(p) for p in prompts], device=device)
+    prompts_BS = torch.tensor(
+        [[pad_id] * (width - len(p)) + list(p) for p in prompts], device=device
+    )
     real_BS = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=device)
     tokens_BS = torch.cat([prompts_BS, micro.tokens_BT], dim=1)
     mask_BS = torch.cat([real_BS, micro.real_BT], dim=1)
     positions_BS = (mask_BS.cumsum(dim=1) - 1).clamp(min=0)
     T = micro.tokens_BT.shape[1]
-    out = model(input_ids=tokens_BS, attention_mask=mask_BS, position_ids=positions_BS, use_cache=False, logits_to_keep=T + 1)
+    out = model(
+        input_ids=tokens_BS,
+        attention_mask=mask_BS,
+        position_ids=positions_BS,
+        use_cache=False,
+        logits_to_keep=T + 1,
+    )
     predictions_MV = out.logits[:, :-1][micro.real_BT.bool()]
     return predictions_MV, torch.arange(len(predictions_MV), device=device)

@@ -12,7 +12,11 @@ from grpo_core.train.policy.sampler import Engine, Sampler
 
 def load_policy(config: RunConfig, *, need_reference: bool) -> Policy:
     """The configured model: one that continues texts, or one that fills gaps."""
-    name = f"{config.model.name}@{config.model.revision}" if config.model.revision else config.model.name
+    name = (
+        f"{config.model.name}@{config.model.revision}"
+        if config.model.revision
+        else config.model.name
+    )
     source = resolve(name, trust_remote_code=config.model.trust_remote_code)
     kind = MaskedPolicy if is_masked(source, config.model.kind) else Policy
     return kind.load(config, need_reference=need_reference, source=source)

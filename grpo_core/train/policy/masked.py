@@ -32,7 +32,9 @@ class MaskedPolicy(Policy):
 
     def __init__(self, model: Any, tokenizer: Any, **more: Any) -> None:
         if tokenizer.mask_token_id is None:
-            raise ConfigError("the tokenizer of this masked language model has no mask token, so nothing says where its gaps are")
+            raise ConfigError(
+                "the tokenizer of this masked language model has no mask token, so nothing says where its gaps are"
+            )
         self.mask_id: int = tokenizer.mask_token_id
         super().__init__(model, tokenizer, **more)
         self.end_ids = ()  # a gap has as many tokens as it has; none of them ends it
@@ -40,7 +42,9 @@ class MaskedPolicy(Policy):
     def _prepare(self) -> bool:
         return True
 
-    def encode(self, prompt: str | tuple[Message, ...], *, tools: Sequence[Mapping[str, Any]] = ()) -> tuple[int, ...]:
+    def encode(
+        self, prompt: str | tuple[Message, ...], *, tools: Sequence[Mapping[str, Any]] = ()
+    ) -> tuple[int, ...]:
         if not isinstance(prompt, str):
             raise ConfigError(
                 "a masked language model fills gaps in raw text, and this environment asks in chat messages; take one that asks with "
@@ -48,19 +52,29 @@ class MaskedPolicy(Policy):
             )
         ids = tuple(self.tokenizer(prompt.replace(MASK, self.tokenizer.mask_token))["input_ids"])
         if (found := ids.count(self.mask_id)) != prompt.count(MASK):
-            raise ConfigError(f"the prompt has {prompt.count(MASK)} gaps ({MASK}), and its tokens have {found}: {prompt[:100]!r}")
+            raise ConfigError(
+                f"the prompt has {prompt.count(MASK)} gaps ({MASK}), and its tokens have {found}: {prompt[:100]!r}"
+            )
         return ids
 
     def encode_checked(
-        self, prompt: str | tuple[Message, ...], *, max_new_tokens: int, tools: Sequence[Mapping[str, Any]] = ()
+        self,
+        prompt: str | tuple[Message, ...],
+        *,
+        max_new_tokens: int,
+        tools: Sequence[Mapping[str, Any]] = (),
     ) -> tuple[int, ...]:
         """`encode`, refusing a prompt without gaps, with more than the budget, and one that the model cannot read."""
         ids = self.encode(prompt, tools=tools)
         gaps, most = len(self.slots(ids)), self.context
         if not 0 < gaps <= max_new_tokens:
-            raise ConfigError(f"a prompt has {gaps} tokens to fill in, and between 1 and {max_new_tokens} may be; set --max-new-tokens")
+            raise ConfigError(
+                f"a prompt has {gaps} tokens to fill in, and between 1 and {max_new_tokens} may be; set --max-new-tokens"
+            )
         if most is not None and len(ids) > most:
-            raise ConfigError(f"a prompt of {len(ids)} tokens exceeds the model's context of {most}; take shorter texts")
+            raise ConfigError(
+                f"a prompt of {len(ids)} tokens exceeds the model's context of {most}; take shorter texts"
+            )
         return ids
 
     def encode_answer(self, prompt: str | tuple[Message, ...], answer: str) -> tuple[int, ...]:
@@ -68,7 +82,9 @@ class MaskedPolicy(Policy):
         gaps, found = list(_runs(self.slots(self.encode(prompt)))), parse_json(answer)
         fills = None if found is None else found.value
         if not isinstance(fills, list) or not all(isinstance(fill, str) for fill in fills):
-            raise ConfigError(f"an answer to a text with gaps is a JSON array with a text for each; found {answer[:100]!r}")
+            raise ConfigError(
+                f"an answer to a text with gaps is a JSON array with a text for each; found {answer[:100]!r}"
+            )
         tokens = [self.tokenizer(fill, add_special_tokens=False)["input_ids"] for fill in fills]
         if [len(each) for each in tokens] != [len(gap) for gap in gaps]:
             raise ConfigError(
@@ -90,11 +106,15 @@ class MaskedPolicy(Policy):
     def unwritten(self, prompt_ids: Sequence[int], budget: int, number: int) -> Row:
         return unwritten(prompt_ids, len(self.slots(prompt_ids)), number)
 
-    def passes(self, rows: Sequence[Row], *, max_tokens: int) -> Iterator[tuple[list[list[Row]], int]]:
+    def passes(
+        self, rows: Sequence[Row], *, max_tokens: int
+    ) -> Iterator[tuple[list[list[Row]], int]]:
         """Longest prompts first; all rows of a prompt in the same pass, where it counts once."""
         groups: dict[Any, list[Row]] = {}
         for number, row in enumerate(rows):
-            groups.setdefault(row.rollout.prompt_ids if self.shared_prefix else number, []).append(row)
+            groups.setdefault(row.rollout.prompt_ids if self.shared_prefix else number, []).append(
+                row
+            )
 
         def padded(chunk: Sequence[list[Row]]) -> int:
             return len(chunk) * max(len(group[0].rollout.prompt_ids) for group in chunk)
@@ -104,9 +124,16 @@ class MaskedPolicy(Policy):
     def gaps(self, model: Any, prompts: Sequence[Sequence[int]], *, bare: bool = False) -> Tensor:
         """The model's logits (K, V) at the gaps of all prompts, one after the other; bare: its last hidden states instead."""
         width = max(map(len, prompts))
-        tokens_PN = torch.tensor([[*p, *[self.pad_id] * (width - len(p))] for p in prompts], device=self.device)
-        real_PN = torch.tensor([[1] * len(p) + [0] * (width - len(p)) for p in prompts], device=self.device)
-        gaps_K = torch.tensor([n * width + slot for n, p in enumerate(prompts) for slot in self.slots(p)], device=self.device)
+        tokens_PN = torch.tensor(
+            [[*p, *[self.pad_id] * (width - len(p))] for p in prompts], device=self.device
+        )
+        real_PN = torch.tensor(
+            [[1] * len(p) + [0] * (width - len(p)) for p in prompts], device=self.device
+        )
+        gaps_K = torch.tensor(
+            [n * width + slot for n, p in enumerate(prompts) for slot in self.slots(p)],
+            device=self.device,
+        )
         with head_at(model, gaps_K, bare=True) if bare else nullcontext():
             found: Tensor = model(input_ids=tokens_PN, attention_mask=real_PN).logits
         return found[0] if bare else found.flatten(0, 1)[gaps_K]

@@ -24,7 +24,9 @@ class Filler(Engine):
 
     policy: MaskedPolicy
 
-    def _completed(self, requests: Sequence[Request], config: SamplingConfig, tell: Ended, stopped: Event) -> list[Completion]:
+    def _completed(
+        self, requests: Sequence[Request], config: SamplingConfig, tell: Ended, stopped: Event
+    ) -> list[Completion]:
         completions = [Completion(finish="stop") for _ in requests]
         for batch in self._batches(requests, config):
             if stopped.is_set():
@@ -51,7 +53,13 @@ class Filler(Engine):
         if batch:
             yield batch
 
-    def _fill(self, requests: Sequence[Request], batch: Batch, completions: Sequence[Completion], config: SamplingConfig) -> None:
+    def _fill(
+        self,
+        requests: Sequence[Request],
+        batch: Batch,
+        completions: Sequence[Completion],
+        config: SamplingConfig,
+    ) -> None:
         policy, start = self.policy, 0
         lines: list[int] = []
         numbers: list[float] = []
@@ -64,9 +72,15 @@ class Filler(Engine):
                 owners += [place] * count
             start += count
         line_B = torch.tensor(lines, device=policy.device)
-        uniform_B = torch.tensor(numbers, dtype=torch.float32 if policy.device.type == "mps" else torch.float64, device=policy.device)
+        uniform_B = torch.tensor(
+            numbers,
+            dtype=torch.float32 if policy.device.type == "mps" else torch.float64,
+            device=policy.device,
+        )
         drawn = draw(policy.gaps(policy.model, list(batch)), line_B, uniform_B, config)
-        for place, token, logprob, kept in zip(owners, *(values.tolist() for values in drawn), strict=True):
+        for place, token, logprob, kept in zip(
+            owners, *(values.tolist() for values in drawn), strict=True
+        ):
             if math.isnan(logprob):
                 raise not_finite()
             completion = completions[place]

@@ -80,7 +80,11 @@ class Estimate:
         """Those of the peak."""
         phase = max(self.rollout, self.update, key=lambda phase: sum(phase.values()))
         found = {**self.always, **phase}
-        return {name: size for name, size in {**found, "headroom": HEADROOM * sum(found.values())}.items() if size >= 1}
+        return {
+            name: size
+            for name, size in {**found, "headroom": HEADROOM * sum(found.values())}.items()
+            if size >= 1
+        }
 
     @property
     def peak(self) -> float:
@@ -94,7 +98,10 @@ class Estimate:
         """Raises ConfigError where the run cannot fit; warns where it may not. Not with trainer.memory_check=off."""
         if config.trainer.memory_check == "off" or self.peak <= self.free:
             return
-        largest = sorted((name for name in self.components if name in ADVICE), key=lambda name: -self.components[name])
+        largest = sorted(
+            (name for name in self.components if name in ADVICE),
+            key=lambda name: -self.components[name],
+        )
         text = f"this run is estimated to need {self}. What would help most: {'; '.join(ADVICE[name] for name in largest[:2])}"
         if config.trainer.memory_check == "refuse" and self.peak > TOLERANCE * self.free:
             raise ConfigError(f"{text}. trainer.memory_check=warn starts it nevertheless")
@@ -111,7 +118,10 @@ class Footprint:
 
     def __init__(self, policy: Policy) -> None:
         model, device = policy.model, policy.device
-        own, every = list(model.parameters()), [p for each in policy.reference.models() for p in each.parameters()]
+        own, every = (
+            list(model.parameters()),
+            [p for each in policy.reference.models() for p in each.parameters()],
+        )
         here = {id(p): p for p in every if p.device.type == device.type}.values()
         ids = {id(p) for p in own}
         self.trainable = [p for p in own if p.requires_grad]
@@ -120,58 +130,117 @@ class Footprint:
         self.weights = sum(p.nbytes for p in here) - self.reference - self.adapter
         self.process = max(0, used_memory(device) - self.reference - self.adapter - self.weights)
         layers = recompute.layers(model)
-        self.moving = max((sum(p.nbytes for p in layer.parameters() if p.device.type == "meta") for layer in layers), default=0)
-        counts = [nodes for nodes in NODES if policy.context is None or nodes < policy.context] or [2]
+        self.moving = max(
+            (
+                sum(p.nbytes for p in layer.parameters() if p.device.type == "meta")
+                for layer in layers
+            ),
+            default=0,
+        )
+        counts = [nodes for nodes in NODES if policy.context is None or nodes < policy.context] or [
+            2
+        ]
         self.kept = _curve([(nodes, _kept(policy, nodes)) for nodes in counts])
         self.layer = self.kept[1] / max(1, len(layers))
         self.recomputed = bool(layers) and recompute.is_recomputed(layers[0])
         if self.recomputed:
             with recompute.kept(layers[0]):
-                self.layer = max(0.0, _curve([(nodes, _kept(policy, nodes)) for nodes in counts])[1] - self.kept[1])
+                self.layer = max(
+                    0.0,
+                    _curve([(nodes, _kept(policy, nodes)) for nodes in counts])[1] - self.kept[1],
+                )
 
-    def estimate(self, policy: Policy, config: RunConfig, work: Workload, *, processes: int = 1) -> Estimate:
+    def estimate(
+        self, policy: Policy, config: RunConfig, work: Workload, *, processes: int = 1
+    ) -> Estimate:
         """For a run of `config`. processes: so many share out the weights; 1: each has all."""
         trained = sum(p.nbytes for p in self.trainable)
-        shared = {"weights": self.weights, "adapter": self.adapter, "gradients": trained, "optimizer": self.optimizer_bytes(config)}
-        always = {"process": self.process, "reference": self.reference, **{name: size / processes for name, size in shared.items()}}
+        shared = {
+            "weights": self.weights,
+            "adapter": self.adapter,
+            "gradients": trained,
+            "optimizer": self.optimizer_bytes(config),
+        }
+        always = {
+            "process": self.process,
+            "reference": self.reference,
+            **{name: size / processes for name, size in shared.items()},
+        }
         phases = [self._decoding(policy, config, work, *rows) for rows in work.decoded]
         rollout = max(phases, key=lambda phase: sum(phase.values()), default={})
         whole = {"weights put together": self.weights * (1 - 1 / processes)}
-        return Estimate(always, {**rollout, **whole}, self._update(policy, config, work), free_memory(policy.device))
+        return Estimate(
+            always,
+            {**rollout, **whole},
+            self._update(policy, config, work),
+            free_memory(policy.device),
+        )
 
     def optimizer_bytes(self, config: RunConfig) -> float:
         """Return the bytes of the running means that the optimizer keeps."""
         return _optimizer(self.trainable, config)
 
-    def _decoding(self, policy: Policy, config: RunConfig, work: Workload, prompts: int, attempts: int) -> dict[str, float]:
+    def _decoding(
+        self, policy: Policy, config: RunConfig, work: Workload, prompts: int, attempts: int
+    ) -> dict[str, float]:
         rows = min(prompts * attempts, config.sampling.max_rows)
         prompts = min(prompts, rows)
-        tokens = prompts * work.prompt + rows * work.new if policy.shared_prefix else rows * (work.prompt + work.new)
-        pays = config.sampling.prepack and rows >= FEW_ROWS and work.new >= FEW_TOKENS and not policy.fills
+        tokens = (
+            prompts * work.prompt + rows * work.new
+            if policy.shared_prefix
+            else rows * (work.prompt + work.new)
+        )
+        pays = (
+            config.sampling.prepack
+            and rows >= FEW_ROWS
+            and work.new >= FEW_TOKENS
+            and not policy.fills
+        )
         drawn = rows * work.new if policy.fills else rows
         return {
             "weights for decoding": policy.decoding_bytes(packed=pays) + self.moving,
-            "keys and values": min(SPARE * tokens * bytes_per_token(policy.model), config.sampling.kv_mb * MB) if not policy.fills else 0.0,
-            "decoding": DRAWING * drawn * _vocabulary(policy) * 4 + prompts * work.prompt * self.layer,
+            "keys and values": min(
+                SPARE * tokens * bytes_per_token(policy.model), config.sampling.kv_mb * MB
+            )
+            if not policy.fills
+            else 0.0,
+            "decoding": DRAWING * drawn * _vocabulary(policy) * 4
+            + prompts * work.prompt * self.layer,
         }
 
     def _update(self, policy: Policy, config: RunConfig, work: Workload) -> dict[str, float]:
         most = config.trainer.micro_batch_tokens
-        split = [(tokens, len(trees)) for trees, tokens in policy.passes(work.rows, max_tokens=most)]
+        split = [
+            (tokens, len(trees)) for trees, tokens in policy.passes(work.rows, max_tokens=most)
+        ]
         tokens, trees = max(split, default=(0, 1))
-        tokens = max(tokens, min(most, sum(tokens for tokens, _ in split)))  # shorter attempts fill a pass better
+        tokens = max(
+            tokens, min(most, sum(tokens for tokens, _ in split))
+        )  # shorter attempts fill a pass better
         fixed, each, pair = self.kept
         kept = fixed + tokens * (each + pair * tokens / trees)
-        computing = (3 if self.recomputed else 2) * tokens * self.layer  # the gradients of a layer, and what was not kept of it
+        computing = (
+            (3 if self.recomputed else 2) * tokens * self.layer
+        )  # the gradients of a layer, and what was not kept of it
         every = COPIES * tokens * _vocabulary(policy) * 4
         logits = min(every, policy.logits_bytes) if policy.logits_bytes else every
-        heap = HEAP * (kept + computing + logits) if policy.device.type == "cpu" and not self.recomputed else 0.0
-        return {"activations": kept + computing + self.moving, "logits": logits, "freed, but kept by the heap": heap}
+        heap = (
+            HEAP * (kept + computing + logits)
+            if policy.device.type == "cpu" and not self.recomputed
+            else 0.0
+        )
+        return {
+            "activations": kept + computing + self.moving,
+            "logits": logits,
+            "freed, but kept by the heap": heap,
+        }
 
 
 def _kept(policy: Policy, nodes: int) -> int:
     """Bytes that a forward pass of a row of so many nodes keeps for its backward pass."""
-    known = {p.untyped_storage().data_ptr() for p in policy.model.parameters() if p.device.type != "meta"}
+    known = {
+        p.untyped_storage().data_ptr() for p in policy.model.parameters() if p.device.type != "meta"
+    }
     found: dict[int, int] = {}
 
     def pack(tensor: Tensor) -> Tensor:
@@ -191,8 +260,17 @@ def _kept(policy: Policy, nodes: int) -> int:
 
 def _curve(points: Sequence[tuple[int, int]]) -> tuple[float, float, float]:
     """(fixed, each, pair) of fixed + each * n + pair * n ** 2 through up to three points."""
-    sizes = torch.tensor([[float(n) ** power for power in range(len(points))] for n, _ in points], dtype=torch.float64)
-    found = torch.linalg.solve(sizes, torch.tensor([float(size) for _, size in points], dtype=torch.float64)).clamp(min=0).tolist()
+    sizes = torch.tensor(
+        [[float(n) ** power for power in range(len(points))] for n, _ in points],
+        dtype=torch.float64,
+    )
+    found = (
+        torch.linalg.solve(
+            sizes, torch.tensor([float(size) for _, size in points], dtype=torch.float64)
+        )
+        .clamp(min=0)
+        .tolist()
+    )
     fixed, each, pair = [*found, 0.0, 0.0][:3]
     return (0.0, fixed / points[0][0], 0.0) if len(points) == 1 else (fixed, each, pair)
 

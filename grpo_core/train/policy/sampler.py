@@ -56,7 +56,9 @@ Ended = Callable[[int, Completion], None]
 class Sampler(Protocol):
     """Continues token prefixes; never sees text, so earlier turns are never tokenised again."""
 
-    async def sample(self, requests: Sequence[Request], config: SamplingConfig, *, ended: Ended | None = None) -> list[Completion]:
+    async def sample(
+        self, requests: Sequence[Request], config: SamplingConfig, *, ended: Ended | None = None
+    ) -> list[Completion]:
         """One completion per request, in order.
 
         ended: to be told of completions, by their place, as soon as they are there; a sampler that cannot need not.
@@ -69,10 +71,14 @@ class Engine:
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="grpo-decode")  # the event loop goes on: verdicts, deadlines, Ctrl-C
+        self._thread = ThreadPoolExecutor(
+            1, thread_name_prefix="grpo-decode"
+        )  # the event loop goes on: verdicts, deadlines, Ctrl-C
         self._helpers = Helpers()
 
-    async def sample(self, requests: Sequence[Request], config: SamplingConfig, *, ended: Ended | None = None) -> list[Completion]:
+    async def sample(
+        self, requests: Sequence[Request], config: SamplingConfig, *, ended: Ended | None = None
+    ) -> list[Completion]:
         loop, stopped = asyncio.get_running_loop(), Event()
 
         def tell(place: int, completion: Completion) -> None:
@@ -87,18 +93,28 @@ class Engine:
             stopped.set()
             wait([decoding])
 
-    def _computed(self, requests: Sequence[Request], config: SamplingConfig, tell: Ended, stopped: Event) -> list[Completion]:
+    def _computed(
+        self, requests: Sequence[Request], config: SamplingConfig, tell: Ended, stopped: Event
+    ) -> list[Completion]:
         policy = self.policy
-        device = torch.cuda.device(policy.device) if policy.device.type == "cuda" else nullcontext()  # each thread has its own
+        device = (
+            torch.cuda.device(policy.device) if policy.device.type == "cuda" else nullcontext()
+        )  # each thread has its own
         try:
             with device, torch.inference_mode(), policy.autocast(), policy.merged():
                 return self._completed(requests, config, tell, stopped)
         finally:
             self._helpers.hand_back()
 
-    def _completed(self, requests: Sequence[Request], config: SamplingConfig, tell: Ended, stopped: Event) -> list[Completion]:
+    def _completed(
+        self, requests: Sequence[Request], config: SamplingConfig, tell: Ended, stopped: Event
+    ) -> list[Completion]:
         policy, rows = self.policy, min(len(requests), config.max_rows)
-        pays = config.prepack and rows >= FEW_ROWS and max((len(r.uniforms) for r in requests), default=0) >= FEW_TOKENS
+        pays = (
+            config.prepack
+            and rows >= FEW_ROWS
+            and max((len(r.uniforms) for r in requests), default=0) >= FEW_TOKENS
+        )
         with policy.prepacked(rows) if pays else nullcontext():
             return _Decoding(policy, requests, config, tell).run(stopped)
 
@@ -109,7 +125,9 @@ class _Decoding:
     Rows (requests) that have said the same so far share one line of the cache, until they part.
     """
 
-    def __init__(self, policy: Policy, requests: Sequence[Request], config: SamplingConfig, tell: Ended) -> None:
+    def __init__(
+        self, policy: Policy, requests: Sequence[Request], config: SamplingConfig, tell: Ended
+    ) -> None:
         self._policy, self._requests, self._config, self._tell = policy, requests, config, tell
         self._completions = [Completion() for _ in requests]
         self._waiting = deque(i for i, request in enumerate(requests) if len(request.uniforms) > 0)
@@ -130,7 +148,9 @@ class _Decoding:
         most = self._config.max_rows
         if not self._waiting:
             return
-        if self._alive and (len(self._alive) > most * 3 / 4 or not (self._lines and self._lines.joinable)):
+        if self._alive and (
+            len(self._alive) > most * 3 / 4 or not (self._lines and self._lines.joinable)
+        ):
             return
         longest = max((self._longest(i) for i in self._alive), default=0)
         new: list[int] = []
@@ -158,7 +178,9 @@ class _Decoding:
         assert self._lines is not None
         said = [len(self._completions[i].token_ids) for i in alive]
         line_B = torch.tensor(line, device=policy.device)
-        token_B, logprob_B, kept_B = draw(self._lines.logits_KV, line_B, self._uniform_BT[alive, said], config)
+        token_B, logprob_B, kept_B = draw(
+            self._lines.logits_KV, line_B, self._uniform_BT[alive, said], config
+        )
         tokens, facts = token_B.tolist(), torch.stack([logprob_B, kept_B]).tolist()
         for i, token, logprob, kept in zip(alive, tokens, *facts, strict=True):
             if math.isnan(logprob):
@@ -169,14 +191,24 @@ class _Decoding:
             completion.kept_mass = min(completion.kept_mass, kept)
             if token in policy.end_ids or self._hits_stop(completion.token_ids):
                 completion.finish = "stop"
-        going = [b for b, i in enumerate(alive) if self._completions[i].finish != "stop" and said[b] + 1 < len(self._requests[i].uniforms)]
+        going = [
+            b
+            for b, i in enumerate(alive)
+            if self._completions[i].finish != "stop"
+            and said[b] + 1 < len(self._requests[i].uniforms)
+        ]
         for b in sorted(set(range(len(alive))) - set(going)):
             self._tell(alive[b], self._completions[alive[b]])
         parted = list(dict.fromkeys((line[b], tokens[b]) for b in going))
         place = {parting: k for k, parting in enumerate(parted)}
-        self._alive, self._line = [alive[b] for b in going], [place[line[b], tokens[b]] for b in going]
+        self._alive, self._line = (
+            [alive[b] for b in going],
+            [place[line[b], tokens[b]] for b in going],
+        )
         if going:
-            self._lines.extend(policy.model, [parent for parent, _ in parted], [token for _, token in parted])
+            self._lines.extend(
+                policy.model, [parent for parent, _ in parted], [token for _, token in parted]
+            )
 
     def _longest(self, i: int) -> int:
         return len(self._requests[i].prefix) + len(self._requests[i].uniforms)
@@ -184,7 +216,9 @@ class _Decoding:
     def _prefill(self, prompts: Sequence[tuple[int, ...]]) -> Lines:
         policy = self._policy
         dtype = policy.compute_dtype if policy.shared_prefix else None
-        return Lines.prefill(policy.model, prompts, pad_id=policy.pad_id, dtype=dtype, device=policy.device)
+        return Lines.prefill(
+            policy.model, prompts, pad_id=policy.pad_id, dtype=dtype, device=policy.device
+        )
 
     def _hits_stop(self, token_ids: list[int]) -> bool:
         """Whether the last token completed a stop string. A tail is enough: n bytes span at most n tokens that show."""
@@ -196,17 +230,23 @@ class _Decoding:
 
 
 def not_finite() -> RunStoppedError:
-    return RunStoppedError("the model's logits are not finite, so nothing can be drawn; lower optimizer.lr, or use --dtype float32")
+    return RunStoppedError(
+        "the model's logits are not finite, so nothing can be drawn; lower optimizer.lr, or use --dtype float32"
+    )
 
 
 def _table(requests: Sequence[Request], device: torch.device) -> Tensor:
     """The uniforms of all requests (B, T), on the device once; MPS has no float64."""
     width = max((len(r.uniforms) for r in requests), default=0)
     rows = [[*r.uniforms, *[0.0] * (width - len(r.uniforms))] for r in requests]
-    return torch.tensor(rows, dtype=torch.float32 if device.type == "mps" else torch.float64, device=device)
+    return torch.tensor(
+        rows, dtype=torch.float32 if device.type == "mps" else torch.float64, device=device
+    )
 
 
-def draw(logits_KV: Tensor, line_B: Tensor, uniform_B: Tensor, config: SamplingConfig) -> tuple[Tensor, Tensor, Tensor]:
+def draw(
+    logits_KV: Tensor, line_B: Tensor, uniform_B: Tensor, config: SamplingConfig
+) -> tuple[Tensor, Tensor, Tensor]:
     """Tokens (B,) of rows that draw from the distributions `line_B`, their log-probs (B,) under the full distribution at the temperature,
     and the probability mass (B,) that top-p, top-k and min-p left to draw from. Inverse CDF: the first token whose cumulative
     probability exceeds the uniform number."""
@@ -228,9 +268,15 @@ def draw(logits_KV: Tensor, line_B: Tensor, uniform_B: Tensor, config: SamplingC
         kept_K = total_K.clamp(max=1.0) if narrowed else kept_K
         # Strictly below the total, so that rounding can never choose a token of probability 0 at the end of the vocabulary.
         highest_B = torch.nextafter(total_K, torch.zeros_like(total_K))[line_B]
-        threshold_B = torch.minimum((uniform_B * total_K[line_B].to(uniform_B.dtype)).to(total_K.dtype), highest_B)
-        token_B = torch.searchsorted(cumulative_KV[line_B], threshold_B.unsqueeze(-1), right=True).squeeze(-1)
-        token_B = token_B.clamp(max=logits_KV.shape[-1] - 1)  # logits that are NaN; the caller sees it in the log-prob
+        threshold_B = torch.minimum(
+            (uniform_B * total_K[line_B].to(uniform_B.dtype)).to(total_K.dtype), highest_B
+        )
+        token_B = torch.searchsorted(
+            cumulative_KV[line_B], threshold_B.unsqueeze(-1), right=True
+        ).squeeze(-1)
+        token_B = token_B.clamp(
+            max=logits_KV.shape[-1] - 1
+        )  # logits that are NaN; the caller sees it in the log-prob
     return token_B, logits_KV[line_B, token_B] - norm_K[line_B], kept_K[line_B]
 
 

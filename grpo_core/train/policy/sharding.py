@@ -59,14 +59,18 @@ def like(parameter: Tensor, tensor: Tensor) -> Tensor:
     if not isinstance(parameter, DTensor):
         return tensor
     device = parameter.device_mesh.device_type
-    return distribute_tensor(tensor.to(device), parameter.device_mesh, parameter.placements, src_data_rank=None)
+    return distribute_tensor(
+        tensor.to(device), parameter.device_mesh, parameter.placements, src_data_rank=None
+    )
 
 
 def optimizer_state_like(parameters: Sequence[Tensor], state: dict[str, Any]) -> dict[str, Any]:
     """A whole optimizer's state dict for parameters that may be shared out."""
     found = {
         i: {
-            name: like(parameters[i], value) if isinstance(value, torch.Tensor) and value.shape == parameters[i].shape else value
+            name: like(parameters[i], value)
+            if isinstance(value, torch.Tensor) and value.shape == parameters[i].shape
+            else value
             for name, value in values.items()
         }
         for i, values in state["state"].items()

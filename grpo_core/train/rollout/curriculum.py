@@ -8,7 +8,9 @@ from typing import Any
 from grpo_core.config.settings import CurriculumConfig
 from grpo_core.protocol.types import Group
 
-_DIGITS = 6  # so that steps of 0.1 give 0.3 and not 0.30000000000000004, which would be another task
+_DIGITS = (
+    6  # so that steps of 0.1 give 0.3 and not 0.30000000000000004, which would be another task
+)
 
 
 class Curriculum:
@@ -32,11 +34,17 @@ class Curriculum:
         metrics: dict[str, float] = {}
         for name, level in self.levels.items():
             verdicts = [v for group in groups if group.task.key.env == name for v in group.verdicts]
-            recent = self._passed[name] = [*self._passed[name], *(v.passed for v in verdicts if v.scored)][-self._config.attempts :]
+            recent = self._passed[name] = [
+                *self._passed[name],
+                *(v.passed for v in verdicts if v.scored),
+            ][-self._config.attempts :]
             prefix = f"{name}/" if len(self.levels) > 1 else ""
             rate = sum(recent) / len(recent) if recent else float("nan")
             metrics |= {f"{prefix}curriculum/level": level, f"{prefix}curriculum/pass_rate": rate}
-            if len(recent) == self._config.attempts and not self._config.low <= rate <= self._config.high:
+            if (
+                len(recent) == self._config.attempts
+                and not self._config.low <= rate <= self._config.high
+            ):
                 step = self._config.step if rate > self._config.high else -self._config.step
                 self.levels[name] = round(min(1.0, max(0.0, level + step)), _DIGITS)
                 self._passed[name] = []
@@ -52,6 +60,10 @@ class Curriculum:
         if not self._config.enabled:
             return
         before = state.get("configured", self._configured)
-        known = [name for name, level in self._configured.items() if name in state["levels"] and before.get(name) == level]
+        known = [
+            name
+            for name, level in self._configured.items()
+            if name in state["levels"] and before.get(name) == level
+        ]
         self.levels |= {name: state["levels"][name] for name in known}
         self._passed |= {name: list(state["passed"][name]) for name in known}

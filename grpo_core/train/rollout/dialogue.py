@@ -24,7 +24,9 @@ from grpo_core.train.ranks import Ranks
 class Replies(Protocol):
     """Who answers for the environment (the `Verifier`); raises GrpoError if it cannot."""
 
-    async def reply(self, task: Task[Any], messages: Sequence[Message]) -> Sequence[Message] | None: ...
+    async def reply(
+        self, task: Task[Any], messages: Sequence[Message]
+    ) -> Sequence[Message] | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +57,28 @@ def budget_of(env: Environment[Any], policy: Policy, sampling: SamplingConfig) -
     """What an attempt at the tasks of `env` may use; raises ConfigError for what `policy` cannot do."""
     tools = schemas(env.tools())
     if tools and env.max_turns < 2:
-        raise ConfigError(f"{type(env).__qualname__} offers tools, but with max_turns 1 no call would be answered; raise it")
+        raise ConfigError(
+            f"{type(env).__qualname__} offers tools, but with max_turns 1 no call would be answered; raise it"
+        )
     turn = sampling.max_new_tokens or env.max_new_tokens
     if not policy.fills:
         return Budget(turn, env.max_turns, sampling.max_dialogue_tokens, policy.context, tools)
     if env.max_turns > 1:
-        raise ConfigError(f"{type(env).__qualname__} holds dialogues, which a masked language model cannot: it only fills gaps")
+        raise ConfigError(
+            f"{type(env).__qualname__} holds dialogues, which a masked language model cannot: it only fills gaps"
+        )
     return Budget(turn)
 
 
-def uniforms(key: TaskKey, *, seed: int, step: int, attempt: int, turn: int, count: int, occurrence: int = 0) -> list[float]:
+def uniforms(
+    key: TaskKey, *, seed: int, step: int, attempt: int, turn: int, count: int, occurrence: int = 0
+) -> list[float]:
     """(count,) numbers in [0, 1) fixed by (run seed, step, prompt, attempt, turn): dropped rows, micro-batches, resume and the number
     of processes change nothing in what is drawn. occurrence: tells apart equal tasks of one step."""
     words = key.rng("uniforms", seed, step, occurrence, attempt, turn).getrandbits(128)
-    generator = np.random.Generator(np.random.Philox(key=np.array([words >> 64, words & (2**64 - 1)], dtype=np.uint64)))
+    generator = np.random.Generator(
+        np.random.Philox(key=np.array([words >> 64, words & (2**64 - 1)], dtype=np.uint64))
+    )
     numbers: list[float] = generator.random(count).tolist()
     return numbers
 
@@ -101,7 +111,9 @@ async def roll_out(
     for task in tasks_P:
         own = budget if isinstance(budget, Budget) else budget[task.key.env]
         prompt_ids = policy.encode_checked(task.prompt, max_new_tokens=own.turn, tools=own.tools)
-        everything += [_Attempt(task, own, prompt_ids, number, seen[task.key]) for number in range(attempts)]
+        everything += [
+            _Attempt(task, own, prompt_ids, number, seen[task.key]) for number in range(attempts)
+        ]
         seen[task.key] += 1
     mine = everything if ranks is None else ranks.share(everything)
     places = {id(attempt): place for place, attempt in enumerate(mine)}
@@ -129,7 +141,10 @@ async def roll_out(
                 live.append(attempt)
             else:
                 is_over(attempt)
-    rollouts, kept_mass = [attempt.rollout() for attempt in mine], min((attempt.kept_mass for attempt in mine), default=1.0)
+    rollouts, kept_mass = (
+        [attempt.rollout() for attempt in mine],
+        min((attempt.kept_mass for attempt in mine), default=1.0),
+    )
     if ranks is not None:
         await ranks.arrive()
         rollouts, kept_mass = ranks.gathered(rollouts), min(ranks.everywhere(kept_mass))
@@ -182,11 +197,24 @@ class _Attempt:
         prefix = (*self.prompt_ids, *self.token_ids)
         count = self.budget.left(prompt=len(self.prompt_ids), said=len(self.token_ids))
         key, number, occurrence = self.task.key, self.number, self.occurrence
-        return Request(prefix, uniforms(key, seed=seed, step=step, attempt=number, turn=self.turn, count=count, occurrence=occurrence))
+        return Request(
+            prefix,
+            uniforms(
+                key,
+                seed=seed,
+                step=step,
+                attempt=number,
+                turn=self.turn,
+                count=count,
+                occurrence=occurrence,
+            ),
+        )
 
     def spoke(self, completion: Completion, policy: Policy) -> None:
         self._append(completion.token_ids, completion.logprobs, trainable=1)
-        self.messages.append(Message("assistant", policy.said(self.prompt_ids, completion.token_ids)))
+        self.messages.append(
+            Message("assistant", policy.said(self.prompt_ids, completion.token_ids))
+        )
         self.positions = policy.slots(self.prompt_ids)
         self.finish = completion.finish
         self.turn += 1
@@ -196,7 +224,9 @@ class _Attempt:
         """Hear the environment's turn; False if the dialogue is over."""
         try:
             turn = await replies.reply(self.task, tuple(self.messages))
-        except GrpoError as error:  # the verifier reports the attempt as one that could not be judged
+        except (
+            GrpoError
+        ) as error:  # the verifier reports the attempt as one that could not be judged
             self.finish, self.error = "error", str(error)
             return False
         if turn is None:
@@ -221,7 +251,9 @@ class _Attempt:
             error=self.error,
         )
 
-    def _append(self, token_ids: Sequence[int], logprobs: Sequence[float], *, trainable: int) -> None:
+    def _append(
+        self, token_ids: Sequence[int], logprobs: Sequence[float], *, trainable: int
+    ) -> None:
         self.token_ids += token_ids
         self.logprobs += logprobs
         self.trainable += [trainable] * len(token_ids)

@@ -40,23 +40,33 @@ def _example(row: Any, where: str) -> Example:
     if "messages" in row:
         *prompt, last = _messages(row["messages"], where)
         if last.role != "assistant" or not prompt:
-            raise ConfigError(f"{where}: messages have to end with the assistant's, behind at least one other; the last is {last.role!r}'s")
+            raise ConfigError(
+                f"{where}: messages have to end with the assistant's, behind at least one other; the last is {last.role!r}'s"
+            )
         return Example(tuple(prompt), last.content)
     if "prompt" not in row or "completion" not in row:
-        raise ConfigError(f"{where} has {', '.join(sorted(row)) or 'no keys'}; it should be {FORMS}")
+        raise ConfigError(
+            f"{where} has {', '.join(sorted(row)) or 'no keys'}; it should be {FORMS}"
+        )
     prompt, answer = row["prompt"], row["completion"]
     if not isinstance(answer, str):
         said = _messages(answer, where)
         if [message.role for message in said] != ["assistant"]:
-            raise ConfigError(f"{where}: a completion of messages has to be one message of the assistant")
+            raise ConfigError(
+                f"{where}: a completion of messages has to be one message of the assistant"
+            )
         answer = said[0].content
     return Example(prompt if isinstance(prompt, str) else tuple(_messages(prompt, where)), answer)
 
 
 def _messages(value: Any, where: str) -> list[Message]:
     if not isinstance(value, list) or not value:
-        raise ConfigError(f"{where}: messages should be a list that is not empty; found {value!r:.80}")
+        raise ConfigError(
+            f"{where}: messages should be a list that is not empty; found {value!r:.80}"
+        )
     try:
         return [Message(message["role"], message["content"]) for message in value]
     except (TypeError, KeyError):
-        raise ConfigError(f'{where}: a message should be {{"role": ..., "content": ...}}; found {value!r:.80}') from None
+        raise ConfigError(
+            f'{where}: a message should be {{"role": ..., "content": ...}}; found {value!r:.80}'
+        ) from None

@@ -20,14 +20,20 @@ def total_steps(config: RunConfig, sources: Sources, *, batch: int) -> int:
     """Steps of the whole run. batch: tasks of each."""
     for source in sources.trained:
         if size_of(source.env, "train") == 0:
-            raise ConfigError(f"environment {source.name!r} has no training tasks with these settings; see `grpo env show`")
+            raise ConfigError(
+                f"environment {source.name!r} has no training tasks with these settings; see `grpo env show`"
+            )
     for source in sources:
         if config.eval.tasks and size_of(source.env, "eval") == 0:
-            raise ConfigError(f"environment {source.name!r} has no held-out tasks with these settings; set eval.tasks=0 to do without")
+            raise ConfigError(
+                f"environment {source.name!r} has no held-out tasks with these settings; set eval.tasks=0 to do without"
+            )
     if config.epochs is None:
         return config.steps or DEFAULT_STEPS
     if len(sources.trained) > 1:
-        raise ConfigError(f"epochs={config.epochs:g} is for one environment, not for a mixture; use --steps")
+        raise ConfigError(
+            f"epochs={config.epochs:g} is for one environment, not for a mixture; use --steps"
+        )
     (source,) = sources.trained
     size = size_of(source.env, "train")
     if size is None:
@@ -37,13 +43,18 @@ def total_steps(config: RunConfig, sources: Sources, *, batch: int) -> int:
     return math.ceil(config.epochs * size / batch)
 
 
-def train_keys(config: RunConfig, sources: Sources, start: int, count: int, levels: Mapping[str, float]) -> list[TaskKey]:
+def train_keys(
+    config: RunConfig, sources: Sources, start: int, count: int, levels: Mapping[str, float]
+) -> list[TaskKey]:
     """The keys of the prompts number `start`, `start` + 1, ... of a run: ever new indices, or a new order of all tasks in each epoch where
     their number is finite; none where no environment is trained on. levels: of each environment's tasks now."""
     if not sources.trained:
         return []
     dealt = _dealt(tuple((source.name, source.share) for source in sources.trained), start + count)
-    return [_train_key(config, sources[name], number, levels[name]) for name, number in dealt[start : start + count]]
+    return [
+        _train_key(config, sources[name], number, levels[name])
+        for name, number in dealt[start : start + count]
+    ]
 
 
 def eval_keys(source: Source, count: int) -> list[TaskKey]:

@@ -37,7 +37,9 @@ async def attempted(
             asked = await trainer.sources.tasks(keys[start : start + step])
             judged, _ = await trainer.judged(asked, attempts=samples, step=0, sampling=sampling)
             if audit:
-                judged = trainer.ranks.gathered(await trainer.sources.audited(trainer.ranks.share(judged)))
+                judged = trainer.ranks.gathered(
+                    await trainer.sources.audited(trainer.ranks.share(judged))
+                )
             for group in judged:
                 keep(group)
             groups += judged

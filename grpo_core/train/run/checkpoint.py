@@ -22,7 +22,15 @@ from grpo_core.calls.deadline import describe
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.runs.atomic import remove_folder, whole_folder, write_whole
 from grpo_core.runs.lines import writing
-from grpo_core.runs.seal import FORMAT, DamagedError, check_files, check_format, file_digests, read_sealed, seal
+from grpo_core.runs.seal import (
+    FORMAT,
+    DamagedError,
+    check_files,
+    check_format,
+    file_digests,
+    read_sealed,
+    seal,
+)
 from grpo_core.train.models.disk import as_os_error
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.sharding import like, optimizer_state_like, put_together
@@ -61,7 +69,12 @@ class RandomStates:
         """Return those of this moment."""
         cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
         name, keys, position, has_gauss, cached = np.random.get_state()
-        return cls(torch.get_rng_state(), cuda, random.getstate(), [name, np.asarray(keys).tolist(), position, has_gauss, cached])
+        return cls(
+            torch.get_rng_state(),
+            cuda,
+            random.getstate(),
+            [name, np.asarray(keys).tolist(), position, has_gauss, cached],
+        )
 
 
 def save_checkpoint(
@@ -87,7 +100,9 @@ def save_checkpoint(
     for leftover in folder.glob(f".{PREFIX}*"):  # of a run that was killed while it saved
         shutil.rmtree(leftover, ignore_errors=True)
     with writing(final), as_os_error(), whole_folder(final) as partial:
-        _write(partial, learned, step=step, policy=policy, updater=updater, states=states, more=more)
+        _write(
+            partial, learned, step=step, policy=policy, updater=updater, states=states, more=more
+        )
     for old in checkpoints(folder)[:-keep]:
         remove_folder(old)
     return final
@@ -106,10 +121,15 @@ def _write(
     weights = {name: tensor.contiguous().cpu() for name, tensor in learned.weights.items()}
     save_file(weights, folder / "trainable.safetensors")
     if reference := policy.reference.weights():
-        save_file({name: tensor.contiguous().cpu() for name, tensor in reference.items()}, folder / "reference.safetensors")
+        save_file(
+            {name: tensor.contiguous().cpu() for name, tensor in reference.items()},
+            folder / "reference.safetensors",
+        )
     state = {
         "optimizer": learned.optimizer,
-        "scaler": updater.accelerator.scaler.state_dict() if updater.accelerator.scaler is not None else None,
+        "scaler": updater.accelerator.scaler.state_dict()
+        if updater.accelerator.scaler is not None
+        else None,
         "torch_rng": states.torch,
         "cuda_rng": states.cuda,
     }
@@ -138,7 +158,11 @@ def agree(path: Path, *, updater: Updater, more: dict[str, Any]) -> None:
 
 def checkpoints(folder: Path) -> list[Path]:
     """Return all checkpoints, oldest first; some may be damaged (see `check_checkpoint`)."""
-    paths = [path for path in folder.glob(f"{PREFIX}*") if path.is_dir() and path.name.removeprefix(PREFIX).isdecimal()]
+    paths = [
+        path
+        for path in folder.glob(f"{PREFIX}*")
+        if path.is_dir() and path.name.removeprefix(PREFIX).isdecimal()
+    ]
     return sorted(paths, key=lambda path: int(path.name.removeprefix(PREFIX)))
 
 
@@ -176,7 +200,15 @@ def _readable(path: Path) -> Iterator[None]:
     """Turn what libraries say of a damaged file into one message; checkpoints of format 1 have no digests."""
     try:
         yield
-    except (OSError, RuntimeError, ValueError, KeyError, EOFError, SafetensorError, UnpicklingError) as error:
+    except (
+        OSError,
+        RuntimeError,
+        ValueError,
+        KeyError,
+        EOFError,
+        SafetensorError,
+        UnpicklingError,
+    ) as error:
         raise ConfigError(_damaged(path, describe(error).splitlines()[0])) from None
 
 
@@ -194,15 +226,21 @@ def load_checkpoint(path: Path, *, policy: Policy, updater: Updater) -> dict[str
         state = torch.load(path / "state.pt", weights_only=True, map_location="cpu")
     progress = saved_progress(path)
     parameters = dict(policy.trainable())
-    if weights.keys() != parameters.keys() or any(weights[n].shape != parameters[n].shape for n in weights):
-        raise ConfigError(f"{path} does not fit this model and adapter; resume with the settings of the run's config.json")
+    if weights.keys() != parameters.keys() or any(
+        weights[n].shape != parameters[n].shape for n in weights
+    ):
+        raise ConfigError(
+            f"{path} does not fit this model and adapter; resume with the settings of the run's config.json"
+        )
     with torch.no_grad():
         for name, parameter in parameters.items():
             parameter.copy_(like(parameter, weights[name]))
         for name, tensor in reference.items():
             policy.reference.weights()[name].copy_(tensor)
     if means_of(progress) == updater.config.optimizer.name:
-        load_optimizer(updater.optimizer, optimizer_state_like(updater.parameters, state["optimizer"]))
+        load_optimizer(
+            updater.optimizer, optimizer_state_like(updater.parameters, state["optimizer"])
+        )
     load_schedule(updater.schedule, done=progress["step"] * updater.steps_per_batch)
     if state["scaler"] is not None and updater.accelerator.scaler is not None:
         updater.accelerator.scaler.load_state_dict(state["scaler"])
@@ -210,12 +248,16 @@ def load_checkpoint(path: Path, *, policy: Policy, updater: Updater) -> dict[str
     if state["cuda_rng"] and torch.cuda.is_available():
         torch.cuda.set_rng_state_all(state["cuda_rng"])
     updater.skipped = progress["skipped"]
-    if progress["config"]["kl"]["beta"] == updater.config.kl.beta:  # it may have been moved towards kl.target since
+    if (
+        progress["config"]["kl"]["beta"] == updater.config.kl.beta
+    ):  # it may have been moved towards kl.target since
         updater.beta = progress["beta"]
     version, internal, gauss = progress["python_rng"]
     random.setstate((version, tuple(internal), gauss))
     name, keys, *rest = progress["numpy_rng"]
-    np.random.set_state((name, np.array(keys, dtype=np.uint32), *rest))  # the global one: a verifier may use it
+    np.random.set_state(
+        (name, np.array(keys, dtype=np.uint32), *rest)
+    )  # the global one: a verifier may use it
     return progress
 
 

@@ -18,4 +18,7 @@ class Clock:
         self._last = now
 
     def metrics(self) -> dict[str, float]:
-        return {**{f"time/{phase}": seconds for phase, seconds in self._phases.items()}, "time/step": time.perf_counter() - self._start}
+        return {
+            **{f"time/{phase}": seconds for phase, seconds in self._phases.items()},
+            "time/step": time.perf_counter() - self._start,
+        }

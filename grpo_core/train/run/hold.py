@@ -22,10 +22,18 @@ def hold(folder: Path) -> FileLock:
         folder.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=0)
     except Timeout:
-        raise ConfigError(f"another process is writing the run {folder}; wait until it has ended, or end it, then try again") from None
+        raise ConfigError(
+            f"another process is writing the run {folder}; wait until it has ended, or end it, then try again"
+        ) from None
     except OSError as error:
-        own = "make it writable for this user, or copy it to a folder of your own" if folder.exists() else "choose another --out"
-        raise ConfigError(f"the run folder {folder} cannot be written: {error.strerror or error}; {own}") from None
+        own = (
+            "make it writable for this user, or copy it to a folder of your own"
+            if folder.exists()
+            else "choose another --out"
+        )
+        raise ConfigError(
+            f"the run folder {folder} cannot be written: {error.strerror or error}; {own}"
+        ) from None
     return lock
 
 

@@ -30,7 +30,9 @@ def refuse_taken_names(parts: Mapping[str, Collection[str]]) -> None:
                 )
 
 
-def group_metrics(groups: Sequence[Group[Any]], parts: Mapping[str, Collection[str]]) -> dict[str, float]:
+def group_metrics(
+    groups: Sequence[Group[Any]], parts: Mapping[str, Collection[str]]
+) -> dict[str, float]:
     """What a batch looked like. parts: reward parts of each environment; with several, each has lines of its own as NAME/...,
     and the others are means over all attempts."""
     if len(parts) == 1:
@@ -38,7 +40,9 @@ def group_metrics(groups: Sequence[Group[Any]], parts: Mapping[str, Collection[s
     values = _metrics(groups, ())
     for name, own in parts.items():
         found = _metrics([group for group in groups if group.task.key.env == name], own)
-        values |= {f"{name}/{key}": value for key, value in found.items() if key.startswith(BY_ENVIRONMENT)}
+        values |= {
+            f"{name}/{key}": value for key, value in found.items() if key.startswith(BY_ENVIRONMENT)
+        }
     return values
 
 
@@ -61,13 +65,26 @@ def _metrics(groups: Sequence[Group[Any]], parts: Collection[str]) -> dict[str, 
     if len(parts) > 1:
         values["reward/constant_share"] = _constant_share(groups, parts)
     extra = sorted({name for v in scored for name in v.metrics})
-    values |= {f"env/{name}": _mean([v.metrics[name] for v in scored if name in v.metrics]) for name in extra}
+    values |= {
+        f"env/{name}": _mean([v.metrics[name] for v in scored if name in v.metrics])
+        for name in extra
+    }
     values |= {
         "completion_length/mean": _mean(lengths),
         "completion_length/clipped": _mean([float(r.finish == "length") for r in rollouts]),
-        "groups/mixed": _mean([float(_is_mixed(g.verdicts)) for g in groups if sum(v.scored for v in g.verdicts) > 1]),
-        "groups/best": _mean([max(v.total for v in g.verdicts if v.scored) for g in groups if any(v.scored for v in g.verdicts)]),
-        "groups/distinct": _mean([_distinct(g.verdicts) for g in groups if any(v.scored for v in g.verdicts)]),
+        "groups/mixed": _mean(
+            [float(_is_mixed(g.verdicts)) for g in groups if sum(v.scored for v in g.verdicts) > 1]
+        ),
+        "groups/best": _mean(
+            [
+                max(v.total for v in g.verdicts if v.scored)
+                for g in groups
+                if any(v.scored for v in g.verdicts)
+            ]
+        ),
+        "groups/distinct": _mean(
+            [_distinct(g.verdicts) for g in groups if any(v.scored for v in g.verdicts)]
+        ),
         "verify/error_rate": _mean([float(not v.scored) for v in verdicts]),
         "tokens/generated": float(sum(sum(r.trainable) for r in rollouts)),
     }
@@ -78,7 +95,10 @@ def advantage_metrics(advantage_PG: Tensor, scored_PG: Tensor) -> dict[str, floa
     scored = advantage_PG[scored_PG]
     if scored.numel() == 0:
         return {"advantage/mean": math.nan, "advantage/std": math.nan}
-    return {"advantage/mean": scored.mean().item(), "advantage/std": scored.std(correction=0).item()}
+    return {
+        "advantage/mean": scored.mean().item(),
+        "advantage/std": scored.std(correction=0).item(),
+    }
 
 
 def peak_memory_mb(device: torch.device) -> float:
@@ -87,7 +107,14 @@ def peak_memory_mb(device: torch.device) -> float:
         return torch.cuda.max_memory_allocated(device) / 2**20
     status = Path("/proc/self/status")
     if status.exists():  # the other count begins with what the process had that started this one
-        return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM")) / 2**10
+        return (
+            next(
+                int(line.split()[1])
+                for line in status.read_text().splitlines()
+                if line.startswith("VmHWM")
+            )
+            / 2**10
+        )
     try:
         import resource
     except ImportError:  # Windows has no such count

@@ -61,4 +61,6 @@ class Unfailing(Observer):
         except Exception as error:  # noqa: BLE001 - an observer may raise anything
             if not self._failed:
                 self._failed = True
-                self._note(f"what shows the run failed, and the run goes on without it: {describe(error)}")
+                self._note(
+                    f"what shows the run failed, and the run goes on without it: {describe(error)}"
+                )

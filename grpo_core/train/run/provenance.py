@@ -28,5 +28,9 @@ def recorded_config(trainer: Steps) -> dict[str, Any]:
             place["env"] = dataclasses.asdict(source.env.config)
     record["lora"] |= continued(policy.model)
     versions = {name: importlib.metadata.version(name) for name in PACKAGES}
-    record["provenance"] = {"versions": versions, "environments": trainer.fingerprints(), "device": policy.device.type}
+    record["provenance"] = {
+        "versions": versions,
+        "environments": trainer.fingerprints(),
+        "device": policy.device.type,
+    }
     return record

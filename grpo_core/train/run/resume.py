@@ -25,16 +25,22 @@ def changed_settings(config: RunConfig, saved: Mapping[str, Any]) -> dict[str, s
     }
 
 
-def refuse_changed_settings(config: RunConfig, saved: Mapping[str, Any], *, allowed: Collection[str]) -> None:
+def refuse_changed_settings(
+    config: RunConfig, saved: Mapping[str, Any], *, allowed: Collection[str]
+) -> None:
     """Raises ConfigError with every difference that is not allowed; the settings are as for `changed_settings`."""
-    changed = [text for key, text in changed_settings(config, saved).items() if not _named(key, allowed)]
+    changed = [
+        text for key, text in changed_settings(config, saved).items() if not _named(key, allowed)
+    ]
     if changed:
         raise ConfigError(
             f"the settings are not those of the checkpoint: {'; '.join(changed)}. Put them back, or name what may differ: --allow KEY"
         )
 
 
-def refuse_changed_environments(recorded: Mapping[str, str], found: Mapping[str, str], *, allowed: Collection[str]) -> None:
+def refuse_changed_environments(
+    recorded: Mapping[str, str], found: Mapping[str, str], *, allowed: Collection[str]
+) -> None:
     """Fingerprints by name, recorded in config.json and found now. Raises ConfigError for an environment that is another one now."""
     for name, now in found.items():
         before = recorded.get(name)
@@ -48,4 +54,6 @@ def refuse_changed_environments(recorded: Mapping[str, str], found: Mapping[str,
 
 def _named(key: str, allowed: Collection[str]) -> bool:
     """A setting is named by itself, by its section, or by a part of it."""
-    return any(key == name or key.startswith(f"{name}.") or name.startswith(f"{key}.") for name in allowed)
+    return any(
+        key == name or key.startswith(f"{name}.") or name.startswith(f"{key}.") for name in allowed
+    )

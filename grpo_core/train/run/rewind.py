@@ -45,7 +45,9 @@ class Restart:
         return marks_of(self.progress)
 
 
-def choose_checkpoint(folder: RunFolder, *, name: str | None = None, allowed: Collection[str] = ()) -> Restart:
+def choose_checkpoint(
+    folder: RunFolder, *, name: str | None = None, allowed: Collection[str] = ()
+) -> Restart:
     """Return where the run in `folder` goes on; everything that is needed there has been checked.
 
     Args:

@@ -16,7 +16,13 @@ from grpo_core.runs.lines import JsonObject, finite, writing
 from grpo_core.runs.seal import write_manifest
 from grpo_core.train.models.disk import as_os_error
 from grpo_core.train.policy.memory import MB
-from grpo_core.train.run.checkpoint import Learned, RandomStates, agree, checkpoints, save_checkpoint
+from grpo_core.train.run.checkpoint import (
+    Learned,
+    RandomStates,
+    agree,
+    checkpoints,
+    save_checkpoint,
+)
 from grpo_core.train.run.ending import EndKind, RunEnd
 from grpo_core.train.run.hold import hold
 from grpo_core.train.run.resume import settings_of
@@ -100,7 +106,10 @@ class Saving:
         for name in ("metrics.jsonl", "rollouts.jsonl"):
             dropped = folder.repair(name, lambda line: _is_before(line, restart.step))
             if name in restart.repairs:
-                tell(trainer, f"{name} was damaged ({restart.repairs[name]}): {dropped} lines could not be read and were dropped")
+                tell(
+                    trainer,
+                    f"{name} was damaged ({restart.repairs[name]}): {dropped} lines could not be read and were dropped",
+                )
         self._write_pending(restart)
 
     def agree(self) -> None:
@@ -124,7 +133,9 @@ class Saving:
             return
         with writing(self.best_folder), as_os_error(), whole_folder(self.best_folder) as partial:
             self._trainer.policy.save(partial, state)
-            (partial / "best.json").write_text(json.dumps({"step": best.step, "reward": best.reward}) + "\n", encoding="utf-8")
+            (partial / "best.json").write_text(
+                json.dumps({"step": best.step, "reward": best.reward}) + "\n", encoding="utf-8"
+            )
             write_manifest(partial)
 
     def best_again(self, best: Best | None) -> None:
@@ -145,8 +156,15 @@ class Saving:
     def best_step(self) -> int | None:
         """Return the step whose weights are in `best_folder`; None if there are none."""
         try:
-            return int(json.loads((self.best_folder / "best.json").read_text(encoding="utf-8"))["step"])
-        except (FileNotFoundError, ValueError, KeyError, TypeError):  # damaged in a folder of format 1, which has no digests
+            return int(
+                json.loads((self.best_folder / "best.json").read_text(encoding="utf-8"))["step"]
+            )
+        except (
+            FileNotFoundError,
+            ValueError,
+            KeyError,
+            TypeError,
+        ):  # damaged in a folder of format 1, which has no digests
             return None
 
     def end(self, end: RunEnd) -> RunEnd:
@@ -156,7 +174,9 @@ class Saving:
         after it. Nothing that fails here hides what ended the run.
         """
         trainer = self._trainer
-        if trainer.ranks.first and self._lock is None:  # the run is another process's, or nothing was begun
+        if (
+            trainer.ranks.first and self._lock is None
+        ):  # the run is another process's, or nothing was begun
             return end
         if not (trainer.folder.path / "config.json").exists():
             return end
@@ -187,5 +207,7 @@ def _is_before(line: JsonObject, step: int) -> bool:
     number, key = line.get("step"), line.get("key")
     if not isinstance(number, int):
         return False
-    evaluation = "eval/reward/mean" in line or (isinstance(key, dict) and key.get("split") == "eval")
+    evaluation = "eval/reward/mean" in line or (
+        isinstance(key, dict) and key.get("split") == "eval"
+    )
     return number < step or (number == step and not evaluation)

@@ -66,27 +66,44 @@ class Session:
                 self._saving.hold()
                 if trainer.done == 0:
                     trainer.folder.start(recorded)
-                trainer.folder.cards({source.name: card for source in trainer.sources if (card := await self._card(source)) is not None})
+                trainer.folder.cards(
+                    {
+                        source.name: card
+                        for source in trainer.sources
+                        if (card := await self._card(source)) is not None
+                    }
+                )
                 tell(trainer, f"memory: {self._memory}")
                 tell(trainer, f"disk: {self._disk}")
-                trainer.plugins.notify("grpo_run_start", run_dir=trainer.folder.path, config=recorded)
+                trainer.plugins.notify(
+                    "grpo_run_start", run_dir=trainer.folder.path, config=recorded
+                )
                 with notices(self._warn):
                     gains = await self._run()
             end = self._ended(*self._end)
             return gains
         except torch.OutOfMemoryError as error:
-            advice = "lower trainer.micro_batch_tokens or sampling.max_rows, then continue with --resume"
+            advice = (
+                "lower trainer.micro_batch_tokens or sampling.max_rows, then continue with --resume"
+            )
             end = self._ended(EndKind.FAILED, f"out of memory: {error}; {advice}")
             raise RunStoppedError(end.reason) from error
         except asyncio.CancelledError:  # Ctrl-C in a script, which installs no handler of its own
             end = self._ended(EndKind.CANCELLED)
             raise
         except BaseException as error:
-            end = self._ended(EndKind.FAILED, str(error) if isinstance(error, GrpoError) else describe(error))
+            end = self._ended(
+                EndKind.FAILED, str(error) if isinstance(error, GrpoError) else describe(error)
+            )
             raise
         finally:
             trainer.end = self._saving.end(end)
-            trainer.plugins.notify("grpo_run_end", run_dir=trainer.folder.path, step=trainer.done, reason=end.reason or str(end.kind))
+            trainer.plugins.notify(
+                "grpo_run_end",
+                run_dir=trainer.folder.path,
+                step=trainer.done,
+                reason=end.reason or str(end.kind),
+            )
             self._saving.release()
 
     def _ended(self, kind: EndKind, reason: str = "", saved: str = "") -> RunEnd:
@@ -107,21 +124,31 @@ class Session:
             trainer.curriculum.restore(progress["curriculum"])
             trainer.position = progress["position"]
             if (before := means_of(progress)) != (now := trainer.config.optimizer.name):
-                trainer.observer.warn(f"the checkpoint holds the running means of {before}; {now} begins without any")
+                trainer.observer.warn(
+                    f"the checkpoint holds the running means of {before}; {now} begins without any"
+                )
         self._saving.note()
         for line in trainer.folder.metric_lines():
             if "loss" in line:
                 self._watch.look(line)  # said already
-            self._reason = self._stopping.look(line) or (self._reason if "eval/reward/mean" in line else None)
+            self._reason = self._stopping.look(line) or (
+                self._reason if "eval/reward/mean" in line else None
+            )
             if "eval/reward/mean" in line and line["step"] == trainer.done:
-                self._scores = (trainer.done, logged_scores(trainer.folder, [trainer.done])[trainer.done])
+                self._scores = (
+                    trainer.done,
+                    logged_scores(trainer.folder, [trainer.done])[trainer.done],
+                )
         self._saving.best_again(self._stopping.best)
         return trainer.done
 
     def agree(self, changed: Mapping[str, str]) -> None:
         """What was resumed with other settings is from here on a run with these; changed: what they were and are, as text."""
         if changed:
-            tell(self._trainer, f"from step {self._trainer.done + 1} on: {'; '.join(changed.values())}")
+            tell(
+                self._trainer,
+                f"from step {self._trainer.done + 1} on: {'; '.join(changed.values())}",
+            )
         self._saving.note()
         self._saving.agree()
 
@@ -135,13 +162,17 @@ class Session:
         verdicts = [verdict for group in groups for verdict in group.verdicts]
         self._tell_errors(verdicts, f"attempts of step {step}")
         trainer.error_rate.add(verdicts)
-        trainer.plugins.notify("grpo_verdicts", run_dir=trainer.folder.path, step=step, groups=groups)
+        trainer.plugins.notify(
+            "grpo_verdicts", run_dir=trainer.folder.path, step=step, groups=groups
+        )
 
     async def _run(self) -> dict[str, Gain]:
         trainer = self._trainer
         before = await self._scores_at_start()
         if 0 < trainer.done < trainer.total:
-            await self._evaluate_if_due(trainer.done)  # a run that was stopped in that step has not done it
+            await self._evaluate_if_due(
+                trainer.done
+            )  # a run that was stopped in that step has not done it
         while trainer.done < trainer.total and not trainer.stops() and self._reason is None:
             await self._one_step(trainer.done + 1)
         saved = self._saving.checkpoint()
@@ -154,7 +185,10 @@ class Session:
             return {}
         self._tell_of_best()
         measured = peak_memory_mb(trainer.policy.device) * MB
-        tell(trainer, f"memory: at most {said(measured)} were used; {said(self._memory.peak)} had been estimated")
+        tell(
+            trainer,
+            f"memory: at most {said(measured)} were used; {said(self._memory.peak)} had been estimated",
+        )
         names = " and ".join(source.name for source in trainer.sources.trained) or "examples"
         state = trainer.policy.state()
         title = f"{trainer.config.model.name} trained on {names} by {trainer.method}"
@@ -217,17 +251,28 @@ class Session:
         self._unscored = self._tell_errors(verdicts, "held-out tasks")
         trainer.folder.metrics({"step": step, **metrics})
         trainer.observer.evaluated(step, metrics)
-        trainer.plugins.notify("grpo_eval_end", run_dir=trainer.folder.path, step=step, metrics=metrics)
+        trainer.plugins.notify(
+            "grpo_eval_end", run_dir=trainer.folder.path, step=step, metrics=metrics
+        )
         trainer.error_rate.add(verdicts)
         best = self._stopping.best
         self._reason = self._stopping.look({"step": step, **metrics}) or self._reason
-        if step and trainer.config.eval.every and self._stopping.best is not None and self._stopping.best != best:
+        if (
+            step
+            and trainer.config.eval.every
+            and self._stopping.best is not None
+            and self._stopping.best != best
+        ):
             self._saving.best(self._stopping.best)
         return scores
 
     async def _scores_at_start(self) -> Scores | None:
         """Scores before training; a resumed run reads them from its log."""
-        return await self._evaluate(0) if self._trainer.done == 0 else logged_scores(self._trainer.folder, [0])[0]
+        return (
+            await self._evaluate(0)
+            if self._trainer.done == 0
+            else logged_scores(self._trainer.folder, [0])[0]
+        )
 
     async def _card(self, source: Source) -> dict[str, Any] | None:
         """What is known of an environment, for the run's folder; a run that works goes on without."""
@@ -243,11 +288,22 @@ class Session:
         await trainer.ready()
         if not len(trainer.sources):
             return []
-        keys = train_keys(trainer.config, trainer.sources, 0, trainer.config.prompts_per_step, trainer.curriculum.levels)
-        first = {s.name: TaskKey(s.name, "train" if s.share else "eval", 0, trainer.config.seed, s.level) for s in trainer.sources}
+        keys = train_keys(
+            trainer.config,
+            trainer.sources,
+            0,
+            trainer.config.prompts_per_step,
+            trainer.curriculum.levels,
+        )
+        first = {
+            s.name: TaskKey(s.name, "train" if s.share else "eval", 0, trainer.config.seed, s.level)
+            for s in trainer.sources
+        }
         for task in await trainer.sources.tasks(list(dict.fromkeys([*keys, *first.values()]))):
             budget = trainer.budgets[task.key.env]
-            ids = trainer.policy.encode_checked(task.prompt, max_new_tokens=budget.turn, tools=budget.tools)
+            ids = trainer.policy.encode_checked(
+                task.prompt, max_new_tokens=budget.turn, tools=budget.tools
+            )
             found.append(ids)
             if budget.tools and ids == trainer.policy.encode(task.prompt):
                 trainer.observer.warn(
@@ -260,24 +316,32 @@ class Session:
         trainer = self._trainer
         shared_by = trainer.ranks.size if trainer.policy.sharded else 1
         work = trainer.workload(prompts)
-        self._memory = trainer.footprint.estimate(trainer.policy, trainer.config, work, processes=shared_by)
+        self._memory = trainer.footprint.estimate(
+            trainer.policy, trainer.config, work, processes=shared_by
+        )
         self._memory.check(trainer.config, trainer.observer.warn)
         self._heap = Heap(trainer.policy.device, expected=self._memory.peak)
         steps = trainer.total - trainer.done
-        self._disk = estimate_disk(trainer.folder.path, trainer.footprint, trainer.config, steps=steps, new_tokens=work.new)
+        self._disk = estimate_disk(
+            trainer.folder.path, trainer.footprint, trainer.config, steps=steps, new_tokens=work.new
+        )
         self._disk.check(trainer.observer.warn)
 
     def _publish(self, step: int, metrics: dict[str, float]) -> None:
         trainer = self._trainer
         trainer.observer.step(step, trainer.total, metrics)
-        trainer.plugins.notify("grpo_step_end", run_dir=trainer.folder.path, step=step, metrics=metrics)
+        trainer.plugins.notify(
+            "grpo_step_end", run_dir=trainer.folder.path, step=step, metrics=metrics
+        )
         for warning in self._watch.look(metrics):
             self._warn(warning)
         self._reason = self._stopping.look({"step": step, **metrics})
 
     def _tell_errors(self, verdicts: Sequence[Verdict], what: str) -> str:
         """Warn why attempts could not be scored, each reason once; return the most frequent one."""
-        reasons = Counter(_TASK_KEY.sub("a task", verdict.error) for verdict in verdicts if verdict.error)
+        reasons = Counter(
+            _TASK_KEY.sub("a task", verdict.error) for verdict in verdicts if verdict.error
+        )
         if not reasons:
             return ""
         reason, count = reasons.most_common(1)[0]
@@ -293,8 +357,15 @@ class Session:
     def _tell_of_best(self) -> None:
         best, trainer = self._stopping.best, self._trainer
         if best is not None and 0 < best.step < trainer.done:
-            kept = f"; those weights are in {self._saving.best_folder}" if self._saving.best_step() == best.step else ""
-            tell(trainer, f"the held-out reward was highest after step {best.step} ({best.reward:.3f}){kept}")
+            kept = (
+                f"; those weights are in {self._saving.best_folder}"
+                if self._saving.best_step() == best.step
+                else ""
+            )
+            tell(
+                trainer,
+                f"the held-out reward was highest after step {best.step} ({best.reward:.3f}){kept}",
+            )
 
 
 def _due(step: int, every: int) -> bool:

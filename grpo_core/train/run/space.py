@@ -54,7 +54,9 @@ class DiskEstimate:
             )
 
 
-def estimate_disk(folder: Path, footprint: Footprint, config: RunConfig, *, steps: int, new_tokens: int) -> DiskEstimate:
+def estimate_disk(
+    folder: Path, footprint: Footprint, config: RunConfig, *, steps: int, new_tokens: int
+) -> DiskEstimate:
     """Return the estimate for a run of `steps` steps whose attempts have at most `new_tokens` tokens.
 
     Args:
@@ -66,7 +68,9 @@ def estimate_disk(folder: Path, footprint: Footprint, config: RunConfig, *, step
     evaluations = 2 + (steps // config.eval.every if config.eval.every else 0)
     attempts = config.eval.tasks * evaluations
     if config.method == "grpo":
-        attempts += steps * config.prompts_per_step * config.group_size * (1 + config.sampling.refills)
+        attempts += (
+            steps * config.prompts_per_step * config.group_size * (1 + config.sampling.refills)
+        )
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     return DiskEstimate(
         checkpoint=trained + reference + footprint.optimizer_bytes(config),

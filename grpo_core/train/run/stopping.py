@@ -38,7 +38,11 @@ class Stopping:
             return self._evaluated(int(line["step"] or 0), _number(line["eval/reward/mean"]))
         self._kl.append(_number(line.get("kl")))
         self._reward.append(_number(line.get("reward/mean")))
-        if self._stop.max_kl is not None and len(self._kl) == KL_STEPS and fmean(self._kl) > self._stop.max_kl:
+        if (
+            self._stop.max_kl is not None
+            and len(self._kl) == KL_STEPS
+            and fmean(self._kl) > self._stop.max_kl
+        ):
             return f"the KL to the reference was {fmean(self._kl):.3g} over {KL_STEPS} steps, above stop.max_kl={self._stop.max_kl:g}"
         if not self._evaluates and len(self._reward) == REWARD_STEPS:
             return self._reached(fmean(self._reward), f"mean over {REWARD_STEPS} steps")

@@ -33,7 +33,9 @@ class Tracked:
 
     @hookimpl
     def grpo_step_end(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._tracker.log({name: value for name, value in metrics.items() if math.isfinite(value)}, step=step)
+        self._tracker.log(
+            {name: value for name, value in metrics.items() if math.isfinite(value)}, step=step
+        )
 
     grpo_eval_end = grpo_step_end
 
@@ -65,12 +67,16 @@ def _wandb(project: str, folder: Path) -> tracking.GeneralTracker:
 _MAKERS: Mapping[str, Callable[[str, Path], tracking.GeneralTracker]] = {
     "tensorboard": lambda project, folder: tracking.TensorBoardTracker("tensorboard", folder),
     "wandb": _wandb,
-    "mlflow": lambda project, folder: tracking.MLflowTracker(experiment_name=project, run_name=folder.name),
+    "mlflow": lambda project, folder: tracking.MLflowTracker(
+        experiment_name=project, run_name=folder.name
+    ),
     "trackio": lambda project, folder: tracking.TrackioTracker(project, name=folder.name),
 }
 
 
-def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str | int | float | bool]]:
+def _flat(
+    config: Mapping[str, Any], prefix: str = ""
+) -> Iterator[tuple[str, str | int | float | bool]]:
     """Settings in dotted form, as trackers take them: lists as JSON, and nothing that is unset."""
     for name, value in config.items():
         if isinstance(value, Mapping):

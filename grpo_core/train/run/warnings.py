@@ -30,7 +30,11 @@ class Means:
     lines: Sequence[Line]
 
     def __getitem__(self, name: str) -> float:
-        values = [value for line in self.lines if (value := line.get(name)) is not None and not math.isnan(value)]
+        values = [
+            value
+            for line in self.lines
+            if (value := line.get(name)) is not None and not math.isnan(value)
+        ]
         return fmean(values) if values else math.nan
 
 
@@ -65,8 +69,14 @@ class History:
     def constant(self) -> dict[str, bool]:
         """Of each environment that was asked in this step, by the metric, whether there is something left to learn and most of the reward
         is the same for all of a group."""
-        shares = {name: passed for name, passed in self.rewards() if name.endswith(CONSTANT) and not math.isnan(self.now[name])}
-        return {name: self._unsolved(passed) and self.now[name] > 0.8 for name, passed in shares.items()}
+        shares = {
+            name: passed
+            for name, passed in self.rewards()
+            if name.endswith(CONSTANT) and not math.isnan(self.now[name])
+        }
+        return {
+            name: self._unsolved(passed) and self.now[name] > 0.8 for name, passed in shares.items()
+        }
 
     def _unsolved(self, passed: str) -> bool:
         return self.steps > START and self.last[passed] < SOLVED
@@ -74,7 +84,11 @@ class History:
     def rewards(self) -> list[tuple[str, str]]:
         """The metrics of rewards, each with that of the pass rate which belongs to it: in a mixture, an environment's own."""
         line = self.now.lines[0]
-        found = [(name, f"{name.rpartition('reward/')[0]}pass_rate") for name in line if "reward/" in name]
+        found = [
+            (name, f"{name.rpartition('reward/')[0]}pass_rate")
+            for name in line
+            if "reward/" in name
+        ]
         return [(name, passed) for name, passed in found if passed in line]
 
 
@@ -139,7 +153,9 @@ SIGNS: Sequence[Sign] = (
         "entropy",
         "below a tenth of the first 10 steps' while fewer than half pass, for 10 steps",
         10,
-        lambda h: h.unsolved and h.last["pass_rate"] < 0.5 and h.now["entropy"] < 0.1 * h.start["entropy"],
+        lambda h: (
+            h.unsolved and h.last["pass_rate"] < 0.5 and h.now["entropy"] < 0.1 * h.start["entropy"]
+        ),
         "the policy's entropy fell from {start[entropy]:.3f} to {now[entropy]:.3f} nats per token, and only {last[pass_rate]:.0%} "
         "pass: it has stopped trying other answers; raise sampling.temperature, kl.beta or loss.clip_high, or lower optimizer.lr",
     ),
@@ -212,8 +228,14 @@ class Watch:
         if len(self._start) < START:
             self._start.append(line)
         last = list(self._last)
-        history = History(Means([line]), Means(self._start), Means(last), Means(last[:-3]), self._steps)
-        return [sign.advice.format(**_places(history, due)) for sign in SIGNS if (due := self._due(sign, history))]
+        history = History(
+            Means([line]), Means(self._start), Means(last), Means(last[:-3]), self._steps
+        )
+        return [
+            sign.advice.format(**_places(history, due))
+            for sign in SIGNS
+            if (due := self._due(sign, history))
+        ]
 
     def _due(self, sign: Sign, history: History) -> list[str]:
         """The metrics whose patience is over now."""
@@ -234,8 +256,11 @@ def _places(history: History, due: Sequence[str]) -> dict[str, Any]:
         "start": history.start,
         "last": history.last,
         "settled": " and ".join(due),
-        "stayed": " and ".join(f"{history.last[passed[name]]:.0%}" for name in due if name in passed),
+        "stayed": " and ".join(
+            f"{history.last[passed[name]]:.0%}" for name in due if name in passed
+        ),
         "constant": " and ".join(
-            f"{share:.0%}" + (f" ({of})" if (of := name.removesuffix(CONSTANT).strip("/")) else "") for name, share in shares.items()
+            f"{share:.0%}" + (f" ({of})" if (of := name.removesuffix(CONSTANT).strip("/")) else "")
+            for name, share in shares.items()
         ),
     }

@@ -18,7 +18,13 @@ AS_WRITTEN = RunConfig.model_validate(
     {
         "environment": "",
         "advantage": {"name": "mean_only", "clip": 0.2},
-        "loss": {"name": "clip", "clip_low": 0.2, "clip_high": 0.2, "level": "sequence", "anchor": "reference"},
+        "loss": {
+            "name": "clip",
+            "clip_low": 0.2,
+            "clip_high": 0.2,
+            "level": "sequence",
+            "anchor": "reference",
+        },
         "kl": {"beta": 0.001, "estimator": "k1"},
     }
 )
@@ -38,7 +44,9 @@ def loss_from_batch(batch: Mapping[str, Any], config: RunConfig = AS_WRITTEN) ->
         raise ValueError(f"the batch lacks {', '.join(missing)}; it has to hold {', '.join(KEYS)}")
     lengths = {key: len(batch[key]) for key in KEYS}
     if len(set(lengths.values())) != 1 or not lengths["rewards"]:
-        raise ValueError(f"all lists of the batch must have the same length, at least 1; found {lengths}")
+        raise ValueError(
+            f"all lists of the batch must have the same length, at least 1; found {lengths}"
+        )
     logprob_B1, reference_B1 = (_column(batch[key]) for key in ("logprobs", "ref_logprobs"))
     reference_B1, trainable_B1 = reference_B1.detach(), torch.ones_like(logprob_B1)
     advantage_B1 = _advantages(batch["rewards"], batch["prompt_ids"], config).to(logprob_B1)
@@ -58,12 +66,17 @@ def _column(values: Any) -> Tensor:
 
 def _advantages(rewards: Sequence[float], prompt_ids: Sequence[int], config: RunConfig) -> Tensor:
     """(B, 1), in the order of the batch; groups may differ in size."""
-    places = {prompt: [b for b, other in enumerate(prompt_ids) if other == prompt] for prompt in dict.fromkeys(prompt_ids)}
+    places = {
+        prompt: [b for b, other in enumerate(prompt_ids) if other == prompt]
+        for prompt in dict.fromkeys(prompt_ids)
+    }
     widest = max(map(len, places.values()))
     total_PG = torch.zeros(len(places), widest, dtype=torch.float64)
     scored_PG = torch.zeros(len(places), widest, dtype=torch.bool)
     for p, members in enumerate(places.values()):
-        total_PG[p, : len(members)] = torch.tensor([float(rewards[b]) for b in members], dtype=torch.float64)
+        total_PG[p, : len(members)] = torch.tensor(
+            [float(rewards[b]) for b in members], dtype=torch.float64
+        )
         scored_PG[p, : len(members)] = True
     advantage_PG = advantages(Rewards.of(total_PG, scored_PG), config.advantage)
     advantage_B1 = torch.zeros(len(rewards), 1, dtype=torch.float64)

@@ -86,7 +86,13 @@ class Updater:
     """
 
     def __init__(
-        self, policy: Policy, config: RunConfig, *, steps: int, surrogate: Surrogate | None = None, ranks: Ranks | None = None
+        self,
+        policy: Policy,
+        config: RunConfig,
+        *,
+        steps: int,
+        surrogate: Surrogate | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
         self.policy = policy
         self._ranks = ranks or Ranks(meeting_seconds=config.trainer.meeting_seconds)
@@ -102,8 +108,12 @@ class Updater:
         )
         self.parameters = [p for _, p in policy.trainable()]
         self.steps_per_batch = config.trainer.mu * config.trainer.minibatches
-        self.optimizer = self.accelerator.prepare(build_optimizer(self.parameters, config.optimizer))
-        self.schedule = build_schedule(self.optimizer.optimizer, config.schedule, total=steps * self.steps_per_batch)
+        self.optimizer = self.accelerator.prepare(
+            build_optimizer(self.parameters, config.optimizer)
+        )
+        self.schedule = build_schedule(
+            self.optimizer.optimizer, config.schedule, total=steps * self.steps_per_batch
+        )
         self.skipped = 0
         self.skipped_in_a_row = 0
         self.steps = 0
@@ -114,7 +124,9 @@ class Updater:
         self.steps = 0
         micros = [self._micro_batches(self._ranks.share(rows)) for rows in steps]
         # Until the first optimizer step the policy is the one that sampled: its log-probs come on the way, without a pass of their own.
-        old: list[list[Tensor | None]] = [[self._old(m) if i else None for m in step] for i, step in enumerate(micros)]
+        old: list[list[Tensor | None]] = [
+            [self._old(m) if i else None for m in step] for i, step in enumerate(micros)
+        ]
         reference = [[self._reference(m) for m in step] for step in micros]
         history: list[dict[str, float]] = []
         for _ in range(self.config.trainer.mu):
@@ -143,15 +155,21 @@ class Updater:
             kl_BT = KL_ESTIMATORS[self.config.kl.estimator](logprob_BT, reference_BT)
             sums = torch.where(micro.trainable_BT != 0, kl_BT, 0.0).sum(dim=1).tolist()
             found |= {id(row): value for row, value in zip(micro.rows, sums, strict=True)}
-        return torch.tensor([found[id(row)] for row in rows], dtype=torch.float64).reshape(len(rollouts_PG), -1)
+        return torch.tensor([found[id(row)] for row in rows], dtype=torch.float64).reshape(
+            len(rollouts_PG), -1
+        )
 
-    def loss(self, micro: MicroBatch, old_BT: Tensor | None, reference_BT: Tensor | None, sums: Sums) -> tuple[Tensor, Tensor]:
+    def loss(
+        self, micro: MicroBatch, old_BT: Tensor | None, reference_BT: Tensor | None, sums: Sums
+    ) -> tuple[Tensor, Tensor]:
         """The micro-batch's share of the loss of its optimizer step; adds what it saw to `sums`.
 
         old_BT: log-probs of the policy that sampled; None: it is the present one. They are returned too, the present ones for None.
         """
         config = self.config
-        logprob_BT, entropy_BT = self.policy.logprobs(micro, temperature=config.sampling.temperature, entropy=config.loss.entropy != 0)
+        logprob_BT, entropy_BT = self.policy.logprobs(
+            micro, temperature=config.sampling.temperature, entropy=config.loss.entropy != 0
+        )
         old_BT = logprob_BT.detach() if old_BT is None else old_BT
         weight_BT = micro.weight_B1 * micro.trainable_BT
         anchor_BT = old_BT if reference_BT is None or config.loss.anchor == "old" else reference_BT
@@ -177,16 +195,23 @@ class Updater:
             sums.gap += _masked_sum((old_BT - micro.generated_BT).abs(), micro.trainable_BT)
             sums.entropy += _masked_sum(entropy_BT, micro.trainable_BT)
             sums.logprob += _masked_sum(logprob_BT, micro.trainable_BT)
-            sums.clipped += _masked_sum(clipped(log_ratio_BT, micro.advantage_B1, config.loss), micro.trainable_BT)
+            sums.clipped += _masked_sum(
+                clipped(log_ratio_BT, micro.advantage_B1, config.loss), micro.trainable_BT
+            )
         return loss, old_BT
 
     def _optimizer_step(
-        self, micros: Sequence[MicroBatch], old: Sequence[Tensor | None], reference: Sequence[Tensor | None]
+        self,
+        micros: Sequence[MicroBatch],
+        old: Sequence[Tensor | None],
+        reference: Sequence[Tensor | None],
     ) -> tuple[dict[str, float], list[Tensor | None]]:
         sums = Sums(kl=0.0 if self.config.needs_reference else math.nan)
         found: list[Tensor | None] = []
         self.optimizer.zero_grad()
-        if not micros and self.accelerator.scaler is not None:  # float16's scaler finds its first scale where it scales a loss
+        if (
+            not micros and self.accelerator.scaler is not None
+        ):  # float16's scaler finds its first scale where it scales a loss
             self.accelerator.scaler.scale(torch.zeros((), device=self.policy.device))
         for micro, old_BT, reference_BT in zip(micros, old, reference, strict=True):
             loss, found_BT = self.loss(micro, old_BT, reference_BT, sums)
@@ -195,13 +220,25 @@ class Updater:
             del loss  # what is left of its graph lies all over the memory that the next one needs in large pieces
             found.append(found_BT)
         for parameter in self.parameters:
-            if parameter.grad is None:  # no row here: the optimizer goes on by its momentum, as if a gradient of 0 had been computed
+            if (
+                parameter.grad is None
+            ):  # no row here: the optimizer goes on by its momentum, as if a gradient of 0 had been computed
                 parameter.grad = torch.zeros_like(parameter)
         if self._ranks.size > 1:
-            sums.add_up(self._ranks)  # the weights of the rows are those of the whole step, so that sums are all that is needed
+            sums.add_up(
+                self._ranks
+            )  # the weights of the rows are those of the whole step, so that sums are all that is needed
             if not self.policy.sharded:
-                self._ranks.add([parameter.grad for parameter in self.parameters if parameter.grad is not None])
-        norm = float(put_together(self.accelerator.clip_grad_norm_(self.parameters, self.config.optimizer.max_grad_norm)))
+                self._ranks.add(
+                    [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+                )
+        norm = float(
+            put_together(
+                self.accelerator.clip_grad_norm_(
+                    self.parameters, self.config.optimizer.max_grad_norm
+                )
+            )
+        )
         values = {**sums.means(self._loss_beta()), "grad_norm": norm, "lr": self._rate()}
         if math.isfinite(values["loss"]) and (math.isfinite(norm) or self._scale_was_too_large()):
             self.optimizer.step()
@@ -231,7 +268,11 @@ class Updater:
     @property
     def only_advantages(self) -> bool:
         """Whether an attempt with an advantage of 0 adds nothing to the loss, so that it need not be computed."""
-        return self._loss_beta() == 0 and not self.config.loss.entropy and not self.config.loss.name.startswith(PLUGIN)
+        return (
+            self._loss_beta() == 0
+            and not self.config.loss.entropy
+            and not self.config.loss.name.startswith(PLUGIN)
+        )
 
     def _loss_beta(self) -> float:
         return self.beta if self.config.kl.placement == "loss" else 0.0
@@ -246,9 +287,13 @@ class Updater:
         return float(self.schedule.get_last_lr()[0])
 
     def _micro_batches(self, rows: Sequence[Row]) -> list[MicroBatch]:
-        dtype = torch.float64 if next(iter(self.parameters)).dtype == torch.float64 else torch.float32
+        dtype = (
+            torch.float64 if next(iter(self.parameters)).dtype == torch.float64 else torch.float32
+        )
         policy = self.policy
-        make = partial(policy.micro_batches, max_tokens=self.config.trainer.micro_batch_tokens, dtype=dtype)
+        make = partial(
+            policy.micro_batches, max_tokens=self.config.trainer.micro_batch_tokens, dtype=dtype
+        )
         found = list(make(rows))
         if policy.sharded:  # all have to make equally many passes
             found += list(make([IDLE])) * (max(self._ranks.everywhere(len(found))) - len(found))
@@ -272,4 +317,9 @@ def _mean(values: Sequence[float]) -> float:
 
 def _masked_sum(values_BT: Tensor, weight_BT: Tensor) -> Tensor:
     """Sum of weight * value; padding may hold anything, also inf, and contributes neither value nor gradient."""
-    return (torch.where(weight_BT != 0, values_BT.to(torch.promote_types(values_BT.dtype, torch.float32)), 0.0) * weight_BT).sum()
+    return (
+        torch.where(
+            weight_BT != 0, values_BT.to(torch.promote_types(values_BT.dtype, torch.float32)), 0.0
+        )
+        * weight_BT
+    ).sum()

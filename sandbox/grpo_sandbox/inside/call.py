@@ -44,7 +44,12 @@ def run_call(
     if len(body) != head["size"]:
         os._exit(0)  # nothing is marked as started: the supervisor reports a broken jail
     os.setsid()
-    sources = (os.open(os.devnull, os.O_RDONLY), writers["stdout"], writers["stderr"], writers["result"])
+    sources = (
+        os.open(os.devnull, os.O_RDONLY),
+        writers["stdout"],
+        writers["stderr"],
+        writers["result"],
+    )
     copies = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, FIRST_FREE) for descriptor in sources]
     for target, descriptor in enumerate(copies):
         os.dup2(descriptor, target)

@@ -185,7 +185,10 @@ class SystemCallFilter:
     def apply(self) -> None:
         """Put this process and all its later children under the filter, for good."""
         address = ctypes.byref(self._program)
-        if self._libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 or self._libc.prctl(_PR_SET_SECCOMP, _FILTER, address, 0, 0) != 0:
+        if (
+            self._libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0
+            or self._libc.prctl(_PR_SET_SECCOMP, _FILTER, address, 0, 0) != 0
+        ):
             raise OSError(ctypes.get_errno(), "this system has no seccomp filters")
 
 
@@ -219,7 +222,9 @@ def _machine() -> str:
     machine = os.uname().machine
     if machine not in ARCHITECTURES:
         names = ", ".join(ARCHITECTURES)
-        raise OSError(errno.ENOTSUP, f"no system call filter for {machine}; there is one for {names}")
+        raise OSError(
+            errno.ENOTSUP, f"no system call filter for {machine}; there is one for {names}"
+        )
     return machine
 
 
@@ -236,7 +241,9 @@ def _each(values: Iterable[int], number: int) -> list[tuple[int, int, int, int]]
     return [step for value in values for step in _if(_EQUAL, value, number)]
 
 
-def _where(number: int, argument_at: int, steps: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
+def _where(
+    number: int, argument_at: int, steps: list[tuple[int, int, int, int]]
+) -> list[tuple[int, int, int, int]]:
     """Take `steps` with one of the arguments loaded, where the call has this number."""
     looked_at = [(_LOAD, 0, 0, argument_at), *steps, (_LOAD, 0, 0, _NUMBER_AT)]
     return [(_EQUAL, 0, len(looked_at), number), *looked_at]

@@ -159,7 +159,10 @@ class _MemoryEvents:
     def __init__(self) -> None:
         self._kills = _open(_CGROUP_V2) or _open(f"{_CGROUP_V1}oom_control")
         self._version_2 = os.path.exists(_CGROUP_V2)
-        self._highest, self._limit = _open(f"{_CGROUP_V1}max_usage_in_bytes"), _open(f"{_CGROUP_V1}limit_in_bytes")
+        self._highest, self._limit = (
+            _open(f"{_CGROUP_V1}max_usage_in_bytes"),
+            _open(f"{_CGROUP_V1}limit_in_bytes"),
+        )
         self._before = (0, 0)
         self.mark()
 
@@ -178,7 +181,9 @@ class _MemoryEvents:
 
     def _counts(self) -> tuple[int, int]:
         """Return how often the kernel killed, and how often it found no memory below the limit."""
-        return _number(self._kills, "oom_kill"), _number(self._kills, "oom") if self._version_2 else 0
+        return _number(self._kills, "oom_kill"), _number(
+            self._kills, "oom"
+        ) if self._version_2 else 0
 
 
 def _open(path: str) -> int | None:

@@ -39,7 +39,9 @@ def encode(value: Any, depth: int = MAX_DEPTH) -> Any:
     if kind in TAGS:
         return {TAGS[kind]: [encode(item, depth - 1) for item in value]}
     if kind is dict:
-        return {"d": [[encode(key, depth - 1), encode(item, depth - 1)] for key, item in value.items()]}
+        return {
+            "d": [[encode(key, depth - 1), encode(item, depth - 1)] for key, item in value.items()]
+        }
     if kind is bytes:
         return {"b": value.hex()}
     raise NotPlainError(f"a {kind.__name__} is not a plain value")

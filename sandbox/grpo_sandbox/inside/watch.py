@@ -62,7 +62,9 @@ class Capture:
         """Return whether the child came as far as the program."""
         return self.size["result"] > 0 and self._memory[REPLY.size : REPLY.size + 1] == STARTED
 
-    def reply(self, status: str, wait_status: int, cpu: float, wall: float, *, clean: bool) -> list[memoryview]:
+    def reply(
+        self, status: str, wait_status: int, cpu: float, wall: float, *, clean: bool
+    ) -> list[memoryview]:
         """Return the reply to a call that ended so, ready to be written."""
         parts = self.parts()
         numbers = (STATUSES.index(status), wait_status, cpu, wall, clean)
