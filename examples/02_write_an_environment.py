@@ -1,4 +1,6 @@
-"""A whole environment, and the checks that settle whether it can be trusted with a run: no model, no GPU, no torch.
+"""Write an environment, and check whether it can be trusted with a run.
+
+This needs no model, no GPU and no torch.
 
 python examples/02_write_an_environment.py
 """
@@ -14,9 +16,8 @@ class Reverse(Environment[str]):
 
     def task(self, key: TaskKey) -> Task[str]:
         rng = key.rng()  # a task is a pure function of its key
-        first = rng.choice(
-            "abcdefghijklm" if key.split == "train" else "nopqrstuvwxyz"
-        )  # no held-out word is trained on
+        # No held-out word is trained on.
+        first = rng.choice("abcdefghijklm" if key.split == "train" else "nopqrstuvwxyz")
         word = first + "".join(rng.choices(ascii_lowercase, k=2 + round(6 * key.level)))
         return Task(
             key, (Message("user", f"Write {word} backwards. Reply with one word."),), word[::-1]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 _LAZY = {"Trainer": "grpo_core.train.trainer", "build_config": "grpo_core.config.overrides"}
-"""What is imported when it is first asked for: environments need neither torch nor pydantic."""
+"""The names that are imported on first use: environments need neither torch nor pydantic."""
 __all__ = [
     "MASK",
     "Call",
@@ -68,7 +68,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is heavy on its first use."""
+    """Import a name that needs heavy packages on its first use."""
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_LAZY[name]), name)

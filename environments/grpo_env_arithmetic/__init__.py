@@ -1,4 +1,4 @@
-"""Sums of a few small integers, harder by level: the first task a small model can learn by itself."""
+"""Sums of a few small integers, harder by level: the first task a small model can learn."""
 
 from grpo_core import Spec, hookimpl
 

@@ -1,4 +1,4 @@
-"""Machines to compare with: the paper's two examples, and some of our own for both tasks."""
+"""Reference machines: the two examples of the paper, and some of this package for both tasks."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ from grpo_env_besiege.tree import Block, End, Tree
 
 
 def tree(*blocks: tuple[str | int, ...]) -> Tree:
-    """The root, then blocks as (type, parent, point), or (type, parent a, point a, parent b, point b)."""
-    found = [Block("0")]
+    """Build a tree of the root and then blocks given as numbers.
+
+    Args:
+        blocks: Each is (type, parent, point), or (type, parent a, point a, parent b, point b).
+    """
+    built = [Block("0")]
     for kind, *numbers in blocks:
         ends = [int(number) for number in numbers]
-        found.append(
+        built.append(
             Block(str(kind), tuple(End(*pair) for pair in zip(ends[::2], ends[1::2], strict=True)))
         )
-    return tuple(found)
+    return tuple(built)
 
 
 PAPER_CAR = tree((1, 0, 0), (1, 0, 1), (2, 1, 2), (2, 1, 4), (2, 2, 2), (2, 2, 4))
@@ -38,7 +42,7 @@ PAPER_CATAPULT = tree(
 )
 
 _CROSS: tuple[tuple[int, int, int], ...] = ((63, 0, 0), (63, 0, 1), (63, 0, 2), (63, 0, 3))
-"""Four logs around the root, so that nothing topples."""
+"""Four logs around the root, so that the machine does not topple."""
 
 SIX_WHEELS = tree(
     (63, 0, 0),

@@ -1,4 +1,7 @@
-"""What each kind of block becomes in the simulation: geoms of its parent's group, or a group of its own on a joint."""
+"""Adds each kind of block to the simulation.
+
+A block becomes geoms of its parent's group, or a group of its own on a joint.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,8 @@ from grpo_env_besiege.geometry import Placed
 from grpo_env_besiege.tree import Block
 
 Part = Callable[[Assembly, int, Block, Placed], tuple[Group, Group]]
-"""Adds a block; returns the group that carries it and the one that what is attached to it moves with."""
+"""A function that adds a block. It returns two groups: the one that carries the block, and the one
+with which other blocks that are attached to it move."""
 
 HINGE, SLIDE, BALL = (
     mujoco.mjtJoint.mjJNT_HINGE,
@@ -27,11 +31,12 @@ _SPEED_GAIN = 20.0
 
 
 def _spin_sign(facing: Facing) -> float:
-    """Which way a motor turns about its facing: so that facing left and facing right both drive forwards."""
+    """Return the sign of a motor's speed, such that facing left and right both drive forwards."""
     return 1.0 if facing == "x-" else -1.0
 
 
 def rigid(assembly: Assembly, number: int, block: Block, placed: Placed) -> tuple[Group, Group]:
+    """Add a block that is part of its parent's group; the root begins a group."""
     own = kind_of(block)
     if block.ends:
         group = assembly.carrier(block)
@@ -46,6 +51,7 @@ def rigid(assembly: Assembly, number: int, block: Block, placed: Placed) -> tupl
 
 
 def wheel(assembly: Assembly, number: int, block: Block, placed: Placed) -> tuple[Group, Group]:
+    """Add a wheel, with a motor if it is powered and stands on a side."""
     own, physics = kind_of(block), assembly.physics
     base = _mounted(assembly, number, block, placed)
     middle = assembly.spot(placed, own.middle)
@@ -70,6 +76,7 @@ def wheel(assembly: Assembly, number: int, block: Block, placed: Placed) -> tupl
 
 
 def spin(assembly: Assembly, number: int, block: Block, placed: Placed) -> tuple[Group, Group]:
+    """Add a rotating block: a housing that stands still, and a driven core that turns its sides."""
     own, physics = kind_of(block), assembly.physics
     base = _mounted(assembly, number, block, placed)
     assembly.box(base, placed, own.middle, own.size, own.mass / 2)
@@ -84,7 +91,13 @@ def spin(assembly: Assembly, number: int, block: Block, placed: Placed) -> tuple
 
 
 def _jointed(kind: Any, side: Side, limit: float | None = None) -> Part:
-    """A block whose two halves turn against each other, about an axis that points to one of its sides."""
+    """Return the function that adds a block whose two halves turn about an axis.
+
+    Args:
+        kind: Type of joint, one of MuJoCo's.
+        side: Side of the block to which the axis points.
+        limit: Largest angle in radians; None for no limit.
+    """
 
     def part(assembly: Assembly, number: int, block: Block, placed: Placed) -> tuple[Group, Group]:
         own, physics = kind_of(block), assembly.physics
@@ -109,6 +122,7 @@ def _jointed(kind: Any, side: Side, limit: float | None = None) -> Part:
 
 
 def spring(assembly: Assembly, number: int, block: Block, placed: Placed) -> tuple[Group, Group]:
+    """Add a suspension: two halves that slide against a spring."""
     own, physics = kind_of(block), assembly.physics
     base = _mounted(assembly, number, block, placed)
     assembly.box(base, placed, (0, 0, 40), (60, 60, 80), own.mass / 2)
@@ -125,7 +139,7 @@ def spring(assembly: Assembly, number: int, block: Block, placed: Placed) -> tup
 
 
 def piston(assembly: Assembly, number: int, block: Block, placed: Placed) -> tuple[Group, Group]:
-    """It moves by its stroke: a retracted one out, the other one in."""
+    """Add a piston, which moves by its stroke: a retracted one out, the other one in."""
     own, physics = kind_of(block), assembly.physics
     long = block.type == _PISTON
     base = _mounted(assembly, number, block, placed)
@@ -148,7 +162,7 @@ def piston(assembly: Assembly, number: int, block: Block, placed: Placed) -> tup
 
 
 def bowl(assembly: Assembly, number: int, block: Block, placed: Placed) -> tuple[Group, Group]:
-    """A floor and four low rails, so that a boulder lies in it and can leave."""
+    """Add a container: a floor and four low rails, so that a boulder lies in it and can leave."""
     own = kind_of(block)
     group = assembly.carrier(block)
     x, y, _ = own.size
@@ -162,6 +176,7 @@ def bowl(assembly: Assembly, number: int, block: Block, placed: Placed) -> tuple
 
 
 def loose(assembly: Assembly, number: int, block: Block, placed: Placed) -> tuple[Group, Group]:
+    """Add a ball that is joined to nothing."""
     own = kind_of(block)
     middle = assembly.spot(placed, own.middle)
     group = assembly.free_group(middle)

@@ -1,4 +1,4 @@
-"""The .toml files beside this one, for `grpo run --recipe`."""
+"""Loads the .toml files that lie beside this file, for `grpo run --recipe`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The texts: sentences of our own, in which number, verb and place go together, or the lines of a file."""
+"""The texts: built-in sentences, in which number, verb and place agree, or the lines of a file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from grpo_core import MASK, ConfigError
 Texts = dict[Literal["train", "eval"], Sequence[str]]
 
 HELD_OUT = 0.2
-"""Share of the texts that is held out; what a text says decides, so that equal ones are never on both sides."""
+"""Share of the texts that is held out. A hash of the text decides, so equal texts are always on the
+same side."""
 
 TIMES = (
     "Every morning",
@@ -81,37 +82,45 @@ WORK: dict[str, tuple[tuple[str, ...], tuple[tuple[str, str], ...], tuple[str, .
 }
 
 
-def own() -> Texts:
-    """All sentences that can be made of these words, 23,040 of them."""
+def built_in() -> Texts:
+    """Return all 23,040 sentences that can be made of the words above."""
     return _split(
         f"{time} the {kind} {person} {verb} {thing} {place}."
         for person, (verbs, things, places) in WORK.items()
-        for time, kind, verb, (one, several), place in product(TIMES, KINDS, verbs, things, places)
-        for thing in (one, *(f"{count} {several}" for count in COUNTS))
+        for time, kind, verb, (singular, plural), place in product(
+            TIMES, KINDS, verbs, things, places
+        )
+        for thing in (singular, *(f"{count} {plural}" for count in COUNTS))
     )
 
 
 def from_file(path: Path) -> Texts:
-    """Each line that is not empty is a text."""
+    """Read a file in which each line that is not empty is a text.
+
+    Raises:
+        ConfigError: The file cannot be read, has too few texts, or contains the mask.
+    """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
-            f"{path} cannot be read: {error}; set env.path to a text file with one text on each line"
+            f"{path} cannot be read: {error}; set env.path to a text file with one text on each "
+            "line"
         ) from None
     texts = list(dict.fromkeys(" ".join(line.split()) for line in lines if line.strip()))
     if marked := next((text for text in texts if MASK in text), None):
         raise ConfigError(f"{path} has a text with {MASK}, which marks gaps: {marked[:80]!r}")
-    found = _split(texts)
-    if not all(found.values()):
+    splits = _split(texts)
+    if not all(splits.values()):
         raise ConfigError(
-            f"{path} has {len(texts)} different texts, too few to hold some out; give at least a few dozen"
+            f"{path} has {len(texts)} different texts, too few to hold some out; give at least a "
+            "few dozen"
         )
-    return found
+    return splits
 
 
 def _split(texts: Iterable[str]) -> Texts:
-    """Training and held-out texts, each in an order that has nothing to do with what they say."""
+    """Return the training and the held-out texts, each in an order given by a hash of the text."""
     numbers = {
         text: int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") for text in texts
     }

@@ -1,4 +1,4 @@
-"""Brackets that open and close: short functions on strings, written by the model and run in a sandbox."""
+"""Strings of brackets: the policy writes short functions on them, which run in a sandbox."""
 
 from grpo_core import Spec, hookimpl
 

@@ -1,11 +1,13 @@
-"""Does the default recipe learn? SmolLM2-135M on arithmetic, level 0: three seeds, and a control whose rewards are shuffled.
+"""Show that the default recipe learns: SmolLM2-135M on arithmetic, three seeds and a control.
 
     python examples/benchmarks/learn_arithmetic.py --out runs/learn
 
-Each seed takes 150 steps, the control 75. Finished runs in --out are read, not repeated; interrupted ones are resumed. The bars: every
-seed gains at least 25 points of exact answers on at least 300 held-out tasks with a paired 95 % interval above 0; the control gains
-nothing (its interval holds 0, or lies below). On a CPU with bf16 units a seed has to do that in under 25 minutes, on any other machine
-the time is only reported. Exits with 1 if a bar is missed.
+The level is 0. Each seed takes 150 steps, and the control, whose rewards are shuffled, 75. Finished
+runs in --out are read and not repeated; interrupted ones are resumed. The bars: every seed gains at
+least 25 points of exact answers on at least 300 held-out tasks with a paired 95 % interval above 0;
+the control gains nothing (its interval contains 0 or lies below). On a CPU with bf16 units a seed
+has to do that in under 25 minutes; on any other machine the time is only reported. Exits with 1 if
+a bar is missed.
 """
 
 from __future__ import annotations
@@ -38,6 +40,8 @@ LEAST_GAIN, MOST_MINUTES = 0.25, 25
 
 @dataclass(frozen=True)
 class Result:
+    """The result of a run."""
+
     name: str
     steps: int
     exact: Gain
@@ -50,6 +54,7 @@ class Result:
 
     @property
     def met(self) -> bool:
+        """Whether the run meets its bar."""
         if "control" in self.name:
             return self.exact.low <= 0
         in_time = not bf16_units() or (self.minutes or 0) < MOST_MINUTES
@@ -82,7 +87,7 @@ def main() -> int:
 
 
 def measure(name: str, folder: Path) -> Result:
-    """Run or resume, then read the run folder."""
+    """Start, resume or skip a run, then read its folder."""
     timing = folder / "timing.json"
     if not RunFolder(folder).finished:
         fresh = not (folder / "config.json").exists()
@@ -94,7 +99,7 @@ def measure(name: str, folder: Path) -> Result:
             [sys.executable, "-c", "from grpo_core.cli import main; main()", "run", *arguments],
             check=True,
         )
-        if fresh:  # the time of a resumed run says nothing
+        if fresh:  # the time of a resumed run is not comparable
             timing.write_text(
                 json.dumps({"minutes": (time.time() - started) / 60, "started": started}),
                 encoding="utf-8",
@@ -122,7 +127,7 @@ def measure(name: str, folder: Path) -> Result:
 
 
 def exact_answers(folder: Path, *, step: int) -> dict[int, float]:
-    """1 or 0 for each held-out task."""
+    """Return 1 or 0 for each held-out task, by its index."""
     return {
         line["key"]["index"]: line["verdict"]["rewards"]["exact"]["value"]
         for line in RunFolder(folder).rollout_lines()
@@ -137,19 +142,27 @@ def bf16_units() -> list[str]:
 
 
 def machine() -> str:
-    return f"{os.cpu_count()} cores, {platform.machine()}, bf16 units: {', '.join(bf16_units()) or 'none'}, torch {torch.__version__}"
+    units = ", ".join(bf16_units()) or "none"
+    return (
+        f"{os.cpu_count()} cores, {platform.machine()}, bf16 units: {units}, "
+        f"torch {torch.__version__}"
+    )
 
 
 def table(results: list[Result]) -> str:
     lines = [
-        "| run | steps | exact before | exact after | gain, paired 95 % interval | reward | s/step (median) | minutes | bar |",
+        "| run | steps | exact before | exact after | gain, paired 95 % interval | reward "
+        "| s/step (median) | minutes | bar |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for r in results:
-        gain = f"{100 * r.exact.mean:+.1f} points ({100 * r.exact.low:+.1f} .. {100 * r.exact.high:+.1f}), {r.exact.tasks} tasks"
+        interval = f"{100 * r.exact.low:+.1f} .. {100 * r.exact.high:+.1f}"
+        gain = f"{100 * r.exact.mean:+.1f} points ({interval}), {r.exact.tasks} tasks"
         lines.append(
-            f"| {r.name} | {r.steps} | {r.exact.before:.1%} | {r.exact.after:.1%} | {gain} | {r.reward_before:.2f} -> {r.reward_after:.2f} "
-            f"| {r.seconds_per_step:.1f} | {'-' if r.minutes is None else f'{r.minutes:.1f}'} | {'met' if r.met else 'MISSED'} |"
+            f"| {r.name} | {r.steps} | {r.exact.before:.1%} | {r.exact.after:.1%} | {gain} "
+            f"| {r.reward_before:.2f} -> {r.reward_after:.2f} | {r.seconds_per_step:.1f} "
+            f"| {'-' if r.minutes is None else f'{r.minutes:.1f}'} "
+            f"| {'met' if r.met else 'MISSED'} |"
         )
     return "\n".join([*lines, "", f"Machine: {machine()}"])
 

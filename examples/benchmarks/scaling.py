@@ -1,9 +1,11 @@
-"""What a step costs as groups, prompts and completions grow.
+"""Measure the time and memory of a step as groups, prompts and completions grow.
 
-    python examples/benchmarks/scaling.py [--model smollm2-135m] [--out FILE.json] [--groups 2,8,32] [--prompts 32,512] [--tokens 16,256]
+    python examples/benchmarks/scaling.py [--model smollm2-135m] [--out FILE.json]
+        [--groups 2,8,32] [--prompts 32,512] [--tokens 16,256]
 
-From a middle setting (2 prompts of 128 tokens, 8 completions of 32) one size is varied at a time. Seconds are of the second of two
-steps; per token: of those that were generated, or trained on.
+From a middle setting (2 prompts of 128 tokens, 8 completions of 32) one size is varied at a time.
+Seconds are those of the second of two steps. "Per token" refers to the tokens that were generated,
+or trained on.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ RANGES = {"group": "2,4,8,16,32,64", "prompt": "32,128,512,2048", "tokens": "16,
 
 
 def forget_peak() -> None:
-    """From here on the peak is that of what follows."""
+    """Reset the peak of used memory."""
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
     if (references := Path("/proc/self/clear_refs")).exists():
@@ -52,7 +54,7 @@ def main() -> None:
     for varied in RANGES:
         for size in map(int, getattr(options, varied).split(",")):
             sizes = {**MIDDLE, varied: size}
-            chosen = workload.settings(
+            settings = workload.settings(
                 model, group_size=sizes["group"], new_tokens=sizes["tokens"], **shape
             )
             texts = [
@@ -60,7 +62,7 @@ def main() -> None:
                 for ids in workload.prompts(policy.tokenizer, 4, sizes["prompt"])
             ]
             forget_peak()
-            step = workload.steps(policy, chosen, texts)[-1]
+            step = workload.steps(policy, settings, texts)[-1]
             generated = 2 * sizes["group"] * sizes["tokens"]
             rows.append(
                 {

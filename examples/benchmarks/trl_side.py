@@ -1,8 +1,9 @@
-"""The side of TRL in vs_trl.py; runs in a virtual environment of its own, so it imports nothing of grpo-core.
+"""The process of TRL in vs_trl.py.
 
     python trl_side.py SETTINGS-AS-JSON
 
-Before each step it waits for a line on its input; after it, one line of JSON says what the step took.
+It runs in a virtual environment of its own, so it imports nothing of grpo-core. Before each step it
+waits for a line on its input; after it, it prints a line of JSON with the step's measurements.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 
 class Turns(TrainerCallback):  # type: ignore[misc]
-    """Waits for its turn, and tells what it took."""
+    """Waits for its turn before each step, and prints the step's measurements."""
 
     def __init__(self) -> None:
         self.generation = 0.0
@@ -94,11 +95,11 @@ def main(given: str) -> None:
 
     def timed(*arguments: Any) -> Any:
         started = time.perf_counter()
-        found = generate(*arguments)
+        generated = generate(*arguments)
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         turns.generation += time.perf_counter() - started
-        return found
+        return generated
 
     trainer._generate = timed
     trainer.train()

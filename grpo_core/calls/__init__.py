@@ -1,1 +1,1 @@
-"""Calling code that nobody trusts: isolation, deadlines, child processes, and what it prints."""
+"""Call untrusted code: isolation, time limits, child processes, and safe output of its text."""

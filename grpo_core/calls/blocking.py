@@ -1,4 +1,4 @@
-"""Lets synchronous code, also a notebook's whose event loop is running, wait for asynchronous work."""
+"""Let synchronous code wait for asynchronous work, also in a notebook, where a loop is running."""
 
 from __future__ import annotations
 
@@ -13,10 +13,14 @@ T = TypeVar("T")
 
 
 def wait_for(work: Coroutine[Any, Any, T], *, on_interrupt: Callable[[], None] | None = None) -> T:
-    """The result of `work`. Where a loop is running already, it runs in a thread with a loop of its own.
+    """Run `work` to its end and return its result.
 
-    on_interrupt: called at the first Ctrl-C while that thread works, which is then waited for; it should make the work end soon. Without
-    it the work is cancelled.
+    If an event loop is already running, `work` runs in a thread with a loop of its own.
+
+    Args:
+        work: the coroutine to run.
+        on_interrupt: called at the first Ctrl-C while that thread works. It should make the work
+            end soon, because the thread is then waited for. Without it the work is cancelled.
     """
     try:
         asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""One call into an environment, as the services know it that the environment uses meanwhile."""
+"""Tell services such as sandboxes about the call into an environment during which they work."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from contextvars import ContextVar
 
 
 class Call:
-    """The time that one call may take, and whether its result may be kept. Thread-safe.
+    """Tracks the time that one call may take, and whether its result may be cached.
 
     A sandbox or a judge stops the clock while the call waits for its turn, or for infrastructure
-    that is unavailable, or for work whose time the service limits itself. Whatever stops the clock bounds
-    its own wait; nothing else does.
+    that is unavailable, or for work whose time the service limits itself. Code that stops the clock
+    must limit its own wait; nothing else does. The class is thread-safe.
 
     Args:
         seconds: how long the call may take, without the time during which the clock is stopped.
-        outer: the call around this one, which shares what happens to this one.
+        outer: the call around this one; stops, resumes and `keep_out_of_caches` apply to it too.
     """
 
     def __init__(self, seconds: float, outer: Call | None = None) -> None:
@@ -34,20 +34,20 @@ class Call:
 
     @property
     def cacheable(self) -> bool:
-        """Return whether the result may be kept: no service has called `keep_out_of_caches`."""
+        """Return whether the result may be cached: no service has called `keep_out_of_caches`."""
         return self._cacheable
 
     def keep_out_of_caches(self) -> None:
-        """Note that the result rests on a suspicion, or on how busy the machine was.
+        """Record that the result rests on a suspicion, or on how busy the machine was.
 
-        It counts, but the same question may have another answer later.
+        It counts, but the same call may have a different result later.
         """
         self._cacheable = False
         if self._outer is not None:
             self._outer.keep_out_of_caches()
 
     def left(self) -> float:
-        """Return the seconds that are left; negative when the deadline has passed."""
+        """Return the seconds that are left; negative once the time limit has passed."""
         with self._lock:
             now = self._stopped_at if self._stops else time.monotonic()
             return self._seconds - (now - self._started - self._stopped_seconds)
@@ -81,7 +81,7 @@ class Call:
 
     @contextlib.contextmanager
     def current(self) -> Iterator[None]:
-        """Make this the call that `current_call` returns, for tasks started in the block."""
+        """Make `current_call` return this call, also in tasks that the `with` block starts."""
         token = _CURRENT.set(self)
         try:
             yield
@@ -93,10 +93,10 @@ _CURRENT: ContextVar[Call | None] = ContextVar("grpo_call", default=None)
 
 
 def enclosing_call() -> Call | None:
-    """Return the call that is being served, or None outside of any."""
+    """Return the call that is being served, or None outside of any call."""
     return _CURRENT.get()
 
 
 def current_call() -> Call:
-    """Return the call that is being served; outside of any, one without a deadline."""
+    """Return the call that is being served; outside of any call, one without a time limit."""
     return _CURRENT.get() or Call(math.inf)

@@ -1,4 +1,4 @@
-"""The console of rich on which everything is printed that is more than lines: tables, bars."""
+"""Provide the rich console that prints tables, progress bars and everything beyond plain lines."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from grpo_core.calls.streams import beneath, writing_output
 
 
 class PrintableConsole(Console):
-    """A console that takes strings as plain text and renders nothing that is not `printable`.
+    """Treats strings as plain text and renders only text that has passed through `printable`.
 
-    Markup, names of emoji and highlighting are off whatever a caller asks for: `[bold]` or `:bug:`
+    Markup, emoji names and highlighting are off, whatever a caller asks for: `[bold]` or `:bug:`
     in a name stay letters. It writes to the stream beneath a PrintableStream, with colours.
     """
 
@@ -38,10 +38,13 @@ class PrintableConsole(Console):
 
     @property
     def file(self) -> IO[str]:
-        """The stream that is written to: where sys.stdout or sys.stderr lead unless one was given."""
+        """Return the stream that is written to.
+
+        It is the one given to the constructor, else the one beneath sys.stdout or sys.stderr.
+        """
         stream = super().file
-        while (real := beneath(getattr(stream, "rich_proxied_file", stream))) is not stream:
-            stream = real
+        while (inner := beneath(getattr(stream, "rich_proxied_file", stream))) is not stream:
+            stream = inner
         return stream
 
     @file.setter
@@ -49,16 +52,16 @@ class PrintableConsole(Console):
         self._file = new_file
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Return a plain string, such as a table's cell, as text in which nothing has a meaning."""
-        plain = {**options, "emoji": False, "markup": False, "highlight": False}
-        return super().render_str(printable(text), **plain)
+        """Return a plain string, such as a table's cell, as text in which nothing is markup."""
+        plain_options = {**options, "emoji": False, "markup": False, "highlight": False}
+        return super().render_str(printable(text), **plain_options)
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """Render, and make printable what came by another way than `render_str`; links are dropped."""
+        """Render; make text printable that did not pass through `render_str`, and drop links."""
         for text, style, control in super().render(renderable, options):
-            if control:  # rich's own: to move a bar's cursor
+            if control:  # rich itself makes these, to move the cursor of a progress bar
                 yield Segment(text, style, control)
             else:
                 yield Segment(

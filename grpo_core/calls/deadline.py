@@ -1,4 +1,7 @@
-"""Deadlines that are kept: nothing here waits for code that does not end, and nothing uses signals."""
+"""Enforce time limits on calls.
+
+Nothing here waits for code that does not end, and nothing uses signals.
+"""
 
 from __future__ import annotations
 
@@ -15,22 +18,27 @@ from grpo_core.calls.isolation import clip, reason
 T = TypeVar("T")
 P = ParamSpec("P")
 _GRACE_SECONDS = 0.5
-_TICK_SECONDS = 0.05  # while the clock is stopped, the time that is left may be next to nothing
+"""How long to wait for work to end after it was cancelled."""
+_TICK_SECONDS = 0.05
+"""The shortest wait before the clock is read again: stopped, it may show almost no time left."""
 
 
 class DeadlineError(Exception):
-    """The deadline passed. Not a TimeoutError: environments raise those themselves."""
+    """The time limit was reached.
+
+    This is not a TimeoutError, because environments raise those themselves.
+    """
 
 
 async def within(work: Coroutine[Any, Any, T], seconds: float) -> T:
-    """Return the result of `work`, or raise DeadlineError.
+    """Return the result of `work`; raise DeadlineError if it takes longer than `seconds`.
 
-    `asyncio.wait_for` would wait for ever for work that swallows its cancellation. Services that
+    `asyncio.wait_for` would wait forever for work that suppresses its cancellation. Services that
     `work` calls may stop the clock while it waits for its turn (see `grpo_core.calls.call`).
     """
     call = Call(seconds, enclosing_call())
     with call.current():
-        job = asyncio.ensure_future(_contained(work))
+        job = asyncio.ensure_future(_without_exits(work))
     try:
         while not job.done() and (left := call.left()) > 0:
             await asyncio.wait({job}, timeout=max(left, _TICK_SECONDS))
@@ -39,19 +47,23 @@ async def within(work: Coroutine[Any, Any, T], seconds: float) -> T:
             job.cancel()
     if not job.done():
         await asyncio.wait({job}, timeout=_GRACE_SECONDS)
-        job.add_done_callback(_forget)
+        job.add_done_callback(_retrieve_exception)
         raise DeadlineError
     if job.cancelled():
-        raise RuntimeError("it was cancelled from within")
+        raise RuntimeError("it was cancelled by its own code")
     return job.result()
 
 
 async def in_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run blocking code in a daemon thread of its own: unlike the default executor, one that hangs never blocks the exit."""
+    """Run blocking code in a daemon thread of its own and return its result.
+
+    Code that hangs there does not keep the program from exiting, as it would in the default
+    executor.
+    """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
-    def settle(setter: Callable[[Any], None], value: object) -> None:
+    def set_once(setter: Callable[[Any], None], value: object) -> None:
         if not future.done():
             setter(value)
 
@@ -60,19 +72,22 @@ async def in_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwar
         value: object
         try:
             value = function(*args, **kwargs)
-        except BaseException as error:  # noqa: BLE001 - sys.exit() in an environment must not end in silence
-            setter, value = future.set_exception, _portable(error)
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(settle, setter, value)
+        except BaseException as error:  # noqa: BLE001 - sys.exit() must be reported, too
+            setter, value = future.set_exception, _ordinary_exception(error)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nothing waits any longer
+            loop.call_soon_threadsafe(set_once, setter, value)
 
     name = f"grpo {getattr(function, '__name__', 'call')}"
-    context = contextvars.copy_context()  # services are to know which call they serve
+    context = contextvars.copy_context()  # so that services know which call they serve
     threading.Thread(target=context.run, args=(run,), name=name, daemon=True).start()
     return await future
 
 
 class Slots:
-    """How many calls may be under way at once, in whichever event loop is running: a plain Semaphore belongs to its first loop for ever."""
+    """Limits how many calls may run at once, in whichever event loop is running.
+
+    A plain Semaphore works only in the first event loop that uses it.
+    """
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -80,6 +95,7 @@ class Slots:
         self._semaphore = asyncio.Semaphore(count)
 
     def here(self) -> asyncio.Semaphore:
+        """Return the semaphore of the running event loop; a new loop gets a new one."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             self._loop, self._semaphore = loop, asyncio.Semaphore(self._count)
@@ -87,24 +103,29 @@ class Slots:
 
 
 def describe(error: BaseException) -> str:
-    """One bounded line for a log: type, message and the line of code that raised."""
+    """Return one line of limited length: type, message and the line of code that raised."""
     while isinstance(error, _Carrier) and error.__cause__ is not None:
         error = error.__cause__
     return clip(reason(error))
 
 
 class _Carrier(Exception):
-    """Brings out of a thread what asyncio refuses or takes as its own: StopIteration, SystemExit, KeyboardInterrupt, CancelledError."""
+    """Wraps an exception that asyncio rejects or would act on itself; the cause holds it.
+
+    Those are StopIteration, SystemExit, KeyboardInterrupt and CancelledError.
+    """
 
 
-async def _contained(work: Coroutine[Any, Any, T]) -> T:
+async def _without_exits(work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of `work`; wrap the exceptions that would end the whole event loop."""
     try:
         return await work
-    except (SystemExit, KeyboardInterrupt) as error:  # asyncio would end the whole event loop
-        raise _portable(error) from error
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise _ordinary_exception(error) from error
 
 
-def _portable(error: BaseException) -> Exception:
+def _ordinary_exception(error: BaseException) -> Exception:
+    """Return the exception itself, or a _Carrier of it if asyncio cannot pass it on."""
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
     carrier = _Carrier(type(error).__name__)
@@ -112,6 +133,7 @@ def _portable(error: BaseException) -> Exception:
     return carrier
 
 
-def _forget(job: asyncio.Future[Any]) -> None:
+def _retrieve_exception(job: asyncio.Future[Any]) -> None:
+    """Retrieve the exception of a job that was given up, so that asyncio does not report it."""
     if not job.cancelled():
-        job.exception()  # retrieved, so that asyncio does not report it later
+        job.exception()

@@ -1,4 +1,4 @@
-"""Removing a folder that untrusted code has written to, however deep and whatever its modes."""
+"""Remove folders that untrusted code has written to, whatever their depth and file modes."""
 
 from __future__ import annotations
 
@@ -9,49 +9,49 @@ import secrets
 import stat
 import time
 
-_SECONDS = 5.0
+_MAX_SECONDS = 5.0
 
 
-def remove_folder(folder: str | os.PathLike[str], *, seconds: float = _SECONDS) -> None:
-    """Remove a folder of this user with all that is in it, for a bounded time.
+def remove_folder(folder: str | os.PathLike[str], *, seconds: float = _MAX_SECONDS) -> None:
+    """Remove a folder of this user and its contents, within `seconds`.
 
-    What cannot be removed stays, without an error. Folders inside are moved up to the top before
+    Whatever cannot be removed stays, without an error. Inner folders are moved to the top before
     they are emptied: paths stay short and nothing is recursive, so no depth is too much.
     """
     top = os.path.abspath(folder)
-    limit = time.monotonic() + seconds
-    names = (f"{secrets.token_hex(4)}-{number}" for number in itertools.count())
+    deadline = time.monotonic() + seconds
+    new_names = (f"{secrets.token_hex(4)}-{number}" for number in itertools.count())
     with contextlib.suppress(OSError):
         status = os.lstat(top)
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
             return
-        waiting = [top]
-        while waiting and time.monotonic() < limit:
-            directory = waiting.pop()
-            for inner in _emptied(directory, limit):
-                place = os.path.join(top, next(names))
+        folders = [top]
+        while folders and time.monotonic() < deadline:
+            directory = folders.pop()
+            for inner_folder in _remove_files(directory, deadline):
+                new_path = os.path.join(top, next(new_names))
                 with contextlib.suppress(OSError):
-                    os.rename(inner, place)
-                    waiting.append(place)
+                    os.rename(inner_folder, new_path)
+                    folders.append(new_path)
             if directory != top:
                 with contextlib.suppress(OSError):
                     os.rmdir(directory)
         os.rmdir(top)
 
 
-def _emptied(directory: str, limit: float) -> list[str]:
-    """Remove the files of a directory and return the paths of the directories in it."""
-    inner = []
+def _remove_files(directory: str, deadline: float) -> list[str]:
+    """Remove the files in a directory and return the paths of the directories in it."""
+    inner_folders = []
     with contextlib.suppress(OSError):
         os.chmod(directory, stat.S_IRWXU)
         with os.scandir(directory) as entries:
             for entry in entries:
-                if time.monotonic() > limit:
+                if time.monotonic() > deadline:
                     break
                 with contextlib.suppress(OSError):
                     if entry.is_dir(follow_symlinks=False):
-                        os.chmod(entry.path, stat.S_IRWXU)  # else it cannot be moved
-                        inner.append(entry.path)
+                        os.chmod(entry.path, stat.S_IRWXU)  # otherwise it cannot be moved
+                        inner_folders.append(entry.path)
                     else:
                         os.unlink(entry.path)
-    return inner
+    return inner_folders

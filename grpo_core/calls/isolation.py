@@ -1,4 +1,4 @@
-"""Calls into code of plugins that cannot take the caller down: what it raises or prints stays in its place."""
+"""Call the code of plugins so that nothing it raises or prints affects the caller."""
 
 from __future__ import annotations
 
@@ -13,64 +13,71 @@ from typing import TypeVar
 
 Result = TypeVar("Result")
 MAX_TEXT = 2000
-"""The most characters of an error's text; a longer one is cut."""
+"""The most characters of an error's text; longer text is cut."""
 
 
 class ForeignError(Exception):
-    """Code of a plugin failed; the message says how and the cause holds what it raised."""
+    """The code of a plugin failed; the message says how, and the cause is what it raised."""
 
 
 def isolated(call: Callable[[], Result]) -> Result:
-    """Call foreign code. Its prints go to stderr, so that they never end up inside `--json` output.
+    """Call code of a plugin and return its result.
 
-    Exceptions, sys.exit() and a KeyboardInterrupt that it raised itself become ForeignError; a Ctrl-C of the user passes through.
+    What it prints goes to stderr, so that it never ends up inside `--json` output.
+
+    Raises:
+        ForeignError: the code raised an exception, called sys.exit() or raised KeyboardInterrupt.
+        KeyboardInterrupt: the user pressed Ctrl-C.
     """
-    with contextlib.redirect_stdout(sys.stderr), _ctrl_c() as pressed:
+    with contextlib.redirect_stdout(sys.stderr), _ctrl_c_signals() as ctrl_c_signals:
         try:
             return call()
         except (Exception, SystemExit, KeyboardInterrupt) as error:
-            if isinstance(error, KeyboardInterrupt) and pressed:
+            if isinstance(error, KeyboardInterrupt) and ctrl_c_signals:
                 raise
             raise ForeignError(reason(error)) from error
 
 
 @contextlib.contextmanager
-def _ctrl_c() -> Iterator[list[int]]:
-    """A list that fills when the user presses Ctrl-C: the one way to tell that from `raise KeyboardInterrupt`."""
-    pressed: list[int] = []
+def _ctrl_c_signals() -> Iterator[list[int]]:
+    """Yield a list that gets an entry whenever the user presses Ctrl-C.
+
+    This is the only way to tell a Ctrl-C from `raise KeyboardInterrupt`.
+    """
+    signals: list[int] = []
     previous = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(previous):
-        yield pressed
+        yield signals
         return
 
-    def note(number: int, frame: FrameType | None) -> None:
-        pressed.append(number)
+    def record(number: int, frame: FrameType | None) -> None:
+        signals.append(number)
         previous(number, frame)
 
-    signal.signal(signal.SIGINT, note)
+    signal.signal(signal.SIGINT, record)
     try:
-        yield pressed
+        yield signals
     finally:
         signal.signal(signal.SIGINT, previous)
 
 
 def reason(error: BaseException) -> str:
-    """One line: what was raised, and the place in the foreign code."""
+    """Return one line that says what was raised, and where in the code of the plugin."""
     try:
-        return _text_of(error)
-    except Exception:  # noqa: BLE001 - an exception of a plugin may fail in its own __str__
-        return f"{type(error).__name__}, whose text cannot be had"
+        return _error_text(error)
+    except Exception:  # noqa: BLE001 - a plugin's exception may fail in its own __str__
+        return f"{type(error).__name__}, whose message cannot be read"
 
 
 def clip(text: str, size: int = MAX_TEXT) -> str:
-    """Return at most `size` characters that can be encoded; what was cut says how long it was."""
+    """Return at most `size` characters that can be encoded; a cut text ends with its length."""
     if len(text) > size:
         note = f"... ({len(text):,} characters)"
         text = text[: size - len(note)] + note
     return text.encode(errors="replace").decode()
 
 
-def _text_of(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     if isinstance(error, ModuleNotFoundError):
         return f"the package {error.name!r} is not installed"
     if isinstance(error, SystemExit):

@@ -1,11 +1,11 @@
-"""The replies of a worker: made there, and checked here before anything is believed of them.
+"""Make the replies of a worker, and validate them in the trainer before they are used.
 
-A worker runs code that nobody trusts, so anything may come out of it. A reply is one JSON object
-with the id of its request, either a `value` or an `error`, and the memory that the worker holds:
+A worker runs untrusted code, so it may send anything. A reply is one JSON object with the id of
+its request, either a `value` or an `error`, and the memory that the worker uses:
 
     {"id": "5f0c...", "value": ..., "memory_mb": 61.5}
 
-The id of a request is random, so that nothing can be prepared that a later request would accept.
+The id of a request is random, so that no reply to a later request can be prepared in advance.
 """
 
 from __future__ import annotations
@@ -18,22 +18,24 @@ from typing import Any
 from grpo_core.calls.isolation import clip
 
 MAX_REPLY_BYTES = 8_000_000
-"""Reading JSON takes up to 20 times its size in memory, for each worker at once."""
+"""Limited because parsing JSON takes up to 20 times its size in memory, for each worker at once."""
 _MAX_MEMORY_MB = 1e12
+"""A larger number in a reply is refused."""
 
 
 class InvalidReplyError(Exception):
-    """A worker sent something that does not answer the request; the message says why."""
+    """A worker sent something that is not a reply to the request; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A reply that keeps the form. Its value may still be anything that JSON can say."""
+    """Holds a reply of the correct form; its value may still be any JSON value."""
 
     value: Any
     error: str | None
-    """Why there is no value, in a bounded text that can be printed; None if there is one."""
+    """Why there is no value, as a short text that can be encoded; None if there is one."""
     memory_mb: float
+    """The memory that the worker uses."""
 
 
 def new_request_id() -> str:
@@ -48,7 +50,11 @@ def make_reply(
     value: Any = None,
     error: str | None = None,
 ) -> bytes:
-    """Return the reply to a request; raises TypeError or ValueError if `value` is not JSON."""
+    """Return the encoded reply to a request.
+
+    Raises:
+        TypeError, ValueError: `value` cannot be written as JSON.
+    """
     outcome = {"value": value} if error is None else {"error": clip(error)}
     reply = {"id": request_id, **outcome, "memory_mb": memory_mb}
     try:
@@ -58,36 +64,42 @@ def make_reply(
 
 
 def parse_reply(body: bytes, request_id: str) -> Reply:
-    """Return the reply in `body`; raises InvalidReplyError if it is none to this request."""
+    """Return the reply in `body`.
+
+    Raises:
+        InvalidReplyError: `body` is not a reply to this request.
+    """
     reply = _parse_object(body)
     if reply.get("id") != request_id:
         raise InvalidReplyError("it does not have the id of the request, so it answers another one")
-    outcome = reply.keys() - {"id", "memory_mb"}
-    if outcome not in ({"value"}, {"error"}):
-        names = clip(", ".join(sorted(outcome)), 200) or "neither"
+    outcome_keys = reply.keys() - {"id", "memory_mb"}
+    if outcome_keys not in ({"value"}, {"error"}):
+        names = clip(", ".join(sorted(outcome_keys)), 200) or "neither"
         raise InvalidReplyError(f"it must have either `value` or `error`, and has {names}")
     error = reply.get("error")
     if "error" in reply and not isinstance(error, str):
-        raise InvalidReplyError(f"its error is {_kind(error)}; it must be a text")
+        raise InvalidReplyError(f"its error is {_type_name(error)}; it must be a string")
     memory_mb: Any = reply.get("memory_mb")
     if type(memory_mb) not in (int, float) or not 0 <= memory_mb <= _MAX_MEMORY_MB:
-        raise InvalidReplyError("its memory_mb is no number of megabytes")
+        raise InvalidReplyError("its memory_mb is not a number of megabytes")
     return Reply(reply.get("value"), None if error is None else clip(error), float(memory_mb))
 
 
 def _parse_object(body: bytes) -> dict[str, Any]:
+    """Return the JSON object in `body`; raise InvalidReplyError if it is anything else."""
     try:
         reply = _DECODER.decode(body.decode("ascii"))
     except RecursionError:
         raise InvalidReplyError("it is nested too deeply") from None
-    except ValueError as error:  # also of a number with too many digits, and of bytes beyond ASCII
+    except ValueError as error:  # also for a number with too many digits and for bytes beyond ASCII
         raise InvalidReplyError(f"it is not JSON: {clip(str(error), 200)}") from None
     if not isinstance(reply, dict):
-        raise InvalidReplyError(f"it is {_kind(reply)}; it must be an object")
+        raise InvalidReplyError(f"it is {_type_name(reply)}; it must be an object")
     return reply
 
 
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the fields of a JSON object; raise ValueError if a key occurs twice."""
     fields = dict(pairs)
     if len(fields) != len(pairs):
         raise ValueError("an object has the same key twice")
@@ -95,15 +107,17 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse_constant(name: str) -> None:
+    """Raise ValueError for NaN and the infinities, which JSON does not define."""
     raise ValueError(f"{name} is not JSON")
 
 
-def _kind(value: object) -> str:
+def _type_name(value: object) -> str:
+    """Return the type of a JSON value with its article, such as "a list"."""
     return "null" if value is None else f"a {type(value).__name__}"
 
 
 _ENCODER = json.JSONEncoder(allow_nan=False)
 _DECODER = json.JSONDecoder(
-    object_pairs_hook=_without_duplicates,
+    object_pairs_hook=_refuse_duplicates,
     parse_constant=_refuse_constant,
 )

@@ -1,8 +1,8 @@
-"""Streams that pass on what others print as `printable` text.
+"""Provide streams that convert everything written to them to `printable` text.
 
-While a command runs, `sys.stdout` and `sys.stderr` are PrintableStreams: what an environment, a
-plugin or a library prints, warns or logs is made printable on its way. The command line itself
-writes to the streams beneath, with its colours, after it has made the text printable.
+While a command runs, `sys.stdout` and `sys.stderr` are PrintableStreams: whatever an environment, a
+plugin or a library prints, warns or logs is made printable. The command line itself makes its text
+printable first and then writes it, with colours, to the streams beneath.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from grpo_core.protocol.errors import OutputError
 
 @contextlib.contextmanager
 def writing_output() -> Iterator[None]:
-    """Turn a failed write to stdout or stderr in the block into OutputError."""
+    """Turn a failed write to stdout or stderr in the `with` block into OutputError."""
     try:
         yield
     except OSError as error:
@@ -27,27 +27,31 @@ def writing_output() -> Iterator[None]:
 
 
 class PrintableStream(io.TextIOBase):
-    """A text stream that makes what is written printable and passes it on.
+    """Makes text printable and writes it to the stream beneath.
 
-    It says that it is no terminal, so that libraries neither colour their text nor draw bars. Text
-    that is written in pieces is made printable piece by piece; the end of a line may be a carriage
-    return in one piece and a newline in the next, so that such a return is held back.
+    It reports that it is not a terminal, so that libraries neither colour their text nor draw
+    progress bars. Text that is written in pieces is made printable piece by piece. A carriage
+    return at the end of a piece is held back, because a newline may follow in the next piece.
+
+    Args:
+        beneath: the stream that gets the printable text.
     """
 
     def __init__(self, beneath: TextIO) -> None:
         self.beneath = beneath
-        self._return_held = False
+        self._holds_return = False
 
     def write(self, text: str) -> int:
-        """Pass a text on; a carriage return alone, as bars use it, ends the line."""
-        whole = "\r" * self._return_held + text
-        self._return_held = whole.endswith("\r")
-        shown = whole.removesuffix("\r").replace("\r\n", "\n").replace("\r", "\n")
-        self.beneath.write(printable(shown))
+        """Write a text; a carriage return alone, as progress bars use it, ends the line."""
+        pending = "\r" * self._holds_return + text
+        self._holds_return = pending.endswith("\r")
+        complete = pending.removesuffix("\r").replace("\r\n", "\n").replace("\r", "\n")
+        self.beneath.write(printable(complete))
         return len(text)
 
-    def writelines(self, lines: Iterable[str]) -> None:  # type: ignore[override]  # typeshed allows bytes here
-        """Pass texts on."""
+    # typeshed also allows bytes in the next method
+    def writelines(self, lines: Iterable[str]) -> None:  # type: ignore[override]
+        """Write several texts."""
         for line in lines:
             self.write(line)
 
@@ -57,30 +61,30 @@ class PrintableStream(io.TextIOBase):
             self.beneath.flush()
 
     def fileno(self) -> int:
-        """Return the descriptor of the stream beneath, which children inherit."""
+        """Return the file descriptor of the stream beneath, which child processes inherit."""
         return self.beneath.fileno()
 
     def isatty(self) -> bool:
-        """Return that this is no terminal."""
+        """Return False: this is not a terminal."""
         return False
 
     def writable(self) -> bool:
-        """Return that this can be written."""
+        """Return True: the stream can be written to."""
         return True
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """The encoding of the stream beneath."""
+        """Return the encoding of the stream beneath."""
         return self.beneath.encoding
 
     @property
     def errors(self) -> str | None:  # type: ignore[override]
-        """How the stream beneath treats what its encoding lacks."""
+        """Return how the stream beneath handles characters that its encoding lacks."""
         return self.beneath.errors
 
 
 def beneath(stream: IO[str]) -> TextIO:
-    """Return the stream that a PrintableStream writes to; another stream as it is."""
+    """Return the stream that a PrintableStream writes to; any other stream is returned as it is."""
     while isinstance(stream, PrintableStream):
         stream = stream.beneath
     return cast(TextIO, stream)
@@ -88,7 +92,7 @@ def beneath(stream: IO[str]) -> TextIO:
 
 @contextlib.contextmanager
 def printable_streams() -> Iterator[None]:
-    """Make everything printable that the `with` block prints, on any thread."""
+    """Make everything printable that is printed in the `with` block, in any thread."""
     out, err = sys.stdout, sys.stderr
     with (
         contextlib.redirect_stdout(PrintableStream(out)),

@@ -1,6 +1,6 @@
-"""What travels between the trainer and a worker: length-prefixed JSON, never pickles.
+"""Define the messages between the trainer and a worker: length-prefixed JSON, never pickles.
 
-A request is an object with an `id`; `grpo_core.calls.replies` says what a reply is.
+A request is an object with an `id`; `grpo_core.calls.replies` describes the replies.
 """
 
 from __future__ import annotations
@@ -14,34 +14,39 @@ from grpo_core.protocol.types import Message, Rollout, Task, Verdict
 
 MAX_FRAME_BYTES = 64_000_000
 _HEADER_BYTES = 8
-_PER_TOKEN = ("token_ids", "trainable", "positions")
+_TOKEN_FIELDS = ("token_ids", "trainable", "positions")
+"""The fields of a Rollout that have one entry per token and are sent to a worker."""
 
 
 class Readable(Protocol):
-    """A raw stream to read from."""
+    """Reads from a raw stream."""
 
-    def read(self, size: int, /) -> bytes | None: ...
+    def read(self, size: int, /) -> bytes | None:
+        """Return at most `size` bytes; None or b"" counts as the end of the stream."""
+        ...
 
 
 class Writable(Protocol):
-    """A raw stream to write to; tells how many bytes it took."""
+    """Writes to a raw stream."""
 
-    def write(self, data: memoryview, /) -> int | None: ...
+    def write(self, data: memoryview, /) -> int | None:
+        """Return how many bytes of `data` the stream took."""
+        ...
 
 
 def write_frame(stream: Writable, body: bytes, *, limit: int = MAX_FRAME_BYTES) -> None:
     """Send one message.
 
     Raises:
-        OSError: nobody reads any more.
-        ValueError: the message is too large.
+        OSError: the reader is gone.
+        ValueError: the message is longer than `limit` bytes.
     """
     if len(body) > limit:
         size = f"{len(body):,} bytes is too large for the pipe (at most {limit:,})"
         raise ValueError(f"a message of {size}; keep `detail` small")
-    rest = memoryview(len(body).to_bytes(_HEADER_BYTES, "big") + body)
-    while rest:
-        rest = rest[stream.write(rest) or 0 :]
+    unsent = memoryview(len(body).to_bytes(_HEADER_BYTES, "big") + body)
+    while unsent:
+        unsent = unsent[stream.write(unsent) or 0 :]
 
 
 def read_frame(stream: Readable, *, limit: int = MAX_FRAME_BYTES) -> bytes:
@@ -49,7 +54,7 @@ def read_frame(stream: Readable, *, limit: int = MAX_FRAME_BYTES) -> bytes:
 
     Raises:
         EOFError: the stream has ended.
-        ValueError: the header announces more than `limit` bytes; none of them is read.
+        ValueError: the header announces more than `limit` bytes; none of them are read.
     """
     size = int.from_bytes(_read_exactly(stream, _HEADER_BYTES), "big")
     if size > limit:
@@ -58,6 +63,7 @@ def read_frame(stream: Readable, *, limit: int = MAX_FRAME_BYTES) -> bytes:
 
 
 def _read_exactly(stream: Readable, size: int) -> bytes:
+    """Return the next `size` bytes; raise EOFError if the stream ends before them."""
     parts: list[bytes] = []
     while size > 0:
         part = stream.read(min(size, 1_000_000))
@@ -69,43 +75,50 @@ def _read_exactly(stream: Readable, size: int) -> bytes:
 
 
 def encode(value: Any) -> Any:
-    """JSON for what an environment is asked with and answers: a Rollout, a Verdict and messages by name, plain values as they are.
+    """Return JSON data for an argument or a result of an environment.
 
-    A Rollout goes without prompt_ids and logprobs: a verdict may depend on what was said and how long it is, not on how likely it was.
+    A Rollout, a Verdict and messages are marked with their type; plain values stay as they are.
+    A Rollout is sent without prompt_ids and logprobs: a verdict may depend on the text and its
+    length, not on its probability.
     """
     if isinstance(value, Verdict):
         return {"verdict": value.to_json()}
     if isinstance(value, Rollout):
-        tokens = {name: getattr(value, name) for name in _PER_TOKEN}
-        return {"rollout": {"messages": _pairs(value.messages), "finish": value.finish, **tokens}}
+        tokens = {name: getattr(value, name) for name in _TOKEN_FIELDS}
+        messages = _role_content_pairs(value.messages)
+        return {"rollout": {"messages": messages, "finish": value.finish, **tokens}}
     if isinstance(value, list | tuple) and all(isinstance(item, Message) for item in value):
-        return {"messages": _pairs(value)}
+        return {"messages": _role_content_pairs(value)}
     return value
 
 
 def decode(data: Any) -> Any:
-    """What was given to `encode`."""
+    """Return the value from which `encode` made `data`."""
     match data:
         case {"verdict": fields}:
             return Verdict.from_json(fields)
         case {"rollout": fields}:
             tokens: dict[str, Any] = {
-                name: None if fields[name] is None else tuple(fields[name]) for name in _PER_TOKEN
+                name: None if fields[name] is None else tuple(fields[name])
+                for name in _TOKEN_FIELDS
             }
-            return Rollout(_messages(fields["messages"]), fields["finish"], **tokens)
-        case {"messages": messages}:
-            return _messages(messages)
+            return Rollout(_messages_from(fields["messages"]), fields["finish"], **tokens)
+        case {"messages": pairs}:
+            return _messages_from(pairs)
     return data
 
 
 def prompt_digest(task: Task[Any]) -> str:
-    """Tells whether two processes derived the same task from the same key."""
+    """Return a digest of the prompt.
+
+    Two processes compare it to check that they derived the same task from the same key.
+    """
     return hashlib.sha256(json.dumps(encode(task.prompt)).encode()).hexdigest()
 
 
-def _pairs(messages: Sequence[Message]) -> list[list[str]]:
-    return [[m.role, m.content] for m in messages]
+def _role_content_pairs(messages: Sequence[Message]) -> list[list[str]]:
+    return [[message.role, message.content] for message in messages]
 
 
-def _messages(pairs: Sequence[Sequence[Any]]) -> tuple[Message, ...]:
+def _messages_from(pairs: Sequence[Sequence[Any]]) -> tuple[Message, ...]:
     return tuple(Message(role, content) for role, content in pairs)

@@ -1,4 +1,7 @@
-"""Which environment variables a worker inherits: a list, since the others may hold passwords."""
+"""Choose the environment variables that a worker inherits.
+
+Only listed variables are passed on, because the others may hold passwords.
+"""
 
 from __future__ import annotations
 
@@ -26,22 +29,24 @@ _SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASS", "PWD", "AUTH", "CREDENTIAL", 
 
 
 def worker_environment(folder: str, further_names: Iterable[str] = ()) -> dict[str, str]:
-    """Return the environment of a worker: what the list and the settings name, and what is its own.
+    """Return the environment variables of a worker.
 
-    What is importable here is importable there. Hashes are fixed, so that a task that depends on
-    them is the same in all workers.
+    It inherits those that are listed here or named in the settings. It can import everything that
+    this process can. Unless this process sets PYTHONHASHSEED, hashes are fixed, so that a task that
+    depends on them is the same in all workers.
 
     Args:
         folder: the folder for the worker's temporary files.
-        further_names: variables beyond the list that the worker inherits where they are set.
+        further_names: variables besides the listed ones that the worker inherits if they are set.
     """
     names = {name for name in os.environ if _is_listed(name)} | set(further_names)
     inherited = {name: os.environ[name] for name in names if name in os.environ}
-    path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
-    return {"PYTHONHASHSEED": "0", **inherited, "PYTHONPATH": path, "TMPDIR": folder}
+    import_path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
+    return {"PYTHONHASHSEED": "0", **inherited, "PYTHONPATH": import_path, "TMPDIR": folder}
 
 
 def _is_listed(name: str) -> bool:
+    """Return whether every worker inherits the variable; a prefix does not admit secrets."""
     if name in _LISTED:
         return True
     return name.startswith(_PREFIXES) and not any(word in name.upper() for word in _SECRET_WORDS)

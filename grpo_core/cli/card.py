@@ -1,4 +1,4 @@
-"""`grpo env card`: what an environment is, on one page."""
+"""Implement `grpo env card`, which describes an environment on one page."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 
 _FLOOR_TITLES = ("answer", "mean reward", "passed", "tasks", "note")
 _PROMPT_LINES = (15, 10)
-"""Of a long prompt how many at its beginning and at its end, where the question stands."""
+"""How many lines of a long prompt to print from its start, and from its end with the question."""
 
 
 def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
     app.command(
         "card", epilog="Example: grpo env card arithmetic --tasks 50 --markdown > arithmetic.md"
     )(card)
@@ -43,7 +44,7 @@ def card(
         typer.Option(
             "--tasks",
             min=0,
-            help="Training tasks on which the floors are measured; 0 leaves them out.",
+            help="Number of training tasks on which the floors are measured; 0 omits the floors.",
         ),
     ] = 20,
     level: Level = 0.0,
@@ -54,43 +55,57 @@ def card(
     as_json: AsJson = False,
     settings: Settings = None,
 ) -> None:
-    """Print what an environment is and declares, and what answers that ignore the task get from its verifier (the floors).
+    """Print the description of an environment and its reward floors.
 
-    Where a sandbox or a judge is missing, the floors are not measured and the rest is printed.
+    The floors are the rewards that the verifier gives to answers that ignore the task. If a sandbox
+    or a judge is missing, they are not measured, and the rest is printed.
     """
     import asyncio
 
     if markdown and as_json:
         raise ConfigError("--markdown and --json exclude each other; give one of them")
     with prints_to_stderr():
-        known, sources, missing = _opened(name, settings or [])
-        made = asyncio.run(
-            _made(sources, known, tasks=tasks, seed=seed, level=level, missing=missing)
+        env_name, sources, missing = _open_with_available_services(name, settings or [])
+        env_card = asyncio.run(
+            _make_card(sources, env_name, tasks=tasks, seed=seed, level=level, missing=missing)
         )
     if as_json:
-        print_json(made.to_json())
+        print_json(env_card.to_json())
     elif markdown:
-        print_text(_markdown(made))
+        print_text(_to_markdown(env_card))
     else:
-        _print(made)
+        _print_card(env_card)
 
 
-def _opened(name: str, settings: Sequence[str]) -> tuple[str, Sources, str]:
-    """Its name, the environment, and what it needs that is not there."""
+def _open_with_available_services(name: str, settings: Sequence[str]) -> tuple[str, Sources, str]:
+    """Open an environment, without its services if one of them is missing.
+
+    Returns:
+        The environment's name in task keys, its sources, and why a service is missing, or "".
+    """
     from grpo_core.protocol.environment import Services
 
     try:
         return (*open_environment(name, settings), "")
     except UserError as error:
-        return (
-            *open_environment(name, settings, lend=lambda _: Services()),
-            str(error),
-        )  # raises it again unless it is about a service
+        # Without services the second call fails again, unless the error was about a service.
+        name_and_sources = open_environment(name, settings, services_for=lambda _: Services())
+        return (*name_and_sources, str(error))
 
 
-async def _made(
+async def _make_card(
     sources: Sources, name: str, *, tasks: int, seed: int, level: float, missing: str
 ) -> Card:
+    """Return the card of an environment, with the floors unless a service is missing.
+
+    Args:
+        sources: the opened environment.
+        name: the environment's name in task keys.
+        tasks: training tasks on which the floors are measured; 0 for no floors.
+        seed: random seed of generated tasks.
+        level: difficulty of the tasks, from 0 to 1.
+        missing: why a service is missing, or "".
+    """
     from dataclasses import replace
 
     from rich.progress import BarColumn, Progress, TextColumn
@@ -98,29 +113,31 @@ async def _made(
     from grpo_core.report.card import make_card, measured
 
     async with sources:
-        made = await make_card(sources[name], seed=seed, level=level)
+        unmeasured_card = await make_card(sources[name], seed=seed, level=level)
         if missing or not tasks:
-            return replace(made, unmeasured=missing or "--tasks is 0")
+            return replace(unmeasured_card, unmeasured=missing or "--tasks is 0")
         columns = (TextColumn("{task.description}", markup=False), BarColumn())
         with live(Progress(*columns, console=console(stderr=True), transient=True)) as bar:
-            shown = bar.add_task("trying answers that ignore the task", total=None)
-            return await measured(made, sources, tasks=tasks, tried=lambda: bar.advance(shown))
+            bar_task = bar.add_task("scoring answers that ignore the task", total=None)
+            return await measured(
+                unmeasured_card, sources, tasks=tasks, tried=lambda: bar.advance(bar_task)
+            )
 
 
-def _print(card: Card) -> None:
+def _print_card(card: Card) -> None:
     print_line(f"{card.name}  {card.summary}".rstrip(), limit=MESSAGE_LIMIT, bold=True)
-    for what, value in _facts(card):
-        print_text(f"{what:<14} {value}", limit=MESSAGE_LIMIT)
+    for label, value in _facts(card):
+        print_text(f"{label:<14} {value}", limit=MESSAGE_LIMIT)
     print_line()
-    print_text(f"{_prompt(card)}\n")
+    print_text(f"{_format_prompt(card)}\n")
     if card.floors:
-        print_columns(_FLOOR_TITLES, [_row(floor) for floor in card.floors])
+        print_columns(_FLOOR_TITLES, [_floor_row(floor) for floor in card.floors])
     else:
         print_line(f"floors: not measured: {card.unmeasured}", limit=MESSAGE_LIMIT)
 
 
 def _facts(card: Card) -> list[tuple[str, str]]:
-    """The lines of the page."""
+    """Return the (label, value) lines of the card."""
     low, high = card.reward_range
     origin = (
         "not packaged"
@@ -162,7 +179,8 @@ def _facts(card: Card) -> list[tuple[str, str]]:
     ]
 
 
-def _row(floor: Floor) -> tuple[str, ...]:
+def _floor_row(floor: Floor) -> tuple[str, ...]:
+    """Return the table cells of a floor, one for each of `_FLOOR_TITLES`."""
     if floor.reward is None or floor.pass_rate is None:
         return (floor.answer, "", "", "0", floor.note)
     note = "; ".join(
@@ -173,44 +191,45 @@ def _row(floor: Floor) -> tuple[str, ...]:
     return (floor.answer, f"{floor.reward:.3f}", f"{floor.pass_rate:.0%}", str(floor.tasks), note)
 
 
-def _markdown(card: Card) -> str:
-    prompt = _prompt(card)
+def _to_markdown(card: Card) -> str:
+    """Return the card as a Markdown page."""
+    prompt = _format_prompt(card)
     fence = "```"
     while fence in prompt:
         fence += "`"
     floors = f"Not measured: {plain_markdown(card.unmeasured)}"
     if card.floors:
-        floors = _table(_FLOOR_TITLES, [_row(floor) for floor in card.floors])
+        floors = _markdown_table(_FLOOR_TITLES, [_floor_row(floor) for floor in card.floors])
     parts = [
         f"# {plain_markdown(card.name)}",
         plain_markdown(card.summary),
-        _table(("", ""), _facts(card)),
+        _markdown_table(("", ""), _facts(card)),
         "## First prompt",
         f"{fence}text\n{prompt}\n{fence}",
     ]
-    return "\n\n".join(filter(None, [*parts, "## What answers get that ignore the task", floors]))
+    return "\n\n".join(filter(None, [*parts, "## Rewards of answers that ignore the task", floors]))
 
 
-def _prompt(card: Card) -> str:
-    """What fits on the page."""
+def _format_prompt(card: Card) -> str:
+    """Return the first prompt; of a long one only the first and last lines."""
     turns = (
         [("text", card.prompt)]
         if isinstance(card.prompt, str)
         else [(message.role, message.content) for message in card.prompt]
     )
     lines = [line for role, content in turns for line in (f"[{role}]", *content.splitlines())]
-    more = len(lines) - sum(_PROMPT_LINES)
-    if more > 0:
+    omitted = len(lines) - sum(_PROMPT_LINES)
+    if omitted > 0:
         first, last = _PROMPT_LINES
         lines = [
             *lines[:first],
-            f"... {more} lines that `grpo env show {card.name}` prints ...",
+            f"... {omitted} lines that `grpo env show {card.name}` prints ...",
             *lines[-last:],
         ]
     return "\n".join(lines)
 
 
-def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def _markdown_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [titles, ["---"] * len(titles), *rows]
     return "\n".join(
         "| " + " | ".join(plain_markdown(" ".join(cell.split())) for cell in line) + " |"

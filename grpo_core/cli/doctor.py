@@ -1,4 +1,4 @@
-"""`grpo doctor`: everything that decides whether a run works here, on one page."""
+"""Implement `grpo doctor`, which checks everything that a run needs on this machine."""
 
 from __future__ import annotations
 
@@ -14,21 +14,26 @@ from grpo_core.cli.output import MESSAGE_LIMIT, print_json, print_line
 
 PACKAGES = ("grpo-core", "torch", "transformers", "peft", "accelerate", "bitsandbytes")
 DAEMON_SECONDS = 5.0
+"""The timeout in seconds for the Docker daemon."""
 PLUGIN_SECONDS = 30.0
+"""The timeout in seconds for loading one plugin."""
 ROOM_MB = 2048
-"""Free disk below which a model and a run may not fit."""
+"""The free disk space in MiB below which a model and a run may not fit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line. status: "missing" is something that only some tasks need; "problem" needs mending."""
+    """Describe one line of the output."""
 
     topic: str
     status: Literal["ok", "missing", "problem"]
+    """"missing" is for something that only some tasks need; a "problem" must be fixed."""
     found: str
+    """The version, the value or the error that was found."""
 
 
 def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
     app.command("doctor", epilog="Example: grpo doctor")(doctor)
 
 
@@ -37,11 +42,14 @@ def doctor(
         bool, typer.Option("--json", help="Print a JSON array for programs.")
     ] = False,
 ) -> None:
-    """Look at versions, hardware, memory, disk, sandboxes and plugins; exit with 1 if something needs mending."""
+    """Check versions, hardware, memory, disk, sandboxes and plugins.
+
+    Exits with 1 if a problem must be fixed.
+    """
     findings = [
         finding
-        for look in (_python, _packages, _hardware, _disk, _sandboxes, _models, _plugins)
-        for finding in _safely(look)
+        for check in (_python, _packages, _hardware, _disk, _sandboxes, _models, _plugins)
+        for finding in _run_check(check)
     ]
     if as_json:
         print_json([asdict(finding) for finding in findings])
@@ -60,12 +68,12 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _safely(look: Callable[[], Iterator[Finding]]) -> list[Finding]:
-    """What is broken here must not hide the other lines."""
+def _run_check(check: Callable[[], Iterator[Finding]]) -> list[Finding]:
+    """Return the findings of a check; if it raises, return that as a problem."""
     try:
-        return list(look())
-    except Exception as error:  # noqa: BLE001 - a broken installation raises anything
-        return [Finding(look.__name__.lstrip("_"), "problem", f"{type(error).__name__}: {error}")]
+        return list(check())
+    except Exception as error:  # noqa: BLE001 - a broken installation may raise anything
+        return [Finding(check.__name__.lstrip("_"), "problem", f"{type(error).__name__}: {error}")]
 
 
 def _python() -> Iterator[Finding]:
@@ -129,28 +137,29 @@ def _sandboxes() -> Iterator[Finding]:
         yield Finding(
             "docker daemon",
             "missing",
-            "no docker command; tasks whose model writes code need it (or bubblewrap)",
+            "there is no docker command; tasks in which the model writes code need Docker "
+            "or bubblewrap",
         )
     else:
         try:
-            asked = subprocess.run(
+            process = subprocess.run(
                 [docker, "version", "--format", "{{.Server.Version}}"],
                 capture_output=True,
                 text=True,
                 timeout=DAEMON_SECONDS,
             )
-            answered, said = (
-                asked.returncode == 0,
-                (asked.stdout.strip() or asked.stderr.strip()).splitlines()[:1],
+            answered, first_lines = (
+                process.returncode == 0,
+                (process.stdout.strip() or process.stderr.strip()).splitlines()[:1],
             )
         except subprocess.TimeoutExpired:
-            answered, said = False, [f"did not answer within {DAEMON_SECONDS:g} s"]
-        yield Finding("docker daemon", "ok" if answered else "missing", (said or ["?"])[0])
+            answered, first_lines = False, [f"did not answer within {DAEMON_SECONDS:g} s"]
+        yield Finding("docker daemon", "ok" if answered else "missing", (first_lines or ["?"])[0])
     bwrap = shutil.which("bwrap")
     yield Finding(
         "bubblewrap",
         "ok" if bwrap else "missing",
-        bwrap or "no bwrap command; the alternative to Docker on Linux",
+        bwrap or "there is no bwrap command; bubblewrap is the alternative to Docker on Linux",
     )
 
 
@@ -164,7 +173,7 @@ def _models() -> Iterator[Finding]:
         yield Finding(
             "models",
             "missing",
-            f"none is cached; the first run fetches one (`grpo model pull {DEFAULT_MODEL}`)",
+            f"none is cached; the first run downloads one (`grpo model pull {DEFAULT_MODEL}`)",
         )
 
 
@@ -177,8 +186,5 @@ def _plugins() -> Iterator[Finding]:
     yield Finding("plugins", "ok", f"{len(working)} work: {', '.join(working)}")
     for status in statuses:
         if status.status == "failed":
-            yield Finding(
-                "plugin",
-                "problem",
-                f"{status.name} ({status.distribution} {status.version}): {status.reason}; {status.fix}",
-            )
+            plugin = f"{status.name} ({status.distribution} {status.version})"
+            yield Finding("plugin", "problem", f"{plugin}: {status.reason}; {status.fix}")

@@ -1,4 +1,4 @@
-"""`grpo export`: what a run leaves for other programs: its good attempts as examples, its model in one piece."""
+"""Implement `grpo export`, which writes a run's good rollouts as examples, or its merged model."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
     app.command(
         "export",
-        epilog="Example: grpo export runs/first --rollouts good.jsonl && grpo sft --data good.jsonl",
+        epilog="Example: grpo export runs/first --rollouts good.jsonl "
+        "&& grpo sft --data good.jsonl",
     )(export)
 
 
@@ -31,7 +33,7 @@ def export(
         Path | None,
         typer.Option(
             "--rollouts",
-            help="JSONL file for its good attempts, for `grpo sft --data`.",
+            help="JSONL file for the run's good rollouts, for `grpo sft --data`.",
             show_default=False,
         ),
     ] = None,
@@ -39,45 +41,46 @@ def export(
         float | None,
         typer.Option(
             "--min-reward",
-            help="Take attempts with at least this reward. [default: those that passed]",
+            help="Export rollouts with at least this reward. \\[default: those that passed]",
         ),
     ] = None,
     best: Annotated[
         int | None,
         typer.Option(
-            "--best", min=1, help="Take at most so many of each task, the best. [default: all]"
+            "--best", min=1, help="Export only the N best rollouts per task. \\[default: all]"
         ),
     ] = None,
     split: Annotated[
         Literal["train", "eval", "all"],
         typer.Option(
             "--split",
-            help="Of training tasks, held-out ones (for looking, not for training) or both.",
+            help="Export rollouts of training tasks, of held-out tasks "
+            "(to read, not to train on) or of both.",
         ),
     ] = "train",
     weights: Annotated[
         Path | None,
         typer.Option(
             "--weights",
-            help="Folder for the model with its adapter added, loadable by transformers.",
+            help="Folder for the model with the adapter merged in, loadable by transformers.",
             show_default=False,
         ),
     ] = None,
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"] | None,
-        typer.Option("--dtype", help="Type of those weights. [default: the run's]"),
+        typer.Option("--dtype", help="Data type of these weights. \\[default: the run's]"),
     ] = None,
     allow: Annotated[
         list[str] | None,
         typer.Option(
             "--allow",
             metavar="NAME",
-            help="An environment that may have changed since; may be repeated.",
+            help="An environment that may have changed since the run; may be repeated.",
         ),
     ] = None,
     trust: Trust = False,
 ) -> None:
-    """Write the attempts of a run that are worth learning from (rejection sampling), or its merged weights."""
+    """Write the good rollouts of a run as examples (rejection sampling), or its merged weights."""
     from grpo_core.report.export import Choice
     from grpo_core.runs.folder import RunFolder
 
@@ -88,7 +91,8 @@ def export(
     weights = new_file(weights, "--weights")
     if weights is not None and not opened.finished:
         raise ConfigError(
-            f"the run {run} is not finished (it has no final/); continue it with grpo run --resume {run}"
+            f"the run {run} is not finished (it has no final/); "
+            f"continue it with grpo run --resume {run}"
         )
     if rollouts is not None:
         _write_examples(
@@ -105,6 +109,18 @@ def export(
 def _write_examples(
     opened: RunFolder, path: Path, choice: Choice, allow: Collection[str], *, trust: bool
 ) -> None:
+    """Write the chosen rollouts of a run, with their prompts, to a JSONL file.
+
+    Args:
+        opened: the run folder.
+        path: the file to write.
+        choice: which rollouts are exported.
+        allow: names of environments that may have changed since the run.
+        trust: whether the command line has --trust.
+
+    Raises:
+        ConfigError: no rollout is chosen, the run is not trusted, or an environment has changed.
+    """
     import asyncio
 
     from grpo_core.calls.printable import printable_json
@@ -123,25 +139,28 @@ def _write_examples(
     chosen = choose(opened.rollout_lines(), choice)
     if not chosen:
         raise ConfigError(
-            f"no attempt in {opened.path} fits; nothing was written. Lower --min-reward, or look at `--split all`"
+            f"no rollout in {opened.path} fits; nothing was written. "
+            "Lower --min-reward, or try --split all"
         )
     sources = Sources.of(build_config([stored]), {})
-    # The log holds no prompts: they are made again from their keys, which only the same environment can do.
-    found = {source.name: fingerprint(source.env) for source in sources}
-    refuse_changed_environments(stored["provenance"]["environments"], found, allowed=allow)
+    # The log holds no prompts. They are made again from the task keys, which gives the same prompts
+    # only if the environment is unchanged.
+    fingerprints = {source.name: fingerprint(source.env) for source in sources}
+    refuse_changed_environments(stored["provenance"]["environments"], fingerprints, allowed=allow)
 
-    async def prompts() -> list[str]:
+    async def make_examples() -> list[str]:
         async with sources:
             tasks = await sources.tasks(list(chosen))
         return [
             json.dumps(example, ensure_ascii=False) for example in examples(chosen.values(), tasks)
         ]
 
-    found_lines = asyncio.run(prompts())
-    lines = [printable_json(line) for line in found_lines if is_text(line)]
-    if len(lines) < len(found_lines):
+    all_lines = asyncio.run(make_examples())
+    lines = [printable_json(line) for line in all_lines if is_text(line)]
+    if len(lines) < len(all_lines):
         remark(
-            f"{len(found_lines) - len(lines)} attempts hold half of a surrogate pair, which is no text, and are left out"
+            f"{len(all_lines) - len(lines)} rollouts hold half of a surrogate pair, "
+            "which is not valid text, and are left out"
         )
     with writing(path, then="export again"):
         write_whole(path, "".join(f"{line}\n" for line in lines))
@@ -149,6 +168,11 @@ def _write_examples(
 
 
 def _write_weights(opened: RunFolder, path: Path, dtype: str | None) -> None:
+    """Write the run's model with the adapter merged into its weights.
+
+    Raises:
+        MissingExtraError: a package of the extra "train" is not installed.
+    """
     try:
         from grpo_core.train.models.merging import save_merged
     except ModuleNotFoundError as error:

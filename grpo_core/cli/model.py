@@ -1,4 +1,4 @@
-"""`grpo model`: bring a model to this machine, and list those that are there."""
+"""Implement `grpo model`, which downloads models and lists those on this machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from grpo_core.config.modelcache import ALIASES, DEFAULT_MODEL, cached_models
 from grpo_core.protocol.errors import MissingExtraError
 
 model_app = typer.Typer(
-    no_args_is_help=True, help="Fetch models and list those that are on this machine."
+    no_args_is_help=True, help="Download models, and list those that are on this machine."
 )
 
 
@@ -24,10 +24,12 @@ def pull(
     ] = DEFAULT_MODEL,
     trust_remote_code: Annotated[
         bool,
-        typer.Option(help="Also fetch the model's own Python code, which runs when it is loaded."),
+        typer.Option(
+            help="Also download the model's own Python code, which runs when it is loaded."
+        ),
     ] = False,
 ) -> None:
-    """Fetch a model so that later runs need no network; a cached hub model is brought up to date.
+    """Download a model so that later runs need no network, or update a cached hub model.
 
     Example: grpo model pull smollm2-135m
     """
@@ -45,7 +47,7 @@ def list_models(
         bool, typer.Option("--json", help="Print [{name, path}] for programs.")
     ] = False,
 ) -> None:
-    """List the models that need no network, then the aliases that could be pulled.
+    """List the models that need no network, then the aliases that can be downloaded.
 
     Example: grpo model list --json
     """
@@ -59,4 +61,4 @@ def list_models(
         print_line("No model is cached yet.")
     for alias in ALIASES.values():
         if alias.name not in {model.name for model in models}:
-            print_line(f"`grpo model pull {alias.name}` fetches {alias.summary}")
+            print_line(f"`grpo model pull {alias.name}` downloads {alias.summary}")

@@ -1,4 +1,4 @@
-"""`grpo sandbox`: make its image, try whether it holds, and remove what killed trainers left."""
+"""Implement `grpo sandbox`, which builds a sandbox image, checks it, and cleans up leftovers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ T = TypeVar("T")
 
 sandbox_app = typer.Typer(
     no_args_is_help=True,
-    help="Prepare and clean up the sandbox that runs code which a model wrote.",
+    help="Build, check and clean up the sandbox in which code of a model runs.",
 )
-Name = Annotated[str, typer.Option("--name", help="Which sandbox; `grpo plugins` lists them.")]
+Name = Annotated[
+    str, typer.Option("--name", help="Name of the sandbox; `grpo plugins` lists them.")
+]
 
 
 @sandbox_app.command(epilog="Example: grpo sandbox build --from debian")
@@ -27,7 +29,8 @@ def build(
         typer.Option(
             "--from",
             metavar="registry|debian|ARCHIVE",
-            help="Where the root comes from; left out: a registry, or else a Debian mirror.",
+            help="Source of the root file system (default: a registry, "
+            "or a Debian mirror if that fails).",
         ),
     ] = None,
     mirror: Annotated[
@@ -35,20 +38,23 @@ def build(
         typer.Option(
             "--mirror",
             metavar="URL",
-            help="Debian mirror; left out: that of apt, or else debootstrap's own.",
+            help="Debian mirror (default: that of apt, or else that of debootstrap).",
         ),
     ] = None,
     name: Name = "docker",
 ) -> None:
-    """Make the image in which programs run, and try it with a program."""
-    _method(name, "build")(origin, mirror=mirror, say=remark)
-    _try(name)
+    """Build the image in which programs run, and test it with a program."""
+    _get_method(name, "build")(origin, mirror=mirror, say=remark)
+    _run_test_program(name)
     print_line(f"the sandbox {name} is ready")
 
 
 @sandbox_app.command(epilog="Example: grpo sandbox check --name bubblewrap")
 def check(name: Name = "auto") -> None:
-    """Put a sandbox through hostile programs: limits, isolation, attacks, clean-up; exits with 1 if it does not hold."""
+    """Attack a sandbox with hostile programs to check its limits, isolation and clean-up.
+
+    Exits with 1 if a check fails.
+    """
     import asyncio
 
     from grpo_core.kit.sandbox import check_sandbox
@@ -60,18 +66,24 @@ def check(name: Name = "auto") -> None:
         print_text(line, limit=MESSAGE_LIMIT, fg=colour)
     if problems := [result.check for result in results if result.status == "invalid"]:
         fail(
-            f"{len(problems)} of {len(results)} checks failed: {', '.join(problems)}; do not train with this sandbox",
+            f"{len(problems)} of {len(results)} checks failed: {', '.join(problems)}; "
+            "do not train with this sandbox",
             status=1,
         )
 
 
 @sandbox_app.command(epilog="Example: grpo sandbox prune")
 def prune(name: Name = "docker") -> None:
-    """Remove what trainers left that were killed."""
-    _method(name, "prune")(say=print_line)
+    """Remove the containers that killed trainers left behind."""
+    _get_method(name, "prune")(say=print_line)
 
 
-def _method(name: str, method: str) -> Any:
+def _get_method(name: str, method: str) -> Any:
+    """Return the method of a sandbox plugin that implements a command.
+
+    Raises:
+        ConfigError: the sandbox has no such method.
+    """
     from grpo_core.plugins.host import PluginHost
 
     component = PluginHost().load("sandbox", name)
@@ -80,8 +92,12 @@ def _method(name: str, method: str) -> Any:
     return getattr(component, method)
 
 
-def _try(name: str) -> None:
-    """Run a program whose answer is known."""
+def _run_test_program(name: str) -> None:
+    """Run a program with a known result in the sandbox.
+
+    Raises:
+        ConfigError: the result is wrong.
+    """
     import asyncio
 
     from grpo_core.protocol.sandbox import Program
@@ -101,6 +117,13 @@ def _try(name: str) -> None:
 async def _with_sandbox(
     name: str, jails: int | None, use: Callable[[Sandbox], Coroutine[Any, Any, T]]
 ) -> T:
+    """Open a sandbox, return the result of `use`, and close it.
+
+    Args:
+        name: the sandbox.
+        jails: how many programs may run at once; None for the default.
+        use: is called with the open sandbox.
+    """
     from grpo_core.config.settings import SandboxConfig
     from grpo_core.plugins.host import PluginHost
     from grpo_core.plugins.services import open_sandbox

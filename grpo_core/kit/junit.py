@@ -1,4 +1,4 @@
-"""A report as JUnit XML, which every CI system shows."""
+"""Write a report as JUnit XML, which CI systems display."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ _SKIPPED = "not checked: "
 
 
 def write_junit(report: Report, path: Path) -> None:
-    """Faults are failures, warnings are passed with their text, what was not checked is skipped. Raises OSError if it cannot be written."""
+    """Write `report` to `path`.
+
+    Faults become failures, warnings become passed tests with their text as output, and checks that
+    were not carried out become skipped tests.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
     suite = ElementTree.Element(
         "testsuite", name=f"grpo env check {report.environment}", tests=str(len(report.results))
     )

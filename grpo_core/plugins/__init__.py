@@ -1,1 +1,1 @@
-"""From a name to an object: plugins, the environments that they offer, and the services they need."""
+"""Load plugins and create the environments that they offer and the services these need."""

@@ -1,4 +1,8 @@
-"""Opens what environments borrow, and closes it: one sandbox and one judge of each name for all of them, made when the first needs it."""
+"""Open and close the services of environments: sandboxes and judges.
+
+All environments share one sandbox and one judge of each name. Each is created when the first
+environment needs it.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +25,13 @@ from grpo_core.protocol.judge import Judge
 from grpo_core.protocol.sandbox import Sandbox
 
 _CLOSE_SECONDS = 30.0
+"""Timeout for closing one service."""
 
 
 def open_sandbox(host: PluginHost, config: SandboxConfig) -> Sandbox:
-    """The sandbox that `config` names, with its settings checked."""
+    """Return a new sandbox of the kind that `config` names, with validated settings."""
     component = host.load("sandbox", config.name)
-    with _made("sandbox", config.name):
+    with _creation_errors("sandbox", config.name):
         sandbox: Sandbox = component(
             settings_of(component, config.name, config.settings, prefix="sandbox.settings")
         )
@@ -34,9 +39,15 @@ def open_sandbox(host: PluginHost, config: SandboxConfig) -> Sandbox:
 
 
 def open_judge(host: PluginHost, name: str, config: JudgeConfig) -> Judge:
-    """The judge that `config` names, with its settings checked. name: under which environments ask for it."""
+    """Return a new judge of the kind that `config` names, with validated settings.
+
+    Args:
+        host: the installed plugins.
+        name: the name under which environments request the judge; error messages use it.
+        config: kind and settings of the judge.
+    """
     component = host.load("judge", config.name)
-    with _made("judge", config.name):
+    with _creation_errors("judge", config.name):
         judge: Judge = component(
             settings_of(component, config.name, config.settings, prefix=f"judges.{name}.settings")
         )
@@ -44,38 +55,45 @@ def open_judge(host: PluginHost, name: str, config: JudgeConfig) -> Judge:
 
 
 @contextmanager
-def _made(kind: str, name: str) -> Iterator[None]:
-    """Whatever a plugin's class raises when it is made becomes one line that names it."""
+def _creation_errors(kind: str, name: str) -> Iterator[None]:
+    """Turn any exception of a plugin's class into a PluginError of one line that names it."""
     try:
         yield
     except GrpoError:
         raise
     except Exception as error:
-        raise PluginError(f"the {kind} {name!r} cannot be made: {reason(error)}") from error
+        raise PluginError(f"the {kind} {name!r} cannot be created: {reason(error)}") from error
 
 
 def fingerprint(env: Environment[Any]) -> str:
-    """Of everything that decides a verdict: the environment, and the judges and sandboxes that it was lent."""
+    """Return a digest of the code and settings that decide a verdict.
+
+    It covers the environment and the judges and sandboxes that it uses.
+    """
     judges = [
         f"{name} {judge.fingerprint()}" for name, judge in sorted(env.services.judges.items())
     ]
     sandboxes = [
-        f"sandbox {name} {_of_sandbox(sandbox)}"
+        f"sandbox {name} {_sandbox_fingerprint(sandbox)}"
         for name, sandbox in sorted(env.services.sandboxes.items())
     ]
-    lent = [*judges, *sandboxes]
+    services = [*judges, *sandboxes]
     return (
-        hashlib.sha256("\n".join([env.fingerprint(), *lent]).encode()).hexdigest()[:16]
-        if lent
+        hashlib.sha256("\n".join([env.fingerprint(), *services]).encode()).hexdigest()[:16]
+        if services
         else env.fingerprint()
     )
 
 
-def _of_sandbox(sandbox: Sandbox) -> str:
-    """Its own word, where it has a `fingerprint` as judges do; else its class, with its settings if it keeps them as `config`."""
-    own = getattr(sandbox, "fingerprint", None)
-    if own is not None:
-        return str(own())
+def _sandbox_fingerprint(sandbox: Sandbox) -> str:
+    """Return a text that identifies the sandbox.
+
+    This is the result of its method `fingerprint`, if it has one as judges do; else the name of
+    its class, with its settings if it stores them as `config`.
+    """
+    own_fingerprint = getattr(sandbox, "fingerprint", None)
+    if own_fingerprint is not None:
+        return str(own_fingerprint())
     config = getattr(sandbox, "config", None)
     return (
         f"{type(sandbox).__qualname__} {config!r}"
@@ -85,7 +103,11 @@ def _of_sandbox(sandbox: Sandbox) -> str:
 
 
 class Lender:
-    """Services for environments by what they need. Lending raises what opening raises; nothing is started before it is used."""
+    """Provide environments with the services that they need.
+
+    A service is created when the first environment needs it, and shared by all of them. Nothing is
+    started before it is used.
+    """
 
     def __init__(
         self,
@@ -93,26 +115,40 @@ class Lender:
         sandbox: SandboxConfig | None = None,
         judges: Mapping[str, JudgeConfig] = MappingProxyType({}),
     ) -> None:
+        """Prepare the services; nothing is created yet.
+
+        Args:
+            host: the installed plugins.
+            sandbox: kind and settings of the sandbox; None: the defaults.
+            judges: kind and settings of each judge, by the name under which environments request
+                it.
+        """
         self._host = host
-        self._config = sandbox or SandboxConfig()
+        self._sandbox_config = sandbox or SandboxConfig()
         self._sandbox: Sandbox | None = None
-        self._named = judges
+        self._judge_configs = judges
         self._judges: dict[str, Judge] = {}
 
     def services(self, environment_class: type[Environment[Any]]) -> Services:
-        """What `environment_class` says that it needs."""
+        """Return the services that `environment_class` declares in `needs`.
+
+        Raises:
+            ConfigError: it needs a judge and none is configured, or a setting is not valid.
+            PluginError: a service cannot be loaded or created.
+        """
         needs = environment_class.needs
         if "sandbox" in needs and self._sandbox is None:
-            self._sandbox = open_sandbox(self._host, self._config)
-        if "judge" in needs and not self._named:
+            self._sandbox = open_sandbox(self._host, self._sandbox_config)
+        if "judge" in needs and not self._judge_configs:
             raise ConfigError(
-                f"{environment_class.__name__} asks a judge model, but none is named; set judges.default.name and judges.default.settings "
+                f"{environment_class.__name__} needs a judge model, but none is named; "
+                "set judges.default.name and judges.default.settings "
                 "(`grpo plugins` lists the judges that are installed)"
             )
         if "judge" in needs:
             self._judges |= {
-                name: open_judge(self._host, name, self._named[name])
-                for name in self._named.keys() - self._judges.keys()
+                name: open_judge(self._host, name, self._judge_configs[name])
+                for name in self._judge_configs.keys() - self._judges.keys()
             }
         sandboxes = (
             {"default": self._sandbox} if self._sandbox is not None and "sandbox" in needs else {}
@@ -120,14 +156,18 @@ class Lender:
         return Services(sandboxes=sandboxes, judges=self._judges if "judge" in needs else {})
 
     async def close(self) -> None:
-        """Give everything back; what goes wrong with that is logged, since what was computed is worth more than a tidy end."""
-        lent: dict[str, Sandbox | Judge] = {
+        """Close all services.
+
+        A service that fails to close is logged and not raised: the results that were computed
+        matter more than a clean shutdown.
+        """
+        services: dict[str, Sandbox | Judge] = {
             f"judge {name!r}": judge for name, judge in self._judges.items()
         }
-        lent |= {} if self._sandbox is None else {"sandbox": self._sandbox}
-        for name, each in lent.items():
+        services |= {} if self._sandbox is None else {"sandbox": self._sandbox}
+        for name, service in services.items():
             try:
-                await within(each.close(), _CLOSE_SECONDS)
+                await within(service.close(), _CLOSE_SECONDS)
             except Exception as error:  # noqa: BLE001 - the plugin's own code
                 logging.getLogger(__name__).warning(
                     "the %s could not be closed: %s", name, describe(error)

@@ -1,1 +1,1 @@
-"""What an author implements: types, environments, sandboxes, judges, hooks and errors."""
+"""Define the interfaces that authors implement: environments, sandboxes, judges and hooks."""

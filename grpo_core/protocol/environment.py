@@ -1,4 +1,7 @@
-"""The one contract between a task and everything else: prompts out, verdicts back."""
+"""Define the environment, which turns task keys into prompts, and rollouts into verdicts.
+
+This is the only interface between a task and the rest of the SDK.
+"""
 
 from __future__ import annotations
 
@@ -18,67 +21,97 @@ from grpo_core.protocol.tools import answers
 from grpo_core.protocol.types import Data, Group, Message, Rollout, Split, Task, TaskKey, Verdict
 
 Need = Literal["sandbox", "judge"]
+"""A kind of service that an environment can use."""
 Rung = Literal["verify", "averify", "verify_batch"]
+"""A method by which an environment can verify."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoConfig:
-    """The config of an environment that has nothing to configure."""
+    """Is the config of an environment that has no settings."""
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What the host lends to an environment, by name. Asking for what is not there says which plugin to install."""
+    """Holds the sandboxes and judges that the host gives to an environment, by name.
+
+    Asking for a name that is missing raises a ConfigError that says how to configure it.
+    """
 
     sandboxes: Mapping[str, Sandbox] = field(default_factory=dict)
     judges: Mapping[str, Judge] = field(default_factory=dict)
 
     def sandbox(self, name: str = "default") -> Sandbox:
+        """Return the sandbox of that name; raise ConfigError if there is none."""
         if name not in self.sandboxes:
             raise ConfigError(
-                f"no sandbox {name!r} is configured (found: {sorted(self.sandboxes) or 'none'})"
+                f"no sandbox {name!r} is configured (found: {sorted(self.sandboxes) or 'none'}); "
+                'put "sandbox" into the environment\'s `needs`, or pass Services(sandboxes=...)'
             )
         return self.sandboxes[name]
 
     def judge(self, name: str = "default") -> Judge:
+        """Return the judge of that name; raise ConfigError if there is none."""
         if name not in self.judges:
             raise ConfigError(
-                f"no judge {name!r} is configured (found: {sorted(self.judges) or 'none'})"
+                f"no judge {name!r} is configured (found: {sorted(self.judges) or 'none'}); "
+                f'put "judge" into the environment\'s `needs` and set judges.{name}.name, '
+                "or pass Services(judges=...)"
             )
         return self.judges[name]
 
 
 class Environment(ABC, Generic[Data]):
-    """A prompt generator with a verifier. Write `task` and one rung of the ladder `verify` < `averify` < `verify_batch`.
+    """Generates prompts and verifies the rollouts that answer them.
 
-    The engine calls the highest rung that was overridden. Environments raise plainly: the engine alone turns exceptions and
-    deadlines into `Verdict.error`. A wrong, malformed or hostile answer is not an error: it gets a reward, the floor.
+    Write `task` and one of `verify`, `averify` and `verify_batch`. If a class overrides several,
+    the engine calls the last of them in this order. An environment simply raises when it cannot
+    judge: only the engine turns exceptions and timeouts into `Verdict.error`. A wrong, malformed
+    or hostile answer is not an error: it gets a reward, the floor.
 
-    Config: a frozen dataclass of settings, every default a recommended value; validated before it gets here.
-    parts: names and default weights of the reward parts; a run re-weights them by config.
-    reward_range: smallest and largest total under the default weights. floor: what the worst answer gets.
-    needs: services that must be there. timeout_seconds: deadline of one verdict. max_turns: how often the policy may speak.
-    deterministic: the same (task, rollout) always gets the same verdict. stateful: a verdict depends on earlier ones.
-    open_ended: there is no best answer, as with a distance: a reference has to pass, and need not get the highest total.
-    levels: tasks grow harder with the level of their key. answer_in_prompt: a prompt may hold its answer, as in multiple choice.
-    trusted: `task` and `verify` are fast, bounded and shipped by people you trust, so they may run in the trainer's own process;
-    otherwise they run in a worker process that is killed at the deadline.
+    Args:
+        config: an instance of `Config`; its defaults if left out.
+        services: the sandboxes and judges that the environment may use.
     """
 
     Config: ClassVar[type[Any]] = NoConfig
+    """A frozen dataclass of settings, each with its recommended value as the default.
+
+    Its values are validated before an instance reaches the environment.
+    """
     parts: ClassVar[Mapping[str, float]] = {"reward": 1.0}
+    """Names and default weights of the reward parts; a run can set other weights in its config."""
     reward_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    """The smallest and the largest total reward under the default weights."""
     floor: ClassVar[float] = 0.0
+    """The total reward of the worst answer."""
     needs: ClassVar[frozenset[Need]] = frozenset()
+    """The services without which the environment cannot work."""
     timeout_seconds: ClassVar[float] = 10.0
+    """The time limit of one verdict."""
     max_turns: ClassVar[int] = 1
+    """The most turns that the policy may take in one rollout."""
     max_new_tokens: ClassVar[int] = 256
+    """The recommended limit of a completion, or of one turn of a dialogue, in tokens."""
     deterministic: ClassVar[bool] = True
+    """The same (task, rollout) always gets the same verdict."""
     stateful: ClassVar[bool] = False
+    """A verdict depends on earlier ones."""
     open_ended: ClassVar[bool] = False
+    """There is no best answer, as where the reward is a distance.
+
+    A reference must pass then, but need not get the highest total.
+    """
     levels: ClassVar[bool] = True
+    """Tasks become harder as the level of their key rises."""
     answer_in_prompt: ClassVar[bool] = False
+    """A prompt may contain its answer, as in multiple choice."""
     trusted: ClassVar[bool] = False
+    """`task` and `verify` are fast, bounded and written by people you trust.
+
+    They may then run in the trainer's own process. Otherwise they run in a worker process that is
+    killed when the time limit is reached.
+    """
 
     def __init__(self, config: Any = None, services: Services | None = None) -> None:
         self.config: Any = type(self).Config() if config is None else config
@@ -86,79 +119,103 @@ class Environment(ABC, Generic[Data]):
 
     @abstractmethod
     def task(self, key: TaskKey) -> Task[Data]:
-        """The task that `key` names: a pure function of the key and the config; take randomness from `key.rng()`."""
+        """Return the task that `key` names.
+
+        It must be a pure function of the key and the config; take random numbers from `key.rng()`.
+        """
 
     def size(self, split: Split) -> int | None:
-        """How many tasks the split has; None: generated without end."""
+        """Return the number of tasks in the split; None if tasks are generated without end."""
         return None
 
     def verify(self, task: Task[Data], rollout: Rollout) -> Verdict:
-        """Judge one attempt, synchronously."""
+        """Judge one rollout, synchronously."""
         raise NotImplementedError
 
     async def averify(self, task: Task[Data], rollout: Rollout) -> Verdict:
-        """Judge one attempt without blocking the event loop: sandboxes and judges are asked through `self.services`."""
+        """Judge one rollout without blocking the event loop.
+
+        Call sandboxes and judges through `self.services`.
+        """
         raise NotImplementedError
 
     async def verify_batch(self, groups: Sequence[Group[Data]]) -> list[list[Verdict]]:
-        """Judge whole groups: one list of verdicts per group, in the order of its rollouts. A failed batch is retried group by group."""
+        """Judge whole groups; a batch that fails is retried group by group.
+
+        Returns:
+            One list of verdicts per group, in the order of its rollouts.
+        """
         raise NotImplementedError
 
     async def reply(
         self, task: Task[Data], messages: Sequence[Message]
     ) -> Sequence[Message] | None:
-        """The environment's next turn after `messages` (those that followed the prompt); None ends the dialogue.
+        """Return the environment's next turn, or None to end the dialogue.
 
-        Without a reply of your own, the tools answer the calls in the last message, and one without calls ends the dialogue.
+        Unless you override it, the tools answer the calls in the last message, and a message
+        without calls ends the dialogue.
+
+        Args:
+            task: the task of the rollout.
+            messages: the turns after the prompt so far.
         """
         return answers(self.tools(), messages[-1].content) if self.tools() else None
 
     def tools(self) -> Sequence[Callable[..., object]]:
-        """Functions that the policy may call between its turns (set `max_turns`); the chat template gets their names, docstrings and
-        types. They run where `verify` runs, with its deadline."""
+        """Return the functions that the policy may call between its turns (set `max_turns`).
+
+        The chat template gets their names, docstrings and types. They run where `verify` runs,
+        within its time limit.
+        """
         return ()
 
     async def close(self) -> None:
-        """Give back what was opened."""
+        """Release what the environment opened."""
 
     def reference(self, task: Task[Data]) -> str | None:
-        """An answer that must pass."""
+        """Return an answer that must pass, or None if there is none."""
         return None
 
     def cheats(self, task: Task[Data]) -> Sequence[str]:
-        """Answers that must score at the floor."""
+        """Return answers that must score at the floor."""
         return ()
 
     def canaries(self) -> Sequence[Task[Data]]:
-        """Tasks whose honest reward is the floor."""
+        """Return tasks for which an honest answer can get no more than the floor."""
         return ()
 
     def audit(self, task: Task[Data], rollout: Rollout) -> float | None:
-        """A stricter check that training never sees."""
+        """Return the score of a stricter check that training never sees; None if there is none."""
         return None
 
     def render(self, task: Task[Data], rollout: Rollout, folder: Path) -> Sequence[Path]:
-        """Pictures for reports."""
+        """Write pictures for reports into `folder` and return their paths."""
         return ()
 
     def fingerprint(self) -> str:
-        """Identifies config and code, so that verdicts of different verifiers are never mixed: the files of the class and of those that it
-        inherits from. Add the digest of your data, and of other files that decide a verdict."""
+        """Return a digest of config and code, so that verdicts of different verifiers never mix.
+
+        It covers the source files of the class and of the classes it inherits from. When you
+        override it, add a digest of your data and of other files that decide a verdict.
+        """
         config = (
             asdict(self.config)
             if is_dataclass(self.config) and not isinstance(self.config, type)
             else {}
         )
         classes = [cls for cls in type(self).__mro__ if cls not in Environment.__mro__]
-        sources = list(dict.fromkeys(map(_source, classes)))
+        sources = list(dict.fromkeys(map(_source_of, classes)))
         text = json.dumps([type(self).__qualname__, sources, config], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @classmethod
     def rung(cls) -> Rung:
-        """The highest rung of the verify ladder that the author overrode."""
-        ladder: tuple[Rung, ...] = ("verify_batch", "averify", "verify")
-        for name in ladder:
+        """Return the verify method that the engine calls: the last overridden one.
+
+        The order is verify, averify, verify_batch; a class that overrides none raises ConfigError.
+        """
+        methods: tuple[Rung, ...] = ("verify_batch", "averify", "verify")
+        for name in methods:
             if getattr(cls, name) is not getattr(Environment, name):
                 return name
         raise ConfigError(
@@ -166,22 +223,29 @@ class Environment(ABC, Generic[Data]):
         )
 
 
-def _source(found: type) -> str:
-    """The file of a class; of one that was written in a notebook the class alone, of one that was written at a prompt what can be known:
-    its compiled methods."""
+def _source_of(cls: type) -> str:
+    """Return text that identifies the code of a class: the source of its module, if there is one.
+
+    For a class written in a notebook it is the source of the class alone, and for one written at
+    an interactive prompt, whose source is not kept, the bytecode of its methods.
+    """
     try:
-        return inspect.getsource(inspect.getmodule(found) or found)
+        return inspect.getsource(inspect.getmodule(cls) or cls)
     except (OSError, TypeError):
         pass
     try:
-        return inspect.getsource(found)
+        return inspect.getsource(cls)
     except (OSError, TypeError):
-        code = {
-            name: value.__code__ for name, value in vars(found).items() if inspect.isfunction(value)
+        method_codes = {
+            name: value.__code__ for name, value in vars(cls).items() if inspect.isfunction(value)
         }
         return repr(
             {
-                name: (c.co_code, [k for k in c.co_consts if not inspect.iscode(k)], c.co_names)
-                for name, c in code.items()
+                name: (
+                    code.co_code,
+                    [constant for constant in code.co_consts if not inspect.iscode(constant)],
+                    code.co_names,
+                )
+                for name, code in method_codes.items()
             }
         )

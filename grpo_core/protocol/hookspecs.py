@@ -1,4 +1,8 @@
-"""Every question the core asks of plugins. Offer hooks return Specs; event hooks only observe."""
+"""Declare all hooks of the plugin system.
+
+Offer hooks return Specs of components; event hooks only observe a run. The plugin reference in
+environments/README.md is generated from the docstrings in this file.
+"""
 
 from __future__ import annotations
 
@@ -34,66 +38,72 @@ OFFER_HOOKS: Mapping[Kind, str] = {
 
 @hookspec
 def grpo_environments() -> Sequence[Spec]:
-    """Tasks with verifiers: targets are subclasses of `grpo_core.Environment`."""
+    """Offer tasks with verifiers: targets are subclasses of `grpo_core.Environment`."""
     return ()
 
 
 @hookspec
 def grpo_sandboxes() -> Sequence[Spec]:
-    """Places to run code nobody trusts: targets make a `grpo_core.Sandbox`."""
+    """Offer places to run untrusted code: targets make a `grpo_core.Sandbox`."""
     return ()
 
 
 @hookspec
 def grpo_judges() -> Sequence[Spec]:
-    """Models that score texts: targets make a `grpo_core.Judge`."""
+    """Offer models that score texts: targets make a `grpo_core.Judge`."""
     return ()
 
 
 @hookspec
 def grpo_samplers() -> Sequence[Spec]:
-    """Generation engines: targets make a Sampler."""
+    """Offer generation engines: targets make a Sampler."""
     return ()
 
 
 @hookspec
 def grpo_executors() -> Sequence[Spec]:
-    """Ways to spread verification over processes or machines."""
+    """Offer ways to distribute verification over processes or machines."""
     return ()
 
 
 @hookspec
 def grpo_algorithms() -> Sequence[Spec]:
-    """Advantages and losses: targets are pure functions that the config chooses by name."""
+    """Offer advantages and losses: targets are pure functions that the config names."""
     return ()
 
 
 @hookspec
 def grpo_recipes() -> Sequence[Spec]:
-    """Settings that go together: targets are mappings, as a recipe file holds them."""
+    """Offer settings that belong together: targets are mappings like those in a recipe file."""
     return ()
 
 
 @hookspec
 def grpo_trackers() -> Sequence[Spec]:
-    """Places that show a run's metrics: targets are functions of the run folder that make a tracker with the methods of accelerate's
-    (start, store_init_configuration, log, finish)."""
+    """Offer places that show a run's metrics: targets are functions that make a tracker.
+
+    They take the run folder. The tracker has the methods of accelerate's trackers: start,
+    store_init_configuration, log and finish.
+    """
     return ()
 
 
 @hookspec
 def grpo_run_start(run_dir: Path, config: Mapping[str, Any]) -> None:
-    """The run folder exists and the first step is about to begin; `config` is what config.json holds."""
+    """The run folder exists and the first step is about to begin.
+
+    `config` is the content of config.json.
+    """
 
 
 @hookspec
 def grpo_verdicts(run_dir: Path, step: int, groups: Sequence[Group[Any]]) -> None:
-    """All attempts of a step have their verdicts."""
+    """All rollouts of a step have their verdicts."""
 
 
 @hookspec
 def grpo_step_end(run_dir: Path, step: int, metrics: Mapping[str, float]) -> None:
-    """The weights are updated; `metrics` is the line of metrics.jsonl."""
+    """The weights are updated; `metrics` is the line in metrics.jsonl."""
 
 
 @hookspec
@@ -103,4 +113,7 @@ def grpo_eval_end(run_dir: Path, step: int, metrics: Mapping[str, float]) -> Non
 
 @hookspec
 def grpo_run_end(run_dir: Path, step: int, reason: str) -> None:
-    """The run is over after `step` steps; reason: "finished", "interrupted" or what stopped it."""
+    """The run has ended after `step` steps.
+
+    `reason` is "finished", "interrupted" or the description of what stopped it.
+    """

@@ -1,4 +1,8 @@
-"""What an environment may ask of a sandbox: run programs nobody trusts and get machine-readable outcomes. Types only."""
+"""Define the interface of sandboxes.
+
+Sandboxes run untrusted programs and report machine-readable outcomes. This module contains only
+types; plugins implement them.
+"""
 
 from __future__ import annotations
 
@@ -22,65 +26,82 @@ Status = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a call may use; beyond it the call ends with the matching status, which is the program's own fault.
+    """Limits the resources of each call.
 
-    total_seconds: wall time of all calls of a program together; None: the sandbox decides. Inputs
-    for which nothing is left are not run and count as timeout_wall.
+    A call that exceeds a limit ends with the matching status, which is the program's own fault.
     """
 
     cpu_seconds: float = 2.0
     wall_seconds: float = 5.0
     memory_mb: int = 256
     output_bytes: int = 64_000
+    """The most bytes that the call may write to stdout, and as many to stderr."""
     result_bytes: int = 64_000
+    """The most bytes that the returned value may take."""
     processes: int = 16
+    """The most processes that may exist at once."""
     file_mb: int = 8
+    """The largest size of a file that is written."""
     total_seconds: float | None = None
+    """The wall time of all calls of a program together; None lets the sandbox decide.
+
+    Inputs for which no time is left are not run and count as timeout_wall.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Source text and the function in it that is called once per input; every call sees one input and nothing else."""
+    """Describes a program and its inputs; each call sees one input and nothing else."""
 
     source: str
+    """The source text."""
     entry: str
+    """The name of the function in `source` that is called once per input."""
     inputs: Sequence[Sequence[Any]]
+    """The positional arguments of each call."""
     limits: Limits = Limits()
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one call ended.
-
-    value: what the program CLAIMS, decoded from size- and depth-capped JSON; only the caller judges it.
-    suspected: the outcome rests on repeated failures, not on evidence. It counts, but the sandbox
-    keeps what is concluded from it out of caches (`grpo_core.current_call().keep_out_of_caches()`).
-    """
+    """Describes how one call ended."""
 
     status: Status
     value: Any = None
+    """The value that the program CLAIMS to return; only the caller can judge it.
+
+    It is decoded from JSON whose size and depth are limited.
+    """
     error: str = ""
     stdout: str = ""
     stderr: str = ""
     cpu_seconds: float = 0.0
     wall_seconds: float = 0.0
     suspected: bool = False
+    """The outcome rests on repeated failures, not on evidence.
+
+    It counts, but the sandbox keeps every result that depends on it out of caches
+    (`grpo_core.current_call().keep_out_of_caches()`).
+    """
 
 
 class Sandbox(Protocol):
     """Runs programs. An `infra_error` outcome is never the program's fault; everything else is.
 
-    What decides an outcome beside the program is part of a run's fingerprint: the text that `fingerprint()` gives, where a sandbox has that
-    method, else its class and its `config`.
+    A run's fingerprint includes whatever decides an outcome besides the program: the text that
+    `fingerprint()` returns if the sandbox has that method, else its class and its `config`.
     """
 
     async def run(self, programs: Sequence[Program]) -> Sequence[Sequence[Outcome]]:
         """Return one list of outcomes per program, one outcome per input, in order.
 
-        Callers wait when the sandbox is full, or unavailable for a while; the clock of
-        `grpo_core.current_call()` is stopped meanwhile. It may give up a program that keeps running out
-        of time or that keeps ending its jail: later inputs then get the status of the last one.
+        Callers wait while the sandbox is full or temporarily unavailable; the clock of
+        `grpo_core.current_call()` is stopped meanwhile. The sandbox may give up a program that
+        keeps running out of time or that keeps ending its jail: the remaining inputs then get the
+        status of the last call.
         """
         ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Release what the sandbox has opened."""
+        ...

@@ -1,4 +1,7 @@
-"""The data that crosses every border of the SDK: frozen, small, JSON-ready, standard library only."""
+"""Define the data types that all parts of the SDK exchange.
+
+They are frozen, small and JSON-ready, and need only the standard library.
+"""
 
 from __future__ import annotations
 
@@ -16,26 +19,35 @@ Finish = Literal["stop", "length", "error"]
 Role = Literal["system", "user", "assistant", "tool"]
 Data = TypeVar("Data")
 MASK = "[MASK]"
-"""One token to be filled in, in the raw text that a masked language model is asked; the policy puts its tokenizer's own mask there."""
+"""Stands for one token to fill in, in the raw text prompt of a masked language model.
+
+The policy replaces it with the mask token of its tokenizer.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskKey:
-    """Names one task. A task is a pure function of its key, so a key found in a log replays it.
+    """Identifies one task.
 
-    level: difficulty from 0 (easiest) to 1; seed: the run's choice of a stream, never added to the index.
+    A task is a pure function of its key, so a key from a log is enough to create the task again.
     """
 
     env: str
+    """The name of the environment."""
     split: Split
     index: int
+    """The number of the task within the split."""
     seed: int = 0
+    """The seed of the run, which selects a stream of tasks; it is never added to the index."""
     level: float = 0.0
+    """The difficulty, from 0 (easiest) to 1."""
 
     def rng(self, *salt: str | int) -> random.Random:
-        """A generator seeded by sha256 of every field (and `salt`), so neighbouring keys share nothing.
+        """Return a generator seeded with the sha256 of every field and of `salt`.
 
-        `seed + index` would make (seed 1, index 0) and (seed 0, index 1) the same task: a leak of validation into training.
+        Neighbouring keys therefore share no random numbers. A seed of `seed + index` would make
+        (seed 1, index 0) and (seed 0, index 1) the same task, so that held-out tasks leak into
+        training.
         """
         name = json.dumps(
             [self.env, self.split, int(self.index), int(self.seed), float(self.level), *salt]
@@ -45,7 +57,7 @@ class TaskKey:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn of a chat."""
+    """Holds one turn of a chat."""
 
     role: Role
     content: str
@@ -53,106 +65,143 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Task(Generic[Data]):
-    """What the policy is asked (`prompt`) and what only the verifier knows (`data`).
-
-    prompt: a str is raw text, without a chat template (base models, masked fill-in); a tuple of messages is a chat.
-    draw: set by the engine from (run seed, step), the same for all attempts of a group and logged; held-out test inputs come
-    from (key, draw), so a verdict replays exactly.
-    """
+    """Holds a prompt for the policy, and data that only the verifier sees."""
 
     key: TaskKey
     prompt: str | tuple[Message, ...]
+    """A str is raw text without a chat template (base models, masked fill-in).
+
+    A tuple of messages is a chat.
+    """
     data: Data
+    """What the verifier needs and the policy must not see."""
     draw: int = 0
+    """The seed of the test inputs that the verifier draws.
+
+    The engine sets it from (run seed, step). It is the same for all rollouts of a group, and it is
+    logged. Held-out test inputs depend only on (key, draw), so a verdict can be reproduced exactly.
+    """
 
     def rng(self) -> random.Random:
-        """For inputs drawn while verifying: fixed by (key, draw)."""
+        """Return the generator for inputs drawn during verification, seeded by (key, draw)."""
         return self.key.rng("draw", self.draw)
 
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """One attempt of the policy at one task.
+    """Records one attempt of the policy at one task.
 
-    messages: the turns after the prompt, the policy's and the environment's, in order.
-    finish: "stop" (an end token or stop string), "length" (budget used up), "error" (a dialogue that broke: never scored).
-    prompt_ids: (P,) the tokens of the prompt; token_ids: (T,) all tokens after it, in the order the policy saw them.
-    logprobs: (T,) log-probability of each token when it was drawn, under the full distribution at the sampling temperature.
-    trainable: (T,) 1 where the policy wrote the token, 0 where the environment did.
-    positions: (T,) for masked fill-in, the slot that each token fills; None for causal text.
-    error: why the dialogue broke, where finish is "error".
+    P is the number of tokens in the prompt, T the number of tokens after it.
     """
 
     messages: tuple[Message, ...]
+    """The turns after the prompt, the policy's and the environment's, in order."""
     finish: Finish = "stop"
+    """How the rollout ended.
+
+    "stop": an end token or a stop string. "length": the token budget was used up. "error": the
+    dialogue failed; such a rollout is never scored.
+    """
     prompt_ids: tuple[int, ...] = ()
+    """(P,) The tokens of the prompt."""
     token_ids: tuple[int, ...] = ()
+    """(T,) All tokens after the prompt, in the order in which the policy saw them."""
     logprobs: tuple[float, ...] = ()
+    """(T,) The log-probability of each token when it was sampled.
+
+    It refers to the full distribution at the sampling temperature.
+    """
     trainable: tuple[int, ...] = ()
+    """(T,) 1 where the policy wrote the token, 0 where the environment did."""
     positions: tuple[int, ...] | None = None
+    """(T,) For masked fill-in, the slot that each token fills; None for causal text."""
     error: str = ""
+    """Why the dialogue failed, if `finish` is "error"."""
 
     @property
     def text(self) -> str:
-        """The last thing the policy said; "" if it said nothing."""
-        return next((m.content for m in reversed(self.messages) if m.role == "assistant"), "")
+        """Return the last message of the policy; "" if there is none."""
+        return next(
+            (message.content for message in reversed(self.messages) if message.role == "assistant"),
+            "",
+        )
 
     @classmethod
     def of(cls, text: str) -> Rollout:
-        """A finished one-turn attempt that says `text`: what tests and `grpo env score` judge."""
+        """Return a finished one-turn rollout with the completion `text`.
+
+        Tests and `grpo env score` judge such rollouts.
+        """
         return cls(messages=(Message("assistant", text),))
 
 
 @dataclass(frozen=True, slots=True)
 class Reward:
-    """One named part of a verdict. seconds: how long this part took to compute; not compared."""
+    """Holds one named part of a verdict."""
 
     value: float
     weight: float = 1.0
     note: str = ""
+    """A remark for logs and reports."""
     seconds: float = field(default=0.0, compare=False)
+    """How long this part took to compute; comparisons ignore it."""
 
 
-def _frozen(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
+def _read_only_copy(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
     return MappingProxyType(dict(mapping))
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the verifier says of one attempt: a reward, or an error; never a reward of 0 that means an error.
+    """Holds the verifier's judgement of one rollout: a reward or an error.
 
-    rewards: the parts by name, the same names in every verdict of an environment, also for the worst answer.
-    passed: the environment's own notion of success. answer: what was extracted from the text.
-    metrics: further numbers to log. detail: small JSON (sandbox outcome, stderr, picture paths).
-    error: why the attempt could not be judged (infrastructure, a bug in the verifier); such an attempt leaves mean, std, loss and
-    denominators.
-    cacheable: whether asking again would give the same. The engine sets it to False where a service says that its answer rests on a
-    suspicion or on how busy the machine was: the verdict counts in this step, and no cache keeps it.
+    A reward of 0 never stands for an error.
     """
 
     rewards: Mapping[str, Reward] = field(default_factory=dict)
+    """The reward parts by name.
+
+    All verdicts of an environment have the same names, including that of the worst answer.
+    """
     passed: bool = False
+    """The rollout succeeded, by the environment's own definition."""
     answer: str | None = None
+    """The answer that was extracted from the text."""
     metrics: Mapping[str, float] = field(default_factory=dict)
+    """Further numbers to log."""
     detail: Mapping[str, Any] = field(default_factory=dict)
+    """Further data as small JSON (sandbox outcome, stderr, paths of pictures)."""
     error: str | None = None
+    """Why the rollout could not be judged (infrastructure, a bug in the verifier).
+
+    Such a rollout is left out of mean, standard deviation, loss and denominators.
+    """
     cacheable: bool = True
+    """Asking again would give the same verdict.
+
+    The engine sets it to False if a service reports that its answer rests on a suspicion or on how
+    busy the machine was: the verdict counts in this step, and no cache keeps it.
+    """
 
     def __post_init__(self) -> None:
         for name in ("rewards", "metrics", "detail"):
-            object.__setattr__(self, name, _frozen(getattr(self, name)))
+            object.__setattr__(self, name, _read_only_copy(getattr(self, name)))
 
     @property
     def total(self) -> float:
-        """Sum of weight * value over the parts (exactly rounded, so the order of the parts does not matter)."""
-        return math.fsum(r.weight * r.value for r in self.rewards.values())
+        """Return the sum of weight * value over the parts.
+
+        It is exactly rounded, so the order of the parts does not matter.
+        """
+        return math.fsum(reward.weight * reward.value for reward in self.rewards.values())
 
     @property
     def scored(self) -> bool:
+        """Return whether the verdict is a reward and not an error."""
         return self.error is None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Read-only mappings cannot be pickled or copied; their contents can."""
+        """Pickle and copy the contents, because read-only mappings support neither."""
         return Verdict, (
             dict(self.rewards),
             self.passed,
@@ -165,18 +214,24 @@ class Verdict:
 
     @classmethod
     def failed(cls, error: str) -> Verdict:
-        """A verdict that says "could not be judged"."""
+        """Return a verdict that says that the rollout could not be judged, and why."""
         return cls(error=error)
 
     def to_json(self) -> dict[str, Any]:
+        """Return the verdict as JSON data; `total` is None if there is an error."""
         return {
             "total": self.total if self.scored else None,
             "passed": self.passed,
             "answer": self.answer,
             "error": self.error,
             "rewards": {
-                n: {"value": r.value, "weight": r.weight, "note": r.note, "seconds": r.seconds}
-                for n, r in self.rewards.items()
+                name: {
+                    "value": reward.value,
+                    "weight": reward.weight,
+                    "note": reward.note,
+                    "seconds": reward.seconds,
+                }
+                for name, reward in self.rewards.items()
             },
             "metrics": dict(self.metrics),
             "detail": dict(self.detail),
@@ -185,6 +240,7 @@ class Verdict:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Verdict:
+        """Return the verdict that `to_json` wrote."""
         rewards = {name: Reward(**part) for name, part in data["rewards"].items()}
         return cls(
             **{name: value for name, value in data.items() if name != "total"}
@@ -194,8 +250,9 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Group(Generic[Data]):
-    """A task with its attempts and their verdicts (in the same order): the unit whose rewards are compared."""
+    """Holds a task with its rollouts, whose rewards are compared with each other."""
 
     task: Task[Data]
     rollouts: Sequence[Rollout]
     verdicts: Sequence[Verdict] = ()
+    """The verdicts of the rollouts, in the same order."""

@@ -1,4 +1,4 @@
-"""JSON lines that users bring along, each with the words that say where it stands."""
+"""Read JSONL files that users provide; every error names the file and the line."""
 
 from __future__ import annotations
 
@@ -12,9 +12,17 @@ from grpo_core.protocol.errors import ConfigError
 
 
 def values(path: Path, *, holds: str) -> Iterator[tuple[str, Any]]:
-    """("FILE, line N", value) of each line that is not blank; raises ConfigError where the file cannot be read or a line is no JSON.
+    """Yield ("FILE, line N", value) for each line that is not blank.
 
-    holds: what is in it, for the message. Only a line feed ends a line: JSON may hold what `str.splitlines` takes for the end of one.
+    Only a line feed ends a line: JSON strings may hold other characters at which `str.splitlines`
+    would split.
+
+    Args:
+        path: the JSONL file.
+        holds: what the file contains, for the message.
+
+    Raises:
+        ConfigError: the file cannot be read, a line is not JSON, or it holds a lone surrogate.
     """
     try:
         lines = path.read_bytes().decode("utf-8-sig").split("\n")
@@ -27,9 +35,10 @@ def values(path: Path, *, holds: str) -> Iterator[tuple[str, Any]]:
                 value = json.loads(line)
                 text = json.dumps(value, ensure_ascii=False)
             except (ValueError, RecursionError) as error:
-                raise ConfigError(f"{where} is no JSON: {error}") from None
+                raise ConfigError(f"{where} is not JSON: {error}") from None
             if not is_text(text):
                 raise ConfigError(
-                    f"{where} holds half of a surrogate pair (\\ud800 .. \\udfff), which is no text; remove it"
+                    f"{where} holds half of a surrogate pair (\\ud800 .. \\udfff), "
+                    "which is not valid text; remove it"
                 )
             yield where, value

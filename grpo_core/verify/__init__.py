@@ -1,1 +1,1 @@
-"""Rollouts in, verdicts out: the engine, its workers, its cache and the sources of tasks."""
+"""Judge rollouts: the verification engine, its workers, its cache and the sources of tasks."""

@@ -1,4 +1,8 @@
-"""What a task and a verdict must be before anyone computes with them; a breach is the environment's bug, told in one line."""
+"""Check tasks and verdicts before they are used.
+
+An object that breaks the protocol is a bug of the environment; the message describes it in one
+line.
+"""
 
 from __future__ import annotations
 
@@ -16,27 +20,39 @@ from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.types import Message, Reward, Split, Task, TaskKey, Verdict
 
 _TOLERANCE = 1e-6
+"""How far a total reward may exceed reward_range, because of rounding."""
 
 
 class BrokenContractError(Exception):
-    """An environment returned what the protocol does not allow. Never leaves the engine: it becomes an error verdict or a GrpoError."""
+    """An environment returned an object that the protocol does not allow.
+
+    The engine turns this into an error verdict or a GrpoError; it never leaves the engine.
+    """
 
 
 def check_task(task: object, key: TaskKey) -> Task[Any]:
-    """`task` itself, if it is one, bears `key` and asks something."""
+    """Return `task` if it is a Task with this key and a prompt that is not empty.
+
+    Raises:
+        BrokenContractError: it is not.
+    """
     if not isinstance(task, Task):
-        raise BrokenContractError(f"task() returned {_kind(task)}; it must return a Task")
+        raise BrokenContractError(f"task() returned {_describe_type(task)}; it must return a Task")
     if task.key != key:
         raise BrokenContractError(
-            f"task() returned the task of {task.key}, asked for {key}; pass the key on unchanged"
+            f"task() returned the task of {task.key} when called with {key}; "
+            "pass the key on unchanged"
         )
     if isinstance(task.prompt, str):
         texts = [task.prompt]
-    elif isinstance(task.prompt, tuple) and all(isinstance(m, Message) for m in task.prompt):
-        texts = [m.content for m in task.prompt]
+    elif isinstance(task.prompt, tuple) and all(
+        isinstance(message, Message) for message in task.prompt
+    ):
+        texts = [message.content for message in task.prompt]
     else:
         raise BrokenContractError(
-            f"task().prompt is {_kind(task.prompt)}; it must be a str or a tuple of Message"
+            f"task().prompt is {_describe_type(task.prompt)}; "
+            "it must be a str or a tuple of Message"
         )
     if not any(text.strip() for text in texts):
         raise BrokenContractError(
@@ -46,7 +62,11 @@ def check_task(task: object, key: TaskKey) -> Task[Any]:
 
 
 def size_of(env: Environment[Any], split: Split) -> int | None:
-    """How many tasks a split has, None for no end; raises GrpoError if size() fails or says anything else."""
+    """Return how many tasks a split has; None if it is unlimited.
+
+    Raises:
+        GrpoError: size() fails or returns anything else.
+    """
     try:
         size = env.size(split)
     except Exception as error:  # noqa: BLE001 - environments raise what they like
@@ -54,32 +74,39 @@ def size_of(env: Environment[Any], split: Split) -> int | None:
     if size is None or (type(size) is int and size >= 0):
         return size
     raise GrpoError(
-        f"size({split!r}) returned {_kind(size)}; it must return the number of tasks, or None if there is no end"
+        f"size({split!r}) returned {_describe_type(size)}; "
+        "it must return the number of tasks, or None if that is unlimited"
     )
 
 
 def check_verdict(verdict: object, env: type[Environment[Any]] | Environment[Any]) -> Verdict:
-    """`verdict` with plain numbers and the environment's default weights, if it keeps the protocol; raises BrokenContractError if not."""
+    """Return `verdict` with plain numbers and the environment's default weights.
+
+    Raises:
+        BrokenContractError: the verdict breaks the protocol.
+    """
     if not isinstance(verdict, Verdict):
         raise BrokenContractError(
-            f"the verifier returned {_kind(verdict)}; it must return a Verdict"
+            f"the verifier returned {_describe_type(verdict)}; it must return a Verdict"
         )
     if verdict.error is not None:
-        error, detail = clip(str(verdict.error)), _json_or(verdict.detail, {})
+        error, detail = clip(str(verdict.error)), _json_copy_or(verdict.detail, {})
         return replace(verdict, error=error, rewards={}, metrics={}, detail=detail)
     if set(verdict.rewards) != set(env.parts):
-        found, wanted = sorted(map(str, verdict.rewards)), sorted(env.parts)
+        actual_parts, declared_parts = sorted(map(str, verdict.rewards)), sorted(env.parts)
         raise BrokenContractError(
-            f"the verdict has the parts {found}, `parts` declares {wanted}; every verdict lists every part"
+            f"the verdict has the parts {actual_parts}, `parts` declares {declared_parts}; "
+            "every verdict lists every part"
         )
     rewards = {
         name: _check_reward(name, verdict.rewards[name], weight)
         for name, weight in env.parts.items()
     }
-    detail = _json_or(verdict.detail, None)
+    detail = _json_copy_or(verdict.detail, None)
     if detail is None:
         raise BrokenContractError(
-            "the verdict's detail is not JSON (texts, finite numbers, lists, dicts with text keys)"
+            "the verdict's detail is not JSON "
+            "(strings, finite numbers, lists, dicts with string keys)"
         )
     checked = replace(
         verdict,
@@ -95,41 +122,51 @@ def check_verdict(verdict: object, env: type[Environment[Any]] | Environment[Any
         )
     if checked.answer is not None and not isinstance(checked.answer, str):
         raise BrokenContractError(
-            f"the verdict's answer is {_kind(checked.answer)}; it must be a str or None"
+            f"the verdict's answer is {_describe_type(checked.answer)}; it must be a str or None"
         )
     return checked
 
 
 def check_reply(turn: object) -> Sequence[Message] | None:
-    """The environment's turn, if it is one that can be said; raises BrokenContractError if not."""
+    """Return the environment's turn `turn` if it can be added to a dialogue.
+
+    Raises:
+        BrokenContractError: it is not None and not a sequence of messages with valid text.
+    """
     if turn is None:
         return None
     if not isinstance(turn, list | tuple) or not all(
         isinstance(message, Message) for message in turn
     ):
         raise BrokenContractError(
-            f"reply() returned {_kind(turn)}; it must return a list or tuple of Message, or None"
+            f"reply() returned {_describe_type(turn)}; "
+            "it must return a list or tuple of Message, or None"
         )
     if not all(is_text(message.content) for message in turn):
         raise BrokenContractError(
-            "reply() returned half of a surrogate pair, which is no text and has no tokens"
+            "reply() returned half of a surrogate pair, which is not valid text and has no tokens"
         )
     return turn
 
 
 def check_audit(value: object) -> float | None:
-    """What `audit` gave, if it is a finite number or None; raises BrokenContractError if not."""
-    return None if value is None else _finite(value, "the audit")
+    """Return the result of `audit` as a float, or None.
+
+    Raises:
+        BrokenContractError: it is neither a finite number nor None.
+    """
+    return None if value is None else _to_finite_float(value, "the audit")
 
 
 def reweigh(verdict: Verdict, weights: Mapping[str, float]) -> Verdict:
-    """The same verdict under the run's own weights."""
+    """Return the verdict with the run's own weights; parts without one keep theirs."""
     if not weights or not verdict.scored:
         return verdict
     return replace(
         verdict,
         rewards={
-            n: replace(r, weight=weights.get(n, r.weight)) for n, r in verdict.rewards.items()
+            name: replace(reward, weight=weights.get(name, reward.weight))
+            for name, reward in verdict.rewards.items()
         },
     )
 
@@ -137,28 +174,38 @@ def reweigh(verdict: Verdict, weights: Mapping[str, float]) -> Verdict:
 def _check_reward(name: str, reward: object, weight: float) -> Reward:
     if not isinstance(reward, Reward):
         raise BrokenContractError(
-            f"the reward part {name!r} is {_kind(reward)}; it must be a Reward"
+            f"the reward part {name!r} is {_describe_type(reward)}; it must be a Reward"
         )
     if reward.weight not in (1.0, weight):
         raise BrokenContractError(
-            f"the reward part {name!r} has the weight {reward.weight:g}, `parts` declares {weight:g}; leave it out, the engine sets it"
+            f"the reward part {name!r} has the weight {reward.weight:g}, "
+            f"`parts` declares {weight:g}; omit the weight, the engine sets it"
         )
-    value = _finite(reward.value, f"the reward part {name!r}")
+    value = _to_finite_float(reward.value, f"the reward part {name!r}")
     return Reward(
         value,
         float(weight),
         str(reward.note),
-        _finite(reward.seconds, f"the seconds of the reward part {name!r}"),
+        _to_finite_float(reward.seconds, f"the seconds of the reward part {name!r}"),
     )
 
 
 def _check_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:
-    return {str(name): _finite(value, f"the metric {name!r}") for name, value in metrics.items()}
+    return {
+        str(name): _to_finite_float(value, f"the metric {name!r}")
+        for name, value in metrics.items()
+    }
 
 
-def _finite(value: Any, what: str) -> float:
+def _to_finite_float(value: Any, what: str) -> float:
+    """Return `value` as a float, or raise BrokenContractError if it is not a finite number.
+
+    Args:
+        value: the value to convert.
+        what: what the error message calls it.
+    """
     if not isinstance(value, Real):
-        raise BrokenContractError(f"{what} is {_kind(value)}; it must be a number")
+        raise BrokenContractError(f"{what} is {_describe_type(value)}; it must be a number")
     try:
         number = float(value)
     except OverflowError:  # an int beyond any float
@@ -168,12 +215,13 @@ def _finite(value: Any, what: str) -> float:
     return number
 
 
-def _json_or(detail: Mapping[str, Any], otherwise: Any) -> Any:
+def _json_copy_or(detail: Mapping[str, Any], otherwise: Any) -> Any:
+    """Return a copy of `detail` as JSON values, or `otherwise` if it is not JSON."""
     try:
         return json.loads(json.dumps(dict(detail), allow_nan=False))
     except (TypeError, ValueError, RecursionError):
         return otherwise
 
 
-def _kind(value: object) -> str:
+def _describe_type(value: object) -> str:
     return "None" if value is None else f"a {type(value).__name__}"

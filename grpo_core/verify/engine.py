@@ -1,4 +1,8 @@
-"""The engine: concurrency, deadlines, retries, and the only place that turns a failure into `Verdict.error` - never into a reward of 0."""
+"""Run verifiers with concurrency, timeouts and retries.
+
+This is the only place that turns a failure into `Verdict.error`. A failure never becomes a reward
+of 0.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import ConfigError, GrpoError, did_you_mean
 from grpo_core.protocol.spec import Spec
 from grpo_core.protocol.types import Group, Message, Rollout, Task, TaskKey, Verdict
-from grpo_core.verify.cache import VerdictCache, verdict_name
+from grpo_core.verify.cache import VerdictCache, verdict_key
 from grpo_core.verify.checks import (
     BrokenContractError,
     check_audit,
@@ -34,54 +38,69 @@ __all__ = ["ErrorRate", "Verifier", "VerifySettings", "VerifyStats"]
 Isolation = Literal["auto", "process", "inline"]
 T = TypeVar("T")
 _CLOSE_SECONDS = 10.0
+"""Timeout for closing an environment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifySettings:
-    """workers: processes for synchronous verifiers; None: one per core, at most 4. retries: of what could not be judged.
-    timeout_seconds: deadline of one verdict (for `verify_batch`: of each group in the call); None: the environment's.
-    isolation: "process" in a worker that is killed at the deadline; "inline" in this process; "auto" is inline only for trusted
-    environments (and for asynchronous rungs, which hand untrusted work to services).
-    max_concurrency: how many asynchronous verdicts are under way at once. weights: the run's own weights of reward parts, by name.
-    task_timeout_seconds: deadline of task() and reference(). worker_start_seconds: of a worker's start, imports included.
-    worker_memory_mb: a worker that holds more than this after a verdict is replaced.
-    worker_environment: names of further environment variables that workers inherit, beyond those
-    that `grpo_core.calls.worker_environment` lists.
-    """
+    """Set the workers, timeouts and retries of a Verifier."""
 
     workers: int | None = None
+    """Worker processes for synchronous verifiers; None: one per core, at most 4."""
     timeout_seconds: float | None = None
+    """Timeout of one verdict (for `verify_batch`: of each group in the call); None: the
+    environment's timeout."""
     retries: int = 1
+    """How many times a failed call is repeated."""
     isolation: Isolation = "auto"
+    """process: in a worker that is killed at the timeout; inline: in this process; auto: inline
+    only for trusted environments (and for asynchronous verifiers, which run untrusted work in
+    services)."""
     max_concurrency: int = 32
+    """Maximum number of asynchronous verdicts in progress at the same time."""
     weights: Mapping[str, float] = field(default_factory=dict)
+    """The run's own weights of reward parts, by name."""
     task_timeout_seconds: float = 30.0
+    """Timeout of task() and reference()."""
     worker_start_seconds: float = 60.0
+    """Timeout of a worker's start, including imports."""
     worker_memory_mb: float = 2048.0
+    """A worker that uses more memory than this after a verdict is replaced."""
     worker_environment: tuple[str, ...] = ()
+    """Names of environment variables that workers inherit in addition to those that
+    `grpo_core.calls.worker_environment` lists."""
 
 
 @dataclass(slots=True)
 class VerifyStats:
-    """What `verify` did. retried: calls beyond the first for an attempt (or a group). asked: of the cache; cached: found."""
+    """Count what `Verifier.verify` did."""
 
     verdicts: int = 0
+    """Verdicts, including errors."""
     errors: int = 0
+    """Verdicts that are errors."""
     retried: int = 0
-    asked: int = 0
-    cached: int = 0
+    """Calls for a rollout (or a group) beyond the first."""
+    cache_lookups: int = 0
+    """Verdicts that were looked up in the cache."""
+    cache_hits: int = 0
+    """Verdicts that the cache held."""
 
     @property
     def error_rate(self) -> float:
+        """Return the share of verdicts that are errors; 0 if there are no verdicts."""
         return self.errors / self.verdicts if self.verdicts else 0.0
 
 
 class Verifier:
-    """Asks one environment for tasks and verdicts; use it as `async with Verifier(env) as verifier`.
+    """Get tasks and verdicts from one environment.
 
-    spec, overrides: how a worker builds its own copy of `env`; without them they are derived from the class and config of `env`.
-    closes_env: `close` closes `env`, too; its owner may want to go on using it. cache: where verdicts are kept; it is not used for
-    environments whose verdicts depend on more than the attempt. stats: of all verdicts so far, or since the owner put new ones there.
+    Use it as `async with Verifier(env) as verifier`.
+
+    Attributes:
+        env: the environment.
+        settings: workers, timeouts and retries.
+        stats: counts of all verdicts so far, or since the owner replaced this object.
     """
 
     def __init__(
@@ -94,25 +113,41 @@ class Verifier:
         closes_env: bool = True,
         cache: VerdictCache | None = None,
     ) -> None:
+        """Prepare the verifier; no worker is started yet.
+
+        Args:
+            env: the environment.
+            spec: Spec by which a worker builds its own copy of `env`; None: derived from the class
+                of `env`.
+            overrides: settings of that copy; None: those of `env`.
+            settings: workers, timeouts and retries; None: the defaults.
+            closes_env: whether `close` also closes `env`; false if its owner continues to use it.
+            cache: the verdict cache. It is not used for environments whose verdicts depend on more
+                than the rollout.
+
+        Raises:
+            ConfigError: the settings do not fit the environment.
+        """
         self.env = env
         self._closes_env = closes_env
         self.settings = settings or VerifySettings()
         self.stats = VerifyStats()
-        self._rung = env.rung()
-        self._seconds = self.settings.timeout_seconds or env.timeout_seconds
-        self._groups = Slots(1 if env.stateful else self.settings.max_concurrency)
+        self._verify_method = env.rung()
+        self._timeout_seconds = self.settings.timeout_seconds or env.timeout_seconds
+        self._group_slots = Slots(1 if env.stateful else self.settings.max_concurrency)
         self._cache = (
             cache
-            if env.deterministic and not env.stateful and self._rung != "verify_batch"
+            if env.deterministic and not env.stateful and self._verify_method != "verify_batch"
             else None
         )
         self._fingerprint = fingerprint(env) if self._cache else ""
-        self._host: Host = _host(env, spec, overrides, self.settings)
+        self._host: Host = _create_host(env, spec, overrides, self.settings)
         for name in self.settings.weights:
             if name not in env.parts:
                 hint = did_you_mean(name, env.parts)
                 raise ConfigError(
-                    f"weights.{name} names no reward part{hint} The environment has {', '.join(env.parts)}"
+                    f"weights.{name} does not name a reward part{hint} "
+                    f"The environment has {', '.join(env.parts)}"
                 )
 
     async def __aenter__(self) -> Self:
@@ -127,26 +162,38 @@ class Verifier:
         await self.close()
 
     async def close(self) -> None:
-        """End the workers (none is left when this returns) and close the environment."""
+        """End all workers, wait until they have ended, and close the environment."""
         await self._host.close()
         if not self._closes_env:
             return
         try:
             await within(self.env.close(), _CLOSE_SECONDS)
-        except Exception as error:  # noqa: BLE001 - what was computed is worth more than a tidy end
+        except Exception as error:  # noqa: BLE001 - the results matter more than a clean shutdown
             logging.getLogger(__name__).warning(
-                "the environment could not be closed: %s", _failure(error, "close", _CLOSE_SECONDS)
+                "the environment could not be closed: %s",
+                _describe_failure(error, "close", _CLOSE_SECONDS),
             )
 
     @property
     def one_by_one(self) -> bool:
-        """Whether the verdict of an attempt depends on no other: neither of its group, nor of those before."""
-        return self._rung != "verify_batch" and not self.env.stateful
+        """Return whether the verdict of a rollout depends on no other rollout.
+
+        Others are those of its group and those judged earlier.
+        """
+        return self._verify_method != "verify_batch" and not self.env.stateful
 
     async def tasks(
         self, keys: Sequence[TaskKey], draws: Sequence[int] | int = 0
     ) -> list[Task[Any]]:
-        """The tasks of `keys`, each with its draw; raises GrpoError if one cannot be made."""
+        """Return the tasks of `keys`.
+
+        Args:
+            keys: (P,) the task keys.
+            draws: (P,) the draw of each task, or one draw for all of them.
+
+        Raises:
+            GrpoError: a task cannot be created.
+        """
         draws_P = [draws] * len(keys) if isinstance(draws, int) else draws
         tasks = await asyncio.gather(*(self._task(key) for key in keys))
         return [replace(task, draw=draw) for task, draw in zip(tasks, draws_P, strict=True)]
@@ -154,22 +201,40 @@ class Verifier:
     async def verify(
         self, tasks_P: Sequence[Task[Any]], rollouts_PG: Sequence[Sequence[Rollout]]
     ) -> list[list[Verdict]]:
-        """One verdict per attempt, under the run's weights. Whatever the environment does, this returns, and every row is marked."""
+        """Judge all rollouts.
+
+        No exception of the environment passes through: a rollout whose verifier failed gets a
+        verdict with an error.
+
+        Args:
+            tasks_P: the tasks.
+            rollouts_PG: the rollouts of each task.
+
+        Returns:
+            One verdict per rollout, in the same order, with the run's weights.
+        """
         groups = [
             Group(task, rollouts) for task, rollouts in zip(tasks_P, rollouts_PG, strict=True)
         ]
         verdicts_PG = await (
-            self._by_batch(groups) if self._rung == "verify_batch" else self._by_row(groups)
+            self._judge_groups(groups)
+            if self._verify_method == "verify_batch"
+            else self._judge_rollouts(groups)
         )
-        verdicts = [v for group in verdicts_PG for v in group]
+        verdicts = [verdict for group in verdicts_PG for verdict in group]
         self.stats.verdicts += len(verdicts)
-        self.stats.errors += sum(not v.scored for v in verdicts)
-        return [[reweigh(v, self.settings.weights) for v in group] for group in verdicts_PG]
+        self.stats.errors += sum(not verdict.scored for verdict in verdicts)
+        weights = self.settings.weights
+        return [[reweigh(verdict, weights) for verdict in group] for group in verdicts_PG]
 
     async def reference(self, task: Task[Any]) -> str | None:
-        """The environment's own answer; raises GrpoError if it cannot be had."""
+        """Return the environment's reference answer to a task; None if it has none.
+
+        Raises:
+            GrpoError: the environment fails to give it.
+        """
         seconds = self.settings.task_timeout_seconds
-        return await self._insist(
+        return await self._call_with_retries(
             "reference",
             task.key,
             lambda: self._host.call("reference", task, seconds=seconds),
@@ -177,16 +242,26 @@ class Verifier:
         )
 
     async def audit(self, task: Task[Any], rollout: Rollout) -> float | None:
-        """The stricter check that training never sees; raises GrpoError if it fails."""
+        """Return the score of a rollout by the stricter check that training never sees.
 
-        async def asked() -> float | None:
-            return check_audit(await self._host.call("audit", task, rollout, seconds=self._seconds))
+        Raises:
+            GrpoError: the check fails.
+        """
 
-        return await self._insist("audit", task.key, asked, self._seconds)
+        async def call_audit() -> float | None:
+            return check_audit(
+                await self._host.call("audit", task, rollout, seconds=self._timeout_seconds)
+            )
+
+        return await self._call_with_retries("audit", task.key, call_audit, self._timeout_seconds)
 
     async def audited(self, group: Group[Any]) -> Group[Any]:
-        """The group with its audits as the metric `audit` of each verdict that was given. One that fails says nothing of the attempt: it is
-        left out, `audit/failed` is 1 instead of 0, and the reason stands in the verdict's detail."""
+        """Return the group with the audit of each scored rollout.
+
+        The audit becomes the metric `audit` of the verdict. A failed audit says nothing about the
+        rollout: the metric is then left out, `audit/failed` is 1 instead of 0, and the verdict's
+        detail holds the reason.
+        """
         if type(self.env).audit is Environment.audit:
             return group
 
@@ -213,140 +288,209 @@ class Verifier:
         )
 
     async def reply(self, task: Task[Any], messages: Sequence[Message]) -> Sequence[Message] | None:
-        """The environment's next turn; raises GrpoError if it fails (the attempt then ends with finish="error")."""
+        """Return the environment's next turn after `messages`; None if it ends the dialogue.
 
-        async def asked() -> Sequence[Message] | None:
+        Raises:
+            GrpoError: the environment fails; the rollout then ends with finish="error".
+        """
+
+        async def call_reply() -> Sequence[Message] | None:
             return check_reply(
-                await self._host.call("reply", task, messages, seconds=self._seconds)
+                await self._host.call("reply", task, messages, seconds=self._timeout_seconds)
             )
 
-        return await self._insist("reply", task.key, asked, self._seconds)
+        return await self._call_with_retries("reply", task.key, call_reply, self._timeout_seconds)
 
     async def _task(self, key: TaskKey) -> Task[Any]:
         seconds = self.settings.task_timeout_seconds
-        return await self._insist(
+        return await self._call_with_retries(
             "task", key, lambda: self._host.task(key, seconds=seconds), seconds
         )
 
-    async def _insist(
+    async def _call_with_retries(
         self, op: str, key: TaskKey, call: Callable[[], Coroutine[Any, Any, T]], seconds: float
     ) -> T:
+        """Return the result of `call`, which is repeated after a failure.
+
+        Args:
+            op: name of the called method, for the error message.
+            key: key of its task, for the error message.
+            call: makes the call.
+            seconds: timeout of the call, for the error message.
+
+        Raises:
+            GrpoError: every call failed.
+        """
         failure = ""
         for _ in range(1 + self.settings.retries):
             try:
                 return await call()
             except Exception as error:  # noqa: BLE001 - environments raise what they like
-                failure = _failure(error, op, seconds)
+                failure = _describe_failure(error, op, seconds)
         raise GrpoError(f"environment {key.env!r} failed in {op}() for {key}: {failure}")
 
-    async def _by_row(self, groups: Sequence[Group[Any]]) -> list[list[Verdict]]:
-        rows = await asyncio.gather(
-            *(self._row(group.task, rollout) for group in groups for rollout in group.rollouts)
+    async def _judge_rollouts(self, groups: Sequence[Group[Any]]) -> list[list[Verdict]]:
+        """Return the verdicts of each group, by one call for each rollout."""
+        flat_verdicts = await asyncio.gather(
+            *(
+                self._judge_rollout(group.task, rollout)
+                for group in groups
+                for rollout in group.rollouts
+            )
         )
-        verdicts = iter(rows)
+        verdicts = iter(flat_verdicts)
         return [[next(verdicts) for _ in group.rollouts] for group in groups]
 
-    async def _row(self, task: Task[Any], rollout: Rollout) -> Verdict:
+    async def _judge_rollout(self, task: Task[Any], rollout: Rollout) -> Verdict:
+        """Return the verdict of a rollout, from the cache if possible."""
         if rollout.finish == "error":
-            return _broken(rollout)
+            return _failed_dialogue_verdict(rollout)
         if self._cache is None:
-            return await self._insistently(task, rollout)
-        name = verdict_name(self._fingerprint, task, rollout)
-        verdict, known = await self._cache.verdict(
-            name,
-            lambda: self._insistently(task, rollout),
-            check=lambda kept: check_verdict(kept, self.env),
+            return await self._judge_with_retries(task, rollout)
+        key = verdict_key(self._fingerprint, task, rollout)
+        verdict, was_cached = await self._cache.verdict(
+            key,
+            lambda: self._judge_with_retries(task, rollout),
+            check=lambda cached_verdict: check_verdict(cached_verdict, self.env),
         )
-        self.stats.asked += 1
-        self.stats.cached += known
+        self.stats.cache_lookups += 1
+        self.stats.cache_hits += was_cached
         return verdict
 
-    async def _insistently(self, task: Task[Any], rollout: Rollout) -> Verdict:
-        verdict = await self._judge(task, rollout)
+    async def _judge_with_retries(self, task: Task[Any], rollout: Rollout) -> Verdict:
+        """Return the first scored verdict of a rollout, or the error of the last call."""
+        verdict = await self._judge_once(task, rollout)
         for _ in range(self.settings.retries):
             if verdict.scored:
                 break
             self.stats.retried += 1
-            verdict = await self._judge(task, rollout)
+            verdict = await self._judge_once(task, rollout)
         return verdict
 
-    async def _judge(self, task: Task[Any], rollout: Rollout) -> Verdict:
+    async def _judge_once(self, task: Task[Any], rollout: Rollout) -> Verdict:
+        """Return the verdict of one call of the verifier; an exception becomes an error."""
         try:
             return check_verdict(
-                await self._host.call("verify", task, rollout, seconds=self._seconds), self.env
+                await self._host.call("verify", task, rollout, seconds=self._timeout_seconds),
+                self.env,
             )
         except Exception as error:  # noqa: BLE001 - environments raise what they like
-            return Verdict.failed(_failure(error, "verify", self._seconds))
+            return Verdict.failed(_describe_failure(error, "verify", self._timeout_seconds))
 
-    async def _by_batch(self, groups: Sequence[Group[Any]]) -> list[list[Verdict]]:
-        """All groups in one call; then each group that has an error alone, once more even without retries if it failed with others."""
-        whole = [Group(g.task, [r for r in g.rollouts if r.finish != "error"]) for g in groups]
-        asked = [g for g in whole if g.rollouts]
-        verdicts = await self._batch(asked) if asked else []
-        alone = self.settings.retries or int(len(asked) > 1)
-        judged = iter(
+    async def _judge_groups(self, groups: Sequence[Group[Any]]) -> list[list[Verdict]]:
+        """Return the verdicts of each group, by one call of verify_batch for all groups.
+
+        A group with an error is then judged again by itself: at most `retries` times, but at least
+        once if it shared its first call with other groups.
+        """
+        complete_groups = [
+            Group(group.task, [rollout for rollout in group.rollouts if rollout.finish != "error"])
+            for group in groups
+        ]
+        judged_groups = [group for group in complete_groups if group.rollouts]
+        first_verdicts = await self._call_verify_batch(judged_groups) if judged_groups else []
+        retries = self.settings.retries or int(len(judged_groups) > 1)
+        final_verdicts = iter(
             await asyncio.gather(
-                *(self._regroup(g, v, alone) for g, v in zip(asked, verdicts, strict=True))
+                *(
+                    self._retry_group(group, verdicts, retries)
+                    for group, verdicts in zip(judged_groups, first_verdicts, strict=True)
+                )
             )
         )
-        found = [iter(next(judged) if g.rollouts else []) for g in whole]
+        verdicts_by_group = [
+            iter(next(final_verdicts) if group.rollouts else []) for group in complete_groups
+        ]
         return [
-            [_broken(r) if r.finish == "error" else next(verdicts) for r in group.rollouts]
-            for group, verdicts in zip(groups, found, strict=True)
+            [
+                _failed_dialogue_verdict(rollout) if rollout.finish == "error" else next(verdicts)
+                for rollout in group.rollouts
+            ]
+            for group, verdicts in zip(groups, verdicts_by_group, strict=True)
         ]
 
-    async def _regroup(
-        self, group: Group[Any], verdicts: list[Verdict], times: int
+    async def _retry_group(
+        self, group: Group[Any], verdicts: list[Verdict], retries: int
     ) -> list[Verdict]:
-        for _ in range(times):
-            if all(v.scored for v in verdicts):
+        """Judge a group again while it has errors; return the verdicts with the fewest errors.
+
+        Args:
+            group: the group.
+            verdicts: its verdicts so far.
+            retries: maximum number of calls.
+        """
+        for _ in range(retries):
+            if all(verdict.scored for verdict in verdicts):
                 break
             self.stats.retried += 1
-            async with self._groups.here():
-                again = (await self._batch([group]))[0]
-            verdicts = min(again, verdicts, key=lambda found: sum(not v.scored for v in found))
+            async with self._group_slots.here():
+                new_verdicts = (await self._call_verify_batch([group]))[0]
+            verdicts = min(new_verdicts, verdicts, key=_count_errors)
         return verdicts
 
-    async def _batch(self, groups: list[Group[Any]]) -> list[list[Verdict]]:
-        """One call of verify_batch; a list of the right length for each group, whatever came back."""
-        seconds = self._seconds * len(groups)
+    async def _call_verify_batch(self, groups: list[Group[Any]]) -> list[list[Verdict]]:
+        """Return the checked verdicts of one call of verify_batch; failures become errors.
+
+        There is always one verdict for each rollout of each group.
+        """
+        seconds = self._timeout_seconds * len(groups)
         try:
-            found: Any = await within(self.env.verify_batch(groups), seconds)
-            if not isinstance(found, (list, tuple)) or len(found) != len(groups):
+            results: Any = await within(self.env.verify_batch(groups), seconds)
+            if not isinstance(results, (list, tuple)) or len(results) != len(groups):
                 raise BrokenContractError(
-                    f"verify_batch returned {_count(found)} for {len(groups)} groups; return one list for each"
+                    f"verify_batch returned {_describe_length(results)} for {len(groups)} groups; "
+                    "return one list for each"
                 )
         except Exception as error:  # noqa: BLE001 - environments raise what they like
             return [
-                _all_failed(group, _failure(error, "verify_batch", seconds)) for group in groups
+                _all_failed(group, _describe_failure(error, "verify_batch", seconds))
+                for group in groups
             ]
         return [
-            self._checked(group, verdicts) for group, verdicts in zip(groups, found, strict=True)
+            self._check_group(group, verdicts)
+            for group, verdicts in zip(groups, results, strict=True)
         ]
 
-    def _checked(self, group: Group[Any], verdicts: Any) -> list[Verdict]:
+    def _check_group(self, group: Group[Any], verdicts: Any) -> list[Verdict]:
+        """Return the checked verdicts of one group; those that break the protocol become errors."""
         if not isinstance(verdicts, (list, tuple)) or len(verdicts) != len(group.rollouts):
-            text = f"verify_batch returned {_count(verdicts)} for {len(group.rollouts)} attempts; return one verdict for each"
-            return _all_failed(group, text)
-        return [self._checked_one(verdict) for verdict in verdicts]
+            error = (
+                f"verify_batch returned {_describe_length(verdicts)} for {len(group.rollouts)} "
+                "rollouts; return one verdict for each"
+            )
+            return _all_failed(group, error)
+        return [self._check_or_fail(verdict) for verdict in verdicts]
 
-    def _checked_one(self, verdict: object) -> Verdict:
+    def _check_or_fail(self, verdict: object) -> Verdict:
+        """Return the checked verdict, or an error if it breaks the protocol."""
         try:
             return check_verdict(verdict, self.env)
         except BrokenContractError as error:
             return Verdict.failed(clip(str(error)))
 
 
-def _host(
+def _create_host(
     env: Environment[Any],
     spec: Spec | None,
     overrides: Mapping[str, Any] | None,
     settings: VerifySettings,
 ) -> Host:
+    """Return what runs the environment's code: this process or a pool of workers.
+
+    Args:
+        env: the environment.
+        spec: Spec by which a worker builds its own copy; None: derived from the class of `env`.
+        overrides: settings of that copy; None: those of `env`.
+        settings: isolation and workers.
+
+    Raises:
+        ConfigError: the isolation does not fit the environment.
+    """
     synchronous = env.rung() == "verify"
     if settings.isolation == "process" and not synchronous:
         raise ConfigError(
-            f"verify.isolation=process is for a synchronous verify(); {type(env).__qualname__} has {env.rung()}(): use auto"
+            "verify.isolation=process is for a synchronous verify(); "
+            f"{type(env).__qualname__} has {env.rung()}(): use verify.isolation=auto"
         )
     if settings.isolation == "inline" or (
         settings.isolation == "auto" and (env.trusted or not synchronous)
@@ -354,7 +498,8 @@ def _host(
         return InlineHost(env, max_concurrency=settings.max_concurrency)
     if env.needs:
         raise ConfigError(
-            f"{type(env).__qualname__} needs {', '.join(sorted(env.needs))}, which a worker process cannot reach; "
+            f"{type(env).__qualname__} needs {', '.join(sorted(env.needs))}, "
+            "which a worker process cannot reach; "
             "write averify() instead of verify(), or set verify.isolation=inline"
         )
     boot = boot_message(env, spec, overrides)
@@ -372,27 +517,40 @@ def _host(
     return ProcessHost(pool)
 
 
-def _failure(error: Exception, op: str, seconds: float) -> str:
+def _describe_failure(error: Exception, op: str, seconds: float) -> str:
+    """Return the message for an exception of the environment's method `op`.
+
+    Args:
+        error: the exception.
+        op: name of the method.
+        seconds: its timeout.
+    """
     if isinstance(error, DeadlineError):
         return f"{op}() exceeded its deadline of {seconds:g} s{error}"
-    if isinstance(error, WorkerLostError):  # with the worker's last output, which is bounded, too
+    if isinstance(error, WorkerLostError):
+        # Not clipped: it ends with the worker's last output, whose length is limited as well.
         return str(error)
     return clip(str(error)) if isinstance(error, BrokenContractError) else describe(error)
 
 
-def _broken(rollout: Rollout) -> Verdict:
-    """Return the verdict of a dialogue that broke."""
+def _failed_dialogue_verdict(rollout: Rollout) -> Verdict:
+    """Return the verdict of a rollout whose dialogue failed."""
     reason = f": {rollout.error}" if rollout.error else ""
     return Verdict.failed(
-        clip(f"the dialogue broke before its end, so the attempt was not judged{reason}")
+        clip(f"the dialogue failed before its end, so the rollout was not judged{reason}")
     )
 
 
-def _all_failed(group: Group[Any], text: str) -> list[Verdict]:
-    return [Verdict.failed(text) for _ in group.rollouts]
+def _all_failed(group: Group[Any], error: str) -> list[Verdict]:
+    """Return a verdict with this error for each rollout of a group."""
+    return [Verdict.failed(error) for _ in group.rollouts]
 
 
-def _count(found: object) -> str:
+def _count_errors(verdicts: Sequence[Verdict]) -> int:
+    return sum(not verdict.scored for verdict in verdicts)
+
+
+def _describe_length(value: object) -> str:
     return (
-        f"{len(found)} items" if isinstance(found, (list, tuple)) else f"a {type(found).__name__}"
+        f"{len(value)} items" if isinstance(value, (list, tuple)) else f"a {type(value).__name__}"
     )

@@ -1,4 +1,4 @@
-"""Stops a run whose verifier fails too often: silent mass failure is worse than a crash."""
+"""Stop a run whose verifier fails too often, since a silent mass failure is worse than a crash."""
 
 from __future__ import annotations
 
@@ -9,19 +9,29 @@ from grpo_core.protocol.errors import RunStoppedError
 from grpo_core.protocol.types import Verdict
 
 _REASONS_SHOWN = 3
-_REASON_CHARACTERS = 300
+"""How many of the most common reasons the message lists."""
+_MAX_REASON_CHARACTERS = 300
+"""Length above which a reason is cut."""
 
 
 class ErrorRate:
-    """The share of the last `window` verdicts that are errors; above `stop_above`, once there are `minimum`, the run stops."""
+    """Track the share of recent verdicts that are errors, and stop the run if it is too high."""
 
     def __init__(self, *, stop_above: float = 0.2, window: int = 100, minimum: int = 20) -> None:
+        """Start without verdicts.
+
+        Args:
+            stop_above: the run stops when the share of errors is above this value.
+            window: number of recent verdicts that count.
+            minimum: number of verdicts below which the run does not stop.
+        """
         self.stop_above = stop_above
         self.minimum = minimum
         self._errors: deque[str | None] = deque(maxlen=window)
 
     @property
     def rate(self) -> float:
+        """Return the share of the recent verdicts that are errors."""
         return (
             sum(error is not None for error in self._errors) / len(self._errors)
             if self._errors
@@ -29,7 +39,12 @@ class ErrorRate:
         )
 
     def add(self, verdicts: Iterable[Verdict]) -> None:
-        """Count these; raises RunStoppedError with the most common reasons when too many could not be judged."""
+        """Count these verdicts.
+
+        Raises:
+            RunStoppedError: too many rollouts could not be judged; the message lists the most
+                common reasons.
+        """
         for verdict in verdicts:
             self._errors.append(verdict.error)
             if len(self._errors) >= self.minimum and self.rate > self.stop_above:
@@ -37,18 +52,18 @@ class ErrorRate:
 
     def _explanation(self) -> str:
         reasons = Counter(_first_line(error) for error in self._errors if error is not None)
-        shown = [f"\n  {count} x {reason}" for reason, count in reasons.most_common(_REASONS_SHOWN)]
-        rest = sum(reasons.values()) - sum(
-            count for _, count in reasons.most_common(_REASONS_SHOWN)
-        )
-        if rest:
-            shown.append(f"\n  {rest} x others")
+        common_reasons = reasons.most_common(_REASONS_SHOWN)
+        lines = [f"\n  {count} x {reason}" for reason, count in common_reasons]
+        other_count = sum(reasons.values()) - sum(count for _, count in common_reasons)
+        if other_count:
+            lines.append(f"\n  {other_count} x others")
         return (
-            f"{sum(reasons.values())} of the last {len(self._errors)} attempts could not be judged, more than verify.max_error_rate allows "
-            f"({self.stop_above:g} of them); mend the cause and resume. The most common reasons:{''.join(shown)}"
+            f"{sum(reasons.values())} of the last {len(self._errors)} rollouts could not be "
+            f"judged, more than verify.max_error_rate allows ({self.stop_above:g} of them); "
+            f"fix the cause and resume. The most common reasons:{''.join(lines)}"
         )
 
 
 def _first_line(error: str) -> str:
     line = error.strip().splitlines()[0] if error.strip() else "(no reason given)"
-    return line if len(line) <= _REASON_CHARACTERS else line[:_REASON_CHARACTERS] + "..."
+    return line if len(line) <= _MAX_REASON_CHARACTERS else line[:_MAX_REASON_CHARACTERS] + "..."

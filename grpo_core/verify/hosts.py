@@ -1,4 +1,7 @@
-"""Where the environment's code runs: in this process (trusted or asynchronous) or in workers that can be killed."""
+"""Run an environment's code: in this process, or in worker processes that can be killed.
+
+Trusted or asynchronous code runs in this process.
+"""
 
 from __future__ import annotations
 
@@ -22,56 +25,72 @@ Op = Literal["verify", "reference", "audit", "reply"]
 
 
 class Host(Protocol):
-    """Each call has its deadline, counted from when its turn comes, and raises DeadlineError or whatever the environment raises."""
+    """Call the methods of an environment.
 
-    async def task(self, key: TaskKey, *, seconds: float) -> Task[Any]: ...
+    Each call has a timeout, which starts when the call does and not while it waits for its turn. A
+    call raises DeadlineError or any exception that the environment raises.
+    """
+
+    async def task(self, key: TaskKey, *, seconds: float) -> Task[Any]:
+        """Return the task of `key`; `seconds` is the timeout."""
 
     async def call(self, op: Op, task: Task[Any], *arguments: Any, seconds: float) -> Any:
-        """What the environment's method `op` gives for `task` and `arguments`, as it gave it."""
+        """Return the unchecked result of the environment's method `op`.
 
-    async def close(self) -> None: ...
+        Args:
+            op: name of the method.
+            task: its first argument.
+            *arguments: its other arguments.
+            seconds: timeout of the call.
+        """
+
+    async def close(self) -> None:
+        """Release the resources of this host."""
 
 
 class InlineHost:
-    """In this process. Synchronous code runs in a thread, one call at a time, since environments need not be thread-safe.
+    """Run the environment in this process.
 
-    A thread cannot be killed: one that passes its deadline goes on in the background. That is why this is for trusted code.
+    Synchronous code runs in a thread, one call at a time, since environments need not be
+    thread-safe. A thread cannot be killed: after a timeout it continues in the background. That is
+    why this is for trusted code.
     """
 
     def __init__(self, env: Environment[Any], *, max_concurrency: int) -> None:
         self._env = env
         self._asynchronous = env.rung() == "averify"
-        self._thread = Slots(1)
-        self._awaits = Slots(1 if env.stateful else max_concurrency)
+        self._thread_slot = Slots(1)
+        self._await_slots = Slots(1 if env.stateful else max_concurrency)
 
     async def task(self, key: TaskKey, *, seconds: float) -> Task[Any]:
-        async with self._thread.here():
+        async with self._thread_slot.here():
             return check_task(await within(in_thread(self._env.task, key), seconds), key)
 
     async def call(self, op: Op, task: Task[Any], *arguments: Any, seconds: float) -> Any:
         env = self._env
-        if (
-            op == "reply" and type(env).reply is Environment.reply
-        ):  # the tools are synchronous functions of the author
-            async with self._thread.here():
+        if op == "reply" and type(env).reply is Environment.reply:
+            # This calls the environment's tools, which are synchronous functions.
+            async with self._thread_slot.here():
                 return await within(in_thread(asyncio.run, env.reply(task, *arguments)), seconds)
         if op == "reply" or (op == "verify" and self._asynchronous):
             work = (
-                _marked(env.averify(task, *arguments))
+                _mark_cacheability(env.averify(task, *arguments))
                 if op == "verify"
                 else env.reply(task, *arguments)
             )
-            async with self._awaits.here():
+            async with self._await_slots.here():
                 return await within(work, seconds)
-        async with self._thread.here():
-            return await within(_marked(in_thread(getattr(env, op), task, *arguments)), seconds)
+        async with self._thread_slot.here():
+            return await within(
+                _mark_cacheability(in_thread(getattr(env, op), task, *arguments)), seconds
+            )
 
     async def close(self) -> None:
-        """Nothing of its own."""
+        """Do nothing: this host has no resources of its own."""
 
 
-async def _marked(work: Awaitable[Any]) -> Any:
-    """Return what `work` does; a verdict is marked if a service wants it kept out of caches."""
+async def _mark_cacheability(work: Awaitable[Any]) -> Any:
+    """Return the result of `work`; a verdict is marked if a service requests not to cache it."""
     result = await work
     if isinstance(result, Verdict) and not current_call().cacheable:
         return replace(result, cacheable=False)
@@ -79,13 +98,16 @@ async def _marked(work: Awaitable[Any]) -> Any:
 
 
 class ProcessHost:
-    """In a pool of workers, each with its own copy of the environment. Tasks have no `data` here: the workers derive it from the key."""
+    """Run the environment in a pool of workers, each with its own copy of it.
+
+    Tasks have no `data` in this process: the workers derive it from the key.
+    """
 
     def __init__(self, pool: WorkerPool) -> None:
         self._pool = pool
 
     async def task(self, key: TaskKey, *, seconds: float) -> Task[Any]:
-        prompt = await self._ask({"op": "task", "key": asdict(key)}, seconds)
+        prompt = await self._send_request({"op": "task", "key": asdict(key)}, seconds)
         return check_task(Task(key, prompt, None), key)
 
     async def call(self, op: Op, task: Task[Any], *arguments: Any, seconds: float) -> Any:
@@ -95,14 +117,14 @@ class ProcessHost:
             "draw": task.draw,
             "prompt": prompt_digest(task),
         }
-        return await self._ask(
+        return await self._send_request(
             {**request, "arguments": [encode(argument) for argument in arguments]}, seconds
         )
 
     async def close(self) -> None:
         await self._pool.close()
 
-    async def _ask(self, request: dict[str, Any], seconds: float) -> Any:
+    async def _send_request(self, request: dict[str, Any], seconds: float) -> Any:
         reply = await self._pool.ask(request, seconds=seconds)
         if reply.error is not None:
             raise BrokenContractError(reply.error)
@@ -112,9 +134,15 @@ class ProcessHost:
 def boot_message(
     env: Environment[Any], spec: Spec | None, overrides: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """What a worker needs to build its own copy of `env`."""
+    """Return the first message to a worker, from which it builds its own copy of `env`.
+
+    Args:
+        env: the environment.
+        spec: its Spec; None: derived from its class.
+        overrides: settings that replace the defaults of its Config; None: all settings of `env`.
+    """
     spec = spec or spec_of(env)
-    settings = _settings_of(env) if overrides is None else dict(overrides)
+    settings = _config_as_json(env) if overrides is None else dict(overrides)
     return {
         "spec": {"name": spec.name, "target": spec.target, "extra": spec.extra},
         "overrides": settings,
@@ -122,17 +150,24 @@ def boot_message(
 
 
 def spec_of(env: Environment[Any]) -> Spec:
-    """How another process finds the class of `env`."""
-    found = type(env)
-    if found.__module__ == "__main__" or "." in found.__qualname__:
+    """Return a Spec by which another process can import the class of `env`.
+
+    Raises:
+        ConfigError: another process cannot import it.
+    """
+    env_class = type(env)
+    name, module = env_class.__qualname__, env_class.__module__
+    if module == "__main__" or "." in name:
         raise ConfigError(
-            f"a worker process cannot import {found.__qualname__} from {found.__module__!r}; put the class at the top of a module, "
-            "or let it run in this process: trusted = True in the class, or verify.isolation=inline"
+            f"a worker process cannot import {name} from {module!r}; define the class at the top "
+            "level of a module, or run it in this process: set trusted = True in the class, or "
+            "verify.isolation=inline"
         )
-    return Spec(found.__qualname__, f"{found.__module__}:{found.__qualname__}")
+    return Spec(name, f"{module}:{name}")
 
 
-def _settings_of(env: Environment[Any]) -> Any:
-    from pydantic_core import to_jsonable_python  # heavy, and of no use to inline environments
+def _config_as_json(env: Environment[Any]) -> Any:
+    # Imported here because it is slow to import and inline environments do not need it.
+    from pydantic_core import to_jsonable_python
 
     return to_jsonable_python(env.config)

@@ -1,4 +1,4 @@
-"""A pool of worker processes that can be ended at any moment and are replaced as needed."""
+"""Manage a pool of worker processes, which can be ended at any time and are replaced as needed."""
 
 from __future__ import annotations
 
@@ -13,17 +13,13 @@ from grpo_core.calls.replies import InvalidReplyError, Reply
 
 
 class WorkerLostError(Exception):
-    """A worker could not start, died, or was closed while it was needed: an infrastructure error."""
+    """A worker could not start, died, or was closed while in use: an infrastructure error."""
 
 
 class WorkerPool:
-    """At most `size` workers, started when needed, one request in flight in each; further requests wait.
+    """Send requests to worker processes, one request at a time to each.
 
-    Args:
-        boot: the first message of each worker.
-        start_seconds: how long a worker may take to start.
-        memory_mb: a worker that holds more after a request is replaced.
-        further_variables: environment variables that workers inherit beyond the usual ones.
+    Workers are started when needed. Requests that find no free worker wait.
     """
 
     def __init__(
@@ -35,6 +31,16 @@ class WorkerPool:
         memory_mb: float,
         further_variables: Iterable[str] = (),
     ) -> None:
+        """Prepare the pool; no worker is started yet.
+
+        Args:
+            boot: the first message to each worker.
+            size: maximum number of workers.
+            start_seconds: timeout of a worker's start.
+            memory_mb: a worker that uses more memory after a request is replaced.
+            further_variables: names of environment variables that workers inherit in addition to
+                the usual ones.
+        """
         self._boot = boot
         self._further_variables = tuple(further_variables)
         self._slots = Slots(size)
@@ -42,21 +48,25 @@ class WorkerPool:
         self._memory_mb = memory_mb
         self._idle: list[WorkerProcess] = []
         self._busy: set[WorkerProcess] = set()
-        self._endings: list[threading.Thread] = []
+        self._end_threads: list[threading.Thread] = []
         self._closed = False
         remove_leftover_folders()
 
     @property
     def pids(self) -> list[int]:
-        """The processes that are there now."""
+        """Return the process ids of the current workers."""
         return sorted(worker.pid for worker in [*self._idle, *self._busy])
 
     async def ask(self, request: Mapping[str, Any], *, seconds: float) -> Reply:
-        """Return the reply of some worker.
+        """Send a request to a free worker and return its reply.
+
+        Args:
+            request: the request, without its timeout.
+            seconds: the timeout.
 
         Raises:
-            DeadlineError: there was none in time; the worker is dead by then.
-            WorkerLostError: the worker died or broke the form of replies; it is dead by then.
+            DeadlineError: there was no reply in time; the worker has been killed.
+            WorkerLostError: the worker died, or sent an invalid reply and has been killed.
         """
         async with self._slots.here():
             worker = self._take_idle() or await self._start()
@@ -69,16 +79,16 @@ class WorkerPool:
             return reply
 
     async def close(self) -> None:
-        """End every worker and wait until none is left."""
+        """End every worker and wait until all have ended."""
         self._closed = True
         for worker in list(self._busy):
             self._begin_end(worker)
         for worker in self._idle:
             self._begin_end(worker, politely=True)
         self._idle.clear()
-        for thread in self._endings:
+        for thread in self._end_threads:
             await in_thread(thread.join)
-        self._endings.clear()
+        self._end_threads.clear()
 
     def _take_idle(self) -> WorkerProcess | None:
         while self._idle:
@@ -90,7 +100,7 @@ class WorkerPool:
         return None
 
     async def _start(self) -> WorkerProcess:
-        """Start a worker, and return it when it has built its environment."""
+        """Start a worker and return it when it has built its environment."""
         if self._closed:
             raise WorkerLostError("the verifier is closed")
         try:
@@ -115,9 +125,9 @@ class WorkerPool:
         message: Mapping[str, Any],
         seconds: float,
     ) -> Reply:
-        """Ask a worker and check its reply; whatever goes wrong, the worker is ended.
+        """Send a message to a worker and return its checked reply; end the worker on any failure.
 
-        So no later request can get a reply that belongs to this one.
+        No later request can then get a reply that belongs to this one.
         """
         try:
             return await within(in_thread(worker.ask, message), seconds)
@@ -143,13 +153,21 @@ class WorkerPool:
             ) from error
 
     async def _end(self, worker: WorkerProcess) -> None:
+        """End a worker and wait until it has ended."""
         await in_thread(self._begin_end(worker).join)
 
     def _begin_end(self, worker: WorkerProcess, *, politely: bool = False) -> threading.Thread:
+        """Start to end a worker in a thread, and return the thread.
+
+        Args:
+            worker: the worker.
+            politely: passed on to `WorkerProcess.end`.
+        """
         self._busy.discard(worker)
         thread = threading.Thread(
             target=worker.end, kwargs={"politely": politely}, name="grpo worker end"
         )
         thread.start()
-        self._endings = [t for t in self._endings if t.is_alive()] + [thread]
+        running = [end_thread for end_thread in self._end_threads if end_thread.is_alive()]
+        self._end_threads = [*running, thread]
         return thread

@@ -1,4 +1,7 @@
-"""The environments of a run: one, or a mixture whose members are told apart by the name in a task's key."""
+"""Combine the environments of a run: one, or a mixture.
+
+The members of a mixture are distinguished by the environment's name in a task's key.
+"""
 
 from __future__ import annotations
 
@@ -25,21 +28,27 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One environment with the engine that asks it. share: its part of the prompts; 0 means that it is only evaluated. offer: the plugin
-    that it comes from; None for a file, or one that was given."""
+    """Hold one environment of a run with the verifier that calls it."""
 
     name: str
+    """Name of the environment, as in its task keys."""
     env: Environment[Any]
     verifier: Verifier
     share: float
+    """Its share of the prompts, relative to the other shares; 0: it is only evaluated."""
     level: float
+    """Difficulty of its tasks, from 0 to 1."""
     offer: Offer | None = None
+    """The plugin that it comes from; None: from a file, or created by the caller."""
 
 
 class Sources:
-    """Every environment of a run behind one `tasks`, `verify` and `reply`; use it as `async with`, once.
+    """Get tasks and verdicts from all environments of a run.
 
-    closed: whether it was used, and is over.
+    Use it as `async with`, only once.
+
+    Attributes:
+        closed: whether it was used and has been closed.
     """
 
     def __init__(
@@ -49,16 +58,27 @@ class Sources:
         lender: Lender | None = None,
         cache: VerdictCache | None = None,
     ) -> None:
+        """Combine some environments.
+
+        Args:
+            sources: the environments.
+            lender: their services, which are closed with the sources.
+            cache: their verdict cache, which is closed with the sources.
+
+        Raises:
+            ConfigError: two environments have the same name.
+        """
         self._sources: dict[str, Source] = {}
         self._lender = lender
         self._cache = cache
         for source in sources:
             if source.name in self._sources:
                 raise ConfigError(
-                    f"two environments of the run are called {source.name!r}; rename a file or a class"
+                    f"two environments of the run are called {source.name!r}; "
+                    "rename a file or a class"
                 )
             self._sources[source.name] = source
-        self._open: contextlib.AsyncExitStack | None = None
+        self._exit_stack: contextlib.AsyncExitStack | None = None
         self.closed = False
 
     @classmethod
@@ -71,40 +91,52 @@ class Sources:
         closes_given: bool = True,
         lend: Callable[[type[Environment[Any]]], Services] | None = None,
     ) -> Sources:
-        """The members of `config`. envs: those that are there already, by name (closes_given: and are closed at the end); the others
-        are loaded by `host`. lend: gives a class what it needs; left out, that is opened as the config says."""
-        if unknown := sorted(envs.keys() - config.members().keys()):
+        """Return the environments that a config names.
+
+        Args:
+            config: the run's config.
+            envs: environments that exist already, by name; the others are loaded.
+            host: the installed plugins; None: they are searched when an environment is loaded.
+            closes_given: whether the environments in `envs` are closed at the end.
+            lend: returns the services that an environment's class needs; None: services are
+                opened as the config says.
+
+        Raises:
+            UnknownNameError: `envs` has a name that the config does not have, or an environment is
+                not installed.
+        """
+        if unknown_names := sorted(envs.keys() - config.members().keys()):
             raise UnknownNameError(
                 "environment",
-                unknown[0],
+                unknown_names[0],
                 config.members(),
                 hint="Name it in environment, mixture or eval.also.",
             )
-        found = []
+        sources = []
         lender: Lender | None = None
-        cache = _cache(config)
-        names = {"workers", "timeout_seconds", "retries", "isolation", "worker_environment"}
-        shared = VerifySettings(**config.verify.model_dump(include=names))
+        cache = _open_cache(config)
+        setting_names = {"workers", "timeout_seconds", "retries", "isolation", "worker_environment"}
+        shared_settings = VerifySettings(**config.verify.model_dump(include=setting_names))
         for name, member in config.members().items():
-            settings = replace(shared, weights=dict(member.weights))
+            settings = replace(shared_settings, weights=dict(member.weights))
             if name in envs:
-                env, known, offer = envs[name], name, None
+                env, source_name, offer = envs[name], name, None
                 verifier = Verifier(env, settings=settings, closes_env=closes_given, cache=cache)
             else:
                 host = host or PluginHost()
                 lender = lender or Lender(host, config.sandbox, config.judges)
                 spec = host.get("environment", name)
-                env, known = (
-                    load_environment(host, name, member.env, lend=lend or lender.services),
-                    spec.name,
-                )
-                plugin = host.plugins.get(known.partition("/")[0])
+                env = load_environment(host, name, member.env, lend=lend or lender.services)
+                source_name = spec.name
+                plugin = host.plugins.get(source_name.partition("/")[0])
                 offer = None if plugin is None else Offer(spec, plugin)
                 verifier = Verifier(
                     env, spec=spec, overrides=member.env, settings=settings, cache=cache
                 )
-            found.append(Source(known, env, verifier, member.share, member.level or 0.0, offer))
-        return cls(found, lender=lender, cache=cache)
+            sources.append(
+                Source(source_name, env, verifier, member.share, member.level or 0.0, offer)
+            )
+        return cls(sources, lender=lender, cache=cache)
 
     def __getitem__(self, name: str) -> Source:
         return self._sources[name]
@@ -117,7 +149,7 @@ class Sources:
 
     @property
     def trained(self) -> list[Source]:
-        """Those that prompts are drawn from."""
+        """Return the environments that the policy is trained on."""
         return [source for source in self if source.share > 0]
 
     async def __aenter__(self) -> Self:
@@ -125,12 +157,11 @@ class Sources:
             if self._cache is not None:
                 stack.callback(self._cache.close)
             if self._lender is not None:
-                stack.push_async_callback(
-                    self._lender.close
-                )  # after the environments, which borrow from it
+                # Closed after the environments, which use its services.
+                stack.push_async_callback(self._lender.close)
             for source in self:
                 await stack.enter_async_context(source.verifier)
-            self._open = stack.pop_all()
+            self._exit_stack = stack.pop_all()
         return self
 
     async def __aexit__(
@@ -140,21 +171,29 @@ class Sources:
         trace: TracebackType | None,
     ) -> None:
         self.closed = True
-        if self._open is not None:
-            await self._open.aclose()
+        if self._exit_stack is not None:
+            await self._exit_stack.aclose()
 
     async def tasks(self, keys: Sequence[TaskKey], draws: int = 0) -> list[Task[Any]]:
-        """The tasks of `keys`, in their order; raises GrpoError if one cannot be made."""
-        found = await asyncio.gather(
+        """Return the tasks of `keys`, in their order, with one draw for all of them.
+
+        Raises:
+            GrpoError: a task cannot be created.
+        """
+        tasks_by_env = await asyncio.gather(
             *(
-                self[name].verifier.tasks([keys[i] for i in places], draws)
-                for name, places in _by_name(keys)
+                self[name].verifier.tasks([keys[index] for index in indices], draws)
+                for name, indices in _group_by_env(keys)
             )
         )
-        return _in_order(keys, found)
+        return _restore_order(keys, tasks_by_env)
 
     async def references(self, tasks_P: Sequence[Task[Any]]) -> list[str | None]:
-        """The environments' own answers; raises GrpoError if one cannot be had."""
+        """Return the environments' reference answers; None for a task that has none.
+
+        Raises:
+            GrpoError: an environment fails to give one.
+        """
         return list(
             await asyncio.gather(*(self[task.key.env].verifier.reference(task) for task in tasks_P))
         )
@@ -162,18 +201,29 @@ class Sources:
     async def verify(
         self, tasks_P: Sequence[Task[Any]], rollouts_PG: Sequence[Sequence[Rollout]]
     ) -> list[list[Verdict]]:
-        """One verdict per attempt."""
+        """Return one verdict per rollout.
+
+        Args:
+            tasks_P: the tasks.
+            rollouts_PG: the rollouts of each task.
+        """
         keys = [task.key for task in tasks_P]
-        asked = [
-            self[name].verifier.verify(
-                [tasks_P[i] for i in places], [rollouts_PG[i] for i in places]
+        verdicts_by_env = await asyncio.gather(
+            *(
+                self[name].verifier.verify(
+                    [tasks_P[index] for index in indices],
+                    [rollouts_PG[index] for index in indices],
+                )
+                for name, indices in _group_by_env(keys)
             )
-            for name, places in _by_name(keys)
-        ]
-        return _in_order(keys, await asyncio.gather(*asked))
+        )
+        return _restore_order(keys, verdicts_by_env)
 
     async def audited(self, groups: Sequence[Group[Any]]) -> list[Group[Any]]:
-        """The same groups with the audits of those environments that have one (see `Verifier.audited`)."""
+        """Return the groups with the audits of those environments that have one.
+
+        See `Verifier.audited`.
+        """
         return list(
             await asyncio.gather(
                 *(self[group.task.key.env].verifier.audited(group) for group in groups)
@@ -181,35 +231,52 @@ class Sources:
         )
 
     def forget_stats(self) -> None:
-        """Count what is verified from here on."""
+        """Set the counts of all verifiers to 0."""
         for source in self:
             source.verifier.stats = VerifyStats()
 
     def cache_hit_rate(self) -> float | None:
-        """Of the attempts since `forget_stats`, the share whose verdict was known; None if no cache was asked."""
-        asked = sum(source.verifier.stats.asked for source in self)
-        return sum(source.verifier.stats.cached for source in self) / asked if asked else None
+        """Return the share of cache lookups since `forget_stats` that were hits.
+
+        None if there were no lookups.
+        """
+        lookups = sum(source.verifier.stats.cache_lookups for source in self)
+        hits = sum(source.verifier.stats.cache_hits for source in self)
+        return hits / lookups if lookups else None
 
     async def reply(self, task: Task[Any], messages: Sequence[Message]) -> Sequence[Message] | None:
-        """The next turn of the environment that asked `task`; raises GrpoError if it fails."""
+        """Return the next turn of the task's environment; None if it ends the dialogue.
+
+        Raises:
+            GrpoError: the environment fails.
+        """
         return await self[task.key.env].verifier.reply(task, messages)
 
 
-def _by_name(keys: Sequence[TaskKey]) -> list[tuple[str, list[int]]]:
-    """The places of each environment's keys."""
-    places: dict[str, list[int]] = {}
-    for i, key in enumerate(keys):
-        places.setdefault(key.env, []).append(i)
-    return list(places.items())
+def _group_by_env(keys: Sequence[TaskKey]) -> list[tuple[str, list[int]]]:
+    """Return the name of each environment with the indices of its keys in `keys`."""
+    indices: dict[str, list[int]] = {}
+    for index, key in enumerate(keys):
+        indices.setdefault(key.env, []).append(index)
+    return list(indices.items())
 
 
-def _in_order(keys: Sequence[TaskKey], found: Sequence[Sequence[T]]) -> list[T]:
-    """What was found for each environment, back in the order of `keys`."""
-    by_name = {name: iter(items) for (name, _), items in zip(_by_name(keys), found, strict=True)}
-    return [next(by_name[key.env]) for key in keys]
+def _restore_order(keys: Sequence[TaskKey], items_by_env: Sequence[Sequence[T]]) -> list[T]:
+    """Return the items of all environments in the order of `keys`.
+
+    Args:
+        keys: the task keys.
+        items_by_env: the items of each environment, in the order of `_group_by_env`.
+    """
+    iterators = {
+        name: iter(items)
+        for (name, _), items in zip(_group_by_env(keys), items_by_env, strict=True)
+    }
+    return [next(iterators[key.env]) for key in keys]
 
 
-def _cache(config: RunConfig) -> VerdictCache | None:
+def _open_cache(config: RunConfig) -> VerdictCache | None:
+    """Return the verdict cache that the config asks for; None if it is off."""
     verify = config.verify
     if verify.cache == "off":
         return None

@@ -1,10 +1,10 @@
-"""Sandboxes for programs nobody trusts: hardened Docker containers, or bubblewrap where there is no Docker."""
+"""Sandboxes for untrusted programs: hardened Docker containers, or bubblewrap without Docker."""
 
 from grpo_core import Spec, hookimpl
 
 
 class _Offer:
-    """One back end as a plugin of its own, so that its name is its id."""
+    """Offers a back end as a separate plugin, because a plugin's name is the back end's id."""
 
     def __init__(self, spec: Spec) -> None:
         self._spec = spec

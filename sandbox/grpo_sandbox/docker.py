@@ -1,4 +1,7 @@
-"""The main sandbox: each jail is a hardened container with the supervisor as its process 1, on one attached stream."""
+"""The main sandbox: each jail is a hardened Docker container.
+
+The supervisor is the container's process 1 and communicates over one attached stream.
+"""
 
 from __future__ import annotations
 
@@ -23,29 +26,35 @@ from grpo_sandbox.reach import INODES, forbidden_packages, require_hidden
 FOLDER = "/work"
 LABEL = "grpo.sandbox"
 UIDS = range(200_000, 2_000_000_000)
-"""Processes are counted per uid on the whole machine, so each container's calls run under a number that nobody shares."""
+"""Range of uids for calls. Processes are counted per uid on the whole machine, so each container's
+calls run under a uid that no other process has."""
 API_SECONDS = 20
 _NO_TERMINALS = {"/dev/pts": "size=64k,mode=0755,noexec,nosuid,nodev"}
-"""Each call would see when those before it had one."""
+"""Mount that hides terminals, since a call could see when earlier calls used one."""
 
 
 @dataclass(frozen=True, slots=True)
 class DockerConfig:
-    """jails: containers at once; None: two per core. image: what `grpo sandbox build` makes. runtime: such as "runsc", where Docker
-    has it. memory_mb: of a container, beyond which the kernel ends the program in it. folder_mb: what a call may write.
-    patience_seconds: how long programs wait for an engine that cannot run any."""
+    """Settings of the sandbox `docker`."""
 
     jails: int | None = None
+    """Number of containers that run at once; None for two per core."""
     image: str = "grpo-sandbox"
+    """The image, which `grpo sandbox build` makes."""
     python: str = "python3"
+    """The interpreter inside the image."""
     runtime: str | None = None
+    """A runtime that Docker has, such as "runsc"; None for its default."""
     memory_mb: int = 512
+    """Memory of a container, above which the kernel kills the program in it."""
     folder_mb: int = 16
+    """How much a call may write, in MB."""
     patience_seconds: float = PATIENCE_SECONDS
+    """How long programs wait for a daemon that cannot run any."""
 
 
 class Docker(JailPool):
-    """Jails by Docker.
+    """A pool of jails that are Docker containers.
 
     Raises:
         ConfigError: Docker, its image or its runtime is missing, a first container cannot be
@@ -68,7 +77,8 @@ class Docker(JailPool):
         runtimes = self._client.info()["Runtimes"]
         if self.config.runtime and self.config.runtime not in runtimes:
             raise ConfigError(
-                f"Docker has no runtime {self.config.runtime!r}; it has {', '.join(sorted(runtimes))}"
+                f"Docker has no runtime {self.config.runtime!r}; "
+                f"it has {', '.join(sorted(runtimes))}"
             )
         _sweep(self._client, logging.getLogger(__name__).info)
         self._id = secrets.token_hex(8)
@@ -114,7 +124,7 @@ class Docker(JailPool):
             raise JailLostError(f"Docker could not start a container: {error}") from error
 
     def _end(self, container: Any, stream: Any) -> End:
-        """Remove a container; one that Docker cannot remove now is removed along with a later one."""
+        """Remove a container; if Docker cannot remove it now, it is removed with a later one."""
         end = End()
         if stream is not None:
             with contextlib.suppress(OSError):
@@ -128,7 +138,7 @@ class Docker(JailPool):
     def _end_of(self, container: Any) -> End:
         """Return what Docker knows about the end of a container.
 
-        One that has ended is soon removed, and its state with it; the events of it stay a while.
+        A container that has ended is soon removed with its state; its events stay for a while.
         """
         import docker
 
@@ -158,7 +168,7 @@ class Docker(JailPool):
         )
 
     def _remove_left(self) -> None:
-        """Remove what could not be removed before; Docker has just shown that it answers."""
+        """Remove containers that could not be removed before, now that Docker answers again."""
         with self._lock:
             left, self._left = self._left, []
         for container in left:
@@ -203,7 +213,10 @@ class Docker(JailPool):
             "nano_cpus": 1_000_000_000,
             "pids_limit": 128,
             "tmpfs": {
-                FOLDER: f"size={self.config.folder_mb}m,mode=0755,nr_inodes={INODES},noexec,nosuid,nodev",
+                FOLDER: (
+                    f"size={self.config.folder_mb}m,mode=0755,nr_inodes={INODES},"
+                    "noexec,nosuid,nodev"
+                ),
                 **_NO_TERMINALS,
             },
             "sysctls": {"kernel.shmmni": "0", "kernel.msgmni": "0", "kernel.sem": "0 0 0 0"},
@@ -222,7 +235,7 @@ class Docker(JailPool):
         await super().close()
         self._remove_left()
         with self._lock:
-            in_use = bool(self._living())  # somebody asked again meanwhile
+            in_use = bool(self._living())  # `run` was called again meanwhile
         if not in_use:
             self._remove_unknown()
             self._client.close()
@@ -244,11 +257,18 @@ class Docker(JailPool):
 
     @classmethod
     def build(cls, origin: str | None, *, mirror: str | None, say: Callable[[str], None]) -> None:
-        """Make the image. origin: "registry", "debian", the path of an archive; None: the registry, or Debian if that cannot be reached."""
+        """Make the image.
+
+        Args:
+            origin: "registry", "debian" or the path of an archive; None for the registry, or Debian
+                if no registry can be reached.
+            mirror: Debian mirror; None for the one of this system's apt, or debootstrap's own.
+            say: Shows a message to the user.
+        """
         import docker
 
         client, tag = _client(), DockerConfig().image
-        before = {found.id for found in client.images.list(tag)}
+        ids_before = {listed.id for listed in client.images.list(tag)}
         try:
             if origin in ("registry", None):
                 try:
@@ -262,7 +282,7 @@ class Docker(JailPool):
                 image.from_debian(client, tag, say, mirror=mirror)
             else:
                 image.from_archive(client, tag, say, Path(origin))
-            for replaced in before - {found.id for found in client.images.list(tag)}:
+            for replaced in ids_before - {listed.id for listed in client.images.list(tag)}:
                 with contextlib.suppress(docker.errors.APIError):  # a trainer may still be using it
                     if not client.images.get(replaced).tags:
                         client.images.remove(replaced)
@@ -271,7 +291,7 @@ class Docker(JailPool):
 
     @classmethod
     def prune(cls, *, say: Callable[[str], None]) -> None:
-        """Remove the containers of trainers of this machine that are no more."""
+        """Remove the containers of trainers of this machine that no longer run."""
         client = _client()
         try:
             _sweep(client, say)
@@ -293,7 +313,10 @@ def _client() -> Any:
 
 
 def _sweep(client: Any, say: Callable[[str], None]) -> None:
-    """Remove containers whose owner, a process of this machine, is no more. They end by themselves, unless the daemon was away."""
+    """Remove containers whose owner, a process of this machine, no longer runs.
+
+    They end by themselves, unless the daemon was not running at that time.
+    """
     import docker
 
     for container in client.containers.list(
@@ -305,7 +328,7 @@ def _sweep(client: Any, say: Callable[[str], None]) -> None:
             and not Path(f"/proc/{owner}").exists()
         ):
             say(f"removing {container.short_id} of process {owner}")
-            with contextlib.suppress(docker.errors.APIError):  # it was on its way out by itself
+            with contextlib.suppress(docker.errors.APIError):  # it was already being removed
                 container.remove(force=True)
 
 

@@ -23,7 +23,7 @@ from grpo_core import (
     Verdict,
 )
 from grpo_core.config.overrides import build_config
-from grpo_core.verify.cache import VerdictCache, verdict_name
+from grpo_core.verify.cache import VerdictCache, verdict_key
 from grpo_core.verify.engine import Verifier, VerifySettings
 from grpo_core.verify.sources import Sources
 
@@ -94,7 +94,7 @@ def test_equal_attempts_of_a_group_are_judged_once_and_counted():
     assert [verdict.answer for verdict in verdicts] == ["a", "b", "a", "a"]
     assert verdicts[0] == verdicts[2] == verdicts[3]
     assert [verdict.rewards["reward"].seconds for verdict in verdicts] == [1.0, 1.0, 0.0, 0.0]
-    assert (verifier.stats.asked, verifier.stats.cached) == (4, 2)
+    assert (verifier.stats.cache_lookups, verifier.stats.cache_hits) == (4, 2)
 
 
 @pytest.mark.parametrize("kind", [Moody, Remembering, Comparing])
@@ -103,7 +103,7 @@ def test_an_environment_whose_verdicts_depend_on_more_than_the_attempt_is_always
 ):
     _, verifier = judge(env := kind(), ["a", "a", "a"])
     assert env.judged == 3
-    assert (verifier.stats.asked, verifier.stats.cached) == (0, 0)
+    assert (verifier.stats.cache_lookups, verifier.stats.cache_hits) == (0, 0)
 
 
 def other_completion() -> dict[str, Any]:
@@ -131,12 +131,12 @@ def test_whatever_a_verdict_may_depend_on_is_part_of_its_name(other: dict[str, A
 def test_another_fingerprint_or_prompt_has_other_verdicts():
     task = Task(KEY, "one", "")
     names = {
-        verdict_name(f, t, Rollout.of("a"))
+        verdict_key(f, t, Rollout.of("a"))
         for f in ("x", "y")
         for t in (task, replace(task, prompt="two"))
     }
     assert len(names) == 4
-    assert verdict_name("x", replace(task, data="secret"), Rollout.of("a")) in names
+    assert verdict_key("x", replace(task, data="secret"), Rollout.of("a")) in names
 
 
 def test_a_failure_is_not_kept_and_costs_no_other_attempt():
@@ -145,7 +145,7 @@ def test_a_failure_is_not_kept_and_costs_no_other_attempt():
     assert env.judged == 3
     again, verifier = judge(Counting(), ["broken"], retries=1)
     assert again[0].scored
-    assert verifier.stats.cached == 0
+    assert verifier.stats.cache_hits == 0
 
 
 def test_a_file_is_known_to_a_later_run(tmp_path: Path):

@@ -203,9 +203,9 @@ def test_without_its_judge_everything_but_the_floors_is_there(site: Path) -> Non
     (site / "parity.py").write_text(JUDGED)
     data = carded("parity.py:Parity")
     assert (data["needs"], data["floors"], data["origin"]) == (["judge"], [], None)
-    assert data["unmeasured"].startswith("Parity asks a judge model, but none is named")
+    assert data["unmeasured"].startswith("Parity needs a judge model, but none is named")
     assert (
-        "floors: not measured: Parity asks a judge model"
+        "floors: not measured: Parity needs a judge model"
         in grpo("env", "card", "parity.py:Parity").stdout
     )
 

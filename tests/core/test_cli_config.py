@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from grpo_core.cli import doctor
+from grpo_core.cli.app import app
 from grpo_core.config.config import RunConfig
 from grpo_core.config.overrides import known_keys
 
@@ -132,7 +134,7 @@ def test_the_environments_that_are_asked_for_take_the_place_of_a_recipes(tmp_pat
             "--env ./a.py:X is given twice",
         ),
         (["run", "--env", "arithmetic", "--allow", "kl"], "--allow is for --resume"),
-        (["config", "show", "--env", "~nobody-at-all/x.py:A"], "is no path"),
+        (["config", "show", "--env", "~nobody-at-all/x.py:A"], "is not a path"),
     ],
 )
 def test_options_that_would_do_nothing_are_refused(arguments: list[str], message: str) -> None:
@@ -147,3 +149,10 @@ def test_a_folder_with_the_name_of_a_recipe_does_not_hide_it(
     (tmp_path / "dapo").mkdir()
     monkeypatch.chdir(tmp_path)
     assert grpo("config", "show", "--env", "arithmetic", "--recipe", "dapo").exit_code == 0
+
+
+def test_help_names_the_defaults() -> None:
+    """In rich's markup, `[default: 150]` would be a tag that is not shown."""
+    shown = CliRunner().invoke(app, ["run", "--help"], env={"COLUMNS": "200"}).output
+    assert "[default: 150]" in shown
+    assert "[default: 0.12]" in shown

@@ -264,8 +264,8 @@ def test_what_no_terminal_can_say_is_escaped(odd: Path, command: list[str]) -> N
     ("arguments", "status", "message"),
     [
         (["check", "{}:NoEnvironment"], 2, "must name a subclass of grpo_core.Environment"),
-        (["check", "{}:Unmade"], 2, "cannot be made: KeyError: 'no such thing'"),
-        (["show", "{}:Unmade"], 2, "cannot be made: KeyError: 'no such thing'"),
+        (["check", "{}:Unmade"], 2, "cannot be created: KeyError: 'no such thing'"),
+        (["show", "{}:Unmade"], 2, "cannot be created: KeyError: 'no such thing'"),
         (
             ["score", "{}:Odd", "--answer", "answer.txt", "--pictures", "p"],
             1,

@@ -1,4 +1,4 @@
-"""Extractors find what is there, say None to everything else, and stay linear on hostile text."""
+"""Test that extractors find answers, return None otherwise, and take linear time on hostile text."""
 
 import json
 import time
@@ -119,7 +119,7 @@ class TestFencedCode:
             "```\nx\n``` trailing",
         ],
     )
-    def test_what_is_no_fence_is_none(self, text: str) -> None:
+    def test_text_without_a_fence_is_none(self, text: str) -> None:
         assert fenced_code(text) is None
 
 
@@ -246,7 +246,7 @@ class TestJson:
             '"\\ud8"',
         ],
     )
-    def test_what_is_no_json_is_none(self, text: str) -> None:
+    def test_text_that_is_not_json_is_none(self, text: str) -> None:
         assert parse_json(text) is None
 
     @pytest.mark.parametrize("text", ["NaN", "[Infinity]", '{"a": -Infinity}', "1e999", "[-1e999]"])
@@ -321,4 +321,4 @@ def test_a_megabyte_of_hostile_text_neither_raises_nor_takes_long(
 ) -> None:
     started = time.process_time()
     EXTRACTORS[extractor](HOSTILE[text])
-    assert time.process_time() - started < 2.0  # a quadratic one takes minutes
+    assert time.process_time() - started < 2.0  # a quadratic extractor takes minutes

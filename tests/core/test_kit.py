@@ -31,7 +31,7 @@ from grpo_core import (
     Verdict,
 )
 from grpo_core.kit.result import catalogue
-from grpo_core.kit.run import QUESTIONS, WITNESSED
+from grpo_core.kit.run import CHECKS, SECOND_PROCESS_CHECKS
 from grpo_core.testing import (
     EnvironmentConformance,
     FakeJudge,
@@ -248,7 +248,7 @@ def test_a_fault_that_leaves_nothing_to_look_at_is_told_whatever_was_asked(
     assert {r.status for r in report.results if r.check != check} == {"not_checked"}
     assert len(report.results) > 10
     everything = {r.check for r in check_environment(env(), tasks=COUNT).results}
-    assert everything == set(QUESTIONS) | set(WITNESSED)
+    assert everything == set(CHECKS) | set(SECOND_PROCESS_CHECKS)
 
 
 class Speechless(planted.Sum):
@@ -306,7 +306,7 @@ def test_why_there_is_no_second_process_is_told_by_each_check_that_needs_it() ->
     ("check", "why"),
     [
         ("floor.near", "fewer than 4 answers"),
-        ("floor.junk", "is told from 4 tasks"),
+        ("floor.junk", "is checked from 4 tasks"),
         ("floor.constant", "fewer than 4"),
     ],
 )
@@ -346,7 +346,7 @@ def test_a_message_holds_nothing_that_cannot_be_printed() -> None:
 
 
 def test_every_check_of_the_data_file_is_carried_out_and_no_other() -> None:
-    assert set(catalogue()) == {*QUESTIONS, *WITNESSED}
+    assert set(catalogue()) == {*CHECKS, *SECOND_PROCESS_CHECKS}
     assert {check["severity"] for check in catalogue().values()} == {"fault", "warning"}
     assert all(check["asks"].endswith("?") for check in catalogue().values())
 
@@ -357,7 +357,7 @@ def test_only_names_checks_or_groups_and_a_typo_is_told() -> None:
         "cost.time",
     }
     assert all(r.check.startswith("task.") for r in checked(planted.Sum(), "task").results)
-    with pytest.raises(ConfigError, match=r"'floor.naer' is no check.*floor.near"):
+    with pytest.raises(ConfigError, match=r"'floor.naer' is not a check.*floor.near"):
         checked(planted.Sum(), "floor.naer")
 
 
@@ -407,9 +407,10 @@ def test_settings_and_names_with_braces_and_spaces_come_back_as_they_can_be_past
 
 def test_an_environment_whose_judge_is_missing_does_not_pass(site: Path) -> None:
     result = grpo("env", "check", "fillin")
-    assert (result.exit_code, "nothing is known of its verdicts" in result.stderr) == (3, True), (
-        result.output
-    )
+    assert (result.exit_code, "nothing is known about its verdicts" in result.stderr) == (
+        3,
+        True,
+    ), result.output
 
 
 def test_a_report_that_cannot_be_written_is_told_before_the_work_and_settings_that_are_not_read_are_refused(
@@ -475,7 +476,7 @@ def witnesses(site: Path) -> list[str]:
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if (
-                b"grpo_core.kit.witness" in (folder / "cmdline").read_bytes()
+                b"grpo_core.kit.observer" in (folder / "cmdline").read_bytes()
                 and str(site).encode() in (folder / "environ").read_bytes()
             ):
                 found.append(folder.name)
@@ -493,7 +494,7 @@ def test_a_check_that_does_not_exist_is_one_line(site: Path) -> None:
     install_toy(site)
     result = grpo("env", "check", "toy", "--only", "flor")
     assert result.exit_code == 2
-    assert "'flor' is no check; did you mean 'floor'?" in result.stderr
+    assert "'flor' is not a check; did you mean 'floor'?" in result.stderr
 
 
 def test_one_inherited_class_makes_a_test_of_each_check(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_a_part_of_a_key_that_holds_dots_stands_in_quotes() -> None:
         "mixture": {"a/mine.py:T": {"share": 3}},
         "seed": 1,
     }
-    with pytest.raises(ConfigError, match="wants key=value"):
+    with pytest.raises(ConfigError, match="needs key=value"):
         parse_setting("a..b=1")
 
 
@@ -145,7 +145,7 @@ def test_environments_that_are_files_are_named_in_full_wherever_they_are_named(
 
 
 def test_a_stop_rule_that_could_never_fire_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"stop\.max_kl needs the reference"):
+    with pytest.raises(ConfigError, match=r"stop\.max_kl needs the reference policy"):
         build_config([{"environment": "x", "stop": {"max_kl": 1.0}, "kl": {"beta": 0}}])
 
 
@@ -177,7 +177,7 @@ def test_what_is_there_as_a_file_is_named_in_full_so_that_a_run_can_be_continued
             build_config([{"environment": "e", "model": {"name": alias_or_hub_id}}]).model.name
             == alias_or_hub_id
         )
-    with pytest.raises(ConfigError, match="'~nobody-at-all/model' is no path"):
+    with pytest.raises(ConfigError, match="'~nobody-at-all/model' is not a path"):
         build_config([{"environment": "e", "model": {"name": "~nobody-at-all/model"}}])
 
 

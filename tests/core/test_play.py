@@ -105,9 +105,9 @@ def test_next_and_level_ask_other_tasks_and_reference_helps(toy: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (":nxt", "':nxt' is no command; :help lists them"),
-        (":next 3", "':next 3' is no command"),
-        (":level", "':level' is no command"),
+        (":nxt", "':nxt' is not a command; :help lists the commands"),
+        (":next 3", "':next 3' is not a command"),
+        (":level", "':level' is not a command"),
         (":level hard", "a level is a number from 0 to 1; found 'hard'"),
         (":level nan", "a level is a number from 0 to 1; found 'nan'"),
         (":level 1.5", "a level is a number from 0 to 1; found '1.5'"),
@@ -234,7 +234,7 @@ def test_ctrl_d_and_ctrl_c_leave_a_terminal_cleanly(toy: Path, key: bytes, statu
         try:
             said = _until(here, b"help lists")
             os.write(here, b"9\n.\n")
-            said += _until(here, b"Once more")
+            said += _until(here, b"Answer again")
             os.write(here, key)
             said += _until(here, b"attempts 1, passed 1, mean reward 1.500")
             assert process.wait(timeout=30) == status

@@ -278,7 +278,7 @@ def test_an_observer_that_misbehaves_is_reported_once_and_hears_no_more(
     for step in range(3):
         observers.notify("grpo_step_end", run_dir=site, step=step, metrics=metrics)
     assert len(reports) == 1
-    assert "plugin 'bad' failed in grpo_step_end and hears no more of this run" in reports[0]
+    assert "plugin 'bad' failed in grpo_step_end and is not called again in this run" in reports[0]
     assert sys.modules["plugin_named"].seen == [(0, 0.5), (1, 0.5), (2, 0.5)]
     assert metrics == {"loss": 0.5}
 

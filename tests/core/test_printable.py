@@ -1,4 +1,4 @@
-"""What becomes of any text before it is shown."""
+"""Test how text is made safe before it is shown."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ READABLE = [
     "שלום עולם مرحبا بالعالم می‌روم",  # with the zero-width non-joiner of Persian
     "क्‍ष हिन्दी বাংলা தமிழ்",
     "👩‍👩‍👧‍👦 👩🏽‍🚀 ❤️ 1️⃣ 🇩🇪 🏳️‍🌈 ✔︎",
-    "葛󠄀城",  # an ideograph with the variant that a name asks for
+    "葛󠄀城",  # an ideograph in a variant that is used in names
     "∑ ≤ ≠ → █▁▂ ┃ x² \u00a0 a\tb",
     "\N{ARABIC NUMBER SIGN}12",
 ]
@@ -56,7 +56,7 @@ def test_text_of_every_language_and_emoji_stay(text: str) -> None:
 
 
 @pytest.mark.parametrize(("text", "shown"), list(SHOWN.items()))
-def test_what_is_obeyed_or_hidden_becomes_visible(text: str, shown: str) -> None:
+def test_characters_that_are_obeyed_or_hidden_become_visible(text: str, shown: str) -> None:
     assert printable(text) == shown
 
 
@@ -65,7 +65,7 @@ def test_lines_stay_only_where_they_may() -> None:
     assert printable("a\nb\r\nc", lines=False) == r"a\nb\r\nc"
 
 
-def test_what_is_cut_says_so_and_escapes_count() -> None:
+def test_a_cut_text_says_so_and_escapes_count() -> None:
     assert printable("x" * 5000, limit=50) == "x" * 28 + "... (5,000 characters)"
     assert len(printable("\x1b" * 5000, limit=50)) == 50
     assert len(printable("\x1b" * 49, limit=50)) == 50
@@ -91,9 +91,8 @@ def test_any_text_becomes_printable_and_stays_as_it_is_then(text: str) -> None:
 def test_json_stays_equal(value: object) -> None:
     plain = json.dumps(value, ensure_ascii=False)
     shown = printable_json(plain)
-    if (
-        json.loads(json.dumps(value)) == value
-    ):  # else two halves of a surrogate pair became a character
+    # The two differ if two halves of a surrogate pair became one character.
+    if json.loads(json.dumps(value)) == value:
         assert json.loads(shown) == value
     assert printable(shown) == shown
 
@@ -103,10 +102,10 @@ def test_a_megabyte_takes_no_time(piece: str) -> None:
     text = piece * (1_000_000 // len(piece))
     started = time.process_time()
     printable(text)
-    assert time.process_time() - started < 5  # about 0.2 s; a quadratic way would take hours
+    assert time.process_time() - started < 5  # about 0.2 s; a quadratic algorithm would take hours
 
 
-def test_a_stream_makes_printable_what_passes_and_ends_lines_at_returns() -> None:
+def test_a_stream_makes_text_printable_and_ends_lines_at_returns() -> None:
     out = io.StringIO()
     stream = PrintableStream(out)
     for text in ("a\x1b[1m", "b\r", "\nc\r", "d\r\n", "e"):
@@ -125,7 +124,7 @@ def test_prints_are_printable_inside_the_block_only(capsys: pytest.CaptureFixtur
 
 
 def test_a_console_shows_names_letter_by_letter() -> None:
-    """A class called Bug printed an insect."""
+    """A class called Bug was once printed as an emoji."""
     from rich.table import Table
     from rich.text import Text
 

@@ -136,7 +136,7 @@ def test_config_json_is_complete_or_absent(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("{", "config.json cannot be read"), ("{}", "its config.json is that of something else")],
+    [("{", "config.json cannot be read"), ("{}", "its config.json was not written by a run")],
 )
 def test_a_folder_whose_config_is_damaged_or_of_something_else_is_no_run(tmp_path, text, message):
     (tmp_path / "config.json").write_text(text)

@@ -177,11 +177,12 @@ def test_none_is_opened_where_none_is_needed(file: str) -> None:
 
 def test_what_cannot_be_made_is_named_in_one_line(file: str) -> None:
     with pytest.raises(
-        PluginError, match=r"the sandbox '.*:Broken' cannot be made: RuntimeError: no such device"
+        PluginError,
+        match=r"the sandbox '.*:Broken' cannot be created: RuntimeError: no such device",
     ):
         reward({"environment": f"{file}:Coder", "sandbox": {"name": f"{file}:Broken"}}, "")
     with pytest.raises(
-        PluginError, match=r"the judge '.*:Broken' cannot be made: RuntimeError: no such device"
+        PluginError, match=r"the judge '.*:Broken' cannot be created: RuntimeError: no such device"
     ):
         open_judge(PluginHost(), "default", JudgeConfig(name=f"{file}:Broken"))
 

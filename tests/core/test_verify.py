@@ -317,7 +317,7 @@ def test_only_the_group_with_too_few_verdicts_is_asked_again() -> None:
         [False, False],
         [True, False],
     ]
-    assert "returned 1 items for 2 attempts" in (verdicts[1][0].error or "")
+    assert "returned 1 items for 2 rollouts" in (verdicts[1][0].error or "")
 
 
 def test_a_batch_that_hangs_ends_at_its_deadline_and_costs_only_the_group_that_hung_it() -> None:
@@ -353,7 +353,7 @@ def test_an_environment_that_no_worker_could_import_says_what_to_do() -> None:
         pass
 
     with pytest.raises(
-        ConfigError, match=r"top of a module.*trusted = True.*verify\.isolation=inline"
+        ConfigError, match=r"top level of a module.*trusted = True.*verify\.isolation=inline"
     ):
         Verifier(Local())
 
@@ -440,7 +440,7 @@ def test_a_run_stops_above_the_error_rate_and_names_the_most_common_reasons() ->
     assert rate.rate == 0.2
     with pytest.raises(
         RunStoppedError,
-        match=r"(?s)5 of the last 21 attempts.*\n  4 x the judge is down\n  1 x out of memory",
+        match=r"(?s)5 of the last 21 rollouts.*\n  4 x the judge is down\n  1 x out of memory",
     ):
         rate.add([Verdict.failed("out of memory")])
 

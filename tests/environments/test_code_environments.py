@@ -30,8 +30,8 @@ from grpo_core.programs import (
     CodeConfig,
     CodeEnvironment,
     constant_share,
-    paid,
-    same,
+    passed_reward,
+    same_value,
 )
 from grpo_core.testing import assert_environment
 from grpo_env_fizzbuzz.env import FizzBuzz
@@ -87,7 +87,9 @@ def test_references_solve_their_problems(env_class: type[Any], difficulty: int) 
         problem = ask(env, index).data
         cases = [*problem.examples, *env.cases(problem, random.Random(index), 24)]
         found = run_here(problem.source, problem.entry, cases)
-        assert all(same(value, case.expected) for value, case in zip(found, cases, strict=True))
+        assert all(
+            same_value(value, case.expected) for value, case in zip(found, cases, strict=True)
+        )
 
 
 @pytest.mark.parametrize("env_class", BOTH)
@@ -248,8 +250,8 @@ OTHER = [
 
 
 def test_values_are_compared_by_type_and_value() -> None:
-    assert all(same(found, expected) for found, expected in SAME)
-    assert not any(same(found, expected) for found, expected in OTHER)
+    assert all(same_value(found, expected) for found, expected in SAME)
+    assert not any(same_value(found, expected) for found, expected in OTHER)
 
 
 def test_the_best_constant_passes_as_many_cases_as_its_value_is_expected_in() -> None:
@@ -264,7 +266,8 @@ def test_the_best_constant_passes_as_many_cases_as_its_value_is_expected_in() ->
 def test_what_is_paid_grows_with_the_share_and_is_one_only_for_all() -> None:
     for constant in (0.1, 0.5):
         rewards = [
-            paid([True] * n + [False] * (24 - n), constant, "above_constant") for n in range(25)
+            passed_reward([True] * n + [False] * (24 - n), constant, "above_constant")
+            for n in range(25)
         ]
         assert rewards == sorted(rewards)
         assert rewards[-1] == 1
@@ -387,7 +390,7 @@ def fails(env: Any, problem: Any, source: str) -> bool:
         cases = env.cases(problem, random.Random(seed), 24)
         try:
             failed += not all(
-                same(value, case.expected)
+                same_value(value, case.expected)
                 for value, case in zip(run_here(source, problem.entry, cases), cases, strict=True)
             )
         except Exception:  # noqa: BLE001 - a variant may raise what it likes

@@ -207,7 +207,7 @@ def test_the_fingerprint_knows_rows_and_reward(rows: Path, tmp_path: Path) -> No
         ),
         (
             {"path": "rows.jsonl", "answer_pattern": "#### (.*"},
-            r"env\.answer_pattern '#### \(\.\*' is no regular expression",
+            r"env\.answer_pattern '#### \(\.\*' is not a regular expression",
         ),
         (
             {"path": "rows.jsonl", "answer_pattern": "#### .*"},

@@ -23,7 +23,7 @@ from grpo_core import (
     Verdict,
 )
 from grpo_core.testing import FakeJudge, assert_environment
-from grpo_env_fillin.corpus import own
+from grpo_env_fillin.corpus import built_in
 from grpo_env_fillin.env import Config, FillIn
 from grpo_env_fillin.gaps import Gaps, cut
 
@@ -65,7 +65,7 @@ def test_it_keeps_the_promises_of_an_environment(form: str, unit: str) -> None:
 def test_texts_with_their_golds_are_whole_and_each_token_has_a_mask(unit: Any) -> None:
     rng = random.Random(0)
     texts = [
-        *own()["train"][:200],
+        *built_in()["train"][:200],
         "a",
         "?!",
         "",

@@ -23,7 +23,7 @@ from grpo_core.plugins.environments import build_environment
 from grpo_core.verify.engine import Verifier, VerifySettings
 from grpo_env_reasoning_gym import categories, grpo_environments
 from grpo_env_reasoning_gym.items import item
-from grpo_env_reasoning_gym.ladder import HELD, ladder
+from grpo_env_reasoning_gym.ladder import FIXED, ladder
 
 SPECS = {spec.name.partition("/")[2]: spec for spec in grpo_environments()}
 WITHOUT_LEVELS = {"acre", "gsm_symbolic", "list_functions", "knight_swap", "self_reference"}
@@ -249,7 +249,7 @@ def test_curriculum_levels_that_the_dataset_refuses_itself_are_left_out(name: st
 
 
 def test_what_would_take_minutes_is_held_at_every_level() -> None:
-    for name, held in HELD.items():
+    for name, held in FIXED.items():
         assert all(
             getattr(config, key) == value
             for config in ladder(name, {})

@@ -236,7 +236,7 @@ def test_likelihoods_do_not_depend_on_the_batch(language_model: Path) -> None:
 
 
 def test_a_judge_that_is_no_language_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no causal language model"):
+    with pytest.raises(ConfigError, match="not a causal language model"):
         Likelihood(LikelihoodConfig(model=str(tmp_path)))
     with pytest.raises(ConfigError, match="needs a model"):
         Likelihood(LikelihoodConfig())

@@ -114,7 +114,7 @@ def test_marks_of_an_earlier_call_in_a_programs_memory_are_found_and_named() -> 
     (result,) = [result for result in results if result.status == "invalid"]
     assert (result.check, result.message) == (
         "earlier calls",
-        "a program found what was another's in its memory: source, returned",
+        "a program found data of another one in its memory: source, returned",
     )
 
 

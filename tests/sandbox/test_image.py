@@ -37,7 +37,7 @@ def test_without_debootstrap_one_line_says_what_to_install(monkeypatch: pytest.M
 
 
 def test_an_archive_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is no file; pass a tar archive"):
+    with pytest.raises(ConfigError, match="is not a file; pass a tar archive"):
         image.from_archive(None, "tag", print, tmp_path / "root.tar")
 
 

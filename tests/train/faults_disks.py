@@ -73,8 +73,14 @@ class Image(Disk):
     def leave(self, free: int) -> None:
         """Fill it up until so many bytes are free."""
         stat = os.statvfs(self.place)
+        size = max(1, stat.f_bavail * stat.f_frsize - free)
         with self._filler.open("wb") as file:
-            os.posix_fallocate(file.fileno(), 0, max(1, stat.f_bavail * stat.f_frsize - free))
+            while size > 0:
+                try:
+                    os.posix_fallocate(file.fileno(), 0, size)
+                    break
+                except OSError:  # the file system needs some of it for its own lists
+                    size -= 64 * 1024
         self._filled = True
 
     def snapshot(self, to: Path) -> None:

@@ -87,7 +87,12 @@ class Scene:
             if how == "bytes" and _written(self.place.run) > after:
                 break
             if how == "saving":
-                seen |= {path.name for path in self.place.run.glob("**/.*.partial-*")}
+                seen |= {
+                    name
+                    for _, names, _ in os.walk(self.place.run)
+                    for name in names
+                    if ".partial-" in name
+                }
                 if len(seen) >= count:
                     time.sleep(pause)
                     break

@@ -341,7 +341,7 @@ def test_one_more_part_is_in_the_totals_and_in_the_parts() -> None:
         ({"name": "pkpo", "k": 1}, "needs advantage.k from 2 to 7; found 1"),
         ({"name": "maxk", "k": 4, "keep": 4}, "needs advantage.k from 1 to 3; found 4"),
         ({"name": "grpo", "k": 2}, "the estimator 'grpo' has no k"),
-        ({"keep": 9}, "advantage.keep is 9, but a group has only 8 attempts"),
+        ({"keep": 9}, "advantage.keep is 9, but a group has only 8 completions"),
         ({"name": "grop"}, "it has to be grpo, mean_only, .* or plugin:NAME; found 'grop'"),
     ],
 )

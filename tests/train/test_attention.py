@@ -7,7 +7,7 @@ import torch
 
 from grpo_core.train.compute import attention
 from grpo_core.train.compute.batch import Row
-from grpo_core.train.compute.tree import plant
+from grpo_core.train.compute.tree import pack_trees
 from grpo_core.train.update.updater import Sums, Updater
 
 from .arrange import CPU, micro_batches, random_rollouts, run_config, tiny_policy
@@ -46,7 +46,7 @@ def test_blocks_give_the_gradients_of_plain_attention(pair, rows, few, monkeypat
 def test_a_block_holds_all_that_its_rows_see_and_nothing_that_none_does(monkeypatch):
     monkeypatch.setattr(attention, "ROWS", 5)
     prompts = [(1,) * 10 + (2,) * 6, (1,) * 10 + (3,) * 4]
-    tree = plant(prompts, [(7,) * 9, (8,) * 7], device=CPU)
+    tree = pack_trees(prompts, [(7,) * 9, (8,) * 7], device=CPU)
     for block in tree.blocks:
         inside = torch.zeros(tree.mask_B1NN.shape[-1], dtype=torch.bool)
         for columns in block.columns:
@@ -61,7 +61,7 @@ def test_a_block_holds_all_that_its_rows_see_and_nothing_that_none_does(monkeypa
 
 def test_trees_of_different_sizes_share_their_blocks(monkeypatch):
     monkeypatch.setattr(attention, "ROWS", 4)
-    trees = plant(
+    trees = pack_trees(
         [(1, 2, 3), (4,) * 12, (4,) * 12], [(5,), (6, 7, 8), (9, 9)], device=CPU, together=[1, 2]
     )
     for block in trees.blocks:

@@ -339,12 +339,12 @@ def test_ctrl_c_in_an_evaluation_prints_what_was_measured(tiny_folder, tmp_path)
         (["--env", "arithmetic", "--set", "sampling.temperature=0"], "temperature"),
         (["--env", "arithmetic", "--recipe", "missing.toml"], "missing.toml"),
         (["--env", "arithmetic", "--env", "dataset"], "needs rows: set env.path"),
-        (["--env", "none.py:Task"], "is no file"),
+        (["--env", "none.py:Task"], "is not a file"),
         (["--env", "arithmetic", "--set", "eval.also=arithmetik"], "did you mean 'arithmetic'"),
         (["--env", "arithmetic", "--set", "stop.patience=2"], "set eval.every"),
         (
             ["--env", "arithmetic", "--set", "mixture.dataset.share=1"],
-            "mixture stands instead of environment",
+            "mixture replaces environment",
         ),
         (
             ["--env", "dataset", "--set", "env.name=openai/gsm8k"],

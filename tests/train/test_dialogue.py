@@ -199,7 +199,7 @@ def test_a_dialogue_whose_partner_breaks_is_never_scored(policy):
 
     broken = play(policy, Scripted(said(policy, "ab<|im_end|>")), config=Config(break_on="b"))
     assert broken[0].finish == "error"
-    assert "dialogue broke" in asyncio.run(judged())[0]
+    assert "dialogue failed" in asyncio.run(judged())[0]
 
 
 def test_log_probs_of_later_turns_equal_the_trainers(policy):

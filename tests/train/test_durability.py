@@ -452,7 +452,7 @@ def test_an_observer_that_fails_is_dropped_and_the_run_goes_on(
     log = (tmp_path / "run" / "log.txt").read_text()
     assert (
         log.count(
-            "what shows the run failed, and the run goes on without it: ZeroDivisionError: a bug of the display"
+            "the display of the run failed, and the run continues without it: ZeroDivisionError: a bug of the display"
         )
         == 1
     )
@@ -559,7 +559,7 @@ def test_why_a_reply_failed_stands_on_screen_in_the_log_and_in_the_row(
     ).run()
     reason = "RuntimeError: the database of answers is gone"
     assert any(
-        "could not be scored: the dialogue broke" in text and reason in text
+        "could not be scored: the dialogue failed" in text and reason in text
         for text in observer.warnings
     )
     assert reason in (tmp_path / "run" / "log.txt").read_text()

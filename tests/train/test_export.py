@@ -102,7 +102,7 @@ def test_attempts_that_are_no_text_are_left_out_and_counted(run_folder, tmp_path
     chosen[0]["messages"][-1]["content"] = "\ud83d"
     (run_folder / "rollouts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     said = exported(run_folder, "--rollouts", tmp_path / "good.jsonl", "--min-reward", "0")
-    assert "1 attempts hold half of a surrogate pair" in said
+    assert "1 rollouts hold half of a surrogate pair" in said
     assert read_examples(tmp_path / "good.jsonl")
     assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".")) == []
 
@@ -171,13 +171,14 @@ def test_wrong_input_is_one_line_and_writes_nothing(run_folder, tmp_path):
         ([run_folder], "say what to export"),
         ([tmp_path, "--rollouts", tmp_path / "new"], "holds no run"),
         ([run_folder, "--rollouts", tmp_path / "there.jsonl"], "exists already"),
-        ([run_folder, "--rollouts", tmp_path / "new", "--min-reward", "7"], "no attempt in"),
+        ([run_folder, "--rollouts", tmp_path / "new", "--min-reward", "7"], "no rollout in"),
         ([run_folder, "--rollouts", tmp_path / "none" / "x.jsonl"], "there is no folder"),
     ):
         assert message in exported(*arguments, status=2)
     assert not (tmp_path / "new").exists()
     config = json.loads((run_folder / "config.json").read_text())
     (name,) = config["provenance"]["environments"]
+    del config["digest"]
     config["provenance"]["environments"][name] = "another"
     (run_folder / "config.json").write_text(json.dumps(config))
     assert "has changed since the run began" in exported(

@@ -298,7 +298,10 @@ def test_weights_that_cannot_fit_are_refused_before_they_are_read(
     [
         ({"model.quantization": "4bit", "lora.enabled": False}, "frozen weights"),
         ({"model.offload": True}, "gradient_checkpointing"),
-        ({"model.offload": True, "model.quantization": "8bit", **RECOMPUTED}, "do not go together"),
+        (
+            {"model.offload": True, "model.quantization": "8bit", **RECOMPUTED},
+            "do not work together",
+        ),
         ({"model.quantization": "4bit", "trainer.shard": True}, "trainer.shard"),
     ],
 )

@@ -17,6 +17,7 @@ from grpo_core.train.trainer import Trainer
 from grpo_core.verify.sources import Sources
 
 from .guessing import Guessing
+from .killing import killed
 from .letters import Letters
 
 MEMBERS = {"letters": {"share": 2}, "guessing": {}, "arithmetic": {"level": 0.4}}
@@ -99,14 +100,9 @@ def test_a_mixture_trains_with_metrics_for_each_environment_and_resumes_exactly(
     )
     assert {count for (number, _, _), count in groups.items() if number < 4} == {3}
 
-    class Killed(Exception):
-        pass
-
-    first = make(settings, tmp_path / "parts")
-    first.observer.step = lambda number, total, metrics: (
-        (_ for _ in ()).throw(Killed) if number == 3 else None
-    )  # type: ignore[method-assign]
-    with pytest.raises(Killed):
+    with killed(tmp_path / "parts", step=3) as observer:
+        first = make(settings, tmp_path / "parts")
+        first.observer = observer
         first.run()
     second = Trainer.resumed(tmp_path / "parts", {"letters": Letters(), "guessing": Guessing()})
     assert second.done == 2
@@ -174,7 +170,7 @@ def test_each_environment_keeps_its_own_budget(settings, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"environment": "letters"}, "mixture stands instead of environment"),
+        ({"environment": "letters"}, "mixture replaces environment"),
         ({"epochs": 1, "steps": None}, "epochs=1 is for one environment"),
         ({"mixture": {"letters": {"share": 0}}}, "no environment is named"),
         ({"mixture": {"letters": {"shares": 1}}}, "'mixture.letters.shares' is not known"),

@@ -222,9 +222,9 @@ def test_a_kl_in_the_reward_leaves_the_loss_and_moves_the_advantages(
     ("name", "more", "refused"),
     [
         ("gdpo", {"kl": {"placement": "reward"}}, "gdpo normalises each part"),
-        ("passk", {"kl": {"placement": "reward"}}, "passk looks only at whether"),
+        ("passk", {"kl": {"placement": "reward"}}, "passk uses only whether"),
         ("maxrl", {"kl": {"placement": "reward"}}, "maxrl is for rewards that are never negative"),
-        ("passk", {"overlong_buffer": 4}, "passk looks only at whether"),
+        ("passk", {"overlong_buffer": 4}, "passk uses only whether"),
         ("maxrl", {"overlong_buffer": 4}, "maxrl is for rewards that are never negative"),
         ("gdpo", {"overlong_buffer": 4}, None),
         ("gdpo", {"kl": {"placement": "reward", "beta": 0.0}}, None),
@@ -411,7 +411,7 @@ def test_a_negative_advantage_is_bounded_by_the_dual_clip() -> None:
 def test_what_shared_out_weights_do_not_go_with_is_refused(
     more: dict[str, Any], named: str
 ) -> None:
-    with pytest.raises(ConfigError, match=re.escape(f"trainer.shard does not go with {named}")):
+    with pytest.raises(ConfigError, match=re.escape(f"trainer.shard does not work with {named}")):
         build_config([{"environment": "letters", "trainer": {"shard": True}, **more}])
 
 

@@ -169,7 +169,7 @@ def test_without_levels_one_is_probed(probe: Any) -> None:
     assert len(json.loads(probe("Partial", "--json").stdout)["levels"]) == 1
     refused = probe("Partial", "--level", "1")
     assert refused.exit_code == 2
-    assert "has no levels; leave --level away" in refused.output
+    assert "has no levels; remove --level" in refused.output
 
 
 def test_the_tasks_are_those_that_a_run_begins_with_each_once(

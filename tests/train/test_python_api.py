@@ -95,8 +95,8 @@ def test_an_environment_from_a_file_trains_in_worker_processes(settings, tmp_pat
     ("name", "message"),
     [
         ("{file}:Sqares", "has no attribute 'Sqares'"),
-        ("{file}", "names no class; write it as path/to/file.py:Class"),
-        ("{folder}/none.py:Squares", "is no file"),
+        ("{file}", "does not name a class; write it as path/to/file.py:Class"),
+        ("{folder}/none.py:Squares", "is not a file"),
         ("{folder}/broken.py:Squares", "SyntaxError"),
     ],
 )

@@ -73,7 +73,7 @@ def test_edited_settings_are_shown_and_refused_and_nothing_is_lost(interrupted: 
     edit(interrupted, "kl", "beta", 0.7)
     with pytest.raises(
         ConfigError,
-        match=r"optimizer\.lr was 0\.01, is 0\.5; kl\.beta was 0\.12, is 0\.7\. Put them back, or .*--allow KEY",
+        match=r"optimizer\.lr was 0\.01, is 0\.5; kl\.beta was 0\.12, is 0\.7\. Restore them, or .*--allow KEY",
     ):
         Trainer.resumed(interrupted, Letters())
     assert (interrupted / "metrics.jsonl").read_bytes() == before
@@ -218,7 +218,7 @@ def test_a_changed_level_is_trained_at_and_that_there_is_no_gain_is_said(
         ).run()
         == {}
     )
-    assert any("there are no gains to tell of" in text for text in observer.warnings)
+    assert any("no gains can be reported" in text for text in observer.warnings)
     lines = list(read_lines(tmp_path / "run" / "rollouts.jsonl"))
     levels = {
         (line["step"], line["key"]["level"]) for line in lines if line["key"]["split"] == "train"

@@ -267,7 +267,7 @@ def test_a_file_is_gone_through_in_a_new_order_each_epoch(settings, tmp_path):
     )
     assert trainer.total == 8  # three epochs
     orders = [
-        [trainer._of_file(8 * epoch + place).answer for place in range(8)] for epoch in range(3)
+        [trainer._nth_example(8 * epoch + place).answer for place in range(8)] for epoch in range(3)
     ]
     assert all(sorted(order) == [str(i) for i in range(8)] for order in orders)
     assert len(set(map(tuple, orders))) == 3
@@ -293,7 +293,7 @@ def test_every_form_of_example_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{", r"rows\.jsonl, line 2 is no JSON"),
+        ("{", r"rows\.jsonl, line 2 is not JSON"),
         ("[1]", r"line 2 is list; it should be \{\"prompt\""),
         ('{"question": "x", "answer": "y"}', r"line 2 has answer, question; it should be"),
         (
@@ -307,7 +307,7 @@ def test_every_form_of_example_is_read(tmp_path):
         ),
         ('{"prompt": [{"role": "user"}], "completion": "x"}', r"line 2: a message should be"),
         (r'{"prompt": "x", "completion": "\ud83d"}', r"line 2 holds half of a surrogate pair"),
-        pytest.param("[" * 100_000, r"line 2 is no JSON: .*recursion", id="deep"),
+        pytest.param("[" * 100_000, r"line 2 is not JSON: .*recursion", id="deep"),
     ],
 )
 def test_a_line_that_is_no_example_is_named(tmp_path, line, message):

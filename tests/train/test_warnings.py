@@ -17,7 +17,7 @@ from grpo_core.train.trainer import Trainer
 
 from .letters import Letters
 
-README = Path(__file__).parents[2] / "README.md"
+README = Path(__file__).parents[2] / "grpo_core" / "train" / "README.md"
 HEALTHY = {
     "reward/mean": 0.4,
     "reward/std": 0.3,
@@ -109,7 +109,7 @@ def test_in_a_mixture_the_rewards_of_each_environment_are_looked_at_by_themselve
         said += watch.look({**line, "pass_rate": 0.95})
     form, contrast = said
     assert form.startswith(
-        "hard/reward/format went up to where nothing is left to gain while the pass rate stayed at 20%"
+        "hard/reward/format rose to where nothing is left to gain while the pass rate stayed at 20%"
     )
     assert contrast.startswith("90% (hard) of the reward comes from parts")
 

@@ -1,1 +1,1 @@
-"""The algorithm as pure functions of tensors: rewards, advantages, losses, refills."""
+"""Compute rewards, advantages, losses and refills as pure functions of tensors."""

@@ -1,8 +1,10 @@
-"""The loss as pure tensor functions, one each: ratios, policy surrogates, KL estimators, aggregation. Advantages have a file of their own.
+"""Compute the loss by pure tensor functions: ratios, surrogates, KL estimators, aggregation.
 
-Axes: B rows (attempts), T completion tokens. Formulas: DeepSeekMath, arXiv 2402.03300, where no other source is named. Conventions
-that differ in the wild are said where they are decided. `logprob` is l = log pi(token) with its gradient; `anchor` what a ratio compares
-it with: the policy that sampled, or the reference.
+Advantages are in `advantages.py`. Axes: B rows (completions), T completion tokens. Formulas are
+those of DeepSeekMath, arXiv 2402.03300, where no other source is named. Where implementations
+differ, the function states which convention it follows. `logprob` is l = log pi(token), with its
+gradient; `anchor` is the log-prob that a ratio compares it with: that of the policy that sampled,
+or of the reference.
 """
 
 from __future__ import annotations
@@ -14,28 +16,32 @@ from torch import Tensor
 
 from grpo_core.config.settings import KLConfig, LossConfig
 
-# --- ratio levels: (logprob_BT, anchor_BT, trainable_BT) -> log_ratio_BT. Every token of a row has the row's ratio at sequence levels.
+# --- ratio levels: (logprob_BT, anchor_BT, trainable_BT) -> log_ratio_BT. At the sequence levels
+# every token of a row has the ratio of the row.
 
 
 def token(logprob_BT: Tensor, anchor_BT: Tensor, trainable_BT: Tensor) -> Tensor:
-    """l - anchor, for each token by itself."""
+    """Return l - anchor for each token by itself."""
     return logprob_BT - anchor_BT
 
 
 def sequence_mean(logprob_BT: Tensor, anchor_BT: Tensor, trainable_BT: Tensor) -> Tensor:
-    """The mean of l - anchor over the tokens of the row (GSPO, arXiv 2507.18071). Under every aggregation its gradient is that of GSPO's
-    token form, sg[log s] + l - sg[l]."""
+    """Return the mean of l - anchor over the tokens of the row (GSPO, arXiv 2507.18071).
+
+    Under every aggregation its gradient is that of GSPO's token form, sg[log s] + l - sg[l].
+    """
     return _row_sum(logprob_BT - anchor_BT, trainable_BT) / trainable_BT.sum(
         dim=1, keepdim=True
     ).clamp(min=1)
 
 
 def sequence(logprob_BT: Tensor, anchor_BT: Tensor, trainable_BT: Tensor) -> Tensor:
-    """The sum of l - anchor over the tokens of the row: the ratio of whole completions."""
+    """Return the sum of l - anchor over the tokens of the row: the log-ratio of completions."""
     return _row_sum(logprob_BT - anchor_BT, trainable_BT)
 
 
 def _row_sum(values_BT: Tensor, trainable_BT: Tensor) -> Tensor:
+    """Return the sum over the trainable tokens of each row, repeated for each of its tokens."""
     return (
         torch.where(trainable_BT != 0, values_BT, 0.0).sum(dim=1, keepdim=True).expand_as(values_BT)
     )
@@ -46,15 +52,20 @@ LEVELS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "sequence_mean": sequence_mean,
     "sequence": sequence,
 }
+"""Ratio levels by the name that `loss.level` takes."""
 
 
 MAX_LOG_RATIO = 20.0
+"""Upper bound of a log-ratio in `ratio`."""
 
 
 def ratio(log_ratio_BT: Tensor) -> Tensor:
-    """rho, as if no logarithm were above 20: beyond that a ratio of whole completions becomes infinite, and 0 times it NaN. The
-    gradient stays that of rho at the bound, so that what a negative advantage pushes down is still pushed; verl, which clamps the
-    logarithm at 20 as well, has none there."""
+    """Return rho = exp(log-ratio), with the logarithm bounded to 20 from above.
+
+    Beyond the bound the ratio of a whole completion becomes infinite, and 0 times infinity NaN. The
+    gradient stays that of rho at the bound, so that a completion with a negative advantage is still
+    made less likely; in verl, which clamps the logarithm at 20 as well, it gets no gradient.
+    """
     return (log_ratio_BT - (log_ratio_BT - MAX_LOG_RATIO).clamp(min=0).detach()).exp()
 
 
@@ -64,9 +75,10 @@ def ratio(log_ratio_BT: Tensor) -> Tensor:
 def clip(
     log_ratio_BT: Tensor, logprob_BT: Tensor, advantage_B1: Tensor, config: LossConfig
 ) -> Tensor:
-    """-min(rho A, clip(rho, 1 - clip_low, 1 + clip_high) A) (PPO, arXiv 1707.06347; DAPO, arXiv 2503.14476, has 0.2 and 0.28).
+    """Return -min(rho A, clip(rho, 1 - clip_low, 1 + clip_high) A) (PPO, arXiv 1707.06347).
 
-    With dual_clip = c, at most -c A where A < 0 (arXiv 1912.09729; verl and OpenRLHF: c = 3).
+    DAPO (arXiv 2503.14476) has clip_low 0.2 and clip_high 0.28. With dual_clip = c, the loss is at
+    most -c A where A < 0 (arXiv 1912.09729; verl and OpenRLHF: c = 3).
     """
     ratio_BT = ratio(log_ratio_BT)
     clipped_BT = ratio_BT.clamp(1 - config.clip_low, 1 + config.clip_high)
@@ -81,15 +93,17 @@ def clip(
 def reinforce(
     log_ratio_BT: Tensor, logprob_BT: Tensor, advantage_B1: Tensor, config: LossConfig
 ) -> Tensor:
-    """-A l: the plain policy gradient, without a ratio."""
+    """Return -A l: the plain policy gradient, without a ratio."""
     return -advantage_B1 * logprob_BT
 
 
 def cispo(
     log_ratio_BT: Tensor, logprob_BT: Tensor, advantage_B1: Tensor, config: LossConfig
 ) -> Tensor:
-    """-sg(clip(rho, 1 - clip_low, 1 + clip_high)) A l (CISPO, arXiv 2506.13585). TRL clamps at clip_high without the 1; verl and slime as
-    here."""
+    """Return -sg(clip(rho, 1 - clip_low, 1 + clip_high)) A l (CISPO, arXiv 2506.13585).
+
+    verl and slime clamp in the same way; TRL clamps at clip_high without the 1.
+    """
     weight_BT = log_ratio_BT.exp().clamp(1 - config.clip_low, 1 + config.clip_high).detach()
     return -weight_BT * advantage_B1 * logprob_BT
 
@@ -97,7 +111,10 @@ def cispo(
 def sapo(
     log_ratio_BT: Tensor, logprob_BT: Tensor, advantage_B1: Tensor, config: LossConfig
 ) -> Tensor:
-    """-(4 / tau) sigmoid(tau (rho - 1)) A, with one tau for A > 0 and another for the rest (TRL, verl: 1.0 and 1.05)."""
+    """Return -(4 / tau) sigmoid(tau (rho - 1)) A.
+
+    One tau holds for A > 0 and another for the rest (TRL, verl: 1.0 and 1.05).
+    """
     tau_B1 = torch.full_like(advantage_B1, config.sapo_negative).masked_fill(
         advantage_B1 > 0, config.sapo_positive
     )
@@ -105,16 +122,21 @@ def sapo(
 
 
 Surrogate = Callable[[Tensor, Tensor, Tensor, LossConfig], Tensor]
+"""Signature of a surrogate: (log_ratio_BT, logprob_BT, advantage_B1, config) -> loss_BT."""
 SURROGATES: dict[str, Surrogate] = {
     "clip": clip,
     "reinforce": reinforce,
     "cispo": cispo,
     "sapo": sapo,
 }
+"""Built-in surrogates by the name that `loss.name` takes."""
 
 
 def clipped(log_ratio_BT: Tensor, advantage_B1: Tensor, config: LossConfig) -> Tensor:
-    """Where the clip takes the gradient away: the ratio has left the trust region on the side that the advantage pushes to."""
+    """Return True (B, T) where clipping removes the gradient.
+
+    That is where the ratio has left the trust region on the side that the advantage pushes towards.
+    """
     ratio_BT = log_ratio_BT.exp()
     over_BT = (ratio_BT > 1 + config.clip_high) & (advantage_B1 > 0)
     under_BT = (ratio_BT < 1 - config.clip_low) & (advantage_B1 < 0)
@@ -122,39 +144,47 @@ def clipped(log_ratio_BT: Tensor, advantage_B1: Tensor, config: LossConfig) -> T
 
 
 def truncated_importance(old_BT: Tensor, generated_BT: Tensor, config: LossConfig) -> Tensor:
-    """sg(clip(exp(old - generated), tis_floor, tis_cap)): the weight of a token that another engine drew than the one that trains."""
+    """Return sg(clip(exp(old - generated), tis_floor, tis_cap)): a weight for each token (B, T).
+
+    It corrects for tokens that were sampled by another engine than the one that trains.
+    """
     return (old_BT - generated_BT).exp().clamp(config.tis_floor, config.tis_cap).detach()
 
 
-# --- KL to the reference, per token, with d = logprob - reference (Schulman, "Approximating KL divergence").
+# --- KL to the reference, per token, with d = logprob - reference (Schulman, "Approximating KL
+# divergence").
 
 
 def k1(logprob_BT: Tensor, reference_BT: Tensor) -> Tensor:
-    """d: unbiased as a value; as a loss its expected gradient is zero."""
+    """Return d: unbiased as a value; as a loss its expected gradient is zero."""
     return logprob_BT - reference_BT
 
 
 def k2(logprob_BT: Tensor, reference_BT: Tensor) -> Tensor:
-    """d^2 / 2: biased as a value, with the gradient of the KL."""
+    """Return d^2 / 2: biased as a value, with the gradient of the KL."""
     return (logprob_BT - reference_BT) ** 2 / 2
 
 
 def k3(logprob_BT: Tensor, reference_BT: Tensor) -> Tensor:
-    """exp(-d) + d - 1: unbiased and never negative."""
+    """Return exp(-d) + d - 1: unbiased and never negative."""
     difference_BT = logprob_BT - reference_BT
     return torch.exp(-difference_BT) + difference_BT - 1
 
 
 def k3_reverse(logprob_BT: Tensor, reference_BT: Tensor) -> Tensor:
-    """exp(d) - d - 1: k3 with the sign of d turned, which is unbiased for samples of the reference, not of the policy."""
+    """Return exp(d) - d - 1: k3 with the sign of d reversed.
+
+    It is unbiased for samples of the reference, not of the policy.
+    """
     return k3(reference_BT, logprob_BT)
 
 
 def k3_st(logprob_BT: Tensor, reference_BT: Tensor) -> Tensor:
-    """k3's value with k2's gradient, "straight through".
+    """Return the value of k3 with the gradient of k2 ("straight through").
 
-    k3's own gradient is that of the forward KL, with weights exp(-d): a token that the policy has nearly given up, drawn once, can
-    outweigh all rewards of a batch. k2's is that of the KL from the policy to the reference, with weights d.
+    The gradient of k3 itself is that of the forward KL, with weights exp(-d): a single sampled
+    token to which the policy now gives almost no probability can outweigh all rewards of a batch.
+    The gradient of k2 is that of the KL from the policy to the reference, with weights d.
     """
     squared_BT = k2(logprob_BT, reference_BT)
     return squared_BT - squared_BT.detach() + k3(logprob_BT, reference_BT).detach()
@@ -167,34 +197,54 @@ KL_ESTIMATORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "k3_reverse": k3_reverse,
     "k3_st": k3_st,
 }
+"""KL estimators by the name that `kl.estimator` takes."""
 
 
 def divergence(
     logprob_BT: Tensor, old_BT: Tensor, reference_BT: Tensor, config: KLConfig
 ) -> Tensor:
-    """The configured estimate for each token; with `importance` times rho = exp(l - old), gradient included, so that it stays unbiased when
-    the policy has moved since it sampled."""
+    """Return the configured KL estimate for each token (B, T).
+
+    With `importance` it is multiplied by rho = exp(l - old), gradient included, so that it stays
+    unbiased after the policy has changed since it sampled.
+    """
     kl_BT = KL_ESTIMATORS[config.estimator](logprob_BT, reference_BT)
     return (logprob_BT - old_BT).exp() * kl_BT if config.importance else kl_BT
 
 
 def adapted(beta: float, kl: float, attempts: int, config: KLConfig) -> float:
-    """The next beta: beta (1 + clip(KL / target - 1, -0.2, 0.2) attempts / horizon) (Ziegler et al., arXiv 1909.08593); the same without a
-    target."""
+    """Return the next beta of the adaptive KL controller (Ziegler et al., arXiv 1909.08593).
+
+    It is beta (1 + clip(KL / target - 1, -0.2, 0.2) attempts / horizon), or beta without a target.
+
+    Args:
+        beta: the present weight of the KL.
+        kl: the measured KL per token.
+        attempts: completions of the step.
+        config: sets target and horizon.
+    """
     if config.target is None:
         return beta
     return beta * (1 + min(0.2, max(-0.2, kl / config.target - 1)) * attempts / config.horizon)
 
 
-# --- aggregation: the weight of each token of a row, so that a loss is the plain sum of weight * token loss over all rows of the
-# optimizer step. It is fixed before the first backward pass, so micro-batches, order, padding and processes cannot change it.
+# --- aggregation: the weight of each token of a row, so that a loss is the plain sum of weight *
+# token loss over all rows of the optimizer step. It is fixed before the first backward pass, so
+# micro-batches, order, padding and processes cannot change it.
 
 
 def row_weights(lengths: Sequence[int], aggregation: str, *, max_length: int) -> list[float]:
-    """Per-row token weights for the rows of one optimizer step.
+    """Return the weight of each token's loss, per row, for the rows of one optimizer step.
 
-    lengths: trainable tokens of each row that counts (an empty completion counts in B with loss 0; unscored rows are not given).
-    max_length: the configured generation budget, for `constant`; never the padded width.
+    Args:
+        lengths: trainable tokens of each row that counts. An empty completion counts in B with loss
+            0; unscored rows are not included.
+        aggregation: the value of `loss.aggregation`.
+        max_length: the configured generation budget in tokens, for `constant`; never the padded
+            width.
+
+    Raises:
+        ValueError: the aggregation is unknown.
     """
     rows, tokens = len(lengths), sum(lengths)
     if aggregation == "sequence_mean":

@@ -1,4 +1,7 @@
-"""Dynamic sampling: groups that teach nothing are replaced by those of other prompts, within bounds (DAPO, arXiv 2503.14476)."""
+"""Replace groups without a training signal by groups of other prompts, within bounds.
+
+This is dynamic sampling (DAPO, arXiv 2503.14476).
+"""
 
 from __future__ import annotations
 
@@ -12,28 +15,39 @@ from grpo_core.protocol.types import Group
 
 
 class Refill:
-    """Collects groups until `wanted` have an advantage, in at most 1 + `refills` rounds."""
+    """Collect groups until `wanted` of them have an advantage, in at most 1 + `refills` rounds."""
 
     def __init__(self, *, wanted: int, refills: int) -> None:
         self.groups: list[Group[Any]] = []
         self.rounds = 0
         self._wanted = wanted
-        self._most = 1 + refills
-        self._alive: list[bool] = []
+        self._max_rounds = 1 + refills
+        self._has_signal: list[bool] = []
 
     @property
     def missing(self) -> int:
-        """How many prompts to ask in the next round."""
-        return 0 if self.rounds == self._most else self._wanted - sum(self._alive)
+        """Return how many prompts the next round has to sample; 0 after the last round."""
+        return 0 if self.rounds == self._max_rounds else self._wanted - sum(self._has_signal)
 
     def add(self, groups: Sequence[Group[Any]], advantage_PG: Tensor) -> None:
-        """A round; a group whose advantages are all exactly 0 teaches nothing."""
+        """Add the groups of one round.
+
+        A group whose advantages are all exactly 0 gives no training signal.
+
+        Args:
+            groups: the groups of P prompts.
+            advantage_PG: their advantages (P, G).
+        """
         self.rounds += 1
         self.groups += groups
-        self._alive += (advantage_PG != 0).any(dim=1).tolist()
+        self._has_signal += (advantage_PG != 0).any(dim=1).tolist()
 
     def chosen(self) -> Tensor:
-        """Places in `groups` to train on, in their order: those that teach, filled up with others, so that the denominators stay."""
-        alive = [place for place, lives in enumerate(self._alive) if lives]
-        dead = [place for place, lives in enumerate(self._alive) if not lives]
-        return torch.tensor(sorted([*alive, *dead[: self._wanted - len(alive)]]))
+        """Return the indices into `groups` to train on, in ascending order.
+
+        Groups with a signal take precedence; others fill up to `wanted`, so that the
+        denominators of the loss stay the same.
+        """
+        live = [place for place, signal in enumerate(self._has_signal) if signal]
+        dead = [place for place, signal in enumerate(self._has_signal) if not signal]
+        return torch.tensor(sorted([*live, *dead[: self._wanted - len(live)]]))

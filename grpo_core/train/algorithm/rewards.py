@@ -1,4 +1,4 @@
-"""Verdicts as tensors: what advantages are made of."""
+"""Turn verdicts into the tensors that advantages are computed from."""
 
 from __future__ import annotations
 
@@ -14,19 +14,28 @@ from grpo_core.protocol.types import Task, Verdict
 
 @dataclass(frozen=True, slots=True)
 class Rewards:
-    """total_PG: in float64; scored_PG: which attempts were scored (others hold 0, which nothing reads); passed_PG: the environment's own
-    notion of success; part_KPG, weight_KP: value and weight of the parts that the totals are the sums of (an environment of a mixture
-    that has fewer parts than another holds 0 in the rest)."""
+    """Hold the rewards of one batch: P prompts with G completions each, and K reward parts."""
 
     total_PG: Tensor
+    """Total reward of each completion, in float64; 0 where unscored, which nothing reads."""
     scored_PG: Tensor
+    """True where the completion was scored."""
     passed_PG: Tensor
+    """True where the completion succeeded by the environment's own definition."""
     part_KPG: Tensor
+    """Values of the parts that the totals are weighted sums of. In a mixture of environments, one
+    with fewer parts than another holds 0 in the rest."""
     weight_KP: Tensor
+    """Weight of each part in the total."""
 
     @classmethod
     def of(cls, total_PG: Tensor, scored_PG: Tensor | None = None) -> Rewards:
-        """Rewards of one part; scored_PG: all, if left out. What is above 0 passed."""
+        """Build the rewards of a single part with weight 1; a reward above 0 counts as passed.
+
+        Args:
+            total_PG: rewards (P, G).
+            scored_PG: which completions were scored; all of them if None.
+        """
         scored_PG = torch.ones_like(total_PG, dtype=torch.bool) if scored_PG is None else scored_PG
         total_PG = total_PG.double()
         return cls(
@@ -38,7 +47,7 @@ class Rewards:
         )
 
     def of_groups(self, place_P: Tensor) -> Rewards:
-        """Those of some of the groups."""
+        """Return the rewards of the groups `place_P` (indices) only."""
         return Rewards(
             self.total_PG[place_P],
             self.scored_PG[place_P],
@@ -48,7 +57,7 @@ class Rewards:
         )
 
     def plus(self, value_PG: Tensor, weight: float) -> Rewards:
-        """With one more part."""
+        """Return these rewards with one more part, `value_PG`, of the given weight."""
         return replace(
             self,
             total_PG=self.total_PG + weight * value_PG.double(),
@@ -60,7 +69,7 @@ class Rewards:
 
 
 def rewards(verdicts_PG: Sequence[Sequence[Verdict]]) -> Rewards:
-    """What the advantages are made of."""
+    """Collect the verdicts of P groups of G completions each into tensors."""
     total_PG = torch.tensor(
         [[v.total if v.scored else 0.0 for v in group] for group in verdicts_PG],
         dtype=torch.float64,
@@ -77,23 +86,34 @@ def rewards(verdicts_PG: Sequence[Sequence[Verdict]]) -> Rewards:
     return Rewards(total_PG, scored_PG, passed_PG, part_KPG, weight_KP)
 
 
-def shuffled(found: Rewards, tasks_P: Sequence[Task[Any]]) -> Rewards:
-    """The control experiment: each group's scored rewards in random order, so that they say nothing about the attempts."""
+def shuffled(original: Rewards, tasks_P: Sequence[Task[Any]]) -> Rewards:
+    """Return the rewards with those of each group's scored completions in random order.
+
+    This is a control experiment: the rewards then carry no information about the completions.
+    """
     total_PG, passed_PG, part_KPG = (
-        found.total_PG.clone(),
-        found.passed_PG.clone(),
-        found.part_KPG.clone(),
+        original.total_PG.clone(),
+        original.passed_PG.clone(),
+        original.part_KPG.clone(),
     )
     for p, task in enumerate(tasks_P):
-        places = found.scored_PG[p].nonzero().flatten().tolist()
+        places = original.scored_PG[p].nonzero().flatten().tolist()
         drawn = task.key.rng("shuffle", task.draw).sample(places, len(places))
         total_PG[p, places] = total_PG[p, drawn]
         passed_PG[p, places] = passed_PG[p, drawn]
         part_KPG[:, p, places] = part_KPG[:, p, drawn]
-    return replace(found, total_PG=total_PG, passed_PG=passed_PG, part_KPG=part_KPG)
+    return replace(original, total_PG=total_PG, passed_PG=passed_PG, part_KPG=part_KPG)
 
 
 def overlong(lengths_PG: Tensor, *, longest: Tensor, buffer: int) -> Tensor:
-    """The soft punishment of DAPO (arXiv 2503.14476, equation 13): 0 up to `longest - buffer` tokens, falling to -1 at `longest` (P, 1)
-    and beyond."""
+    """Return DAPO's soft penalty for long completions (arXiv 2503.14476, equation 13).
+
+    Args:
+        lengths_PG: completion lengths in tokens.
+        longest: the length (P, 1) at and beyond which the penalty is -1.
+        buffer: the penalty is 0 up to `longest - buffer` tokens and falls linearly from there.
+
+    Returns:
+        The penalties (P, G), between -1 and 0.
+    """
     return ((longest - buffer - lengths_PG.double()) / buffer).clamp(-1, 0)

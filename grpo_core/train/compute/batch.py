@@ -1,4 +1,7 @@
-"""Rollouts with advantages as tensors: rows, their exact weights in the loss, and micro-batches of bounded size."""
+"""Turn rollouts with advantages into tensors.
+
+Rows get their exact weights in the loss, and are packed into micro-batches of bounded size.
+"""
 
 from __future__ import annotations
 
@@ -15,29 +18,37 @@ from grpo_core.train.compute.tree import size as tree_size
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One scored attempt. weight: of each trainable token's loss in the sum over the optimizer step (see `algorithm.row_weights`)."""
+    """Hold one scored completion with its advantage."""
 
     rollout: Rollout
+    """The completion with its prompt."""
     advantage: float
+    """Advantage of the completion."""
     weight: float
+    """Weight of the loss of each trainable token in the sum over the optimizer step (see
+    `losses.row_weights`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """Rows that share a forward pass, padded on the right. together: how many of them stand in each tree.
-
-    tokens_BT, real_BT: completion tokens and 1 where they are no padding; trainable_BT: 1 where the policy wrote the token;
-    generated_BT: its log-prob when it was drawn; advantage_B1, weight_B1: one number a row.
-    """
+    """Hold B rows that share a forward pass, padded on the right to T completion tokens."""
 
     rows: tuple[Row, ...]
+    """The rows, tree by tree."""
     together: tuple[int, ...]
+    """Number of rows in each tree."""
     tokens_BT: Tensor
+    """Completion tokens."""
     real_BT: Tensor
+    """1 where a token is not padding."""
     trainable_BT: Tensor
+    """1 where the policy wrote the token."""
     generated_BT: Tensor
+    """Log-prob of each token when it was sampled."""
     advantage_B1: Tensor
+    """Advantage of each row."""
     weight_B1: Tensor
+    """`Row.weight` of each row."""
 
 
 def collate(
@@ -51,11 +62,22 @@ def collate(
     mask_truncated: bool = False,
     skip_dead: bool = False,
 ) -> list[list[Row]]:
-    """One list of rows per optimizer step, split by prompts as evenly as possible. Unscored attempts are left out of everything.
+    """Split the completions of one batch into a list of rows per optimizer step.
 
-    The weights of a step's rows are fixed here, over the whole step. A step without a scored row is left out.
-    mask_truncated: completions that were cut off leave the loss and its denominators, too. skip_dead: groups whose advantages are all
-    exactly 0 are not computed, but stay in the denominators: exact where nothing but the advantage makes a loss.
+    The split is by prompts, as even as possible. Unscored completions are left out of everything,
+    and a step without a scored row is left out. The weights of a step's rows are fixed here, over
+    the whole step.
+
+    Args:
+        rollouts_PG: rollouts of P prompts, G each.
+        advantage_PG: their advantages.
+        scored_PG: which of them were scored.
+        aggregation: how token losses are weighted (see `row_weights`).
+        max_length: the configured generation budget in tokens.
+        minibatches: number of optimizer steps.
+        mask_truncated: leave truncated completions out of the loss and its denominators, too.
+        skip_dead: do not compute groups whose advantages are all exactly 0, but keep them in the
+            denominators. This is exact where the loss depends on nothing but the advantage.
     """
     P = len(rollouts_PG)
     steps = []
@@ -68,22 +90,31 @@ def collate(
         weights = row_weights(lengths, aggregation, max_length=max_length) if kept else []
         if kept:
             live = [bool(advantage_PG[p].any()) or not skip_dead for p in range(P)]
-            found = [
+            rows = [
                 (Row(rollouts_PG[p][g], float(advantage_PG[p, g]), w), live[p])
                 for (p, g), w in zip(kept, weights, strict=True)
             ]
-            steps.append([row for row, counts in found if counts])
+            steps.append([row for row, computed in rows if computed])
     return steps
 
 
 def passes(
     rows: Sequence[Row], *, max_tokens: int, shared_prefix: bool = True, pair: float = 0.0
 ) -> Iterator[tuple[list[list[Row]], int]]:
-    """The trees of each forward pass, as lists of rows, and how many tokens it has, padding included: at most `max_tokens`, but where one
-    tree alone has more. Longest first, so that those that are padded to one another are alike.
+    """Group rows into trees, and trees into forward passes.
 
-    shared_prefix: neighbouring rows stand in a tree, where what they share counts once, as long as that costs less than two trees; pair:
-    the cost of a pair of nodes beside that of a node, which is 1.
+    A pass has at most `max_tokens` tokens, padding included, unless a single tree has more. The
+    longest trees come first, so that trees that are padded to the same size are similar.
+
+    Args:
+        rows: the rows to compute.
+        max_tokens: most tokens of a pass.
+        shared_prefix: put neighbouring rows into one tree, in which shared tokens count once, as
+            long as that costs less than two trees.
+        pair: cost of a pair of nodes relative to that of a node.
+
+    Yields:
+        The trees of a pass, as lists of rows, and its number of tokens.
     """
     if not shared_prefix:
         return packed([[row] for row in rows], max_tokens=max_tokens, padded=_padded)
@@ -99,7 +130,16 @@ def passes(
 def packed(
     parts: Iterable[list[Row]], *, max_tokens: int, padded: Callable[[Sequence[list[Row]]], int]
 ) -> Iterator[tuple[list[list[Row]], int]]:
-    """`parts` in chunks of at most `max_tokens`, each with its tokens; longest first. padded: how many a chunk has."""
+    """Pack `parts`, the longest first, into chunks of at most `max_tokens`.
+
+    Args:
+        parts: lists of rows that have to stay together.
+        max_tokens: most tokens of a chunk, unless a single part has more.
+        padded: returns the tokens of a chunk, padding included.
+
+    Yields:
+        A chunk and its number of tokens.
+    """
     chunk: list[list[Row]] = []
     for part in sorted(parts, key=lambda part: -padded([part])):
         if chunk and padded([*chunk, part]) > max_tokens:
@@ -111,30 +151,38 @@ def packed(
 
 
 def _trees(rows: Sequence[Row], *, max_tokens: int, pair: float) -> Iterator[list[Row]]:
+    """Yield lists of neighbouring rows that cost less in one tree than apart."""
+
     def cost(nodes: int) -> float:
         return nodes + pair * nodes**2
 
     tree: list[Row] = []
-    before = 0
+    tree_nodes = 0
     for row in rows:
-        together, alone = _nodes([*tree, row]), _nodes([row])
-        if tree and (together > max_tokens or cost(together) > cost(before) + cost(alone)):
+        joint_nodes, row_nodes = _nodes([*tree, row]), _nodes([row])
+        if tree and (
+            joint_nodes > max_tokens or cost(joint_nodes) > cost(tree_nodes) + cost(row_nodes)
+        ):
             yield tree
-            tree, together = [], alone
+            tree, joint_nodes = [], row_nodes
         tree.append(row)
-        before = together
+        tree_nodes = joint_nodes
     if tree:
         yield tree
 
 
 def _nodes(rows: Sequence[Row]) -> int:
+    """Return the number of nodes, at most, of a tree of `rows`."""
     return tree_size(
         list({row.rollout.prompt_ids for row in rows}), [row.rollout.token_ids for row in rows]
     )
 
 
 def _padded(parts: Sequence[list[Row]]) -> int:
-    """Of rows that share nothing: the longest prompt beside the longest completion."""
+    """Return the padded size of rows that share nothing.
+
+    Each takes the length of the longest prompt plus that of the longest completion.
+    """
     rows = [part[0].rollout for part in parts]
     return len(rows) * (
         max(len(row.prompt_ids) for row in rows) + max(len(row.token_ids) for row in rows)
@@ -144,7 +192,13 @@ def _padded(parts: Sequence[list[Row]]) -> int:
 def tensors(
     parts: Sequence[Sequence[Row]], *, device: torch.device, dtype: torch.dtype
 ) -> MicroBatch:
-    """The trees of a forward pass, as lists of rows, as tensors."""
+    """Build the micro-batch of a forward pass.
+
+    Args:
+        parts: its trees, as lists of rows.
+        device: where the tensors are made.
+        dtype: type of log-probs, advantages and weights.
+    """
     rows = [row for part in parts for row in part]
     width = max(1, *(len(row.rollout.token_ids) for row in rows))
 

@@ -1,4 +1,7 @@
-"""Builds a folder exactly once: whole or not there, whoever is killed and however many processes want it."""
+"""Build a folder exactly once, even if processes are killed or several want the same folder.
+
+The folder is either complete or absent.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,14 @@ def build_once(
     is_ready: Callable[[Path], bool],
     on_wait: Callable[[], None],
 ) -> Path:
-    """`target`, filled by `build` unless `is_ready` says that it is there.
+    """Return `target`; fill it with `build` unless `is_ready` reports that it is complete.
 
-    Only the holder of the lock builds; the kernel frees the lock of a killed process. `on_wait` is called once when another process builds.
+    Only the process that holds the lock builds; the kernel frees the lock of a killed process.
+
+    Args:
+        build: fills the folder that it is given.
+        is_ready: returns whether a folder is complete.
+        on_wait: is called once if another process is building.
     """
     if is_ready(target):
         return target

@@ -1,1 +1,1 @@
-"""From tasks to rollouts: dialogues, overlap with verification, the curriculum."""
+"""Turn tasks into rollouts: dialogues, verification that overlaps with them, the curriculum."""

@@ -1,4 +1,4 @@
-"""Tasks as hard as the policy can use: each environment's level follows its recent pass rate into a window."""
+"""Adapt each environment's level so that its recent pass rate stays inside a window."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from typing import Any
 from grpo_core.config.settings import CurriculumConfig
 from grpo_core.protocol.types import Group
 
-_DIGITS = (
-    6  # so that steps of 0.1 give 0.3 and not 0.30000000000000004, which would be another task
-)
+_DIGITS = 6
+"""Decimals of a level: steps of 0.1 give 0.3, not 0.30000000000000004 (another task)."""
 
 
 class Curriculum:
-    """levels: of each environment, from 0 to 1. Groups whose attempts all pass or all fail teach nothing; the window avoids both.
+    """Moves the level of each environment, a number from 0 to 1, with the pass rate.
 
-    When the last `attempts` scored attempts at a level are there and their pass rate is above `high` (below `low`), the level rises
-    (falls) by `step`, and counting starts anew, since those attempts say nothing of the new level.
+    Groups whose rollouts all pass or all fail teach nothing; the window avoids both. When the last
+    `attempts` scored rollouts at a level are there and their pass rate is above `high` (below
+    `low`), the level rises (falls) by `step`. Counting then starts anew, since those rollouts do
+    not describe the new level.
     """
 
     def __init__(self, config: CurriculumConfig, levels: Mapping[str, float]) -> None:
@@ -27,43 +28,59 @@ class Curriculum:
         self._passed: dict[str, list[bool]] = {name: [] for name in levels}
 
     def add(self, groups: Sequence[Group[Any]]) -> dict[str, float]:
-        """Take note of a step's verdicts and move the levels; returns, for the log, the levels that the step had and the pass rates
-        that count, by environment if there are several. Nothing happens if curricula are off."""
+        """Count a step's verdicts and move the levels; do nothing if the curriculum is off.
+
+        Returns:
+            Metrics for the log: the levels that the step had and the pass rates that count, by
+            environment if there are several.
+        """
         if not self._config.enabled:
             return {}
         metrics: dict[str, float] = {}
         for name, level in self.levels.items():
-            verdicts = [v for group in groups if group.task.key.env == name for v in group.verdicts]
+            verdicts = [
+                verdict
+                for group in groups
+                if group.task.key.env == name
+                for verdict in group.verdicts
+            ]
             recent = self._passed[name] = [
                 *self._passed[name],
-                *(v.passed for v in verdicts if v.scored),
+                *(verdict.passed for verdict in verdicts if verdict.scored),
             ][-self._config.attempts :]
             prefix = f"{name}/" if len(self.levels) > 1 else ""
-            rate = sum(recent) / len(recent) if recent else float("nan")
-            metrics |= {f"{prefix}curriculum/level": level, f"{prefix}curriculum/pass_rate": rate}
+            pass_rate = sum(recent) / len(recent) if recent else float("nan")
+            metrics |= {
+                f"{prefix}curriculum/level": level,
+                f"{prefix}curriculum/pass_rate": pass_rate,
+            }
             if (
                 len(recent) == self._config.attempts
-                and not self._config.low <= rate <= self._config.high
+                and not self._config.low <= pass_rate <= self._config.high
             ):
-                step = self._config.step if rate > self._config.high else -self._config.step
+                step = self._config.step if pass_rate > self._config.high else -self._config.step
                 self.levels[name] = round(min(1.0, max(0.0, level + step)), _DIGITS)
                 self._passed[name] = []
         return metrics
 
     def state(self) -> dict[str, Any]:
-        """For a checkpoint, as JSON."""
-        passed = {name: list(found) for name, found in self._passed.items()}
+        """Return the state for a checkpoint, as JSON."""
+        passed = {name: list(passes) for name, passes in self._passed.items()}
         return {"levels": dict(self.levels), "passed": passed, "configured": dict(self._configured)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint; an environment that it does not know, or that is configured with another level now, starts anew."""
+        """Restore the state of a checkpoint.
+
+        An environment that the checkpoint does not know, or that is configured with another level
+        now, starts anew.
+        """
         if not self._config.enabled:
             return
-        before = state.get("configured", self._configured)
-        known = [
+        configured_before = state.get("configured", self._configured)
+        unchanged = [
             name
             for name, level in self._configured.items()
-            if name in state["levels"] and before.get(name) == level
+            if name in state["levels"] and configured_before.get(name) == level
         ]
-        self.levels |= {name: state["levels"][name] for name in known}
-        self._passed |= {name: list(state["passed"][name]) for name in known}
+        self.levels |= {name: state["levels"][name] for name in unchanged}
+        self._passed |= {name: list(state["passed"][name]) for name in unchanged}

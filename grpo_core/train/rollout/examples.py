@@ -1,4 +1,4 @@
-"""Examples for a warm start, from a JSONL file: what is asked, and the answer to learn."""
+"""Read examples for a warm start from a JSONL file: prompts, and the answers to learn."""
 
 from __future__ import annotations
 
@@ -12,25 +12,38 @@ from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.types import Message
 from grpo_core.runs.jsonl import values
 
-FORMS = '{"prompt": ..., "completion": ...}, each text or a list of messages, or {"messages": [...]} that end with the assistant\'s'
+FORMS = (
+    '{"prompt": ..., "completion": ...}, each text or a list of messages, or {"messages": [...]} '
+    "that end with the assistant's"
+)
+"""The two forms of a line, in words for messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
+    """Holds a prompt and the answer to learn."""
+
     prompt: str | tuple[Message, ...]
     answer: str
 
 
 def read_examples(path: Path) -> list[Example]:
-    """Every line of a JSONL file; raises ConfigError with the number of a line that is none of the two forms."""
-    found = [_example(row, where) for where, row in values(path, holds="examples")]
-    if not found:
+    """Return the examples of all lines of a JSONL file.
+
+    Raises:
+        ConfigError: a line, whose number is given, has neither of the two forms; or there is none.
+    """
+    examples = [_example(row, where) for where, row in values(path, holds="examples")]
+    if not examples:
         raise ConfigError(f"{path} holds no example; each line should be {FORMS}")
-    return found
+    return examples
 
 
 def fingerprint(path: Path) -> str:
-    """Of the file's bytes: whether a run goes on with the examples that it began with."""
+    """Return a hash of the file's bytes.
+
+    A resumed run compares it to make sure that the examples are the same.
+    """
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
@@ -41,7 +54,8 @@ def _example(row: Any, where: str) -> Example:
         *prompt, last = _messages(row["messages"], where)
         if last.role != "assistant" or not prompt:
             raise ConfigError(
-                f"{where}: messages have to end with the assistant's, behind at least one other; the last is {last.role!r}'s"
+                f"{where}: messages have to end with the assistant's, behind at least one other; "
+                f"the last is {last.role!r}'s"
             )
         return Example(tuple(prompt), last.content)
     if "prompt" not in row or "completion" not in row:
@@ -50,12 +64,12 @@ def _example(row: Any, where: str) -> Example:
         )
     prompt, answer = row["prompt"], row["completion"]
     if not isinstance(answer, str):
-        said = _messages(answer, where)
-        if [message.role for message in said] != ["assistant"]:
+        messages = _messages(answer, where)
+        if [message.role for message in messages] != ["assistant"]:
             raise ConfigError(
                 f"{where}: a completion of messages has to be one message of the assistant"
             )
-        answer = said[0].content
+        answer = messages[0].content
     return Example(prompt if isinstance(prompt, str) else tuple(_messages(prompt, where)), answer)
 
 

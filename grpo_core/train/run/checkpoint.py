@@ -1,4 +1,4 @@
-"""Atomic checkpoints: everything that the next step depends on."""
+"""Save and load atomic checkpoints: everything that the next step depends on."""
 
 from __future__ import annotations
 
@@ -38,26 +38,30 @@ from grpo_core.train.update.optimizer import load_optimizer, load_schedule
 from grpo_core.train.update.updater import Updater
 
 PREFIX = "step-"
+"""Start of the name of a checkpoint folder; the step follows."""
 PROGRESS = "progress.json"
+"""File of what a checkpoint records of the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """What training has changed; whole, whatever part of it a process keeps."""
+    """Holds what training has changed, gathered from all processes."""
 
     weights: dict[str, Tensor]
+    """The trainable weights by name."""
     optimizer: dict[str, Any]
+    """The optimizer's state dict."""
 
     @classmethod
     def of(cls, policy: Policy, updater: Updater) -> Learned:
-        """To be called by all processes."""
+        """Gather it from `policy` and `updater`; all processes have to call this."""
         weights = {name: tensor.detach() for name, tensor in policy.trainable()}
         return cls(put_together(weights), put_together(updater.optimizer.state_dict()))
 
 
 @dataclass(frozen=True, slots=True)
 class RandomStates:
-    """The states of the global generators, which verifiers and dropout may use."""
+    """Holds the states of the global generators, which verifiers and dropout may use."""
 
     torch: Tensor
     cuda: list[Tensor]
@@ -66,7 +70,7 @@ class RandomStates:
 
     @classmethod
     def now(cls) -> RandomStates:
-        """Return those of this moment."""
+        """Return the present states."""
         cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
         name, keys, position, has_gauss, cached = np.random.get_state()
         return cls(
@@ -88,16 +92,17 @@ def save_checkpoint(
     more: dict[str, Any],
     keep: int,
 ) -> Path:
-    """Write `folder`/step-N after step N, whole or not at all, and remove checkpoints beyond `keep`.
+    """Write `folder`/step-N after step N, completely or not at all; remove checkpoints beyond
+    `keep`.
 
     Args:
         states: of the random generators after step N, which a failed step N + 1 may have changed.
-        more: what else is wanted back, as JSON.
+        more: further values to restore, as JSON.
     """
     final = folder / f"{PREFIX}{step:06d}"
     if final in checkpoints(folder):
         return final
-    for leftover in folder.glob(f".{PREFIX}*"):  # of a run that was killed while it saved
+    for leftover in folder.glob(f".{PREFIX}*"):  # of a run that was killed during a save
         shutil.rmtree(leftover, ignore_errors=True)
     with writing(final), as_os_error(), whole_folder(final) as partial:
         _write(
@@ -148,10 +153,14 @@ def _write(
     write_whole(folder / PROGRESS, json.dumps(seal(progress)))
 
 
-def agree(path: Path, *, updater: Updater, more: dict[str, Any]) -> None:
-    """The checkpoint as one of the run with its present settings, which it was resumed with; more: as for `save_checkpoint`."""
+def record_settings(path: Path, *, updater: Updater, more: dict[str, Any]) -> None:
+    """Record in a checkpoint the present settings, with which the run was resumed.
+
+    Args:
+        more: as for `save_checkpoint`.
+    """
     progress = saved_progress(path)
-    progress |= {"optimizer": means_of(progress), "beta": updater.beta, **more}
+    progress |= {"optimizer": saved_optimizer_name(progress), "beta": updater.beta, **more}
     with writing(path):
         write_whole(path / PROGRESS, json.dumps(seal(progress)))
 
@@ -167,37 +176,48 @@ def checkpoints(folder: Path) -> list[Path]:
 
 
 def check_checkpoint(path: Path) -> dict[str, Any]:
-    """Return the progress of a checkpoint all of whose files are as they were written.
+    """Return the progress of a checkpoint after checking that all its files are as they were
+    written.
 
     Raises:
-        DamagedError: one of them is not.
+        DamagedError: a file is not.
         ConfigError: a newer version wrote it.
     """
     progress = read_sealed(path / PROGRESS)
     check_format(path, progress)
     if missing := {"step", "config"} - progress.keys():
-        raise DamagedError(f"{PROGRESS} says nothing of {', '.join(sorted(missing))}")
+        raise DamagedError(f"{PROGRESS} lacks {', '.join(sorted(missing))}")
     if progress.get("format", 1) > 1 and "files" not in progress:
-        raise DamagedError(f"{PROGRESS} says nothing of its files")
+        raise DamagedError(f"{PROGRESS} lacks the digests of its files")
     check_files(path, progress.get("files", {}))
     return progress
 
 
 def saved_progress(path: Path) -> dict[str, Any]:
-    """Return what a checkpoint says of the run: the step, the settings, and what `save_checkpoint` got as `more`."""
+    """Return what a checkpoint records of the run.
+
+    That is the step, the settings, and the argument `more` of `save_checkpoint`.
+    """
     try:
         return read_sealed(path / PROGRESS)
     except DamagedError as error:
-        raise ConfigError(_damaged(path, str(error))) from None
+        raise ConfigError(_damage_message(path, str(error))) from None
 
 
-def _damaged(path: Path, reason: str) -> str:
-    return f"the checkpoint {path} is damaged: {reason}; restore it from a copy, or go on from another one: --from step-N or --from start"
+def _damage_message(path: Path, reason: str) -> str:
+    """Return the message for a damaged checkpoint."""
+    return (
+        f"the checkpoint {path} is damaged: {reason}; restore it from a copy, or continue from "
+        "another one: --from step-N or --from start"
+    )
 
 
 @contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    """Turn what libraries say of a damaged file into one message; checkpoints of format 1 have no digests."""
+def _refuse_unreadable(path: Path) -> Iterator[None]:
+    """Turn the errors of libraries for a damaged file into one ConfigError.
+
+    Checkpoints of format 1 have no digests, so damage shows only when they are read.
+    """
     try:
         yield
     except (
@@ -209,35 +229,47 @@ def _readable(path: Path) -> Iterator[None]:
         SafetensorError,
         UnpicklingError,
     ) as error:
-        raise ConfigError(_damaged(path, describe(error).splitlines()[0])) from None
+        raise ConfigError(_damage_message(path, describe(error).splitlines()[0])) from None
 
 
 def load_checkpoint(path: Path, *, policy: Policy, updater: Updater) -> dict[str, Any]:
-    """Put everything back; returns the progress: the step that was done last, and what `save_checkpoint` got as `more`.
+    """Restore weights, optimizer, schedule and random states from a checkpoint.
 
-    What has been learned comes from the checkpoint, what is configured from the present settings: with the same ones nothing differs by a
-    bit, with others the next step already uses the new rate, decay, plan and beta. Another optimizer begins without running means. A
-    reference that follows the policy only from here on begins as the model was before training, not as the present policy.
+    Learned values come from the checkpoint, configured ones from the present settings: with the
+    same settings nothing differs by a bit, with others the next step already uses the new rate,
+    decay, plan and beta. Another optimizer begins without running means. A reference that follows
+    the policy only from here on begins as the model was before training, not as the present policy.
+
+    Returns:
+        The progress: the step that was done last, and the argument `more` of `save_checkpoint`.
+
+    Raises:
+        ConfigError: the checkpoint is damaged or does not fit the model and adapter.
     """
-    with _readable(path):
+    with _refuse_unreadable(path):
         weights = load_file(path / "trainable.safetensors")
-        moved = path / "reference.safetensors"
-        reference = load_file(moved) if policy.reference.weights() and moved.exists() else {}
+        reference_path = path / "reference.safetensors"
+        reference = (
+            load_file(reference_path)
+            if policy.reference.weights() and reference_path.exists()
+            else {}
+        )
         state = torch.load(path / "state.pt", weights_only=True, map_location="cpu")
     progress = saved_progress(path)
     parameters = dict(policy.trainable())
     if weights.keys() != parameters.keys() or any(
-        weights[n].shape != parameters[n].shape for n in weights
+        weights[name].shape != parameters[name].shape for name in weights
     ):
         raise ConfigError(
-            f"{path} does not fit this model and adapter; resume with the settings of the run's config.json"
+            f"{path} does not fit this model and adapter; resume with the settings of the run's "
+            "config.json"
         )
     with torch.no_grad():
         for name, parameter in parameters.items():
             parameter.copy_(like(parameter, weights[name]))
         for name, tensor in reference.items():
             policy.reference.weights()[name].copy_(tensor)
-    if means_of(progress) == updater.config.optimizer.name:
+    if saved_optimizer_name(progress) == updater.config.optimizer.name:
         load_optimizer(
             updater.optimizer, optimizer_state_like(updater.parameters, state["optimizer"])
         )
@@ -248,19 +280,17 @@ def load_checkpoint(path: Path, *, policy: Policy, updater: Updater) -> dict[str
     if state["cuda_rng"] and torch.cuda.is_available():
         torch.cuda.set_rng_state_all(state["cuda_rng"])
     updater.skipped = progress["skipped"]
-    if (
-        progress["config"]["kl"]["beta"] == updater.config.kl.beta
-    ):  # it may have been moved towards kl.target since
+    # Adaptation towards kl.target may have moved beta since the start of the run.
+    if progress["config"]["kl"]["beta"] == updater.config.kl.beta:
         updater.beta = progress["beta"]
-    version, internal, gauss = progress["python_rng"]
-    random.setstate((version, tuple(internal), gauss))
+    version, generator_state, gauss = progress["python_rng"]
+    random.setstate((version, tuple(generator_state), gauss))
     name, keys, *rest = progress["numpy_rng"]
-    np.random.set_state(
-        (name, np.array(keys, dtype=np.uint32), *rest)
-    )  # the global one: a verifier may use it
+    # The global generator: a verifier may use it.
+    np.random.set_state((name, np.array(keys, dtype=np.uint32), *rest))
     return progress
 
 
-def means_of(progress: dict[str, Any]) -> str:
-    """The name of the optimizer whose running means a checkpoint holds."""
+def saved_optimizer_name(progress: dict[str, Any]) -> str:
+    """Return the name of the optimizer whose running means a checkpoint holds."""
     return str(progress.get("optimizer", progress["config"]["optimizer"]["name"]))

@@ -1,4 +1,4 @@
-"""What a run drives, step by step: the trainer, as `session` and its helpers see it."""
+"""Describe the trainer as the session and its helpers see it."""
 
 from __future__ import annotations
 
@@ -23,31 +23,41 @@ from grpo_core.verify.sources import Sources
 
 
 class Judged(Protocol):
+    """Types `Trainer.judged`, with the arguments that evaluations use."""
+
     async def __call__(
         self, tasks_P: Sequence[Task[Any]], *, attempts: int, step: int, sampling: SamplingConfig
     ) -> tuple[list[Group[Any]], float]: ...
 
 
 class Steps(Protocol):
-    """The `Trainer`."""
+    """Declares the parts of the `Trainer` that the session uses; methods are documented there."""
 
     config: RunConfig
     sources: Sources
     total: int
+    """Number of steps of the run."""
     done: int
+    """The last finished step."""
     stop_requested: bool
     stop_reason: str
+    """Why a stop was requested; "" if none was."""
     end: RunEnd | None
+    """How the run ended; None before its end."""
     ranks: Ranks
     load_seconds: float
+    """Seconds that loading the model took; 0 once they are logged."""
     folder: RunFolder
     policy: Policy
     updater: Updater
     budgets: dict[str, Budget]
+    """Limits of a rollout, by environment."""
     curriculum: Curriculum
     position: int
+    """Number of prompts dealt so far."""
     observer: Observer
     plugins: Observers
+    """Plugins and trackers that observe the run."""
     error_rate: ErrorRate
     footprint: Footprint
 
@@ -70,7 +80,7 @@ class Steps(Protocol):
     def stops(self) -> bool: ...
 
 
-def tell(trainer: Steps, text: str) -> None:
-    """Say it to whoever watches, and in log.txt."""
+def announce(trainer: Steps, text: str) -> None:
+    """Show `text` to the observer and write it to log.txt."""
     trainer.observer.say(text)
     trainer.folder.log(text)

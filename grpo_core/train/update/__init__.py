@@ -1,1 +1,1 @@
-"""From rollouts to new weights: the optimizer, its schedule, and the update."""
+"""Turn rollouts into new weights: the optimizer, its schedule, and the update."""

@@ -1,4 +1,8 @@
-"""The loss of a batch that something else rolled out: completions by their rewards and whole log-probs, grouped by prompt (seed 002)."""
+"""Compute the loss of a batch that other code rolled out (seed 002).
+
+Completions come with their rewards and the log-probs of whole completions, and are grouped by
+prompt.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,7 @@ from grpo_core.train.algorithm.losses import LEVELS, SURROGATES, divergence, row
 from grpo_core.train.algorithm.rewards import Rewards
 
 KEYS = ("prompts", "responses", "rewards", "logprobs", "ref_logprobs", "prompt_ids")
+"""Keys that a batch has to hold."""
 AS_WRITTEN = RunConfig.model_validate(
     {
         "environment": "",
@@ -28,20 +33,29 @@ AS_WRITTEN = RunConfig.model_validate(
         "kl": {"beta": 0.001, "estimator": "k1"},
     }
 )
-"""As seed 002 writes it: A = r - mean, clipped to 0.2; the ratio of whole completions to the reference; 0.001 times the mean of
-log pi - log pi_ref."""
+"""The loss as seed 002 defines it: A = r - mean, clipped to 0.2; the ratio of whole completions to
+the reference; 0.001 times the mean of log pi - log pi_ref."""
 
 
 def loss_from_batch(batch: Mapping[str, Any], config: RunConfig = AS_WRITTEN) -> Tensor:
-    """The loss () of B completions, with the gradient that `logprobs` carries.
+    """Return the loss () of B completions, with the gradient that `logprobs` carries.
 
-    batch: prompts and responses (B texts), rewards (B numbers), logprobs and ref_logprobs (B numbers, each summed over the tokens of a
-    completion; a tensor may require a gradient), prompt_ids (B integers; equal ones make a group). A completion counts as one token, so
-    every aggregation but `constant` is the mean over completions or their sum. Raises ValueError if something is missing or lengths
-    differ.
+    A completion counts as one token, so every aggregation but `constant` is the mean over
+    completions or their sum.
+
+    Args:
+        batch: holds `prompts` and `responses` (B texts), `rewards` (B numbers), `logprobs` and
+            `ref_logprobs` (B numbers, each summed over the tokens of a completion; a tensor may
+            require a gradient), and `prompt_ids` (B integers; equal ones form a group).
+        config: settings of advantage, loss and KL.
+
+    Raises:
+        ValueError: a key is missing, or the lists differ in length or are empty.
     """
-    if missing := [key for key in KEYS if key not in batch]:
-        raise ValueError(f"the batch lacks {', '.join(missing)}; it has to hold {', '.join(KEYS)}")
+    if missing_keys := [key for key in KEYS if key not in batch]:
+        raise ValueError(
+            f"the batch lacks {', '.join(missing_keys)}; it must hold {', '.join(KEYS)}"
+        )
     lengths = {key: len(batch[key]) for key in KEYS}
     if len(set(lengths.values())) != 1 or not lengths["rewards"]:
         raise ValueError(
@@ -60,12 +74,13 @@ def loss_from_batch(batch: Mapping[str, Any], config: RunConfig = AS_WRITTEN) ->
 
 
 def _column(values: Any) -> Tensor:
-    found = values if isinstance(values, Tensor) else torch.tensor(values, dtype=torch.float64)
-    return found.reshape(-1, 1)
+    """Return `values` as a tensor (B, 1)."""
+    tensor = values if isinstance(values, Tensor) else torch.tensor(values, dtype=torch.float64)
+    return tensor.reshape(-1, 1)
 
 
 def _advantages(rewards: Sequence[float], prompt_ids: Sequence[int], config: RunConfig) -> Tensor:
-    """(B, 1), in the order of the batch; groups may differ in size."""
+    """Return the advantages (B, 1) in the order of the batch; groups may differ in size."""
     places = {
         prompt: [b for b, other in enumerate(prompt_ids) if other == prompt]
         for prompt in dict.fromkeys(prompt_ids)
