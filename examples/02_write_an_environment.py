@@ -1,4 +1,6 @@
-"""A whole environment, and the checks that settle whether it can be trusted with a run: no model, no GPU, no torch.
+"""Write an environment, and check whether it can be trusted with a run.
+
+This needs no model, no GPU and no torch.
 
 python examples/02_write_an_environment.py
 """
@@ -14,13 +16,18 @@ class Reverse(Environment[str]):
 
     def task(self, key: TaskKey) -> Task[str]:
         rng = key.rng()  # a task is a pure function of its key
-        first = rng.choice("abcdefghijklm" if key.split == "train" else "nopqrstuvwxyz")  # no held-out word is trained on
+        # No held-out word is trained on.
+        first = rng.choice("abcdefghijklm" if key.split == "train" else "nopqrstuvwxyz")
         word = first + "".join(rng.choices(ascii_lowercase, k=2 + round(6 * key.level)))
-        return Task(key, (Message("user", f"Write {word} backwards. Reply with one word."),), word[::-1])
+        return Task(
+            key, (Message("user", f"Write {word} backwards. Reply with one word."),), word[::-1]
+        )
 
     def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
         answer = rollout.text.strip()
-        right = sum(a == b for a, b in zip(answer, task.data, strict=False)) / max(len(answer), len(task.data))
+        right = sum(a == b for a, b in zip(answer, task.data, strict=False)) / max(
+            len(answer), len(task.data)
+        )
         return Verdict({"reward": Reward(right)}, passed=right == 1, answer=answer[:100])
 
     def reference(self, task: Task[str]) -> str:  # must pass: the checks try it

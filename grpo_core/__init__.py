@@ -1,16 +1,35 @@
 """grpo-core: a small, exact GRPO trainer that talks to pluggable verifier environments."""
 
-from grpo_core.call import Call, current_call
-from grpo_core.environment import Environment, NoConfig, Services
-from grpo_core.errors import ConfigError, GrpoError, MissingExtraError, PluginError, RunStoppedError, UnknownNameError, UserError
-from grpo_core.hookspecs import hookimpl
-from grpo_core.judge import Judge, Judgement, JudgeRequest
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from grpo_core.calls.call import Call, current_call
+from grpo_core.protocol.environment import Environment, NoConfig, Services
+from grpo_core.protocol.errors import (
+    ConfigError,
+    GrpoError,
+    MissingExtraError,
+    PluginError,
+    RunStoppedError,
+    UnknownNameError,
+    UserError,
+)
+from grpo_core.protocol.hookspecs import hookimpl
+from grpo_core.protocol.judge import Judge, Judgement, JudgeRequest
+from grpo_core.protocol.sandbox import Limits, Outcome, Program, Sandbox
+from grpo_core.protocol.spec import Spec
+from grpo_core.protocol.types import MASK, Group, Message, Reward, Rollout, Task, TaskKey, Verdict
 from grpo_core.rubric import Rubric
-from grpo_core.sandbox import Limits, Outcome, Program, Sandbox
-from grpo_core.spec import Spec
-from grpo_core.types import MASK, Group, Message, Reward, Rollout, Task, TaskKey, Verdict
+
+if TYPE_CHECKING:
+    from grpo_core.config.overrides import build_config
+    from grpo_core.train.trainer import Trainer
 
 __version__ = "0.1.0"
+_LAZY = {"Trainer": "grpo_core.train.trainer", "build_config": "grpo_core.config.overrides"}
+"""The names that are imported on first use: environments need neither torch nor pydantic."""
 __all__ = [
     "MASK",
     "Call",
@@ -37,10 +56,19 @@ __all__ = [
     "Spec",
     "Task",
     "TaskKey",
+    "Trainer",
     "UnknownNameError",
     "UserError",
     "Verdict",
     "__version__",
+    "build_config",
     "current_call",
     "hookimpl",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name that needs heavy packages on its first use."""
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_LAZY[name]), name)

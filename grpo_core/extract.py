@@ -1,6 +1,7 @@
-"""Takes answers out of untrusted text: one bounded extractor each, in linear time, that answers None instead of raising.
+"""Extract answers from untrusted text; the extractors return None instead of raising.
 
-There is no pattern that backtracks and no parser without a cap, because a policy under training finds the input that hangs a verifier.
+Each takes linear time: no pattern backtracks and every parser has a size limit, because a policy in
+training finds the input that makes a verifier hang.
 """
 
 from __future__ import annotations
@@ -14,38 +15,46 @@ from decimal import Decimal
 from itertools import accumulate
 from typing import Any, Literal, NoReturn
 
-MAX_DIGITS = 30  # a caller may ask for up to 4300, where Python itself stops converting
-_SPACE = " \t\r\n"
+MAX_DIGITS = 30
+"""The default limit; a caller may set up to 4300, beyond which Python itself refuses to convert."""
+_WHITE_SPACE = " \t\r\n"
 _DIGITS = frozenset("0123456789")
-_GROUPED = re.compile(r"-?\d{1,3}(,\d{3})++(\.\d+)?", re.ASCII)
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"?', re.DOTALL)  # possessive, so that it does not backtrack
+_GROUPED_NUMBER = re.compile(r"-?\d{1,3}(,\d{3})++(\.\d+)?", re.ASCII)
+_JSON_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"?', re.DOTALL)  # possessive: does not backtrack
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A marked part of a text. content: what stands between the marks, untouched; text[start:end]: the part with its marks.
-
-    language: the word after an opening code fence, in lower case.
-    """
+    """Holds a marked part of a text; `text[start:end]` is that part with its marks."""
 
     content: str
+    """The text between the marks, unchanged."""
     start: int
+    """The index of the first character of the opening mark."""
     end: int
+    """The index after the last character of the closing mark."""
     language: str = ""
+    """The word after an opening code fence, in lower case."""
 
 
 @dataclass(frozen=True, slots=True)
 class Json:
-    """A JSON value; wrapped, because `null` is a value and not a failure."""
+    """Wraps a JSON value, because `null` is a value and not a failure."""
 
     value: Any
 
 
 def xml_tag(text: str, *, tag: str, which: Literal["only", "last"] = "only") -> Block | None:
-    """The content of <tag>...</tag>, case-sensitive and without attributes.
+    """Return the block <tag>...</tag>, or None if there is none.
 
-    "only": both marks stand in the text exactly once, in order, so a policy cannot spray answers. "last": the last complete block,
-    from its innermost opening mark.
+    The tag is case-sensitive and has no attributes.
+
+    Args:
+        text: the text to search.
+        tag: the name of the tag.
+        which: "only" requires that both marks occur exactly once and in order, so that a policy
+            cannot give many answers at once. "last" takes the last complete block, from its
+            innermost opening mark.
     """
     opening, closing = f"<{tag}>", f"</{tag}>"
     if which == "only" and tag_counts(text, tag=tag) != (1, 1):
@@ -58,107 +67,154 @@ def xml_tag(text: str, *, tag: str, which: Literal["only", "last"] = "only") -> 
 
 
 def tag_counts(text: str, *, tag: str) -> tuple[int, int]:
-    """How often <tag> and </tag> stand in the text."""
+    """Return how often <tag> and </tag> occur in the text."""
     return text.count(f"<{tag}>"), text.count(f"</{tag}>")
 
 
 def fenced_code(text: str, *, languages: Collection[str] = ()) -> Block | None:
-    """The last closed block between ``` fences, of one of `languages` if any are given ("" stands for a fence without a language).
+    """Return the last closed block between ``` fences; None if there is none.
 
     A block that is never closed is a truncated answer and does not count.
+
+    Args:
+        text: the text to search.
+        languages: the languages to accept, "" for a fence without a language; all if empty.
     """
-    last = None
+    last_block = None
     for block in _fenced_blocks(text):
         if not languages or block.language in languages:
-            last = block
-    return last
+            last_block = block
+    return last_block
 
 
 def _fenced_blocks(text: str) -> Iterator[Block]:
+    """Yield the closed code blocks in order; a fence must be alone on its line."""
     fence, language, start, content_start, position = 0, "", 0, 0, 0
     for line in text.split("\n"):
-        stripped = line.strip(_SPACE)
+        stripped = line.strip(_WHITE_SPACE)
         ticks = len(stripped) - len(stripped.lstrip("`"))
         label = stripped[ticks:]
         if not fence and ticks >= 3 and "`" not in label:
             words = label.split(None, 1)
-            fence, language, start, content_start = ticks, words[0].lower() if words else "", position, position + len(line) + 1
+            fence, language, start, content_start = (
+                ticks,
+                words[0].lower() if words else "",
+                position,
+                position + len(line) + 1,
+            )
         elif fence and ticks >= fence and not label:
-            yield Block(text[content_start : max(position - 1, content_start)], start, position + len(line), language)
+            yield Block(
+                text[content_start : max(position - 1, content_start)],
+                start,
+                position + len(line),
+                language,
+            )
             fence = 0
         position += len(line) + 1
 
 
 def parse_integer(text: str, *, max_digits: int = MAX_DIGITS) -> int | None:
-    """An integer and nothing else: an optional "-", then at most `max_digits` ASCII digits, white space around it allowed."""
-    text = text.strip(_SPACE)
+    """Return the integer that `text` consists of, or None.
+
+    It is an optional "-" and at most `max_digits` ASCII digits; white space around it is allowed.
+    """
+    text = text.strip(_WHITE_SPACE)
     return int(text) if _all_digits(text.removeprefix("-"), max_digits) else None
 
 
 def parse_decimal(text: str, *, max_digits: int = MAX_DIGITS) -> Decimal | None:
-    """A plain decimal number and nothing else: as `parse_integer`, with an optional "." between digits; no exponent, NaN or infinity."""
-    text = text.strip(_SPACE)
+    """Return the plain decimal number that `text` consists of, or None.
+
+    It has the form that `parse_integer` accepts, with an optional "." between digits; an exponent,
+    NaN and infinity are refused. `max_digits` limits the digits before and after the "." together.
+    """
+    text = text.strip(_WHITE_SPACE)
     whole, point, fraction = text.removeprefix("-").partition(".")
-    if not _all_digits(whole, max_digits) or (point and not _all_digits(fraction, max_digits - len(whole))):
+    if not _all_digits(whole, max_digits) or (
+        point and not _all_digits(fraction, max_digits - len(whole))
+    ):
         return None
     return Decimal(text)
 
 
 def ungrouped(text: str) -> str:
-    """A number without the "," between its thousands, for the parsers above: 1,080 becomes 1080. A text whose commas stand anywhere else
-    stays as it is, so that no parser takes a list like "1,8" for a number."""
-    return text.replace(",", "") if _GROUPED.fullmatch(text) else text
+    """Remove the commas between thousands from a number, for the parsers above: "1,080" to "1080".
+
+    A text with commas anywhere else is returned unchanged, so that no parser reads a list such as
+    "1,8" as a number.
+    """
+    return text.replace(",", "") if _GROUPED_NUMBER.fullmatch(text) else text
 
 
 def _all_digits(text: str, max_digits: int) -> bool:
+    """Return whether `text` consists of 1 to `max_digits` ASCII digits."""
     return 0 < len(text) <= max_digits and _DIGITS.issuperset(text)
 
 
-def parse_json(text: str, *, max_chars: int = 100_000, max_depth: int = 32, max_digits: int = 300) -> Json | None:
-    """The whole text as one JSON value. None if it is no JSON, is larger or deeper than allowed, or says what JSON does not define:
-    NaN, Infinity, a number that overflows, the same key twice (parsers disagree on which one counts), half of a surrogate pair, which is
-    no character and cannot be written as UTF-8."""
-    if len(text) > max_chars or _depth(text) > max_depth:
+def parse_json(
+    text: str, *, max_chars: int = 100_000, max_depth: int = 32, max_digits: int = 300
+) -> Json | None:
+    """Parse the whole text as one JSON value.
+
+    Returns:
+        The value; None if the text is not JSON, exceeds a limit, or contains something that JSON
+        does not define: NaN, Infinity, a number that overflows, the same key twice (parsers
+        disagree on which one counts), or half of a surrogate pair, which is not a character and
+        cannot be written as UTF-8.
+    """
+    if len(text) > max_chars or _bracket_depth(text) > max_depth:
         return None
 
-    def number(digits: str) -> float:
+    def parse_float(digits: str) -> float:
         if len(digits) > max_digits or not math.isfinite(value := float(digits)):
             raise ValueError(digits)
         return value
 
-    def integer(digits: str) -> int:
+    def parse_int(digits: str) -> int:
         if len(digits) > max_digits:
             raise ValueError(digits)
         return int(digits)
 
     try:
         value = json.loads(
-            text, parse_float=number, parse_int=integer, parse_constant=_refuse_constant, object_pairs_hook=_refuse_duplicates
+            text,
+            parse_float=parse_float,
+            parse_int=parse_int,
+            parse_constant=_refuse_constant,
+            object_pairs_hook=_refuse_duplicates,
         )
-        json.dumps(value, ensure_ascii=False).encode()  # keys and strings at any depth; escapes are characters here
+        # Refuse half surrogate pairs in keys and strings at any depth, also those from escapes.
+        json.dumps(value, ensure_ascii=False).encode()
     except ValueError:
         return None
     return Json(value)
 
 
 def _refuse_constant(name: str) -> NoReturn:
+    """Raise ValueError for NaN and the infinities."""
     raise ValueError(name)
 
 
 def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    if len(value) != len(pairs):
+    """Return the fields of a JSON object; raise ValueError if a key occurs twice."""
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
         raise ValueError("duplicate key")
-    return value
+    return fields
 
 
-def _depth(text: str) -> int:
-    """How deep brackets nest outside of strings: known before the parser recurses."""
-    return max(accumulate(((char in "[{") - (char in "]}") for char in _STRING.sub("", text)), initial=0))
+def _bracket_depth(text: str) -> int:
+    """Return how deep brackets nest outside strings, to check it before the parser recurses."""
+    steps = ((char in "[{") - (char in "]}") for char in _JSON_STRING.sub("", text))
+    return max(accumulate(steps, initial=0))
 
 
 def is_text(value: str) -> bool:
-    """Whether it can be encoded: half of a surrogate pair ("\\ud800", from JSON or a terminal) cannot, and tokenizers raise for it."""
+    """Return whether the string can be encoded as UTF-8.
+
+    Half of a surrogate pair ("\\ud800", from JSON or a terminal) cannot be encoded, and tokenizers
+    raise an exception for it.
+    """
     try:
         value.encode()
     except UnicodeEncodeError:

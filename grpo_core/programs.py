@@ -1,7 +1,9 @@
-"""Environments whose answers are programs: what a program returns is compared out here, on inputs it cannot know beforehand.
+"""Provide the base class of environments whose answers are programs.
 
-Tests, expected values and the comparison never enter the sandbox. A program gets one input at a time and claims one value; claims are
-compared type by type, so that nothing of the program's own making takes part.
+The values that a program returns are compared outside the sandbox, on inputs that the program
+cannot know beforehand. Tests, expected values and the comparison never enter the sandbox. A program
+gets one input at a time and claims one value; claims are compared by plain types and values, so
+that no code of the program takes part.
 """
 
 from __future__ import annotations
@@ -17,28 +19,35 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
-from grpo_core.environment import Environment
 from grpo_core.extract import fenced_code
-from grpo_core.sandbox import Limits, Outcome, Program
-from grpo_core.types import Message, Reward, Rollout, Split, Task, TaskKey, Verdict
+from grpo_core.protocol.environment import Environment
+from grpo_core.protocol.sandbox import Limits, Outcome, Program
+from grpo_core.protocol.types import Message, Reward, Rollout, Split, Task, TaskKey, Verdict
 
 LANGUAGES = ("python", "py", "python3", "")
 MAX_SOURCE = 20_000
-"""Characters of a program; a longer one is no answer."""
-_SHOWN = 120
+"""The most characters of a program; a longer one is not an answer."""
+_MAX_SHOWN_CHARS = 120
+"""The most characters of a program, of arguments or of a value in logs."""
 
 
-def _numbers(parity: int) -> Sequence[int]:
+def _numbers_by_parity(parity: int) -> Sequence[int]:
     return [number for number in range(1000) if sum(map(int, str(number))) % 2 == parity]
 
 
-_NUMBERS: Mapping[Split, Sequence[int]] = {"train": _numbers(0), "eval": _numbers(1)}
-"""By the parity of the sum of the digits: a policy has met every digit at every place, so it can copy a held-out number."""
+_NUMBERS: Mapping[Split, Sequence[int]] = {
+    "train": _numbers_by_parity(0),
+    "eval": _numbers_by_parity(1),
+}
+"""The numbers in function names, divided by the parity of their digit sum.
+
+Training tasks contain every digit at every position, so the policy can copy a held-out number.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One call and what it must return."""
+    """Describes one call and the value that it must return."""
 
     arguments: tuple[Any, ...]
     expected: Any
@@ -46,179 +55,294 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is asked: a function `entry`, described by `statement` and by `examples`, which the policy sees.
-
-    source: a program that solves it. impossible: what it must return is drawn at random, so that only a cheat can know it.
-    """
+    """Describes the function that the policy has to write."""
 
     statement: str
+    """The description of the function, which is part of the prompt."""
     entry: str
+    """The name of the function."""
     parameters: str
+    """The parameters of the function, as between its parentheses."""
     source: str
+    """A program that solves the problem."""
     examples: tuple[Case, ...]
+    """Calls with their values, which are part of the prompt."""
     impossible: bool = False
+    """The expected values are random, so that only a program that cheats can know them."""
 
 
 P = TypeVar("P", bound=Problem)
 MAX_MEMORY_MB = 2**20
 MAX_CPU_SECONDS = 100.0
-"""A call may last 2.5 times as long; one that never ends has to get its 0 before the verdict's own deadline, which would leave it out."""
+"""The upper limit of `cpu_seconds`.
+
+A call may last 2.5 times as long. A call that never ends must get its reward of 0 before the
+verdict's own time limit, which would make an error of it and leave the rollout out.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class CodeConfig:
-    """difficulty: 1..10; None: by the task's level, 0 is 1 and 1 is 10. cases: held-out inputs of each verdict, new ones in each step.
-    partial: what a program gets that passes some cases: "above_constant" pays 0.5 x the share it passes beyond the best constant answer,
-    "seed" pays 0.5 x the share, "none" nothing. cpu_seconds, memory_mb: of one call, which may last 2.5 times its CPU time, at least 5 s.
-    """
+    """Holds the settings of a code environment."""
 
     difficulty: Literal[1, 2, 3, 4, 5, 6, 7, 8, 9, 10] | None = None
+    """The difficulty of all problems; None derives it from the task's level: 0 is 1 and 1 is 10."""
     cases: int = 24
+    """The number of held-out inputs for each verdict; every step draws new ones."""
     partial: Literal["above_constant", "seed", "none"] = "above_constant"
+    """The reward of a program that passes some cases, but not all.
+
+    "above_constant" gives 0.5 x the share that it passes beyond the best constant answer, "seed"
+    gives 0.5 x the share that it passes, and "none" gives nothing.
+    """
     cpu_seconds: float = 2.0
+    """The CPU time of one call, whose wall time is limited to 2.5 times as much, at least 5 s."""
     memory_mb: int = 256
+    """The memory of one call."""
 
     def __post_init__(self) -> None:
         for name in ("cases", "cpu_seconds", "memory_mb"):
-            if not 0 < getattr(self, name) < math.inf:  # nan is in no range
-                raise ValueError(f"{name} is {getattr(self, name)}; it has to be above 0 and finite")
+            if not 0 < getattr(self, name) < math.inf:  # NaN is refused, too
+                raise ValueError(
+                    f"{name} is {getattr(self, name)}; it has to be above 0 and finite"
+                )
         if self.memory_mb > MAX_MEMORY_MB:
             raise ValueError(f"memory_mb is {self.memory_mb}; it can be at most {MAX_MEMORY_MB}")
         if self.cpu_seconds > MAX_CPU_SECONDS:
-            raise ValueError(f"cpu_seconds is {self.cpu_seconds}; at most {MAX_CPU_SECONDS:g} fit into the time that a verdict has")
+            raise ValueError(
+                f"cpu_seconds is {self.cpu_seconds}; at most {MAX_CPU_SECONDS:g} fit into the time "
+                "that a verdict has"
+            )
 
 
 class CodeEnvironment(Environment[P]):
-    """Write `problem` and `cases`; the rest is here. Parts: format (there is a program), runs (share of calls that return a value) and
-    passed, which alone is paid: 1 when all cases pass, else what `partial` says."""
+    """Asks for programs and verifies them in a sandbox; a subclass writes `problem` and `cases`.
+
+    The reward parts are format (there is a program), runs (the share of calls that return a value)
+    and passed, the only one with a weight: 1 if all cases pass, else what `partial` says.
+    """
 
     Config: ClassVar[type[Any]] = CodeConfig
     parts: ClassVar[Mapping[str, float]] = {"format": 0.0, "runs": 0.0, "passed": 1.0}
     needs = frozenset({"sandbox"})
-    timeout_seconds: ClassVar[float] = 300.0  # of a verdict that waits for its turn in the sandbox; programs have their own limits
+    timeout_seconds: ClassVar[float] = 300.0
+    """The time limit of a verdict, which may wait for the sandbox; programs have their own."""
     max_new_tokens: ClassVar[int] = 256
 
     @abstractmethod
-    def problem(self, rng: random.Random, difficulty: int, *, number: int, impossible: bool = False) -> P:
-        """A problem of that difficulty, 1..10. number: has to be in the name of its function; training and held-out tasks have different
-        ones, so that the two never share a prompt."""
+    def problem(
+        self, rng: random.Random, difficulty: int, *, number: int, impossible: bool = False
+    ) -> P:
+        """Return a problem.
+
+        Args:
+            rng: the source of all random choices.
+            difficulty: from 1 to 10.
+            number: must be part of the function's name; training and held-out tasks have different
+                numbers, so that the two never share a prompt.
+            impossible: whether the expected values are to be random (see `Problem.impossible`).
+        """
 
     @abstractmethod
     def cases(self, problem: P, rng: random.Random, count: int) -> Sequence[Case]:
-        """So many held-out cases, other ones for each state of `rng`."""
+        """Return `count` held-out cases, which differ with the state of `rng`."""
 
     def task(self, key: TaskKey) -> Task[P]:
         return self._task(key, impossible=False)
 
     def canaries(self) -> Sequence[Task[P]]:
-        """Impossible problems of every difficulty: whoever passes one has got at the answers."""
-        return [self._task(TaskKey(type(self).__name__.lower(), "eval", i, 0, i / 9), impossible=True) for i in range(10)]
+        """Return impossible problems of all difficulties.
+
+        A program that passes one must have had access to the expected values.
+        """
+        return [
+            self._task(TaskKey(type(self).__name__.lower(), "eval", i, 0, i / 9), impossible=True)
+            for i in range(10)
+        ]
 
     async def averify(self, task: Task[P], rollout: Rollout) -> Verdict:
-        source = _program(rollout.text)
+        source = _extract_program(rollout.text)
         if source is None:
-            return _verdict(0.0, 0.0, 0.0, answer=None)
+            return _make_verdict(0.0, 0.0, 0.0, answer=None)
         cases = self.cases(task.data, task.rng(), self.config.cases)
         seconds = self.config.cpu_seconds
-        limits = Limits(cpu_seconds=seconds, wall_seconds=max(5.0, 2.5 * seconds), memory_mb=self.config.memory_mb)
+        limits = Limits(
+            cpu_seconds=seconds,
+            wall_seconds=max(5.0, 2.5 * seconds),
+            memory_mb=self.config.memory_mb,
+        )
         program = Program(source, task.data.entry, [case.arguments for case in cases], limits)
         ((*outcomes,),) = await self.services.sandbox().run([program])
-        return self._judged(source, cases, outcomes)
+        return self._verdict_from(source, cases, outcomes)
 
     def reference(self, task: Task[P]) -> str:
-        return _fenced(task.data.source)
+        return _fenced_block(task.data.source)
 
     def cheats(self, task: Task[P]) -> Sequence[str]:
-        """Programs that solve nothing: constants, those that leave or hang, those that compare as they like, and no program at all."""
-        entry, first = task.data.entry, task.data.examples[0].expected
+        """Return programs that solve nothing.
+
+        They return constants, exit, raise an exception, return objects that equal everything, or
+        read the caller's variables; two answers contain no complete code block.
+        """
+        entry, first_value = task.data.entry, task.data.examples[0].expected
         bodies = (
             "return None",
-            f"return {first!r}",
+            f"return {first_value!r}",
             "import sys; sys.exit(0)",
             "import os; os._exit(0)",
             "raise AssertionError",
             "return type('Equal', (), {'__eq__': lambda self, other: True})()",
-            "return type('Equal', (str,), {'__eq__': lambda self, other: True, '__hash__': str.__hash__})()",
+            "return type('Equal', (str,), "
+            "{'__eq__': lambda self, other: True, '__hash__': str.__hash__})()",
             "import sys; return sys._getframe(1).f_locals.get('expected')",
         )
-        return (task.data.source, *(_fenced(f"def {entry}(*arguments):\n    {body}") for body in bodies), "```python\n" + task.data.source)
+        return (
+            task.data.source,
+            *(_fenced_block(f"def {entry}(*arguments):\n    {body}") for body in bodies),
+            "```python\n" + task.data.source,
+        )
 
     def fingerprint(self) -> str:
-        """Of everything that decides a verdict: the settings, the files of the environment's package, and this one."""
+        """Return a digest of the settings, the files of the environment's package and this file."""
         files = [*sorted(Path(inspect.getfile(type(self))).parent.glob("*.py")), Path(__file__)]
         sources = b"".join(file.read_bytes() for file in files)
         return hashlib.sha256(super().fingerprint().encode() + sources).hexdigest()[:16]
 
     def _task(self, key: TaskKey, *, impossible: bool) -> Task[P]:
+        """Return the task of a key; its prompt has the statement, the examples and the format."""
         difficulty = self.config.difficulty or 1 + round(9 * key.level)
         rng = key.rng("problem", difficulty)
         number = rng.choice(_NUMBERS[key.split])
         problem = self.problem(rng, difficulty, number=number, impossible=impossible)
-        shown = "\n".join(f"{problem.entry}({', '.join(map(repr, case.arguments))}) == {case.expected!r}" for case in problem.examples)
-        wanted = f"Reply with the Python function `{problem.entry}({problem.parameters})` in one ```python block."
-        return Task(key, (Message("user", f"{problem.statement}\n\nExamples:\n{shown}\n\n{wanted}"),), problem)
+        examples = "\n".join(
+            f"{problem.entry}({', '.join(map(repr, case.arguments))}) == {case.expected!r}"
+            for case in problem.examples
+        )
+        instruction = (
+            f"Reply with the Python function `{problem.entry}({problem.parameters})` "
+            "in one ```python block."
+        )
+        return Task(
+            key,
+            (Message("user", f"{problem.statement}\n\nExamples:\n{examples}\n\n{instruction}"),),
+            problem,
+        )
 
-    def _judged(self, source: str, cases: Sequence[Case], outcomes: Sequence[Outcome]) -> Verdict:
+    def _verdict_from(
+        self, source: str, cases: Sequence[Case], outcomes: Sequence[Outcome]
+    ) -> Verdict:
+        """Return the verdict on a program whose calls for `cases` had these outcomes."""
         for outcome in outcomes:
-            if outcome.status == "infra_error":  # never the program's fault: the engine tries again, then leaves the attempt out
+            # Never the program's fault: the engine retries, then leaves the rollout out.
+            if outcome.status == "infra_error":
                 raise RuntimeError(outcome.error)
-        passed = [o.status == "ok" and same(o.value, case.expected) for o, case in zip(outcomes, cases, strict=True)]
+        passed = [
+            outcome.status == "ok" and same_value(outcome.value, case.expected)
+            for outcome, case in zip(outcomes, cases, strict=True)
+        ]
         runs = sum(outcome.status == "ok" for outcome in outcomes) / len(outcomes)
-        reward = paid(passed, constant_share(cases), self.config.partial)
-        failure = next((_failure(case, o) for case, o, ok in zip(cases, outcomes, passed, strict=True) if not ok), "")
+        reward = passed_reward(passed, constant_share(cases), self.config.partial)
+        first_failure = next(
+            (
+                _describe_failure(case, outcome)
+                for case, outcome, case_passed in zip(cases, outcomes, passed, strict=True)
+                if not case_passed
+            ),
+            "",
+        )
         statuses = Counter(outcome.status for outcome in outcomes)
-        return _verdict(1.0, runs, reward, answer=source[:_SHOWN], note=failure, detail={"outcomes": dict(statuses)})
+        return _make_verdict(
+            1.0,
+            runs,
+            reward,
+            answer=source[:_MAX_SHOWN_CHARS],
+            note=first_failure,
+            detail={"outcomes": dict(statuses)},
+        )
 
 
-def same(found: Any, expected: Any) -> bool:
-    """Whether two plain values are equal in type and value, all the way down: True is not 1, 1 is not 1.0, a list is no tuple, NaN is
-    nothing. The order of a dict or a set does not count."""
-    return _typed(found) == _typed(expected)
+def same_value(actual: Any, expected: Any) -> bool:
+    """Return whether two plain values are equal in type and value, at every depth.
+
+    True is not 1, 1 is not 1.0, a list is not a tuple, and NaN equals nothing. The order of a dict
+    or a set does not matter.
+    """
+    return _comparable(actual) == _comparable(expected)
 
 
 def constant_share(cases: Sequence[Case]) -> float:
-    """The share of cases that the best constant answer passes."""
-    return max(Counter(_typed(case.expected) for case in cases).values()) / len(cases)
+    """Return the share of cases that the best constant answer passes."""
+    return max(Counter(_comparable(case.expected) for case in cases).values()) / len(cases)
 
 
-def paid(passed: Sequence[bool], constant: float, partial: Literal["above_constant", "seed", "none"]) -> float:
-    """1 if all passed, else at most 0.5, by the share that passed."""
+def passed_reward(
+    passed: Sequence[bool], constant: float, partial: Literal["above_constant", "seed", "none"]
+) -> float:
+    """Return 1 if all cases passed, else at most 0.5, depending on the share that passed.
+
+    Args:
+        passed: whether each case passed.
+        constant: the share of cases that the best constant answer passes.
+        partial: the rule for partial success, as in `CodeConfig.partial`.
+    """
     share = sum(passed) / len(passed)
     if share == 1:
         return 1.0
     if partial == "seed":
         return 0.5 * share
-    return 0.5 * max(0.0, share - constant) / (1 - constant) if partial == "above_constant" and constant < 1 else 0.0
+    return (
+        0.5 * max(0.0, share - constant) / (1 - constant)
+        if partial == "above_constant" and constant < 1
+        else 0.0
+    )
 
 
-def _typed(value: Any) -> Hashable:
-    """What two values have in common exactly where they are the same."""
+def _comparable(value: Any) -> Hashable:
+    """Return a hashable form of a value, equal for two values exactly if they are the same."""
     if isinstance(value, list | tuple):
-        return type(value), tuple(map(_typed, value))
+        return type(value), tuple(map(_comparable, value))
     if isinstance(value, set | frozenset):
-        return type(value), frozenset(map(_typed, value))
+        return type(value), frozenset(map(_comparable, value))
     if isinstance(value, dict):
-        return type(value), frozenset((_typed(key), _typed(item)) for key, item in value.items())
-    return type(value), value if value == value else object()  # NaN; a tuple would call it equal to itself
+        items = ((_comparable(key), _comparable(item)) for key, item in value.items())
+        return type(value), frozenset(items)
+    # A tuple would call NaN equal to itself, so a new object stands for it.
+    return type(value), value if value == value else object()
 
 
-def _program(text: str) -> str | None:
+def _extract_program(text: str) -> str | None:
+    """Return the program in a completion; None if there is none or it is too long."""
     block = fenced_code(text, languages=LANGUAGES)
     return block.content if block is not None and 0 < len(block.content) <= MAX_SOURCE else None
 
 
-def _fenced(source: str) -> str:
+def _fenced_block(source: str) -> str:
     return f"```python\n{source}\n```"
 
 
-def _failure(case: Case, outcome: Outcome) -> str:
-    call = ", ".join(map(repr, case.arguments))[:_SHOWN]
-    found = f"{outcome.value!r:.{_SHOWN}}" if outcome.status == "ok" else f"{outcome.status}: {outcome.error}"[:_SHOWN]
-    return f"({call}) gave {found}, expected {case.expected!r:.{_SHOWN}}"
+def _describe_failure(case: Case, outcome: Outcome) -> str:
+    """Return the arguments, the actual and the expected value of a case that failed."""
+    arguments = ", ".join(map(repr, case.arguments))[:_MAX_SHOWN_CHARS]
+    actual = (
+        f"{outcome.value!r:.{_MAX_SHOWN_CHARS}}"
+        if outcome.status == "ok"
+        else f"{outcome.status}: {outcome.error}"[:_MAX_SHOWN_CHARS]
+    )
+    return f"({arguments}) gave {actual}, expected {case.expected!r:.{_MAX_SHOWN_CHARS}}"
 
 
-def _verdict(
-    format_: float, runs: float, passed: float, *, answer: str | None, note: str = "", detail: Mapping[str, Any] | None = None
+def _make_verdict(
+    format_reward: float,
+    runs: float,
+    passed: float,
+    *,
+    answer: str | None,
+    note: str = "",
+    detail: Mapping[str, Any] | None = None,
 ) -> Verdict:
-    rewards = {"format": Reward(format_), "runs": Reward(runs), "passed": Reward(passed, note=note)}
+    rewards = {
+        "format": Reward(format_reward),
+        "runs": Reward(runs),
+        "passed": Reward(passed, note=note),
+    }
     return Verdict(rewards, passed=passed == 1, answer=answer, detail=dict(detail or {}))

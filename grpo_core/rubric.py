@@ -1,4 +1,8 @@
-"""The rewards of a verdict out of several named functions, each timed, so that a slow or stingy part shows by name."""
+"""Combine several named reward functions into a verdict.
+
+Each function is timed, and its value is logged under its name, so that one that is slow or always
+gives little reward can be recognised.
+"""
 
 from __future__ import annotations
 
@@ -7,51 +11,75 @@ from numbers import Real
 from time import perf_counter
 from typing import Generic, ParamSpec
 
-from grpo_core.errors import ConfigError
-from grpo_core.types import Reward, Verdict
+from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.types import Reward, Verdict
 
 P = ParamSpec("P")
 Score = float | bool | tuple[float | bool, str]
 
 
 class Rubric(Generic[P]):
-    """Named reward functions that are asked the same question: (task, rollout), or whatever the verifier parsed already.
+    """Calls named reward functions with the same arguments and combines their values.
 
-    functions: each returns a number, a bool (1 or 0) or a pair (number, note).
-    weights: one per function, usually the environment's `parts`; left out, every weight is 1.
-    passed: the function whose value of 1 or more means success; left out, no verdict passes.
-    A function that raises is a bug of the verifier and not a bad answer: the exception goes on to the engine, which makes it an error
-    verdict.
+    The arguments are (task, rollout), or whatever the verifier has already parsed. A function that
+    raises is a bug in the verifier and not a bad answer: the exception reaches the engine, which
+    turns it into an error verdict.
+
+    Args:
+        functions: each returns a number, a bool (1 or 0) or a pair (number, note).
+        weights: one per function, usually the environment's `parts`; 1 for each if left out.
+        passed: the function whose value of 1 or more means success; if left out, no verdict passes.
+
+    Raises:
+        ConfigError: there is no function, or a name in `weights` or `passed` does not match.
     """
 
     def __init__(
-        self, functions: Mapping[str, Callable[P, Score]], *, weights: Mapping[str, float] | None = None, passed: str | None = None
+        self,
+        functions: Mapping[str, Callable[P, Score]],
+        *,
+        weights: Mapping[str, float] | None = None,
+        passed: str | None = None,
     ) -> None:
         self._functions = dict(functions)
         self._weights = dict.fromkeys(self._functions, 1.0) if weights is None else dict(weights)
         self._passed = passed
-        names, weighted = list(self._functions), list(self._weights)
+        names, weight_names = list(self._functions), list(self._weights)
         if not names:
             raise ConfigError("a Rubric has no reward functions; give it at least one")
-        if set(names) != set(weighted):
-            raise ConfigError(f"a Rubric has the functions {sorted(names)} and weights for {sorted(weighted)}; name the same in both")
+        if set(names) != set(weight_names):
+            raise ConfigError(
+                f"a Rubric has the functions {sorted(names)} and weights for "
+                f"{sorted(weight_names)}; name the same in both"
+            )
         if passed is not None and passed not in self._functions:
-            raise ConfigError(f"a Rubric passes by {passed!r}, which is none of its functions {sorted(names)}; name one of them")
+            raise ConfigError(
+                f"a Rubric passes by {passed!r}, which is none of its functions {sorted(names)}; "
+                "name one of them"
+            )
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Verdict:
-        """The verdict; add what was extracted with `dataclasses.replace(verdict, answer=...)`."""
+        """Return the verdict.
+
+        Use `dataclasses.replace(verdict, answer=...)` to add the extracted answer.
+        """
         rewards = self.rewards(*args, **kwargs)
-        return Verdict(rewards=rewards, passed=self._passed is not None and rewards[self._passed].value >= 1)
+        return Verdict(
+            rewards=rewards, passed=self._passed is not None and rewards[self._passed].value >= 1
+        )
 
     def rewards(self, *args: P.args, **kwargs: P.kwargs) -> dict[str, Reward]:
-        """The parts alone, in the order of the functions."""
+        """Return only the reward parts, in the order of the functions."""
         rewards: dict[str, Reward] = {}
         for name, function in self._functions.items():
             started = perf_counter()
             score = function(*args, **kwargs)
             seconds = perf_counter() - started
             value, note = score if isinstance(score, tuple) else (score, "")
-            if not isinstance(value, Real):  # None from a forgotten return must not become a reward
-                raise TypeError(f"the reward function {name!r} returned {score!r}; return a number, a bool or a pair (number, note)")
+            if not isinstance(value, Real):  # None from a missing return must not become a reward
+                raise TypeError(
+                    f"the reward function {name!r} returned {score!r}; "
+                    "return a number, a bool or a pair (number, note)"
+                )
             rewards[name] = Reward(float(value), self._weights[name], note, seconds)
         return rewards

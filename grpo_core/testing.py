@@ -1,4 +1,7 @@
-"""For the tests of environments: `assert_environment(MyEnvironment())` is a whole test, and the fakes stand in for services."""
+"""Test environments: `assert_environment(MyEnvironment())` is a complete test.
+
+The fakes replace a sandbox or a judge in tests.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from grpo_core.blocking import wait_for
-from grpo_core.environment import Environment, Services
-from grpo_core.errors import ConfigError
-from grpo_core.judge import Judgement, JudgeRequest
+from grpo_core.calls.blocking import wait_for
 from grpo_core.kit.result import CheckResult, Report, Status
 from grpo_core.kit.run import Examination, borrowed, examine, wanted
-from grpo_core.plugins import PluginHost
-from grpo_core.sandbox import Outcome, Program
-from grpo_core.services import Lender
-from grpo_core.verify import Isolation
+from grpo_core.plugins.host import PluginHost
+from grpo_core.plugins.services import Lender
+from grpo_core.protocol.environment import Environment, Services
+from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.judge import Judgement, JudgeRequest
+from grpo_core.protocol.sandbox import Outcome, Program
+from grpo_core.verify.engine import Isolation
 
 __all__ = [
     "CheckResult",
@@ -30,60 +33,111 @@ __all__ = [
 
 
 def check_environment(
-    env: Environment[Any], *, tasks: int = 20, seed: int = 0, isolation: Isolation = "auto", only: Sequence[str] = ()
+    env: Environment[Any],
+    *,
+    tasks: int = 20,
+    seed: int = 0,
+    isolation: Isolation = "auto",
+    only: Sequence[str] = (),
 ) -> Report:
-    """Ask `env` what a run will ask, and what a model will try. Closes `env` at the end.
+    """Run the checks on an environment: what a run calls, and what a policy may try.
 
-    isolation: "auto" judges in a worker process, as a run does, unless the environment is trusted or cannot be imported by name;
-    choose "inline" for a class that only the test module holds. only: names of checks, or groups such as "floor".
+    It closes `env` at the end.
+
+    Args:
+        env: the environment to check.
+        tasks: how many tasks to check.
+        seed: the seed of the tasks.
+        isolation: "auto" verifies in a worker process, as a run does, unless the environment is
+            trusted or cannot be imported by name; choose "inline" for a class that is defined only
+            in the test module.
+        only: names of checks, or of groups such as "floor"; all checks if empty.
+
+    Returns:
+        The result of each check.
     """
-    return _report(env, Examination(name=type(env).__qualname__, only=only, count=tasks, seed=seed, isolation=isolation))
+    return _run_checks(
+        env,
+        Examination(
+            name=type(env).__qualname__, only=only, count=tasks, seed=seed, isolation=isolation
+        ),
+    )
 
 
-def _report(env: Environment[Any], asked: Examination, lender: Lender | None = None) -> Report:
-    asked = replace(asked, reproduce=lambda check: f'check_environment({asked.name}(...), only=["{check}"], seed={asked.seed})')
-    return wait_for(examine(env, asked, lender))
+def _run_checks(
+    env: Environment[Any], examination: Examination, lender: Lender | None = None
+) -> Report:
+    """Run the checks and return a report whose failures say how to repeat them from Python."""
+    reproducible = replace(
+        examination,
+        reproduce=lambda check: (
+            f'check_environment({examination.name}(...), only=["{check}"], seed={examination.seed})'
+        ),
+    )
+    return wait_for(examine(env, reproducible, lender))
 
 
 def assert_environment(
-    env: Environment[Any], *, tasks: int = 20, seed: int = 0, isolation: Isolation = "auto", only: Sequence[str] = ()
+    env: Environment[Any],
+    *,
+    tasks: int = 20,
+    seed: int = 0,
+    isolation: Isolation = "auto",
+    only: Sequence[str] = (),
 ) -> None:
-    """Fail with the whole report if any check found a fault, or if no verdict could be had."""
+    """Raise AssertionError with the whole report if a check failed or no verdict could be made.
+
+    The arguments are those of `check_environment`.
+    """
     report = check_environment(env, tasks=tasks, seed=seed, isolation=isolation, only=only)
     if report.problems or report.blind:
         raise AssertionError(str(report))
 
 
 class EnvironmentConformance:
-    """Every check as a test of pytest: inherit, and name the environment.
+    """Runs each check as a pytest test: inherit from it and set the environment.
 
         class TestRhymes(EnvironmentConformance):
             environment = Rhymes
 
-    settings: of its Config. services: what it borrows, such as `Services(judges={"default": FakeJudge(...)})`; None: the sandbox that a run
-    would take. What could not be looked at is skipped with its reason; `pytest -k floor.constant` asks one question.
+    A check that cannot be made is skipped with its reason; `pytest -k floor.constant` runs one.
     """
 
     environment: ClassVar[type[Environment[Any]]]
+    """The class of the environment to check."""
     settings: ClassVar[Mapping[str, Any]] = {}
+    """The arguments of its Config."""
     services: ClassVar[Services | None] = None
+    """The services that it uses, such as `Services(judges={"default": FakeJudge(...)})`.
+
+    None stands for the sandbox that a run would use.
+    """
     tasks: ClassVar[int] = 20
+    """How many tasks to check."""
     seed: ClassVar[int] = 0
-    _found: ClassVar[Mapping[str, CheckResult]]
-    _chosen: ClassVar[frozenset[str]]
+    """The seed of the tasks."""
+    _results: ClassVar[Mapping[str, CheckResult]]
+    _chosen_checks: ClassVar[frozenset[str]]
 
     def pytest_generate_tests(self, metafunc: Any) -> None:
-        if "check" in metafunc.fixturenames:  # the class may have more tests, of its own
+        """Make one test per check."""
+        if "check" in metafunc.fixturenames:  # the class may also have tests of its own
             metafunc.parametrize("check", wanted(()))
 
     def test_conformance(self, check: str, request: Any) -> None:
-        import pytest  # what only tests need
+        """Pass, fail, warn or skip as the result of the check says."""
+        import pytest  # only tests need it
 
-        found = self._results(request)
-        result = found[check]
-        broken = [fault for name, fault in found.items() if name not in self._chosen and fault.status == "invalid"]
-        if broken:
-            raise AssertionError(f"{broken[0].check}: {broken[0].message}")
+        results = self._results_by_check(request)
+        result = results[check]
+        prerequisite_failures = [
+            other
+            for name, other in results.items()
+            if name not in self._chosen_checks and other.status == "invalid"
+        ]
+        if prerequisite_failures:
+            failure = prerequisite_failures[0]
+            raise AssertionError(f"{failure.check}: {failure.message}")
         if result.status == "not_checked":
             pytest.skip(result.message)
         if result.status == "invalid" and result.severity == "warning":
@@ -94,51 +148,80 @@ class EnvironmentConformance:
             raise AssertionError(f"{check}: {result.message}\nagain: {result.reproduce}")
 
     @classmethod
-    def _results(cls, request: Any) -> Mapping[str, CheckResult]:
-        """Of all checks that pytest chose, asked at once: what they share is made once."""
+    def _results_by_check(cls, request: Any) -> Mapping[str, CheckResult]:
+        """Return the results of all checks that pytest selected.
+
+        They run together, on the first call, because they share tasks and verdicts.
+        """
         if not hasattr(cls, "environment"):
-            raise ConfigError(f"{cls.__name__} names no environment; write `environment = YourEnvironment` in it")
-        if "_found" not in vars(cls):
-            own = [item for item in request.session.items if item.cls is cls and hasattr(item, "callspec")]
-            chosen = [item.callspec.params["check"] for item in own if "check" in item.callspec.params]
+            raise ConfigError(
+                f"{cls.__name__} names no environment; write `environment = YourEnvironment` in it"
+            )
+        if "_results" not in vars(cls):
+            test_items = [
+                item
+                for item in request.session.items
+                if item.cls is cls and hasattr(item, "callspec")
+            ]
+            checks = [
+                item.callspec.params["check"]
+                for item in test_items
+                if "check" in item.callspec.params
+            ]
             lender = Lender(PluginHost())
-            services, missing = borrowed(lender, cls.environment) if cls.services is None else (cls.services, "")
+            services, unavailable = (
+                borrowed(lender, cls.environment) if cls.services is None else (cls.services, "")
+            )
             env = cls.environment(cls.environment.Config(**cls.settings), services)
             name = cls.environment.__qualname__
-            report = _report(env, Examination(name=name, count=cls.tasks, seed=cls.seed, only=chosen, unavailable=missing), lender)
-            cls._chosen = frozenset(chosen)
-            cls._found = {result.check: result for result in report.results}
-        return cls._found
+            report = _run_checks(
+                env,
+                Examination(
+                    name=name, count=cls.tasks, seed=cls.seed, only=checks, unavailable=unavailable
+                ),
+                lender,
+            )
+            cls._chosen_checks = frozenset(checks)
+            cls._results = {result.check: result for result in report.results}
+        return cls._results
 
 
 class FakeSandbox:
-    """Answers each input of each program with `outcome(program, input)` and keeps the programs it was given."""
+    """Replaces a sandbox: the outcome of each input is `outcome(program, input)`."""
 
     def __init__(self, outcome: Callable[[Program, Sequence[Any]], Outcome]) -> None:
         self._outcome = outcome
         self.programs: list[Program] = []
+        """All programs that were passed to `run`."""
 
     async def run(self, programs: Sequence[Program]) -> Sequence[Sequence[Outcome]]:
+        """Record the programs and return their outcomes."""
         self.programs.extend(programs)
-        return [[self._outcome(program, one) for one in program.inputs] for program in programs]
+        return [
+            [self._outcome(program, arguments) for arguments in program.inputs]
+            for program in programs
+        ]
 
     async def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: there is nothing to release."""
 
 
 class FakeJudge:
-    """Scores each request by `score(request)` and keeps the requests it was given."""
+    """Replaces a judge: the score of each request is `score(request)`."""
 
     def __init__(self, score: Callable[[JudgeRequest], float]) -> None:
         self._score = score
         self.requests: list[JudgeRequest] = []
+        """All requests that were passed to `judge`."""
 
     async def judge(self, requests: Sequence[JudgeRequest]) -> Sequence[Judgement]:
+        """Record the requests and return their scores."""
         self.requests.extend(requests)
         return [Judgement(self._score(request)) for request in requests]
 
     def fingerprint(self) -> str:
+        """Return a constant."""
         return "fake"
 
     async def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: there is nothing to release."""

@@ -1,6 +1,6 @@
 """Mutation run: every small error put into the algorithm's files must make a test fail.
 
-    python tests/mutate.py [--only algorithm] [--grep TEXT] [--list]
+    python tests/mutate.py [--only losses] [--grep TEXT] [--list]
 
 Each mutant changes one place: a sign, an operator, a comparison, a constant, a mask (`torch.where` gives one side always), min for max, a
 detached tensor that is not, two swapped arguments. It is run in a fork of a process that has torch loaded already, against its tests
@@ -23,30 +23,49 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-FILES = {name: ROOT / "grpo_core" / "train" / f"{name}.py" for name in ("algorithm", "advantages", "batch")}
+MODULES = {
+    "losses": "grpo_core.train.algorithm.losses",
+    "advantages": "grpo_core.train.algorithm.advantages",
+    "batch": "grpo_core.train.compute.batch",
+}
+FILES = {name: ROOT / f"{module.replace('.', '/')}.py" for name, module in MODULES.items()}
 TESTS = {
-    "algorithm": ["tests/train/test_algorithm.py"],
+    "losses": ["tests/train/test_algorithm.py"],
     "advantages": ["tests/train/test_advantages.py"],
     "batch": ["tests/train/test_batch.py", "tests/train/test_algorithm.py"],
 }
-OPERATORS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Pow: ast.Mult, ast.BitAnd: ast.BitOr}
+OPERATORS = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.Pow: ast.Mult,
+    ast.BitAnd: ast.BitOr,
+}
 COMPARISONS = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
     ast.Is: ast.IsNot, ast.IsNot: ast.Is,
 }  # fmt: skip
-OPPOSITE = {"min": "max", "max": "min", "minimum": "maximum", "maximum": "minimum", "amin": "amax", "amax": "amin"}
+OPPOSITE = {
+    "min": "max",
+    "max": "min",
+    "minimum": "maximum",
+    "maximum": "minimum",
+    "amin": "amax",
+    "amax": "amin",
+}
 # fmt: off
-# ruff: noqa: E501 - the names are as long as the statements
+
 EQUIVALENT: dict[str, str] = {
     'advantages.maxrl: mean_P1 > 0 -> mean_P1 >= 0 | return torch.where(mean_P1 >= 0, centred_PG / mean_P1.clamp(min=torch.finfo(torch.float64).tiny), 0.0)': 'rewards that are never negative and have the mean 0 are all 0, and 0 divided by anything is 0',
     'advantages.best_minus_second: 1 -> 2 | lead_P1 = torch.where(count_P1 >= 2, top_P2[:, :2] - top_P2[:, 1:], 0.0)': 'scatter reads only the first column of its source, since its index has one',
     'advantages.pods: len(places) <= keep -> len(places) < keep | if len(places) < keep:': 'of exactly `keep` attempts the best choice is all of them',
     'advantages.pods: 0 -> 1 | best = max(choices, key=lambda chosen: float(reward_G[chosen].var(correction=1)))': 'all choices have the same size, so the correction does not change which is the largest',
-    'advantages._mean: 1 -> 2 | return torch.where(scored_PG, reward_PG, 0.0).sum(dim=1, keepdim=True) / scored_PG.sum(dim=1, keepdim=True).clamp(min=2)': 'the mean of a group with one scored attempt is used nowhere',
-    'algorithm.clip: advantage_B1 < 0 -> advantage_B1 <= 0 | return torch.where(advantage_B1 <= 0, torch.minimum(loss_BT, -config.dual_clip * advantage_B1), loss_BT)': 'an advantage of 0 makes a loss of 0 on either side',
-    'algorithm.sapo: advantage_B1 > 0 -> advantage_B1 >= 0 | tau_B1 = torch.full_like(advantage_B1, config.sapo_negative).masked_fill(advantage_B1 >= 0, config.sapo_positive)': 'an advantage of 0 makes a loss of 0 with either temperature',
-    'batch._trees: 0 -> 1 | before = 1': 'it is read only beside a row that came before',
-    'algorithm.k3_st: k2(logprob_BT, reference_BT) -> k2(reference_BT, logprob_BT) | squared_BT = k2(reference_BT, logprob_BT)': 'a square has no sign',
+    'advantages._group_mean: 1 -> 2 | return torch.where(scored_PG, reward_PG, 0.0).sum(dim=1, keepdim=True) / scored_PG.sum(dim=1, keepdim=True).clamp(min=2)': 'the mean of a group with one scored attempt is used nowhere',
+    'losses.clip: advantage_B1 < 0 -> advantage_B1 <= 0 | return torch.where(advantage_B1 <= 0, torch.minimum(loss_BT, -config.dual_clip * advantage_B1), loss_BT)': 'an advantage of 0 makes a loss of 0 on either side',
+    'losses.sapo: advantage_B1 > 0 -> advantage_B1 >= 0 | tau_B1 = torch.full_like(advantage_B1, config.sapo_negative).masked_fill(advantage_B1 >= 0, config.sapo_positive)': 'an advantage of 0 makes a loss of 0 with either temperature',
+    'batch._trees: 0 -> 1 | tree_nodes = 1': 'it is read only beside a row that came before',
+    'losses.k3_st: k2(logprob_BT, reference_BT) -> k2(reference_BT, logprob_BT) | squared_BT = k2(reference_BT, logprob_BT)': 'a square has no sign',
 }
 """What a mutant is called -> why no test can tell it from the original."""
 # fmt: on
@@ -72,13 +91,20 @@ def _nodes(tree: ast.Module) -> Iterator[tuple[str, ast.stmt, ast.AST]]:
     """Every node inside a function with the statement that it is part of, but not its docstring or annotations."""
     for function in ast.walk(tree):
         if isinstance(function, ast.FunctionDef):
-            waiting: list[tuple[ast.stmt, ast.AST]] = [(statement, statement) for statement in function.body]
+            waiting: list[tuple[ast.stmt, ast.AST]] = [
+                (statement, statement) for statement in function.body
+            ]
             while waiting:
                 statement, node = waiting.pop()
                 # A function inside another has its own turn; `strict` and `stable` guard against what does not happen.
-                if not isinstance(node, ast.FunctionDef) and not (isinstance(node, ast.keyword) and node.arg in ("strict", "stable")):
+                if not isinstance(node, ast.FunctionDef) and not (
+                    isinstance(node, ast.keyword) and node.arg in ("strict", "stable")
+                ):
                     yield function.name, statement, node
-                    waiting += [(child if isinstance(child, ast.stmt) else statement, child) for child in ast.iter_child_nodes(node)]
+                    waiting += [
+                        (child if isinstance(child, ast.stmt) else statement, child)
+                        for child in ast.iter_child_nodes(node)
+                    ]
 
 
 def _changes(node: ast.AST) -> Iterator[Callable[[Any], object]]:
@@ -103,14 +129,22 @@ def _changes(node: ast.AST) -> Iterator[Callable[[Any], object]]:
         case ast.Name() if node.id in OPPOSITE:
             yield lambda found: setattr(found, "id", OPPOSITE[found.id])
         case ast.Call(func=ast.Attribute(attr="where"), args=[_, _, _]):
-            yield lambda found: found.args.__setitem__(0, ast.Call(ast.Attribute(ast.Name("torch"), "ones_like"), [found.args[0]], []))
-            yield lambda found: found.args.__setitem__(0, ast.Call(ast.Attribute(ast.Name("torch"), "zeros_like"), [found.args[0]], []))
+            yield lambda found: found.args.__setitem__(
+                0, ast.Call(ast.Attribute(ast.Name("torch"), "ones_like"), [found.args[0]], [])
+            )
+            yield lambda found: found.args.__setitem__(
+                0, ast.Call(ast.Attribute(ast.Name("torch"), "zeros_like"), [found.args[0]], [])
+            )
         case ast.Call(func=ast.Attribute(attr="detach" | "clamp" | "sqrt" | "exp")):
             yield _without_call
-        case ast.Call(args=[first, second]) if ast.unparse(first) != ast.unparse(second) and not _commutes(node):
+        case ast.Call(args=[first, second]) if ast.unparse(first) != ast.unparse(
+            second
+        ) and not _commutes(node):
             yield lambda found: found.args.reverse()
         case ast.BoolOp():
-            yield lambda found: setattr(found, "op", ast.Or() if isinstance(found.op, ast.And) else ast.And())
+            yield lambda found: setattr(
+                found, "op", ast.Or() if isinstance(found.op, ast.And) else ast.And()
+            )
 
 
 def _commutes(call: ast.Call) -> bool:
@@ -136,21 +170,27 @@ def survives(name: str, tree: ast.Module) -> bool:
             quiet = os.open(os.devnull, os.O_WRONLY)
             os.dup2(quiet, 1)
             os.dup2(quiet, 2)
-            module = types.ModuleType(f"grpo_core.train.{name}")
+            module = types.ModuleType(MODULES[name])
             module.__file__ = str(FILES[name])
             sys.modules[module.__name__] = module
-            exec(compile(ast.fix_missing_locations(tree), str(FILES[name]), "exec"), module.__dict__)
+            exec(
+                compile(ast.fix_missing_locations(tree), str(FILES[name]), "exec"), module.__dict__
+            )
             import pytest
 
             # In this process: one that pytest starts would import the file as it stands.
-            status = int(pytest.main(["-x", "-q", "-n", "0", "-p", "no:cacheprovider", *TESTS[name]]) != 0)
+            status = int(
+                pytest.main(["-x", "-q", "-n", "0", "-p", "no:cacheprovider", *TESTS[name]]) != 0
+            )
         finally:
             os._exit(status)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", choices=FILES)
     parser.add_argument("--grep", default="", help="only mutants with this text in their name")
     parser.add_argument("--list", action="store_true", help="name the mutants and run none")
@@ -162,13 +202,15 @@ def main() -> int:
     import torch
     import transformers
 
-    import grpo_core.overrides
+    import grpo_core.config.overrides
 
     del accelerate, peft, transformers, grpo_core
     torch.set_num_threads(1)  # threads do not survive a fork
     killed, survivors, started = 0, [], time.monotonic()
     found = {
-        f"{name}.{title}": (name, tree) for name in FILES for title, tree in mutants(ast.parse(FILES[name].read_text(encoding="utf-8")))
+        f"{name}.{title}": (name, tree)
+        for name in FILES
+        for title, tree in mutants(ast.parse(FILES[name].read_text(encoding="utf-8")))
     }
     if stale := EQUIVALENT.keys() - found.keys():
         print("EQUIVALENT names mutants that are no more:", *sorted(stale), sep="\n")
@@ -187,7 +229,9 @@ def main() -> int:
             killed += 1
     if not options.list:
         minutes = (time.monotonic() - started) / 60
-        print(f"{killed} killed, {len(survivors)} survived, {len(EQUIVALENT)} equivalent, {minutes:.1f} minutes")
+        print(
+            f"{killed} killed, {len(survivors)} survived, {len(EQUIVALENT)} equivalent, {minutes:.1f} minutes"
+        )
     return 1 if survivors else 0
 
 

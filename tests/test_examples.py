@@ -16,23 +16,43 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 def no_torch(tmp_path: Path) -> dict[str, str]:
     """The variables of a process that cannot import torch or transformers."""
     for name in ("torch", "transformers"):
-        (tmp_path / f"{name}.py").write_text(f"raise ModuleNotFoundError('No module named {name!r}', name={name!r})\n")
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))}
+        (tmp_path / f"{name}.py").write_text(
+            f"raise ModuleNotFoundError('No module named {name!r}', name={name!r})\n"
+        )
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH")))),
+    }
 
 
 def run(name: str, env: dict[str, str]) -> str:
-    result = subprocess.run([sys.executable, EXAMPLES / name], capture_output=True, text=True, env=env, timeout=60, check=False)
+    result = subprocess.run(
+        [sys.executable, EXAMPLES / name],
+        capture_output=True,
+        text=True,
+        env=env,
+        timeout=60,
+        check=False,
+    )
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
 
 
-def test_scoring_one_answer_shows_a_pass_and_two_failures_with_their_rewards(no_torch: dict[str, str]) -> None:
+def test_scoring_one_answer_shows_a_pass_and_two_failures_with_their_rewards(
+    no_torch: dict[str, str],
+) -> None:
     asked, *scores = run("01_score_one_answer.py", no_torch).splitlines()
     assert "Calculate (" in asked
-    assert ["reward 1.0  passed" in scores[0], "reward 0.4  not passed" in scores[1], "reward 0.0  not passed" in scores[2]] == [True] * 3
+    assert [
+        "reward 1.0  passed" in scores[0],
+        "reward 0.4  not passed" in scores[1],
+        "reward 0.0  not passed" in scores[2],
+    ] == [True] * 3
 
 
-def test_the_environment_of_the_example_keeps_every_promise_that_the_checks_know(no_torch: dict[str, str]) -> None:
+def test_the_environment_of_the_example_keeps_every_promise_that_the_checks_know(
+    no_torch: dict[str, str],
+) -> None:
     report = run("02_write_an_environment.py", no_torch)
     assert report.startswith("Reverse: 0 faults")
     assert "references pass with 1" in report

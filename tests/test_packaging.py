@@ -36,12 +36,24 @@ def clean_python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(site)
     (site / "dependencies.pth").write_text(f"{Path(pluggy.__file__).parents[1]}\n")
-    return next(path for path in (folder / "bin" / "python", folder / "Scripts" / "python.exe") if path.exists())
+    return next(
+        path
+        for path in (folder / "bin" / "python", folder / "Scripts" / "python.exe")
+        if path.exists()
+    )
 
 
 def run(python: Path, code: str, *arguments: str) -> str:
-    command = [str(python), "-I", "-c", code, *arguments]  # -I: neither PYTHONPATH nor the current folder
-    result = subprocess.run(command, cwd=python.parents[1], capture_output=True, text=True, timeout=60, check=False)
+    command = [
+        str(python),
+        "-I",
+        "-c",
+        code,
+        *arguments,
+    ]  # -I: neither PYTHONPATH nor the current folder
+    result = subprocess.run(
+        command, cwd=python.parents[1], capture_output=True, text=True, timeout=60, check=False
+    )
     assert result.returncode == 0, result.stderr
     return result.stdout
 
@@ -54,14 +66,24 @@ def test_the_wheel_holds_only_top_level_names_that_begin_with_grpo(wheel: Path) 
 
 def test_every_package_in_the_wheel_is_marked_as_typed(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    packages = {name.partition("/")[0] for name in names if not name.partition("/")[0].endswith(".dist-info")}
+    packages = {
+        name.partition("/")[0]
+        for name in names
+        if not name.partition("/")[0].endswith(".dist-info")
+    }
     assert {package for package in packages if f"{package}/py.typed" not in names} == set()
 
 
 def test_every_bundled_package_is_in_the_wheel(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     roots = [ROOT / root for root in ("environments", "plugins", "sandbox")]
-    bundled = {package.name for root in roots if root.is_dir() for package in root.iterdir() if (package / "__init__.py").exists()}
+    bundled = {
+        package.name
+        for root in roots
+        if root.is_dir()
+        for package in root.iterdir()
+        if (package / "__init__.py").exists()
+    }
     assert {package for package in bundled if f"{package}/__init__.py" not in names} == set()
 
 
@@ -71,7 +93,7 @@ import importlib.metadata
 import json
 import re
 import grpo_core
-from grpo_core.plugins import PluginHost
+from grpo_core.plugins.host import PluginHost
 host = PluginHost()
 ours = [plugin.name for plugin in host.plugins.values() if plugin.distribution == "grpo-core"]
 print(json.dumps([grpo_core.__file__, {name: [s.name for specs in host.offers(name).values() for s in specs] for name in ours}]))
@@ -82,9 +104,11 @@ print(json.dumps([grpo_core.__file__, {name: [s.name for specs in host.offers(na
     assert all(offers.values())
 
 
-def test_the_targets_of_all_bundled_environments_can_be_imported_from_a_clean_environment(clean_python: Path) -> None:
+def test_the_targets_of_all_bundled_environments_can_be_imported_from_a_clean_environment(
+    clean_python: Path,
+) -> None:
     code = """
-from grpo_core.plugins import PluginHost
+from grpo_core.plugins.host import PluginHost
 host = PluginHost()
 for offer in host.specs("environment"):
     if offer.plugin.distribution == "grpo-core":
@@ -100,12 +124,15 @@ from importlib.metadata import entry_points
 (script,) = [e for e in entry_points(group="console_scripts") if e.name == "grpo"]
 sys.exit(script.load()())
 """
-    assert "arithmetic" in {row["name"] for row in json.loads(run(clean_python, code, "envs", "--json"))}
+    assert "arithmetic" in {
+        row["name"] for row in json.loads(run(clean_python, code, "envs", "--json"))
+    }
 
 
 def test_the_version_of_the_distribution_is_the_one_the_package_tells(clean_python: Path) -> None:
     told, installed = run(
-        clean_python, "import grpo_core, importlib.metadata as m; print(grpo_core.__version__, m.version('grpo-core'))"
+        clean_python,
+        "import grpo_core, importlib.metadata as m; print(grpo_core.__version__, m.version('grpo-core'))",
     ).split()
     assert told == installed
 
@@ -132,6 +159,12 @@ def test_the_base_install_is_below_60_mb_and_brings_nothing_heavy() -> None:
     needed("grpo-core", found)
     assert {"pydantic", "pluggy", "typer", "rich"} <= found.keys()
     assert not found.keys() & {"torch", "transformers", "numpy", "docker", "matplotlib"}
-    paths = {Path(str(path.locate())) for distribution in found.values() for path in distribution.files or []}
-    size = sum(path.stat().st_size for path in paths if path.is_file()) + sum(p.stat().st_size for p in (ROOT / "grpo_core").rglob("*.py"))
+    paths = {
+        Path(str(path.locate()))
+        for distribution in found.values()
+        for path in distribution.files or []
+    }
+    size = sum(path.stat().st_size for path in paths if path.is_file()) + sum(
+        p.stat().st_size for p in (ROOT / "grpo_core").rglob("*.py")
+    )
     assert 1e6 < size < 60e6

@@ -1,4 +1,9 @@
-"""What the README and CONTRIBUTING.md say exists: commands, options, settings with their defaults, code, links and tests."""
+"""Test what the documentation says.
+
+The pages are the front page, the chapters (README.md of each folder) and the other documents in the
+root. Their commands, options, settings with defaults, code, links, named tests and generated tables
+must be those of the code.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +16,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,41 +26,108 @@ import typer.main
 
 from grpo_core.cli.app import app
 from grpo_core.cli.training import read_config
-from grpo_core.config import RunConfig
-from grpo_core.overrides import known_keys
+from grpo_core.config.config import RunConfig
+from grpo_core.config.overrides import known_keys
 
+from .docs_tables import PAGES as GENERATED
+from .docs_tables import shown_default, with_tables
 from .train.tiny import save_tiny
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+CHAPTERS = (
+    "environments/README.md",
+    "examples/README.md",
+    "examples/benchmarks/README.md",
+    "grpo_core/cli/README.md",
+    "grpo_core/kit/README.md",
+    "grpo_core/train/README.md",
+    "plugins/README.md",
+    "sandbox/README.md",
+)
+PAGES = ("README.md", *CHAPTERS, "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
+TEXTS = {page: (ROOT / page).read_text(encoding="utf-8") for page in PAGES}
+README = TEXTS["README.md"]
+ALL = "\n".join(TEXTS.values())
 TRAIN = "python3 -m venv .venv && .venv/bin/pip install '.[train]' && .venv/bin/grpo run --env arithmetic"
 TEST = "python3 -m venv .venv && .venv/bin/pip install -e '.[test]' && .venv/bin/pytest"
+MAX_BYTES = 8000
 
 
 def blocks(text: str, language: str) -> list[str]:
-    """The fenced code of one language."""
+    """Return the fenced code blocks of one language."""
     return re.findall(rf"^```{language}\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
 
 
 def commands(text: str) -> Iterator[list[str]]:
-    """The words of each simple command in the shell blocks and of each command in the first column of a table."""
+    """Yield the words of each simple command in shell blocks and in the first column of tables."""
     lines = [line for block in blocks(text, "bash") for line in block.splitlines()]
     lines += re.findall(r"^\| `(grpo [^`]*)`", text, flags=re.MULTILINE)
     for line in lines:
         for simple in re.split(r"&&|\|", line):
-            yield shlex.split(simple)
+            words = shlex.split(simple)
+            while words and re.fullmatch(r"[A-Z_]+=\S*", words[0]):
+                words = words[1:]
+            if "grpo" in words and words[0] == "torchrun":
+                words = words[words.index("grpo") :]
+            if words:
+                yield words
 
 
 def grpo_commands() -> list[list[str]]:
-    return [words[1:] for words in commands(README) if words[0].removeprefix(".venv/bin/") == "grpo"]
+    return [words[1:] for words in commands(ALL) if words[0].removeprefix(".venv/bin/") == "grpo"]
 
 
-def table(heading: str) -> list[list[str]]:
-    """The rows below the heading of a section, without head and rule."""
-    section = README.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+def distinct_commands() -> list[list[str]]:
+    return [list(words) for words in dict.fromkeys(map(tuple, grpo_commands()))]
+
+
+def script_commands() -> list[list[str]]:
+    """Return the words after `python` of each command that runs a file of this repository."""
+    return [
+        words[1:]
+        for words in commands(ALL)
+        if words[0].removeprefix(".venv/bin/") in ("python", "python3") and words[1].endswith(".py")
+    ]
+
+
+def table(page: str, heading: str) -> list[list[str]]:
+    """Return the rows below the heading of a section, without head and rule."""
+    _, found, rest = TEXTS[page].partition(f"\n## {heading}\n")
+    assert found, f"{page} has no section {heading!r}"
+    section = rest.partition("\n## ")[0]
     rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("|")]
     return rows[2:]
+
+
+def headings(text: str) -> list[str]:
+    """Return the headings of a page, without those that are comments in code."""
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    return re.findall(r"^#+ (.+)$", prose, flags=re.MULTILINE)
+
+
+def anchor(heading: str) -> str:
+    """Return the anchor by which a link leads to a heading."""
+    return re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-")
+
+
+def code_that_begins(page: str, language: str, beginning: str) -> str:
+    """Return the only block of the page that begins so."""
+    (block,) = [
+        text for text in blocks(TEXTS[page], language) if text.lstrip().startswith(beginning)
+    ]
+    return block
+
+
+def test_the_pages_are_all_readmes_of_the_shipped_folders() -> None:
+    folders = ("environments", "examples", "grpo_core", "plugins", "sandbox")
+    found = {
+        str(path.relative_to(ROOT)) for name in folders for path in (ROOT / name).rglob("README.md")
+    }
+    assert found == set(CHAPTERS)
+
+
+def test_the_front_page_is_short() -> None:
+    assert len(README.encode()) <= MAX_BYTES
 
 
 def test_the_two_set_up_commands_are_there_each_on_one_line_of_its_own() -> None:
@@ -63,81 +136,178 @@ def test_the_two_set_up_commands_are_there_each_on_one_line_of_its_own() -> None
 
 
 def test_the_extras_of_the_set_up_commands_exist() -> None:
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-    named = set(re.findall(r"'\.\[(\w+)\]'", README + CONTRIBUTING))
-    assert named
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "optional-dependencies"
+    ]
+    named = set(re.findall(r"'(?:\.|grpo-core)\[(\w+)\]'", ALL)) - {"roman"}
+    assert {"train", "test"} <= named
     assert named <= extras.keys()
 
 
-@pytest.mark.parametrize("words", grpo_commands(), ids=" ".join)
+@pytest.mark.parametrize("words", distinct_commands(), ids=" ".join)
 def test_every_command_is_one_that_the_command_line_understands(words: list[str]) -> None:
     command: Any = typer.main.get_command(app)
     path = ["grpo"]
     while hasattr(command, "commands"):
         assert words[0] in command.commands, f"{' '.join(path)} has no command {words[0]!r}"
         command, path, words = command.commands[words[0]], [*path, words[0]], words[1:]
-    command.make_context(" ".join(path), list(words))  # raises for unknown options, missing arguments and wrong types
+    command.make_context(
+        " ".join(path), list(words)
+    )  # raises for unknown options, missing arguments and wrong types
+
+
+@pytest.mark.parametrize("words", script_commands(), ids=" ".join)
+def test_every_script_of_a_command_exists_and_knows_its_options(words: list[str]) -> None:
+    source = (ROOT / words[0]).read_text(encoding="utf-8")
+    options = [word for word in words[1:] if word.startswith("--")]
+    assert [option for option in options if f'"{option}"' not in source] == []
 
 
 def test_every_set_of_a_command_changes_a_setting_that_exists() -> None:
     seen = 0
     for words in grpo_commands():
-        given = {wanted: [value for option, value in pairwise(words) if option == wanted] for wanted in ("--env", "--set")}
+        if words[0] == "judge":
+            continue  # its --set takes settings of the judge
+        given = {
+            wanted: [value for option, value in pairwise(words) if option == wanted]
+            for wanted in ("--env", "--set")
+        }
         real = [text for text in given["--set"] if text != "KEY=VALUE"]
-        read_config(given["--env"] or ["arithmetic"], [], {}, real)  # raises for what does not exist
+        read_config(
+            given["--env"] or ["arithmetic"], [], {}, real
+        )  # raises for what does not exist
         seen += len(real)
     assert seen > 3
 
 
-def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:
-    """With a tiny model in place of the real one."""
-    small = {"environment": "arithmetic", "steps": 1, "prompts_per_step": 2, "group_size": 2, "env": {"shots": 1}, "eval": {"tasks": 4}}
+@pytest.mark.parametrize("page", ["README.md", "grpo_core/train/README.md"])
+def test_the_python_that_trains_runs(page: str, tmp_path: Path) -> None:
+    """Use a tiny model in place of the real one."""
+    small = {
+        "environment": "arithmetic",
+        "steps": 1,
+        "prompts_per_step": 2,
+        "group_size": 2,
+        "env": {"shots": 1},
+        "eval": {"tasks": 4},
+    }
     settings = {**small, "model": {"name": str(save_tiny(tmp_path / "tiny"))}}
-    code, count = re.subn(r"build_config\(\[.*\]\)", lambda _: f"build_config([{settings!r}])", blocks(README, "python")[2])
+    code, count = re.subn(
+        r"build_config\(\[\{.*\}\]\)",
+        lambda _: f"build_config([{settings!r}])",
+        code_that_begins(page, "python", "from grpo_core import Trainer, build_config"),
+    )
     assert count == 1
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert list((tmp_path / "runs").glob("arithmetic-*/final/adapter_config.json"))
 
 
-def test_the_settings_of_the_table_exist_with_these_defaults() -> None:
-    defaults = RunConfig(environment="arithmetic").model_dump(mode="json")
-    rows = table("Settings")
-    assert len(rows) > 10
-    for name, told, _ in rows:
+@pytest.mark.parametrize(
+    "code", [code for text in TEXTS.values() for code in blocks(text, "python")]
+)
+def test_every_python_block_is_valid_and_imports_names_that_exist(code: str) -> None:
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ImportFrom):
+            module = import_module(node.module or "")
+            assert [name.name for name in node.names if not hasattr(module, name.name)] == []
+
+
+@pytest.mark.parametrize("page", GENERATED)
+def test_the_generated_tables_are_current(page: str) -> None:
+    assert with_tables(TEXTS[page]) == TEXTS[page], "run: python tests/docs_tables.py --write"
+
+
+def test_the_table_of_options_names_commands_of_the_table_of_all_commands() -> None:
+    def names(rows: list[list[str]]) -> set[str]:
+        words = [row[0].strip("`").split()[1:3] for row in rows]
+        groups = {"env", "model", "config", "judge", "sandbox"}
+        return {" ".join(pair) if pair[0] in groups else pair[0] for pair in words}
+
+    page = "grpo_core/cli/README.md"
+    every = names(table(page, "All commands"))
+    assert len(every) > 20
+    assert names(table(page, "The most used options")) <= every
+
+
+def test_the_settings_of_the_table_are_all_and_have_these_defaults() -> None:
+    defaults = RunConfig(environment="arithmetic").model_dump()
+    rows = table("grpo_core/train/README.md", "Settings")
+    assert [row[0].strip("`") for row in rows] == list(known_keys())
+    for name, told, meaning in rows:
         key = name.strip("`")
-        assert key in set(known_keys())
         value: Any = defaults
         for part in key.split("."):
             value = value[part]
-        shown = "unset" if value is None else value if isinstance(value, str) else json.dumps(value)
-        assert told.strip("`") == shown, key
+        if key != "environment":
+            assert told.strip("`") == shown_default(value), key
+        assert len(meaning) > 3, key
 
 
 def test_every_dotted_setting_that_is_named_anywhere_exists() -> None:
     sections = {key.partition(".")[0] for key in known_keys() if "." in key}
-    named = set(re.findall(rf"`((?:{'|'.join(sections)})\.\w+)(?:=[^`]*)?`", README)) - {"log.txt", "model.generate"}  # no settings
-    assert named
+    named = set(re.findall(rf"`((?:{'|'.join(sections)})\.\w+)(?:=[^`]*)?`", ALL)) - {
+        "log.txt",
+        "model.generate",
+    }  # no settings
+    assert len(named) > 20
     assert named <= set(known_keys())
 
 
-@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md"])
-def test_links_lead_to_files(document: str) -> None:
-    links = re.findall(r"\]\(([^)]+)\)", (ROOT / document).read_text(encoding="utf-8"))
-    local = [link for link in links if "://" not in link]
-    assert local
-    assert [link for link in local if not (ROOT / link).exists()] == []
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_to_files_and_headings(page: str) -> None:
+    links = re.findall(r"\]\(([^)]+)\)", TEXTS[page])
+    assert links
+    for link in links:
+        if "://" in link:
+            continue
+        file, _, heading = link.partition("#")
+        target = (ROOT / page).parent / file if file else ROOT / page
+        assert target.exists(), link
+        assert not Path(file).is_absolute(), link
+        assert target.resolve().is_relative_to(ROOT), link
+        if heading:
+            known = {anchor(text) for text in headings(target.read_text(encoding="utf-8"))}
+            assert heading in known, link
 
 
-def test_every_test_that_the_readme_names_exists() -> None:
-    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
-    named = re.findall(r"`(test_\w+)`", README)
-    assert named
+@pytest.mark.parametrize("page", CHAPTERS)
+def test_a_chapter_begins_with_a_list_of_its_sections_in_their_order(page: str) -> None:
+    before, _, _ = TEXTS[page].partition("\n## ")
+    listed = re.findall(r"\(#([\w-]+)\)", before)
+    sections = [anchor(line) for line in re.findall(r"^## (.+)$", TEXTS[page], flags=re.MULTILINE)]
+    assert listed == sections
+
+
+def test_every_test_that_is_named_exists() -> None:
+    sources = "".join(
+        path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")
+    )
+    named = re.findall(r"`(test_\w+)`", ALL)
+    assert len(named) > 20
     assert [name for name in named if f"def {name}(" not in sources] == []
 
 
+def test_the_front_page_names_a_test_for_each_of_its_three_promises() -> None:
+    section = README.partition("\n## Three promises\n")[2].partition("\n## ")[0]
+    promises = re.findall(r"^\* ", section, flags=re.MULTILINE)
+    assert len(promises) == len(re.findall(r"`test_\w+`", section)) == 3
+
+
 def test_the_measured_table_has_three_seeds_and_the_control() -> None:
-    assert [row[0] for row in table("Measured")] == ["seed 0", "seed 1", "seed 2", "shuffled control"]
+    assert [row[0] for row in table("examples/benchmarks/README.md", "Measured")] == [
+        "seed 0",
+        "seed 1",
+        "seed 2",
+        "shuffled control",
+    ]
 
 
 def the_class(source: str) -> ast.ClassDef:
@@ -145,8 +315,12 @@ def the_class(source: str) -> ast.ClassDef:
     return found
 
 
+def shown_environment() -> str:
+    return code_that_begins("README.md", "python", "from string import ascii_lowercase")
+
+
 def test_the_environment_of_the_readme_is_the_one_of_the_example_and_has_at_most_15_lines() -> None:
-    shown = blocks(README, "python")[0]
+    shown = shown_environment()
     example = (ROOT / "examples" / "02_write_an_environment.py").read_text(encoding="utf-8")
     assert ast.dump(the_class(shown)) == ast.dump(the_class(example))
     node = the_class(shown)
@@ -156,32 +330,46 @@ def test_the_environment_of_the_readme_is_the_one_of_the_example_and_has_at_most
 
 @pytest.fixture
 def readers_package(tmp_path: Path) -> dict[str, str]:
-    """The package of the README, installed beside grpo-core; the variables of a process that sees it."""
-    environment, offers = blocks(README, "python")[:2]
-    project = tomllib.loads(blocks(README, "toml")[0])["project"]
+    """Write the package that the pages show, and return the variables of a process that sees it."""
+    page = "environments/README.md"
+    offers = code_that_begins(page, "python", "# grpo_env_reverse/__init__.py")
+    project = tomllib.loads(code_that_begins(page, "toml", "[project]"))["project"]
     package = tmp_path / "grpo_env_reverse"
     package.mkdir()
-    (package / "env.py").write_text(environment, encoding="utf-8")
+    (package / "env.py").write_text(shown_environment(), encoding="utf-8")
     (package / "__init__.py").write_text(offers, encoding="utf-8")
     info = tmp_path / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
-    entry_points = "".join(f"{name} = {target}\n" for name, target in project["entry-points"]["grpo"].items())
+    (info / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+    )
+    entry_points = "".join(
+        f"{name} = {target}\n" for name, target in project["entry-points"]["grpo"].items()
+    )
     (info / "entry_points.txt").write_text(f"[grpo]\n{entry_points}")
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))}
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH")))),
+    }
 
 
 def grpo(*arguments: str, env: dict[str, str], stdin: str = "") -> Any:
     command = [sys.executable, "-c", "from grpo_core.cli import main; main()", *arguments, "--json"]
-    result = subprocess.run(command, input=stdin, capture_output=True, text=True, env=env, timeout=60, check=False)
+    result = subprocess.run(
+        command, input=stdin, capture_output=True, text=True, env=env, timeout=60, check=False
+    )
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout)
 
 
-def test_the_package_of_the_readme_is_found_asks_and_scores(readers_package: dict[str, str]) -> None:
+def test_the_package_of_the_pages_is_found_asks_and_scores(
+    readers_package: dict[str, str],
+) -> None:
     assert "reverse" in {row["name"] for row in grpo("envs", env=readers_package)}
     key = ("reverse", "--split", "eval", "--index", "3")
     shown = grpo("env", "show", *key, "--reference", env=readers_package)
     assert shown["reference"][::-1] in shown["prompt"][0]["content"]
-    scored = grpo("env", "score", *key, "--answer", "-", env=readers_package, stdin=shown["reference"] + "\n")
+    scored = grpo(
+        "env", "score", *key, "--answer", "-", env=readers_package, stdin=shown["reference"] + "\n"
+    )
     assert (scored["total"], scored["passed"]) == (1.0, True)

@@ -34,7 +34,9 @@ def grpo_commands(lines: Iterable[str]) -> list[list[str]]:
     return [words[1:] for words in simple if words and words[0] == "grpo"]
 
 
-RUN = grpo_commands(line for step in STEPS if step.language == "bash" for line in step.text.splitlines())
+RUN = grpo_commands(
+    line for step in STEPS if step.language == "bash" for line in step.text.splitlines()
+)
 NAMED = grpo_commands(re.findall(r"`(grpo [^`]*)`", TEXT))
 
 
@@ -55,7 +57,16 @@ def environment(draft: Step, folder: Path) -> Environment[Any]:
 
 def test_the_tutorial_installs_makes_checks_trains_and_builds_in_this_order() -> None:
     text = "\n".join(step.text for step in STEPS if step.language == "bash")
-    order = ["pip install", "grpo env new", "grpo env check", "grpo env show", "grpo env score", "grpo env play", "grpo run", "-m build"]
+    order = [
+        "pip install",
+        "grpo env new",
+        "grpo env check",
+        "grpo env show",
+        "grpo env score",
+        "grpo env play",
+        "grpo run",
+        "-m build",
+    ]
     places = [text.index(command) for command in order]
     assert places == sorted(places)
     assert {step.language for step in STEPS} == {"bash", "python", "toml"}
@@ -65,15 +76,21 @@ def command_of(words: list[str]) -> tuple[Any, list[str]]:
     """The command that the words name, and its arguments."""
     command: Any = typer.main.get_command(app)
     while hasattr(command, "commands"):
-        assert words[0] in command.commands, f"no command {words[0]!r} in {sorted(command.commands)}"
+        assert words[0] in command.commands, (
+            f"no command {words[0]!r} in {sorted(command.commands)}"
+        )
         command, words = command.commands[words[0]], words[1:]
     return command, words
 
 
 @pytest.mark.parametrize("words", RUN, ids=" ".join)
-def test_every_command_of_a_block_is_one_that_the_command_line_understands(words: list[str]) -> None:
+def test_every_command_of_a_block_is_one_that_the_command_line_understands(
+    words: list[str],
+) -> None:
     command, arguments = command_of(words)
-    command.make_context("grpo", list(arguments))  # raises for unknown options, missing arguments and wrong types
+    command.make_context(
+        "grpo", list(arguments)
+    )  # raises for unknown options, missing arguments and wrong types
 
 
 @pytest.mark.parametrize("words", NAMED, ids=" ".join)
@@ -92,7 +109,9 @@ def test_the_first_draft_has_the_holes_that_the_tutorial_shows(tmp_path: Path) -
 
 def test_the_second_draft_has_no_hole_and_at_most_15_lines_in_its_methods(tmp_path: Path) -> None:
     report = check_environment(
-        environment(DRAFTS[1], tmp_path), only=["task.split", "task.level", "floor", "verdict.reference"], isolation="inline"
+        environment(DRAFTS[1], tmp_path),
+        only=["task.split", "task.level", "floor", "verdict.reference"],
+        isolation="inline",
     )
     assert report.problems == report.warnings == ()
     (found,) = [node for node in ast.parse(DRAFTS[1].text).body if isinstance(node, ast.ClassDef)]
@@ -108,10 +127,14 @@ def test_every_check_that_is_named_exists() -> None:
 
 
 def test_the_contract_lists_every_public_member_of_environment_and_no_other() -> None:
-    declared = {row[0].strip("`"): row[1].strip("`") for row in rows("| declared | default | meaning |")}
+    declared = {
+        row[0].strip("`"): row[1].strip("`") for row in rows("| declared | default | meaning |")
+    }
     methods = {row[0].strip("`").partition("(")[0] for row in rows("| method | when | meaning |")}
     members = {name: value for name, value in vars(Environment).items() if not name.startswith("_")}
-    functions = {name for name, value in members.items() if isinstance(value, FunctionType | classmethod)}
+    functions = {
+        name for name, value in members.items() if isinstance(value, FunctionType | classmethod)
+    }
     assert methods == functions
     assert declared.keys() == members.keys() - functions
     assert declared == {name: shown(members[name]) for name in declared}
@@ -130,13 +153,19 @@ def test_the_signatures_of_the_contract_are_those_of_the_methods() -> None:
 
 
 def test_the_plugin_reference_is_current() -> None:
-    assert with_reference(TEXT) == TEXT, "run: python -m grpo_core.kit.reference environments/README.md"
+    assert with_reference(TEXT) == TEXT, (
+        "run: python -m grpo_core.kit.reference environments/README.md"
+    )
 
 
 def test_links_lead_to_files_and_headings() -> None:
     links = re.findall(r"\]\(([^)]+)\)", TEXT)
     assert len(links) > 10
-    headings = {re.sub(r"[^\w -]", "", line.lstrip("# ")).lower().replace(" ", "-") for line in TEXT.splitlines() if line.startswith("#")}
+    headings = {
+        re.sub(r"[^\w -]", "", line.lstrip("# ")).lower().replace(" ", "-")
+        for line in TEXT.splitlines()
+        if line.startswith("#")
+    }
     for link in links:
         file, _, heading = link.partition("#")
         assert not file or (DOCUMENT.parent / file).exists(), link
@@ -164,7 +193,11 @@ def step(text: str, *, language: str = "bash", status: int = 0, says: tuple[str,
 def test_steps_share_their_folder_and_their_variables(shell: Shell) -> None:
     carry_out(step("mkdir below && cd below\nexport WORD='two words'\n"), shell, seconds=10)
     carry_out(step("# file.toml\nx = 1\n", language="toml"), shell, seconds=10)
-    carry_out(step('cat file.toml; basename "$PWD"; echo "$WORD"\n', says=("x = 1 below two words",)), shell, seconds=10)
+    carry_out(
+        step('cat file.toml; basename "$PWD"; echo "$WORD"\n', says=("x = 1 below two words",)),
+        shell,
+        seconds=10,
+    )
 
 
 @pytest.mark.parametrize(
@@ -176,7 +209,9 @@ def test_steps_share_their_folder_and_their_variables(shell: Shell) -> None:
         (step("echo one\n", says=("two",)), "did not say 'two'"),
     ],
 )
-def test_a_step_that_does_not_do_what_it_says_is_told_with_its_block(failing: Step, reason: str, shell: Shell) -> None:
+def test_a_step_that_does_not_do_what_it_says_is_told_with_its_block(
+    failing: Step, reason: str, shell: Shell
+) -> None:
     with pytest.raises(TutorialError, match=reason) as told:
         carry_out(failing, shell, seconds=10)
     assert failing.text in str(told.value)
@@ -189,7 +224,9 @@ def test_a_step_that_takes_too_long_is_ended_with_all_it_started(shell: Shell) -
     assert list(shell.folder.iterdir()) == []
 
 
-def test_grpo_core_is_installed_from_this_checkout_and_only_there(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_grpo_core_is_installed_from_this_checkout_and_only_there(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ran: list[str] = []
 
     def kept(script: str, *, seconds: float) -> tuple[int, str]:
@@ -197,5 +234,7 @@ def test_grpo_core_is_installed_from_this_checkout_and_only_there(shell: Shell, 
         return 0, ""
 
     monkeypatch.setattr(shell, "run", kept)
-    carry_out(step("pip install 'grpo-core[train]' grpo-core-extras\necho grpo-core\n"), shell, seconds=10)
+    carry_out(
+        step("pip install 'grpo-core[train]' grpo-core-extras\necho grpo-core\n"), shell, seconds=10
+    )
     assert ran == [f"pip install '{ROOT}[train]' grpo-core-extras\necho grpo-core"]

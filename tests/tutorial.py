@@ -64,12 +64,16 @@ def read_steps(document: str) -> list[Step]:
             continue
         mark = _MARK.search(tutorial[: fence.start()])
         if mark is None:
-            raise TutorialError(f"no line <!-- step {len(steps) + 1}: TITLE --> stands directly before this block:\n{text}")
+            raise TutorialError(
+                f"no line <!-- step {len(steps) + 1}: TITLE --> stands directly before this block:\n{text}"
+            )
         number, title, status, says = mark.groups()
         if int(number) != len(steps) + 1:
             raise TutorialError(f"step {number}, {title!r}, must be number {len(steps) + 1}")
         if language != "bash" and not re.match(r"# [\w./-]+\n", text):
-            raise TutorialError(f"the first line of step {number} must be `# path/of/the/file`:\n{text}")
+            raise TutorialError(
+                f"the first line of step {number} must be `# path/of/the/file`:\n{text}"
+            )
         wanted = tuple(part.strip() for part in (says or "").split("|") if part.strip())
         steps.append(Step(int(number), title, language, text, int(status or 0), wanted))
     return steps
@@ -89,7 +93,9 @@ class Shell:
         """Status and output. Raises subprocess.TimeoutExpired, and then nothing of it goes on."""
         leave = f"trap 'export -p > {shlex.quote(str(self._variables))}; pwd > {shlex.quote(str(self._place))}' EXIT"
         whole = f". {shlex.quote(str(self._variables))}\n{leave}\nset -eo pipefail\n{script}"
-        variables = {name: value for name, value in os.environ.items() if name not in _HIDDEN} | {"COLUMNS": "160"}
+        variables = {name: value for name, value in os.environ.items() if name not in _HIDDEN} | {
+            "COLUMNS": "160"
+        }
         process = subprocess.Popen(
             ["bash", "-c", whole],
             cwd=self.folder,
@@ -115,17 +121,26 @@ def carry_out(step: Step, shell: Shell, *, seconds: float) -> None:
     if step.language != "bash":
         (shell.folder / step.path).write_text(step.text, encoding="utf-8")
         return
-    script = "\n".join(_CHECKOUT.sub(str(ROOT), line) if line.startswith("pip install") else line for line in step.text.splitlines())
+    script = "\n".join(
+        _CHECKOUT.sub(str(ROOT), line) if line.startswith("pip install") else line
+        for line in step.text.splitlines()
+    )
     try:
         status, output = shell.run(script, seconds=seconds)
     except subprocess.TimeoutExpired:
-        raise TutorialError(f"the tutorial takes longer than {LIMIT_SECONDS:.0f} s; this block was running:\n{step.text}") from None
+        raise TutorialError(
+            f"the tutorial takes longer than {LIMIT_SECONDS:.0f} s; this block was running:\n{step.text}"
+        ) from None
     said = " ".join(output.split())
     lacking = [text for text in step.says if text not in said]
     if status != step.status:
-        raise TutorialError(f"this block ended with status {status}, not {step.status}:\n{step.text}\nIt said:\n{output}")
+        raise TutorialError(
+            f"this block ended with status {status}, not {step.status}:\n{step.text}\nIt said:\n{output}"
+        )
     if lacking:
-        raise TutorialError(f"this block did not say {', '.join(map(repr, lacking))}:\n{step.text}\nIt said:\n{output}")
+        raise TutorialError(
+            f"this block did not say {', '.join(map(repr, lacking))}:\n{step.text}\nIt said:\n{output}"
+        )
 
 
 def main() -> int:
@@ -139,8 +154,12 @@ def main() -> int:
             except TutorialError as error:
                 print(f"step {step.number}, {step.title}: {error}", file=sys.stderr)
                 return 1
-            print(f"{step.number:>3}  {step.title:<50} {time.monotonic() - begun:6.1f} s", flush=True)
-        print(f"{'':>3}  {'the whole tutorial':<50} {time.monotonic() - started:6.1f} s", flush=True)
+            print(
+                f"{step.number:>3}  {step.title:<50} {time.monotonic() - begun:6.1f} s", flush=True
+            )
+        print(
+            f"{'':>3}  {'the whole tutorial':<50} {time.monotonic() - started:6.1f} s", flush=True
+        )
     return 0
 
 

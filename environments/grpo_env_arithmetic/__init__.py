@@ -1,4 +1,4 @@
-"""Sums of a few small integers, harder by level: the first task a small model can learn by itself."""
+"""Sums of a few small integers, harder by level: the first task a small model can learn."""
 
 from grpo_core import Spec, hookimpl
 
@@ -10,4 +10,10 @@ def grpo_environments() -> list[Spec]:
 
 @hookimpl
 def grpo_recipes() -> list[Spec]:
-    return [Spec("arithmetic", "grpo_env_arithmetic.recipe:recipe", summary="30 % to 70 % in 2,000 steps of full fine-tuning.")]
+    return [
+        Spec(
+            "arithmetic",
+            "grpo_env_arithmetic.recipe:recipe",
+            summary="30 % to 70 % in 2,000 steps of full fine-tuning.",
+        )
+    ]

@@ -1,4 +1,4 @@
-"""Arithmetic: (a op b) op c, answered in one <answer> block.
+"""Arithmetic: the policy computes (a op b) op c and answers in one <answer> block.
 
 | level from | operands | operators | terms |
 | 0.0        | 0..5     | + -       | 3     |
@@ -8,9 +8,10 @@
 | 0.8        | 0..50    | + - *     | 4     |
 | 1.0        | 0..99    | + - *     | 5     |
 
-An answer counts if `<answer>` and `</answer>` stand in the reply exactly once, hold one integer (an optional "-" and up to 12 ASCII
-digits) and nothing but white space follows. Text before the block is free: a larger model may think first. Anything else gets 0; a
-well-formed wrong answer gets 0.2, so that a model which has lost the format can find it again.
+A completion has the format if it contains `<answer>` and `</answer>` exactly once, with one integer
+between them (an optional "-" and up to 12 ASCII digits), and nothing but white space follows. Text
+before the block is free: a larger model may think first. Any other completion gets 0. A wrong
+answer in the right format gets 0.2, so that a model that has lost the format can learn it again.
 """
 
 from __future__ import annotations
@@ -24,18 +25,29 @@ from typing import ClassVar, Literal
 from grpo_core import Environment, Message, Rollout, Rubric, Task, TaskKey, Verdict
 from grpo_core.extract import parse_integer, xml_tag
 from grpo_env_arithmetic import expressions
-from grpo_env_arithmetic.expressions import EXAMPLES, SHAPES, Problem, draw, draw_at, listed_held_out, shape_at
+from grpo_env_arithmetic.expressions import (
+    EXAMPLES,
+    SHAPES,
+    Problem,
+    draw_by_answer,
+    draw_problem,
+    listed_held_out,
+    shape_at,
+)
 
 _MAX_DIGITS = 12  # the largest value of any level has 10
-_GOLDEN = 0.6180339887498949  # multiples of it, modulo 1, are spread evenly, however many one looks at
+# Any number of successive multiples of the golden ratio, modulo 1, are spread evenly.
+_GOLDEN = 0.6180339887498949
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """shots: how many solved examples stand before the question. They show a small model the format and, more with each, what is asked
-    of it: the fewer there are, the slower it learns. They are the same in every prompt, so they are computed once."""
+    """Settings of the environment."""
 
     shots: Literal[0, 1, 2, 3, 4, 5, 6, 7, 8] = 8
+    """Number of solved examples before the question. They show a small model the format and the
+    task: the fewer there are, the slower it learns. They are the same in every prompt, so the
+    shared prefix is computed once."""
 
 
 class Arithmetic(Environment[Problem]):
@@ -47,22 +59,28 @@ class Arithmetic(Environment[Problem]):
     trusted = True
 
     def task(self, key: TaskKey) -> Task[Problem]:
-        problem = _problem(key)
-        return Task(key=key, prompt=(*_preamble(self.config.shots), _question(problem)), data=problem)
+        problem = _problem_for(key)
+        return Task(
+            key=key, prompt=(*_preamble(self.config.shots), _question(problem)), data=problem
+        )
 
     def size(self, split: Literal["train", "eval"]) -> int | None:
-        """Training tasks have no end. Held-out tasks are as many as level 0 has, and distinct up to level 0.4; above, drawn at random."""
+        """Return None for training, whose tasks are unlimited, and for "eval" the number of tasks.
+
+        That is the number of held-out expressions of level 0. Held-out tasks are distinct up to
+        level 0.4; above, they are drawn at random.
+        """
         return None if split == "train" else len(listed_held_out(SHAPES[0]))
 
     def verify(self, task: Task[Problem], rollout: Rollout) -> Verdict:
-        answer = _extract(rollout.text)
+        answer = _parse_answer(rollout.text)
         return replace(_RUBRIC(task.data, answer), answer=None if answer is None else str(answer))
 
     def reference(self, task: Task[Problem]) -> str:
         return _block(task.data.answer)
 
     def cheats(self, task: Task[Problem]) -> Sequence[str]:
-        """Replies that hold the right number somewhere and commit to none."""
+        """Return completions that contain the right number but do not give it as the answer."""
         right = task.data.answer
         numbers = range(right - 10, right + 11)
         return (
@@ -84,24 +102,27 @@ class Arithmetic(Environment[Problem]):
         )
 
     def fingerprint(self) -> str:
-        return hashlib.sha256((super().fingerprint() + inspect.getsource(expressions)).encode()).hexdigest()[:16]
+        return hashlib.sha256(
+            (super().fingerprint() + inspect.getsource(expressions)).encode()
+        ).hexdigest()[:16]
 
 
-def _problem(key: TaskKey) -> Problem:
+def _problem_for(key: TaskKey) -> Problem:
     shape = shape_at(key.level)
     if key.split == "eval" and (listed := listed_held_out(shape)):
-        # One order per (env, seed, level): indices walk through it, so that no held-out task is asked twice.
+        # One order per (env, seed, level): indices walk through it, so no held-out task repeats.
         order = replace(key, index=0).rng("order").sample(range(len(listed)), len(listed))
         return listed[order[key.index % len(listed)]]
     if key.split == "eval":
-        return draw(shape, key.rng(), held_out=True)
-    # Few tasks make a step. Where their answers happen to be alike, the policy learns to say that number whatever is asked.
+        return draw_problem(shape, key.rng(), held_out=True)
+    # A step has few tasks. If their answers happened to be similar, the policy would learn to
+    # answer that number to every prompt; so the answers of successive tasks are spread evenly.
     shift = replace(key, index=0).rng("shift").random()
-    return draw_at((shift + key.index * _GOLDEN) % 1, shape, key.rng(), held_out=False)
+    return draw_by_answer((shift + key.index * _GOLDEN) % 1, shape, key.rng(), held_out=False)
 
 
 def _preamble(shots: int) -> list[Message]:
-    """The part that all prompts share, in front, so that it can be computed once."""
+    """Return the messages that begin every prompt, so that they can be computed once."""
     messages = [Message("system", "Answer the sum. Reply with <answer>N</answer>.")]
     for example in EXAMPLES[:shots]:
         messages += [_question(example), Message("assistant", _block(example.answer))]
@@ -116,7 +137,7 @@ def _block(content: object) -> str:
     return f"<answer>{content}</answer>"
 
 
-def _extract(text: str) -> int | None:
+def _parse_answer(text: str) -> int | None:
     block = xml_tag(text, tag="answer")
     if block is None or text[block.end :].strip():
         return None
@@ -135,4 +156,8 @@ def _is_exact(problem: Problem, answer: int | None) -> bool:
     return answer == problem.answer
 
 
-_RUBRIC = Rubric({"format": _has_format, "close": _is_close, "exact": _is_exact}, weights=Arithmetic.parts, passed="exact")
+_RUBRIC = Rubric(
+    {"format": _has_format, "close": _is_close, "exact": _is_exact},
+    weights=Arithmetic.parts,
+    passed="exact",
+)

@@ -1,7 +1,7 @@
-"""The expressions of each level, and which of them are held out.
+"""The expressions of each level, and the rule that decides which of them are held out.
 
-The split belongs to an expression and not to a key: a hash of the text decides it once for all levels, seeds and indices, so no
-held-out expression is ever trained on, at any level.
+The split belongs to an expression and not to a key: a hash of the text decides it once for all
+levels, seeds and indices, so no held-out expression is ever trained on, at any level.
 """
 
 from __future__ import annotations
@@ -17,30 +17,39 @@ from dataclasses import dataclass
 from grpo_core import ConfigError
 
 _EVAL_SHARE = 0.4  # leaves more than 300 of the 864 expressions of level 0 for evaluation
-_CANDIDATES = 32
+_CANDIDATES = 32  # problems that `draw_by_answer` chooses from
 _LISTABLE = 5_000  # spaces up to this size are listed, so that held-out tasks are distinct
-_OPERATORS: Mapping[str, Callable[[int, int], int]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+_OPERATORS: Mapping[str, Callable[[int, int], int]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """The verifier's secret: the expression as it is printed, and its value."""
+    """An expression and its value, which only the verifier knows."""
 
     expression: str
+    """The expression as it is printed in the prompt."""
     answer: int
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What expressions a level draws from: `terms` operands in 0..largest, joined from left to right by `operators`."""
+    """The expressions that a level draws from: operands joined from left to right by operators."""
 
     from_level: float
+    """Lowest level that uses this shape."""
     largest: int
+    """Operands are in 0..largest."""
     operators: str
+    """The operators to choose from, one character each."""
     terms: int
+    """Number of operands."""
 
     def space(self) -> int:
-        """How many expressions there are."""
+        """Return the number of expressions of this shape."""
         return int((self.largest + 1) ** self.terms * len(self.operators) ** (self.terms - 1))
 
 
@@ -52,7 +61,7 @@ SHAPES = (
     Shape(0.8, 50, "+-*", 4),
     Shape(1.0, 99, "+-*", 5),
 )
-# Shown in every prompt, so neither trained on nor asked.
+# The solved examples of every prompt; they are never asked, neither in training nor held out.
 EXAMPLES = (
     Problem("(2 - 3) - 4", -5),
     Problem("(1 + 5) - 2", 4),
@@ -66,53 +75,65 @@ EXAMPLES = (
 
 
 def shape_at(level: float) -> Shape:
-    """The hardest shape that starts at or below `level`."""
+    """Return the hardest shape that starts at or below `level`.
+
+    Raises:
+        ConfigError: The level is outside 0..1.
+    """
     if not 0 <= level <= 1:
         raise ConfigError(f"level {level:g} is outside 0..1; 0 is the easiest")
     return [shape for shape in SHAPES if shape.from_level <= level][-1]
 
 
-def draw(shape: Shape, rng: random.Random, *, held_out: bool) -> Problem:
-    """A random problem of the shape, from the held-out ones or from the others."""
+def draw_problem(shape: Shape, rng: random.Random, *, held_out: bool) -> Problem:
+    """Draw a random problem of the shape, from the held-out ones or from the others."""
     while True:
         operands = [rng.randint(0, shape.largest) for _ in range(shape.terms)]
-        problem = _problem(operands, [rng.choice(shape.operators) for _ in operands[1:]])
-        if _asked(problem) and is_held_out(problem.expression) == held_out:
+        problem = _build_problem(operands, [rng.choice(shape.operators) for _ in operands[1:]])
+        if _is_no_example(problem) and is_held_out(problem.expression) == held_out:
             return problem
 
 
-def draw_at(place: float, shape: Shape, rng: random.Random, *, held_out: bool) -> Problem:
-    """One of several random problems: the one at `place` (0 to below 1) when they are sorted by their answers.
+def draw_by_answer(place: float, shape: Shape, rng: random.Random, *, held_out: bool) -> Problem:
+    """Draw several random problems, sort them by answer, and return the one at `place`.
 
-    Over places that are spread evenly this draws as `draw` does, but the answers of neighbours are spread evenly, too.
+    With evenly spread places this has the distribution of `draw_problem`, but the answers of
+    successive problems are spread evenly, too.
+
+    Args:
+        place: Position in the sorted list, from 0 to below 1.
     """
-    drawn = sorted((draw(shape, rng, held_out=held_out) for _ in range(_CANDIDATES)), key=lambda problem: problem.answer)
-    return drawn[int(place * _CANDIDATES)]
+    candidates = sorted(
+        (draw_problem(shape, rng, held_out=held_out) for _ in range(_CANDIDATES)),
+        key=lambda problem: problem.answer,
+    )
+    return candidates[int(place * _CANDIDATES)]
 
 
 @functools.cache
 def listed_held_out(shape: Shape) -> tuple[Problem, ...]:
-    """Every held-out problem of the shape, in a fixed order; none if the shape is too large to list."""
+    """Return every held-out problem of the shape in a fixed order, or () if they are too many."""
     if shape.space() > _LISTABLE:
         return ()
     operands = itertools.product(range(shape.largest + 1), repeat=shape.terms)
     signs = list(itertools.product(shape.operators, repeat=shape.terms - 1))
-    problems = (_problem(o, s) for o in operands for s in signs)
-    return tuple(p for p in problems if _asked(p) and is_held_out(p.expression))
+    problems = (_build_problem(o, s) for o in operands for s in signs)
+    return tuple(p for p in problems if _is_no_example(p) and is_held_out(p.expression))
 
 
 def is_held_out(expression: str) -> bool:
+    """Return whether a hash of the expression's text puts it among the held-out tasks."""
     digest = hashlib.sha256(expression.encode()).digest()
     return int.from_bytes(digest[:8], "big") < _EVAL_SHARE * 2**64
 
 
-def _asked(problem: Problem) -> bool:
+def _is_no_example(problem: Problem) -> bool:
     return problem not in EXAMPLES
 
 
-def _problem(operands: Sequence[int], signs: Sequence[str]) -> Problem:
+def _build_problem(operands: Sequence[int], signs: Sequence[str]) -> Problem:
     text, value = str(operands[0]), operands[0]
-    for place, (sign, operand) in enumerate(zip(signs, operands[1:], strict=True)):
-        text = f"({text}) {sign} {operand}" if place else f"{text} {sign} {operand}"
+    for index, (sign, operand) in enumerate(zip(signs, operands[1:], strict=True)):
+        text = f"({text}) {sign} {operand}" if index else f"{text} {sign} {operand}"
         value = _OPERATORS[sign](value, operand)
     return Problem(text, value)

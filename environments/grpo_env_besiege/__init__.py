@@ -1,11 +1,11 @@
-"""Machines out of blocks, as JSON construction trees, scored by a physics simulation."""
+"""Machines built of blocks, written as JSON construction trees and scored by a simulation."""
 
 from grpo_core import Spec, hookimpl
 
 RECIPES = {
-    "besiege": "Machines by a model of 14 billion weights, 64 attempts at one prompt.",
-    "besiege-as-written": "The same to the letter of the notes that it comes from.",
-    "besiege-small": "The same for a tiny model on a laptop.",
+    "besiege": "Machines by a model of 14 billion weights, with groups of 64 completions.",
+    "besiege-as-written": "As besiege, but to the letter of the notes that it comes from.",
+    "besiege-small": "As besiege, for a tiny model on a laptop.",
 }
 
 
@@ -16,7 +16,15 @@ def _recipe(name: str) -> Spec:
 @hookimpl
 def grpo_environments() -> list[Spec]:
     names = ("car", "catapult", "delivery")
-    return [Spec(f"besiege/{name}", f"grpo_env_besiege.env:{name.capitalize()}", summary=__doc__, extra="besiege") for name in names]
+    return [
+        Spec(
+            f"besiege/{name}",
+            f"grpo_env_besiege.env:{name.capitalize()}",
+            summary=__doc__,
+            extra="besiege",
+        )
+        for name in names
+    ]
 
 
 @hookimpl
@@ -25,7 +33,7 @@ def grpo_recipes() -> list[Spec]:
 
 
 class _Recipe:
-    """A plugin of its own, so that its name is its id."""
+    """Offers a recipe as a separate plugin, because a plugin's name is the recipe's id."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -1,7 +1,8 @@
-"""The blocks that a machine is built of, and the six ways in which one can stand: data that geometry, simulation and prompts share.
+"""The types of blocks and the six orientations: data that geometry, simulation and prompts share.
 
-Lengths are whole numbers of centimetres (a unit of the game is 1 m), so that "touching" and "overlapping" are exact. Axes are those of
-the game: x right, y up, z forward, left-handed. A block's own origin is the middle of its back face, its own z points out of the parent.
+Lengths are whole numbers of centimetres (a unit of the game is 1 m), so that "touching" and
+"overlapping" are exact. Axes are those of the game: x right, y up, z forward, left-handed. A
+block's own origin is the middle of its back face; its own z axis points away from the parent.
 """
 
 from __future__ import annotations
@@ -13,12 +14,34 @@ from typing import Literal
 Vector = tuple[int, int, int]
 Facing = Literal["z+", "z-", "x-", "x+", "y+", "y-"]
 Side = Literal["Front", "Back", "Left", "Right", "Up", "Down"]
-Motion = Literal["rigid", "wheel", "spin", "hinge", "steer", "swivel", "servo", "ball", "spring", "piston", "bowl", "loose", "link"]
-"""What the simulation makes of a block. rigid: part of what it stands on; spin: its sides 1..4 turn; loose: joined to nothing."""
+Motion = Literal[
+    "rigid",
+    "wheel",
+    "spin",
+    "hinge",
+    "steer",
+    "swivel",
+    "servo",
+    "ball",
+    "spring",
+    "piston",
+    "bowl",
+    "loose",
+    "link",
+]
+"""How the simulation treats a block. rigid: as part of the block that it stands on; spin: its sides
+1..4 turn; loose: it is joined to nothing."""
 
 ROOT, BOULDER = "0", "36"
 
-AXES: Mapping[Facing, Vector] = {"z+": (0, 0, 1), "z-": (0, 0, -1), "x-": (-1, 0, 0), "x+": (1, 0, 0), "y+": (0, 1, 0), "y-": (0, -1, 0)}
+AXES: Mapping[Facing, Vector] = {
+    "z+": (0, 0, 1),
+    "z-": (0, 0, -1),
+    "x-": (-1, 0, 0),
+    "x+": (1, 0, 0),
+    "y+": (0, 1, 0),
+    "y-": (0, -1, 0),
+}
 
 TURNED: Mapping[Facing, Mapping[Side, Facing]] = {
     "z+": {"Front": "z+", "Back": "z-", "Left": "x-", "Right": "x+", "Up": "y+", "Down": "y-"},
@@ -28,43 +51,61 @@ TURNED: Mapping[Facing, Mapping[Side, Facing]] = {
     "y+": {"Front": "y+", "Back": "y-", "Left": "x-", "Right": "x+", "Up": "z-", "Down": "z+"},
     "y-": {"Front": "y-", "Back": "y+", "Left": "x-", "Right": "x+", "Up": "z+", "Down": "z-"},
 }
-"""Where the sides of a block point that faces somewhere: an orientation follows from the facing alone."""
+"""By the facing of a block, the direction of each of its sides: the facing alone determines the
+orientation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A place where another block can be attached, from the block's own origin, and the side of the block it is on."""
+    """A place where another block can be attached."""
 
     at: Vector
+    """The place from the block's own origin."""
     side: Side
+    """The side of the block that the place is on."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlockType:
-    """size: of the bounding box; middle: of the bounding box, from the block's own origin; mass in kg."""
+    """A type of block."""
 
     type: str
+    """The game's id of the type."""
     name: str
+    """The type's name in prompts and messages."""
     size: Vector
+    """Size of the bounding box."""
     mass: float
+    """Mass in kg."""
     points: tuple[Point, ...] = ()
+    """Where other blocks can be attached."""
     motion: Motion = "rigid"
+    """How the simulation treats it."""
     middle: Vector = (0, 0, 0)
+    """Middle of the bounding box, from the block's own origin."""
 
     @property
     def ends(self) -> int:
-        """How many parents a block of this type has (the root apart)."""
+        """The number of parents of a block of this type, unless it is the root."""
         return 2 if self.motion == "link" else 1
 
 
 def _sides(length: int, *, at: tuple[int, ...] = (50,), out: int = 50) -> tuple[Point, ...]:
-    """One point on the far end, then on each side one for every distance from the back."""
-    ways: tuple[tuple[Side, int, int], ...] = (("Left", -out, 0), ("Right", out, 0), ("Up", 0, out), ("Down", 0, -out))
-    return (Point((0, 0, length), "Front"), *(Point((x, y, z), side) for side, x, y in ways for z in at))
+    """Return a point on the far end, and on each of four sides one for every distance in `at`."""
+    ways: tuple[tuple[Side, int, int], ...] = (
+        ("Left", -out, 0),
+        ("Right", out, 0),
+        ("Up", 0, out),
+        ("Down", 0, -out),
+    )
+    return (
+        Point((0, 0, length), "Front"),
+        *(Point((x, y, z), side) for side, x, y in ways for z in at),
+    )
 
 
 def _front(length: int, *, beside: int = 0) -> tuple[Point, ...]:
-    """The middle of the far end, and four more places there."""
+    """Return a point in the middle of the far end, and with `beside` four more around it."""
     places = ((0, 0), (-beside, 0), (beside, 0), (0, beside), (0, -beside)) if beside else ((0, 0),)
     return tuple(Point((x, y, length), "Front") for x, y in places)
 
@@ -79,13 +120,18 @@ def _box(
     *,
     middle: Vector | None = None,
 ) -> BlockType:
-    return BlockType(kind, name, size, mass, points, motion, (0, 0, size[2] // 2) if middle is None else middle)
+    return BlockType(
+        kind, name, size, mass, points, motion, (0, 0, size[2] // 2) if middle is None else middle
+    )
 
 
 _CUBE, _WHEEL, _DISC = (100, 100, 100), (200, 200, 50), (300, 300, 100)
 _FIVE, _FAR = _sides(100), _sides(200, at=(150,))
 _RIM = _front(100, beside=150) + _sides(100, out=150)[1:]
-_ROOT = tuple(Point((50 * x, 50 * y, 50 * z), side) for side, (x, y, z) in ((side, AXES[facing]) for side, facing in TURNED["z+"].items()))
+_ROOT = tuple(
+    Point((50 * x, 50 * y, 50 * z), side)
+    for side, (x, y, z) in ((side, AXES[facing]) for side, facing in TURNED["z+"].items())
+)
 
 BLOCKS: Mapping[str, BlockType] = {
     block.type: block
@@ -136,7 +182,9 @@ BLOCKS: Mapping[str, BlockType] = {
         _box("74", "Balloon", (300, 300, 300), 0.5, _sides(300, at=(150,), out=150)),
     )
 }
-"""The 44 types of the original with its sizes and points. The masses of the types behind the Steering hinge are estimates; weapons,
-propeller, gripper and decoupler have no trigger here and are dead weight."""
+"""The 44 types of the original with its sizes and points. The masses of the types listed after the
+Steering hinge are estimates; weapons, propeller, gripper and decoupler have no trigger here and are
+dead weight."""
 
 POWERED = frozenset({"2", "46", "39"})
+"""The types of wheels that a motor drives."""

@@ -1,4 +1,4 @@
-"""Mounts that come off: a link whose load exceeds what it stands is switched off, every 0.2 s."""
+"""Breaks mounts: every 0.2 s, each link whose load exceeds its strength is switched off."""
 
 from __future__ import annotations
 
@@ -11,28 +11,32 @@ from grpo_env_besiege.model import Array, Model
 
 
 def break_mounts(model: Model, data: Any, broken: tuple[int, ...]) -> tuple[int, ...]:
-    """Switches overloaded links off; returns the blocks that have come off so far."""
+    """Switch overloaded links off, and return the blocks that have come off so far."""
     if not model.mounts:
         return broken
     rows = data.efc_type == mujoco.mjtConstraint.mjCNSTR_EQUALITY
     ids, forces = data.efc_id[rows], data.efc_force[rows]
-    off = []
+    newly_broken = []
     for equality, mount in model.mounts:
         load = forces[ids == equality][:3]
         if data.eq_active[equality] and len(load) and float(np.linalg.norm(load)) > mount.force:
             data.eq_active[equality] = 0
-            off.append(mount.block)
-    return (*broken, *off)
+            newly_broken.append(mount.block)
+    return (*broken, *newly_broken)
 
 
 def held_bodies(model: Model, data: Any) -> Array:
-    """Which of the machine's bodies still hold together with the root, over joints and links."""
+    """Return for each body of the machine whether joints and links still connect it to the root."""
     compiled = model.compiled
     own = model.own.tolist()
     reached = {model.root}
     pairs = [(int(compiled.body_parentid[body]), body) for body in own]
     welds = range(compiled.neq)
-    pairs += [(int(compiled.eq_obj1id[link]), int(compiled.eq_obj2id[link])) for link in welds if data.eq_active[link]]
+    pairs += [
+        (int(compiled.eq_obj1id[link]), int(compiled.eq_obj2id[link]))
+        for link in welds
+        if data.eq_active[link]
+    ]
     grown = True
     while grown:
         grown = False

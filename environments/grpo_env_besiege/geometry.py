@@ -1,4 +1,7 @@
-"""Where every block stands: exact, from the tree alone, in whole centimetres from the middle of the root."""
+"""Computes where every block stands, exactly and from the tree alone.
+
+Places are in whole centimetres from the middle of the root.
+"""
 
 from __future__ import annotations
 
@@ -9,36 +12,47 @@ from grpo_env_besiege.blocks import AXES, BLOCKS, TURNED, Facing, Vector
 from grpo_env_besiege.tree import Block, Tree
 
 CLEARANCE = 50
-"""The original sets a machine down with its lowest corner this high and its bounding box centred: the ground adapts to the machine."""
+"""The original sets a machine down with its lowest corner at this height (cm) and its bounding box
+centred: the ground adapts to the machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """at: building centre (of a block between two others: its first end, with the second in `to`); low, high: corners of the box."""
+    """Where a block stands."""
 
     at: Vector
+    """The block's own origin; of a block between two others, its first end."""
     facing: Facing
+    """The direction of the block's own z axis."""
     low: Vector
+    """Corner of the block's box with the smallest coordinates."""
     high: Vector
+    """Corner of the block's box with the largest coordinates."""
     to: Vector | None = None
+    """Second end of a block between two others; None for other blocks."""
 
 
 def place(tree: Tree) -> tuple[Placed, ...]:
-    """The places of the blocks of a tree whose structure is valid."""
-    found: list[Placed] = []
+    """Return the places of the blocks of a tree whose structure is valid."""
+    places: list[Placed] = []
     for block in tree:
-        found.append(_placed(block, [point_of(tree[end.parent], found[end.parent], end.point) for end in block.ends]))
-    return tuple(found)
+        places.append(
+            _placed(
+                block,
+                [point_of(tree[end.parent], places[end.parent], end.point) for end in block.ends],
+            )
+        )
+    return tuple(places)
 
 
 def point_of(block: Block, placed: Placed, point: int) -> tuple[Vector, Facing]:
-    """Where a point of a placed block is, and where it faces."""
-    chosen = BLOCKS[block.type].points[point]
-    return add(placed.at, turn(chosen.at, placed.facing)), TURNED[placed.facing][chosen.side]
+    """Return where a point of a placed block is, and where it faces."""
+    own = BLOCKS[block.type].points[point]
+    return add(placed.at, turn(own.at, placed.facing)), TURNED[placed.facing][own.side]
 
 
 def turn(own: Vector, facing: Facing) -> Vector:
-    """A vector in a block's own axes, in those of the machine."""
+    """Convert a vector from a block's own axes to the machine's axes."""
     sides = TURNED[facing]
     right, up, front = AXES[sides["Right"]], AXES[sides["Up"]], AXES[sides["Front"]]
     x, y, z = own
@@ -50,6 +64,7 @@ def turn(own: Vector, facing: Facing) -> Vector:
 
 
 def add(a: Vector, b: Vector) -> Vector:
+    """Return the sum of two vectors."""
     return (a[0] + b[0], a[1] + b[1], a[2] + b[2])
 
 
@@ -66,13 +81,21 @@ def _placed(block: Block, ends: Sequence[tuple[Vector, Facing]]) -> Placed:
 
 
 def bounds(placed: Sequence[Placed]) -> tuple[Vector, Vector]:
-    """The corners of the machine's box. (The ends of linear blocks lie in it anyhow.)"""
-    lows, highs = zip(*(one.low for one in placed), strict=True), zip(*(one.high for one in placed), strict=True)
-    (x, y, z), (right, top, front) = (min(values) for values in lows), (max(values) for values in highs)
+    """Return the corners of the machine's box, in which the ends of linear blocks always lie."""
+    lows, highs = (
+        zip(*(block.low for block in placed), strict=True),
+        zip(*(block.high for block in placed), strict=True),
+    )
+    (x, y, z), (right, top, front) = (
+        (min(values) for values in lows),
+        (max(values) for values in highs),
+    )
     return (x, y, z), (right, top, front)
 
 
-def ground_shift(placed: Sequence[Placed], *, clearance: int = CLEARANCE) -> tuple[float, float, float]:
-    """By how much the machine is moved so that its lowest corner is at `clearance` and its box is centred in x and z."""
+def ground_shift(
+    placed: Sequence[Placed], *, clearance: int = CLEARANCE
+) -> tuple[float, float, float]:
+    """Return the shift (cm) that centres the machine in x and z, its bottom at `clearance`."""
     low, high = bounds(placed)
     return -(low[0] + high[0]) / 2, float(clearance - low[1]), -(low[2] + high[2]) / 2

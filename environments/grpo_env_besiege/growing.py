@@ -1,4 +1,4 @@
-"""Random valid machines: what a policy has to beat, and what a cold start can be made of."""
+"""Grows random valid machines: a baseline for the policy, and material for a cold start."""
 
 from __future__ import annotations
 
@@ -13,19 +13,22 @@ _TRIES = 20
 
 
 def grow(rng: random.Random, *, size: int, types: Collection[str]) -> Tree:
-    """Up to `size` blocks of these types, each at a random free place; fewer if no place is found in 20 tries a block."""
+    """Grow a machine of up to `size` blocks of these types, each at a random free place.
+
+    It has fewer blocks if there were not enough free places in 20 tries for each block.
+    """
     tree: Tree = (Block(ROOT),)
     kinds = sorted(set(types) - {ROOT})
     for _ in range(_TRIES * size):
         if len(tree) == size:
             break
         kind = rng.choice(kinds)
-        grown = (*tree, Block(kind, tuple(_end(rng, tree) for _ in range(BLOCKS[kind].ends))))
+        grown = (*tree, Block(kind, tuple(_draw_end(rng, tree) for _ in range(BLOCKS[kind].ends))))
         if check_tree(grown).valid:
             tree = grown
     return tree
 
 
-def _end(rng: random.Random, tree: Tree) -> End:
+def _draw_end(rng: random.Random, tree: Tree) -> End:
     parent = rng.choice([number for number, block in enumerate(tree) if BLOCKS[block.type].points])
     return End(parent, rng.randrange(len(BLOCKS[tree[parent].type].points)))

@@ -1,4 +1,4 @@
-"""What holds or pulls between groups once they stand: rubber bands, winches, braces, and free ends that meet another block."""
+"""Adds links between groups: rubber bands, winches, braces, and free ends that touch a block."""
 
 from __future__ import annotations
 
@@ -14,15 +14,29 @@ from grpo_env_besiege.levels import Place
 from grpo_env_besiege.tree import Block, Tree
 
 _BRACE, _WINCH = "7", "45"
-_CAN_JOIN = frozenset({"rigid", "spin", "hinge", "steer", "swivel", "servo", "ball", "spring", "piston"})
+_CAN_JOIN = frozenset(
+    {"rigid", "spin", "hinge", "steer", "swivel", "servo", "ball", "spring", "piston"}
+)
 
 
 def link(assembly: Assembly, number: int, block: Block, placed: Placed) -> tuple[Group, Group]:
-    """A block between two others weighs on both ends. Within one group it has nothing to hold."""
+    """Add a block between two others: half of its mass at each end, and what it does to them.
+
+    Within a single group it has nothing to hold. Its numbers and returned groups are those of
+    `parts.Part`.
+    """
     a, b = (assembly.carrier(block, which) for which in (0, 1))
     ends = assembly.metres(placed.at), assembly.metres(placed.to or placed.at)
     for group, end in zip((a, b), ends, strict=True):
-        assembly.solid(group, mujoco.mjtGeom.mjGEOM_SPHERE, end, (0.1,), kind_of(block).mass / 2, contype=0, conaffinity=0)
+        assembly.solid(
+            group,
+            mujoco.mjtGeom.mjGEOM_SPHERE,
+            end,
+            (0.1,),
+            kind_of(block).mass / 2,
+            contype=0,
+            conaffinity=0,
+        )
     if a is not b:
         if block.type == _BRACE:
             assembly.weld(a, b)
@@ -31,8 +45,14 @@ def link(assembly: Assembly, number: int, block: Block, placed: Placed) -> tuple
     return a, a
 
 
-def _pull(assembly: Assembly, block: Block, groups: tuple[Group, Group], ends: tuple[Place, Place]) -> None:
-    """A rope over two sites. It pulls with stiffness x (length - rest) once there is power, never pushes, and a winch's never grows."""
+def _pull(
+    assembly: Assembly, block: Block, groups: tuple[Group, Group], ends: tuple[Place, Place]
+) -> None:
+    """Add a rope between two sites.
+
+    Once there is power it pulls with stiffness x (length - rest length), and never pushes. The rope
+    of a winch never becomes longer.
+    """
     physics = assembly.physics
     target = assembly.name("rope")
     rope = assembly.spec.add_tendon(name=target)
@@ -43,35 +63,55 @@ def _pull(assembly: Assembly, block: Block, groups: tuple[Group, Group], ends: t
     rest, stiffness, force = 0.0, physics.band_stiffness, physics.band_force
     if block.type == _WINCH:
         length = math.dist(*ends)
-        rest, stiffness, force = max(0.0, length - physics.winch_stroke), physics.winch_stiffness, physics.winch_force
+        rest, stiffness, force = (
+            max(0.0, length - physics.winch_stroke),
+            physics.winch_stiffness,
+            physics.winch_force,
+        )
         rope.limited, rope.range = 1, (0, length + 0.01)
     motor = assembly.spec.add_actuator(
-        name=assembly.name("motor"), target=target, trntype=mujoco.mjtTrn.mjTRN_TENDON, forcelimited=1, forcerange=[-force, 0]
+        name=assembly.name("motor"),
+        target=target,
+        trntype=mujoco.mjtTrn.mjTRN_TENDON,
+        forcelimited=1,
+        forcerange=[-force, 0],
     )
-    # The force is control x (stiffness x (rest - length) - damping x speed): a gain, so that it is nothing without power.
+    # The force is control x (stiffness x (rest - length) - damping x speed): a gain, so that it is
+    # 0 without power.
     motor.gaintype = mujoco.mjtGain.mjGAIN_AFFINE
-    motor.gainprm = [stiffness * rest, -stiffness, -physics.band_damping] + [0.0] * (len(motor.gainprm) - 3)
+    motor.gainprm = [stiffness * rest, -stiffness, -physics.band_damping] + [0.0] * (
+        len(motor.gainprm) - 3
+    )
     assembly.power.append(1.0)
 
 
 def close_loops(assembly: Assembly) -> None:
-    """Joins a free far end that touches, face to face, a point of a block of another group. A part that turns on the very group which
-    touches it stays free: a wheel is not blocked by the beam that it is mounted on."""
+    """Join each free far end to the block of another group whose point it touches face to face.
+
+    A part stays free if it turns on the very group that touches it: a wheel is not blocked by the
+    beam that it is mounted on.
+    """
     joined: set[frozenset[str]] = set()
-    for end, other in _meetings(assembly.machine.tree, assembly.machine.placed):
-        a, b = assembly.bases[end] if _far_stands(assembly, end) else assembly.tips[end], assembly.tips[other]
+    for end, other in _touching_blocks(assembly.machine.tree, assembly.machine.placed):
+        a, b = (
+            assembly.bases[end] if _far_end_is_still(assembly, end) else assembly.tips[end],
+            assembly.tips[other],
+        )
         pair = frozenset({a.name, b.name})
         if len(pair) == 2 and pair not in joined and assembly.bases[other] is not a:
             assembly.weld(a, b)
             joined.add(pair)
 
 
-def _far_stands(assembly: Assembly, number: int) -> bool:
+def _far_end_is_still(assembly: Assembly, number: int) -> bool:
     return kind_of(assembly.machine.tree[number]).motion == "spin"
 
 
-def _meetings(tree: Tree, placed: tuple[Placed, ...]) -> Iterator[tuple[int, int]]:
-    """Pairs of blocks of which the first one's far end meets a point of the second, without one being built on the other."""
+def _touching_blocks(tree: Tree, placed: tuple[Placed, ...]) -> Iterator[tuple[int, int]]:
+    """Yield pairs of blocks: the far end of the first touches a point of the second.
+
+    Blocks that are built on each other are left out.
+    """
     faces: dict[tuple[Vector, Vector], list[int]] = {}
     for number, block in enumerate(tree):
         for point in range(len(kind_of(block).points)):

@@ -1,4 +1,4 @@
-"""Machines to compare with: the paper's two examples, and some of our own for both tasks."""
+"""Reference machines: the two examples of the paper, and some of this package for both tasks."""
 
 from __future__ import annotations
 
@@ -8,12 +8,18 @@ from grpo_env_besiege.tree import Block, End, Tree
 
 
 def tree(*blocks: tuple[str | int, ...]) -> Tree:
-    """The root, then blocks as (type, parent, point), or (type, parent a, point a, parent b, point b)."""
-    found = [Block("0")]
+    """Build a tree of the root and then blocks given as numbers.
+
+    Args:
+        blocks: Each is (type, parent, point), or (type, parent a, point a, parent b, point b).
+    """
+    built = [Block("0")]
     for kind, *numbers in blocks:
         ends = [int(number) for number in numbers]
-        found.append(Block(str(kind), tuple(End(*pair) for pair in zip(ends[::2], ends[1::2], strict=True))))
-    return tuple(found)
+        built.append(
+            Block(str(kind), tuple(End(*pair) for pair in zip(ends[::2], ends[1::2], strict=True)))
+        )
+    return tuple(built)
 
 
 PAPER_CAR = tree((1, 0, 0), (1, 0, 1), (2, 1, 2), (2, 1, 4), (2, 2, 2), (2, 2, 4))
@@ -36,14 +42,47 @@ PAPER_CATAPULT = tree(
 )
 
 _CROSS: tuple[tuple[int, int, int], ...] = ((63, 0, 0), (63, 0, 1), (63, 0, 2), (63, 0, 3))
-"""Four logs around the root, so that nothing topples."""
+"""Four logs around the root, so that the machine does not topple."""
 
-SIX_WHEELS = tree((63, 0, 0), (63, 0, 1), (2, 0, 2), (2, 0, 3), *((2, log, side) for log in (1, 2) for side in (3, 6)))
-SPRUNG_CAR = tree((1, 0, 0), (1, 0, 1), *((16, beam, side) for beam in (1, 2) for side in (2, 4)), *((2, leg, 0) for leg in (3, 4, 5, 6)))
-HEAVY_CAR = tree((1, 0, 0), (1, 0, 1), (2, 1, 2), (2, 1, 4), (2, 2, 2), (2, 2, 4), (35, 1, 6), (35, 2, 6), (35, 0, 4))
+SIX_WHEELS = tree(
+    (63, 0, 0),
+    (63, 0, 1),
+    (2, 0, 2),
+    (2, 0, 3),
+    *((2, log, side) for log in (1, 2) for side in (3, 6)),
+)
+SPRUNG_CAR = tree(
+    (1, 0, 0),
+    (1, 0, 1),
+    *((16, beam, side) for beam in (1, 2) for side in (2, 4)),
+    *((2, leg, 0) for leg in (3, 4, 5, 6)),
+)
+HEAVY_CAR = tree(
+    (1, 0, 0),
+    (1, 0, 1),
+    (2, 1, 2),
+    (2, 1, 4),
+    (2, 2, 2),
+    (2, 2, 4),
+    (35, 1, 6),
+    (35, 2, 6),
+    (35, 0, 4),
+)
 SLED = tree(*_CROSS)
-ROTOR_CATAPULT = tree(*_CROSS, (15, 0, 4), (22, 5, 2), (63, 6, 2), (15, 7, 0), (30, 8, 3), (36, 9, 0), (35, 1, 0), (35, 2, 0))
-SHORT_CATAPULT = tree(*_CROSS, (15, 0, 4), (22, 5, 2), (1, 6, 2), (30, 7, 6), (36, 8, 0), (35, 1, 0), (35, 2, 0))
+ROTOR_CATAPULT = tree(
+    *_CROSS,
+    (15, 0, 4),
+    (22, 5, 2),
+    (63, 6, 2),
+    (15, 7, 0),
+    (30, 8, 3),
+    (36, 9, 0),
+    (35, 1, 0),
+    (35, 2, 0),
+)
+SHORT_CATAPULT = tree(
+    *_CROSS, (15, 0, 4), (22, 5, 2), (1, 6, 2), (30, 7, 6), (36, 8, 0), (35, 1, 0), (35, 2, 0)
+)
 BAND_CATAPULT = tree(
     *_CROSS,
     (15, 0, 4),

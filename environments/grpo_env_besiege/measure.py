@@ -1,4 +1,7 @@
-"""Runs a machine and scores it, twice where it matters: what pays only in coarse time steps is the solver's doing, not the machine's."""
+"""Runs a machine and scores it, twice if it scores at all.
+
+A score that appears only in coarse time steps comes from the solver and not from the machine.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +17,23 @@ from grpo_env_besiege.validity import Machine
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """score: the lower one of the two; trajectory: of the first run. disagreement: by which share of the higher score they differ."""
+    """The result of running a machine."""
 
     score: Score
+    """The lower one of the two runs' scores."""
     trajectory: Trajectory
+    """Trajectory of the first run."""
     disagreement: float = 0.0
+    """Difference between the two scores, as a share of the higher one."""
 
 
-def measure(machine: Machine, level: Level, *, formula: Formula = "paper", physics: Physics = DEFAULT) -> Measured:
-    """A plain synchronous function; what a machine does never makes it raise. A machine that cannot score is not run a second time."""
+def measure(
+    machine: Machine, level: Level, *, formula: Formula = "paper", physics: Physics = DEFAULT
+) -> Measured:
+    """Run a machine in a level and score it; nothing that a machine does raises an exception.
+
+    A machine without a score is not run a second time.
+    """
     if unfit(machine.tree, level):
         trajectory = Trajectory(machine.tree, ())
         return Measured(score(trajectory, level, formula), trajectory)
@@ -32,5 +43,5 @@ def measure(machine: Machine, level: Level, *, formula: Formula = "paper", physi
         return Measured(first, trajectory)
     finer = replace(physics, step_seconds=physics.step_seconds / 2)
     second = score(simulate(machine, level, physics=finer), level, formula)
-    lower = min(first, second, key=lambda one: one.value)
+    lower = min(first, second, key=lambda result: result.value)
     return Measured(lower, trajectory, 1 - lower.value / max(first.value, second.value))

@@ -1,4 +1,4 @@
-"""A machine and a level as a compiled MuJoCo model, with what a run has to know of it."""
+"""Compiles a machine and a level to a MuJoCo model, with the indices that a run needs."""
 
 from __future__ import annotations
 
@@ -21,22 +21,30 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """bodies, middles: of each block, its body and where its middle is in it. own: the machine's bodies, without what lies on it loosely,
-    with their masses; root: the first of them. power: the motors' targets. mounts: the links that may break, with the number of their
-    equality. load: the level's ball."""
+    """A compiled model."""
 
     compiled: Any
+    """MuJoCo's model."""
     bodies: Array
+    """Id of each block's body; [blocks]."""
     middles: Array
+    """Middle of each block in the axes of its body, in m; [blocks, 3]."""
     own: Array
+    """Ids of the machine's bodies, without those that lie on it loosely."""
     masses: Array
+    """Masses of the bodies in `own`, in kg."""
     root: int
+    """Id of the root's body, the first in `own`."""
     power: Array
+    """Target of each motor once there is power."""
     mounts: tuple[tuple[int, Mount], ...]
+    """The links that may break, each with the id of its equality constraint."""
     load: int | None
+    """Id of the body of the level's ball, if there is one."""
 
 
 def build(machine: Machine, level: Level, physics: Physics) -> Model:
+    """Build and compile the model of a machine in a level."""
     assembly = Assembly(mujoco.MjSpec(), machine, physics)
     add_terrain(assembly.spec, level, physics)
     for number, (block, placed) in enumerate(zip(machine.tree, machine.placed, strict=True)):
@@ -48,7 +56,9 @@ def build(machine: Machine, level: Level, physics: Physics) -> Model:
     compiled = assembly.spec.compile()
     spots = [_spot(assembly, number) for number in range(len(machine.tree))]
     loose = {group.name for group in assembly.loose}
-    own = np.array([_body(compiled, group.name) for group in assembly.groups if group.name not in loose])
+    own = np.array(
+        [_body(compiled, group.name) for group in assembly.groups if group.name not in loose]
+    )
     return Model(
         compiled=compiled,
         bodies=np.array([_body(compiled, group.name) for group, _ in spots]),
@@ -63,7 +73,7 @@ def build(machine: Machine, level: Level, physics: Physics) -> Model:
 
 
 def _spot(assembly: Assembly, number: int) -> tuple[Group, Place]:
-    """The group that a block is seen with, and its middle in there."""
+    """Return the group in which a block is observed, and the block's middle in that group."""
     block, placed = assembly.machine.tree[number], assembly.machine.placed[number]
     motion = kind_of(block).motion
     group = assembly.tips[number] if motion in ("wheel", "loose") else assembly.bases[number]

@@ -1,4 +1,7 @@
-"""What each kind of block becomes in the simulation: geoms of its parent's group, or a group of its own on a joint."""
+"""Adds each kind of block to the simulation.
+
+A block becomes geoms of its parent's group, or a group of its own on a joint.
+"""
 
 from __future__ import annotations
 
@@ -14,25 +17,33 @@ from grpo_env_besiege.geometry import Placed
 from grpo_env_besiege.tree import Block
 
 Part = Callable[[Assembly, int, Block, Placed], tuple[Group, Group]]
-"""Adds a block; returns the group that carries it and the one that what is attached to it moves with."""
+"""A function that adds a block. It returns two groups: the one that carries the block, and the one
+with which other blocks that are attached to it move."""
 
-HINGE, SLIDE, BALL = mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE, mujoco.mjtJoint.mjJNT_BALL
+HINGE, SLIDE, BALL = (
+    mujoco.mjtJoint.mjJNT_HINGE,
+    mujoco.mjtJoint.mjJNT_SLIDE,
+    mujoco.mjtJoint.mjJNT_BALL,
+)
 _ROD, _FLOOR, _RAIL = "41", 100, 60
 _PISTON = "18"
 _SPEED_GAIN = 20.0
 
 
 def _spin_sign(facing: Facing) -> float:
-    """Which way a motor turns about its facing: so that facing left and facing right both drive forwards."""
+    """Return the sign of a motor's speed, such that facing left and right both drive forwards."""
     return 1.0 if facing == "x-" else -1.0
 
 
 def rigid(assembly: Assembly, number: int, block: Block, placed: Placed) -> tuple[Group, Group]:
+    """Add a block that is part of its parent's group; the root begins a group."""
     own = kind_of(block)
     if block.ends:
         group = assembly.carrier(block)
         if block.type == _ROD:
-            group = assembly.mount(number, group, assembly.metres(placed.at), force=assembly.physics.rod_force)
+            group = assembly.mount(
+                number, group, assembly.metres(placed.at), force=assembly.physics.rod_force
+            )
     else:
         group = assembly.free_group(assembly.metres(placed.at))
     assembly.box(group, placed, own.middle, own.size, own.mass)
@@ -40,12 +51,15 @@ def rigid(assembly: Assembly, number: int, block: Block, placed: Placed) -> tupl
 
 
 def wheel(assembly: Assembly, number: int, block: Block, placed: Placed) -> tuple[Group, Group]:
+    """Add a wheel, with a motor if it is powered and stands on a side."""
     own, physics = kind_of(block), assembly.physics
     base = _mounted(assembly, number, block, placed)
     middle = assembly.spot(placed, own.middle)
     axis = direction(placed.facing)
     powered = block.type in POWERED and placed.facing[0] != "y"
-    group, joint = assembly.moving_group(base, middle, Joint(HINGE, axis, damping=0.0 if powered else physics.joint_damping / 10))
+    group, joint = assembly.moving_group(
+        base, middle, Joint(HINGE, axis, damping=0.0 if powered else physics.joint_damping / 10)
+    )
     half = own.size[2] * SHRINK / 200
     ends = [sign * half * part for sign in (-1, 1) for part in axis]
     group.body.add_geom(
@@ -62,19 +76,28 @@ def wheel(assembly: Assembly, number: int, block: Block, placed: Placed) -> tupl
 
 
 def spin(assembly: Assembly, number: int, block: Block, placed: Placed) -> tuple[Group, Group]:
+    """Add a rotating block: a housing that stands still, and a driven core that turns its sides."""
     own, physics = kind_of(block), assembly.physics
     base = _mounted(assembly, number, block, placed)
     assembly.box(base, placed, own.middle, own.size, own.mass / 2)
     middle = assembly.spot(placed, own.middle)
     group, joint = assembly.moving_group(base, middle, Joint(HINGE, direction(placed.facing)))
-    assembly.solid(group, mujoco.mjtGeom.mjGEOM_SPHERE, middle, (0.4,), own.mass / 2, contype=0, conaffinity=0)
+    assembly.solid(
+        group, mujoco.mjtGeom.mjGEOM_SPHERE, middle, (0.4,), own.mass / 2, contype=0, conaffinity=0
+    )
     speed = _spin_sign(placed.facing) * physics.spin_speed
     assembly.motor(joint, at_power=speed, force=physics.spin_torque, speed_gain=10 * _SPEED_GAIN)
     return base, group
 
 
 def _jointed(kind: Any, side: Side, limit: float | None = None) -> Part:
-    """A block whose two halves turn against each other, about an axis that points to one of its sides."""
+    """Return the function that adds a block whose two halves turn about an axis.
+
+    Args:
+        kind: Type of joint, one of MuJoCo's.
+        side: Side of the block to which the axis points.
+        limit: Largest angle in radians; None for no limit.
+    """
 
     def part(assembly: Assembly, number: int, block: Block, placed: Placed) -> tuple[Group, Group]:
         own, physics = kind_of(block), assembly.physics
@@ -86,24 +109,37 @@ def _jointed(kind: Any, side: Side, limit: float | None = None) -> Part:
         group, name = assembly.moving_group(base, assembly.spot(placed, (0, 0, 50)), joint)
         assembly.box(group, placed, (0, 0, 75), (100, 100, 50), own.mass / 2)
         if own.motion in ("steer", "servo"):
-            assembly.motor(name, at_power=0.0, force=physics.spin_torque, stiffness=physics.steer_stiffness, speed_gain=_SPEED_GAIN)
+            assembly.motor(
+                name,
+                at_power=0.0,
+                force=physics.spin_torque,
+                stiffness=physics.steer_stiffness,
+                speed_gain=_SPEED_GAIN,
+            )
         return base, group
 
     return part
 
 
 def spring(assembly: Assembly, number: int, block: Block, placed: Placed) -> tuple[Group, Group]:
+    """Add a suspension: two halves that slide against a spring."""
     own, physics = kind_of(block), assembly.physics
     base = _mounted(assembly, number, block, placed)
     assembly.box(base, placed, (0, 0, 40), (60, 60, 80), own.mass / 2)
-    joint = Joint(SLIDE, direction(placed.facing), (-0.7, 0.2), physics.suspension_stiffness, physics.suspension_damping)
+    joint = Joint(
+        SLIDE,
+        direction(placed.facing),
+        (-0.7, 0.2),
+        physics.suspension_stiffness,
+        physics.suspension_damping,
+    )
     group, _ = assembly.moving_group(base, assembly.spot(placed, (0, 0, 150)), joint)
     assembly.box(group, placed, (0, 0, 150), (100, 100, 100), own.mass / 2)
     return base, group
 
 
 def piston(assembly: Assembly, number: int, block: Block, placed: Placed) -> tuple[Group, Group]:
-    """It moves by its stroke: a retracted one out, the other one in."""
+    """Add a piston, which moves by its stroke: a retracted one out, the other one in."""
     own, physics = kind_of(block), assembly.physics
     long = block.type == _PISTON
     base = _mounted(assembly, number, block, placed)
@@ -115,12 +151,18 @@ def piston(assembly: Assembly, number: int, block: Block, placed: Placed) -> tup
     assembly.box(group, placed, (0, 0, own.size[2] - half // 2), (100, 100, half), own.mass / 2)
     stroke = -physics.piston_stroke if long else physics.piston_stroke
     gain = 2 * math.sqrt(physics.piston_stiffness)
-    assembly.motor(name, at_power=stroke, force=physics.piston_force, stiffness=physics.piston_stiffness, speed_gain=gain)
+    assembly.motor(
+        name,
+        at_power=stroke,
+        force=physics.piston_force,
+        stiffness=physics.piston_stiffness,
+        speed_gain=gain,
+    )
     return base, group
 
 
 def bowl(assembly: Assembly, number: int, block: Block, placed: Placed) -> tuple[Group, Group]:
-    """A floor and four low rails, so that a boulder lies in it and can leave."""
+    """Add a container: a floor and four low rails, so that a boulder lies in it and can leave."""
     own = kind_of(block)
     group = assembly.carrier(block)
     x, y, _ = own.size
@@ -134,6 +176,7 @@ def bowl(assembly: Assembly, number: int, block: Block, placed: Placed) -> tuple
 
 
 def loose(assembly: Assembly, number: int, block: Block, placed: Placed) -> tuple[Group, Group]:
+    """Add a ball that is joined to nothing."""
     own = kind_of(block)
     middle = assembly.spot(placed, own.middle)
     group = assembly.free_group(middle)
@@ -143,7 +186,12 @@ def loose(assembly: Assembly, number: int, block: Block, placed: Placed) -> tupl
 
 
 def _mounted(assembly: Assembly, number: int, block: Block, placed: Placed) -> Group:
-    return assembly.mount(number, assembly.carrier(block), assembly.metres(placed.at), force=assembly.physics.mount_force)
+    return assembly.mount(
+        number,
+        assembly.carrier(block),
+        assembly.metres(placed.at),
+        force=assembly.physics.mount_force,
+    )
 
 
 PARTS: Mapping[Motion, Part] = {

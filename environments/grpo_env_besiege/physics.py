@@ -1,4 +1,4 @@
-"""The constants of the simulated world, in one place, so that they can be calibrated and varied."""
+"""The constants of the simulated world, in one place so that they can be calibrated and varied."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Physics:
-    """SI units; a step has to divide 0.04 s. The defaults are those with which the published examples land in the published range, see
+    """Constants of the simulation, in SI units.
+
+    With the defaults, the scores of the published examples lie in the published range, see
     `examples/benchmarks/calibrate_besiege.py`.
 
-    Wheels and rotating blocks are speed servos with a limited torque; bands pull with stiffness x length, up to a limit; a piston moves by
-    its stroke and a winch pulls in by its stroke once there is power. breakable: mounts of moving parts and wooden rods come off where the
-    load exceeds their limit; it costs simulation time."""
+    Wheels and rotating blocks are speed servos with a limited torque. Bands pull with stiffness x
+    length, up to a limit. Once there is power, a piston moves by its stroke and a winch pulls in by
+    its stroke.
+    """
 
     step_seconds: float = 0.01
+    """Time step; it has to divide 0.04 s."""
     settle_seconds: float = 0.4
     gravity: float = 9.81
     ground_friction: float = 0.5
@@ -39,6 +43,8 @@ class Physics:
     suspension_damping: float = 20.0
     joint_damping: float = 0.2
     breakable: bool = False
+    """Whether mounts of moving parts and wooden rods come off when the load exceeds their limit
+    (`mount_force`, `rod_force`); it costs simulation time."""
     mount_force: float = 1500.0
     rod_force: float = 500.0
 
@@ -47,6 +53,20 @@ DEFAULT = Physics()
 
 
 def varied(rng: random.Random, *, physics: Physics = DEFAULT, share: float = 0.1) -> Physics:
-    """Another world, for scores that training never sees: friction and strengths up to `share` away from where they are."""
-    names = ("ground_friction", "wheel_friction", "block_friction", "wheel_speed", "wheel_torque", "spin_torque", "band_stiffness")
-    return replace(physics, **{name: getattr(physics, name) * rng.uniform(1 - share, 1 + share) for name in names})
+    """Return physics for audit scores that training never sees.
+
+    Friction and strengths differ by up to `share` from those of `physics`.
+    """
+    names = (
+        "ground_friction",
+        "wheel_friction",
+        "block_friction",
+        "wheel_speed",
+        "wheel_torque",
+        "spin_torque",
+        "band_stiffness",
+    )
+    return replace(
+        physics,
+        **{name: getattr(physics, name) * rng.uniform(1 - share, 1 + share) for name in names},
+    )

@@ -1,4 +1,7 @@
-"""Finds the list of blocks in the text of an answer: bounded, in linear time, and without an exception for any text."""
+"""Finds the list of blocks in a completion.
+
+For every text this takes bounded, linear time and raises no exception.
+"""
 
 from __future__ import annotations
 
@@ -14,32 +17,57 @@ MAX_DEPTH = 4
 _OPENING, _CLOSING = "```json", "```"
 _WORDS = {"True": "true", "False": "false", "None": "null"}
 _TOKEN = re.compile(
-    r"""(?P<text>'[^'\\\n]{0,80}'|"[^"\\\n]{0,80}")|(?P<number>-?\d{1,20})|(?P<word>True|False|None)"""
+    r"""(?P<text>'[^'\\\n]{0,80}'|"[^"\\\n]{0,80}")|(?P<number>-?\d{1,20})"""
+    r"""|(?P<word>True|False|None)"""
     r"""|(?P<mark>[\[\]{}:])|(?P<open>\()|(?P<close>\))|(?P<comma>,)|(?P<skip>\s+|\#[^\n]*)""",
     re.ASCII,
 )
 
 
 def read_entries(text: str) -> tuple[list[dict[str, Any]], tuple[Fault, ...]]:
-    """The first ```json block, or the whole text if there is none, as JSON or else as a Python literal."""
+    """Read the list of blocks from the first ```json block, or from the whole text without one.
+
+    It may be JSON or a Python literal.
+
+    Returns:
+        The blocks and (), or [] and the faults.
+    """
     if len(text) > MAX_CHARS:
-        return [], (Fault("file", f"the answer has {len(text)} characters; at most {MAX_CHARS} are read"),)
-    content = _content(text)
+        return [], (
+            Fault("file", f"the answer has {len(text)} characters; at most {MAX_CHARS} are read"),
+        )
+    content = _extract_content(text)
     if content is None:
         return [], (Fault("file", "a block that begins with ```json is never closed by ```"),)
-    parsed = parse_json(content, max_depth=MAX_DEPTH) or parse_json(_as_json(content), max_depth=MAX_DEPTH)
+    parsed = parse_json(content, max_depth=MAX_DEPTH) or parse_json(
+        _as_json(content), max_depth=MAX_DEPTH
+    )
     if parsed is None:
-        return [], (Fault("file", "no JSON could be read: write the list of blocks as JSON between ```json and ```"),)
-    found = parsed.value
-    if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
-        return [], (Fault("file", f"the JSON has to be a list of objects, one for each block; found {_kind(found)}"),)
-    if not found:
+        return [], (
+            Fault(
+                "file",
+                "no JSON could be read: write the list of blocks as JSON between ```json and ```",
+            ),
+        )
+    entries = parsed.value
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        return [], (
+            Fault(
+                "file",
+                "the JSON has to be a list of objects, one for each block; "
+                f"found {_describe_kind(entries)}",
+            ),
+        )
+    if not entries:
         return [], (Fault("file", "the list of blocks is empty; it begins with the root"),)
-    return found, ()
+    return entries, ()
 
 
-def _content(text: str) -> str | None:
-    """None if the block is not closed. The original takes the first block and needs no line of its own for the marks, so neither do we."""
+def _extract_content(text: str) -> str | None:
+    """Return the block's text, the whole text without a block, or None if it is not closed.
+
+    As in the original, the first block counts, and its marks need not stand on lines of their own.
+    """
     before, opening, after = text.partition(_OPENING)
     content, closing, _ = after.partition(_CLOSING)
     if not opening:
@@ -48,8 +76,13 @@ def _content(text: str) -> str | None:
 
 
 def _as_json(text: str) -> str:
-    """A Python literal of lists, tuples, dicts, short strings and whole numbers in JSON's spelling; "" for anything else."""
-    found: list[str] = []
+    """Rewrite a Python literal as JSON.
+
+    Returns:
+        The JSON text of a literal of lists, tuples, dicts, short strings and whole numbers; "" for
+        anything else.
+    """
+    parts: list[str] = []
     position = 0
     while position < len(text):
         token = _TOKEN.match(text, position)
@@ -57,17 +90,19 @@ def _as_json(text: str) -> str:
             return ""
         position = token.end()
         kind, part = token.lastgroup, token.group()
-        if kind in ("close", "mark") and part in ")]}" and found[-1:] == [","]:
-            found.pop()
+        if kind in ("close", "mark") and part in ")]}" and parts[-1:] == [","]:
+            parts.pop()
         if kind == "text":
-            found.append(json.dumps(part[1:-1]))
+            parts.append(json.dumps(part[1:-1]))
         elif kind != "skip":
-            found.append({"open": "[", "close": "]"}.get(kind or "", _WORDS.get(part, part)))
-    return "".join(found)
+            parts.append({"open": "[", "close": "]"}.get(kind or "", _WORDS.get(part, part)))
+    return "".join(parts)
 
 
-def _kind(value: object) -> str:
+def _describe_kind(value: object) -> str:
     if isinstance(value, list):
         odd = next(number for number, entry in enumerate(value) if not isinstance(entry, dict))
         return f"an entry that is none, number {odd}"
-    return {dict: "a single object", str: "a text", bool: "true or false", type(None): "null"}.get(type(value), "a number")
+    return {dict: "a single object", str: "a text", bool: "true or false", type(None): "null"}.get(
+        type(value), "a number"
+    )

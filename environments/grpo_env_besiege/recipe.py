@@ -1,4 +1,4 @@
-"""The .toml files beside this one, for `grpo run --recipe`."""
+"""Loads the .toml files that lie beside this file, for `grpo run --recipe`."""
 
 from __future__ import annotations
 
@@ -11,4 +11,6 @@ def _read(name: str) -> dict[str, Any]:
     return tomllib.loads(Path(__file__).with_name(f"{name}.toml").read_text(encoding="utf-8"))
 
 
-besiege, besiege_as_written, besiege_small = map(_read, ("besiege", "besiege-as-written", "besiege-small"))
+besiege, besiege_as_written, besiege_small = map(
+    _read, ("besiege", "besiege-as-written", "besiege-small")
+)

@@ -1,19 +1,22 @@
-"""What a run is worth: a pure function of its trajectory, with the ways closed in which physics can be made to pay for nothing.
+"""Scores a run: a pure function of its trajectory, guarded against ways to exploit the physics.
 
-| trick | what stands against it |
-| --- | --- |
-| carrying the boulder, or flinging it with the whole machine | it has to gain a quarter of its way on the machine's centre of mass |
-| swinging it around without letting go | it has to come down, or to be clear of every block at the end |
-| rolling it | it has to rise above 3 m; its way ends where it first comes down |
-| going anywhere | the way is signed: forwards, or along the level's path |
-| building the boulder's place high | height counts from where the boulder stood when there was power |
-| several boulders, blocks that the level does not allow | nothing is paid |
-| throwing the root off | a car is where its whole mass is, and more than half has to hold together |
-| a solver that blows up | the run has a fault; `measure` runs twice, the second time in finer steps, and pays the lower score |
+* Carrying the boulder, or flinging it with the whole machine: relative to the machine's centre of
+  mass, the boulder has to gain a quarter of its distance.
+* Swinging it around without letting go: it has to come down, or be clear of all blocks at the end.
+* Rolling it: it has to rise above 3 m; its distance ends where it first comes down.
+* Moving in any direction: the distance is signed, forwards or along the level's path.
+* Building the boulder's place high: height counts from where the boulder was when power came on.
+* Several boulders, or blocks that the level does not allow: the score is 0.
+* Throwing the root off: a car's place is the centre of its whole mass, and more than half of the
+  mass has to hold together.
+* A solver that blows up: the run has a fault; `measure` runs twice, the second time in finer steps,
+  and takes the lower score.
 
-formula "paper": a car's way; a boulder's rise x its way (the paper's performance, its height taken from the start); with a goal, 1 for
-reaching it, and up to 0.5 for the share of the way that is closed. "code": what the published reward code means to pay, undirected and by
-the root, with its own gates alone (3 m; boulder and root a quarter of the way apart); with a goal 1 or 0.
+Formula "paper": a car's distance; a boulder's rise x its distance (the paper's performance, with
+the height taken from the start); with a goal, 1 for reaching it, and up to 0.5 for the share of the
+distance to it that is closed. Formula "code": the intention of the published reward code,
+without direction and measured at the root, with only its own gates (3 m; boulder and root a quarter
+of the distance apart); with a goal 1 or 0.
 """
 
 from __future__ import annotations
@@ -31,26 +34,35 @@ from grpo_env_besiege.tree import Fault, Tree
 
 Formula = Literal["paper", "code"]
 HIGH = 3.0
+"""Height in m above which a thrown boulder has to rise."""
 APART = 0.25
+"""Share of its distance that a boulder has to gain on the machine."""
 CLEAR = 2.5
+"""Distance in m from every block at which a boulder in flight is clear of the machine."""
 HELD = 0.5
+"""Share of the machine's mass of which more has to hold together with the root."""
 NEAR = 0.5
+"""Highest score for coming nearer to a goal without reaching it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """distance: metres in the direction that counts; height: metres that the boulder rose; reasons: why `value` is 0 although the machine
-    did something."""
+    """The score of a run."""
 
     value: float
+    """The score, at least 0."""
     distance: float = 0.0
+    """Distance in m, in the direction that counts."""
     height: float = 0.0
+    """Height in m by which the boulder rose."""
     won: bool = False
+    """Whether the level's goal was reached."""
     reasons: tuple[str, ...] = ()
+    """Why `value` is 0 although the machine ran."""
 
 
 def unfit(tree: Tree, level: Level) -> tuple[Fault, ...]:
-    """What the level forbids, of a machine that is otherwise valid."""
+    """Return the faults of an otherwise valid machine against the rules of the level."""
     faults = [
         Fault("task", f"a {BLOCKS[block.type].name} is not allowed in {level.name}", number)
         for number, block in enumerate(tree)
@@ -58,17 +70,26 @@ def unfit(tree: Tree, level: Level) -> tuple[Fault, ...]:
     ]
     boulders = sum(block.type == BOULDER for block in tree)
     if level.family == "catapult" and boulders != 1:
-        faults.append(Fault("task", f"the machine has {boulders} boulders; it has to have exactly one"))
+        faults.append(
+            Fault("task", f"the machine has {boulders} boulders; it has to have exactly one")
+        )
     return tuple(faults)
 
 
 def score(trajectory: Trajectory, task: Level, formula: Formula = "paper") -> Score:
+    """Score the run of a machine in the level `task`."""
     faults = unfit(trajectory.tree, task)
     if trajectory.fault is not None or faults:
-        return Score(0.0, reasons=(*((trajectory.fault,) if trajectory.fault else ()), *map(str, faults)))
+        return Score(
+            0.0, reasons=(*((trajectory.fault,) if trajectory.fault else ()), *map(str, faults))
+        )
     if task.family == "catapult":
         return _catapult(trajectory, task, formula)
-    return _delivery(trajectory, task, formula) if task.family == "delivery" else _car(trajectory, task, formula)
+    return (
+        _delivery(trajectory, task, formula)
+        if task.family == "delivery"
+        else _car(trajectory, task, formula)
+    )
 
 
 def _car(trajectory: Trajectory, task: Level, formula: Formula) -> Score:
@@ -77,7 +98,7 @@ def _car(trajectory: Trajectory, task: Level, formula: Formula) -> Score:
         distance = math.dist(first.blocks[0].middle, last.blocks[0].middle)
         return Score(distance, distance)
     distance = along(task.path, last.centre) - along(task.path, first.centre)
-    reasons = tuple(_falls_apart(last))
+    reasons = tuple(_breakage_reasons(last))
     return Score(0.0 if reasons else max(0.0, distance), distance, reasons=reasons)
 
 
@@ -88,16 +109,20 @@ def _catapult(trajectory: Trajectory, task: Level, formula: Formula) -> Score:
     if flight is None:
         raise ValueError("the run of a catapult has a boulder, but no flight of it")
     height = max(0.0, flight.top - start[1])
-    flown = _until(trajectory.frames, flight, boulder)
+    flown = _flight_places(trajectory.frames, flight, boulder)
     if formula == "code":
         distance = max(math.dist(_flat(start), _flat(place)) for place in flown)
-        reasons = tuple(_code_gates(trajectory, flight, distance))
+        reasons = tuple(_code_reasons(trajectory, flight, distance))
         value = (1 + height) * distance
     else:
         distance = flight.at[2] - start[2]
-        reasons = tuple(_paper_gates(trajectory, flight, boulder, distance))
+        reasons = tuple(_paper_reasons(trajectory, flight, boulder, distance))
         value = height * max(0.0, distance)
-    won = task.goal is not None and not reasons and _reached(task.goal, flown, flight.landed is not None)
+    won = (
+        task.goal is not None
+        and not reasons
+        and _reached(task.goal, flown, flight.landed is not None)
+    )
     if task.goal is not None:
         value = _goal_value(task.goal, flown, won, formula)
     return Score(0.0 if reasons else value, distance, height, won, reasons)
@@ -107,25 +132,35 @@ def _delivery(trajectory: Trajectory, task: Level, formula: Formula) -> Score:
     places = [frame.load for frame in trajectory.frames if frame.load is not None]
     if task.goal is None or not places:
         raise ValueError(f"{task.name} is a delivery without a goal or a load")
-    reasons = tuple(_falls_apart(trajectory.frames[-1])) if formula == "paper" else ()
+    reasons = tuple(_breakage_reasons(trajectory.frames[-1])) if formula == "paper" else ()
     won = not reasons and _reached(task.goal, places, True)
     distance = places[-1][2] - places[0][2]
-    return Score(0.0 if reasons else _goal_value(task.goal, places, won, formula), distance, won=won, reasons=reasons)
+    return Score(
+        0.0 if reasons else _goal_value(task.goal, places, won, formula),
+        distance,
+        won=won,
+        reasons=reasons,
+    )
 
 
-def _falls_apart(last: Frame) -> Iterator[str]:
+def _breakage_reasons(last: Frame) -> Iterator[str]:
     if last.held <= HELD:
         yield f"only {last.held:.0%} of the machine's mass still holds together with the root"
 
 
-def _paper_gates(trajectory: Trajectory, flight: Flight, boulder: int, distance: float) -> Iterator[str]:
+def _paper_reasons(
+    trajectory: Trajectory, flight: Flight, boulder: int, distance: float
+) -> Iterator[str]:
     first, last = trajectory.frames[0], trajectory.frames[-1]
     start = first.blocks[boulder].middle
     if flight.top <= HIGH:
         yield f"the boulder rose to {flight.top:.1f} m; it has to rise above {HIGH:g} m"
     gained = (flight.at[2] - flight.centre[2]) - (start[2] - first.centre[2])
     if distance > 0 and gained < APART * distance:
-        yield f"of the boulder's {distance:.1f} m, the machine went {distance - gained:.1f} m along: it has to be thrown, not carried"
+        yield (
+            f"of the boulder's {distance:.1f} m, the machine went {distance - gained:.1f} m along: "
+            "it has to be thrown, not carried"
+        )
     elif math.dist(flight.at, flight.centre) < APART * abs(distance):
         yield "the boulder came down beside the machine: it has to be thrown, not carried"
     others = (pose.middle for number, pose in enumerate(last.blocks) if number != boulder)
@@ -133,7 +168,7 @@ def _paper_gates(trajectory: Trajectory, flight: Flight, boulder: int, distance:
         yield "the boulder still lies on the machine: it has to be thrown, not carried"
 
 
-def _code_gates(trajectory: Trajectory, flight: Flight, distance: float) -> Iterator[str]:
+def _code_reasons(trajectory: Trajectory, flight: Flight, distance: float) -> Iterator[str]:
     if flight.top < HIGH:
         yield f"the boulder rose to {flight.top:.1f} m; it has to rise to {HIGH:g} m"
     moment = trajectory.frames[-1].seconds if flight.landed is None else flight.landed
@@ -142,34 +177,49 @@ def _code_gates(trajectory: Trajectory, flight: Flight, distance: float) -> Iter
         yield "the boulder came down beside the root: it has to be thrown, not carried"
 
 
-def _until(frames: Sequence[Frame], flight: Flight, boulder: int) -> list[Place]:
-    """Where the boulder was, up to where it came down."""
-    flown = [frame.blocks[boulder].middle for frame in frames if flight.landed is None or frame.seconds < flight.landed]
+def _flight_places(frames: Sequence[Frame], flight: Flight, boulder: int) -> list[Place]:
+    """Return the places of the boulder, up to where it came down."""
+    flown = [
+        frame.blocks[boulder].middle
+        for frame in frames
+        if flight.landed is None or frame.seconds < flight.landed
+    ]
     return [*flown, flight.at]
 
 
 def _goal_value(goal: Goal, places: Sequence[Place], won: bool, formula: Formula) -> float:
     if won or formula == "code":
         return float(won)
-    ways = [_way(goal, place) for place in (places if goal.kind != "ring" else (places[0], places[-1]))]
-    return NEAR * max(0.0, 1 - min(ways) / ways[0]) if ways[0] > 0 else 0.0
+    distances = [
+        _distance_to_goal(goal, place)
+        for place in (places if goal.kind != "ring" else (places[0], places[-1]))
+    ]
+    return NEAR * max(0.0, 1 - min(distances) / distances[0]) if distances[0] > 0 else 0.0
 
 
-def _way(goal: Goal, place: Place) -> float:
-    """How far a place is from the goal: over the ground, except from a hoop."""
-    return max(0.0, (math.dist(place, goal.middle) if goal.kind == "hoop" else math.dist(_flat(place), _flat(goal.middle))) - goal.radius)
+def _distance_to_goal(goal: Goal, place: Place) -> float:
+    """Return the distance (m) from a place to the goal: over the ground, except for a hoop."""
+    return max(
+        0.0,
+        (
+            math.dist(place, goal.middle)
+            if goal.kind == "hoop"
+            else math.dist(_flat(place), _flat(goal.middle))
+        )
+        - goal.radius,
+    )
 
 
 def _reached(goal: Goal, places: Sequence[Place], landed: bool) -> bool:
     if goal.kind == "hoop":
         return any(_passes(goal, before, after) for before, after in pairwise(places))
     if goal.kind == "ring":
-        return landed and _way(goal, places[-1]) == 0
-    return any(_way(goal, place) == 0 for place in places)
+        return landed and _distance_to_goal(goal, places[-1]) == 0
+    return any(_distance_to_goal(goal, place) == 0 for place in places)
 
 
 def _passes(goal: Goal, before: Place, after: Place) -> bool:
-    """Whether the way from one place to the next leads forwards through the hoop."""
+    """Return whether the line from one place to the next leads forwards through the hoop."""
     if not before[2] < goal.middle[2] <= after[2]:
         return False
     share = (goal.middle[2] - before[2]) / (after[2] - before[2])
@@ -182,8 +232,11 @@ def _flat(place: Place) -> tuple[float, float]:
 
 
 def along(path: Sequence[tuple[float, float]], place: Place) -> float:
-    """How far along a path the point of it is that is nearest to a place; the path's ends go on straight."""
-    best, found, passed = math.inf, 0.0, 0.0
+    """Return how far along a path (m) its point nearest to a place is.
+
+    The path continues straight on at its ends.
+    """
+    best, distance, passed = math.inf, 0.0, 0.0
     for number, (a, b) in enumerate(pairwise(path)):
         length = math.dist(a, b)
         way = ((place[0] - a[0]) * (b[0] - a[0]) + (place[2] - a[1]) * (b[1] - a[1])) / length
@@ -191,6 +244,6 @@ def along(path: Sequence[tuple[float, float]], place: Place) -> float:
         way = min(way, length) if number < len(path) - 2 else way
         nearest = (a[0] + (b[0] - a[0]) * way / length, a[1] + (b[1] - a[1]) * way / length)
         if (gap := math.dist(nearest, _flat(place))) < best:
-            best, found = gap, passed + way
+            best, distance = gap, passed + way
         passed += length
-    return found
+    return distance

@@ -1,4 +1,7 @@
-"""Runs a machine in a level: it settles, gets power, and is watched; the same to the bit every time, in every process."""
+"""Runs a machine in a level: it settles, gets power, and is recorded.
+
+Every run gives the same result to the bit, in every process.
+"""
 
 from __future__ import annotations
 
@@ -20,19 +23,20 @@ from grpo_env_besiege.validity import Machine
 
 FRAME_SECONDS = 0.2
 LOOKS = 5
-"""How often in a frame the boulder is looked at, and whether the run is still sane."""
+"""How many times in each frame the boulder is recorded and the state is checked."""
 FASTEST = 100.0
-"""In m/s, or radians per second: nothing that a machine can do honestly is as fast."""
+"""Speed in m/s, or radians per second, that no honest machine reaches."""
 _LIFTED, _DOWN = 0.5, 0.15
 GAME = np.array([[0.0, 0.0, 1.0], [-1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
-"""Rows of places in MuJoCo's axes, times this, are in the game's."""
+"""Matrix that converts rows of places from MuJoCo's axes to the game's."""
 GAME_TURN = np.array([[1.0, 0, 0, 0], [0, 0, 0, -1.0], [0, 1.0, 0, 0], [0, 0, -1.0, 0]])
-"""The same for quaternions: in left-handed axes, a rotation goes the other way about its axis."""
+"""Matrix that does the same for quaternions: in left-handed axes, a rotation goes the other way
+about its axis."""
 
 
 @dataclass(slots=True)
 class _Watch:
-    """The flight so far. A boulder can land once it has been half a metre off the ground."""
+    """The boulder's flight so far; it can land once it has been half a metre off the ground."""
 
     block: int
     radius: float
@@ -54,9 +58,9 @@ class _Watch:
 
 
 def simulate(machine: Machine, level: Level, *, physics: Physics = DEFAULT) -> Trajectory:
-    """Never raises for what a machine does: a run that blows up comes back with a fault."""
+    """Run a machine; a run that blows up returns a trajectory with a fault, and does not raise."""
     before = mujoco.get_mju_user_warning()
-    # The state says it all; MuJoCo would write its warnings into a file in the working directory.
+    # The state is checked here; MuJoCo would write its warnings to a file in the working directory.
     mujoco.set_mju_user_warning(lambda message: None)
     try:
         return _simulate(machine, level, physics=physics)
@@ -68,14 +72,16 @@ def _simulate(machine: Machine, level: Level, *, physics: Physics) -> Trajectory
     model = build(machine, level, physics)
     data = mujoco.MjData(model.compiled)
     mujoco.mj_step(model.compiled, data, round(physics.settle_seconds / physics.step_seconds))
-    if (reason := _insane(data)) is not None:
+    if (reason := _fault_of(data)) is not None:
         return Trajectory(machine.tree, (), fault=f"it blew up before there was power: {reason}")
     data.ctrl[:] = model.power
     mujoco.mj_forward(model.compiled, data)
     return _run(machine, model, data, level=level, physics=physics)
 
 
-def _run(machine: Machine, model: Model, data: Any, *, level: Level, physics: Physics) -> Trajectory:
+def _run(
+    machine: Machine, model: Model, data: Any, *, level: Level, physics: Physics
+) -> Trajectory:
     watch = _watch(machine)
     frames = [_frame(model, data, 0.0, ())]
     broken: tuple[int, ...] = ()
@@ -86,18 +92,24 @@ def _run(machine: Machine, model: Model, data: Any, *, level: Level, physics: Ph
                 seconds = (number - 1 + look / LOOKS) * FRAME_SECONDS
                 watch.look(seconds, _middle(model, data, watch.block), _centre(model, data))
             mujoco.mj_step(model.compiled, data, steps)
-            if (reason := _insane(data)) is not None:
-                return Trajectory(machine.tree, tuple(frames), fault=f"it blew up after {number * FRAME_SECONDS:.1f} s: {reason}")
+            if (reason := _fault_of(data)) is not None:
+                return Trajectory(
+                    machine.tree,
+                    tuple(frames),
+                    fault=f"it blew up after {number * FRAME_SECONDS:.1f} s: {reason}",
+                )
         broken = break_mounts(model, data, broken)
         frames.append(_frame(model, data, round(number * FRAME_SECONDS, 6), broken))
     if watch is None:
         return Trajectory(machine.tree, tuple(frames))
     watch.look(level.seconds, _middle(model, data, watch.block), _centre(model, data))
-    return Trajectory(machine.tree, tuple(frames), Flight(watch.top, watch.landed, watch.at, watch.centre))
+    return Trajectory(
+        machine.tree, tuple(frames), Flight(watch.top, watch.landed, watch.at, watch.centre)
+    )
 
 
 def _watch(machine: Machine) -> _Watch | None:
-    """Of the first boulder."""
+    """Return a recorder for the first boulder's flight, or None without a boulder."""
     for number, block in enumerate(machine.tree):
         if block.type == BOULDER:
             placed = machine.placed[number]
@@ -105,15 +117,20 @@ def _watch(machine: Machine) -> _Watch | None:
     return None
 
 
-def _insane(data: Any) -> str | None:
+def _fault_of(data: Any) -> str | None:
+    """Return what is wrong with the state, or None."""
     speed = float(np.abs(data.qvel).max())
     if not speed < FASTEST:
-        return f"something moves at {speed:.0f} m/s" if np.isfinite(speed) else "the state is not a number"
+        return (
+            f"something moves at {speed:.0f} m/s"
+            if np.isfinite(speed)
+            else "the state is not a number"
+        )
     return None
 
 
 def _frame(model: Model, data: Any, seconds: float, broken: tuple[int, ...]) -> Frame:
-    # A step leaves positions as they were before it.
+    # After a step, the positions of bodies are still those before it.
     mujoco.mj_kinematics(model.compiled, data)
     mujoco.mj_comPos(model.compiled, data)
     turned = np.einsum("nij,nj->ni", data.xmat[model.bodies].reshape(-1, 3, 3), model.middles)
@@ -134,15 +151,19 @@ def _pose(place: list[float], turn: list[float]) -> Pose:
 
 
 def _middle(model: Model, data: Any, block: int) -> Place:
-    """Of a boulder, whose body has its origin there."""
+    """Return the middle of a boulder, which is its body's origin."""
     return game(data.xpos[model.bodies[block]])
 
 
 def _centre(model: Model, data: Any) -> Place:
+    """Return the centre of the machine's mass."""
     if not model.mounts:
         return game(data.subtree_com[model.root])
     return game(model.masses @ data.xipos[model.own] / model.masses.sum())
 
 
 def _held(model: Model, data: Any, broken: Sequence[int]) -> float:
-    return float(model.masses[held_bodies(model, data)].sum() / model.masses.sum()) if broken else 1.0
+    """Return the share of the machine's mass that still holds together with the root."""
+    return (
+        float(model.masses[held_bodies(model, data)].sum() / model.masses.sum()) if broken else 1.0
+    )

@@ -1,4 +1,4 @@
-"""What a run leaves behind: where everything was every 0.2 s, as plain numbers in the game's axes."""
+"""The record of a run: where everything was every 0.2 s, as plain numbers in the game's axes."""
 
 from __future__ import annotations
 
@@ -12,41 +12,55 @@ Turn = tuple[float, float, float, float]
 
 @dataclass(frozen=True, slots=True)
 class Pose:
-    """middle: of the block's box. turn: since it was built, as a quaternion (w, x, y, z)."""
+    """Place and orientation of a block."""
 
     middle: Place
+    """Middle of the block's box."""
     turn: Turn
+    """Rotation since it was built, as a quaternion (w, x, y, z)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """seconds: since there was power. centre: of the machine's mass, parts that came off included. held: the share of the mass that still
-    holds together with the root. broken: blocks that came off. load: where the level's ball is."""
+    """The machine at one moment."""
 
     seconds: float
+    """Time since there was power."""
     blocks: tuple[Pose, ...]
+    """The pose of each block."""
     centre: Place
+    """Centre of the machine's mass, parts that came off included."""
     held: float = 1.0
+    """Share of the mass that still holds together with the root."""
     broken: tuple[int, ...] = ()
+    """Numbers of the blocks that came off."""
     load: Place | None = None
+    """Place of the level's ball, if there is one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """Of the boulder, at a finer step than the frames: its highest place, and where it and the machine's centre of mass were when it first
-    came down to the ground (or at the end, if it never did)."""
+    """The flight of the boulder, recorded at a finer step than the frames."""
 
     top: float
+    """The boulder's greatest height in m."""
     landed: float | None
+    """Time in seconds when it first came down to the ground; None if it never did."""
     at: Place
+    """Place of the boulder when it first came down, or at the end."""
     centre: Place
+    """Centre of the machine's mass at the same moment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:
-    """fault: why the run says nothing about the machine; the frames end there."""
+    """The run of a machine."""
 
     tree: Tree
+    """The machine."""
     frames: tuple[Frame, ...]
+    """A frame every 0.2 s; they end at a fault."""
     flight: Flight | None = None
+    """The boulder's flight, if there is a boulder."""
     fault: str | None = None
+    """Why the run is not valid, or None."""

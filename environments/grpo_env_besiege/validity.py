@@ -1,4 +1,7 @@
-"""Whether an answer is a machine that can be built: file, structure, size and overlap, in this order, one reason for each fault."""
+"""Checks whether an answer is a machine that can be built.
+
+File, structure, size and overlap are checked in this order, with one reason for each fault.
+"""
 
 from __future__ import annotations
 
@@ -20,22 +23,28 @@ class Machine:
     """A tree with the places of its blocks."""
 
     tree: Tree
+    """The blocks."""
     placed: tuple[Placed, ...]
+    """The place of each block."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """machine: None if the file or the structure is at fault; it is built even where it is too large or overlaps itself."""
+    """An answer's machine and its faults."""
 
     machine: Machine | None
+    """The machine, even if it is too large or overlaps itself; None if the file or the structure is
+    at fault."""
     faults: tuple[Fault, ...]
+    """What is wrong with the machine."""
 
     @property
     def valid(self) -> bool:
+        """Whether the machine has no faults."""
         return not self.faults
 
     def passes(self, stage: Stage) -> bool:
-        """Whether the check of this stage was reached and found nothing."""
+        """Return whether the check of this stage was reached and passed."""
         stages = {fault.stage for fault in self.faults}
         reached = stage == "file" or "file" not in stages
         reached = reached and (stage in ("file", "structure") or "structure" not in stages)
@@ -43,7 +52,7 @@ class Checked:
 
 
 def check(text: str) -> Checked:
-    """Reads an answer and checks the machine in it."""
+    """Read an answer and check the machine in it."""
     entries, faults = read_entries(text)
     if faults:
         return Checked(None, faults)
@@ -52,7 +61,7 @@ def check(text: str) -> Checked:
 
 
 def check_tree(tree: Tree) -> Checked:
-    """Size and overlap of a tree whose structure is valid."""
+    """Check size and overlap of a tree whose structure is valid."""
     machine = Machine(tree, place(tree))
     return Checked(machine, (*_too_large(machine.placed), *_overlaps(tree, machine.placed)))
 
@@ -61,20 +70,34 @@ def _too_large(placed: Sequence[Placed]) -> Iterator[Fault]:
     low, high = bounds(placed)
     for (name, most), start, end in zip(LIMITS, low, high, strict=True):
         if end - start > most:
-            yield Fault("size", f"the machine is {(end - start) / 100:g} {name}; at most {most / 100:g} is allowed")
+            yield Fault(
+                "size",
+                f"the machine is {(end - start) / 100:g} {name}; at most {most / 100:g} is allowed",
+            )
 
 
 def _overlaps(tree: Tree, placed: Sequence[Placed]) -> Iterator[Fault]:
-    """Blocks that touch do not overlap. What stands directly on a Container may reach into it; linear blocks take no room."""
-    solid = [number for number, one in enumerate(placed) if one.to is None]
+    """Yield the overlaps of blocks.
+
+    Blocks that touch do not overlap. A block that stands directly on a Container may reach into it;
+    linear blocks take no room.
+    """
+    solid = [number for number, block in enumerate(placed) if block.to is None]
     for a, b in combinations(solid, 2):
-        if _overlap(placed[a], placed[b]) and not _inside(tree[a], tree[b], a):
-            yield Fault("spatial", f"a {BLOCKS[tree[b].type].name} overlaps block {a}, a {BLOCKS[tree[a].type].name}", b)
+        if _overlap(placed[a], placed[b]) and not _is_in_container(tree[a], tree[b], a):
+            yield Fault(
+                "spatial",
+                f"a {BLOCKS[tree[b].type].name} overlaps block {a}, a {BLOCKS[tree[a].type].name}",
+                b,
+            )
 
 
 def _overlap(a: Placed, b: Placed) -> bool:
-    return all(low < high for low, high in zip(map(max, a.low, b.low), map(min, a.high, b.high), strict=True))
+    return all(
+        low < high
+        for low, high in zip(map(max, a.low, b.low), map(min, a.high, b.high), strict=True)
+    )
 
 
-def _inside(earlier: Block, later: Block, number: int) -> bool:
+def _is_in_container(earlier: Block, later: Block, number: int) -> bool:
     return earlier.type == _CONTAINER and later.ends[0].parent == number

@@ -1,4 +1,4 @@
-"""Rows of your own: a JSONL file or a published dataset, a prompt template, and a reward function named in the config."""
+"""Your own rows (a JSONL file or a published dataset), a prompt template and a reward function."""
 
 from grpo_core import Spec, hookimpl
 

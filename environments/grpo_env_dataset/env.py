@@ -1,8 +1,11 @@
-"""A task out of rows: `--set env.path=rows.jsonl --set env.prompt='{question}' --set env.reward=number`.
+"""An environment made of rows, one task for each row.
 
-Rewards: exact (the same text, white space and case aside), number (the same decimal number, with "," between thousands or without), or a
-function of your own, named as path/to/file.py:function or package.module:function. It is called with what the policy said and the row, and
-returns a number from 0 to 1.
+Example: `--set env.path=rows.jsonl --set env.prompt='{question}' --set env.reward=number`.
+
+Rewards: `exact` (the same text, white space and case aside), `number` (the same decimal number,
+with or without "," between thousands), or a function of your own, named as
+path/to/file.py:function or package.module:function. It is called with the completion's text and the
+row, and returns a number from 0 to 1.
 """
 
 from __future__ import annotations
@@ -15,37 +18,59 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from grpo_core import ConfigError, Environment, Message, Reward, Rollout, Services, Spec, Task, TaskKey, UserError, Verdict
+from grpo_core import (
+    ConfigError,
+    Environment,
+    Message,
+    Reward,
+    Rollout,
+    Services,
+    Spec,
+    Task,
+    TaskKey,
+    UserError,
+    Verdict,
+)
 from grpo_core.extract import parse_decimal, ungrouped, xml_tag
-from grpo_env_dataset.rows import Row, digest, halves, published, read_jsonl
+from grpo_env_dataset.rows import Row, hash_rows, load_published, read_jsonl, split_rows
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """path: a JSONL file; name, subset, split: a published dataset instead. eval_path, eval_split (of the published one): held-out rows;
-    without them the share eval_share is held out, by what the rows ask and not by what else they hold.
-    prompt: what is asked, with the row's fields in braces; system: a message before it. answer: the field that holds the reference,
-    of which answer_pattern (a regular expression with one group) cuts out what counts, such as `#### (.*)`.
-    reward: exact, number, FILE.py:FUNCTION or MODULE:FUNCTION. tag: the reply's answer stands in <tag>...</tag>; "" takes the whole reply.
-    """
+    """Settings of the environment: either `path` or `name` says where the rows come from."""
 
     path: str = ""
+    """JSONL file with the rows."""
     name: str = ""
+    """Name of a published dataset, instead of `path`."""
     subset: str = ""
+    """Subset of the published dataset."""
     split: str = "train"
+    """Split of the published dataset that the rows come from."""
     eval_path: str = ""
+    """JSONL file with the held-out rows."""
     eval_split: str = ""
+    """Split of the published dataset with the held-out rows."""
     eval_share: float = 0.1
+    """Share of the prompts that is held out if neither `eval_path` nor `eval_split` is set. The
+    row's prompt alone decides, not its other fields."""
     prompt: str = "{question}"
+    """The user's message, with the row's fields in braces."""
     system: str = "Reply with <answer>...</answer>."
+    """The system message; "" for none."""
     answer: str = "answer"
+    """The row's field that holds the reference answer."""
     answer_pattern: str = ""
+    """Regular expression with one group, such as `#### (.*)`: only what the group matches in the
+    field `answer` is the reference answer."""
     reward: str = "exact"
+    """`exact`, `number`, FILE.py:FUNCTION or MODULE:FUNCTION."""
     tag: str = "answer"
+    """The completion's answer is the text in <tag>...</tag>; "" takes the whole completion."""
 
 
 class Dataset(Environment[Row]):
-    """One row is one task; `level` means nothing here."""
+    """Each row is one task; `level` has no effect."""
 
     Config = Config
     max_new_tokens = 256
@@ -54,28 +79,42 @@ class Dataset(Environment[Row]):
     def __init__(self, config: Any = None, services: Services | None = None) -> None:
         given: Config = Config() if config is None else config
         files: dict[str, Any] = {
-            name: str(Path(value).expanduser().resolve()) for name in ("path", "eval_path") if (value := getattr(given, name))
+            name: str(Path(value).expanduser().resolve())
+            for name in ("path", "eval_path")
+            if (value := getattr(given, name))
         }
         if ".py:" in given.reward:
             files["reward"] = str(Path(given.reward).expanduser().absolute())
         super().__init__(replace(given, **files), services)
         _check(given)
-        self._judge: Callable[[str, Row], object] = _named(self.config.reward)
-        self._rows = self._load()  # here, and not at the first task: a worker has more time to start than to answer
+        self._reward_function: Callable[[str, Row], object] = _load_reward(self.config.reward)
+        # Here, and not at the first task: a worker has more time to start than to answer.
+        self._rows = self._load()
 
     def _load(self) -> Mapping[str, Sequence[Row]]:
         config = self.config
-        rows = read_jsonl(Path(config.path)) if config.path else published(config.name, config.subset, config.split)
+        rows = (
+            read_jsonl(Path(config.path))
+            if config.path
+            else load_published(config.name, config.subset, config.split)
+        )
         if config.eval_path:
             return {"train": rows, "eval": read_jsonl(Path(config.eval_path))}
         if config.name and config.eval_split:
-            return {"train": rows, "eval": published(config.name, config.subset, config.eval_split)}
-        asked = [self._asked(row, number) for number, row in enumerate(rows)]
-        train, held_out = halves(rows, asked, config.eval_share)
-        if not train or (not held_out and config.eval_share > 0 and len(rows) > len(set(asked)) == 1):
+            return {
+                "train": rows,
+                "eval": load_published(config.name, config.subset, config.eval_split),
+            }
+        prompts = [self._prompt(row, number) for number, row in enumerate(rows)]
+        train, held_out = split_rows(rows, prompts, config.eval_share)
+        if not train or (
+            not held_out and config.eval_share > 0 and len(rows) > len(set(prompts)) == 1
+        ):
             raise ConfigError(
-                f"all {len(rows)} rows are on one side, since env.eval_share={config.eval_share:g} is of what rows ask and too few ask "
-                "anything else; name held-out rows (env.eval_path), change env.eval_share, or put more of a row into env.prompt"
+                f"all {len(rows)} rows are on one side, since "
+                f"env.eval_share={config.eval_share:g} is a share of the different prompts and "
+                "there are too few of them; name held-out rows (env.eval_path), change "
+                "env.eval_share, or put more fields of a row into env.prompt"
             )
         return {"train": train, "eval": held_out}
 
@@ -85,103 +124,146 @@ class Dataset(Environment[Row]):
     def task(self, key: TaskKey) -> Task[Row]:
         row = self._rows[key.split][key.index]
         system = (Message("system", self.config.system),) if self.config.system else ()
-        return Task(key, (*system, Message("user", self._asked(row, key.index))), row)
+        return Task(key, (*system, Message("user", self._prompt(row, key.index))), row)
 
     def verify(self, task: Task[Row], rollout: Rollout) -> Verdict:
-        said = self._said(rollout.text)
+        answer = self._extract_answer(rollout.text)
         if self.config.reward in _REWARDS:
-            value: Any = 0.0 if said is None else _REWARDS[self.config.reward](said, self._wanted(task.data))
+            value: Any = (
+                0.0
+                if answer is None
+                else _REWARDS[self.config.reward](answer, self._reference_answer(task.data))
+            )
         else:
-            value = self._judge(rollout.text, task.data)
-        return Verdict({"reward": Reward(value)}, passed=value >= 1, answer=said)
+            value = self._reward_function(rollout.text, task.data)
+        return Verdict({"reward": Reward(value)}, passed=value >= 1, answer=answer)
 
     def reference(self, task: Task[Row]) -> str | None:
         if self.config.reward not in _REWARDS:
             return None
-        wanted = self._wanted(task.data)
-        return f"<{self.config.tag}>{wanted}</{self.config.tag}>" if self.config.tag else wanted
+        answer = self._reference_answer(task.data)
+        return f"<{self.config.tag}>{answer}</{self.config.tag}>" if self.config.tag else answer
 
     def cheats(self, task: Task[Row]) -> Sequence[str]:
-        """Replies that commit to nothing."""
+        """Return completions that give no answer."""
         if self.config.reward not in _REWARDS:
             return ()
         return ("", f"<{self.config.tag}></{self.config.tag}>") if self.config.tag else ("",)
 
     def fingerprint(self) -> str:
         try:
-            judge = inspect.getsource(inspect.getmodule(self._judge) or self._judge)
-        except (OSError, TypeError):  # a function that is not written in Python, such as operator:eq
-            judge = self.config.reward
-        rows = {split: digest(rows) for split, rows in self._rows.items()}
-        return hashlib.sha256(f"{super().fingerprint()} {rows} {judge}".encode()).hexdigest()[:16]
+            module = inspect.getmodule(self._reward_function)
+            reward = inspect.getsource(module or self._reward_function)
+        except (OSError, TypeError):
+            # The function is not written in Python, such as operator:eq.
+            reward = self.config.reward
+        digests = {split: hash_rows(rows) for split, rows in self._rows.items()}
+        text = f"{super().fingerprint()} {digests} {reward}"
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    def _asked(self, row: Row, number: int) -> str:
+    def _prompt(self, row: Row, number: int) -> str:
         try:
             return str(self.config.prompt.format(**row))
         except (KeyError, IndexError, ValueError, AttributeError, TypeError) as error:
-            raise ConfigError(f"env.prompt {self.config.prompt!r} does not fit row {number} ({', '.join(row)}): {error}") from None
+            raise ConfigError(
+                f"env.prompt {self.config.prompt!r} does not fit row {number} "
+                f"({', '.join(row)}): {error}"
+            ) from None
 
-    def _said(self, text: str) -> str | None:
+    def _extract_answer(self, text: str) -> str | None:
         if not self.config.tag:
             return text.strip()
         block = xml_tag(text, tag=self.config.tag)
         return None if block is None else block.content.strip()
 
-    def _wanted(self, row: Row) -> str:
+    def _reference_answer(self, row: Row) -> str:
         if self.config.answer not in row:
-            raise ConfigError(f"a row has no field {self.config.answer!r} (it has {', '.join(row)}); set env.answer")
+            raise ConfigError(
+                f"a row has no field {self.config.answer!r} (it has {', '.join(row)}); "
+                "set env.answer"
+            )
         text = str(row[self.config.answer]).strip()
         if not self.config.answer_pattern:
             return text
-        found = re.search(self.config.answer_pattern, text)
-        if found is None or found.group(1) is None:
-            raise ConfigError(f"env.answer_pattern {self.config.answer_pattern!r} finds no group in {text!r:.80}")
-        return found.group(1).strip()
+        match = re.search(self.config.answer_pattern, text)
+        if match is None or match.group(1) is None:
+            raise ConfigError(
+                f"env.answer_pattern {self.config.answer_pattern!r} finds no group in {text!r:.80}"
+            )
+        return match.group(1).strip()
 
 
 def _check(config: Config) -> None:
     if bool(config.path) == bool(config.name):
-        raise ConfigError("the environment 'dataset' needs rows: set env.path to a JSONL file, or env.name to a published dataset")
+        raise ConfigError(
+            "the environment 'dataset' needs rows: set env.path to a JSONL file, or env.name to a "
+            "published dataset"
+        )
     for name in ("subset", "split", "eval_split"):
         if config.path and (value := getattr(config, name)) != getattr(Config(), name):
-            raise ConfigError(f"env.{name}={value!r} is about a published dataset, but env.path names a file; leave one of them away")
+            raise ConfigError(
+                f"env.{name}={value!r} is about a published dataset, but env.path names a file; "
+                "remove one of them"
+            )
     if config.eval_path and config.eval_split:
-        raise ConfigError("env.eval_path and env.eval_split both name the held-out rows; leave one of them away")
+        raise ConfigError(
+            "env.eval_path and env.eval_split both name the held-out rows; remove one of them"
+        )
     if not 0 <= config.eval_share < 1:
-        raise ConfigError(f"env.eval_share is {config.eval_share:g}; it must be at least 0 and below 1")
+        raise ConfigError(
+            f"env.eval_share is {config.eval_share:g}; it must be at least 0 and below 1"
+        )
     try:
         groups = re.compile(config.answer_pattern).groups
     except (re.error, OverflowError) as error:
-        raise ConfigError(f"env.answer_pattern {config.answer_pattern!r} is no regular expression: {error}") from None
+        raise ConfigError(
+            f"env.answer_pattern {config.answer_pattern!r} is not a regular expression: {error}"
+        ) from None
     if config.answer_pattern and not groups:
-        raise ConfigError(f"env.answer_pattern {config.answer_pattern!r} has no group; put what counts in brackets, as in '#### (.*)'")
+        raise ConfigError(
+            f"env.answer_pattern {config.answer_pattern!r} has no group; put the answer's part in "
+            "brackets, as in '#### (.*)'"
+        )
 
 
-def _is_same_text(said: str, wanted: str) -> float:
-    return float(" ".join(said.split()).casefold() == " ".join(wanted.split()).casefold())
+def _is_same_text(answer: str, reference: str) -> float:
+    return float(" ".join(answer.split()).casefold() == " ".join(reference.split()).casefold())
 
 
-def _is_same_number(said: str, wanted: str) -> float:
-    right = parse_decimal(ungrouped(wanted))
+def _is_same_number(answer: str, reference: str) -> float:
+    right = parse_decimal(ungrouped(reference))
     if right is None:
-        raise ConfigError(f"the reference {wanted!r} is no number; set env.reward=exact, or env.answer_pattern to cut out the number")
-    return float(parse_decimal(ungrouped(said)) == right)
+        raise ConfigError(
+            f"the reference {reference!r} is not a number; set env.reward=exact, or "
+            "env.answer_pattern to cut out the number"
+        )
+    return float(parse_decimal(ungrouped(answer)) == right)
 
 
-_REWARDS: Mapping[str, Callable[[str, str], float]] = {"exact": _is_same_text, "number": _is_same_number}
+_REWARDS: Mapping[str, Callable[[str, str], float]] = {
+    "exact": _is_same_text,
+    "number": _is_same_number,
+}
 
 
-def _named(reward: str) -> Callable[..., object]:
+def _load_reward(reward: str) -> Callable[..., object]:
     if reward in _REWARDS:
         return _REWARDS[reward]
     if ":" not in reward:
-        raise ConfigError(f"env.reward={reward!r} is not known; it is exact, number, FILE.py:FUNCTION or MODULE:FUNCTION")
+        raise ConfigError(
+            f"env.reward={reward!r} is not known; it is exact, number, FILE.py:FUNCTION or "
+            "MODULE:FUNCTION"
+        )
     try:
         function = Spec("env.reward", reward).load()
     except UserError:
         raise
     except Exception as error:
-        raise ConfigError(f"env.reward={reward!r} cannot be loaded: {type(error).__name__}: {error}") from error
+        raise ConfigError(
+            f"env.reward={reward!r} cannot be loaded: {type(error).__name__}: {error}"
+        ) from error
     if not callable(function):
-        raise ConfigError(f"env.reward={reward!r} is a {type(function).__name__}; name a function(text, row)")
+        raise ConfigError(
+            f"env.reward={reward!r} is a {type(function).__name__}; name a function(text, row)"
+        )
     return function  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Where the rows come from, and which of them are held out."""
+"""Reads the rows, and decides which of them are held out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ Row = dict[str, Any]
 
 
 def read_jsonl(path: Path) -> list[Row]:
-    """One object per line; blank lines are left out."""
+    """Read a file with one JSON object on each line, skipping blank lines.
+
+    Raises:
+        ConfigError: The file cannot be read, is not valid JSONL or holds no rows.
+    """
     rows = []
     try:
         with path.open(encoding="utf-8") as file:
@@ -23,10 +27,15 @@ def read_jsonl(path: Path) -> list[Row]:
                     continue
                 row = json.loads(line)
                 if not isinstance(row, dict):
-                    raise ConfigError(f"{path}, line {number} holds a {type(row).__name__}; every line must be a JSON object")
+                    raise ConfigError(
+                        f"{path}, line {number} holds a {type(row).__name__}; every line must be a "
+                        "JSON object"
+                    )
                 rows.append(row)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}; set env.path to a JSONL file") from None
+        raise ConfigError(
+            f"{path} cannot be read: {error.strerror}; set env.path to a JSONL file"
+        ) from None
     except ValueError as error:  # also an encoding that is not UTF-8
         raise ConfigError(f"{path} is not valid JSONL: {error}") from None
     if not rows:
@@ -34,28 +43,48 @@ def read_jsonl(path: Path) -> list[Row]:
     return rows
 
 
-def published(name: str, subset: str, split: str) -> list[Row]:
-    """A split of a dataset that the package `datasets` knows."""
+def load_published(name: str, subset: str, split: str) -> list[Row]:
+    """Load a split of a dataset with the package `datasets`.
+
+    Raises:
+        MissingExtraError: The package `datasets` is not installed.
+        ConfigError: The dataset cannot be loaded.
+    """
     try:
         import datasets
     except ModuleNotFoundError as error:
-        raise MissingExtraError(f"env.name={name!r}", "datasets", package=error.name or "") from None
+        raise MissingExtraError(
+            f"env.name={name!r}", "datasets", package=error.name or ""
+        ) from None
     try:
         return [dict(row) for row in datasets.load_dataset(name, subset or None, split=split)]
     except Exception as error:
-        raise ConfigError(f"the dataset {name!r} (env.subset={subset!r}, split {split!r}) cannot be loaded: {error}") from error
+        raise ConfigError(
+            f"the dataset {name!r} (env.subset={subset!r}, split {split!r}) cannot be loaded: "
+            f"{error}"
+        ) from error
 
 
-def halves(rows: Sequence[Row], asked: Sequence[str], share: float) -> tuple[list[Row], list[Row]]:
-    """Training and held-out rows. What each row asks decides, so that no question is ever on both sides, whatever else (a number, a
-    source, another answer) stands in its rows. Another prompt template holds out other rows."""
+def split_rows(
+    rows: Sequence[Row], prompts: Sequence[str], share: float
+) -> tuple[list[Row], list[Row]]:
+    """Split the rows into training and held-out rows by a hash of each row's prompt.
+
+    Rows with the same prompt are always on the same side, even if their other fields (a number, a
+    source, another answer) differ. Another prompt template holds out other rows.
+
+    Args:
+        prompts: The prompt of each row.
+        share: Share of the prompts to hold out, 0 to below 1.
+    """
     train: list[Row] = []
     held_out: list[Row] = []
-    for row, question in zip(rows, asked, strict=True):
-        digest = hashlib.sha256(question.encode(errors="surrogatepass")).digest()
+    for row, prompt in zip(rows, prompts, strict=True):
+        digest = hashlib.sha256(prompt.encode(errors="surrogatepass")).digest()
         (held_out if int.from_bytes(digest[:8], "big") < share * 2**64 else train).append(row)
     return train, held_out
 
 
-def digest(rows: Sequence[Row]) -> str:
+def hash_rows(rows: Sequence[Row]) -> str:
+    """Return a hash of the rows, for the environment's fingerprint."""
     return hashlib.sha256(json.dumps(rows, sort_keys=True, default=str).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Texts with gaps; a judge model says how well what stands in them fits."""
+"""Texts with gaps: the policy fills them, and a judge model scores how well the fills fit."""
 
 from grpo_core import Spec, hookimpl
 
@@ -9,11 +9,17 @@ def grpo_environments() -> list[Spec]:
 
 
 class _Recipe:
-    """A plugin of its own, so that its name is its id."""
+    """Offers the recipe as a separate plugin, because a plugin's name is the recipe's id."""
 
     @hookimpl
     def grpo_recipes(self) -> list[Spec]:
-        return [Spec("fill-in", "grpo_env_fillin.recipe:recipe", summary="Masked fill-in, paid by a frozen sequence scorer.")]
+        return [
+            Spec(
+                "fill-in",
+                "grpo_env_fillin.recipe:recipe",
+                summary="Masked fill-in, paid by a frozen sequence scorer.",
+            )
+        ]
 
 
 offer_recipe = _Recipe()

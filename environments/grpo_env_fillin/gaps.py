@@ -1,4 +1,4 @@
-"""Cuts gaps into a text, and puts texts into gaps."""
+"""Cuts gaps into a text, and fills gaps with texts."""
 
 from __future__ import annotations
 
@@ -17,61 +17,76 @@ WORD = re.compile(r"\w+")
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """pieces: what stands around the gaps, one more than there are gaps; golds: what stood in them; tokens: of each gap, in its unit."""
+    """A text with gaps."""
 
     pieces: tuple[str, ...]
+    """The text before, between and behind the gaps: one piece more than there are gaps."""
     golds: tuple[str, ...]
+    """The original text of each gap."""
     tokens: tuple[int, ...]
+    """Length of each gap in units."""
     unit: Unit
 
     @property
     def masked(self) -> str:
-        """The text with `MASK` for each token that is to be filled in."""
+        """The text with one `MASK` for each missing unit."""
         between = " " if self.unit == "word" else ""
         return self.filled([between.join([MASK] * count) for count in self.tokens])
 
     @property
     def marked(self) -> str:
-        """The text with a line for each gap."""
+        """The text with "___" for each gap."""
         return self.filled(["___"] * len(self.golds))
 
     def filled(self, fills: Sequence[str]) -> str:
+        """Return the text with `fills` in the gaps."""
         return "".join(a + b for a, b in zip_longest(self.pieces, fills, fillvalue=""))
 
     def core(self, fills: Sequence[str]) -> str:
-        """From the first gap to the last."""
+        """Return the filled text from the first gap to the last."""
         return self.filled(fills)[len(self.pieces[0]) :].removesuffix(self.pieces[-1])
 
 
 def cut(text: str, rng: random.Random, *, unit: Unit, rate: float, span: int) -> Gaps:
-    """About `rate` of the text's units in gaps of 1 to `span` neighbours (of 2 and more, where they are characters), at least one gap.
+    """Cut about the share `rate` of the text's units out of it, with at least one gap.
 
-    Gaps do not touch. A text shorter than a gap is one gap.
+    Gaps do not touch each other. A text shorter than a gap becomes one gap.
+
+    Args:
+        unit: What counts as a unit: a word or a character.
+        span: Largest number of neighbouring units in a gap; a gap has at least 1 word or 2
+            characters.
     """
-    places = [match.span() for match in WORD.finditer(text)] if unit == "word" else [(i, i + 1) for i in range(len(text))]
+    places = (
+        [match.span() for match in WORD.finditer(text)]
+        if unit == "word"
+        else [(i, i + 1) for i in range(len(text))]
+    )
     if not places:
         places = [(0, len(text))]
-    wanted, taken = max(1, round(rate * len(places))), [False] * len(places)
-    found: list[tuple[int, int]] = []
-    for _ in range(20 * wanted):
-        left = wanted - sum(taken)
+    target, taken = max(1, round(rate * len(places))), [False] * len(places)
+    spans: list[tuple[int, int]] = []
+    for _ in range(20 * target):
+        left = target - sum(taken)
         if left <= 0:
             break
         shortest = 1 if unit == "word" else 2
         length = min(rng.randint(shortest, max(shortest, span)), max(shortest, left), len(places))
         first = rng.randrange(len(places) - length + 1)
         last = first + length - 1
-        if any(taken[max(0, first - 1) : last + 2]) or not _together(text, places[first : last + 1]):
+        if any(taken[max(0, first - 1) : last + 2]) or not _are_adjacent(
+            text, places[first : last + 1]
+        ):
             continue
         taken[first : last + 1] = [True] * length
-        found.append((first, last))
-    found = sorted(found) or [(0, 0)]
-    starts, ends = [places[first][0] for first, _ in found], [places[last][1] for _, last in found]
+        spans.append((first, last))
+    spans = sorted(spans) or [(0, 0)]
+    starts, ends = [places[first][0] for first, _ in spans], [places[last][1] for _, last in spans]
     pieces = [text[a:b] for a, b in zip([0, *ends], [*starts, len(text)], strict=True)]
     golds = [text[a:b] for a, b in zip(starts, ends, strict=True)]
-    return Gaps(tuple(pieces), tuple(golds), tuple(last - first + 1 for first, last in found), unit)
+    return Gaps(tuple(pieces), tuple(golds), tuple(last - first + 1 for first, last in spans), unit)
 
 
-def _together(text: str, places: Sequence[tuple[int, int]]) -> bool:
-    """Whether only single spaces stand between words; characters always stand together."""
+def _are_adjacent(text: str, places: Sequence[tuple[int, int]]) -> bool:
+    """Return whether neighbours are separated by at most one space (characters always are)."""
     return all(text[end:start] in ("", " ") for (_, end), (start, _) in pairwise(places))

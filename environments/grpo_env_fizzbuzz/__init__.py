@@ -1,4 +1,4 @@
-"""FizzBuzz and its relatives: short functions from numbers to words, written by the model and run in a sandbox."""
+"""FizzBuzz and its variants: the policy writes short functions, which run in a sandbox."""
 
 from grpo_core import Spec, hookimpl
 
@@ -14,6 +14,6 @@ def grpo_recipes() -> list[Spec]:
         Spec(
             "fizzbuzz",
             "grpo_env_fizzbuzz.recipe:recipe",
-            summary="The loop on a card with 10 GB: five steps.",
+            summary="The training loop on a GPU with 10 GB: five steps.",
         )
     ]

@@ -1,4 +1,4 @@
-"""FizzBuzz and its relatives, with random words, divisors and function names.
+"""FizzBuzz and its variants, with random words, divisors and function names.
 
 | difficulty | family |
 | --- | --- |
@@ -23,50 +23,92 @@ from dataclasses import dataclass
 from grpo_core.programs import Case, CodeEnvironment, Problem
 from grpo_env_fizzbuzz.rules import Game, Rule
 
-WORDS = ("Fizz", "Buzz", "Bang", "Pop", "Zip", "Ding", "Quack", "Moo", "Plop", "Whir", "Hum", "Tick", "Boom", "Clack", "Snap", "Purr")
-NAMES = ("name_of", "call_out", "shout", "label", "say", "speak", "announce", "word_for", "tell", "reply_to")
+WORDS = (
+    "Fizz",
+    "Buzz",
+    "Bang",
+    "Pop",
+    "Zip",
+    "Ding",
+    "Quack",
+    "Moo",
+    "Plop",
+    "Whir",
+    "Hum",
+    "Tick",
+    "Boom",
+    "Clack",
+    "Snap",
+    "Purr",
+)
+NAMES = (
+    "name_of",
+    "call_out",
+    "shout",
+    "label",
+    "say",
+    "speak",
+    "announce",
+    "word_for",
+    "tell",
+    "reply_to",
+)
 _SMALL, _LARGE = 60, 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numbers(Problem):
-    """A problem with the game that decides it, on numbers from `lowest`."""
+    """A problem together with the game that defines its answers."""
 
     game: Game
+    """The rules that the policy's function has to follow."""
     lowest: int
+    """Smallest number that the function is called with."""
 
 
 class FizzBuzz(CodeEnvironment[Numbers]):
     __doc__ = __doc__
 
-    def problem(self, rng: random.Random, difficulty: int, *, number: int, impossible: bool = False) -> Numbers:
-        game = _game(rng, difficulty)
+    def problem(
+        self, rng: random.Random, difficulty: int, *, number: int, impossible: bool = False
+    ) -> Numbers:
+        game = _draw_game(rng, difficulty)
         entry = f"{rng.choice(NAMES)}_{number}"
         return Numbers(
             statement=game.statement(entry),
             entry=entry,
             parameters="start, stop" if game.listed else "n",
             source=game.source(entry),
-            examples=tuple(Case(arguments, game.solve(*arguments)) for arguments in _examples(game, rng)),
+            examples=tuple(
+                Case(arguments, game.solve(*arguments))
+                for arguments in _example_arguments(game, rng)
+            ),
             impossible=impossible,
             game=game,
             lowest=-30 if difficulty == 10 else 1,
         )
 
     def cases(self, problem: Numbers, rng: random.Random, count: int) -> Sequence[Case]:
-        """At least half of the numbers fulfil some rule; lists are short, so that no case decides everything."""
+        """Draw test cases: at least half of the single numbers fulfil some rule.
+
+        Lists are short, so that no single case tests everything.
+        """
         if problem.game.listed:
             starts = [rng.randint(problem.lowest, _SMALL) for _ in range(count)]
-            inputs: list[tuple[int, ...]] = [(start, start + rng.randint(0, 12)) for start in starts]
+            inputs: list[tuple[int, ...]] = [
+                (start, start + rng.randint(0, 12)) for start in starts
+            ]
         else:
-            inputs = [(_number(problem, rng, place),) for place in range(count)]
-        return [Case(arguments, _expected(problem, rng, arguments)) for arguments in inputs]
+            inputs = [(_draw_number(problem, rng, index),) for index in range(count)]
+        return [Case(arguments, _expected_result(problem, rng, arguments)) for arguments in inputs]
 
 
-def _game(rng: random.Random, difficulty: int) -> Game:
+def _draw_game(rng: random.Random, difficulty: int) -> Game:
     words = rng.sample(WORDS, 5)
     divisors = rng.sample(range(2, 12), 4)
-    divide = [Rule("divides", divisor, word) for divisor, word in zip(divisors, words, strict=False)]
+    divide = [
+        Rule("divides", divisor, word) for divisor, word in zip(divisors, words, strict=False)
+    ]
     digit = Rule("contains", rng.randint(1, 9), words[1])
     low = rng.randint(5, 40)
     between = Rule("between", low, words[2], low + rng.randint(5, 25))
@@ -83,13 +125,18 @@ def _game(rng: random.Random, difficulty: int) -> Game:
         7: Game((divide[0], digit, between)),
         8: Game((divide[0], digit, prime), joined=False),
         9: Game((divide[0], divide[3], digit), listed=True),
-        10: Game((divide[0], digit, prime, divide[3]), joined=rng.random() < 0.5, otherwise=rng.choice([None, words[4]]), listed=True),
+        10: Game(
+            (divide[0], digit, prime, divide[3]),
+            joined=rng.random() < 0.5,
+            otherwise=rng.choice([None, words[4]]),
+            listed=True,
+        ),
     }
     return families[difficulty]
 
 
-def _examples(game: Game, rng: random.Random) -> list[tuple[int, ...]]:
-    """One that a rule names and one that none does, or two short lists."""
+def _example_arguments(game: Game, rng: random.Random) -> list[tuple[int, ...]]:
+    """Return a number that fulfils a rule and one that fulfils none, or two short ranges."""
     if game.listed:
         return [(start, start + 3) for start in (rng.randint(1, 9), rng.randint(10, 30))]
     named = [n for n in range(1, _SMALL) if any(rule.holds(n) for rule in game.rules)]
@@ -97,16 +144,29 @@ def _examples(game: Game, rng: random.Random) -> list[tuple[int, ...]]:
     return [(rng.choice(named),), (rng.choice(plain),)]
 
 
-def _number(problem: Numbers, rng: random.Random, place: int) -> int:
-    """In turn: any small number, one that some rule names, one that several name where there is such a one, and a large one."""
+def _draw_number(problem: Numbers, rng: random.Random, index: int) -> int:
+    """Draw the number of the test case at `index`.
+
+    In turn: any small number, one that fulfils at least one rule, one that fulfils at least two
+    (any small number if there is none), and a large number.
+    """
     numbers = range(problem.lowest, _SMALL * 3)
-    wanted = (0, 1, 2, 0)[place % 4]
-    fitting = [n for n in numbers if sum(rule.holds(n) for rule in problem.game.rules) >= wanted] or list(numbers)
-    return rng.randint(_SMALL * 3, _LARGE) if place % 4 == 3 else rng.choice(fitting)
+    least_rules = (0, 1, 2, 0)[index % 4]
+    candidates = [
+        n for n in numbers if sum(rule.holds(n) for rule in problem.game.rules) >= least_rules
+    ] or list(numbers)
+    return rng.randint(_SMALL * 3, _LARGE) if index % 4 == 3 else rng.choice(candidates)
 
 
-def _expected(problem: Numbers, rng: random.Random, arguments: tuple[int, ...]) -> str | list[str]:
-    right = problem.game.solve(*arguments)
+def _expected_result(
+    problem: Numbers, rng: random.Random, arguments: tuple[int, ...]
+) -> str | list[str]:
+    """Return the right result, or one with random digits appended if the problem is impossible."""
+    result = problem.game.solve(*arguments)
     if not problem.impossible:
-        return right
-    return [f"{word}{rng.randrange(10**6)}" for word in right] if isinstance(right, list) else f"{right}{rng.randrange(10**6)}"
+        return result
+    return (
+        [f"{word}{rng.randrange(10**6)}" for word in result]
+        if isinstance(result, list)
+        else f"{result}{rng.randrange(10**6)}"
+    )

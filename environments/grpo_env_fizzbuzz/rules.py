@@ -1,4 +1,7 @@
-"""What a number is called: rules, their order, and what is said when none holds. The same thing as words, as a function and as source."""
+"""Games that give each number a name: ordered rules, and a name for when no rule holds.
+
+Each game is available in three forms: a statement in English, a function and Python source.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,19 @@ Kind = Literal["divides", "contains", "prime", "between"]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """kind and value: when it holds ("between" means value <= n <= last); word: what is said then."""
+    """A condition on a number, and the word for numbers that fulfil it."""
 
     kind: Kind
+    """Kind of condition."""
     value: int
+    """Divisor, digit or lower bound, depending on `kind`; unused for "prime"."""
     word: str
+    """Word for the numbers that fulfil the rule."""
     last: int = 0
+    """Upper bound, included, if `kind` is "between"."""
 
     def holds(self, n: int) -> bool:
+        """Return whether `n` fulfils the rule."""
         if self.kind == "divides":
             return n % self.value == 0
         if self.kind == "contains":
@@ -26,8 +34,8 @@ class Rule:
             return self.value <= n <= self.last
         return n > 1 and all(n % divisor for divisor in range(2, int(n**0.5) + 1))
 
-    def said(self) -> str:
-        """The condition in English."""
+    def condition(self) -> str:
+        """Return the condition in English."""
         return {
             "divides": f"n is divisible by {self.value}",
             "contains": f"the decimal digits of n contain a {self.value}",
@@ -36,7 +44,7 @@ class Rule:
         }[self.kind]
 
     def source(self) -> str:
-        """The condition in Python."""
+        """Return the condition as a Python expression."""
         return {
             "divides": f"n % {self.value} == 0",
             "contains": f"'{self.value}' in str(abs(n))",
@@ -47,41 +55,75 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Game:
-    """rules in their order; joined: all that hold are said together, else only the first; otherwise: said when none holds, None means the
-    number itself; listed: the function gets start and stop and returns the list for all numbers from start to stop."""
+    """Ordered rules that together give each number a name."""
 
     rules: tuple[Rule, ...]
+    """The rules in their order."""
     joined: bool = True
+    """Whether the words of all rules that hold are joined, or only the first one is used."""
     otherwise: str | None = None
+    """Name of a number for which no rule holds; None for the number itself."""
     listed: bool = False
+    """Whether the function takes start and stop, and returns a list with the names of all numbers
+    from start to stop, instead of one number's name."""
 
     def call(self, n: int) -> str:
+        """Return the name of `n`."""
         words = [rule.word for rule in self.rules if rule.holds(n)]
         if not words:
             return str(n) if self.otherwise is None else self.otherwise
         return "".join(words) if self.joined else words[0]
 
     def solve(self, *arguments: int) -> str | list[str]:
-        """What the function must return."""
+        """Return what the policy's function must return for these arguments."""
         if not self.listed:
             return self.call(arguments[0])
         start, stop = arguments
         return [self.call(n) for n in range(start, stop + 1)]
 
     def statement(self, entry: str) -> str:
-        lines = [f'- if {rule.said()}: "{rule.word}"' for rule in self.rules]
-        how = "the words of all rules that hold, joined in this order" if self.joined else "the word of the first rule that holds"
+        """Return the problem's statement in English, for a function named `entry`."""
+        lines = [f'- if {rule.condition()}: "{rule.word}"' for rule in self.rules]
+        how = (
+            "the words of all rules that hold, joined in this order"
+            if self.joined
+            else "the word of the first rule that holds"
+        )
         rest = "the number itself as a string" if self.otherwise is None else f'"{self.otherwise}"'
-        what = "the list of these strings for every n from start to stop, both included" if self.listed else "this string"
-        given = f"`{entry}(start, stop)`" if self.listed else f"`{entry}(n)`"
-        return "\n".join(["A whole number n is called by these rules:", *lines, f"Its name is {how}; if none holds, {rest}.",
-                          f"Write {given}, which returns {what}."])  # fmt: skip
+        what = (
+            "the list of these strings for every n from start to stop, both included"
+            if self.listed
+            else "this string"
+        )
+        signature = f"`{entry}(start, stop)`" if self.listed else f"`{entry}(n)`"
+        return "\n".join(
+            [
+                "A whole number n is called by these rules:",
+                *lines,
+                f"Its name is {how}; if none holds, {rest}.",
+                f"Write {signature}, which returns {what}.",
+            ]
+        )
 
     def source(self, entry: str) -> str:
-        """A program that solves it."""
-        body = [f"    if {rule.source()}:\n        words.append({rule.word!r})" for rule in self.rules]
+        """Return a program that solves the problem, with a function named `entry`."""
+        body = [
+            f"    if {rule.source()}:\n        words.append({rule.word!r})" for rule in self.rules
+        ]
         rest = "str(n)" if self.otherwise is None else repr(self.otherwise)
-        said = "''.join(words)" if self.joined else "words[0]"
+        result = "''.join(words)" if self.joined else "words[0]"
         name = "name" if self.listed else entry
-        one = "\n".join([f"def {name}(n):", "    words = []", *body, f"    return {said} if words else {rest}"])
-        return f"{one}\n\ndef {entry}(start, stop):\n    return [name(n) for n in range(start, stop + 1)]" if self.listed else one
+        function = "\n".join(
+            [
+                f"def {name}(n):",
+                "    words = []",
+                *body,
+                f"    return {result} if words else {rest}",
+            ]
+        )
+        return (
+            f"{function}\n\ndef {entry}(start, stop):\n"
+            "    return [name(n) for n in range(start, stop + 1)]"
+            if self.listed
+            else function
+        )

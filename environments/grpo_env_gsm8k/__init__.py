@@ -1,4 +1,4 @@
-"""Word problems of grade school, answered as <reasoning> and <answer>."""
+"""Grade school word problems, answered in a <reasoning> and an <answer> block."""
 
 from grpo_core import Spec, hookimpl
 
@@ -9,7 +9,7 @@ def grpo_environments() -> list[Spec]:
 
 
 class _Recipe:
-    """A plugin of its own, so that its name is its id."""
+    """Offers the recipe as a separate plugin, because a plugin's name is the recipe's id."""
 
     @hookimpl
     def grpo_recipes(self) -> list[Spec]:

@@ -1,7 +1,9 @@
-"""Word problems of grade school, answered as <reasoning> and <answer>: GSM8K as published, or from templates.
+"""Grade school word problems: GSM8K as published, or problems made from templates.
 
-Parts: xmlcount, soft_format, strict_format, integer, correctness. In the set `fixed` the format is worth 0.2 of 1, and only a right
-number in the only answer block, behind the only reasoning block, is correct. The set `legacy` is that of the demo, bug for bug.
+The policy answers in a <reasoning> and an <answer> block. Parts: xmlcount, soft_format,
+strict_format, integer, correctness. In the reward set `fixed` the format is worth 0.2 of 1, and an
+answer is correct only if the right number stands in the only answer block, behind the only
+reasoning block. The reward set `legacy` reproduces the original demo, bug for bug.
 """
 
 from __future__ import annotations
@@ -20,32 +22,46 @@ from grpo_env_gsm8k import fixed, legacy
 from grpo_env_gsm8k.records import Problem, from_folder, from_hub
 from grpo_env_gsm8k.templates import word_problem
 
-SYSTEM = "Respond in the following format:\n<reasoning>\n...\n</reasoning>\n<answer>\n...\n</answer>"
-MOST_WORDS = 20_000
-FIXED: Mapping[str, float] = {"xmlcount": 0.05, "soft_format": 0.05, "strict_format": 0.05, "integer": 0.05, "correctness": 0.8}
+SYSTEM = (
+    "Respond in the following format:\n<reasoning>\n...\n</reasoning>\n<answer>\n...\n</answer>"
+)
+MAX_WORDS = 20_000
+"""Words of the reasoning that the metrics look at."""
+FIXED: Mapping[str, float] = {
+    "xmlcount": 0.05,
+    "soft_format": 0.05,
+    "strict_format": 0.05,
+    "integer": 0.05,
+    "correctness": 0.8,
+}
 LEGACY: Mapping[str, float] = dict.fromkeys(FIXED, 1.0)
 LOWEST = -3000.0
-"""What legacy's `xmlcount` gives a completion of 3 million characters."""
+"""The reward that legacy's `xmlcount` gives to a completion of 3 million characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """source: published (GSM8K) or templates (problems of our own, harder with the level). path: a folder with the published train.jsonl
-    and test.jsonl; "": from the hub. rewards: fixed or legacy; dotall=false: legacy in its first version. example: a solved problem
-    stands before the question, for models that do not know the format."""
+    """Settings of the environment."""
 
     source: Literal["published", "templates"] = "published"
+    """published: GSM8K. templates: problems made by this package, harder with the level."""
     path: str = ""
+    """Folder with the published train.jsonl and test.jsonl; "" loads them from the hub."""
     rewards: Literal["fixed", "legacy"] = "fixed"
+    """Which of the two sets of reward functions is used."""
     dotall: bool = True
+    """false gives the first version of `legacy`, in which the patterns stop at the end of a
+    line."""
     example: bool = False
+    """Whether a solved problem precedes the question, for models that do not know the format."""
 
 
 class GSM8K(Environment[Problem]):
-    """Of the published tasks, those of test.jsonl are held out, and `level` means nothing."""
+    """Of the published problems, those of test.jsonl are held out, and `level` has no effect."""
 
     Config = Config
-    parts: Mapping[str, float] = FIXED  # type: ignore[misc]  # of each instance, like the next two: the sets differ
+    # `parts`, `reward_range` and `levels` belong to each instance, because the reward sets differ.
+    parts: Mapping[str, float] = FIXED  # type: ignore[misc]
     reward_range: tuple[float, float]  # type: ignore[misc]
     levels: bool  # type: ignore[misc]  # the published problems have none
     max_new_tokens = 512
@@ -54,7 +70,10 @@ class GSM8K(Environment[Problem]):
     def __init__(self, config: Any = None, services: Services | None = None) -> None:
         given: Config = Config() if config is None else config
         if given.path and given.source == "templates":
-            raise ConfigError("env.path is for the published problems, but env.source=templates makes its own; leave one of them away")
+            raise ConfigError(
+                "env.path is for the published problems, but env.source=templates makes its own; "
+                "remove one of them"
+            )
         path = str(Path(given.path).expanduser().resolve()) if given.path else ""
         super().__init__(replace(given, path=path), services)
         self.parts = LEGACY if given.rewards == "legacy" else FIXED
@@ -63,7 +82,10 @@ class GSM8K(Environment[Problem]):
         self.levels = given.source == "templates"
         self._problems: Mapping[str, Sequence[Problem]] = {}
         if given.source == "published":
-            self._problems = {split: from_folder(Path(path), split) if path else from_hub(split) for split in ("train", "eval")}
+            self._problems = {
+                split: from_folder(Path(path), split) if path else from_hub(split)
+                for split in ("train", "eval")
+            }
 
     def _functions(self) -> dict[str, Any]:
         if self.config.rewards == "fixed":
@@ -91,30 +113,51 @@ class GSM8K(Environment[Problem]):
             problem = self._problems[key.split][key.index]
         else:
             problem = word_problem(key.rng("problem"), key.level, held_out=key.split == "eval")
-        return Task(key, (Message("system", SYSTEM), *self._example(), Message("user", problem.question)), problem)
+        return Task(
+            key,
+            (Message("system", SYSTEM), *self._example(), Message("user", problem.question)),
+            problem,
+        )
 
     def verify(self, task: Task[Problem], rollout: Rollout) -> Verdict:
         text, gold = rollout.text, task.data.answer
         right = Decimal(gold)
         rewards = self._rubric.rewards(text, gold)
-        strict, loose = fixed.correctness(text, right), float(fixed.lenient(text) == right)
+        strict, loose = fixed.correctness(text, right), float(fixed.last_number(text) == right)
         passed = rewards["correctness"].value > 0
-        answer = legacy.extracted(text) if self.config.rewards == "legacy" else fixed.said(text)
-        metrics = {"accuracy/strict": strict, "accuracy/lenient": max(strict, loose), **_reasoning(text)}
-        return Verdict(rewards, passed=passed, answer=None if answer is None else answer[:100], metrics=metrics)
+        answer = (
+            legacy.extract_answer(text)
+            if self.config.rewards == "legacy"
+            else fixed.extract_answer(text)
+        )
+        metrics = {
+            "accuracy/strict": strict,
+            "accuracy/lenient": max(strict, loose),
+            **_reasoning_metrics(text),
+        }
+        return Verdict(
+            rewards, passed=passed, answer=None if answer is None else answer[:100], metrics=metrics
+        )
 
     def reference(self, task: Task[Problem]) -> str:
-        return _answered(task.data.reasoning, task.data.answer)
+        return _format_answer(task.data.reasoning, task.data.answer)
 
     def cheats(self, task: Task[Problem]) -> Sequence[str]:
-        """Right numbers that are not given as the answer. (The format is paid, too, so that only texts without it are at the floor.)"""
+        """Return completions with the right number, but not in the answer block.
+
+        The format is rewarded, too, so only completions without it get the lowest reward.
+        """
         return (
-            (task.data.answer, f"The answer is {task.data.answer}.", f"#### {task.data.answer}") if self.config.rewards == "fixed" else ()
+            (task.data.answer, f"The answer is {task.data.answer}.", f"#### {task.data.answer}")
+            if self.config.rewards == "fixed"
+            else ()
         )
 
     def fingerprint(self) -> str:
         sources = b"".join(file.read_bytes() for file in sorted(Path(__file__).parent.glob("*.py")))
-        return hashlib.sha256(f"{super().fingerprint()} {self._problems}".encode() + sources).hexdigest()[:16]
+        return hashlib.sha256(
+            f"{super().fingerprint()} {self._problems}".encode() + sources
+        ).hexdigest()[:16]
 
     def _example(self) -> tuple[Message, ...]:
         if not self.config.example:
@@ -124,16 +167,21 @@ class GSM8K(Environment[Problem]):
             "9",
             "Tom has 3 * 2 = 6 blue marbles.\n3 + 6 = 9 marbles.",
         )
-        return Message("user", solved.question), Message("assistant", _answered(solved.reasoning, solved.answer))
+        return Message("user", solved.question), Message(
+            "assistant", _format_answer(solved.reasoning, solved.answer)
+        )
 
 
-def _answered(reasoning: str, answer: str) -> str:
+def _format_answer(reasoning: str, answer: str) -> str:
     return f"<reasoning>\n{reasoning}\n</reasoning>\n<answer>\n{answer}\n</answer>\n"
 
 
-def _reasoning(text: str) -> dict[str, float]:
-    """How much there is of it, in words, and which share of its sequences of three words are different ones."""
+def _reasoning_metrics(text: str) -> dict[str, float]:
+    """Return the reasoning's number of words, and the share of its trigrams that are distinct."""
     block = xml_tag(text, tag="reasoning")
-    words = block.content.split()[:MOST_WORDS] if block is not None else []
-    threes = list(zip(words, words[1:], words[2:], strict=False))
-    return {"reasoning/words": float(len(words)), **({"reasoning/distinct_3": len(set(threes)) / len(threes)} if threes else {})}
+    words = block.content.split()[:MAX_WORDS] if block is not None else []
+    trigrams = list(zip(words, words[1:], words[2:], strict=False))
+    return {
+        "reasoning/words": float(len(words)),
+        **({"reasoning/distinct_3": len(set(trigrams)) / len(trigrams)} if trigrams else {}),
+    }

@@ -1,51 +1,69 @@
-"""The five reward functions of the demo that many GRPO runs start from, bug for bug, to compare with: willccbb's `grpo_demo.py`.
+"""The five reward functions of a demo that many GRPO runs start from, bug for bug, to compare with.
 
-Known faults: the strict format wants a newline behind </answer>, which no model writes that stops at its end token; without it
-`xmlcount` takes the length of the whole text off; a reply without tags is read as a whole, so that a bare number earns 2.5 of 4 points;
-numbers are compared as text; `isdigit` knows neither "-5" nor "18.0" but "²"; blocks may stand twice. Its first version also let the
-patterns end at a line (dotall=False), so that reasoning of two lines had no format.
+The demo is willccbb's `grpo_demo.py`. Known faults:
+
+* The strict format needs a newline behind </answer>, which a model that stops at its end token does
+  not write. Without that newline, `xmlcount` subtracts the length of the whole text.
+* A completion without tags is read as a whole, so that a bare number earns 2.5 of 4 points.
+* Numbers are compared as text.
+* `isdigit` accepts neither "-5" nor "18.0", but accepts "²".
+* Blocks may stand twice.
+* In the first version (dotall=False), the patterns also end at a line, so that reasoning of two
+  lines does not have the format.
 """
 
 from __future__ import annotations
 
 import re
 
-MOST = 20_000
-"""Characters that the patterns look at: they backtrack, and no completion of the demo's 786 tokens is longer."""
+MAX_CHARS = 20_000
+"""Longest text that the patterns are applied to: they backtrack, and no completion of the demo's
+786 tokens is longer."""
 
 
-def extracted(text: str) -> str:
+def extract_answer(text: str) -> str:
+    """Return the text behind the last <answer>, up to </answer>; the whole text without tags."""
     return text.split("<answer>")[-1].split("</answer>")[0].strip()
 
 
 def xmlcount(text: str) -> float:
-    found = 0.0
+    """Return 0.125 for each tag that stands once, less 0.001 per character behind the answer."""
+    total = 0.0
     if text.count("<reasoning>\n") == 1:
-        found += 0.125
+        total += 0.125
     if text.count("\n</reasoning>\n") == 1:
-        found += 0.125
+        total += 0.125
     if text.count("\n<answer>\n") == 1:
-        found += 0.125 - len(text.split("\n</answer>\n")[-1]) * 0.001
+        total += 0.125 - len(text.split("\n</answer>\n")[-1]) * 0.001
     if text.count("\n</answer>") == 1:
-        found += 0.125 - (len(text.split("\n</answer>")[-1]) - 1) * 0.001
-    return found
+        total += 0.125 - (len(text.split("\n</answer>")[-1]) - 1) * 0.001
+    return total
 
 
 def soft_format(text: str, *, dotall: bool = True) -> float:
-    return _matches(r"<reasoning>.*?</reasoning>\s*<answer>.*?</answer>", text, dotall)
+    """Return 0.5 if the text begins with the two blocks, else 0."""
+    return _match_reward(r"<reasoning>.*?</reasoning>\s*<answer>.*?</answer>", text, dotall)
 
 
 def strict_format(text: str, *, dotall: bool = True) -> float:
-    return _matches(r"^<reasoning>\n.*?\n</reasoning>\n<answer>\n.*?\n</answer>\n$", text, dotall)
+    """Return 0.5 if the text is the two blocks, tags on lines of their own, else 0."""
+    pattern = r"^<reasoning>\n.*?\n</reasoning>\n<answer>\n.*?\n</answer>\n$"
+    return _match_reward(pattern, text, dotall)
 
 
 def integer(text: str) -> float:
-    return 0.5 if extracted(text).isdigit() else 0.0
+    """Return 0.5 if the answer consists of digits, else 0."""
+    return 0.5 if extract_answer(text).isdigit() else 0.0
 
 
 def correctness(text: str, gold: str) -> float:
-    return 2.0 if extracted(text) == gold else 0.0
+    """Return 2 if the answer is the same text as `gold`, else 0."""
+    return 2.0 if extract_answer(text) == gold else 0.0
 
 
-def _matches(pattern: str, text: str, dotall: bool) -> float:
-    return 0.5 if len(text) <= MOST and re.match(pattern, text, flags=re.DOTALL if dotall else 0) else 0.0
+def _match_reward(pattern: str, text: str, dotall: bool) -> float:
+    return (
+        0.5
+        if len(text) <= MAX_CHARS and re.match(pattern, text, flags=re.DOTALL if dotall else 0)
+        else 0.0
+    )

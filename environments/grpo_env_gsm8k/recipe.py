@@ -1,4 +1,4 @@
-"""recipe.toml beside this file, for `grpo run --recipe`."""
+"""Loads recipe.toml, which lies beside this file, for `grpo run --recipe`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""GSM8K as published (Cobbe et al., arXiv 2110.14168): a question, and an answer whose last line is `#### NUMBER`."""
+"""Reads GSM8K as published (Cobbe et al., arXiv 2110.14168).
+
+A record is a question, and an answer whose last line is `#### NUMBER`.
+"""
 
 from __future__ import annotations
 
@@ -14,66 +17,103 @@ from grpo_core.extract import parse_decimal
 DATASET, SUBSET = "openai/gsm8k", "main"
 FILES: Mapping[str, str] = {"train": "train.jsonl", "eval": "test.jsonl"}
 WAYS = (
-    "install the extra `gsm8k` to take it from the hub (pip install 'grpo-core[gsm8k]'), name a folder with the published train.jsonl and "
-    "test.jsonl (--set env.path=FOLDER), or take word problems from templates (--set env.source=templates)"
+    "install the extra `gsm8k` to take it from the hub (pip install 'grpo-core[gsm8k]'), name a "
+    "folder with the published train.jsonl and test.jsonl (--set env.path=FOLDER), or take word "
+    "problems from templates (--set env.source=templates)"
 )
+"""The ways to get problems, for error messages."""
 _CALCULATION = re.compile(r"<<[^<>]*>>")
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """answer: the number as it is compared, without "," and "$"; reasoning: how one gets there."""
+    """A word problem."""
 
     question: str
+    """The question, as the policy is asked."""
     answer: str
+    """The right number in the form that is compared, without "," and "$"."""
     reasoning: str
+    """The steps that lead to the answer."""
 
 
 def parse(record: object) -> Problem:
-    """Raises ValueError for what is no record of GSM8K."""
-    question, answer = (record.get("question"), record.get("answer")) if isinstance(record, dict) else (None, None)
-    if not isinstance(question, str) or not isinstance(answer, str) or answer.count("####") != 1 or not is_number(answer):
+    """Parse a record of GSM8K.
+
+    Raises:
+        ValueError: It is not a record of GSM8K.
+    """
+    question, answer = (
+        (record.get("question"), record.get("answer")) if isinstance(record, dict) else (None, None)
+    )
+    if (
+        not isinstance(question, str)
+        or not isinstance(answer, str)
+        or answer.count("####") != 1
+        or not is_number(answer)
+    ):
         raise ValueError("it needs a question, and an answer with `#### NUMBER` at its end")
     reasoning, _, number = answer.partition("####")
     return Problem(question.strip(), plain(number), _CALCULATION.sub("", reasoning).strip())
 
 
 def is_number(answer: str) -> bool:
+    """Return whether a decimal number stands behind the answer's `####`."""
     return parse_decimal(plain(answer.partition("####")[2])) is not None
 
 
 def plain(number: str) -> str:
-    """A gold answer as the demo compares it."""
+    """Return a gold answer in the form that the demo compares."""
     return number.strip().replace(",", "").replace("$", "")
 
 
 def from_folder(folder: Path, split: str) -> list[Problem]:
+    """Read a split from a folder with the published files.
+
+    Raises:
+        ConfigError: The file cannot be read, has no records or a line that is not a record.
+    """
     path = folder / FILES[split]
-    found = []
+    problems = []
     try:
         with path.open(encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
                 try:
-                    found.append(parse(json.loads(line)))
+                    problems.append(parse(json.loads(line)))
                 except ValueError as error:
-                    raise ConfigError(f"{path}, line {number} is no record of GSM8K: {error}") from None
+                    raise ConfigError(
+                        f"{path}, line {number} is not a record of GSM8K: {error}"
+                    ) from None
     except OSError as error:
         raise ConfigError(f"GSM8K cannot be read from {path}: {error.strerror}; {WAYS}") from None
     except UnicodeDecodeError as error:
-        raise ConfigError(f"GSM8K cannot be read from {path}: it is not UTF-8 ({error}); {WAYS}") from None
-    if not found:
+        raise ConfigError(
+            f"GSM8K cannot be read from {path}: it is not UTF-8 ({error}); {WAYS}"
+        ) from None
+    if not problems:
         raise ConfigError(f"{path} holds no records; {WAYS}")
-    return found
+    return problems
 
 
 def from_hub(split: str) -> list[Problem]:
+    """Load a split with the package `datasets`.
+
+    Raises:
+        MissingExtraError: The package `datasets` is not installed.
+        ConfigError: The dataset cannot be loaded.
+    """
     try:
         import datasets
     except ModuleNotFoundError as error:
-        here = "GSM8K from the hub (elsewhere: a folder with train.jsonl and test.jsonl by env.path=FOLDER, or env.source=templates)"
-        raise MissingExtraError(here, "gsm8k", package=error.name or "") from None
+        feature = (
+            "GSM8K from the hub (elsewhere: a folder with train.jsonl and test.jsonl by "
+            "env.path=FOLDER, or env.source=templates)"
+        )
+        raise MissingExtraError(feature, "gsm8k", package=error.name or "") from None
     try:
         rows = datasets.load_dataset(DATASET, SUBSET, split="train" if split == "train" else "test")
     except Exception as error:
-        raise ConfigError(f"GSM8K cannot be had from the hub ({type(error).__name__}: {error}); {WAYS}") from error
+        raise ConfigError(
+            f"GSM8K cannot be loaded from the hub ({type(error).__name__}: {error}); {WAYS}"
+        ) from error
     return [parse(row) for row in rows]

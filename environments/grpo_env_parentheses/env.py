@@ -1,4 +1,4 @@
-"""Brackets that open and close, with random function names.
+"""Programs about strings of brackets, with random function names.
 
 | difficulty | family | answer |
 | --- | --- | --- |
@@ -28,25 +28,43 @@ from grpo_core.programs import Case, CodeEnvironment, Problem
 from grpo_env_parentheses import families
 
 KINDS = ("()", "[]", "{}", "<>")
-NAMES = ("check", "judge", "scan", "measure", "inspect_text", "examine", "look_at", "parse", "review", "probe")
+NAMES = (
+    "check",
+    "judge",
+    "scan",
+    "measure",
+    "inspect_text",
+    "examine",
+    "look_at",
+    "parse",
+    "review",
+    "probe",
+)
 ALPHABETS: dict[str, str] = {
     "balanced": "s holds only {brackets}.",
     "mixed": "s holds (), [], {{}}, <> and letters.",
     "deepest": "s holds only (), [], {{}} and <>.",
     "plain": "s holds only ( and ).",
     "jokers": "s holds only (, ) and *.",
-    "unfold": "s holds letters, ( and ), and one digit from 1 to 4 directly before each ( and nowhere else.",
+    "unfold": (
+        "s holds letters, ( and ), and one digit from 1 to 4 directly before each ( and nowhere "
+        "else."
+    ),
 }
+"""By alphabet: the sentence of the prompt that says which characters the strings have."""
 _MAX_PAIRS = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strings(Problem):
-    """A problem with the name of its family, and the kinds of brackets in its strings."""
+    """A problem about strings of brackets."""
 
     family: str
+    """Name of the function in `families` that solves it."""
     kinds: tuple[str, ...]
+    """The kinds of brackets in its strings, such as "()"."""
     alphabet: str
+    """Which characters its strings have; a key of `ALPHABETS`."""
 
 
 FAMILIES: dict[int, tuple[str, int, str]] = {
@@ -61,13 +79,15 @@ FAMILIES: dict[int, tuple[str, int, str]] = {
     9: ("score", 1, "plain"),
     10: ("unfold", 1, "unfold"),
 }
-"""By difficulty: the function, how many kinds of brackets, and what the strings hold."""
+"""By difficulty: the family's function, the number of kinds of brackets, and the alphabet."""
 
 
 class Parentheses(CodeEnvironment[Strings]):
     __doc__ = __doc__
 
-    def problem(self, rng: random.Random, difficulty: int, *, number: int, impossible: bool = False) -> Strings:
+    def problem(
+        self, rng: random.Random, difficulty: int, *, number: int, impossible: bool = False
+    ) -> Strings:
         family, count, alphabet = FAMILIES[difficulty]
         kinds = tuple(rng.sample(KINDS, count)) if alphabet == "balanced" else KINDS[:count]
         entry = f"{rng.choice(NAMES)}_{number}"
@@ -80,7 +100,9 @@ class Parentheses(CodeEnvironment[Strings]):
             entry=entry,
             parameters="s",
             source=f"from __future__ import annotations\n\n{source}",
-            examples=tuple(Case((text,), solve(text)) for text in _examples(family, kinds, alphabet, rng)),
+            examples=tuple(
+                Case((text,), solve(text)) for text in _draw_examples(family, kinds, alphabet, rng)
+            ),
             impossible=impossible,
             family=family,
             kinds=kinds,
@@ -88,53 +110,93 @@ class Parentheses(CodeEnvironment[Strings]):
         )
 
     def cases(self, problem: Strings, rng: random.Random, count: int) -> Sequence[Case]:
-        """Every second string is balanced, of a family that asks for that; among them five that careless programs get wrong."""
+        """Draw test cases.
+
+        In a family about balance, every second string is balanced, and five strings are ones that
+        careless programs get wrong.
+        """
         solve: Callable[[str], Any] = getattr(families, problem.family)
-        texts = [_text(problem.family, problem.kinds, problem.alphabet, rng, right=place % 2 == 0) for place in range(count)]
+        texts = [
+            _draw_text(problem.family, problem.kinds, problem.alphabet, rng, right=index % 2 == 0)
+            for index in range(count)
+        ]
         if problem.family not in ("unfold", "score", "with_jokers"):
             opening, closing = rng.choice(problem.kinds)[0], rng.choice(problem.kinds)[1]
-            careless = ["", closing + opening, 2 * opening, 2 * closing, rng.choice(problem.kinds) + closing]
-            for place, text in zip((0, 1, 3, 5, 7), careless, strict=True):
-                texts[place : place + 1] = [text] if place < count else []
-        return [Case((text,), _salted(solve(text), rng) if problem.impossible else solve(text)) for text in texts]
+            careless = [
+                "",
+                closing + opening,
+                2 * opening,
+                2 * closing,
+                rng.choice(problem.kinds) + closing,
+            ]
+            for index, text in zip((0, 1, 3, 5, 7), careless, strict=True):
+                texts[index : index + 1] = [text] if index < count else []
+        return [
+            Case((text,), _randomize(solve(text), rng) if problem.impossible else solve(text))
+            for text in texts
+        ]
 
 
-def _examples(family: str, kinds: Sequence[str], alphabet: str, rng: random.Random) -> tuple[str, str]:
-    """Two short ones with different answers."""
+def _draw_examples(
+    family: str, kinds: Sequence[str], alphabet: str, rng: random.Random
+) -> tuple[str, str]:
+    """Draw two short strings with different answers."""
     solve = getattr(families, family)
     while True:
-        one, two = (_text(family, kinds, alphabet, rng, right=right, most=3) for right in (True, False))
-        if solve(one) != solve(two):
-            return one, two
+        first, second = (
+            _draw_text(family, kinds, alphabet, rng, right=right, most=3) for right in (True, False)
+        )
+        if solve(first) != solve(second):
+            return first, second
 
 
-def _text(family: str, kinds: Sequence[str], alphabet: str, rng: random.Random, *, right: bool, most: int = _MAX_PAIRS) -> str:
-    """A string for the family; right: one that is balanced (of a family that does not ask, any)."""
+def _draw_text(
+    family: str,
+    kinds: Sequence[str],
+    alphabet: str,
+    rng: random.Random,
+    *,
+    right: bool,
+    most: int = _MAX_PAIRS,
+) -> str:
+    """Draw a string for the family.
+
+    Args:
+        right: Whether the string is balanced; without effect in a family not about balance.
+        most: Largest number of pairs of brackets.
+    """
     pairs = rng.randint(1, most)
     if family == "unfold":
-        return _folded(rng, pairs)
-    text = _nested(rng, kinds, pairs)
+        return _draw_folded(rng, pairs)
+    text = _draw_nested(rng, kinds, pairs)
     if family == "score":
         return text
     if family == "with_jokers":
-        return _with_jokers(text, rng, right=right)
+        return _insert_jokers(text, rng, right=right)
     if alphabet == "mixed":
         text = "".join(c + rng.choice(["", rng.choice("abcxyz")]) for c in text)
-    return text if right else _broken(text, kinds, rng)
+    return text if right else _break_balance(text, kinds, rng)
 
 
-def _nested(rng: random.Random, kinds: Sequence[str], pairs: int) -> str:
-    """A balanced string of so many pairs."""
+def _draw_nested(rng: random.Random, kinds: Sequence[str], pairs: int) -> str:
+    """Draw a balanced string with this number of pairs."""
     if pairs == 0:
         return ""
     inside = rng.randint(0, pairs - 1)
     kind = rng.choice(kinds)
-    return f"{kind[0]}{_nested(rng, kinds, inside)}{kind[1]}{_nested(rng, kinds, pairs - 1 - inside)}"
+    within = _draw_nested(rng, kinds, inside)
+    return f"{kind[0]}{within}{kind[1]}{_draw_nested(rng, kinds, pairs - 1 - inside)}"
 
 
-def _broken(text: str, kinds: Sequence[str], rng: random.Random) -> str:
-    """The same with its end cut off (what is closed, is closed rightly, but something stays open), or after one to four edits or more."""
-    if rng.random() < 0.3 and (ends := [end for end in range(1, len(text)) if not families.balanced(text[:end])]):
+def _break_balance(text: str, kinds: Sequence[str], rng: random.Random) -> str:
+    """Return an unbalanced string made from a balanced one.
+
+    Either its end is cut off, so that every closing bracket is right but some bracket stays open,
+    or it has one to four random edits, and more if it is still balanced after them.
+    """
+    if rng.random() < 0.3 and (
+        ends := [end for end in range(1, len(text)) if not families.balanced(text[:end])]
+    ):
         return text[: rng.choice(ends)]
     brackets, left = "".join(kinds), rng.randint(1, 4)
     while True:
@@ -153,26 +215,36 @@ def _broken(text: str, kinds: Sequence[str], rng: random.Random) -> str:
             return text
 
 
-def _with_jokers(text: str, rng: random.Random, *, right: bool) -> str:
-    """Some characters turned into *; until the answer is the wanted one."""
+def _insert_jokers(text: str, rng: random.Random, *, right: bool) -> str:
+    """Replace some characters by "*", again and again until the answer is `right`."""
     while True:
-        found = "".join("*" if rng.random() < 0.25 else c for c in (text if right else _broken(text, ("()",), rng)))
-        if families.with_jokers(found) == right:
-            return found
+        candidate = "".join(
+            "*" if rng.random() < 0.25 else c
+            for c in (text if right else _break_balance(text, ("()",), rng))
+        )
+        if families.with_jokers(candidate) == right:
+            return candidate
 
 
-def _folded(rng: random.Random, pairs: int) -> str:
+def _draw_folded(rng: random.Random, pairs: int) -> str:
+    """Draw a string with nested repetitions, such as "a2(b3(c))"."""
     text = ""
     while pairs > 0:
         inside = rng.randint(0, min(2, pairs - 1))
         letters = "".join(rng.choices("abcdef", k=rng.randint(1, 2)))
-        text += rng.choice(["", letters]) + f"{rng.randint(1, 4)}({letters}{_folded(rng, inside)})"
+        text += (
+            rng.choice(["", letters]) + f"{rng.randint(1, 4)}({letters}{_draw_folded(rng, inside)})"
+        )
         pairs -= 1 + inside
     return text
 
 
-def _salted(answer: Any, rng: random.Random) -> Any:
-    """An answer of the same type that only chance finds: for problems that nobody can solve."""
+def _randomize(answer: Any, rng: random.Random) -> Any:
+    """Return a random answer of the same type, for problems that are impossible to solve."""
     if isinstance(answer, bool):
         return rng.random() < 0.5
-    return answer + rng.randint(1, 10**6) if isinstance(answer, int) else f"{answer}{rng.randrange(10**6)}"
+    return (
+        answer + rng.randint(1, 10**6)
+        if isinstance(answer, int)
+        else f"{answer}{rng.randrange(10**6)}"
+    )

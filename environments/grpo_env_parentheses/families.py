@@ -1,6 +1,9 @@
-"""The problems. Each function is its own reference: the parent computes with it, and its text is a program that passes.
+# ruff: noqa: E501  # a function's source, line breaks included, is the text of the reference answer
+"""The problem families, one function each.
 
-So each stands by itself: it imports nothing and calls nothing of this module.
+A function is used three times: its docstring is the problem's statement, the verifier computes the
+expected results with it, and its source is the reference answer. So each function stands by itself:
+it imports nothing and calls nothing of this module.
 """
 
 from __future__ import annotations

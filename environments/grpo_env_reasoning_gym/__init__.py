@@ -1,4 +1,7 @@
-"""The datasets of the library reasoning-gym: `reasoning-gym/NAME`, with its own questions, verifiers and curricula."""
+"""The datasets of the library reasoning-gym, with its own questions, verifiers and curricula.
+
+Each dataset is an environment of its own, named `reasoning-gym/NAME`.
+"""
 
 import tomllib
 from pathlib import Path
@@ -7,7 +10,10 @@ from grpo_core import Spec, hookimpl
 
 
 def categories() -> dict[str, str]:
-    """The names of the datasets with their categories; the library itself takes over a second to import."""
+    """Return the names of the datasets with their categories.
+
+    They are read from a file, because importing the library takes over a second.
+    """
     return tomllib.loads(Path(__file__).with_name("datasets.toml").read_text(encoding="utf-8"))
 
 

@@ -1,12 +1,15 @@
-"""A dataset of reasoning-gym as an environment: its questions, its curriculum as levels, and its own verifier, as published.
+"""A dataset of reasoning-gym as an environment, with its questions and its verifier as published.
 
-One part, `reward`: what the dataset's score_answer says of the text in the only <answer> block; 0 without one. What a verifier raises
-is not caught here, so the engine counts it as an error.
+The levels of its curriculum are the environment's levels. There is one part, `reward`: the score
+that the dataset's score_answer gives to the text in the only <answer> block, or 0 without such a
+block. An exception of a verifier is not caught here, so the engine counts it as an error.
 
-Several of these verifiers evaluate the answer as Python, or as sympy, which may do anything and need not end: `trusted` stays False.
+Several of these verifiers evaluate the answer as Python, or with sympy, which may do anything and
+need not end: so `trusted` stays False.
 
-Tasks are drawn by a seed hashed from their key. Whether a question is held out is decided by a hash of its text, for all levels and
-seeds, so no held-out question is ever trained on; a draw of the other kind is drawn again.
+Tasks are drawn by a seed hashed from their key. A hash of a question's text decides, for all levels
+and seeds, whether it is held out, so no held-out question is ever trained on; questions of the
+other split are drawn again.
 """
 
 from __future__ import annotations
@@ -20,34 +23,51 @@ from typing import Any, ClassVar
 
 from reasoning_gym.factory import DATASETS
 
-from grpo_core import ConfigError, Environment, Message, Reward, Rollout, Services, Task, TaskKey, Verdict
+from grpo_core import (
+    ConfigError,
+    Environment,
+    Message,
+    Reward,
+    Rollout,
+    Services,
+    Task,
+    TaskKey,
+    Verdict,
+)
 from grpo_core.extract import xml_tag
 from grpo_env_reasoning_gym.items import item
 from grpo_env_reasoning_gym.ladder import ladder
 
-SYSTEM = "Solve the task. You may think first; then write your final answer, and nothing else, between <answer> and </answer>."
+SYSTEM = (
+    "Solve the task. You may think first; then write your final answer, and nothing else, between "
+    "<answer> and </answer>."
+)
 _EVAL_SHARE = 0.3
-_DRAWS = 200
-_FULL = 1 - 1e-9
+_DRAWS = 200  # questions drawn at most until one belongs to the task's split
+_FULL = 1 - 1e-9  # score from which a rollout passes
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """settings: of the dataset's own config, on top of what the level sets, as in --set env.settings.max_value=50."""
+    """Settings of the environment."""
 
     settings: dict[str, Any] = field(default_factory=dict)
+    """Settings of the dataset's own config, which override those of the level, as in
+    --set env.settings.max_value=50."""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """step: the place of its config on the ladder; entry: what the dataset made, the answer included."""
+    """An item of the dataset."""
 
     step: int
+    """Index of its config in the environment's ladder."""
     entry: Mapping[str, Any]
+    """The item as the dataset made it, with question and answer."""
 
 
 class ReasoningGym(Environment[Item]):
-    """What all datasets share; `grpo_env_reasoning_gym.catalogue` has one class for each."""
+    """Base class of all datasets; `grpo_env_reasoning_gym.catalogue` has a class for each."""
 
     Config = Config
     dataset: ClassVar[str]
@@ -56,46 +76,61 @@ class ReasoningGym(Environment[Item]):
     def __init__(self, config: Any = None, services: Services | None = None) -> None:
         super().__init__(config, services)
         self._ladder = ladder(self.dataset, self.config.settings)
-        self._built: dict[int, Any] = {}
+        self._datasets: dict[int, Any] = {}
 
     def task(self, key: TaskKey) -> Task[Item]:
         step = self._step(key.level)
         for draw in range(_DRAWS):
-            entry = item(self.dataset, self._at(step), key.rng("item", draw).getrandbits(31))
+            seed = key.rng("item", draw).getrandbits(31)
+            entry = item(self.dataset, self._dataset_at(step), seed)
             if entry is not None and _is_held_out(entry["question"]) == (key.split == "eval"):
-                return Task(key, (Message("system", SYSTEM), Message("user", entry["question"])), Item(step, entry))
-        raise ConfigError(f"none of {_DRAWS} questions at level {key.level:g} is for {key.split}; leave env.settings more room")
+                return Task(
+                    key,
+                    (Message("system", SYSTEM), Message("user", entry["question"])),
+                    Item(step, entry),
+                )
+        raise ConfigError(
+            f"none of {_DRAWS} questions at level {key.level:g} is for {key.split}; change "
+            "env.settings so that there are more different questions"
+        )
 
     def verify(self, task: Task[Item], rollout: Rollout) -> Verdict:
         block = xml_tag(rollout.text, tag="answer")
         if block is None:
-            return Verdict({"reward": Reward(self.floor, note="there is no <answer> block, or more than one")})
+            return Verdict(
+                {"reward": Reward(self.floor, note="there is no <answer> block, or more than one")}
+            )
         answer = block.content.strip()
-        score = float(self._at(task.data.step).score_answer(answer=answer, entry=task.data.entry))
+        dataset = self._dataset_at(task.data.step)
+        score = float(dataset.score_answer(answer=answer, entry=task.data.entry))
         return Verdict({"reward": Reward(score)}, passed=score >= _FULL, answer=answer)
 
     def reference(self, task: Task[Item]) -> str | None:
-        """The answer that the dataset gives; some leave it out, where there are many."""
+        """Return the dataset's answer; None where it gives none because many are right."""
         answer = task.data.entry["answer"]
         return None if answer is None else f"<answer>{answer}</answer>"
 
     def fingerprint(self) -> str:
-        files = sorted(file for file in Path(__file__).parent.iterdir() if file.suffix in (".py", ".toml"))
+        files = sorted(
+            file for file in Path(__file__).parent.iterdir() if file.suffix in (".py", ".toml")
+        )
         text = " ".join([super().fingerprint(), self.dataset, version("reasoning-gym")])
-        return hashlib.sha256(text.encode() + b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
+        return hashlib.sha256(
+            text.encode() + b"".join(file.read_bytes() for file in files)
+        ).hexdigest()[:16]
 
     def _step(self, level: float) -> int:
         if not 0 <= level <= 1:
             raise ConfigError(f"level {level:g} is outside 0..1; 0 is the easiest")
         return min(int(level * len(self._ladder)), len(self._ladder) - 1)
 
-    def _at(self, step: int) -> Any:
-        if step not in self._built:
-            self._built[step] = DATASETS[self.dataset][0](self._ladder[step])
-        return self._built[step]
+    def _dataset_at(self, step: int) -> Any:
+        if step not in self._datasets:
+            self._datasets[step] = DATASETS[self.dataset][0](self._ladder[step])
+        return self._datasets[step]
 
 
 def _is_held_out(question: str) -> bool:
-    """Case and spacing do not make another question."""
+    """Return whether the question is held out; its case and spacing make no difference."""
     digest = hashlib.sha256(" ".join(question.casefold().split()).encode()).digest()
     return int.from_bytes(digest[:8], "big") < _EVAL_SHARE * 2**64

@@ -1,4 +1,4 @@
-"""Items that depend on their seed alone, whatever the library keeps between two of them."""
+"""Draws items that depend on their seed alone, whatever state the library keeps between draws."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 _BUILT_ANEW = frozenset({"acre", "codeio", "gsm_symbolic", "list_functions"})
-"""Datasets that draw while they are built, or (codeio) share their rows with all others of their class."""
+"""Datasets that are built again for each item, since they draw while they are built or (codeio)
+share their rows with all others of their class."""
 
 _GIVES_UP: Mapping[str, type[Exception]] = {
     "countdown": ValueError,
@@ -21,21 +22,29 @@ _GIVES_UP: Mapping[str, type[Exception]] = {
     "tsumego": RuntimeError,
     "word_ladder": IndexError,
 }
-"""How a dataset says that it found no item for a seed."""
+"""The exception by which a dataset reports that it has no item for a seed."""
 
 
 def item(name: str, dataset: Any, seed: int) -> Mapping[str, Any] | None:
-    """What `dataset` asks under `seed`, as if it had been built with it; None if there is no item for that seed."""
-    with _global_generators(seed), contextlib.redirect_stdout(io.StringIO()):  # bf prints a dot for each program that it compiles
+    """Return the item of `dataset` for `seed`, as if the dataset had been built with that seed.
+
+    Returns:
+        The item, or None if the dataset has none for this seed.
+    """
+    # The dataset bf prints a dot for each program that it compiles.
+    with _seeded_global_generators(seed), contextlib.redirect_stdout(io.StringIO()):
         try:
-            found: Mapping[str, Any] = _seeded(name, dataset, seed)[seed % dataset.config.size]
+            entry: Mapping[str, Any] = _with_seed(name, dataset, seed)[seed % dataset.config.size]
         except _GIVES_UP.get(name, ()):
             return None
-    return found
+    return entry
 
 
-def _seeded(name: str, dataset: Any, seed: int) -> Any:
-    """Building some datasets takes up to 2 s, and most keep the seed for later."""
+def _with_seed(name: str, dataset: Any, seed: int) -> Any:
+    """Return the dataset with another seed.
+
+    Most datasets only store the seed, so a copy is enough; building some takes up to 2 s.
+    """
     config = replace(dataset.config, seed=seed)
     if name in _BUILT_ANEW:
         return type(dataset)(config)
@@ -45,13 +54,16 @@ def _seeded(name: str, dataset: Any, seed: int) -> Any:
 
 
 @contextlib.contextmanager
-def _global_generators(seed: int) -> Iterator[None]:
-    """list_functions and codeio draw from the generators of the whole process, and pool_matrix seeds NumPy's: these are lent."""
-    kept, kept_numpy = random.getstate(), np.random.get_state()
+def _seeded_global_generators(seed: int) -> Iterator[None]:
+    """Seed the process's global random generators, and restore their states afterwards.
+
+    list_functions and codeio draw from them, and pool_matrix seeds NumPy's.
+    """
+    state, numpy_state = random.getstate(), np.random.get_state()
     random.seed(seed)
     np.random.seed(seed)
     try:
         yield
     finally:
-        random.setstate(kept)
-        np.random.set_state(kept_numpy)
+        random.setstate(state)
+        np.random.set_state(numpy_state)

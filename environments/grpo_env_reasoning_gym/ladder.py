@@ -1,4 +1,4 @@
-"""What a level means for each dataset: the levels of its curriculum, apart from those that cannot be asked."""
+"""Maps levels to configs of a dataset: the levels of its curriculum, without unusable ones."""
 
 from __future__ import annotations
 
@@ -24,53 +24,68 @@ USED: Mapping[str, tuple[int, ...]] = {
     "survo": (0, 1),  # refused: 16 empty cells in the 9 of the smallest board
     "zebra_puzzles": (0, 1, 2, 3),  # 6 x 6 takes 2 s, 7 x 7 minutes
 }
-"""The curriculum levels that are asked, of datasets where not all can be; "refused" by the dataset's own validation."""
+"""The curriculum levels that are used, of datasets where some cannot be. "refused" means refused by
+the dataset's own validation."""
 
-HELD: Mapping[str, Mapping[str, Any]] = {
+FIXED: Mapping[str, Mapping[str, Any]] = {
     "number_sequence": {"max_terms": 5},  # with 8 terms, squares of squares take minutes
     "sokoban": {"max_boxes": 5, "max_depth": 40},  # 10 boxes, or 80 moves, are searched for minutes
 }
-"""What is set at every level, whatever the curriculum says."""
+"""Settings that are the same at every level, whatever the curriculum says."""
 
 SIZES: Mapping[str, int] = {"acre": 20}
-"""How many items a dataset is asked for at once, where they are mixed by kind and a single one is always of the same kind."""
+"""Number of items that a dataset makes at once, where it mixes kinds of items and a single item
+would always be of the same kind."""
 
 _OURS = ("seed", "size")
 
 
 def steps(name: str) -> tuple[int | None, ...]:
-    """The curriculum levels of a dataset, the easiest first; None: its defaults, where there is no curriculum."""
+    """Return a dataset's curriculum levels, the easiest first, or (None,) without a curriculum.
+
+    None stands for the dataset's defaults.
+    """
     if not has_curriculum(name):
         return (None,)
     attributes = create_curriculum(name).attributes.values()
-    return USED.get(name, tuple(range(max(len(attribute.levels) for attribute in attributes)))) or (None,)
+    return USED.get(name, tuple(range(max(len(attribute.levels) for attribute in attributes)))) or (
+        None,
+    )
 
 
 def ladder(name: str, settings: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The dataset's config at each step, with `settings` on top; raises ConfigError where they do not fit."""
+    """Return the dataset's config at each step, overridden by `settings`.
+
+    Raises:
+        ConfigError: A setting is unknown, or the dataset refuses a value.
+    """
     known = sorted({field.name for field in fields(DATASETS[name][1])}.difference(_OURS))
     if unknown := sorted(settings.keys() - set(known)):
-        raise ConfigError(f"env.settings.{unknown[0]} is not a setting of 'reasoning-gym/{name}'; it has {', '.join(known)}")
-    return tuple(_checked(name, step, settings) for step in steps(name))
+        raise ConfigError(
+            f"env.settings.{unknown[0]} is not a setting of 'reasoning-gym/{name}'; it has "
+            f"{', '.join(known)}"
+        )
+    return tuple(_checked_config(name, step, settings) for step in steps(name))
 
 
-def _checked(name: str, step: int | None, settings: Mapping[str, Any]) -> Any:
-    config = replace(_published(name, step), **{**HELD.get(name, {}), **settings})
+def _checked_config(name: str, step: int | None, settings: Mapping[str, Any]) -> Any:
+    config = replace(_published_config(name, step), **{**FIXED.get(name, {}), **settings})
     validate = getattr(config, "validate", lambda: None)
     try:
         validate()
     except (AssertionError, TypeError, ValueError) as error:
         where = "" if step is None else f" at curriculum level {step}"
         raise ConfigError(
-            f"env.settings {dict(settings)} of 'reasoning-gym/{name}' are refused{where}: {str(error) or 'no reason is given'}"
+            f"env.settings {dict(settings)} of 'reasoning-gym/{name}' are refused{where}: "
+            f"{str(error) or 'no reason is given'}"
         ) from error
     return config
 
 
-def _published(name: str, step: int | None) -> Any:
-    given = {"seed": 0, "size": SIZES.get(name, 1)}
+def _published_config(name: str, step: int | None) -> Any:
+    basics = {"seed": 0, "size": SIZES.get(name, 1)}
     if step is None:
-        return DATASETS[name][1](**given)
+        return DATASETS[name][1](**basics)
     curriculum = create_curriculum(name)
     curriculum.set_global_level(step)
-    return curriculum.generate_configuration(given)
+    return curriculum.generate_configuration(basics)

@@ -1,11 +1,13 @@
-"""Does the default recipe learn? SmolLM2-135M on arithmetic, level 0: three seeds, and a control whose rewards are shuffled.
+"""Show that the default recipe learns: SmolLM2-135M on arithmetic, three seeds and a control.
 
     python examples/benchmarks/learn_arithmetic.py --out runs/learn
 
-Each seed takes 150 steps, the control 75. Finished runs in --out are read, not repeated; interrupted ones are resumed. The bars: every
-seed gains at least 25 points of exact answers on at least 300 held-out tasks with a paired 95 % interval above 0; the control gains
-nothing (its interval holds 0, or lies below). On a CPU with bf16 units a seed has to do that in under 25 minutes, on any other machine
-the time is only reported. Exits with 1 if a bar is missed.
+The level is 0. Each seed takes 150 steps, and the control, whose rewards are shuffled, 75. Finished
+runs in --out are read and not repeated; interrupted ones are resumed. The bars: every seed gains at
+least 25 points of exact answers on at least 300 held-out tasks with a paired 95 % interval above 0;
+the control gains nothing (its interval contains 0 or lies below). On a CPU with bf16 units a seed
+has to do that in under 25 minutes; on any other machine the time is only reported. Exits with 1 if
+a bar is missed.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from pathlib import Path
 
 import torch
 
-from grpo_core.evaluate import Gain, paired_gain
+from grpo_core.report.statistics import Gain, paired_gain
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
 
@@ -38,6 +40,8 @@ LEAST_GAIN, MOST_MINUTES = 0.25, 25
 
 @dataclass(frozen=True)
 class Result:
+    """The result of a run."""
+
     name: str
     steps: int
     exact: Gain
@@ -50,39 +54,63 @@ class Result:
 
     @property
     def met(self) -> bool:
+        """Whether the run meets its bar."""
         if "control" in self.name:
             return self.exact.low <= 0
         in_time = not bf16_units() or (self.minutes or 0) < MOST_MINUTES
-        return self.exact.mean >= LEAST_GAIN and self.exact.low > 0 and self.exact.tasks >= 300 and in_time
+        return (
+            self.exact.mean >= LEAST_GAIN
+            and self.exact.low > 0
+            and self.exact.tasks >= 300
+            and in_time
+        )
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("runs/learn"), help="folder of the four runs")
-    parser.add_argument("--only", nargs="*", choices=list(RUNS), default=list(RUNS), help="run only these")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs/learn"), help="folder of the four runs"
+    )
+    parser.add_argument(
+        "--only", nargs="*", choices=list(RUNS), default=list(RUNS), help="run only these"
+    )
     arguments = parser.parse_args()
     results = [measure(name, arguments.out / name.replace(" ", "-")) for name in arguments.only]
     record = {"machine": machine(), "results": [{**asdict(r), "met": r.met} for r in results]}
-    (arguments.out / "results.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    (arguments.out / "results.json").write_text(
+        json.dumps(record, indent=2) + "\n", encoding="utf-8"
+    )
     print(table(results))
     return 0 if all(r.met for r in results) else 1
 
 
 def measure(name: str, folder: Path) -> Result:
-    """Run or resume, then read the run folder."""
+    """Start, resume or skip a run, then read its folder."""
     timing = folder / "timing.json"
     if not RunFolder(folder).finished:
         fresh = not (folder / "config.json").exists()
         started = time.time()
-        arguments = [*COMMON, *RUNS[name], "--out", str(folder)] if fresh else ["--resume", str(folder)]
-        subprocess.run([sys.executable, "-c", "from grpo_core.cli import main; main()", "run", *arguments], check=True)
-        if fresh:  # the time of a resumed run says nothing
-            timing.write_text(json.dumps({"minutes": (time.time() - started) / 60, "started": started}), encoding="utf-8")
+        arguments = (
+            [*COMMON, *RUNS[name], "--out", str(folder)] if fresh else ["--resume", str(folder)]
+        )
+        subprocess.run(
+            [sys.executable, "-c", "from grpo_core.cli import main; main()", "run", *arguments],
+            check=True,
+        )
+        if fresh:  # the time of a resumed run is not comparable
+            timing.write_text(
+                json.dumps({"minutes": (time.time() - started) / 60, "started": started}),
+                encoding="utf-8",
+            )
     timed = json.loads(timing.read_text(encoding="utf-8")) if timing.exists() else {}
     lines = list(read_lines(folder / "metrics.jsonl"))
     steps = [line for line in lines if "reward/mean" in line]
     evals = [line for line in lines if "eval/reward/mean" in line]
-    exact = paired_gain(exact_answers(folder, step=0), exact_answers(folder, step=steps[-1]["step"]))
+    exact = paired_gain(
+        exact_answers(folder, step=0), exact_answers(folder, step=steps[-1]["step"])
+    )
     assert exact is not None, f"{folder} holds no two evaluations"
     before_first = steps[0]["time/load"] + evals[0]["eval/seconds"] + steps[0]["time/step"]
     return Result(
@@ -99,11 +127,13 @@ def measure(name: str, folder: Path) -> Result:
 
 
 def exact_answers(folder: Path, *, step: int) -> dict[int, float]:
-    """1 or 0 for each held-out task."""
+    """Return 1 or 0 for each held-out task, by its index."""
     return {
         line["key"]["index"]: line["verdict"]["rewards"]["exact"]["value"]
         for line in RunFolder(folder).rollout_lines()
-        if line["step"] == step and line["key"]["split"] == "eval" and line["verdict"]["error"] is None
+        if line["step"] == step
+        and line["key"]["split"] == "eval"
+        and line["verdict"]["error"] is None
     }
 
 
@@ -112,19 +142,27 @@ def bf16_units() -> list[str]:
 
 
 def machine() -> str:
-    return f"{os.cpu_count()} cores, {platform.machine()}, bf16 units: {', '.join(bf16_units()) or 'none'}, torch {torch.__version__}"
+    units = ", ".join(bf16_units()) or "none"
+    return (
+        f"{os.cpu_count()} cores, {platform.machine()}, bf16 units: {units}, "
+        f"torch {torch.__version__}"
+    )
 
 
 def table(results: list[Result]) -> str:
     lines = [
-        "| run | steps | exact before | exact after | gain, paired 95 % interval | reward | s/step (median) | minutes | bar |",
+        "| run | steps | exact before | exact after | gain, paired 95 % interval | reward "
+        "| s/step (median) | minutes | bar |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for r in results:
-        gain = f"{100 * r.exact.mean:+.1f} points ({100 * r.exact.low:+.1f} .. {100 * r.exact.high:+.1f}), {r.exact.tasks} tasks"
+        interval = f"{100 * r.exact.low:+.1f} .. {100 * r.exact.high:+.1f}"
+        gain = f"{100 * r.exact.mean:+.1f} points ({interval}), {r.exact.tasks} tasks"
         lines.append(
-            f"| {r.name} | {r.steps} | {r.exact.before:.1%} | {r.exact.after:.1%} | {gain} | {r.reward_before:.2f} -> {r.reward_after:.2f} "
-            f"| {r.seconds_per_step:.1f} | {'-' if r.minutes is None else f'{r.minutes:.1f}'} | {'met' if r.met else 'MISSED'} |"
+            f"| {r.name} | {r.steps} | {r.exact.before:.1%} | {r.exact.after:.1%} | {gain} "
+            f"| {r.reward_before:.2f} -> {r.reward_after:.2f} | {r.seconds_per_step:.1f} "
+            f"| {'-' if r.minutes is None else f'{r.minutes:.1f}'} "
+            f"| {'met' if r.met else 'MISSED'} |"
         )
     return "\n".join([*lines, "", f"Machine: {machine()}"])
 

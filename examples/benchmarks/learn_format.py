@@ -1,11 +1,13 @@
-"""GSM8K with a model that is far too small for it: the format is learned, and the log says that the answers are not.
+"""Train a model that is far too small on GSM8K: it learns the format, and the log shows no more.
 
     python examples/benchmarks/learn_format.py --path FOLDER --out runs/format [--seed 0]
 
-SmolLM2-135M, 60 steps of the five fixed rewards on the published problems (FOLDER holds their train.jsonl and test.jsonl), with one solved
-example in the prompt; the rate is that of the defaults, the rest is the recipe `gsm8k-xml` at a size for two cores. The bar: the strict
-format on held-out problems gains at least 20 points. Accuracy is reported, strict and lenient, and has no bar. A folder that holds a
-finished run is read, an interrupted one is resumed. Exits with 1 if the bar is missed.
+SmolLM2-135M takes 60 steps with the five fixed rewards on the published problems (FOLDER has their
+train.jsonl and test.jsonl), with one solved example in the prompt; the learning rate is the
+default, the rest is the recipe `gsm8k-xml` at a size for two cores. The bar: the strict format on
+held-out problems gains at least 20 points. Accuracy is reported, strict and lenient, and has no
+bar. A finished run in the folder is read, an interrupted one is resumed. Exits with 1 if the bar is
+missed.
 """
 
 from __future__ import annotations
@@ -16,13 +18,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from small import trained
+from small import train_or_read
 
-from grpo_core.plugins import PluginHost
+from grpo_core.plugins.host import PluginHost
 from grpo_core.train.trainer import Trainer
 
 POINTS = 0.2
-SHOWN = {
+REPORTED = {
     "strict format": "eval/reward/strict_format",
     "soft format": "eval/reward/soft_format",
     "accuracy, strict": "eval/env/accuracy/strict",
@@ -34,8 +36,15 @@ SHOWN = {
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--path", type=Path, required=True, help="folder with the published train.jsonl and test.jsonl")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--path",
+        type=Path,
+        required=True,
+        help="folder with the published train.jsonl and test.jsonl",
+    )
     parser.add_argument("--out", type=Path, default=Path("runs/format"))
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--seed", type=int, default=0)
@@ -55,18 +64,25 @@ def main() -> int:
         "optimizer": {"lr": 3e-4},
         "eval": {"tasks": options.tasks},
     }
-    lines = trained(Trainer, [recipe, small], options.out / f"seed-{options.seed}")
+    lines = train_or_read(Trainer, [recipe, small], options.out / f"seed-{options.seed}")
     before, *_, after = (line for line in lines if "eval/pass_rate" in line)
     steps = [line for line in lines if "time/step" in line]
-    for name, key in SHOWN.items():
+    for name, key in REPORTED.items():
         if key in before:
             print(f"{name}: {before[key]:.3f} -> {after[key]:.3f}")
-    spent = {name: sum(line[f"time/{name}"] for line in steps) for name in ("rollout", "verify", "update")}
+    spent = {
+        name: sum(line[f"time/{name}"] for line in steps)
+        for name in ("rollout", "verify", "update")
+    }
     print(
         f"{len(steps)} steps in {sum(line['time/step'] for line in steps) / 60:.1f} minutes: "
         + ", ".join(f"{n} {s:.0f} s" for n, s in spent.items())
     )
-    return 0 if after["eval/reward/strict_format"] - before["eval/reward/strict_format"] >= POINTS else 1
+    return (
+        0
+        if after["eval/reward/strict_format"] - before["eval/reward/strict_format"] >= POINTS
+        else 1
+    )
 
 
 if __name__ == "__main__":

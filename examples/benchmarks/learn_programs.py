@@ -1,11 +1,13 @@
-"""What supervision begins, rewards finish: a small model learns FizzBuzz programs from references, then GRPO in a sandbox.
+"""Train a small model from scratch on FizzBuzz programs: on references first, then by GRPO.
 
     python examples/benchmarks/learn_programs.py --out runs/programs [--seed 0] [--shuffle]
 
-A model of random weights and a tokenizer of pieces of the task's own texts; `grpo sft` on the environment's references until about a
-third of the held-out programs pass, then GRPO, every program run on new cases in containers. The bars: at least 10 points more held-out
-programs pass, within 30 minutes of GRPO; with rewards shuffled within each group (--shuffle) the interval of the gain holds 0 or less.
-A folder that holds a finished run is read, an interrupted one is resumed. Exits with 1 if the bar is missed.
+The model has random weights, and the tokenizer's tokens are frequent pieces of the task's texts.
+`grpo sft` trains on the environment's references until about a third of the held-out programs pass;
+then GRPO runs every program on new cases in containers. The bars: at least 10 points more held-out
+programs pass, within 30 minutes of GRPO; with rewards shuffled within each group (--shuffle) the
+interval of the gain contains 0 or lies below. A finished run in the folder is read, an interrupted
+one is resumed. Exits with 1 if the bar is missed.
 """
 
 from __future__ import annotations
@@ -16,12 +18,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from small import make_model, pieces, trained
+from small import make_model, pieces, train_or_read
 
 from grpo_core import TaskKey
-from grpo_core.evaluate import paired_gain
+from grpo_core.report.gains import logged_scores
+from grpo_core.report.statistics import paired_gain
 from grpo_core.runs.folder import RunFolder
-from grpo_core.train.run.heldout import logged_scores
 from grpo_core.train.sft import WarmStart
 from grpo_core.train.trainer import Trainer
 from grpo_env_fizzbuzz.env import FizzBuzz
@@ -31,6 +33,7 @@ POINTS, MINUTES = 0.1, 30.0
 
 
 def texts(difficulty: int) -> Iterator[str]:
+    """Yield prompts and references, for the tokenizer."""
     env = FizzBuzz(FizzBuzz.Config(difficulty=difficulty))
     for index in range(2000):
         task = env.task(TaskKey("fizzbuzz", "train", index, 0, 0.0))
@@ -39,14 +42,21 @@ def texts(difficulty: int) -> Iterator[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, default=Path("runs/programs"))
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--difficulty", type=int, default=2, help="of FizzBuzz, 1 to 10; 3 needs twice the warm start")
+    parser.add_argument(
+        "--difficulty",
+        type=int,
+        default=2,
+        help="of FizzBuzz, 1 to 10; 3 needs twice the warm start",
+    )
     parser.add_argument("--warm-steps", type=int, default=1000, help="most steps of the warm start")
-    parser.add_argument("--steps", type=int, default=60, help="of GRPO")
+    parser.add_argument("--steps", type=int, default=60, help="steps of GRPO")
     parser.add_argument("--tasks", type=int, default=256, help="held-out tasks of an evaluation")
-    parser.add_argument("--shuffle", action="store_true", help="the control: rewards that say nothing")
+    parser.add_argument("--shuffle", action="store_true", help="the control: shuffled rewards")
     options = parser.parse_args()
     folder = options.out / f"difficulty-{options.difficulty}" / f"seed-{options.seed}"
     if not (folder / "model").is_dir():
@@ -80,21 +90,29 @@ def main() -> int:
         "trainer": {"minibatches": 2, "shuffle_rewards": options.shuffle},
         "advantage": {"name": "grpo"},
     }
-    trained(WarmStart, [task, warm], folder / "warm")
+    train_or_read(WarmStart, [task, warm], folder / "warm")
     run = folder / ("shuffled" if options.shuffle else "grpo")
-    lines = trained(Trainer, [task, refined], run)
+    lines = train_or_read(Trainer, [task, refined], run)
     minutes = sum(line.get("time/step", 0.0) + line.get("eval/seconds", 0.0) for line in lines) / 60
     passed = [
-        {key: scores["pass_rate"] for key, scores in logged_scores(RunFolder.open(run), step=step).items()}
+        {
+            key: scores["pass_rate"]
+            for key, scores in logged_scores(RunFolder.open(run), [step])[step].items()
+        }
         for step in (0, max(line["step"] for line in lines if "eval/pass_rate" in line))
     ]
     gain = paired_gain(*passed)
     assert gain is not None
     print(
-        f"seed {options.seed}, {run.name}: {gain.before:.1%} -> {gain.after:.1%} of {gain.tasks} held-out programs pass, "
-        f"{gain.mean:+.1%} ({gain.low:+.1%} .. {gain.high:+.1%}), {minutes:.1f} minutes of GRPO"
+        f"seed {options.seed}, {run.name}: {gain.before:.1%} -> {gain.after:.1%} of {gain.tasks} "
+        f"held-out programs pass, {gain.mean:+.1%} ({gain.low:+.1%} .. {gain.high:+.1%}), "
+        f"{minutes:.1f} minutes of GRPO"
     )
-    return 0 if (gain.low <= 0 if options.shuffle else gain.mean >= POINTS and minutes <= MINUTES) else 1
+    return (
+        0
+        if (gain.low <= 0 if options.shuffle else gain.mean >= POINTS and minutes <= MINUTES)
+        else 1
+    )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""Machines by who designed them: validity, mean and best score of 50, as the paper's tables have them (arXiv 2510.14980, table 2).
+"""Print validity, mean and best score of 50 machines from each source, as in the paper's tables.
 
     python examples/benchmarks/machines_table.py [--run RUN ...] [--env besiege/car] [--model MODEL]
 
-Reference machines are those of the cold start, random ones grow block by block wherever there is room; both are judged by the engine that
-judges a run. A trained run, or a model, is measured by `grpo eval` with one attempt at each of 50 held-out tasks. Means are over the valid
-machines, as in the paper.
+The paper is arXiv 2510.14980, table 2. Reference machines are those of the cold start; random ones
+grow block by block wherever there is room. Both are verified by the engine that verifies a run. A
+trained run, or a model, is measured by `grpo eval` with one completion for each of 50 held-out
+tasks. Means are over the valid machines, as in the paper.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from statistics import fmean
 from typing import Any
 
 from grpo_core import Rollout, Task, TaskKey, Verdict
-from grpo_core.overrides import build_config
+from grpo_core.config.overrides import build_config
 from grpo_core.runs.lines import read_lines
-from grpo_core.sources import Sources
+from grpo_core.verify.sources import Sources
 from grpo_env_besiege.cold_start import compact
 from grpo_env_besiege.growing import grow
 from grpo_env_besiege.levels import LEVELS
@@ -32,58 +33,96 @@ from grpo_env_besiege.levels import LEVELS
 COUNT = 50
 
 
-async def judged(name: str) -> dict[str, list[Verdict]]:
-    """Verdicts on reference and random machines."""
+async def verify_machines(name: str) -> dict[str, list[Verdict]]:
+    """Return the verdicts on reference and random machines, by source."""
     rng = random.Random(0)
-    async with Sources.of(build_config([{"environment": name, "env": {"prompt": "short"}}]), {}) as sources:
+    async with Sources.of(
+        build_config([{"environment": name, "env": {"prompt": "short"}}]), {}
+    ) as sources:
         keys = [TaskKey(name, "eval", index) for index in range(COUNT)]
         tasks = await sources.tasks(keys)
         answers = {
             "reference machines": [answer or "" for answer in await sources.references(tasks)],
-            "random valid machines": [_random(rng, sources[name].env.task(key)) for key in keys],
+            "random valid machines": [
+                _random_machine(rng, sources[name].env.task(key)) for key in keys
+            ],
         }
-        found = {}
-        for who, texts in answers.items():
+        verdicts_by_source = {}
+        for source, texts in answers.items():
             verdicts = await sources.verify(tasks, [[Rollout.of(text)] for text in texts])
-            found[who] = [verdict for (verdict,) in verdicts]
-        return found
+            verdicts_by_source[source] = [verdict for (verdict,) in verdicts]
+        return verdicts_by_source
 
 
-def _random(rng: random.Random, task: Task[Any]) -> str:
-    return compact(grow(rng, size=rng.randint(5, task.data.most), types=LEVELS[task.data.level].allowed))
+def _random_machine(rng: random.Random, task: Task[Any]) -> str:
+    return compact(
+        grow(rng, size=rng.randint(5, task.data.most), types=LEVELS[task.data.level].allowed)
+    )
 
 
-def evaluated(options: Sequence[str]) -> list[Verdict]:
-    """Verdicts on the attempts of `grpo eval`."""
+def evaluate(options: Sequence[str]) -> list[Verdict]:
+    """Run `grpo eval` and return the verdicts."""
     with tempfile.TemporaryDirectory() as folder:
         attempts = Path(folder) / "attempts.jsonl"
-        command = [f"{Path(sys.executable).parent}/grpo", "eval", *options, "--tasks", str(COUNT), "--samples", "1"]
-        subprocess.run([*command, "--attempts", str(attempts)], check=True, stdout=subprocess.DEVNULL)
+        command = [
+            f"{Path(sys.executable).parent}/grpo",
+            "eval",
+            *options,
+            "--tasks",
+            str(COUNT),
+            "--samples",
+            "1",
+        ]
+        subprocess.run(
+            [*command, "--attempts", str(attempts)], check=True, stdout=subprocess.DEVNULL
+        )
         return [Verdict.from_json(line["verdict"]) for line in read_lines(attempts)]
 
 
-def row(who: str, verdicts: Sequence[Verdict]) -> str:
-    scores = [verdict.metrics["performance"] for verdict in verdicts if verdict.scored and not verdict.metrics["invalid"]]
+def row(source: str, verdicts: Sequence[Verdict]) -> str:
+    scores = [
+        verdict.metrics["performance"]
+        for verdict in verdicts
+        if verdict.scored and not verdict.metrics["invalid"]
+    ]
     mean, best = (f"{fmean(scores):.2f}", f"{max(scores):.2f}") if scores else ("-", "-")
-    return f"| {who} | {len(scores)}/{len(verdicts)} | {mean} | {best} |"
+    return f"| {source} | {len(scores)}/{len(verdicts)} | {mean} | {best} |"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--env", default="besiege/car")
-    parser.add_argument("--run", type=Path, nargs="+", action="extend", default=[], help="folders of finished runs")
-    parser.add_argument("--model", nargs="+", action="extend", default=[], help="models that were not trained")
+    parser.add_argument(
+        "--run", type=Path, nargs="+", action="extend", default=[], help="folders of finished runs"
+    )
+    parser.add_argument(
+        "--model", nargs="+", action="extend", default=[], help="models that were not trained"
+    )
     parser.add_argument("--json", action="store_true", help="print the verdicts' metrics, too")
     options = parser.parse_args()
-    found = asyncio.run(judged(options.env))
-    found |= {"/".join(run.parts[-2:]): evaluated(["--run", str(run)]) for run in options.run}
+    verdicts_by_source = asyncio.run(verify_machines(options.env))
+    verdicts_by_source |= {
+        "/".join(run.parts[-2:]): evaluate(["--run", str(run)]) for run in options.run
+    }
     more = ["--env", options.env, "--set", "env.prompt=short", "--max-new-tokens", "400"]
-    found |= {"/".join(Path(model).parts[-2:]): evaluated([*more, "--model", model]) for model in options.model}
+    verdicts_by_source |= {
+        "/".join(Path(model).parts[-2:]): evaluate([*more, "--model", model])
+        for model in options.model
+    }
     print(f"| {options.env} | valid | mean | best |\n| --- | --- | --- | --- |")
-    for who, verdicts in found.items():
-        print(row(who, verdicts))
+    for source, verdicts in verdicts_by_source.items():
+        print(row(source, verdicts))
     if options.json:
-        print(json.dumps({who: [dict(verdict.metrics) for verdict in verdicts] for who, verdicts in found.items()}))
+        print(
+            json.dumps(
+                {
+                    source: [dict(verdict.metrics) for verdict in verdicts]
+                    for source, verdicts in verdicts_by_source.items()
+                }
+            )
+        )
     return 0
 
 

@@ -1,11 +1,13 @@
-"""Compares a sandbox's throughput with that of another checkout, in pairs, and lists what each protection costs alone.
+"""Compare a sandbox's throughput with that of another checkout, and measure each protection's cost.
 
     git worktree add /tmp/before COMMIT
-    python examples/benchmarks/sandbox_pairs.py --before /tmp/before [--name docker] [--rounds 20] [--calls 400] [--out FILE.json]
+    python examples/benchmarks/sandbox_pairs.py --before /tmp/before [--name docker] [--rounds 20]
+        [--calls 400] [--out FILE.json]
 
-Both checkouts serve in turn, within a second of each other, so that a noisy machine disturbs both alike; the figure is the median of
-the ratios of each round. Every call is a fork of its own with a trivial program; two callers ask two jails. The bar is 0.85. The costs
-of the protections are measured as root on Linux, in processes of this machine: microseconds beyond a plain fork, without its noise.
+Both checkouts run in turn, within a second of each other, so that a noisy machine disturbs both
+alike; the result is the median of the ratios of all rounds. Every call is a fork of its own with a
+trivial program; two callers use two jails. The bar is 0.85. The cost of each protection alone is
+measured as root on Linux, in processes of this machine: microseconds beyond a plain fork.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ FORKS = 300
 
 
 def serve(name: str) -> None:
-    """Answer each line of stdin, a number of calls, with the seconds of each call and of all of them."""
+    """Read numbers of calls from stdin, and answer each with the calls' times and their total."""
     from grpo_core import Program
 
     module = importlib.import_module(f"grpo_sandbox.{name}")
@@ -53,7 +55,7 @@ def serve(name: str) -> None:
         await asyncio.gather(*(caller(calls // JAILS) for _ in range(JAILS)))
         return time.perf_counter() - started
 
-    asyncio.run(callers(20 * JAILS))  # every jail is there
+    asyncio.run(callers(20 * JAILS))  # starts every jail
     for line in sys.stdin:
         seconds.clear()
         whole = asyncio.run(callers(int(line)))
@@ -62,18 +64,25 @@ def serve(name: str) -> None:
 
 
 class Server:
-    """One checkout's sandbox, in a process of its own."""
+    """The sandbox of a checkout, in a process of its own."""
 
     def __init__(self, checkout: Path, name: str) -> None:
         path = os.pathsep.join([str(checkout), str(checkout / "sandbox")])
         command = [sys.executable, str(Path(__file__).resolve()), "--serve", "--name", name]
         environment = {**os.environ, "PYTHONPATH": path}
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, cwd=checkout)
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+            cwd=checkout,
+        )
         self.seconds: list[float] = []
         self.rates: list[float] = []
 
     def measure(self, calls: int) -> float:
-        """Return the calls per second of so many calls."""
+        """Make `calls` calls and return their number per second."""
         assert self._process.stdin
         assert self._process.stdout
         self._process.stdin.write(f"{calls}\n")
@@ -98,7 +107,7 @@ class Server:
 
 
 def compare(before: Path, name: str, *, rounds: int, calls: int) -> dict[str, Any]:
-    """Return both checkouts' figures and the ratios of their rounds."""
+    """Return the results of both checkouts and the ratios of their rounds."""
     old, new = Server(before, name), Server(Path(__file__).resolve().parents[2], name)
     try:
         ratios = []
@@ -122,7 +131,7 @@ def compare(before: Path, name: str, *, rounds: int, calls: int) -> dict[str, An
 
 
 def protections() -> dict[str, float]:
-    """Return what each protection adds to a call, in microseconds, measured alone."""
+    """Return the microseconds that each protection alone adds to a call."""
     from grpo_sandbox.inside.filter import SystemCallFilter
     from grpo_sandbox.inside.places import OwnNamespaces
     from grpo_sandbox.inside.watch import Capture
@@ -152,7 +161,7 @@ def protections() -> dict[str, float]:
 
 
 def forked(work: Callable[[], None]) -> float:
-    """Return the microseconds that `work` adds to a fork: the median of pairs."""
+    """Return the microseconds that `work` adds to a fork, as the median of pairs."""
 
     def fork(inside: Callable[[], None]) -> float:
         started = time.perf_counter()
@@ -168,7 +177,7 @@ def forked(work: Callable[[], None]) -> float:
 
 
 def repeated(work: Callable[[], None]) -> float:
-    """Return the microseconds of `work`: the median."""
+    """Return the median time of `work` in microseconds."""
     seconds = []
     for _ in range(FORKS):
         started = time.perf_counter()
@@ -178,11 +187,15 @@ def repeated(work: Callable[[], None]) -> float:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--before", type=Path, help="another checkout, with the commit to compare with")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--before", type=Path, help="another checkout, with the commit to compare with"
+    )
     parser.add_argument("--name", default="docker", choices=sorted(BACK_ENDS))
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--calls", type=int, default=400, help="of each side in each round")
+    parser.add_argument("--calls", type=int, default=400, help="calls of each side in each round")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -193,9 +206,14 @@ if __name__ == "__main__":
         parser.error(f"--before must name a checkout of this project; found {options.before}")
     cores = len(os.sched_getaffinity(0))
     report: dict[str, Any] = {
-        "machine": f"{cores} cores, {platform.machine()}, Linux {platform.release()}, Python {platform.python_version()}",
+        "machine": (
+            f"{cores} cores, {platform.machine()}, Linux {platform.release()}, "
+            f"Python {platform.python_version()}"
+        ),
         "sandbox": options.name,
-        **compare(options.before.resolve(), options.name, rounds=options.rounds, calls=options.calls),
+        **compare(
+            options.before.resolve(), options.name, rounds=options.rounds, calls=options.calls
+        ),
         "microseconds_of_each_protection": protections() if os.geteuid() == 0 else "needs root",
     }
     text = json.dumps(report, indent=2)

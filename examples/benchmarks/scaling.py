@@ -1,9 +1,11 @@
-"""What a step costs as groups, prompts and completions grow.
+"""Measure the time and memory of a step as groups, prompts and completions grow.
 
-    python examples/benchmarks/scaling.py [--model smollm2-135m] [--out FILE.json] [--groups 2,8,32] [--prompts 32,512] [--tokens 16,256]
+    python examples/benchmarks/scaling.py [--model smollm2-135m] [--out FILE.json]
+        [--groups 2,8,32] [--prompts 32,512] [--tokens 16,256]
 
-From a middle setting (2 prompts of 128 tokens, 8 completions of 32) one size is varied at a time. Seconds are of the second of two
-steps; per token: of those that were generated, or trained on.
+From a middle setting (2 prompts of 128 tokens, 8 completions of 32) one size is varied at a time.
+Seconds are those of the second of two steps. "Per token" refers to the tokens that were generated,
+or trained on.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ RANGES = {"group": "2,4,8,16,32,64", "prompt": "32,128,512,2048", "tokens": "16,
 
 
 def forget_peak() -> None:
-    """From here on the peak is that of what follows."""
+    """Reset the peak of used memory."""
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
     if (references := Path("/proc/self/clear_refs")).exists():
@@ -35,11 +37,13 @@ def main() -> None:
     parser.add_argument("--dtype", default="auto")
     parser.add_argument("--device", default="auto")
     for name, values in RANGES.items():
-        parser.add_argument(f"--{name}s" if name != "tokens" else "--tokens", dest=name, default=values)
+        parser.add_argument(
+            f"--{name}s" if name != "tokens" else "--tokens", dest=name, default=values
+        )
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
 
-    from grpo_core.overrides import build_config
+    from grpo_core.config.overrides import build_config
     from grpo_core.train.policy.causal import Policy
 
     model = {"name": options.model, "dtype": options.dtype, "device": options.device}
@@ -50,10 +54,15 @@ def main() -> None:
     for varied in RANGES:
         for size in map(int, getattr(options, varied).split(",")):
             sizes = {**MIDDLE, varied: size}
-            chosen = workload.settings(model, group_size=sizes["group"], new_tokens=sizes["tokens"], **shape)
-            texts = [policy.tokenizer.decode(ids) for ids in workload.prompts(policy.tokenizer, 4, sizes["prompt"])]
+            settings = workload.settings(
+                model, group_size=sizes["group"], new_tokens=sizes["tokens"], **shape
+            )
+            texts = [
+                policy.tokenizer.decode(ids)
+                for ids in workload.prompts(policy.tokenizer, 4, sizes["prompt"])
+            ]
             forget_peak()
-            step = workload.steps(policy, chosen, texts)[-1]
+            step = workload.steps(policy, settings, texts)[-1]
             generated = 2 * sizes["group"] * sizes["tokens"]
             rows.append(
                 {
@@ -67,7 +76,10 @@ def main() -> None:
             )
             print(", ".join(f"{name} {value:.4g}" for name, value in rows[-1].items()), flush=True)
     if options.out:
-        options.out.write_text(json.dumps({"machine": machine(str(policy.compute_dtype)), "steps": rows}, indent=2) + "\n")
+        options.out.write_text(
+            json.dumps({"machine": machine(str(policy.compute_dtype)), "steps": rows}, indent=2)
+            + "\n"
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the comparisons share: processes that take turns, and the machine in words."""
+"""Common parts of the comparisons: processes that take turns, and a description of the machine."""
 
 from __future__ import annotations
 
@@ -14,13 +14,17 @@ from typing import Any
 
 
 class Side:
-    """A process that waits for a line before each of its steps and answers with a line of JSON that begins with @. From its first step on
-    it stands still, with its children, while it is not its turn: some engines keep the cores busy while they wait."""
+    """A process that waits for a line before each of its steps.
+
+    It answers with "@" and a line of JSON. From its first step on it is stopped, with its children,
+    while it is not its turn: some engines keep the cores busy while they wait.
+    """
 
     def __init__(self, command: list[str], settings: Mapping[str, Any], log: Path) -> None:
         self.log = log
         self.steps: list[dict[str, float]] = []
-        # In a group, not a session, of its own: if this process ends, the system wakes those that stand still, and hangs up.
+        # In a process group of its own, but in this session: if this process ends, the system
+        # continues stopped processes and sends them SIGHUP.
         self._process = subprocess.Popen(
             [*command, json.dumps(settings)],
             stdin=subprocess.PIPE,
@@ -31,6 +35,7 @@ class Side:
         )
 
     def step(self) -> dict[str, float]:
+        """Let the process take a step, and return its measurements."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._signal(signal.SIGCONT)
@@ -56,12 +61,17 @@ class Side:
             os.killpg(self._process.pid, number)
 
     def medians(self) -> dict[str, float]:
-        """After the first step, which warms up."""
-        return {name: statistics.median(step[name] for step in self.steps[1:]) for name in self.steps[0]}
+        """Return the median of each measurement, without the first step, which is for warm-up."""
+        return {
+            name: statistics.median(step[name] for step in self.steps[1:]) for name in self.steps[0]
+        }
 
 
 def machine(dtype: str) -> str:
     import torch
 
     gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
-    return f"{torch.get_num_threads()} threads, {platform.machine()}{gpu}, torch {torch.__version__}, {dtype}"
+    return (
+        f"{torch.get_num_threads()} threads, {platform.machine()}{gpu}, "
+        f"torch {torch.__version__}, {dtype}"
+    )

@@ -1,5 +1,7 @@
-"""What the learning runs with small models share: models of random weights in ordinary folders, and runs that are made, continued or only
-read."""
+"""Common parts of the learning runs with small models.
+
+It makes models of random weights in ordinary folders, and starts, continues or only reads runs.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from grpo_core.overrides import build_config
+from grpo_core.config.overrides import build_config
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
 from grpo_core.train.run.observe import Observer
@@ -21,13 +23,14 @@ from grpo_core.train.trainer import Trainer
 
 SPECIAL = PAD, UNKNOWN, START, END = "<|pad|>", "<|unk|>", "<|im_start|>", "<|im_end|>"
 TEMPLATE = (
-    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
+    "{{ message['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 
 
-class Told(Observer):
-    """One line for each evaluation."""
+class EvaluationPrinter(Observer):
+    """Prints a line for each evaluation."""
 
     def __init__(self, name: str) -> None:
         self.name, self.started = name, time.monotonic()
@@ -39,11 +42,14 @@ class Told(Observer):
 
     def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
         minutes = (time.monotonic() - self.started) / 60
-        self.say(f"step {step}: {metrics['eval/pass_rate']:.1%} exact, reward {metrics['eval/reward/mean']:.3f}, {minutes:.1f} min")
+        self.say(
+            f"step {step}: {metrics['eval/pass_rate']:.1%} exact, "
+            f"reward {metrics['eval/reward/mean']:.3f}, {minutes:.1f} min"
+        )
 
 
 def characters() -> Tokenizer:
-    """One token for each character."""
+    """Make a tokenizer with one token for each character."""
     vocabulary = {token: index for index, token in enumerate((*SPECIAL, *string.printable))}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token=UNKNOWN))
     tokenizer.decoder = decoders.Fuse()
@@ -51,21 +57,30 @@ def characters() -> Tokenizer:
 
 
 def pieces(texts: Iterable[str], count: int) -> Tokenizer:
-    """So many tokens: what is frequent in `texts`, and single digits."""
+    """Make a tokenizer of `count` tokens: frequent pieces of `texts`, and single digits."""
     tokenizer = Tokenizer(models.BPE(unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
     )
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     tokenizer.train_from_iterator(
-        texts, trainers.BpeTrainer(vocab_size=count, special_tokens=[*SPECIAL], initial_alphabet=alphabet, show_progress=False)
+        texts,
+        trainers.BpeTrainer(
+            vocab_size=count,
+            special_tokens=[*SPECIAL],
+            initial_alphabet=alphabet,
+            show_progress=False,
+        ),
     )
     return tokenizer
 
 
 def make_model(folder: Path, tokenizer: Tokenizer, seed: int) -> None:
-    """A Llama of about 3.2 million random weights with that tokenizer, as any model folder holds them."""
+    """Save a Llama of about 3.2 million random weights with the tokenizer as a model folder."""
     tokenizer.add_special_tokens([*SPECIAL])
     PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
@@ -92,10 +107,12 @@ def make_model(folder: Path, tokenizer: Tokenizer, seed: int) -> None:
     LlamaForCausalLM(config).save_pretrained(folder)
 
 
-def trained(kind: type[Trainer], layers: list[Mapping[str, Any]], folder: Path) -> list[dict[str, Any]]:
-    """The metrics of a run in `folder`: made, continued or only read."""
+def train_or_read(
+    kind: type[Trainer], layers: list[Mapping[str, Any]], folder: Path
+) -> list[dict[str, Any]]:
+    """Start or continue the run in `folder`, unless it is finished, and return its metrics."""
     if not (folder / "final").is_dir():
-        observer = Told(folder.name)
+        observer = EvaluationPrinter(folder.name)
         if (folder / "config.json").exists():
             trainer = kind.resumed(folder, observer=observer)
         else:

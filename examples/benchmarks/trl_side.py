@@ -1,8 +1,9 @@
-"""The side of TRL in vs_trl.py; runs in a virtual environment of its own, so it imports nothing of grpo-core.
+"""The process of TRL in vs_trl.py.
 
     python trl_side.py SETTINGS-AS-JSON
 
-Before each step it waits for a line on its input; after it, one line of JSON says what the step took.
+It runs in a virtual environment of its own, so it imports nothing of grpo-core. Before each step it
+waits for a line on its input; after it, it prints a line of JSON with the step's measurements.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 
 class Turns(TrainerCallback):  # type: ignore[misc]
-    """Waits for its turn, and tells what it took."""
+    """Waits for its turn before each step, and prints the step's measurements."""
 
     def __init__(self) -> None:
         self.generation = 0.0
@@ -38,7 +39,15 @@ class Turns(TrainerCallback):  # type: ignore[misc]
         lines = Path("/proc/self/status").read_text().splitlines()
         peak = next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
         print(
-            "@" + json.dumps({"seconds": seconds, "rollout": self.generation, "update": seconds - self.generation, "peak_mb": peak}),
+            "@"
+            + json.dumps(
+                {
+                    "seconds": seconds,
+                    "rollout": self.generation,
+                    "update": seconds - self.generation,
+                    "peak_mb": peak,
+                }
+            ),
             flush=True,
         )
 
@@ -50,7 +59,9 @@ def main(given: str) -> None:
     turns = Turns()
     trainer = GRPOTrainer(
         model=settings["model"],
-        reward_funcs=lambda completions, **_: [zlib.crc32(text.encode()) % 1000 / 1000 for text in completions],
+        reward_funcs=lambda completions, **_: [
+            zlib.crc32(text.encode()) % 1000 / 1000 for text in completions
+        ],
         args=GRPOConfig(
             output_dir=settings["out"],
             model_init_kwargs={"dtype": settings["dtype"]},
@@ -72,18 +83,23 @@ def main(given: str) -> None:
             logging_strategy="no",
         ),
         train_dataset=Dataset.from_dict({"prompt": settings["prompts"]}),
-        peft_config=LoraConfig(r=settings["lora_r"], lora_alpha=2 * settings["lora_r"], target_modules="all-linear", task_type="CAUSAL_LM"),
+        peft_config=LoraConfig(
+            r=settings["lora_r"],
+            lora_alpha=2 * settings["lora_r"],
+            target_modules="all-linear",
+            task_type="CAUSAL_LM",
+        ),
         callbacks=[turns],
     )
     generate = trainer._generate
 
     def timed(*arguments: Any) -> Any:
         started = time.perf_counter()
-        found = generate(*arguments)
+        generated = generate(*arguments)
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         turns.generation += time.perf_counter() - started
-        return found
+        return generated
 
     trainer._generate = timed
     trainer.train()

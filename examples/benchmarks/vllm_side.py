@@ -1,8 +1,9 @@
-"""The side of vLLM in vs_vllm.py; runs in a virtual environment of its own, so it imports nothing of grpo-core.
+"""The process of vLLM in vs_vllm.py.
 
     python vllm_side.py SETTINGS-AS-JSON
 
-Before each batch it waits for a line on its input; after it, one line of JSON says what the batch took.
+It runs in a virtual environment of its own, so it imports nothing of grpo-core. Before each batch
+it waits for a line on its input; after it, it prints a line of JSON with the batch's measurements.
 """
 
 from __future__ import annotations
@@ -18,15 +19,30 @@ def main(given: str) -> None:
     settings = json.loads(given)
     length = settings["max_new_tokens"]
     longest = max(map(len, settings["prompts"])) + length
-    # On a CPU, too, this is of the whole machine's memory, which the others share.
-    llm = LLM(model=settings["model"], dtype=settings["dtype"], max_model_len=longest + 1, seed=0, gpu_memory_utilization=0.4)
-    sampling = SamplingParams(n=settings["group_size"], temperature=1.0, max_tokens=length, min_tokens=length, ignore_eos=True)
+    # gpu_memory_utilization is, on a CPU too, a share of the whole machine's memory, which the
+    # other processes use as well.
+    llm = LLM(
+        model=settings["model"],
+        dtype=settings["dtype"],
+        max_model_len=longest + 1,
+        seed=0,
+        gpu_memory_utilization=0.4,
+    )
+    sampling = SamplingParams(
+        n=settings["group_size"],
+        temperature=1.0,
+        max_tokens=length,
+        min_tokens=length,
+        ignore_eos=True,
+    )
     prompts = [{"prompt_token_ids": prompt} for prompt in settings["prompts"]]
     while sys.stdin.readline():
         started = time.perf_counter()
         outputs = llm.generate(prompts, sampling, use_tqdm=False)
         seconds = time.perf_counter() - started
-        tokens = sum(len(completion.token_ids) for output in outputs for completion in output.outputs)
+        tokens = sum(
+            len(completion.token_ids) for output in outputs for completion in output.outputs
+        )
         print("@" + json.dumps({"seconds": seconds, "tokens": tokens}), flush=True)
 
 

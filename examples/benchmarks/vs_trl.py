@@ -1,11 +1,14 @@
-"""A step of grpo-core beside one of TRL's GRPOTrainer: same model, prompts, rewards, LoRA, precision and number of tokens.
+"""Compare a step of grpo-core with a step of TRL's GRPOTrainer.
 
     python3 -m venv TRL && TRL/bin/pip install trl==1.16 peft
-    python examples/benchmarks/vs_trl.py --trl-python TRL/bin/python [--setting short|long] [--steps 5] [--out FILE.json]
+    python examples/benchmarks/vs_trl.py --trl-python TRL/bin/python [--setting short|long]
+        [--steps 5] [--out FILE.json]
 
-Both are loaded once and take their steps in turn, so that a noisy machine disturbs both; medians after a step of warm-up. Every
-completion has the full length (end tokens are ignored). TRL computes without gradient checkpointing, which is its faster way, in
-micro-batches of --trl-micro-batch rows. Peak memory is that of each process. Exits with 1 if a bar of the setting is missed.
+Model, prompts, rewards, LoRA, precision and number of tokens are the same. Both are loaded once and
+take their steps in turn, so that a noisy machine disturbs both; the results are medians after a
+step of warm-up. Every completion has the full length (end tokens are ignored). TRL computes without
+gradient checkpointing, which is faster for it, in micro-batches of --trl-micro-batch rows. Peak
+memory is that of each process. Exits with 1 if a bar of the setting is missed.
 """
 
 from __future__ import annotations
@@ -24,13 +27,25 @@ from sides import Side, machine
 
 HERE = Path(__file__).parent
 SETTINGS = {
-    "short": {"prompt_tokens": 57, "max_new_tokens": 24, "trl_micro_batch": 32, "times_faster": 4.0, "share_of_memory": 1.0},
-    "long": {"prompt_tokens": 512, "max_new_tokens": 64, "trl_micro_batch": 16, "times_faster": 7.0, "share_of_memory": 0.5},
+    "short": {
+        "prompt_tokens": 57,
+        "max_new_tokens": 24,
+        "trl_micro_batch": 32,
+        "times_faster": 4.0,
+        "share_of_memory": 1.0,
+    },
+    "long": {
+        "prompt_tokens": 512,
+        "max_new_tokens": 64,
+        "trl_micro_batch": 16,
+        "times_faster": 7.0,
+        "share_of_memory": 0.5,
+    },
 }
 
 
 class Turns(workload.Watching):
-    """Watches our run: waits for its turn before each step, and tells what the step took."""
+    """Observer of the run of grpo-core: waits for its turn, and prints a step's measurements."""
 
     def __init__(self) -> None:
         self.started = 0.0
@@ -43,7 +58,15 @@ class Turns(workload.Watching):
     def step(self, step: int, total: int, metrics: Mapping[str, float]) -> None:
         seconds, peak = time.perf_counter() - self.started, metrics["memory/peak_mb"]
         print(
-            "@" + json.dumps({"seconds": seconds, "rollout": metrics["time/rollout"], "update": metrics["time/update"], "peak_mb": peak}),
+            "@"
+            + json.dumps(
+                {
+                    "seconds": seconds,
+                    "rollout": metrics["time/rollout"],
+                    "update": metrics["time/update"],
+                    "peak_mb": peak,
+                }
+            ),
             flush=True,
         )
         if step < total:
@@ -51,7 +74,7 @@ class Turns(workload.Watching):
 
 
 def our_side(given: str) -> None:
-    from grpo_core.overrides import build_config
+    from grpo_core.config.overrides import build_config
     from grpo_core.train.trainer import Trainer
 
     settings = json.loads(given)
@@ -59,7 +82,11 @@ def our_side(given: str) -> None:
     config = build_config(
         [
             workload.settings(
-                {"name": settings["model"], "dtype": settings["dtype"], "device": settings["device"]},
+                {
+                    "name": settings["model"],
+                    "dtype": settings["dtype"],
+                    "device": settings["device"],
+                },
                 prompts_per_step=settings["prompts_per_step"],
                 group_size=settings["group_size"],
                 new_tokens=settings["max_new_tokens"],
@@ -69,61 +96,106 @@ def our_side(given: str) -> None:
         ]
     )
     turns = Turns()
-    trainer = Trainer(config, workload.Prompts(), folder=Path(settings["out"]) / "ours", observer=turns)
+    trainer = Trainer(
+        config, workload.Prompts(), folder=Path(settings["out"]) / "ours", observer=turns
+    )
     trainer.policy.end_ids = ()
     turns.wait()
     trainer.run()
 
 
-def report(sides: Mapping[str, Side], settings: Mapping[str, Any], setting: Mapping[str, float], out: Path | None) -> None:
-    """Print and keep the medians and their ratios; exits with 1 if a bar is missed."""
-    found = {name: side.medians() for name, side in sides.items()}
-    ours, theirs = found["grpo-core"], found["trl"]
-    ratios = {name: theirs[name] / ours[name] for name in ("seconds", "rollout", "update", "peak_mb")}
+def report(
+    sides: Mapping[str, Side],
+    settings: Mapping[str, Any],
+    setting: Mapping[str, float],
+    out: Path | None,
+) -> None:
+    """Print and save the medians and their ratios; exit with 1 if a bar is missed."""
+    medians = {name: side.medians() for name, side in sides.items()}
+    ours, theirs = medians["grpo-core"], medians["trl"]
+    ratios = {
+        name: theirs[name] / ours[name] for name in ("seconds", "rollout", "update", "peak_mb")
+    }
     tokens = 32 * int(setting["max_new_tokens"])
-    for name, values in found.items():
-        speeds = f"rollout {tokens / values['rollout']:.0f} tokens/s, update {tokens / values['update']:.0f} tokens/s"
-        print(f"{name}: {values['seconds']:.2f} s a step, {speeds}, peak {values['peak_mb']:.0f} MB")
-    faster = ", ".join(f"{name} {ratios[key]:.2f}" for name, key in (("step", "seconds"), ("rollout", "rollout"), ("update", "update")))
+    for name, values in medians.items():
+        print(
+            f"{name}: {values['seconds']:.2f} s a step, "
+            f"rollout {tokens / values['rollout']:.0f} tokens/s, "
+            f"update {tokens / values['update']:.0f} tokens/s, peak {values['peak_mb']:.0f} MB"
+        )
+    faster = ", ".join(
+        f"{name} {ratios[key]:.2f}"
+        for name, key in (("step", "seconds"), ("rollout", "rollout"), ("update", "update"))
+    )
     print(f"times faster: {faster}; memory 1/{ratios['peak_mb']:.2f}")
     if out:
-        kept = {key: value for key, value in settings.items() if key not in ("prompts", "out", "model")}
+        kept = {
+            key: value for key, value in settings.items() if key not in ("prompts", "out", "model")
+        }
         out.write_text(
-            json.dumps({"machine": machine(settings["dtype"]), "settings": kept, "medians": found, "ratios": ratios}, indent=2) + "\n"
+            json.dumps(
+                {
+                    "machine": machine(settings["dtype"]),
+                    "settings": kept,
+                    "medians": medians,
+                    "ratios": ratios,
+                },
+                indent=2,
+            )
+            + "\n"
         )
-    if ratios["seconds"] < setting["times_faster"] or 1 / ratios["peak_mb"] > setting["share_of_memory"]:
-        print(f"missed: {setting['times_faster']:g} times faster with at most {setting['share_of_memory']:g} times the memory were wanted")
+    if (
+        ratios["seconds"] < setting["times_faster"]
+        or 1 / ratios["peak_mb"] > setting["share_of_memory"]
+    ):
+        print(
+            f"missed: the bar is {setting['times_faster']:g} times faster with at most "
+            f"{setting['share_of_memory']:g} times the memory"
+        )
         sys.exit(1)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--trl-python", required=True, help="Python of the environment in which TRL is installed")
+    parser.add_argument(
+        "--trl-python", required=True, help="Python of the environment in which TRL is installed"
+    )
     parser.add_argument("--setting", choices=SETTINGS, default="short")
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--dtype", default="auto", help="of both; auto: as grpo-core would choose")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--steps", type=int, default=5, help="that are measured, after one of warm-up")
+    parser.add_argument("--steps", type=int, default=5, help="measured steps, after one of warm-up")
     parser.add_argument("--trl-micro-batch", type=int, help="rows of a forward pass of TRL")
-    parser.add_argument("--trl-checkpointing", action="store_true", help="let TRL recompute activations, its default: slower, less memory")
-    parser.add_argument("--set", action="append", default=[], help="further settings of grpo-core, as for `grpo run`")
+    parser.add_argument(
+        "--trl-checkpointing",
+        action="store_true",
+        help="let TRL recompute activations, its default: slower, less memory",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        help="further settings of grpo-core, as for `grpo run`",
+    )
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
 
     from transformers import AutoTokenizer
 
-    from grpo_core.overrides import nested
+    from grpo_core.config.overrides import nested
     from grpo_core.train.models.device import pick_device, pick_dtype
     from grpo_core.train.models.load import local_folder, resolve
 
     setting = SETTINGS[options.setting]
     model = local_folder(resolve(options.model))
     tokenizer = AutoTokenizer.from_pretrained(model)
-    asked = workload.prompts(tokenizer, 4 * (options.steps + 1), int(setting["prompt_tokens"]))
+    prompts = workload.prompts(tokenizer, 4 * (options.steps + 1), int(setting["prompt_tokens"]))
     with tempfile.TemporaryDirectory() as folder:
         settings = {
             "model": model,
-            "dtype": str(pick_dtype(options.dtype, pick_device(options.device))).removeprefix("torch."),
+            "dtype": str(pick_dtype(options.dtype, pick_device(options.device))).removeprefix(
+                "torch."
+            ),
             "device": options.device,
             "prompts_per_step": 4,
             "group_size": 8,
@@ -133,19 +205,24 @@ def main() -> None:
             "steps": options.steps + 1,
             "trl_micro_batch": options.trl_micro_batch or setting["trl_micro_batch"],
             "checkpointing": options.trl_checkpointing,
-            "prompts": [tokenizer.decode(ids) for ids in asked],
+            "prompts": [tokenizer.decode(ids) for ids in prompts],
             "out": folder,
             "ours": nested(dict(pair.split("=", 1) for pair in options.set)),
         }
         sides = {
-            "grpo-core": Side([sys.executable, __file__, "--our-side"], settings, Path(folder) / "ours.log"),
-            "trl": Side([options.trl_python, str(HERE / "trl_side.py")], settings, Path(folder) / "trl.log"),
+            "grpo-core": Side(
+                [sys.executable, __file__, "--our-side"], settings, Path(folder) / "ours.log"
+            ),
+            "trl": Side(
+                [options.trl_python, str(HERE / "trl_side.py")], settings, Path(folder) / "trl.log"
+            ),
         }
         for number in range(options.steps + 1):
             for name, side in sides.items():
                 step = side.step()
                 print(
-                    f"step {number} {name}: {step['seconds']:.2f} s (rollout {step['rollout']:.2f}, update {step['update']:.2f})",
+                    f"step {number} {name}: {step['seconds']:.2f} s "
+                    f"(rollout {step['rollout']:.2f}, update {step['update']:.2f})",
                     flush=True,
                 )
         for side in sides.values():

@@ -1,4 +1,4 @@
-"""A task without an answer, for measuring time and memory: given prompts, and rewards that every text has and none is better at."""
+"""A task for measuring time and memory: it has given prompts, and pseudo-random rewards."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from grpo_core import Environment, Reward, Rollout, Task, TaskKey, Verdict
-from grpo_core.overrides import build_config
+from grpo_core.config.overrides import build_config
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.trainer import Trainer
 
 
 class Prompts(Environment[str]):
-    """Asks `prompts` one after the other."""
+    """Uses the texts in `prompts` one after the other; a text's reward is a hash of it."""
 
     parts: ClassVar[Mapping[str, float]] = {"score": 1.0}
     trusted = True
@@ -32,10 +32,10 @@ class Watching:
     """An observer that keeps the metrics of each step."""
 
     def __init__(self) -> None:
-        self.found: list[Mapping[str, float]] = []
+        self.metrics: list[Mapping[str, float]] = []
 
     def step(self, step: int, total: int, metrics: Mapping[str, float]) -> None:
-        self.found.append(dict(metrics))
+        self.metrics.append(dict(metrics))
 
     def say(self, text: str) -> None: ...
 
@@ -49,16 +49,25 @@ class Watching:
 
 
 def prompts(tokenizer: Any, count: int, tokens: int) -> list[list[int]]:
-    """Tokens that differ from the first word on, so that nothing is shared between prompts."""
+    """Return prompts of `tokens` tokens each that differ from the first word on."""
     rng = random.Random(0)
-    texts = [f"{number} tells: " + " ".join(str(rng.randrange(10_000)) for _ in range(tokens)) for number in range(count)]
+    texts = [
+        f"{number} tells: " + " ".join(str(rng.randrange(10_000)) for _ in range(tokens))
+        for number in range(count)
+    ]
     return [tokenizer(text)["input_ids"][:tokens] for text in texts]
 
 
 def settings(
-    model: Mapping[str, Any], *, prompts_per_step: int, group_size: int, new_tokens: int, steps: int, **more: Any
+    model: Mapping[str, Any],
+    *,
+    prompts_per_step: int,
+    group_size: int,
+    new_tokens: int,
+    steps: int,
+    **more: Any,
 ) -> dict[str, Any]:
-    """Of a run as the comparisons make it: GRPO with LoRA of rank 16 on all layers and a KL of 0.04."""
+    """Return the settings of the compared runs: GRPO, LoRA of rank 16 on all layers, KL 0.04."""
     return {
         "environment": "prompts",
         "model": model,
@@ -75,11 +84,22 @@ def settings(
     }
 
 
-def steps(policy: Policy, chosen: Mapping[str, Any], texts: Sequence[str]) -> list[Mapping[str, float]]:
-    """The metrics of each step of a run with a policy that is loaded already. Every completion has the full length."""
+def steps(
+    policy: Policy, chosen: Mapping[str, Any], texts: Sequence[str]
+) -> list[Mapping[str, float]]:
+    """Run with a loaded policy, and return the metrics of each step.
+
+    Every completion has the full length.
+    """
     Prompts.prompts = texts
     policy.end_ids = ()
     watching = Watching()
     with tempfile.TemporaryDirectory() as folder:
-        Trainer(build_config([chosen]), Prompts(), folder=f"{folder}/run", policy=policy, observer=watching).run()
-    return watching.found
+        Trainer(
+            build_config([chosen]),
+            Prompts(),
+            folder=f"{folder}/run",
+            policy=policy,
+            observer=watching,
+        ).run()
+    return watching.metrics

@@ -1,4 +1,4 @@
-"""Puts the commands together and turns errors into one line and an exit status."""
+"""Assemble the commands, and turn each error into one line and an exit status."""
 
 from __future__ import annotations
 
@@ -34,19 +34,23 @@ from grpo_core.cli import (
 from grpo_core.cli.output import (
     BROKEN_PIPE,
     INTERRUPTED,
+    default_to_false,
     drop_output,
     fail,
     on_printable_streams,
     print_line,
     print_traceback,
     printable_usage_errors,
-    unset_is_false,
 )
-from grpo_core.errors import GrpoError, OutputError
+from grpo_core.protocol.errors import GrpoError, OutputError
 
 
 class _Commands(TyperGroup):
-    """Mistakes of the user exit with 2, other failures with 1, Ctrl-C with 130; only bugs show a traceback."""
+    """Map errors to exit statuses.
+
+    Mistakes of the user exit with 2, other failures with 1, Ctrl-C with 130, and a closed output
+    with 141. Only bugs show a traceback.
+    """
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -61,12 +65,12 @@ class _Commands(TyperGroup):
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
 
-    def make_context(self, *arguments: Any, **more: Any) -> Any:
+    def make_context(self, *arguments: Any, **options: Any) -> Any:
         with printable_usage_errors():
-            return super().make_context(*arguments, **more)
+            return super().make_context(*arguments, **options)
 
     def get_help_option(self, ctx: Any) -> Any:
-        return unset_is_false(super().get_help_option(ctx))
+        return default_to_false(super().get_help_option(ctx))
 
 
 app = typer.Typer(
@@ -88,8 +92,8 @@ generate.register(app)
 envs.register(app)
 plugins.register(app)
 doctor.register(app)
-for each in (new, check, probe, play, card):
-    each.register(envs.env_app)
+for command_module in (new, check, probe, play, card):
+    command_module.register(envs.env_app)
 app.add_typer(model.model_app, name="model")
 app.add_typer(config.config_app, name="config")
 app.add_typer(judge.judge_app, name="judge")
@@ -97,29 +101,35 @@ app.add_typer(sandbox.sandbox_app, name="sandbox")
 on_printable_streams(app)
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(requested: bool) -> None:
+    if requested:
         print_line(f"grpo-core {__version__}")
         raise typer.Exit
 
 
 @app.callback()
 def _options(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)] = False,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version and exit.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
 ) -> None:
-    """Options that stand before the command."""
+    """Accept the options that stand before the command."""
 
 
 def main() -> None:
-    """The console script."""
+    """Run the command line as the console script `grpo`."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # models and environments say what no terminal can: lone surrogates
+            # Models and environments may produce lone surrogates, which no stream can encode.
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-    except Exception as error:  # noqa: BLE001 - a bug, whose traceback may hold what a model wrote
+    except Exception as error:  # noqa: BLE001 - a bug; its traceback may quote text of a model
         with contextlib.suppress(OutputError):
             print_traceback(error)
         sys.exit(1)

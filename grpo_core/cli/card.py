@@ -1,4 +1,4 @@
-"""`grpo env card`: what an environment is, on one page."""
+"""Implement `grpo env card`, which describes an environment on one page."""
 
 from __future__ import annotations
 
@@ -7,63 +7,105 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from grpo_core.calls.printable import plain_markdown
 from grpo_core.cli.envs import AsJson, Level, Name, Seed, Settings, open_environment
-from grpo_core.cli.output import MESSAGE_LIMIT, console, live, print_columns, print_json, print_line, print_text, prints_to_stderr
-from grpo_core.errors import ConfigError, UserError
-from grpo_core.printable import plain_markdown
+from grpo_core.cli.output import (
+    MESSAGE_LIMIT,
+    console,
+    live,
+    print_columns,
+    print_json,
+    print_line,
+    print_text,
+    prints_to_stderr,
+)
+from grpo_core.protocol.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
     from grpo_core.report.card import Card, Floor
-    from grpo_core.sources import Sources
+    from grpo_core.verify.sources import Sources
 
 _FLOOR_TITLES = ("answer", "mean reward", "passed", "tasks", "note")
 _PROMPT_LINES = (15, 10)
-"""Of a long prompt how many at its beginning and at its end, where the question stands."""
+"""How many lines of a long prompt to print from its start, and from its end with the question."""
 
 
 def register(app: typer.Typer) -> None:
-    app.command("card", epilog="Example: grpo env card arithmetic --tasks 50 --markdown > arithmetic.md")(card)
+    """Add the command to `app`."""
+    app.command(
+        "card", epilog="Example: grpo env card arithmetic --tasks 50 --markdown > arithmetic.md"
+    )(card)
 
 
 def card(
     name: Name,
-    tasks: Annotated[int, typer.Option("--tasks", min=0, help="Training tasks on which the floors are measured; 0 leaves them out.")] = 20,
+    tasks: Annotated[
+        int,
+        typer.Option(
+            "--tasks",
+            min=0,
+            help="Number of training tasks on which the floors are measured; 0 omits the floors.",
+        ),
+    ] = 20,
     level: Level = 0.0,
     seed: Seed = 0,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, for a repository or a paper.")] = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print Markdown, for a repository or a paper.")
+    ] = False,
     as_json: AsJson = False,
     settings: Settings = None,
 ) -> None:
-    """Print what an environment is and declares, and what answers that ignore the task get from its verifier (the floors).
+    """Print the description of an environment and its reward floors.
 
-    Where a sandbox or a judge is missing, the floors are not measured and the rest is printed.
+    The floors are the rewards that the verifier gives to answers that ignore the task. If a sandbox
+    or a judge is missing, they are not measured, and the rest is printed.
     """
     import asyncio
 
     if markdown and as_json:
         raise ConfigError("--markdown and --json exclude each other; give one of them")
     with prints_to_stderr():
-        known, sources, missing = _opened(name, settings or [])
-        made = asyncio.run(_made(sources, known, tasks=tasks, seed=seed, level=level, missing=missing))
+        env_name, sources, missing = _open_with_available_services(name, settings or [])
+        env_card = asyncio.run(
+            _make_card(sources, env_name, tasks=tasks, seed=seed, level=level, missing=missing)
+        )
     if as_json:
-        print_json(made.to_json())
+        print_json(env_card.to_json())
     elif markdown:
-        print_text(_markdown(made))
+        print_text(_to_markdown(env_card))
     else:
-        _print(made)
+        _print_card(env_card)
 
 
-def _opened(name: str, settings: Sequence[str]) -> tuple[str, Sources, str]:
-    """Its name, the environment, and what it needs that is not there."""
-    from grpo_core.environment import Services
+def _open_with_available_services(name: str, settings: Sequence[str]) -> tuple[str, Sources, str]:
+    """Open an environment, without its services if one of them is missing.
+
+    Returns:
+        The environment's name in task keys, its sources, and why a service is missing, or "".
+    """
+    from grpo_core.protocol.environment import Services
 
     try:
         return (*open_environment(name, settings), "")
     except UserError as error:
-        return (*open_environment(name, settings, lend=lambda _: Services()), str(error))  # raises it again unless it is about a service
+        # Without services the second call fails again, unless the error was about a service.
+        name_and_sources = open_environment(name, settings, services_for=lambda _: Services())
+        return (*name_and_sources, str(error))
 
 
-async def _made(sources: Sources, name: str, *, tasks: int, seed: int, level: float, missing: str) -> Card:
+async def _make_card(
+    sources: Sources, name: str, *, tasks: int, seed: int, level: float, missing: str
+) -> Card:
+    """Return the card of an environment, with the floors unless a service is missing.
+
+    Args:
+        sources: the opened environment.
+        name: the environment's name in task keys.
+        tasks: training tasks on which the floors are measured; 0 for no floors.
+        seed: random seed of generated tasks.
+        level: difficulty of the tasks, from 0 to 1.
+        missing: why a service is missing, or "".
+    """
     from dataclasses import replace
 
     from rich.progress import BarColumn, Progress, TextColumn
@@ -71,83 +113,125 @@ async def _made(sources: Sources, name: str, *, tasks: int, seed: int, level: fl
     from grpo_core.report.card import make_card, measured
 
     async with sources:
-        made = await make_card(sources[name], seed=seed, level=level)
+        unmeasured_card = await make_card(sources[name], seed=seed, level=level)
         if missing or not tasks:
-            return replace(made, unmeasured=missing or "--tasks is 0")
+            return replace(unmeasured_card, unmeasured=missing or "--tasks is 0")
         columns = (TextColumn("{task.description}", markup=False), BarColumn())
         with live(Progress(*columns, console=console(stderr=True), transient=True)) as bar:
-            shown = bar.add_task("trying answers that ignore the task", total=None)
-            return await measured(made, sources, tasks=tasks, tried=lambda: bar.advance(shown))
+            bar_task = bar.add_task("scoring answers that ignore the task", total=None)
+            return await measured(
+                unmeasured_card, sources, tasks=tasks, tried=lambda: bar.advance(bar_task)
+            )
 
 
-def _print(card: Card) -> None:
+def _print_card(card: Card) -> None:
     print_line(f"{card.name}  {card.summary}".rstrip(), limit=MESSAGE_LIMIT, bold=True)
-    for what, value in _facts(card):
-        print_text(f"{what:<14} {value}", limit=MESSAGE_LIMIT)
+    for label, value in _facts(card):
+        print_text(f"{label:<14} {value}", limit=MESSAGE_LIMIT)
     print_line()
-    print_text(f"{_prompt(card)}\n")
+    print_text(f"{_format_prompt(card)}\n")
     if card.floors:
-        print_columns(_FLOOR_TITLES, [_row(floor) for floor in card.floors])
+        print_columns(_FLOOR_TITLES, [_floor_row(floor) for floor in card.floors])
     else:
         print_line(f"floors: not measured: {card.unmeasured}", limit=MESSAGE_LIMIT)
 
 
 def _facts(card: Card) -> list[tuple[str, str]]:
-    """The lines of the page."""
+    """Return the (label, value) lines of the card."""
     low, high = card.reward_range
-    origin = "not packaged" if card.origin is None else f"{card.origin.distribution} {card.origin.version}"
-    terms = [] if card.origin is None else [card.origin.license or "no licence stated", card.origin.home_page or "no home page stated"]
+    origin = (
+        "not packaged"
+        if card.origin is None
+        else f"{card.origin.distribution} {card.origin.version}"
+    )
+    terms = (
+        []
+        if card.origin is None
+        else [
+            card.origin.license or "no licence stated",
+            card.origin.home_page or "no home page stated",
+        ]
+    )
     return [
         *([("about", card.about)] if card.about else []),
         ("distribution", ", ".join([origin, *terms])),
         ("fingerprint", card.fingerprint),
-        ("settings", ", ".join(f"{key}={value!r}" for key, value in card.settings.items()) or "none"),
+        (
+            "settings",
+            ", ".join(f"{key}={value!r}" for key, value in card.settings.items()) or "none",
+        ),
         ("reward parts", ", ".join(f"{name} x {weight:g}" for name, weight in card.parts.items())),
         ("total", f"{low:g} .. {high:g}, the worst answer gets {card.floor:g}"),
-        ("declares", ", ".join(f"{flag}={'yes' if on else 'no'}" for flag, on in card.flags.items())),
+        (
+            "declares",
+            ", ".join(f"{flag}={'yes' if on else 'no'}" for flag, on in card.flags.items()),
+        ),
         ("needs", ", ".join(card.needs) or "nothing"),
-        ("tasks", ", ".join(f"{split} {'without end' if size is None else size}" for split, size in card.tasks.items())),
+        (
+            "tasks",
+            ", ".join(
+                f"{split} {'without end' if size is None else size}"
+                for split, size in card.tasks.items()
+            ),
+        ),
         ("turns", f"{card.turns}, of at most {card.max_new_tokens} tokens each"),
         ("deadline", f"{card.timeout_seconds:g} s for each verdict"),
     ]
 
 
-def _row(floor: Floor) -> tuple[str, ...]:
+def _floor_row(floor: Floor) -> tuple[str, ...]:
+    """Return the table cells of a floor, one for each of `_FLOOR_TITLES`."""
     if floor.reward is None or floor.pass_rate is None:
         return (floor.answer, "", "", "0", floor.note)
-    note = "; ".join(filter(None, [floor.note, f"{floor.unscored} could not be judged" if floor.unscored else ""]))
+    note = "; ".join(
+        filter(
+            None, [floor.note, f"{floor.unscored} could not be judged" if floor.unscored else ""]
+        )
+    )
     return (floor.answer, f"{floor.reward:.3f}", f"{floor.pass_rate:.0%}", str(floor.tasks), note)
 
 
-def _markdown(card: Card) -> str:
-    prompt = _prompt(card)
+def _to_markdown(card: Card) -> str:
+    """Return the card as a Markdown page."""
+    prompt = _format_prompt(card)
     fence = "```"
     while fence in prompt:
         fence += "`"
     floors = f"Not measured: {plain_markdown(card.unmeasured)}"
     if card.floors:
-        floors = _table(_FLOOR_TITLES, [_row(floor) for floor in card.floors])
+        floors = _markdown_table(_FLOOR_TITLES, [_floor_row(floor) for floor in card.floors])
     parts = [
         f"# {plain_markdown(card.name)}",
         plain_markdown(card.summary),
-        _table(("", ""), _facts(card)),
+        _markdown_table(("", ""), _facts(card)),
         "## First prompt",
         f"{fence}text\n{prompt}\n{fence}",
     ]
-    return "\n\n".join(filter(None, [*parts, "## What answers get that ignore the task", floors]))
+    return "\n\n".join(filter(None, [*parts, "## Rewards of answers that ignore the task", floors]))
 
 
-def _prompt(card: Card) -> str:
-    """What fits on the page."""
-    turns = [("text", card.prompt)] if isinstance(card.prompt, str) else [(message.role, message.content) for message in card.prompt]
+def _format_prompt(card: Card) -> str:
+    """Return the first prompt; of a long one only the first and last lines."""
+    turns = (
+        [("text", card.prompt)]
+        if isinstance(card.prompt, str)
+        else [(message.role, message.content) for message in card.prompt]
+    )
     lines = [line for role, content in turns for line in (f"[{role}]", *content.splitlines())]
-    more = len(lines) - sum(_PROMPT_LINES)
-    if more > 0:
+    omitted = len(lines) - sum(_PROMPT_LINES)
+    if omitted > 0:
         first, last = _PROMPT_LINES
-        lines = [*lines[:first], f"... {more} lines that `grpo env show {card.name}` prints ...", *lines[-last:]]
+        lines = [
+            *lines[:first],
+            f"... {omitted} lines that `grpo env show {card.name}` prints ...",
+            *lines[-last:],
+        ]
     return "\n".join(lines)
 
 
-def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def _markdown_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [titles, ["---"] * len(titles), *rows]
-    return "\n".join("| " + " | ".join(plain_markdown(" ".join(cell.split())) for cell in line) + " |" for line in lines)
+    return "\n".join(
+        "| " + " | ".join(plain_markdown(" ".join(cell.split())) for cell in line) + " |"
+        for line in lines
+    )

@@ -1,4 +1,4 @@
-"""`grpo env check`: an environment under the adversarial conformance kit."""
+"""Implement `grpo env check`, which runs the adversarial conformance kit on an environment."""
 
 from __future__ import annotations
 
@@ -9,100 +9,149 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from grpo_core.cli.envs import only_settings_of
+from grpo_core.cli.envs import refuse_other_settings
 from grpo_core.cli.output import console, live, print_json, prints_to_stderr, remark
-from grpo_core.errors import UserError
+from grpo_core.protocol.errors import UserError
 
 if TYPE_CHECKING:
-    from grpo_core.config import RunConfig
+    from grpo_core.config.config import RunConfig
     from grpo_core.kit.result import CheckResult, Report
 
 FAULTS, BLIND = 1, 3
-_USED = ("env", "judges", "sandbox")
+"""The exit statuses if there are faults, and if no verdict could be obtained."""
+_USED_SECTIONS = ("env", "judges", "sandbox")
 TASKS = 20
+"""The default number of training tasks to check."""
 
 
 def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
     app.command("check", epilog="Example: grpo env check arithmetic --only floor --seed 7")(check)
 
 
 def check(
-    name: Annotated[str, typer.Argument(help="An environment that `grpo envs` lists, or FILE.py:CLASS.", show_default=False)],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="An environment that `grpo envs` lists, or FILE.py:CLASS.", show_default=False
+        ),
+    ],
     only: Annotated[
-        list[str] | None, typer.Option("--only", metavar="CHECK", help="A check or a group of them, such as floor; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--only",
+            metavar="CHECK",
+            help="A check or a group of checks, such as floor; may be repeated.",
+        ),
     ] = None,
-    tasks: Annotated[int, typer.Option("--tasks", min=1, help="Training tasks to look at.")] = TASKS,
-    seed: Annotated[int, typer.Option("--seed", help="Stream of generated tasks.")] = 0,
+    tasks: Annotated[
+        int, typer.Option("--tasks", min=1, help="Number of training tasks to check.")
+    ] = TASKS,
+    seed: Annotated[int, typer.Option("--seed", help="Random seed of generated tasks.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
-    junit: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Also write JUnit XML, for CI.", show_default=False)] = None,
+    junit: Annotated[
+        Path | None,
+        typer.Option(
+            "--junit", metavar="FILE", help="Also write JUnit XML, for CI.", show_default=False
+        ),
+    ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="env.KEY=VALUE", help="Change a setting of the environment (or judges., sandbox.); may be repeated."),
+        typer.Option(
+            "--set",
+            metavar="env.KEY=VALUE",
+            help="Change a setting of the environment (or of judges. or sandbox.); "
+            "may be repeated.",
+        ),
     ] = None,
 ) -> None:
-    """Ask an environment what a run would ask, and try what a model would try: no model, no GPU, some seconds.
+    """Check an environment and its verifier with the calls of a run and the exploits of a model.
 
-    Exits with 0 if there are no faults, with 1 if there are, and with 3 if no verdict could be had, so that there was little to look at.
+    Takes some seconds, and needs neither a model nor a GPU. Exits with 0 if there are no faults,
+    with 1 if there are, and with 3 if no verdict could be obtained, so that little was checked.
     """
     from grpo_core.kit.junit import write_junit
 
-    only_settings_of(_USED, settings or [])
+    refuse_other_settings(_USED_SECTIONS, settings or [])
     if junit is not None:
-        with _written(junit):  # before the work, not after it; and no older report stays if this ends early
+        # Fail before the checks if the file cannot be written, and leave no older report in place
+        # if the checks are interrupted.
+        with _writing_junit(junit):
             junit.touch()
             if junit.is_file():
                 junit.unlink()
     with prints_to_stderr():
-        report = _examined(name, only or [], tasks, seed, settings or [])
+        report = _run_checks(name, only or [], tasks, seed, settings or [])
     if as_json:
-        print_json({"environment": report.environment, "results": [result.to_json() for result in report.results]})
+        print_json(
+            {
+                "environment": report.environment,
+                "results": [result.to_json() for result in report.results],
+            }
+        )
     else:
-        _print(report)
+        _print_report(report)
     if junit is not None:
-        with _written(junit):
+        with _writing_junit(junit):
             write_junit(report, junit)
     if report.problems:
         raise typer.Exit(FAULTS)
     if report.blind:
-        remark(f"nothing is known of its verdicts: {report.blind}")
+        remark(f"nothing is known about its verdicts: {report.blind}")
         raise typer.Exit(BLIND)
 
 
 @contextlib.contextmanager
-def _written(path: Path) -> Iterator[None]:
+def _writing_junit(path: Path) -> Iterator[None]:
+    """Turn an OSError in the block into a UserError about --junit."""
     try:
         yield
     except OSError as error:
-        raise UserError(f"--junit {str(path)!r} cannot be written: {error.strerror or error}; name another file") from None
+        raise UserError(
+            f"--junit {str(path)!r} cannot be written: {error.strerror or error}; name another file"
+        ) from None
 
 
-def _examined(name: str, only: Sequence[str], tasks: int, seed: int, settings: Sequence[str]) -> Report:
+def _run_checks(
+    name: str, only: Sequence[str], tasks: int, seed: int, settings: Sequence[str]
+) -> Report:
+    """Run the checks with a progress bar on stderr, and return their report.
+
+    Args:
+        name: the environment.
+        only: names of checks or groups of checks; if empty, all of them.
+        tasks: number of training tasks.
+        seed: random seed of generated tasks.
+        settings: the values of --set.
+    """
     import asyncio
     import shlex
 
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     from grpo_core.cli.training import read_config
-    from grpo_core.environments import environment_class, load_environment
     from grpo_core.kit.run import Examination, borrowed, examine, wanted
-    from grpo_core.plugins import PluginHost
-    from grpo_core.services import Lender
+    from grpo_core.plugins.environments import environment_class, load_environment
+    from grpo_core.plugins.host import PluginHost
+    from grpo_core.plugins.services import Lender
 
     names = wanted(only)
     config = read_config([name], [], {}, list(settings))
-    overrides = _overrides(config)
+    overrides = _environment_settings(config)
     host = PluginHost()
     lender = Lender(host, config.sandbox, config.judges)
     services, missing = borrowed(lender, environment_class(host, name))
     env = load_environment(host, name, overrides, lend=lambda _: services)
-    more = [f"--set {shlex.quote(text)}" for text in settings] + ([f"--tasks {tasks}"] if tasks != TASKS else [])
-    command = " ".join(["grpo env check", shlex.quote(name), *more])
+    command_options = [f"--set {shlex.quote(text)}" for text in settings] + (
+        [f"--tasks {tasks}"] if tasks != TASKS else []
+    )
+    command = " ".join(["grpo env check", shlex.quote(name), *command_options])
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
     with live(Progress(*columns, console=console(stderr=True), transient=True)) as bar:
-        shown = bar.add_task("checking", total=len(names))
+        bar_task = bar.add_task("checking", total=len(names))
         spec = host.get("environment", name)
-        asked = Examination(
+        examination = Examination(
             name=spec.name,
             only=only,
             count=tasks,
@@ -111,17 +160,18 @@ def _examined(name: str, only: Sequence[str], tasks: int, seed: int, settings: S
             overrides=overrides,
             unavailable=missing,
             reproduce=lambda check: f"{command} --only {check} --seed {seed}",
-            progress=lambda check: bar.update(shown, advance=1, description=check),
+            progress=lambda check: bar.update(bar_task, advance=1, description=check),
         )
-        return asyncio.run(examine(env, asked, lender))
+        return asyncio.run(examine(env, examination, lender))
 
 
-def _overrides(config: RunConfig) -> Mapping[str, Any]:
+def _environment_settings(config: RunConfig) -> Mapping[str, Any]:
+    """Return the settings of the only environment of the config."""
     (member,) = config.members().values()
     return member.env
 
 
-def _print(report: Report) -> None:
+def _print_report(report: Report) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -133,11 +183,12 @@ def _print(report: Report) -> None:
         table.add_column(width=column, overflow="fold")
     for result in report.results:
         status = shown_status(result)
-        table.add_row(Text(status, colours[status]), result.check, Text(_message(result)))
-    page = console()
-    page.print(table)
-    page.print(f"{report.environment}: {report.counts}", style="bold")
+        table.add_row(Text(status, colours[status]), result.check, Text(_format_message(result)))
+    output = console()
+    output.print(table)
+    output.print(f"{report.environment}: {report.counts}", style="bold")
 
 
-def _message(result: CheckResult) -> str:
+def _format_message(result: CheckResult) -> str:
+    """Return the message of a result, with the command that reproduces it if there is one."""
     return f"{result.message}\nagain: {result.reproduce}" if result.reproduce else result.message

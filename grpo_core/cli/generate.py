@@ -1,4 +1,4 @@
-"""`grpo generate`: ask a trained run, or any model, a question."""
+"""Implement `grpo generate`, which asks a trained run, or any model, a question."""
 
 from __future__ import annotations
 
@@ -9,60 +9,96 @@ import typer
 
 from grpo_core.cli.options import Trust
 from grpo_core.cli.output import print_text
-from grpo_core.errors import ConfigError, MissingExtraError, UserError
+from grpo_core.protocol.errors import ConfigError, MissingExtraError, UserError
 
 if TYPE_CHECKING:
-    from grpo_core.config import RunConfig
-    from grpo_core.types import Message
+    from grpo_core.config.config import RunConfig
+    from grpo_core.protocol.types import Message
 
 RUNS = Path("runs")
+"""The folder in which the newest finished run is looked for."""
 
 
 def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
     app.command("generate", epilog='Example: grpo generate "(4 - 9) + 6"')(generate)
 
 
 def generate(
-    question: Annotated[str, typer.Argument(help="What to ask, in the form in which the environment asks.", show_default=False)],
+    question: Annotated[
+        str,
+        typer.Argument(
+            help="The question, in the form that the environment uses.", show_default=False
+        ),
+    ],
     run: Annotated[
         Path | None,
-        typer.Option("--run", help="Run folder. [default: the newest finished run in runs/]", readable=False, show_default=False),
+        typer.Option(
+            "--run",
+            help="Run folder. \\[default: the newest finished run in runs/]",
+            readable=False,
+            show_default=False,
+        ),
     ] = None,
     model: Annotated[
-        str | None, typer.Option("--model", help="A model instead of a run: hub id, folder or alias.", show_default=False)
+        str | None,
+        typer.Option(
+            "--model", help="A model instead of a run: hub id, folder or alias.", show_default=False
+        ),
     ] = None,
     max_new_tokens: Annotated[
-        int | None, typer.Option("--max-new-tokens", min=1, help="Most tokens of the answer. [default: 256, or the run's]")
+        int | None,
+        typer.Option(
+            "--max-new-tokens",
+            min=1,
+            help="Maximum tokens of the answer. \\[default: 256, or the run's]",
+        ),
     ] = None,
-    temperature: Annotated[float, typer.Option("--temperature", min=0.0, help="0 takes the likeliest token each time.")] = 0.0,
-    seed: Annotated[int, typer.Option("--seed", help="Decides what is drawn at temperatures above 0.")] = 0,
+    temperature: Annotated[
+        float,
+        typer.Option("--temperature", min=0.0, help="Sampling temperature; 0 is greedy."),
+    ] = 0.0,
+    seed: Annotated[
+        int, typer.Option("--seed", help="Random seed of sampling at temperatures above 0.")
+    ] = 0,
     trust: Trust = False,
 ) -> None:
     """Answer a question with a trained run or a model.
 
-    A run is asked as its environment asked it in training: with the same system prompt and the same examples.
+    A run gets the question as in training: with its environment's system prompt and examples.
     """
     if run is not None and model is not None:
         raise ConfigError("--run and --model exclude each other; give one of them")
-    folder = None if model is not None else run or _newest()
-    config = _config(folder, model, trust=trust)
-    prompt = _prompt(config, question) if folder is not None else _chat(question)
+    folder = None if model is not None else run or _find_newest_run()
+    config = _read_config(folder, model, trust=trust)
+    prompt = _make_prompt(config, question) if folder is not None else _make_chat(question)
     budget = max_new_tokens or config.sampling.max_new_tokens or 256
     print_text(_answer(config, prompt, budget=budget, temperature=temperature, seed=seed))
 
 
-def _newest() -> Path:
+def _find_newest_run() -> Path:
     from grpo_core.runs.folder import newest_run
 
-    found = newest_run(RUNS)
-    if found is None:
-        raise ConfigError(f"no finished run was found in {RUNS}/; name one with --run, or a model with --model")
-    return found
+    run = newest_run(RUNS)
+    if run is None:
+        raise ConfigError(
+            f"no finished run was found in {RUNS}/; name one with --run, or a model with --model"
+        )
+    return run
 
 
-def _config(folder: Path | None, model: str | None, *, trust: bool) -> RunConfig:
-    """The run's settings with the trained model in place of the one it started from."""
-    from grpo_core.overrides import build_config
+def _read_config(folder: Path | None, model: str | None, *, trust: bool) -> RunConfig:
+    """Return the run's settings with its trained model in place of the model it started from.
+
+    Args:
+        folder: the run folder; None for a config without an environment.
+        model: the name of the model if there is no run.
+        trust: whether the command line has --trust.
+
+    Raises:
+        ConfigError: the run is not finished or not trusted.
+    """
+    from grpo_core.config.overrides import build_config
     from grpo_core.runs.folder import RunFolder
     from grpo_core.runs.trust import require_trust
 
@@ -70,52 +106,80 @@ def _config(folder: Path | None, model: str | None, *, trust: bool) -> RunConfig
         return build_config([{"environment": "none", "model": {"name": model}}])
     opened = RunFolder.open(folder)
     if not opened.finished:
-        raise ConfigError(f"the run {folder} is not finished (it has no final/); continue it with grpo run --resume {folder}")
+        raise ConfigError(
+            f"the run {folder} is not finished (it has no final/); "
+            f"continue it with grpo run --resume {folder}"
+        )
     stored = opened.config()
     require_trust(folder, stored, trust=trust)
     return build_config([stored, {"model": {"name": str(folder / "final"), "revision": None}}])
 
 
-def _chat(question: str) -> tuple[Message, ...]:
-    from grpo_core.types import Message
+def _make_chat(question: str) -> tuple[Message, ...]:
+    from grpo_core.protocol.types import Message
 
     return (Message("user", question),)
 
 
-def _prompt(config: RunConfig, question: str) -> str | tuple[Message, ...]:
-    """A task of the run's environment, with the question in place of its own."""
-    from grpo_core.environments import load_environment
-    from grpo_core.plugins import PluginHost
-    from grpo_core.types import Message, TaskKey
+def _make_prompt(config: RunConfig, question: str) -> str | tuple[Message, ...]:
+    """Return the prompt of a task of the run's environment, with its question replaced.
+
+    In a mixture this is the first environment that has a share of the training.
+
+    Raises:
+        ConfigError: the environment cannot be used.
+    """
+    from grpo_core.plugins.environments import load_environment
+    from grpo_core.plugins.host import PluginHost
+    from grpo_core.protocol.types import Message, TaskKey
 
     members = [(name, member) for name, member in config.members().items() if member.share]
-    if not members:  # a warm start on a file
-        return _chat(question)
+    if not members:  # grpo sft --data trains on a file
+        return _make_chat(question)
     name, member = members[0]
     try:
         environment = load_environment(PluginHost(), name, member.env)
     except UserError as error:
-        raise ConfigError(f"the run's environment cannot be used ({error}); ask the bare model with --model RUN/final") from None
-    frame = environment.task(TaskKey(name, "train", 0, level=member.level or 0.0)).prompt
-    return question if isinstance(frame, str) else (*frame[:-1], Message("user", question))
+        raise ConfigError(
+            f"the run's environment cannot be used ({error}); "
+            "use the model without it: --model RUN/final"
+        ) from None
+    task_prompt = environment.task(TaskKey(name, "train", 0, level=member.level or 0.0)).prompt
+    if isinstance(task_prompt, str):
+        return question
+    return (*task_prompt[:-1], Message("user", question))
 
 
-def _answer(config: RunConfig, prompt: str | tuple[Message, ...], *, budget: int, temperature: float, seed: int) -> str:
+def _answer(
+    config: RunConfig,
+    prompt: str | tuple[Message, ...],
+    *,
+    budget: int,
+    temperature: float,
+    seed: int,
+) -> str:
     try:
         import asyncio
 
         from grpo_core.train.policy.choose import builtin_sampler, load_policy
-        from grpo_core.train.rollout import Budget, roll_out
+        from grpo_core.train.rollout.dialogue import Budget, roll_out
     except ModuleNotFoundError as error:
         raise MissingExtraError("grpo generate", "train", package=error.name or "") from None
-    from grpo_core.types import Task, TaskKey
+    from grpo_core.protocol.types import Task, TaskKey
 
     policy = load_policy(config, need_reference=False)
     sampling = config.sampling.model_copy(update={"temperature": temperature})
-    if policy.fills and not isinstance(prompt, str):  # it is the text itself, and no turn of a chat
+    if policy.fills and not isinstance(prompt, str):  # a fill-in policy takes plain text, no chat
         prompt = prompt[-1].content
     task = Task(TaskKey("generate", "eval", 0, seed), prompt, None)
-    rolled = roll_out(
-        [task], attempts=1, policy=policy, sampler=builtin_sampler(policy), sampling=sampling, budget=Budget(budget), seed=seed, step=0
+    pending_groups = roll_out(
+        [task],
+        attempts=1,
+        policy=policy,
+        sampler=builtin_sampler(policy),
+        sampling=sampling,
+        budget=Budget(budget),
+        seed=seed,
+        step=0,
     )
-    return asyncio.run(rolled)[0][0][0].text
+    return asyncio.run(pending_groups)[0][0][0].text

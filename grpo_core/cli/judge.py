@@ -1,4 +1,4 @@
-"""`grpo judge`: whether a judge agrees with pairs of texts of which one is known to be better."""
+"""Implement `grpo judge check`, which tests a judge on pairs of texts with a known better one."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from grpo_core.cli.output import fail, print_json, print_line, remark
 if TYPE_CHECKING:
     from grpo_core.report.agreement import Agreement
 
-judge_app = typer.Typer(no_args_is_help=True, help="Try judge models before they reward anything.")
+judge_app = typer.Typer(no_args_is_help=True, help="Test judge models before they give rewards.")
 
 
 @judge_app.callback()
 def _group() -> None:
-    """So that `check` keeps its name while it is the only command."""
+    """Keep `check` a subcommand although it is the only one."""
 
 
 @judge_app.command(epilog="Example: grpo judge check pairs.jsonl --judge scorer --set model=FOLDER")
@@ -26,47 +26,89 @@ def check(
     pairs: Annotated[
         Path,
         typer.Argument(
-            help="JSONL: the texts `better` and `worse`, and context, suffix, reference or rubric.", readable=False, show_default=False
+            help="JSONL with the texts `better` and `worse`, and optionally context, suffix, "
+            "reference or rubric.",
+            readable=False,
+            show_default=False,
         ),
     ],
-    judge: Annotated[str, typer.Option("--judge", metavar="NAME", help="Which judge; `grpo plugins` lists them.", show_default=False)],
+    judge: Annotated[
+        str,
+        typer.Option(
+            "--judge",
+            metavar="NAME",
+            help="Which judge; `grpo plugins` lists them.",
+            show_default=False,
+        ),
+    ],
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the judge; may be repeated.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting of the judge; may be repeated."),
     ] = None,
-    least: Annotated[float, typer.Option("--least", min=0.0, max=1.0, help="Share of pairs that it has to get right.")] = 0.8,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object for programs.")] = False,
+    least: Annotated[
+        float,
+        typer.Option(
+            "--least", min=0.0, max=1.0, help="Minimum share of pairs that it must get right."
+        ),
+    ] = 0.8,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a JSON object for programs.")
+    ] = False,
 ) -> None:
-    """Judge both texts of each pair; exits with 1 if the judge prefers the better one too seldom, or could not judge some."""
+    """Score both texts of each pair, and count how often the better one gets the higher score.
+
+    Exits with 1 if that share is too small, or if a pair could not be judged.
+    """
     import asyncio
 
-    from grpo_core.overrides import nested, split_setting
+    from grpo_core.config.overrides import nested, split_setting
     from grpo_core.report.agreement import read_pairs
 
-    chosen = nested(dict(map(split_setting, settings or [])))
-    asked = read_pairs(pairs)
-    remark(f"{len(asked)} pairs: opening the judge {judge}")
-    found, fingerprint = asyncio.run(_checked(judge, chosen, asked))
-    low, high = found.interval
+    judge_settings = nested(dict(map(split_setting, settings or [])))
+    text_pairs = read_pairs(pairs)
+    remark(f"{len(text_pairs)} pairs: opening the judge {judge}")
+    result, fingerprint = asyncio.run(_measure_agreement(judge, judge_settings, text_pairs))
+    low, high = result.interval
     if as_json:
-        counts = {"right": found.right, "tied": found.tied, "wrong": found.wrong, "failed": found.failed, "errors": list(found.errors)}
-        print_json({"share": found.share, "interval": [low, high], **counts, "fingerprint": fingerprint})
+        counts = {
+            "right": result.right,
+            "tied": result.tied,
+            "wrong": result.wrong,
+            "failed": result.failed,
+            "errors": list(result.errors),
+        }
+        print_json(
+            {"share": result.share, "interval": [low, high], **counts, "fingerprint": fingerprint}
+        )
     else:
-        print_line(f"{found.right} right, {found.tied} tied, {found.wrong} wrong, {found.failed} could not be judged")
-        print_line(f"agreement {found.share:.1%} ({low:.1%} .. {high:.1%}); fingerprint {fingerprint}")
-    if found.failed:
-        fail(f"{found.failed} of {len(asked)} pairs could not be judged: {found.errors[0]}", status=1)
-    if found.share < least:
+        print_line(
+            f"{result.right} right, {result.tied} tied, {result.wrong} wrong, "
+            f"{result.failed} could not be judged"
+        )
+        print_line(
+            f"agreement {result.share:.1%} ({low:.1%} .. {high:.1%}); fingerprint {fingerprint}"
+        )
+    if result.failed:
         fail(
-            f"the judge prefers the better text in {found.share:.1%} of the pairs, and {least:.1%} are asked; do not train with it",
+            f"{result.failed} of {len(text_pairs)} pairs could not be judged: {result.errors[0]}",
+            status=1,
+        )
+    if result.share < least:
+        fail(
+            f"the judge prefers the better text in {result.share:.1%} of the pairs, "
+            f"less than the required {least:.1%}; do not train with it",
             status=1,
         )
 
 
-async def _checked(name: str, settings: Mapping[str, Any], pairs: Any) -> tuple[Agreement, str]:
-    from grpo_core.plugins import PluginHost
+async def _measure_agreement(
+    name: str, settings: Mapping[str, Any], pairs: Any
+) -> tuple[Agreement, str]:
+    """Return the agreement of the judge with the pairs, and the judge's fingerprint."""
+    from grpo_core.config.settings import JudgeConfig
+    from grpo_core.plugins.host import PluginHost
+    from grpo_core.plugins.services import open_judge
     from grpo_core.report.agreement import agreement
-    from grpo_core.services import open_judge
-    from grpo_core.settings import JudgeConfig
 
     judge = open_judge(PluginHost(), "NAME", JudgeConfig(name=name, settings=dict(settings)))
     try:

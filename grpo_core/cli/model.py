@@ -1,4 +1,4 @@
-"""`grpo model`: bring a model to this machine, and list those that are there."""
+"""Implement `grpo model`, which downloads models and lists those on this machine."""
 
 from __future__ import annotations
 
@@ -8,18 +8,28 @@ from typing import Annotated
 import typer
 
 from grpo_core.cli.output import print_columns, print_json, print_line
-from grpo_core.errors import MissingExtraError
-from grpo_core.modelcache import ALIASES, DEFAULT_MODEL, cached_models
+from grpo_core.config.modelcache import ALIASES, DEFAULT_MODEL, cached_models
+from grpo_core.protocol.errors import MissingExtraError
 
-model_app = typer.Typer(no_args_is_help=True, help="Fetch models and list those that are on this machine.")
+model_app = typer.Typer(
+    no_args_is_help=True, help="Download models, and list those that are on this machine."
+)
 
 
 @model_app.command()
 def pull(
-    name: Annotated[str, typer.Argument(help=f"A hub id ORG/NAME[@REVISION], or an alias such as {DEFAULT_MODEL}.")] = DEFAULT_MODEL,
-    trust_remote_code: Annotated[bool, typer.Option(help="Also fetch the model's own Python code, which runs when it is loaded.")] = False,
+    name: Annotated[
+        str,
+        typer.Argument(help=f"A hub id ORG/NAME[@REVISION], or an alias such as {DEFAULT_MODEL}."),
+    ] = DEFAULT_MODEL,
+    trust_remote_code: Annotated[
+        bool,
+        typer.Option(
+            help="Also download the model's own Python code, which runs when it is loaded."
+        ),
+    ] = False,
 ) -> None:
-    """Fetch a model so that later runs need no network; a cached hub model is brought up to date.
+    """Download a model so that later runs need no network, or update a cached hub model.
 
     Example: grpo model pull smollm2-135m
     """
@@ -32,8 +42,12 @@ def pull(
 
 
 @model_app.command("list")
-def list_models(as_json: Annotated[bool, typer.Option("--json", help="Print [{name, path}] for programs.")] = False) -> None:
-    """List the models that need no network, then the aliases that could be pulled.
+def list_models(
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print [{name, path}] for programs.")
+    ] = False,
+) -> None:
+    """List the models that need no network, then the aliases that can be downloaded.
 
     Example: grpo model list --json
     """
@@ -47,4 +61,4 @@ def list_models(as_json: Annotated[bool, typer.Option("--json", help="Print [{na
         print_line("No model is cached yet.")
     for alias in ALIASES.values():
         if alias.name not in {model.name for model in models}:
-            print_line(f"`grpo model pull {alias.name}` fetches {alias.summary}")
+            print_line(f"`grpo model pull {alias.name}` downloads {alias.summary}")

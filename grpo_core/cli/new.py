@@ -1,4 +1,4 @@
-"""`grpo env new`: a complete environment package to begin with."""
+"""Implement `grpo env new`, which writes a complete environment package to start from."""
 
 from __future__ import annotations
 
@@ -11,29 +11,42 @@ from grpo_core.cli.output import print_line
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the command to `grpo env`."""
+    """Add the command to `app`."""
     app.command("new", epilog="Example: grpo env new word-sums --kind text")(new)
 
 
 def new(
-    name: Annotated[str, typer.Argument(help="Name of the environment: lowercase letters, digits and dashes.", show_default=False)],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="Name of the environment: lowercase letters, digits and dashes.",
+            show_default=False,
+        ),
+    ],
     kind: Annotated[
         Literal["text", "code", "judge", "dialogue", "dataset"],
         typer.Option(
             "--kind",
-            help="text: an exact answer; code: a function, run in a sandbox; judge: a text that a model scores; "
-            "dialogue: several turns; dataset: rows of a file.",
+            help="text: an exact answer; code: a function, run in a sandbox; "
+            "judge: a text that a model scores; dialogue: several turns; "
+            "dataset: rows of a file.",
         ),
     ] = "text",
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Folder to make. [default: grpo-env-NAME]", show_default=False)
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            help="Folder to create. \\[default: grpo-env-NAME]",
+            show_default=False,
+        ),
     ] = None,
 ) -> None:
-    """Write the package of a new environment, with tests, ready to be installed and trained on."""
+    """Write the package of a new environment with tests, ready to install and to train on."""
     from grpo_core.kit.new import write_project
 
     project = write_project(name, kind=kind, folder=out)
-    print_line(f"{project.folder} holds a whole environment. What to do next:")
+    print_line(f"{project.folder} holds a complete environment. What to do next:")
     print_line()
     for command in project.commands:
         print_line(f"    {command}")

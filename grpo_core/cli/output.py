@@ -1,7 +1,8 @@
-"""Everything that the command line prints: results to stdout, the rest to stderr, so that `--json` can be piped.
+"""Print all output of the command line: results to stdout, everything else to stderr.
 
-Whatever is printed is made `printable` here: names, prompts, completions, the words of verifiers and
-errors come from others. No other file of the command line writes to a stream.
+This makes the output of `--json` usable in a pipe. All text is made `printable` here, because
+names, prompts, completions, verifier notes and error messages come from untrusted sources. No other
+file of the command line writes to a stream.
 """
 
 from __future__ import annotations
@@ -19,35 +20,38 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 import typer
 from typer.core import TyperCommand
 
-from grpo_core.errors import ConfigError, OutputError
-from grpo_core.printable import printable, printable_json
-from grpo_core.streams import beneath, printable_streams, writing_output
+from grpo_core.calls.printable import printable, printable_json
+from grpo_core.calls.streams import beneath, printable_streams, writing_output
+from grpo_core.protocol.errors import ConfigError, OutputError
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from grpo_core.console import PrintableConsole
+    from grpo_core.calls.console import PrintableConsole
 
 INTERRUPTED = 130
-"""The exit status after Ctrl-C, as shells have it: 128 and the signal's number."""
+"""The exit status after Ctrl-C, by the convention of shells: 128 plus the signal's number."""
 
 BROKEN_PIPE = 141
-"""The same where what reads the output has gone: 128 and SIGPIPE."""
+"""The exit status if the reader of the output has closed it: 128 plus the number of SIGPIPE."""
 
 MESSAGE_LIMIT = 2000
 """The most characters of a message; results are printed in full."""
 
 _CELL_LIMIT = 1000
+"""The most characters of a table cell or of a `lead`."""
 
 
-def print_line(text: object = "", *, lead: str = "", limit: int | None = None, **style: Any) -> None:
+def print_line(
+    text: object = "", *, lead: str = "", limit: int | None = None, **style: Any
+) -> None:
     r"""Print one line of a result; a newline inside is shown as `\n`.
 
     Args:
-        text: what to print.
-        lead: what stands before it; if it is given, it alone has the style.
-        limit: the most characters of the text; all of it by default.
-        style: of `typer.style`, such as `bold` and `fg`.
+        text: the text to print.
+        lead: text to print before it; if it is not empty, only this part is styled.
+        limit: the most characters of the text; None for all of it.
+        style: arguments of `typer.style`, such as `bold` and `fg`.
     """
     _write(lead, printable(str(text), lines=False, limit=limit), error=False, style=style)
 
@@ -58,20 +62,24 @@ def print_text(text: str, *, lead: str = "", limit: int | None = None, **style: 
 
 
 def remark(text: str) -> None:
-    """Print a message for people, beside the result."""
+    """Print a message for people to stderr, separate from the result."""
     _write("", printable(text, limit=MESSAGE_LIMIT), error=True, style={"dim": True})
 
 
 def fail(message: str, *, status: int) -> NoReturn:
-    """End the command with a red message."""
+    """Print an error message in red and end the command.
+
+    Raises:
+        typer.Exit: always, with the exit status `status`.
+    """
     text = printable(f"error: {message}", limit=MESSAGE_LIMIT)
-    with contextlib.suppress(OutputError):  # the status still tells
+    with contextlib.suppress(OutputError):  # the exit status still reports the failure
         _write("", text, error=True, style={"fg": typer.colors.RED})
     raise typer.Exit(status)
 
 
 def drop_output() -> None:
-    """Let nothing more be written to streams that cannot be written, so that the exit is clean."""
+    """Redirect streams that cannot be written to the null device, so that Python exits cleanly."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -81,28 +89,29 @@ def drop_output() -> None:
 
 
 def print_traceback(error: BaseException) -> None:
-    """Print the traceback of a bug, whose text may hold what anybody wrote."""
+    """Print the traceback of a bug, made printable because it may quote untrusted text."""
     text = "".join(traceback.format_exception(error))
     _write("", printable(text, limit=50 * MESSAGE_LIMIT).rstrip("\n"), error=True, style={})
 
 
 @contextlib.contextmanager
 def printable_usage_errors() -> Iterator[None]:
-    """Make the message printable of what typer raises in the block for a mistake on the command line."""
+    """Make the messages of the usage errors printable that typer raises in the block."""
     try:
         yield
     except Exception as error:
         if callable(format_message := getattr(error, "format_message", None)):
             text = printable(format_message(), limit=MESSAGE_LIMIT)
-            setattr(error, "format_message", lambda: text)  # noqa: B010 - typer has no public class for these
+            # typer has no public class for these errors, so mypy knows no such attribute
+            setattr(error, "format_message", lambda: text)  # noqa: B010
         raise
 
 
 def print_json(data: Any) -> None:
-    r"""Print a result for programs.
+    r"""Print a result for programs, as JSON.
 
-    What JSON does not have is null (NaN, infinities); what is not printable is written as `\uXXXX`,
-    which is the same value.
+    NaN and infinities become null. Characters that are not printable are written as `\uXXXX`, which
+    JSON reads as the same character.
     """
     from grpo_core.runs.lines import finite
 
@@ -111,8 +120,13 @@ def print_json(data: Any) -> None:
 
 
 def print_columns(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table for people that can also be cut and searched: columns as wide as what they hold."""
-    cells = [[printable(cell, lines=False, limit=_CELL_LIMIT) for cell in row] for row in [titles, *rows]]
+    """Print a plain-text table, one row per line, that tools such as `cut` and `grep` can process.
+
+    Each column is as wide as its widest cell.
+    """
+    cells = [
+        [printable(cell, lines=False, limit=_CELL_LIMIT) for cell in row] for row in [titles, *rows]
+    ]
     widths = [max(len(row[i]) for row in cells) for i in range(len(titles))]
     for number, row in enumerate(cells):
         line = "  ".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True))
@@ -120,26 +134,27 @@ def print_columns(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def console(*, stderr: bool = False, quiet: bool = False) -> PrintableConsole:
-    """Return the console for tables and bars, which renders plain strings as they are."""
-    from grpo_core.console import PrintableConsole
+    """Return the console for tables and progress bars; it interprets no markup in strings."""
+    from grpo_core.calls.console import PrintableConsole
 
     return PrintableConsole(stderr=stderr, quiet=quiet)
 
 
 @contextlib.contextmanager
 def live(progress: Progress) -> Iterator[Progress]:
-    """Show a bar while the block works; what is printed meanwhile stands above it."""
-    with progress, printable_streams():  # the bar has redirected the streams to itself
+    """Show a progress bar while the block runs; text printed meanwhile appears above it."""
+    # Entered after the bar, because the bar redirects the streams to itself.
+    with progress, printable_streams():
         yield progress
 
 
 def prints_to_stderr() -> contextlib.redirect_stdout[TextIO]:
-    """For code of environments, whose prints are no part of the result."""
+    """Redirect stdout to stderr, because what an environment prints is not part of the result."""
     return contextlib.redirect_stdout(sys.stderr)
 
 
 def on_printable_streams(app: typer.Typer) -> None:
-    """Let all commands of `app` run while the streams make printable what others print."""
+    """Make all commands of `app` run with streams that make all printed text printable."""
     for command in app.registered_commands:
         if command.callback is not None:
             command.callback = _on_printable_streams(command.callback)
@@ -158,37 +173,52 @@ def _on_printable_streams(callback: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _write(lead: str, text: str, *, error: bool, style: dict[str, Any]) -> None:
-    """Write a printable text and the end of the line. `lead` takes the style, or else the text."""
+    """Write a printable text and a line feed; style the lead if there is one, else the text."""
     lead = printable(lead, lines=False, limit=_CELL_LIMIT)
-    styled = typer.style(lead, **style) + text if lead else typer.style(text, **style) if style else text
+    styled = (
+        typer.style(lead, **style) + text if lead else typer.style(text, **style) if style else text
+    )
     with writing_output():
         typer.echo(styled, file=beneath(sys.stderr if error else sys.stdout))
 
 
 def new_file(path: Path | None, option: str) -> Path | None:
-    """Return the absolute path of a file that can be begun, so that no change of folder moves it.
+    """Return the absolute path of a file to be created, after checking that it can be.
+
+    The check comes before the command's work, which would otherwise be lost. The path is absolute,
+    so that a change of the working directory does not move the file.
+
+    Args:
+        path: the value of the option; None is returned as it is.
+        option: the option's name, for the message.
 
     Raises:
-        ConfigError: it exists, or its folder does not; before work is done that would be lost.
+        ConfigError: the file exists already, or its folder does not exist.
     """
     if path is None:
         return None
-    if os.path.exists(path):  # a name that no file can have is none that exists
+    if os.path.exists(path):  # unlike Path.exists, this is False for an invalid name
         raise ConfigError(f"{path} exists already; name another file for {option}")
     if not path.absolute().parent.is_dir():
-        raise ConfigError(f"there is no folder {path.parent} for {option} {path.name}; make it, or name another file")
+        raise ConfigError(
+            f"there is no folder {path.parent} for {option} {path.name}; "
+            "create it, or name another file"
+        )
     return path.absolute()
 
 
 class QuickCommand(TyperCommand):
-    """A command that starts without pydantic."""
+    """Define a command that starts without importing pydantic."""
 
     def get_help_option(self, ctx: Any) -> Any:
-        return unset_is_false(super().get_help_option(ctx))
+        return default_to_false(super().get_help_option(ctx))
 
 
-def unset_is_false(option: Any) -> Any:
-    """--help as an option that is False unless given: typer loads pydantic to make a bool of None, a third of a start."""
+def default_to_false(option: Any) -> Any:
+    """Return the --help option with False as its default instead of None.
+
+    To convert None to a bool, typer would import pydantic, which takes a third of the start-up.
+    """
     if option is not None:
         option.default = False
     return option

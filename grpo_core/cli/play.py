@@ -1,4 +1,4 @@
-"""`grpo env play`: a person answers as the policy."""
+"""Implement `grpo env play`, in which a person answers tasks in place of the policy."""
 
 from __future__ import annotations
 
@@ -20,50 +20,72 @@ from grpo_core.cli.envs import (
     Seed,
     Settings,
     SplitOption,
-    existing,
+    check_index,
     open_environment,
     print_prompt,
     print_reference,
     print_turn,
     print_verdict,
 )
-from grpo_core.cli.output import INTERRUPTED, MESSAGE_LIMIT, print_line, print_text, prints_to_stderr, remark
-from grpo_core.errors import GrpoError, UserError
+from grpo_core.cli.output import (
+    INTERRUPTED,
+    MESSAGE_LIMIT,
+    print_line,
+    print_text,
+    prints_to_stderr,
+    remark,
+)
+from grpo_core.protocol.errors import GrpoError, UserError
 
 if TYPE_CHECKING:
-    from grpo_core.sources import Sources
-    from grpo_core.types import Finish, Message, Task, TaskKey, Verdict
+    from grpo_core.protocol.types import Finish, Message, Task, TaskKey, Verdict
+    from grpo_core.verify.sources import Sources
 
 END = "."
-_LOOK_SECONDS = 0.2
+"""The line that ends an answer."""
+_POLL_SECONDS = 0.2
 HELP = f"""\
 :next        the next task
 :level 0.5   this task's number at another difficulty, from 0 to 1
 :reference   an answer that passes, if the environment knows one
 :help        this list
 :quit        leave, as Ctrl-D does
-Anything else is an answer; it ends with a line that holds only {END!r}. One that begins with a colon is written with two of them."""
+Anything else is an answer. End it with a line that holds only {END!r}.
+If the answer begins with a colon, write two colons."""
 
 
 def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
     app.command("play", epilog="Example: grpo env play arithmetic --level 0.4")(play)
 
 
-def play(name: Name, split: SplitOption = "train", index: Index = 0, seed: Seed = 0, level: Level = 0.0, settings: Settings = None) -> None:
-    """Answer tasks yourself, as the policy would, and see what the verifier makes of it.
+def play(
+    name: Name,
+    split: SplitOption = "train",
+    index: Index = 0,
+    seed: Seed = 0,
+    level: Level = 0.0,
+    settings: Settings = None,
+) -> None:
+    """Answer tasks yourself, in place of the policy, and see the rewards.
 
-    Answers are judged by the engine of a run: deadlines hold. At the end (:quit, Ctrl-D) the attempts are summed up.
+    Answers are scored as in a run, with the same deadlines. At the end (:quit, Ctrl-D) a summary
+    of the attempts is printed.
     """
     import asyncio
 
-    from grpo_core.types import TaskKey
+    from grpo_core.protocol.types import TaskKey
 
     with prints_to_stderr():
-        known, sources = open_environment(name, settings or [])
-        key = existing(sources[known].env, TaskKey(env=known, split=split, index=index, seed=seed, level=level))
+        env_name, sources = open_environment(name, settings or [])
+        key = check_index(
+            sources[env_name].env,
+            TaskKey(env=env_name, split=split, index=index, seed=seed, level=level),
+        )
     game, status = _Game(sources, key), 0
-    # asyncio would take the first Ctrl-C as a wish to cancel what the loop does, and the loop waits for a line
-    previous = signal.signal(signal.SIGINT, _leave)
+    # asyncio's own handler would cancel the running task at the first Ctrl-C, which has no effect
+    # while that task is blocked reading a line.
+    previous = signal.signal(signal.SIGINT, _raise_interrupt)
     try:
         asyncio.run(game.run())
     except KeyboardInterrupt:
@@ -74,77 +96,92 @@ def play(name: Name, split: SplitOption = "train", index: Index = 0, seed: Seed 
     raise typer.Exit(status)
 
 
-def _leave(number: int, frame: object) -> None:
+def _raise_interrupt(number: int, frame: object) -> None:
     raise KeyboardInterrupt
 
 
 @dataclass(slots=True)
 class _Game:
-    """One task after the other; messages: the turns of the attempt under way."""
+    """Present tasks to a person and score the answers."""
 
     sources: Sources
     key: TaskKey
+    """The key of the current task."""
     task: Task[Any] | None = None
+    """The current task; None before the first one is presented."""
     messages: list[Message] = field(default_factory=list)
+    """The turns of the current attempt."""
     verdicts: list[Verdict] = field(default_factory=list)
+    """The verdicts on all attempts so far."""
 
     async def run(self) -> None:
-        """Until the person leaves or the input ends."""
+        """Read answers and commands until :quit or the end of the input."""
         async with self.sources:
-            await self._ask(self.key)
-            remark(f"Answer, then a line with a single {END!r}; :help lists what else there is.")
-            while (said := _heard()) is not None:
-                if not said.startswith(":") or said.startswith("::"):
-                    await self._answer(said.removeprefix(":") if said.startswith("::") else said)
-                elif said.split() == [":quit"]:
+            await self._present(self.key)
+            remark(f"Answer, then a line with a single {END!r}; :help lists the commands.")
+            while (entry := _read_entry()) is not None:
+                if not entry.startswith(":") or entry.startswith("::"):
+                    await self._answer(entry.removeprefix(":") if entry.startswith("::") else entry)
+                elif entry.split() == [":quit"]:
                     return
                 else:
-                    await self._obey(said)
+                    await self._run_command(entry)
 
     def summary(self) -> str:
+        """Return the counts of attempts and passes and the mean reward, in one line."""
         scored = [verdict for verdict in self.verdicts if verdict.scored]
         if not self.verdicts:
             return "no attempts"
         passed = sum(verdict.passed for verdict in scored)
         mean = f", mean reward {fmean(verdict.total for verdict in scored):.3f}" if scored else ""
-        broken = f", {len(self.verdicts) - len(scored)} could not be judged" if len(scored) < len(self.verdicts) else ""
-        return f"attempts {len(self.verdicts)}, passed {passed}{mean}{broken}"
+        unscored = (
+            f", {len(self.verdicts) - len(scored)} could not be judged"
+            if len(scored) < len(self.verdicts)
+            else ""
+        )
+        return f"attempts {len(self.verdicts)}, passed {passed}{mean}{unscored}"
 
-    async def _ask(self, key: TaskKey) -> None:
+    async def _present(self, key: TaskKey) -> None:
+        """Make a task the current one and print its prompt."""
         with prints_to_stderr():
             (self.task,) = await self.sources.tasks([key])
         self.key, self.messages = key, []
         print_line(f"{key.env}, {key.split} task {key.index}, level {key.level:g}", bold=True)
         print_prompt(self.task)
 
-    async def _obey(self, said: str) -> None:
-        """What cannot be done is said in one line."""
-        command, *arguments = said.split()
+    async def _run_command(self, entry: str) -> None:
+        """Run a command that begins with a colon; print an error in one line."""
+        command, *arguments = entry.split()
         try:
             if command == ":next" and not arguments:
-                await self._next()
+                await self._present_next()
             elif command == ":level" and len(arguments) == 1:
-                await self._ask(replace(self.key, level=self._level(arguments[0])))
+                await self._present(replace(self.key, level=self._parse_level(arguments[0])))
             elif command == ":reference" and not arguments:
                 with prints_to_stderr():
-                    (answer,) = await self.sources.references([self._asked])
+                    (answer,) = await self.sources.references([self._current_task])
                 print_reference(answer)
             elif command == ":help" and not arguments:
                 print_text(HELP)
             else:
-                raise UserError(f"{said!r} is no command; :help lists them")
+                raise UserError(f"{entry!r} is not a command; :help lists the commands")
         except GrpoError as error:
             remark(str(error))
 
-    async def _next(self) -> None:
-        from grpo_core.checks import size_of
+    async def _present_next(self) -> None:
+        from grpo_core.verify.checks import size_of
 
         size = size_of(self.sources[self.key.env].env, self.key.split)
         if size is not None and self.key.index + 1 >= size:
             raise UserError(f"this was the last of {size} tasks")
-        await self._ask(replace(self.key, index=self.key.index + 1))
+        await self._present(replace(self.key, index=self.key.index + 1))
 
-    def _level(self, text: str) -> float:
+    def _parse_level(self, text: str) -> float:
+        """Return the level that the text names.
+
+        Raises:
+            UserError: the environment has no levels, or the text is not a number from 0 to 1.
+        """
         if not self.sources[self.key.env].env.levels:
             raise UserError(f"{self.key.env} has no levels")
         try:
@@ -156,8 +193,8 @@ class _Game:
         return level
 
     async def _answer(self, text: str) -> None:
-        """Says it; judges the attempt once the environment has nothing more to say or the turns are used up."""
-        from grpo_core.types import Message, Rollout
+        """Add an answer to the attempt; score it when there is no reply or no turn left."""
+        from grpo_core.protocol.types import Message, Rollout
 
         self.messages.append(Message("assistant", text))
         finish: Finish = "stop"
@@ -172,36 +209,51 @@ class _Game:
                 print_turn(message.role, message.content)
             return
         with prints_to_stderr():
-            ((verdict,),) = await self.sources.verify([self._asked], [[Rollout(tuple(self.messages), finish)]])
+            ((verdict,),) = await self.sources.verify(
+                [self._current_task], [[Rollout(tuple(self.messages), finish)]]
+            )
         self.messages = []
         self._show(verdict)
 
     async def _reply(self) -> Sequence[Message] | None:
+        """Return the environment's reply, or None if it has none or the turns are used up."""
         turns = sum(message.role == "assistant" for message in self.messages)
         if turns >= self.sources[self.key.env].env.max_turns:
             return None
         with prints_to_stderr():
-            return await self.sources.reply(self._asked, tuple(self.messages))
+            return await self.sources.reply(self._current_task, tuple(self.messages))
 
     def _show(self, verdict: Verdict) -> None:
+        """Record and print a verdict."""
         self.verdicts.append(verdict)
         if verdict.scored:
             print_verdict(verdict)
         else:
-            print_text(f"the answer could not be judged: {verdict.error}", limit=MESSAGE_LIMIT, fg=typer.colors.RED)
-        remark("Once more, or :next")
+            print_text(
+                f"the answer could not be judged: {verdict.error}",
+                limit=MESSAGE_LIMIT,
+                fg=typer.colors.RED,
+            )
+        remark("Answer again, or :next")
 
     @property
-    def _asked(self) -> Task[Any]:
-        assert self.task is not None  # `run` asks before it listens
+    def _current_task(self) -> Task[Any]:
+        assert self.task is not None  # `run` presents a task before it reads the first entry
         return self.task
 
 
-def _heard() -> str | None:
-    """An answer, or a command, which is one line; None at the end of the input."""
+def _read_entry() -> str | None:
+    """Read an answer, which END ends, or a command, which is one line.
+
+    Returns:
+        The answer or command without a final line feed; None at the end of the input.
+
+    Raises:
+        UserError: the input is not UTF-8.
+    """
     lines: list[str] = []
     try:
-        for line in iter(_line, ""):
+        for line in iter(_read_line, ""):
             text = line.removesuffix("\n")
             if text == END:
                 return "\n".join(lines)
@@ -209,13 +261,20 @@ def _heard() -> str | None:
             if lines[0].startswith(":") and not lines[0].startswith("::"):
                 return lines[0]
     except UnicodeDecodeError as error:
-        raise UserError(f"the input is no text: {error}; write it in UTF-8") from None
+        raise UserError(f"the input is not valid text: {error}; write it in UTF-8") from None
     return "\n".join(lines) if lines else None
 
 
-def _line() -> str:
-    """The next line of the input. At a terminal it looks for a Ctrl-C now and then: one that comes just before the system begins to read,
-    or to another thread, would not end the reading."""
-    while os.name == "posix" and sys.stdin.isatty() and not select.select([sys.stdin], [], [], _LOOK_SECONDS)[0]:
+def _read_line() -> str:
+    """Return the next line of the input, or "" at its end.
+
+    At a terminal, poll for input instead of blocking: a Ctrl-C that arrives just before the read
+    system call, or in another thread, would not interrupt a blocking read.
+    """
+    while (
+        os.name == "posix"
+        and sys.stdin.isatty()
+        and not select.select([sys.stdin], [], [], _POLL_SECONDS)[0]
+    ):
         pass
     return sys.stdin.readline()

@@ -1,4 +1,4 @@
-"""`grpo plot`: pictures of a run."""
+"""Implement `grpo plot`, which draws the metrics of a run."""
 
 from __future__ import annotations
 
@@ -8,20 +8,30 @@ from typing import Annotated
 import typer
 
 from grpo_core.cli.output import print_line
-from grpo_core.errors import ConfigError
+from grpo_core.protocol.errors import ConfigError
 
 
 def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
     app.command("plot", epilog="Example: grpo plot runs/first --out pictures")(plot)
 
 
 def plot(
-    run: Annotated[Path, typer.Argument(help="A run folder, finished or not.", readable=False, show_default=False)],
+    run: Annotated[
+        Path,
+        typer.Argument(help="A run folder, finished or not.", readable=False, show_default=False),
+    ],
     out: Annotated[
-        Path | None, typer.Option("--out", help="Folder for the pictures. [default: the run's]", readable=False, show_default=False)
+        Path | None,
+        typer.Option(
+            "--out",
+            help="Folder for the pictures. \\[default: the run's]",
+            readable=False,
+            show_default=False,
+        ),
     ] = None,
 ) -> None:
-    """Draw reward and pass rate, KL, reward parts and where the time goes, as PNG and SVG."""
+    """Draw reward and pass rate, KL, reward parts and the time per phase, as PNG and SVG."""
     from grpo_core.report.plots import draw_plots
     from grpo_core.runs.folder import RunFolder
 

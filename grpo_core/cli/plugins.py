@@ -1,4 +1,4 @@
-"""`grpo plugins`: what is installed, and why something does not work."""
+"""Implement `grpo plugins`, which lists the installed plugins and says why one does not work."""
 
 from __future__ import annotations
 
@@ -13,23 +13,37 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
     app.command("plugins", cls=QuickCommand, epilog="Example: grpo plugins --check")(plugins)
 
 
 def plugins(
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array for programs.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a JSON array for programs.")
+    ] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="Load each plugin in a process of its own, time its import, and exit with 1 if one fails.")
+        bool,
+        typer.Option(
+            "--check",
+            help="Load each plugin in a process of its own, time its import, "
+            "and exit with 1 if one fails.",
+        ),
     ] = False,
     timeout_seconds: Annotated[
-        float, typer.Option("--timeout", min=0.1, help="With --check: seconds that one plugin may take to load.")
+        float,
+        typer.Option(
+            "--timeout", min=0.1, help="With --check: timeout in seconds for loading one plugin."
+        ),
     ] = 30.0,
 ) -> None:
-    """List the installed plugins with what they offer, and the reason and the fix for each that cannot be used."""
+    """List the installed plugins and the components that they offer.
+
+    For each plugin that cannot be used, print the reason and the fix.
+    """
     from dataclasses import asdict
 
     from grpo_core.kit.plugins import all_statuses
-    from grpo_core.plugins import PluginHost
+    from grpo_core.plugins.host import PluginHost
 
     statuses = all_statuses(PluginHost(), timeout_seconds=timeout_seconds if check else None)
     if as_json:
@@ -43,11 +57,16 @@ def plugins(
 def _print_table(statuses: list[PluginStatus]) -> None:
     rows = []
     for status in statuses:
-        offers = ", ".join(f"{kind} {name}" for kind, names in status.offers.items() for name in names)
+        offers = ", ".join(
+            f"{kind} {name}" for kind, names in status.offers.items() for name in names
+        )
         seconds = "" if status.import_seconds is None else f"{status.import_seconds:.2f} s"
-        rows.append((status.name, f"{status.distribution} {status.version}", status.status, seconds, offers))
+        rows.append(
+            (status.name, f"{status.distribution} {status.version}", status.status, seconds, offers)
+        )
     print_columns(("plugin", "distribution", "status", "import", "offers"), rows)
     for status in statuses:
         if status.reason:
-            why = f"{status.name} ({status.distribution} {status.version}): {status.reason}; {status.fix}"
-            print_line(why, limit=MESSAGE_LIMIT, fg=typer.colors.RED)
+            plugin = f"{status.name} ({status.distribution} {status.version})"
+            message = f"{plugin}: {status.reason}; {status.fix}"
+            print_line(message, limit=MESSAGE_LIMIT, fg=typer.colors.RED)

@@ -1,4 +1,4 @@
-"""How `grpo run` shows itself: a live bar on a terminal, plain lines elsewhere, and a table at the end."""
+"""Show the progress of `grpo run`: a live bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -11,22 +11,20 @@ from rich.console import RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
+from grpo_core.calls.console import PrintableConsole
+from grpo_core.calls.printable import printable
 from grpo_core.cli.output import MESSAGE_LIMIT, live
-from grpo_core.console import PrintableConsole
-from grpo_core.errors import OutputError
-from grpo_core.printable import printable
+from grpo_core.protocol.errors import OutputError
 from grpo_core.train.run.observe import Observer
 
 if TYPE_CHECKING:
-    from grpo_core.evaluate import Gain
+    from grpo_core.report.statistics import Gain
 
 
 class RunProgress(Observer):
-    """The Observer of the command line. Use it as a context manager, so that the bar is taken down whatever happens.
+    """Show the events of a run on the console.
 
-    Attributes:
-        lost: why nothing can be shown any more, or "".
-        closed: whether the reader of the output has gone, as after `| head`.
+    It must be used as a context manager, so that the bar is always removed.
     """
 
     def __init__(self, console: PrintableConsole) -> None:
@@ -39,28 +37,34 @@ class RunProgress(Observer):
             TextColumn("{task.fields[facts]}", markup=False),
             console=console,
         )
-        self._shown = contextlib.ExitStack()
+        self._exit_stack = contextlib.ExitStack()
         self._task = self._bar.add_task("starting", total=None, facts="")
-        self._first: float | None = None
+        self._start_time: float | None = None
+        """The time at which the first step seen by this process began, in monotonic seconds."""
         self.lost = ""
+        """Why the output can no longer be written, or ""."""
         self.closed = False
-        self._tell_lost: Callable[[str], None] = lambda text: None
+        """Whether the reader has closed the output, as after `| head`."""
+        self._on_lost: Callable[[str], None] = lambda text: None
 
     def __enter__(self) -> RunProgress:
         if self._live:
-            with self._showing():
-                self._shown.enter_context(live(self._bar))
+            with self._noting_lost_output():
+                self._exit_stack.enter_context(live(self._bar))
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._showing():
-            self._shown.close()
+        with self._noting_lost_output():
+            self._exit_stack.close()
 
-    def on_lost(self, tell: Callable[[str], None]) -> None:
-        """Call `tell` when nothing can be shown any more, now if that is so already."""
-        self._tell_lost = tell
+    def on_lost(self, callback: Callable[[str], None]) -> None:
+        """Set the function that is called with the reason when the output can no longer be written.
+
+        It is called at once if that is already the case.
+        """
+        self._on_lost = callback
         if self.lost:
-            tell(self.lost)
+            callback(self.lost)
 
     def say(self, text: str) -> None:
         self._print(printable(text, limit=MESSAGE_LIMIT))
@@ -68,29 +72,35 @@ class RunProgress(Observer):
     def warn(self, text: str) -> None:
         self._print(printable(f"WARNING: {text}", limit=MESSAGE_LIMIT), style="bold yellow")
 
-    def _print(self, shown: RenderableType, **options: Any) -> None:
+    def _print(self, content: RenderableType, **options: Any) -> None:
         if not self.lost:
-            with self._showing():
-                self.console.print(shown, soft_wrap=isinstance(shown, str), **options)
+            with self._noting_lost_output():
+                self.console.print(content, soft_wrap=isinstance(content, str), **options)
 
     @contextlib.contextmanager
-    def _showing(self) -> Iterator[None]:
-        """Note that the output cannot be written, and go on without it."""
+    def _noting_lost_output(self) -> Iterator[None]:
+        """Record that the block could not write the output, and raise nothing."""
         try:
             yield
         except (OutputError, OSError) as error:
             self.lost = str(error)
             self.closed = getattr(error, "closed", isinstance(error, BrokenPipeError))
-            self._tell_lost(self.lost)
+            self._on_lost(self.lost)
 
     def step(self, step: int, total: int, metrics: Mapping[str, float]) -> None:
         facts = self._facts(step, total, metrics)
         if self._live:
-            self._bar.update(self._task, description="training", completed=step, total=total, facts=facts)
+            self._bar.update(
+                self._task, description="training", completed=step, total=total, facts=facts
+            )
         else:
-            shown = [phase for phase in ("rollout", "verify", "update") if f"time/{phase}" in metrics]
-            phases = ", ".join(f"{phase} {metrics[f'time/{phase}']:.1f} s" for phase in shown)
-            self.say(f"step {step}/{total}  {facts}  ({phases})")
+            timed_phases = [
+                phase for phase in ("rollout", "verify", "update") if f"time/{phase}" in metrics
+            ]
+            seconds = ", ".join(
+                f"{phase} {metrics[f'time/{phase}']:.1f} s" for phase in timed_phases
+            )
+            self.say(f"step {step}/{total}  {facts}  ({seconds})")
 
     def evaluating(self, done: int, total: int) -> None:
         if self._live:
@@ -100,7 +110,8 @@ class RunProgress(Observer):
 
     def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
         self.say(
-            f"held-out after step {step}: reward {metrics['eval/reward/mean']:.3f}, pass rate {metrics['eval/pass_rate']:.1%} "
+            f"held-out after step {step}: reward {metrics['eval/reward/mean']:.3f}, "
+            f"pass rate {metrics['eval/pass_rate']:.1%} "
             f"({metrics['eval/tasks']:.0f} tasks, {metrics['eval/seconds']:.0f} s)"
         )
 
@@ -109,33 +120,46 @@ class RunProgress(Observer):
             self._print(gains_table(gains))
 
     def _facts(self, step: int, total: int, metrics: Mapping[str, float]) -> str:
-        """Reward, pass rate, KL, generation speed (a warm start: its loss), and the time left, from the mean of the steps seen so far."""
+        """Return the main metrics of a step and an estimate of the remaining time, in one line.
+
+        These are reward, pass rate, KL and generation speed, or for `grpo sft` loss and training
+        speed. The estimate uses the mean duration of the steps that this process has seen.
+        """
         now = time.monotonic()
-        if self._first is None:
-            self._first, self._first_step = now - metrics["time/step"], step - 1
-        left = (now - self._first) / (step - self._first_step) * (total - step)
+        if self._start_time is None:
+            self._start_time, self._start_step = now - metrics["time/step"], step - 1
+        seconds_left = (now - self._start_time) / (step - self._start_step) * (total - step)
+        timing = f"{metrics['time/step']:.1f} s/step  {_format_duration(seconds_left)} left"
         if "reward/mean" not in metrics:
             speed = metrics["tokens/trained"] / max(metrics["time/update"], 1e-9)
-            return f"loss {metrics['loss']:.4f}  {speed:.0f} tok/s  {metrics['time/step']:.1f} s/step  {_duration(left)} left"
+            return f"loss {metrics['loss']:.4f}  {speed:.0f} tok/s  {timing}"
         speed = metrics["tokens/generated"] / max(metrics["time/rollout"], 1e-9)
         kl = f"  kl {metrics['kl']:.4f}" if "kl" in metrics else ""
         level = f"  level {metrics['curriculum/level']:g}" if "curriculum/level" in metrics else ""
         return (
-            f"reward {metrics['reward/mean']:.3f}  pass {metrics['pass_rate']:.0%}{kl}{level}  {speed:.0f} tok/s  "
-            f"{metrics['time/step']:.1f} s/step  {_duration(left)} left"
+            f"reward {metrics['reward/mean']:.3f}  pass {metrics['pass_rate']:.0%}{kl}{level}  "
+            f"{speed:.0f} tok/s  {timing}"
         )
 
 
-def _duration(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min" if minutes >= 10 else f"{minutes}:{seconds:02d} min"
+    return (
+        f"{hours} h {minutes} min"
+        if hours
+        else f"{minutes} min"
+        if minutes >= 10
+        else f"{minutes}:{seconds:02d} min"
+    )
 
 
 def gains_table(gains: Mapping[str, Gain]) -> Table:
-    """Return the table of gains on held-out tasks."""
+    """Return a table of the gains on held-out tasks, one row per metric."""
     tasks = next(iter(gains.values())).tasks if gains else 0
-    table = Table("held-out", "before", "after", "gain", "95 % interval", title=f"{tasks} tasks, paired")
+    table = Table(
+        "held-out", "before", "after", "gain", "95 % interval", title=f"{tasks} tasks, paired"
+    )
     for name, gain in gains.items():
         table.add_row(
             name.replace("_", " "),

@@ -1,4 +1,4 @@
-"""`grpo run`: from the command line to a trained adapter."""
+"""Implement `grpo run`, which trains a model on environments with GRPO."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from grpo_core.cli.training import begin_or_continue
 
 
 def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
     app.command(
         "run",
         epilog="Example: grpo run --env arithmetic --steps 150 --set kl.beta=0.02 --out runs/first",
@@ -38,14 +39,25 @@ def register(app: typer.Typer) -> None:
 def run(
     env: Envs = None,
     model: Model = None,
-    steps: Annotated[int | None, typer.Option("--steps", help="Rollout batches to train on. [default: 150]")] = None,
+    steps: Annotated[
+        int | None, typer.Option("--steps", help="Training steps. \\[default: 150]")
+    ] = None,
     epochs: Epochs = None,
-    group_size: Annotated[int | None, typer.Option("--group-size", help="Completions of each prompt, at least 2. [default: 8]")] = None,
-    prompts_per_step: Annotated[int | None, typer.Option("--prompts-per-step", help="Prompts of each step. [default: 8]")] = None,
+    group_size: Annotated[
+        int | None,
+        typer.Option("--group-size", help="Completions per prompt, at least 2. \\[default: 8]"),
+    ] = None,
+    prompts_per_step: Annotated[
+        int | None, typer.Option("--prompts-per-step", help="Prompts per step. \\[default: 8]")
+    ] = None,
     max_new_tokens: MaxNewTokens = None,
     lr: LearningRate = None,
     beta: Annotated[
-        float | None, typer.Option("--beta", help="Weight of the KL to the reference; 0 switches it off. [default: 0.12]")
+        float | None,
+        typer.Option(
+            "--beta",
+            help="Weight of the KL to the reference policy; 0 disables it. \\[default: 0.12]",
+        ),
     ] = None,
     level: Level = None,
     seed: Seed = None,
@@ -62,8 +74,8 @@ def run(
 ) -> None:
     """Train a model on an environment with GRPO.
 
-    Tasks, completions, verdicts and metrics go to the run folder, the adapter to its folder final/. Ctrl-C saves and ends after the
-    step that is under way; a second Ctrl-C ends at once.
+    Tasks, completions, verdicts and metrics are written to the run folder, the adapter to final/
+    in it. Ctrl-C finishes the current step, saves and ends; a second Ctrl-C ends at once.
     """
     options = {
         "model.name": model,
@@ -81,5 +93,14 @@ def run(
         "eval.every": eval_every,
     }
     begin_or_continue(
-        "grpo", options, env=env, recipe=recipe, settings=settings, out=out, resume=resume, allow=allow, trust=trust, start_from=start_from
+        "grpo",
+        options,
+        env=env,
+        recipe=recipe,
+        settings=settings,
+        out=out,
+        resume=resume,
+        allow=allow,
+        trust=trust,
+        start_from=start_from,
     )

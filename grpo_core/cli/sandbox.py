@@ -1,4 +1,4 @@
-"""`grpo sandbox`: make its image, try whether it holds, and remove what killed trainers left."""
+"""Implement `grpo sandbox`, which builds a sandbox image, checks it, and cleans up leftovers."""
 
 from __future__ import annotations
 
@@ -8,13 +8,18 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from grpo_core.cli.output import MESSAGE_LIMIT, fail, print_line, print_text, remark
-from grpo_core.errors import ConfigError
-from grpo_core.sandbox import Sandbox
+from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.sandbox import Sandbox
 
 T = TypeVar("T")
 
-sandbox_app = typer.Typer(no_args_is_help=True, help="Prepare and clean up the sandbox that runs code which a model wrote.")
-Name = Annotated[str, typer.Option("--name", help="Which sandbox; `grpo plugins` lists them.")]
+sandbox_app = typer.Typer(
+    no_args_is_help=True,
+    help="Build, check and clean up the sandbox in which code of a model runs.",
+)
+Name = Annotated[
+    str, typer.Option("--name", help="Name of the sandbox; `grpo plugins` lists them.")
+]
 
 
 @sandbox_app.command(epilog="Example: grpo sandbox build --from debian")
@@ -22,23 +27,34 @@ def build(
     origin: Annotated[
         str | None,
         typer.Option(
-            "--from", metavar="registry|debian|ARCHIVE", help="Where the root comes from; left out: a registry, or else a Debian mirror."
+            "--from",
+            metavar="registry|debian|ARCHIVE",
+            help="Source of the root file system (default: a registry, "
+            "or a Debian mirror if that fails).",
         ),
     ] = None,
     mirror: Annotated[
-        str | None, typer.Option("--mirror", metavar="URL", help="Debian mirror; left out: that of apt, or else debootstrap's own.")
+        str | None,
+        typer.Option(
+            "--mirror",
+            metavar="URL",
+            help="Debian mirror (default: that of apt, or else that of debootstrap).",
+        ),
     ] = None,
     name: Name = "docker",
 ) -> None:
-    """Make the image in which programs run, and try it with a program."""
-    _method(name, "build")(origin, mirror=mirror, say=remark)
-    _try(name)
+    """Build the image in which programs run, and test it with a program."""
+    _get_method(name, "build")(origin, mirror=mirror, say=remark)
+    _run_test_program(name)
     print_line(f"the sandbox {name} is ready")
 
 
 @sandbox_app.command(epilog="Example: grpo sandbox check --name bubblewrap")
 def check(name: Name = "auto") -> None:
-    """Put a sandbox through hostile programs: limits, isolation, attacks, clean-up; exits with 1 if it does not hold."""
+    """Attack a sandbox with hostile programs to check its limits, isolation and clean-up.
+
+    Exits with 1 if a check fails.
+    """
     import asyncio
 
     from grpo_core.kit.sandbox import check_sandbox
@@ -49,17 +65,26 @@ def check(name: Name = "auto") -> None:
         line = f"{result.status.replace('_', ' '):<12} {result.check:<20} {result.message}"
         print_text(line, limit=MESSAGE_LIMIT, fg=colour)
     if problems := [result.check for result in results if result.status == "invalid"]:
-        fail(f"{len(problems)} of {len(results)} checks failed: {', '.join(problems)}; do not train with this sandbox", status=1)
+        fail(
+            f"{len(problems)} of {len(results)} checks failed: {', '.join(problems)}; "
+            "do not train with this sandbox",
+            status=1,
+        )
 
 
 @sandbox_app.command(epilog="Example: grpo sandbox prune")
 def prune(name: Name = "docker") -> None:
-    """Remove what trainers left that were killed."""
-    _method(name, "prune")(say=print_line)
+    """Remove the containers that killed trainers left behind."""
+    _get_method(name, "prune")(say=print_line)
 
 
-def _method(name: str, method: str) -> Any:
-    from grpo_core.plugins import PluginHost
+def _get_method(name: str, method: str) -> Any:
+    """Return the method of a sandbox plugin that implements a command.
+
+    Raises:
+        ConfigError: the sandbox has no such method.
+    """
+    from grpo_core.plugins.host import PluginHost
 
     component = PluginHost().load("sandbox", name)
     if not hasattr(component, method):
@@ -67,24 +92,45 @@ def _method(name: str, method: str) -> Any:
     return getattr(component, method)
 
 
-def _try(name: str) -> None:
-    """Run a program whose answer is known."""
+def _run_test_program(name: str) -> None:
+    """Run a program with a known result in the sandbox.
+
+    Raises:
+        ConfigError: the result is wrong.
+    """
     import asyncio
 
-    from grpo_core.sandbox import Program
+    from grpo_core.protocol.sandbox import Program
 
-    rows = asyncio.run(_with_sandbox(name, 1, lambda sandbox: sandbox.run([Program("def f(x): return x + 1", "f", [(1,)])])))
+    rows = asyncio.run(
+        _with_sandbox(
+            name, 1, lambda sandbox: sandbox.run([Program("def f(x): return x + 1", "f", [(1,)])])
+        )
+    )
     outcome = rows[0][0]
     if (outcome.status, outcome.value) != ("ok", 2):
-        raise ConfigError(f"the sandbox {name!r} cannot run a program: {outcome.status} {outcome.error}")
+        raise ConfigError(
+            f"the sandbox {name!r} cannot run a program: {outcome.status} {outcome.error}"
+        )
 
 
-async def _with_sandbox(name: str, jails: int | None, use: Callable[[Sandbox], Coroutine[Any, Any, T]]) -> T:
-    from grpo_core.plugins import PluginHost
-    from grpo_core.services import open_sandbox
-    from grpo_core.settings import SandboxConfig
+async def _with_sandbox(
+    name: str, jails: int | None, use: Callable[[Sandbox], Coroutine[Any, Any, T]]
+) -> T:
+    """Open a sandbox, return the result of `use`, and close it.
 
-    sandbox = open_sandbox(PluginHost(), SandboxConfig(name=name, settings={} if jails is None else {"jails": jails}))
+    Args:
+        name: the sandbox.
+        jails: how many programs may run at once; None for the default.
+        use: is called with the open sandbox.
+    """
+    from grpo_core.config.settings import SandboxConfig
+    from grpo_core.plugins.host import PluginHost
+    from grpo_core.plugins.services import open_sandbox
+
+    sandbox = open_sandbox(
+        PluginHost(), SandboxConfig(name=name, settings={} if jails is None else {"jails": jails})
+    )
     try:
         return await use(sandbox)
     finally:

@@ -1,4 +1,4 @@
-"""`grpo sft`: the warm start, from given answers to an adapter that `grpo run --model` goes on with."""
+"""Implement `grpo sft`, which fine-tunes a model on given answers before `grpo run --model RUN`."""
 
 from __future__ import annotations
 
@@ -29,9 +29,12 @@ from grpo_core.cli.training import begin_or_continue
 
 
 def register(app: typer.Typer) -> None:
-    app.command("sft", epilog="Example: grpo sft --env fizzbuzz --steps 50 --out runs/warm && grpo run --env fizzbuzz --model runs/warm")(
-        sft
-    )
+    """Add the command to `app`."""
+    app.command(
+        "sft",
+        epilog="Example: grpo sft --env fizzbuzz --steps 50 --out runs/warm "
+        "&& grpo run --env fizzbuzz --model runs/warm",
+    )(sft)
 
 
 def sft(
@@ -40,17 +43,20 @@ def sft(
         Path | None,
         typer.Option(
             "--data",
-            help="JSONL of examples: prompt and completion, or messages, as `grpo export` writes it. "
-            "[default: the environment's references]",
+            help="JSONL of examples with prompt and completion, or messages, "
+            "as `grpo export` writes them. \\[default: the environment's references]",
             show_default=False,
         ),
     ] = None,
     model: Model = None,
     steps: Annotated[
-        int | None, typer.Option("--steps", help="Batches of examples to train on. [default: 150; of a file: 3 epochs]")
+        int | None,
+        typer.Option("--steps", help="Training steps. \\[default: 150; with --data: 3 epochs]"),
     ] = None,
     epochs: Epochs = None,
-    batch_size: Annotated[int | None, typer.Option("--batch-size", help="Examples of each step. [default: 32]")] = None,
+    batch_size: Annotated[
+        int | None, typer.Option("--batch-size", help="Examples per step. \\[default: 32]")
+    ] = None,
     lr: LearningRate = None,
     level: Level = None,
     seed: Seed = None,
@@ -65,10 +71,13 @@ def sft(
     eval_every: EvalEvery = None,
     trust: Trust = False,
 ) -> None:
-    """Warm a model up on given answers before GRPO: on the references of an environment, or on a file.
+    """Fine-tune a model on given answers before GRPO (supervised fine-tuning, a warm start).
 
-    Held-out tasks of the environment are scored before and after, as in `grpo run`, which goes on with --model RUN. Checkpoints, --resume
-    and Ctrl-C are the same. What only GRPO uses, such as kl and group_size, is ignored.
+    The answers are the reference answers of an environment, or the examples of a file.
+
+    Held-out tasks of the environment are scored before and after, as in `grpo run`, which continues
+    from the result with --model RUN. Checkpoints, --resume and Ctrl-C work as in `grpo run`.
+    Settings that only GRPO uses, such as kl and group_size, are ignored.
     """
     options = {
         "sft.data": None if data is None else str(data.expanduser().absolute()),
@@ -84,5 +93,14 @@ def sft(
         "eval.every": eval_every,
     }
     begin_or_continue(
-        "sft", options, env=env, recipe=recipe, settings=settings, out=out, resume=resume, allow=allow, trust=trust, start_from=start_from
+        "sft",
+        options,
+        env=env,
+        recipe=recipe,
+        settings=settings,
+        out=out,
+        resume=resume,
+        allow=allow,
+        trust=trust,
+        start_from=start_from,
     )

@@ -1,2 +1,5 @@
-"""The author's kit: adversarial questions to an environment that settle whether it can be trusted with a run; checks of sandboxes and
-plugins; new projects."""
+"""The kit for authors: adversarial checks of environments, checks of sandboxes, new projects.
+
+The checks of an environment decide whether it can be trusted with a training run. Installed
+plugins are checked, too.
+"""

@@ -1,8 +1,9 @@
-"""The programs by which `kit.sandbox` tries a sandbox: what each attempts, by its name there."""
+"""The hostile programs with which `kit.sandbox` checks a sandbox, by the name of their check."""
 
 from __future__ import annotations
 
 SECRET = "GRPO_SANDBOX_CHECK_SECRET"
+"""A variable of the caller that programs must not see."""
 SOURCES = {
     "CPU time": """
 def f(x):
@@ -36,7 +37,8 @@ def f(x):
 import os
 def f(x):
     found = []
-    for folder in ("/", "/tmp", "/etc", "/usr", "/usr/lib", "/dev", "/dev/shm", "/home", "/var/tmp"):
+    for folder in ("/", "/tmp", "/etc", "/usr", "/usr/lib", "/dev", "/dev/shm", "/home",
+                   "/var/tmp"):
         try: open(os.path.join(folder, "grpo-check"), "w").close()
         except OSError: continue
         if os.path.realpath(folder) != os.getcwd(): found.append(folder)
@@ -115,34 +117,53 @@ def f(x):
     "namespaces": """
 import ctypes
 def f(x):
-    if ctypes.CDLL(None, use_errno=True).unshare(0x10000000): raise OSError(ctypes.get_errno(), "unshare")
+    if ctypes.CDLL(None, use_errno=True).unshare(0x10000000):
+        raise OSError(ctypes.get_errno(), "unshare")
 """,
     "keyring": """
 import ctypes, platform
 def f(x):
     number = {"x86_64": 248, "aarch64": 217}[platform.machine()]
-    if ctypes.CDLL(None, use_errno=True).syscall(number, b"user", b"grpo", b"left", 4, -3) < 0: raise OSError(ctypes.get_errno(), "add_key")
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.syscall(number, b"user", b"grpo", b"left", 4, -3) < 0:
+        raise OSError(ctypes.get_errno(), "add_key")
 """,
     "packet sockets": "import socket\ndef f(x): socket.socket(socket.AF_PACKET, socket.SOCK_RAW)",
-    "virtual machine sockets": "import socket\ndef f(x): socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)",
+    "virtual machine sockets": """
+import socket
+def f(x): socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)
+""",
     "answers on disk": """
 import os
 def f(x):
     found = []
     for folder, folders, names in os.walk("/"):
         if folder == "/": folders[:] = [name for name in folders if name not in ("proc", "sys")]
-        found += [os.path.join(folder, name) for name in folders if name.startswith(("grpo_env_", "grpo_core"))]
+        own = [name for name in folders if name.startswith(("grpo_env_", "grpo_core"))]
+        found += [os.path.join(folder, name) for name in own]
     return found[:3]
 """,
     "its own end": "import os\ndef f(x): os.kill(os.getpid(), 9)",
     "supervisor's memory": "def f(x): return open('/proc/1/mem', 'rb').read(1)",
     "root": "import os\ndef f(x): os.setuid(0); open('/proc/1/mem', 'rb').read(1)",
     "leaving": "import os\ndef f(x): os._exit(0)",
-    "files that stay": "import os\ndef f(x): os.makedirs('a/b'); open('a/b/c', 'w').close(); os.chmod('a', 0); return x",
+    "files that stay": """
+import os
+def f(x):
+    os.makedirs('a/b')
+    open('a/b/c', 'w').close()
+    os.chmod('a', 0)
+    return x
+""",
     "crash": "import ctypes\ndef f(x): ctypes.string_at(0)",
 }
 
-MARKS = {name: f"kf{digit * 16}zz" for name, digit in zip(("source", "input", "printed", "complained", "returned"), "12345", strict=True)}
+MARKS = {
+    name: f"kf{digit * 16}zz"
+    for name, digit in zip(
+        ("source", "input", "printed", "complained", "returned"), "12345", strict=True
+    )
+}
 VICTIM = f"""
 import sys
 held = {MARKS["source"]!r}
@@ -151,7 +172,7 @@ def f(x):
     print({MARKS["complained"]!r} * 3, file=sys.stderr)
     return x + {MARKS["returned"]!r}
 """
-"""A program that knows, prints and returns marks. Its input is one, too."""
+"""A program that holds, prints and returns marks; its input is a mark, too."""
 SEARCH = r"""
 import ctypes, os, re
 libc = ctypes.CDLL(None)
@@ -165,7 +186,7 @@ def areas():
             if rights.startswith("r") and "[v" not in line:
                 start, end = (int(part, 16) for part in span.split("-"))
                 yield start, min(end, start + (64 << 20))
-    except OSError:  # no /proc: around what is known to be there
+    except OSError:  # no /proc: search around known addresses
         function = ctypes.addressof(ctypes.c_int.in_dll(libc, "daylight"))
         for place in (libc.sbrk(0), id(object()), id([]), id(b"x" * 100_000), function):
             start = (place & ~4095) - (48 << 20)
@@ -184,5 +205,6 @@ def search():
             last = content
     return sorted(seen)
 """
-"""Defines `search`, which returns every mark in the memory of its own process. It holds none itself."""
+"""Defines `search`, which returns every mark in the memory of its process; it holds none itself."""
 THIEF = f"{SEARCH}\ndef f(x): return search()"
+"""A program that returns the marks of other programs in its memory."""

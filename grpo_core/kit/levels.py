@@ -1,4 +1,7 @@
-"""Whether tasks change with the level: their length, their numbers and their answers at both ends, compared by ranks."""
+"""Check that tasks change with the level.
+
+Features of the tasks (such as length, numbers and answers) at both ends are compared by ranks.
+"""
 
 from __future__ import annotations
 
@@ -8,37 +11,59 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from grpo_core.checks import size_of
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.subject import QUICK_SECONDS, Subject, prompt_text
-from grpo_core.types import Task, TaskKey
+from grpo_core.protocol.types import Task, TaskKey
+from grpo_core.verify.checks import size_of
 
 _TASKS = 40
-_FEWEST = 12
-"""With fewer, even ends that do not overlap could be chance."""
-_CLEARLY = 4.0
-"""Standard deviations of the rank sum beyond which chance is no explanation: 1 in 16,000, for each of a few features."""
+"""Tasks of each level."""
+_MIN_TASKS = 12
+"""With fewer tasks, even levels whose features do not overlap could differ by chance."""
+_CLEAR_SHIFT = 4.0
+"""Standard deviations of the rank sum beyond which a feature differs between the levels.
+
+By chance, that happens once in 16,000 cases, for each of a few features.
+"""
 
 
-async def rising(subject: Subject) -> str:
+async def check_level(subject: Subject) -> str:
+    """Check that some feature of the tasks grows from level 0 to level 1."""
     env = subject.env
     if not env.levels:
-        raise NotCheckedError("the environment says that it has no levels")
+        raise NotCheckedError("the environment declares levels = False")
     if not subject.tasks:
         raise NotCheckedError("there are no tasks in the train split")
     size = size_of(env, "train")
-    if size is not None and size < _FEWEST:
-        raise NotCheckedError(f"there are {size} tasks, fewer than the {_FEWEST} from which levels can be told apart")
+    if size is not None and size < _MIN_TASKS:
+        raise NotCheckedError(
+            f"there are {size} tasks, fewer than the {_MIN_TASKS} from which levels can be told "
+            "apart"
+        )
     count = _TASKS if size is None else min(_TASKS, size)
     quick = subject.reference_seconds < QUICK_SECONDS and not subject.reference_error
-    ends = []
+    features_by_level = []
     for level in (0.0, 1.0):
-        tasks = [await subject.make(TaskKey(subject.name, "train", index, subject.seed, level)) for index in range(count)]
-        references = [await subject.verifier.reference(task) for task in tasks] if quick else [None] * count
-        ends.append([_features(task, reference) for task, reference in zip(tasks, references, strict=True)])
-    shifts = {name: _shift([one[name] for one in ends[0]], [one[name] for one in ends[1]]) for name in ends[0][0]}
-    grown = [name for name, shift in shifts.items() if shift > _CLEARLY]
-    shrunk = [name for name, shift in shifts.items() if shift < -_CLEARLY]
+        tasks = [
+            await subject.make_task(TaskKey(subject.name, "train", index, subject.seed, level))
+            for index in range(count)
+        ]
+        references = (
+            [await subject.verifier.reference(task) for task in tasks] if quick else [None] * count
+        )
+        features_by_level.append(
+            [_features(task, reference) for task, reference in zip(tasks, references, strict=True)]
+        )
+    easy_tasks, hard_tasks = features_by_level
+    shifts = {
+        name: _shift(
+            [features[name] for features in easy_tasks],
+            [features[name] for features in hard_tasks],
+        )
+        for name in easy_tasks[0]
+    }
+    grown = [name for name, shift in shifts.items() if shift > _CLEAR_SHIFT]
+    shrunk = [name for name, shift in shifts.items() if shift < -_CLEAR_SHIFT]
     if not grown and not shrunk:
         raise BrokenPromiseError(
             f"{count} tasks of level 0 and of level 1 cannot be told apart by {', '.join(shifts)}; "
@@ -46,12 +71,14 @@ async def rising(subject: Subject) -> str:
         )
     if not grown:
         raise BrokenPromiseError(
-            f"at level 1 tasks have fewer or smaller {', '.join(shrunk)}, and more of nothing: 0 is the easiest, 1 the hardest"
+            f"at level 1 tasks have fewer or smaller {', '.join(shrunk)}, and nothing grows; make "
+            "level 0 the easiest and level 1 the hardest"
         )
     return f"from level 0 to 1 these grow: {', '.join(grown)}"
 
 
 def _features(task: Task[Any], reference: str | None) -> Mapping[str, float]:
+    """Return the features of a task by their name in messages."""
     prompt, answer = prompt_text(task), reference or ""
     numbers = [min(float(number), 1e300) for number in re.findall(r"\d{1,300}", prompt)]
     lines = prompt.splitlines()
@@ -63,20 +90,26 @@ def _features(task: Task[Any], reference: str | None) -> Mapping[str, float]:
         "longest line of the prompt": max(map(len, lines), default=0),
         "characters of the answer": len(answer),
         "different characters of the answer": len(set(answer)),
-        "value of the answer": max((min(float(number), 1e300) for number in re.findall(r"\d{1,300}", answer)), default=0.0),
-        "size of the data": _size(task.data),
+        "value of the answer": max(
+            (min(float(number), 1e300) for number in re.findall(r"\d{1,300}", answer)), default=0.0
+        ),
+        "size of the data": _pickled_size(task.data),
     }
 
 
-def _size(data: object) -> float:
+def _pickled_size(data: object) -> float:
+    """Return the size of pickled data, or 0 where it cannot be pickled."""
     try:
         return float(len(pickle.dumps(data)))
-    except Exception:  # noqa: BLE001 - pickling runs code of the environment; task.pickle tells of it
+    except Exception:  # noqa: BLE001 - pickling runs code of the environment; task.pickle reports it
         return 0.0
 
 
 def _shift(low: Sequence[float], high: Sequence[float]) -> float:
-    """The rank sum of `high` above its expectation, in standard deviations (Mann and Whitney, with the correction for ties)."""
+    """Return the rank sum of `high` above its expectation, in standard deviations.
+
+    It is the statistic of Mann and Whitney, with the correction for ties.
+    """
     n, m = len(low), len(high)
     ordered = sorted([*low, *high])
     ranks: dict[float, float] = {}

@@ -1,4 +1,7 @@
-"""Writes the package of a new environment from templates: small, complete, and fit to be trained on as it stands."""
+"""Write the package of a new environment from templates.
+
+The package is small and complete, and can be trained on as it is.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,14 @@ from types import MappingProxyType
 from typing import Literal
 
 from grpo_core import __version__
-from grpo_core.errors import UserError
-from grpo_core.plugins import PluginHost
+from grpo_core.plugins.host import PluginHost
+from grpo_core.protocol.errors import UserError
 from grpo_core.runs.atomic import whole_folder
 
 Kind = Literal["text", "code", "judge", "dialogue", "dataset"]
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _TEMPLATES = resources.files("grpo_core.kit") / "templates"
-_COMMON: Mapping[str, str] = MappingProxyType(
+_COMMON_FILES: Mapping[str, str] = MappingProxyType(
     {
         ".github/workflows/test.yml": "test.yml.tmpl",
         ".gitignore": "gitignore.tmpl",
@@ -34,90 +37,130 @@ _COMMON: Mapping[str, str] = MappingProxyType(
         "$package/__init__.py": "__init__.py.tmpl",
     }
 )
-_OPTIONAL = ("spec_extra", "prepare", "run_options")
-"""What a kind.toml may leave out."""
-_OF_ITS_KIND: Mapping[str, str] = MappingProxyType({"$package/env.py": "env.py.tmpl", "tests/test_env.py": "test_env.py.tmpl"})
+"""Files of every project by path: their template in templates/project."""
+_OPTIONAL_VALUES = ("spec_extra", "prepare", "run_options")
+"""Template values that a kind.toml may omit."""
+_KIND_FILES: Mapping[str, str] = MappingProxyType(
+    {"$package/env.py": "env.py.tmpl", "tests/test_env.py": "test_env.py.tmpl"}
+)
+"""Files of each kind of project by path: their template in templates/KIND."""
 
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """folder: where it is; commands: what its author does next, in this order."""
+    """A project that was written."""
 
     folder: Path
     commands: tuple[str, ...]
+    """The commands that its author runs next, in this order."""
 
 
 def write_project(name: str, *, kind: Kind, folder: Path | None = None) -> Project:
-    """The project of the environment `name` in `folder` (by default grpo-env-NAME), which must not be there yet.
+    """Write the project of the environment `name`.
 
-    Everything that can be wrong is found before anything is written, and the folder appears with all its files at once.
+    Errors are detected before anything is written, and the folder appears with all its files at
+    once.
+
+    Args:
+        name: The environment's name.
+        kind: The template.
+        folder: The new folder, which must not exist; by default grpo-env-NAME.
+
+    Raises:
+        UserError: The name is not usable, or the folder exists or cannot be written.
     """
     check_name(name)
     target = folder or Path(f"grpo-env-{name}")
     if os.path.lexists(target):
-        raise UserError(f"{target} exists already; choose another name, or another folder with --out")
-    files, values = project_files(name, kind=kind), _values(name, kind)
+        raise UserError(
+            f"{target} exists already; choose another name, or another folder with --out"
+        )
+    files, values = project_files(name, kind=kind), _template_values(name, kind)
     try:
         with whole_folder(target) as partial:
             for path, text in files.items():
                 (partial / path).parent.mkdir(parents=True, exist_ok=True)
                 (partial / path).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise UserError(f"{target} cannot be written: {error.strerror or error}; choose another folder with --out") from None
-    more = values["run_options"]
-    check, run = f"grpo env check {name}{more}", f"grpo run --env {name} --steps 2{more}"
-    return Project(target, (f"cd {shlex.quote(str(target))}", "pip install -e '.[test]'", "pytest", check, run))
+        raise UserError(
+            f"{target} cannot be written: {error.strerror or error}; choose another folder with "
+            "--out"
+        ) from None
+    options = values["run_options"]
+    check, run = f"grpo env check {name}{options}", f"grpo run --env {name} --steps 2{options}"
+    return Project(
+        target, (f"cd {shlex.quote(str(target))}", "pip install -e '.[test]'", "pytest", check, run)
+    )
 
 
 def check_name(name: str) -> None:
-    """Raises UserError for a name that cannot be that of a new environment."""
+    """Raise UserError if `name` cannot be the name of a new environment."""
     if not _NAME.fullmatch(name):
-        raise UserError(f"{name!r} cannot name an environment; write lowercase letters and digits with dashes between, such as word-sums")
+        raise UserError(
+            f"{name!r} cannot name an environment; write lowercase letters and digits with dashes "
+            "between, such as word-sums"
+        )
     if keyword.iskeyword(name):
         raise UserError(f"{name!r} is a keyword of Python; choose another name")
     plugin = PluginHost(disabled="").plugins.get(name)
     if plugin is not None:
-        raise UserError(f"the name {name!r} is taken by {plugin.distribution} {plugin.version}; choose another one")
-    if importlib.util.find_spec(_package(name)) is not None:
-        raise UserError(f"a package {_package(name)!r} is installed already; choose another name")
+        raise UserError(
+            f"the name {name!r} is taken by {plugin.distribution} {plugin.version}; choose another "
+            "one"
+        )
+    if importlib.util.find_spec(_package_name(name)) is not None:
+        raise UserError(
+            f"a package {_package_name(name)!r} is installed already; choose another name"
+        )
 
 
 def project_files(name: str, *, kind: Kind) -> dict[str, str]:
-    """The text of every file by its path in the project."""
-    values = _values(name, kind)
-    sources = {path: _TEMPLATES / "project" / source for path, source in _COMMON.items()}
-    sources |= {path: _TEMPLATES / kind / source for path, source in _OF_ITS_KIND.items()}
-    files = {Template(path).substitute(values): _filled(source, values) for path, source in sources.items()}
-    files |= {f"{_package(name)}/{source.name}": source.read_text(encoding="utf-8") for source in _data(kind)}
-    return dict(sorted({**files, f"{_package(name)}/py.typed": ""}.items()))
+    """Return the text of every file by its path in the project."""
+    values = _template_values(name, kind)
+    sources = {path: _TEMPLATES / "project" / source for path, source in _COMMON_FILES.items()}
+    sources |= {path: _TEMPLATES / kind / source for path, source in _KIND_FILES.items()}
+    files = {
+        Template(path).substitute(values): _fill_template(source, values)
+        for path, source in sources.items()
+    }
+    files |= {
+        f"{_package_name(name)}/{source.name}": source.read_text(encoding="utf-8")
+        for source in _data_files(kind)
+    }
+    return dict(sorted({**files, f"{_package_name(name)}/py.typed": ""}.items()))
 
 
-def _values(name: str, kind: Kind) -> dict[str, str]:
-    """What stands in the templates, by its name there."""
-    about: dict[str, str] = tomllib.loads((_TEMPLATES / kind / "kind.toml").read_text(encoding="utf-8"))
+def _template_values(name: str, kind: Kind) -> dict[str, str]:
+    """Return the values that the templates use, by name."""
+    kind_values: dict[str, str] = tomllib.loads(
+        (_TEMPLATES / kind / "kind.toml").read_text(encoding="utf-8")
+    )
     camel = "".join(word.capitalize() for word in name.split("-"))
     values = {
         "name": name,
         "distribution": f"grpo-env-{name}",
-        "package": _package(name),
+        "package": _package_name(name),
         "camel": camel,
         "class_name": f"{camel}Env",  # a bare name might be one that the module imports
         "version": __version__,
-        **dict.fromkeys(_OPTIONAL, ""),
+        **dict.fromkeys(_OPTIONAL_VALUES, ""),
         "check": f"      - run: grpo env check {name}\n",
-        **about,
+        **kind_values,
     }
-    return {**values, "card": _filled(_TEMPLATES / kind / "card.md.tmpl", values).rstrip()}
+    return {**values, "card": _fill_template(_TEMPLATES / kind / "card.md.tmpl", values).rstrip()}
 
 
-def _data(kind: Kind) -> Iterator[Traversable]:
+def _data_files(kind: Kind) -> Iterator[Traversable]:
+    """Return the data files of a kind of project, which are copied unchanged."""
     folder = _TEMPLATES / kind / "data"
     return folder.iterdir() if folder.is_dir() else iter(())
 
 
-def _filled(source: Traversable, values: Mapping[str, str]) -> str:
+def _fill_template(source: Traversable, values: Mapping[str, str]) -> str:
+    """Return the text of a template with its values."""
     return Template(source.read_text(encoding="utf-8")).substitute(values)
 
 
-def _package(name: str) -> str:
+def _package_name(name: str) -> str:
+    """Return the import name of an environment's package."""
     return f"grpo_env_{name.replace('-', '_')}"

@@ -1,4 +1,6 @@
-"""The plugin reference as markdown, made of the hooks themselves, so that a test can tell when a document is out of date.
+"""Generate the plugin reference as Markdown from the hooks.
+
+A test compares the result with the document, so that the document cannot be out of date.
 
 python -m grpo_core.kit.reference environments/README.md
 """
@@ -11,43 +13,55 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from grpo_core import hookspecs
-from grpo_core.errors import UserError
+from grpo_core.protocol import hookspecs
+from grpo_core.protocol.errors import UserError
 
 BEGIN = "<!-- plugin reference: made by python -m grpo_core.kit.reference -->"
 END = "<!-- end of the plugin reference -->"
 
 
 def plugin_reference() -> str:
-    """Every hook with its signature and docstring, in the order of hookspecs.py."""
+    """Return a table of all hooks with signature and docstring, in the order of hookspecs.py."""
     hooks = [value for name, value in vars(hookspecs).items() if name.startswith("grpo_")]
     offers = set(hookspecs.OFFER_HOOKS.values())
     return "\n\n".join(
         [
-            "Offer hooks return Specs; a component is imported when a command or a config names it:",
+            "Offer hooks return Specs; a component is imported when a command or a config names "
+            "it:",
             _table("what it offers", (hook for hook in hooks if hook.__name__ in offers)),
-            "Event hooks only observe; one that raises is reported once and hears no more of the run:",
+            "Event hooks only observe; one that raises is reported once and is not called again in "
+            "that run:",
             _table("when it is called", (hook for hook in hooks if hook.__name__ not in offers)),
         ]
     )
 
 
 def with_reference(text: str) -> str:
-    """`text` with the reference of today between its two marks. Raises UserError without them."""
+    """Return `text` with the current reference between its two marks.
+
+    Raises:
+        UserError: The marks are missing.
+    """
     head, begin, rest = text.partition(BEGIN)
     _, end, tail = rest.partition(END)
     if not begin or not end:
-        raise UserError(f"the marks of the plugin reference are missing; put in the lines {BEGIN} and {END}")
+        raise UserError(
+            f"the marks of the plugin reference are missing; add the lines {BEGIN} and {END}"
+        )
     return f"{head}{BEGIN}\n\n{plugin_reference()}\n\n{END}{tail}"
 
 
 def _table(title: str, hooks: Iterable[Callable[..., Any]]) -> str:
-    rows = [f"| `{hook.__name__}{_signature(hook)}` | {' '.join((hook.__doc__ or '').split())} |" for hook in hooks]
+    """Return a Markdown table of hooks."""
+    rows = [
+        f"| `{hook.__name__}{_signature(hook)}` | {' '.join((hook.__doc__ or '').split())} |"
+        for hook in hooks
+    ]
     return "\n".join([f"| hook | {title} |", "| --- | --- |", *rows])
 
 
 def _signature(hook: Callable[..., Any]) -> str:
-    """As hookspecs.py has it; annotations are texts there, and inspect quotes them."""
+    """Return the signature as in hookspecs.py, without the quotes that inspect adds."""
     return str(inspect.signature(hook)).replace("'", "").removesuffix(" -> None")
 
 

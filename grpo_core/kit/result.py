@@ -1,4 +1,7 @@
-"""What became of a check, in three values: a check that was not carried out never counts as passed."""
+"""Results of checks.
+
+They have three statuses: a check that was not carried out never counts as passed.
+"""
 
 from __future__ import annotations
 
@@ -13,57 +16,84 @@ Severity = Literal["fault", "warning"]
 
 
 class BrokenPromiseError(Exception):
-    """The environment does not keep what the protocol promises."""
+    """The environment breaks a promise of the protocol: the check failed."""
 
 
 class NotCheckedError(Exception):
-    """There was nothing to look at, or no way to look."""
+    """The check could not be carried out: nothing to examine, or no way to examine it."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """What became of one check. message: one sentence that says what was found. reproduce: the line that asks again, if it failed."""
+    """The result of one check."""
 
     check: str
+    """The name of the check, such as "floor.empty"."""
     status: Status
+    """"valid" (passed), "invalid" (failed) or "not_checked"."""
     message: str
+    """What was observed, in one sentence."""
     severity: Severity = "fault"
     reproduce: str = ""
+    """The command or call that runs the check again, if it failed."""
     seconds: float = 0.0
+    """How long the check took."""
 
     def to_json(self) -> dict[str, Any]:
+        """Return the fields as a dictionary that JSON can hold."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What the checks found. `print(report)` shows one line for each."""
+    """The results of all checks. `print(report)` shows one line for each."""
 
     environment: str
     results: tuple[CheckResult, ...]
 
     @property
     def problems(self) -> tuple[CheckResult, ...]:
-        """Faults: nobody should train on this."""
-        return tuple(result for result in self.results if result.status == "invalid" and result.severity == "fault")
+        """Return the failed checks of severity "fault": do not train on this environment."""
+        return tuple(
+            result
+            for result in self.results
+            if result.status == "invalid" and result.severity == "fault"
+        )
 
     @property
     def warnings(self) -> tuple[CheckResult, ...]:
-        return tuple(result for result in self.results if result.status == "invalid" and result.severity == "warning")
+        """Return the failed checks of severity "warning"."""
+        return tuple(
+            result
+            for result in self.results
+            if result.status == "invalid" and result.severity == "warning"
+        )
 
     @property
     def blind(self) -> str:
-        """Why no verdict was looked at, where some should have been; "" otherwise. That there are no faults then says little."""
-        told = [r for r in self.results if r.check.partition(".")[0] in ("verdict", "floor") and r.check != "verdict.outage"]
-        if not told or any(result.status != "not_checked" for result in told):
+        """Return why no verdict was examined although some should have been, or "".
+
+        A report without faults then says little.
+        """
+        verdict_results = [
+            result
+            for result in self.results
+            if result.check.partition(".")[0] in ("verdict", "floor")
+            and result.check != "verdict.outage"
+        ]
+        if not verdict_results or any(result.status != "not_checked" for result in verdict_results):
             return ""
-        return told[0].message
+        return verdict_results[0].message
 
     @property
     def counts(self) -> str:
+        """Return the number of results of each kind, as text."""
         unchecked = sum(result.status == "not_checked" for result in self.results)
         valid = sum(result.status == "valid" for result in self.results)
-        return f"{len(self.problems)} faults, {len(self.warnings)} warnings, {valid} valid, {unchecked} not checked"
+        return (
+            f"{len(self.problems)} faults, {len(self.warnings)} warnings, {valid} valid, "
+            f"{unchecked} not checked"
+        )
 
     def __str__(self) -> str:
         lines = [f"{self.environment}: {self.counts}"]
@@ -75,6 +105,7 @@ class Report:
 
 
 def shown_status(result: CheckResult) -> str:
+    """Return the status for people: valid, fault, warning or not checked."""
     if result.status == "invalid":
         return result.severity
     return result.status.replace("_", " ")
@@ -82,10 +113,11 @@ def shown_status(result: CheckResult) -> str:
 
 @cache
 def catalogue() -> dict[str, dict[str, str]]:
-    """Every check by name, with its `severity` and what it `asks`."""
+    """Return every check by name, with its `severity` and the question that it `asks`."""
     text = resources.files("grpo_core.kit").joinpath("checks.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)
 
 
 def severity(check: str) -> Severity:
+    """Return the severity of the named check."""
     return "warning" if catalogue().get(check, {}).get("severity") == "warning" else "fault"

@@ -1,4 +1,4 @@
-"""Asks an environment every question of the kit, or those that are wanted."""
+"""Run all checks of the kit on an environment, or some of them."""
 
 from __future__ import annotations
 
@@ -9,188 +9,280 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from grpo_core.deadline import describe
-from grpo_core.environment import Environment, Services
-from grpo_core.errors import ConfigError, GrpoError, did_you_mean
-from grpo_core.kit import cost, floors, levels, second, served, tasks, verdicts
-from grpo_core.kit.result import BrokenPromiseError, CheckResult, NotCheckedError, Report, catalogue, severity
-from grpo_core.kit.second import Second
-from grpo_core.kit.subject import Subject, prepared
-from grpo_core.printable import printable
-from grpo_core.services import Lender
-from grpo_core.spec import Spec
-from grpo_core.verify import Isolation, Verifier, VerifySettings
+from grpo_core.calls.deadline import describe
+from grpo_core.calls.printable import printable
+from grpo_core.kit import cost, floors, levels, second_process, served, tasks, verdicts
+from grpo_core.kit.result import (
+    BrokenPromiseError,
+    CheckResult,
+    NotCheckedError,
+    Report,
+    catalogue,
+    severity,
+)
+from grpo_core.kit.second_process import SecondProcess
+from grpo_core.kit.subject import Subject, prepare
+from grpo_core.plugins.services import Lender
+from grpo_core.protocol.environment import Environment, Services
+from grpo_core.protocol.errors import ConfigError, GrpoError, did_you_mean
+from grpo_core.protocol.spec import Spec
+from grpo_core.verify.engine import Isolation, Verifier, VerifySettings
 
-Question = Callable[[Subject], Coroutine[Any, Any, str]]
-QUESTIONS: Mapping[str, Question] = {
-    "declared.contract": tasks.contract,
-    "task.made": tasks.made,
-    "task.pure": tasks.pure,
-    "task.random": tasks.untouched,
-    "task.pickle": tasks.picklable,
-    "task.seed": tasks.seeds,
-    "task.split": tasks.splits,
-    "task.secret": tasks.secret,
-    "task.level": levels.rising,
-    "verdict.form": verdicts.form,
-    "verdict.reference": verdicts.reference,
-    "verdict.repeat": verdicts.repeat,
-    "verdict.swallow": verdicts.swallow,
-    "verdict.outage": verdicts.outage,
-    "floor.empty": floors.empty,
-    "floor.junk": floors.junk,
-    "floor.echo": floors.echo,
-    "floor.other": floors.other,
-    "floor.constant": floors.constant,
-    "floor.listed": floors.listed,
-    "floor.suffix": floors.suffix,
-    "floor.near": floors.near,
-    "floor.digits": floors.digits,
-    "floor.text": floors.characters,
-    "floor.nested": floors.nested,
-    "floor.large": floors.large,
-    "floor.cheats": floors.cheats,
-    "floor.canaries": floors.canaries,
-    "floor.code": served.code,
-    "floor.judge": served.judge,
-    "cost.time": cost.verdict_seconds,
+CheckFunction = Callable[[Subject], Coroutine[Any, Any, str]]
+"""Returns the message of a passed check.
+
+Raises BrokenPromiseError if the environment fails the check, and NotCheckedError if there was
+nothing to examine.
+"""
+CHECKS: Mapping[str, CheckFunction] = {
+    "declared.contract": tasks.check_contract,
+    "task.made": tasks.check_made,
+    "task.pure": tasks.check_pure,
+    "task.random": tasks.check_global_generators,
+    "task.pickle": tasks.check_pickle,
+    "task.seed": tasks.check_seeds,
+    "task.split": tasks.check_splits,
+    "task.secret": tasks.check_secret,
+    "task.level": levels.check_level,
+    "verdict.form": verdicts.check_form,
+    "verdict.reference": verdicts.check_reference,
+    "verdict.repeat": verdicts.check_repeat,
+    "verdict.swallow": verdicts.check_swallow,
+    "verdict.outage": verdicts.check_outage,
+    "floor.empty": floors.check_empty,
+    "floor.junk": floors.check_junk,
+    "floor.echo": floors.check_echo,
+    "floor.other": floors.check_other,
+    "floor.constant": floors.check_constant,
+    "floor.listed": floors.check_listed,
+    "floor.suffix": floors.check_suffix,
+    "floor.near": floors.check_near,
+    "floor.digits": floors.check_digits,
+    "floor.text": floors.check_characters,
+    "floor.nested": floors.check_nested,
+    "floor.large": floors.check_large,
+    "floor.cheats": floors.check_cheats,
+    "floor.canaries": floors.check_canaries,
+    "floor.code": served.check_code,
+    "floor.judge": served.check_judge,
+    "cost.time": cost.check_time,
 }
-WITNESSED: Mapping[str, Callable[[Second, Subject], Coroutine[Any, Any, str]]] = {
-    "task.process": second.same_tasks,
-    "verdict.process": second.same_verdicts,
-    "safety.eval": second.executed,
-    "safety.network": second.network,
-    "safety.files": second.files,
-    "safety.processes": second.processes,
-    "cost.memory": second.memory,
+SECOND_PROCESS_CHECKS: Mapping[
+    str, Callable[[SecondProcess, Subject], Coroutine[Any, Any, str]]
+] = {
+    "task.process": second_process.check_same_tasks,
+    "verdict.process": second_process.check_same_verdicts,
+    "safety.eval": second_process.check_executed,
+    "safety.network": second_process.check_network,
+    "safety.files": second_process.check_files,
+    "safety.processes": second_process.check_processes,
+    "cost.memory": second_process.check_memory,
 }
 _DEADLINE_SECONDS = 5.0
-"""Of a verdict without services, where the environment allows more: a kit that waits for each hang is not used."""
+"""The most seconds for a verdict without services, even where the environment allows more.
+
+Otherwise each verdict that hangs would make the kit too slow to be used.
+"""
 _EVAL_TASKS_PER_TASK = 5
-"""task() is cheap, and a leak shows only among many."""
-_OF_HELD_OUT = frozenset({"task.made", "task.split", "task.seed"})
-_WHOLE = ("declared.contract", "task.made")
+"""Held-out tasks for each training task: task() is cheap, and a leak shows only among many."""
+_HELD_OUT_CHECKS = frozenset({"task.made", "task.split", "task.seed"})
+"""The checks that need held-out tasks."""
+_PREREQUISITES = ("declared.contract", "task.made")
+"""The checks without which no other check is possible."""
 
 
 def wanted(only: Sequence[str]) -> list[str]:
-    """The names of checks, in the order of the report; `only`: names or groups ("floor"). Raises ConfigError for one that is neither."""
-    known = list(catalogue())
-    groups = {name.partition(".")[0] for name in known}
+    """Return the names of the chosen checks, in the order of the report.
+
+    Args:
+        only: Names of checks or of groups ("floor"); empty: all checks.
+
+    Raises:
+        ConfigError: A name is neither a check nor a group.
+    """
+    checks = list(catalogue())
+    groups = {name.partition(".")[0] for name in checks}
     for name in only:
-        if name not in known and name not in groups:
-            raise ConfigError(f"{name!r} is no check{did_you_mean(name, [*groups, *known])} Groups are {', '.join(sorted(groups))}")
-    return [name for name in known if not only or name in only or name.partition(".")[0] in only]
+        if name not in checks and name not in groups:
+            raise ConfigError(
+                f"{name!r} is not a check{did_you_mean(name, [*groups, *checks])} Groups are "
+                f"{', '.join(sorted(groups))}"
+            )
+    return [name for name in checks if not only or name in only or name.partition(".")[0] in only]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Examination:
-    """What to ask, and of how many tasks.
-
-    name: in task keys and the report. only: names of checks or groups. count: training tasks to look at. seed: of their stream. spec,
-    overrides: how another process builds the environment, if not from its class and config. unavailable: why services that it needs
-    cannot be used. reproduce: the line that asks a check again, by its name. progress: told the name of each check before it is asked.
-    """
+    """Which checks to run, and on how many tasks."""
 
     name: str
+    """The environment's name in task keys and in the report."""
     only: Sequence[str] = ()
+    """Names of checks or groups; empty: all checks."""
     count: int = 20
+    """The number of training tasks to examine."""
     seed: int = 0
+    """The seed of the tasks."""
     isolation: Isolation = "auto"
+    """Where verdicts are made, as `VerifySettings.isolation`."""
     spec: Spec | None = None
+    """How another process builds the environment; by default from its class."""
     overrides: Mapping[str, Any] | None = None
+    """The settings with which another process builds it; by default its config."""
     unavailable: str = ""
+    """Why the services that the environment needs cannot be used; "" if they can."""
     reproduce: Callable[[str], str] = lambda check: ""
+    """Returns the command or call that runs the named check again."""
     progress: Callable[[str], None] = lambda check: None
+    """Called with the name of each check before it runs."""
 
 
-async def examine(env: Environment[Any], asked: Examination, lender: Lender | None = None) -> Report:
-    """Closes `env` at the end, and the lender of its services.
+async def examine(
+    env: Environment[Any], examination: Examination, lender: Lender | None = None
+) -> Report:
+    """Run the chosen checks on `env` and return their report. Closes `env` and `lender` at the end.
 
-    A fault that leaves nothing to look at is in the report whatever was asked.
+    A fault that makes every other check impossible is in the report even if its check was not
+    chosen.
+
+    Args:
+        env: The environment.
+        examination: Which checks to run.
+        lender: The lender of the environment's services, if it has one.
+
+    Raises:
+        ConfigError: `examination.only` names an unknown check.
     """
-    names = wanted(asked.only)
+    names = wanted(examination.only)
     async with AsyncExitStack() as stack:
         if lender is not None:
             stack.push_async_callback(lender.close)
-        results = await _results(env, names, asked)
-    told = [result for result in results if result.check in names or (result.check in _WHOLE and result.status == "invalid")]
-    return Report(asked.name, tuple(_reproducible(result, asked) for result in told))
+        results = await _run_checks(env, names, examination)
+    reported = [
+        result
+        for result in results
+        if result.check in names or (result.check in _PREREQUISITES and result.status == "invalid")
+    ]
+    return Report(
+        examination.name, tuple(_with_reproduction(result, examination) for result in reported)
+    )
 
 
-def _reproducible(result: CheckResult, asked: Examination) -> CheckResult:
-    return replace(result, reproduce=asked.reproduce(result.check)) if result.status == "invalid" else result
+def _with_reproduction(result: CheckResult, examination: Examination) -> CheckResult:
+    """Return `result`, with the line that runs the check again if it failed."""
+    return (
+        replace(result, reproduce=examination.reproduce(result.check))
+        if result.status == "invalid"
+        else result
+    )
 
 
-async def _results(env: Environment[Any], names: Sequence[str], asked: Examination) -> list[CheckResult]:
+async def _run_checks(
+    env: Environment[Any], names: Sequence[str], examination: Examination
+) -> list[CheckResult]:
+    """Return the results of `declared.contract` and of the checks in `names`."""
     try:
-        verifier = _verifier(env, asked)
+        verifier = _make_verifier(env, examination)
     except ConfigError as error:
         fault = CheckResult("declared.contract", "invalid", str(error))
-        return [fault, *_left(names, "the environment cannot be asked", told=(fault.check,))]
+        return [
+            fault,
+            *_not_checked(names, "the environment cannot be used", reported=(fault.check,)),
+        ]
     results: list[CheckResult] = []
     async with verifier:
-        here = Verifier(env, settings=replace(verifier.settings, isolation="inline"), closes_env=False)
-        bare = Subject(asked.name, env, here, verifier, asked.seed, unavailable=asked.unavailable, settings=asked.overrides or {})
-        results.append(await _settled("declared.contract", tasks.contract(bare)))
-        asked.progress("task.made")
-        held_out = asked.count * _EVAL_TASKS_PER_TASK if _OF_HELD_OUT.intersection(names) else 0
+        inline_verifier = Verifier(
+            env, settings=replace(verifier.settings, isolation="inline"), closes_env=False
+        )
+        unprepared = Subject(
+            examination.name,
+            env,
+            inline_verifier,
+            verifier,
+            examination.seed,
+            unavailable=examination.unavailable,
+            settings=examination.overrides or {},
+        )
+        results.append(await _run_check("declared.contract", tasks.check_contract(unprepared)))
+        examination.progress("task.made")
+        needs_held_out = _HELD_OUT_CHECKS.intersection(names)
+        held_out = examination.count * _EVAL_TASKS_PER_TASK if needs_held_out else 0
         try:
-            subject = await prepared(bare, count=asked.count, held_out=held_out)
+            subject = await prepare(unprepared, count=examination.count, held_out=held_out)
         except GrpoError as error:
             return [
                 *results,
                 CheckResult("task.made", "invalid", printable(str(error))),
-                *_left(names, "no tasks could be made", told=_WHOLE),
+                *_not_checked(names, "no tasks could be made", reported=_PREREQUISITES),
             ]
-        questions = {**QUESTIONS, **_witnessed(subject, asked.spec)}
-        for each in names:
-            if each != "declared.contract":
-                asked.progress(each)
-                results.append(await _settled(each, questions[each](subject)))
+        functions = {**CHECKS, **_second_process_checks(subject, examination.spec)}
+        for name in names:
+            if name != "declared.contract":
+                examination.progress(name)
+                results.append(await _run_check(name, functions[name](subject)))
     return results
 
 
-def _left(names: Sequence[str], why: str, *, told: Sequence[str]) -> list[CheckResult]:
-    """What can no longer be looked at; `told`: what is known already."""
-    return [CheckResult(each, "not_checked", why, severity(each)) for each in names if each not in told]
+def _not_checked(
+    names: Sequence[str], reason: str, *, reported: Sequence[str]
+) -> list[CheckResult]:
+    """Return a "not_checked" result for each check in `names` that is not reported already."""
+    return [
+        CheckResult(name, "not_checked", reason, severity(name))
+        for name in names
+        if name not in reported
+    ]
 
 
 def borrowed(lender: Lender, environment_class: type[Environment[Any]]) -> tuple[Services, str]:
-    """What `environment_class` needs, or nothing and why."""
+    """Return the services that `environment_class` needs, or none and the reason."""
     try:
         return lender.services(environment_class), ""
     except ConfigError as error:
         return Services(), str(error)
 
 
-def _witnessed(subject: Subject, spec: Spec | None) -> Mapping[str, Question]:
-    """One second process for all checks that want to know what it saw."""
-    witness = Second(subject, spec)
-    return {each: partial(ask, witness) for each, ask in WITNESSED.items()}
+def _second_process_checks(subject: Subject, spec: Spec | None) -> Mapping[str, CheckFunction]:
+    """Return the checks that read the report of a second process, which they share."""
+    process = SecondProcess(subject, spec)
+    return {name: partial(function, process) for name, function in SECOND_PROCESS_CHECKS.items()}
 
 
-def _verifier(env: Environment[Any], asked: Examination) -> Verifier:
-    """In a worker process, as a run does, unless the class cannot be found by name."""
+def _make_verifier(env: Environment[Any], examination: Examination) -> Verifier:
+    """Return a verifier in a worker process, as in a run, or inline if `env` cannot be imported.
+
+    Raises:
+        ConfigError: The environment breaks the contract, or `isolation` cannot be met.
+    """
     seconds = None if env.needs else min(env.timeout_seconds, _DEADLINE_SECONDS)
-    settings = VerifySettings(isolation=asked.isolation, retries=0, timeout_seconds=seconds)
+    settings = VerifySettings(isolation=examination.isolation, retries=0, timeout_seconds=seconds)
     try:
-        return Verifier(env, settings=settings, spec=asked.spec, overrides=asked.overrides)
+        return Verifier(
+            env, settings=settings, spec=examination.spec, overrides=examination.overrides
+        )
     except ConfigError:
-        if asked.isolation != "auto":
+        if examination.isolation != "auto":
             raise
         return Verifier(env, settings=replace(settings, isolation="inline"))
 
 
-async def _settled(check: str, question: Coroutine[Any, Any, str]) -> CheckResult:
-    """What became of a check, whatever it raised."""
+async def _run_check(check: str, coroutine: Coroutine[Any, Any, str]) -> CheckResult:
+    """Return the result of a check, whatever it raises."""
     started = time.monotonic()
-    status, message = await _status(question)
-    return CheckResult(check, status, printable(message), severity(check), seconds=round(time.monotonic() - started, 3))
+    status, message = await _outcome(coroutine)
+    return CheckResult(
+        check,
+        status,
+        printable(message),
+        severity(check),
+        seconds=round(time.monotonic() - started, 3),
+    )
 
 
-async def _status(question: Coroutine[Any, Any, str]) -> tuple[Any, str]:
+async def _outcome(coroutine: Coroutine[Any, Any, str]) -> tuple[Any, str]:
+    """Return the status of a check and its message."""
     try:
-        return "valid", await question
+        return "valid", await coroutine
     except NotCheckedError as error:
         return "not_checked", str(error)
     except (BrokenPromiseError, GrpoError) as error:

@@ -1,6 +1,7 @@
-"""Programs that settle whether a sandbox can be trusted: limits, isolation, attacks and what they leave behind. For any back end.
+"""Check whether a sandbox of any back end can be trusted.
 
-Each program is followed by an honest one in the same sandbox, which has to find everything as it was.
+Hostile programs try its limits, its isolation, and whether anything is left behind. Each is
+followed by an honest program in the same sandbox, whose outcome must be undisturbed.
 """
 
 from __future__ import annotations
@@ -12,42 +13,72 @@ from dataclasses import dataclass
 
 from grpo_core.kit.hostile import MARKS, SECRET, SOURCES, THIEF, VICTIM
 from grpo_core.kit.result import CheckResult
-from grpo_core.sandbox import Limits, Outcome, Program, Sandbox
+from grpo_core.protocol.sandbox import Limits, Outcome, Program, Sandbox
 
-LIMITS = Limits(cpu_seconds=1, wall_seconds=3, memory_mb=128, output_bytes=10_000, result_bytes=10_000, processes=8, file_mb=1)
+LIMITS = Limits(
+    cpu_seconds=1,
+    wall_seconds=3,
+    memory_mb=128,
+    output_bytes=10_000,
+    result_bytes=10_000,
+    processes=8,
+    file_mb=1,
+)
 HONEST = Program(
-    "import os\ndef f(x): return x + 1, sorted(os.listdir('.')), list(getattr(os, 'listxattr', lambda _: [])('.'))", "f", [(1,)], LIMITS
+    "import os\ndef f(x): return x + 1, sorted(os.listdir('.')), list(getattr(os, 'listxattr', "
+    "lambda _: [])('.'))",
+    "f",
+    [(1,)],
+    LIMITS,
 )
 UNDISTURBED: tuple[int, list[str], list[str]] = (2, [], [])
+"""The value of `HONEST`: x + 1, no files, no extended attributes."""
 SEARCH_LIMITS = Limits(cpu_seconds=10, wall_seconds=20)
-VALUES = (None, True, 1, 2**100, 0.5, "ä", b"\x00", [1, [2]], (1, (2,)), {1, 2}, {"a": (1,), 2: None})
+VALUES = (
+    None,
+    True,
+    1,
+    2**100,
+    0.5,
+    "ä",
+    b"\x00",
+    [1, [2]],
+    (1, (2,)),
+    {1, 2},
+    {"a": (1,), 2: None},
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """source: a program; kept: whether its outcome is what a good sandbox gives; wanted: that in words."""
+    """A hostile program and the outcome that a good sandbox gives."""
 
     name: str
     source: str
-    kept: Callable[[Outcome], bool]
-    wanted: str
+    is_contained: Callable[[Outcome], bool]
+    """Returns whether an outcome is that of a good sandbox."""
+    expectation: str
+    """The outcome of a good sandbox, in words that follow "the program should"."""
 
 
 def _ends(*statuses: str) -> Callable[[Outcome], bool]:
+    """Return a test for outcomes of the given statuses."""
     return lambda outcome: outcome.status in statuses
 
 
 def _fails(outcome: Outcome) -> bool:
+    """Return whether the program failed by its own fault."""
     return outcome.status not in ("ok", "infra_error")
 
 
 def _returns(value: object) -> Callable[[Outcome], bool]:
+    """Return a test for outcomes with the given value."""
     return lambda outcome: outcome.status == "ok" and outcome.value == value
 
 
 CHECKS: Sequence[Check] = tuple(
-    Check(name, SOURCES[name], kept, wanted)
-    for name, kept, wanted in (
+    Check(name, SOURCES[name], is_contained, expectation)
+    for name, is_contained, expectation in (
         ("CPU time", _ends("timeout_cpu"), "end at the limit of CPU time"),
         ("wall clock", _ends("timeout_wall"), "end at the deadline"),
         ("memory", _ends("oom"), "end with oom"),
@@ -56,22 +87,30 @@ CHECKS: Sequence[Check] = tuple(
         ("file size", _fails, "not be able to write it"),
         ("folder size", _fails, "run out of room"),
         ("fork bomb", _fails, "be ended"),
-        ("processes", lambda outcome: outcome.status == "ok" and outcome.value <= LIMITS.processes, "get no more than its processes"),
+        (
+            "processes",
+            lambda outcome: outcome.status == "ok" and outcome.value <= LIMITS.processes,
+            "get no more than its processes",
+        ),
         ("network", _fails, "not reach anything"),
         ("environment", _returns(None), "not see the caller's variables"),
         ("writing elsewhere", _returns([]), "write in its own folder only"),
-        ("other processes", _ends("ok", "signal"), "hit nobody but itself"),
+        ("other processes", _ends("ok", "signal"), "reach no process but itself"),
         ("supervisor's memory", _fails, "not read it"),
         ("root", _fails, "not become it"),
-        ("leaving", _ends("no_result"), "have claimed nothing"),
+        ("leaving", _ends("no_result"), "end without a result"),
         ("equal to everything", _ends("bad_result"), "be refused"),
-        ("forged claim", _fails, "not be believed"),
+        ("forged claim", _fails, "not have its claim accepted"),
         ("daemon", _returns(1), "return, and be cleaned up after"),
         ("files that stay", _returns(1), "return, and be cleaned up after"),
-        ("ignored signals", _ends("timeout_wall"), "be ended all the same"),
+        ("ignored signals", _ends("timeout_wall"), "be ended nevertheless"),
         ("crash", _ends("signal"), "end with its signal"),
-        ("its own end", _ends("signal"), "be held to have ended itself"),
-        ("attributes that stay", lambda outcome: outcome.status != "infra_error", "leave none behind"),
+        ("its own end", _ends("signal"), "count as having ended itself"),
+        (
+            "attributes that stay",
+            lambda outcome: outcome.status != "infra_error",
+            "leave none behind",
+        ),
         ("unnamed memory", _fails, "not get memory that no limit counts"),
         ("namespaces", _fails, "not make any"),
         ("keyring", _fails, "not reach one"),
@@ -83,67 +122,115 @@ CHECKS: Sequence[Check] = tuple(
 
 
 async def check_sandbox(sandbox: Sandbox) -> list[CheckResult]:
-    """Return the result of each check. It takes about a minute: programs that wait are tried five times."""
+    """Return the result of each check.
+
+    It takes about a minute: programs that wait are tried five times.
+    """
     os.environ[SECRET] = "seen"
     try:
         return [
-            await _values(sandbox),
-            *[await _one(sandbox, check) for check in CHECKS],
-            await _several(sandbox),
-            await _earlier_calls(sandbox),
-            await _neighbours(sandbox),
+            await _check_values(sandbox),
+            *[await _check_hostile_program(sandbox, check) for check in CHECKS],
+            await _check_total_memory(sandbox),
+            await _check_earlier_calls(sandbox),
+            await _check_neighbours(sandbox),
         ]
     finally:
         del os.environ[SECRET]
 
 
-async def _values(sandbox: Sandbox) -> CheckResult:
-    (outcomes,) = await sandbox.run([Program("def f(x): return x", "f", [(value,) for value in VALUES], LIMITS)])
+async def _check_values(sandbox: Sandbox) -> CheckResult:
+    """Check that values come back equal and of the same type."""
+    (outcomes,) = await sandbox.run(
+        [Program("def f(x): return x", "f", [(value,) for value in VALUES], LIMITS)]
+    )
     for value, outcome in zip(VALUES, outcomes, strict=True):
         if outcome.status != "ok" or (type(outcome.value), outcome.value) != (type(value), value):
-            return CheckResult("values", "invalid", f"{value!r} came back as {outcome.status} {outcome.value!r} {outcome.error}")
-    return CheckResult("values", "valid", f"{len(VALUES)} kinds of values come back with their types")
-
-
-async def _one(sandbox: Sandbox, check: Check) -> CheckResult:
-    (outcome,), (after,) = await sandbox.run([Program(check.source, "f", [(1,)], LIMITS), HONEST])
-    shown = f"{outcome.status} {'' if outcome.value is None else repr(outcome.value)[:60]} {outcome.error[:80]}".strip()
-    if not check.kept(outcome):
-        return CheckResult(check.name, "invalid", f"the program should {check.wanted}; it ended with {shown}")
-    if after.status != "ok" or after.value != UNDISTURBED:
-        return CheckResult(check.name, "invalid", f"the next program was disturbed: {after.status} {after.value!r} {after.error[:80]}")
-    return CheckResult(check.name, "valid", shown)
-
-
-async def _several(sandbox: Sandbox) -> CheckResult:
-    ((outcome,),) = await sandbox.run([Program(SOURCES["memory of several"], "f", [(1,)], LIMITS)])
-    if outcome.status == "ok" and outcome.value == 4:
-        text = f"four processes got 40 MB each: the limit of {LIMITS.memory_mb} MB holds for each process, not for all of a program's"
-        return CheckResult("memory of several", "not_checked", text)
+            return CheckResult(
+                "values",
+                "invalid",
+                f"{value!r} came back as {outcome.status} {outcome.value!r} {outcome.error}",
+            )
     return CheckResult(
-        "memory of several", "valid", f"four processes did not get 40 MB each: {outcome.status} {outcome.error[:80]}".strip()
+        "values", "valid", f"{len(VALUES)} kinds of values come back with their types"
     )
 
 
-async def _earlier_calls(sandbox: Sandbox) -> CheckResult:
-    """Look for what calls left in the memory from which later ones are made."""
+async def _check_hostile_program(sandbox: Sandbox, check: Check) -> CheckResult:
+    """Run a hostile program, and an honest one after it."""
+    (outcome,), (after,) = await sandbox.run([Program(check.source, "f", [(1,)], LIMITS), HONEST])
+    value = "" if outcome.value is None else repr(outcome.value)[:60]
+    summary = f"{outcome.status} {value} {outcome.error[:80]}".strip()
+    if not check.is_contained(outcome):
+        return CheckResult(
+            check.name,
+            "invalid",
+            f"the program should {check.expectation}; it ended with {summary}",
+        )
+    if after.status != "ok" or after.value != UNDISTURBED:
+        return CheckResult(
+            check.name,
+            "invalid",
+            f"the next program was disturbed: {after.status} {after.value!r} {after.error[:80]}",
+        )
+    return CheckResult(check.name, "valid", summary)
+
+
+async def _check_total_memory(sandbox: Sandbox) -> CheckResult:
+    """Check that the memory limit holds for all processes of a program together."""
+    ((outcome,),) = await sandbox.run([Program(SOURCES["memory of several"], "f", [(1,)], LIMITS)])
+    if outcome.status == "ok" and outcome.value == 4:
+        text = (
+            f"four processes got 40 MB each: the limit of {LIMITS.memory_mb} MB holds for each "
+            "process, not for all processes of a program"
+        )
+        return CheckResult("memory of several", "not_checked", text)
+    return CheckResult(
+        "memory of several",
+        "valid",
+        f"four processes did not get 40 MB each: {outcome.status} {outcome.error[:80]}".strip(),
+    )
+
+
+async def _check_earlier_calls(sandbox: Sandbox) -> CheckResult:
+    """Check that calls leave no data in the memory of later calls."""
     victims = [Program(VICTIM, "f", [(MARKS["input"],)], LIMITS)] * 8
     (*_, (outcome,)) = await sandbox.run([*victims, Program(THIEF, "f", [(1,)], SEARCH_LIMITS)])
-    name, found = "earlier calls", outcome.value if outcome.status == "ok" else None
-    if found == []:
-        return CheckResult(name, "valid", "a search of its own memory finds nothing of other programs")
-    if not isinstance(found, list):
-        text = f"the program that searches its memory could not: {outcome.status} {outcome.error[:80]}"
+    name = "earlier calls"
+    marks = outcome.value if outcome.status == "ok" else None
+    if marks == []:
+        return CheckResult(
+            name, "valid", "a program that searches its memory finds no data of other programs"
+        )
+    if not isinstance(marks, list):
+        text = (
+            f"the program that searches its memory could not: {outcome.status} {outcome.error[:80]}"
+        )
         return CheckResult(name, "not_checked", text)
-    kinds = [kind for kind, mark in MARKS.items() if mark in found]
-    return CheckResult(name, "invalid", f"a program found what was another's in its memory: {', '.join(kinds)}")
+    kinds = [kind for kind, mark in MARKS.items() if mark in marks]
+    return CheckResult(
+        name, "invalid", f"a program found data of another one in its memory: {', '.join(kinds)}"
+    )
 
 
-async def _neighbours(sandbox: Sandbox) -> CheckResult:
-    """Honest programs beside hostile ones."""
+async def _check_neighbours(sandbox: Sandbox) -> CheckResult:
+    """Check that honest programs are undisturbed by hostile ones that run at the same time."""
     hostile = [Program(check.source, "f", [(1,)], LIMITS) for check in CHECKS]
-    rows = await asyncio.gather(*(sandbox.run([program, HONEST, HONEST]) for program in hostile))
-    wrong = sum(outcome.value != UNDISTURBED for row in rows for (outcome,) in row[1:])
+    outcomes = await asyncio.gather(
+        *(sandbox.run([program, HONEST, HONEST]) for program in hostile)
+    )
+    wrong = sum(
+        outcome.value != UNDISTURBED for run_outcomes in outcomes for (outcome,) in run_outcomes[1:]
+    )
     if wrong:
-        return CheckResult("neighbours", "invalid", f"{wrong} of {2 * len(rows)} honest programs beside hostile ones got another outcome")
-    return CheckResult("neighbours", "valid", f"{2 * len(rows)} honest programs beside hostile ones got theirs")
+        return CheckResult(
+            "neighbours",
+            "invalid",
+            f"{wrong} of {2 * len(outcomes)} honest programs beside hostile ones got another "
+            "outcome",
+        )
+    return CheckResult(
+        "neighbours",
+        "valid",
+        f"{2 * len(outcomes)} honest programs beside hostile ones got the right one",
+    )

@@ -1,4 +1,4 @@
-"""An environment with what it was asked already: its tasks, its own answers, and their form."""
+"""An environment under examination, with its tasks, its references and the form of its answers."""
 
 from __future__ import annotations
 
@@ -10,190 +10,273 @@ from functools import cached_property
 from itertools import takewhile
 from typing import Any
 
-from grpo_core.checks import size_of
-from grpo_core.deadline import DeadlineError, describe, within
-from grpo_core.environment import Environment
-from grpo_core.errors import GrpoError
-from grpo_core.judge import JudgeRequest
+from grpo_core.calls.deadline import DeadlineError, describe, within
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
-from grpo_core.sandbox import Program
-from grpo_core.types import Rollout, Split, Task, TaskKey, Verdict
-from grpo_core.verify import Verifier
+from grpo_core.protocol.environment import Environment
+from grpo_core.protocol.errors import GrpoError
+from grpo_core.protocol.judge import JudgeRequest
+from grpo_core.protocol.sandbox import Program
+from grpo_core.protocol.types import Rollout, Split, Task, TaskKey, Verdict
+from grpo_core.verify.checks import size_of
+from grpo_core.verify.engine import Verifier
 
 TOLERANCE = 1e-6
-FEW = 5
-"""Tasks for the checks that ask for many verdicts of each."""
-FEWER = 2
-"""The same where each verdict asks a sandbox or a judge."""
+SMALL_COUNT = 5
+"""The number of tasks for checks that need many verdicts on each."""
+SMALL_COUNT_WITH_SERVICES = 2
+"""The same number where each verdict needs a sandbox or a judge."""
 QUICK_SECONDS = 0.05
-"""A reference that takes longer was searched for, and is not asked for again and again."""
-ENOUGH = 4
-"""Tasks from which a share means something."""
+"""A reference that takes longer comes from a search, so it is not computed repeatedly."""
+MIN_TASKS_FOR_SHARE = 4
+"""The least number of tasks from which a share is meaningful."""
 _SERVICE_SECONDS = 120.0
-"""A judge loads its model at its first question."""
+"""The timeout of a service's first call, in which a judge loads its model."""
 _LONGEST_ERROR = 200
-_LONGEST_ANSWER = 100  # environments cut what they show as the answer; a longer one may be cut
+"""Characters of an error in a message."""
+_LONGEST_ANSWER = 100
+"""Environments truncate the answer of a verdict; one of this length or more may be truncated."""
+_CHUNK_SIZE = 8
+"""Attempts that are verified at once, so that a check ends soon after the first failure."""
 
 Attempt = tuple[Task[Any], str]
+"""A task and a reply to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What stands around the answer in the environment's own answers."""
+    """The text around the answer in the environment's references, such as a pair of tags."""
 
     before: str = ""
     after: str = ""
 
-    def around(self, text: str) -> str:
+    def wrap(self, text: str) -> str:
+        """Return `text` in the place of the answer."""
         return self.before + text + self.after
 
 
 @dataclass
 class Subject:
-    """name: as task keys have it. here: the engine in this process, where tasks keep their data. verifier: the same, as a run uses it.
-
-    tasks: training tasks, the easiest and the hardest level in turn; references: the environment's own answers to them;
-    told: the verdicts on these. unavailable: why the services that it needs cannot be used, if they cannot. reference_seconds: of one;
-    reference_error: why there are none, where that is a fault.
-    """
+    """An environment under examination, and what all checks share."""
 
     name: str
+    """The environment's name in task keys."""
     env: Environment[Any]
-    here: Verifier
+    inline_verifier: Verifier
+    """The engine in this process, where tasks keep their data."""
     verifier: Verifier
+    """The engine as a run uses it."""
     seed: int
+    """The seed of the tasks."""
     tasks: Sequence[Task[Any]] = ()
+    """Training tasks, of the easiest and the hardest level in turn."""
     eval_tasks: Sequence[Task[Any]] = ()
+    """Held-out tasks, of the easiest and the hardest level in turn."""
     references: Sequence[str | None] = ()
-    told: Sequence[Verdict] = ()
+    """The environment's own answer to each of `tasks`; None where it gives none."""
+    reference_verdicts: Sequence[Verdict] = ()
+    """The verdict on each of `references`; an empty verdict where there is no reference."""
     unavailable: str = ""
+    """Why the services that the environment needs cannot be used; "" if they can."""
     settings: Mapping[str, Any] = field(default_factory=dict)
+    """The settings with which another process builds the environment from its spec."""
     reference_seconds: float = 0.0
+    """Mean seconds for one reference."""
     reference_error: str = ""
+    """Why there are no references, where that is a fault."""
 
-    async def make(self, key: TaskKey) -> Task[Any]:
-        """Raises GrpoError if it cannot be made."""
-        (task,) = await self.here.tasks([key])
+    async def make_task(self, key: TaskKey) -> Task[Any]:
+        """Return the task of `key`; raise GrpoError if it cannot be made."""
+        (task,) = await self.inline_verifier.tasks([key])
         return task
 
     async def verdicts(self, attempts: Sequence[Attempt]) -> list[Verdict]:
-        """Raises NotCheckedError where the services that a verdict needs are not there."""
+        """Return the verdict on each attempt.
+
+        Raises:
+            NotCheckedError: There are no attempts, or services that a verdict needs are missing.
+        """
         if self.unavailable:
             raise NotCheckedError(self.unavailable)
         if not attempts:
             raise NotCheckedError("there are no tasks to try it on")
-        rows = await self.verifier.verify([task for task, _ in attempts], [[Rollout.of(text)] for _, text in attempts])
-        return [row[0] for row in rows]
+        verdict_groups = await self.verifier.verify(
+            [task for task, _ in attempts], [[Rollout.of(text)] for _, text in attempts]
+        )
+        return [verdicts[0] for verdicts in verdict_groups]
 
     @property
     def answered(self) -> list[Attempt]:
-        return [(task, text) for task, text in zip(self.tasks, self.references, strict=False) if text is not None]
+        """Return each task that has a reference, with its reference."""
+        return [
+            (task, text)
+            for task, text in zip(self.tasks, self.references, strict=False)
+            if text is not None
+        ]
 
     @property
-    def told_answered(self) -> list[Verdict]:
-        """The verdicts on `answered`."""
-        return [verdict for verdict, text in zip(self.told, self.references, strict=False) if text is not None]
+    def answered_verdicts(self) -> list[Verdict]:
+        """Return the verdict on each of `answered`."""
+        return [
+            verdict
+            for verdict, text in zip(self.reference_verdicts, self.references, strict=False)
+            if text is not None
+        ]
 
     @cached_property
-    def few(self) -> int:
-        return FEWER if self.env.needs else FEW
+    def small_count(self) -> int:
+        """Return the number of tasks for checks that need many verdicts on each."""
+        return SMALL_COUNT_WITH_SERVICES if self.env.needs else SMALL_COUNT
 
     @property
     def sample(self) -> Sequence[Task[Any]]:
-        """Tasks for a share of them."""
-        return self.tasks[:ENOUGH] if self.env.needs else self.tasks
+        """Return the tasks over which shares are taken: few, if verdicts need services."""
+        return self.tasks[:MIN_TASKS_FOR_SHARE] if self.env.needs else self.tasks
 
     @cached_property
-    def answers(self) -> list[str | None]:
-        """What the verifier takes out of each reference, in the order of `answered`; None where that is not known."""
-        known = {id(task): verdict for task, verdict in zip(self.tasks, self.told, strict=False)}
-        found = []
+    def bare_answers(self) -> list[str | None]:
+        """Return the answer that the verifier extracts from each reference of `answered`.
+
+        None where it is not known, or not known to be a part of the reference.
+        """
+        verdict_by_task = {
+            id(task): verdict
+            for task, verdict in zip(self.tasks, self.reference_verdicts, strict=False)
+        }
+        answers: list[str | None] = []
         for task, text in self.answered:
-            answer = known[id(task)].answer if id(task) in known else None
-            short = answer is not None and (len(answer) < _LONGEST_ANSWER or answer == text.strip())
-            found.append(answer if short and answer and answer in text else None)
-        return found
+            answer = verdict_by_task[id(task)].answer if id(task) in verdict_by_task else None
+            untruncated = answer is not None and (
+                len(answer) < _LONGEST_ANSWER or answer == text.strip()
+            )
+            answers.append(answer if untruncated and answer and answer in text else None)
+        return answers
 
     @cached_property
     def form(self) -> Form | None:
-        """What all references have around their answer; None where the answers are too few to tell."""
+        """Return the text that all references have around their answer.
+
+        None where there are too few different references to tell.
+        """
         texts = [text for _, text in self.answered]
-        around = {text.rpartition(answer)[::2] for text, answer in zip(texts, self.answers, strict=True) if answer is not None}
-        if len(around) == 1:
-            return Form(*around.pop())
+        surroundings = {
+            text.rpartition(answer)[::2]
+            for text, answer in zip(texts, self.bare_answers, strict=True)
+            if answer is not None
+        }
+        if len(surroundings) == 1:
+            return Form(*surroundings.pop())
         if len(set(texts)) < 3:
             return None
-        before = _shared_start(texts)
-        after = _shared_start([text[len(before) :][::-1] for text in texts])[::-1]
+        before = _common_prefix(texts)
+        after = _common_prefix([text[len(before) :][::-1] for text in texts])[::-1]
         return Form(re.sub(r"[\w.+-]*\Z", "", before), re.sub(r"\A[\w.+-]*", "", after))
 
-    def inside(self, text: str) -> list[str]:
-        """`text` as a whole reply, and in the place of the answer where that is another one."""
-        return list(dict.fromkeys([text, self.form.around(text)])) if self.form else [text]
+    def reply_variants(self, text: str) -> list[str]:
+        """Return `text` as a whole reply, and in the form of an answer where that differs."""
+        return list(dict.fromkeys([text, self.form.wrap(text)])) if self.form else [text]
 
-    def with_answer(self, index: int, text: str) -> str | None:
-        """The reference number `index` of `answered` with its answer replaced; None where that cannot be told apart."""
-        reference, answer = self.answered[index][1], self.answers[index]
+    def replace_answer(self, index: int, text: str) -> str | None:
+        """Return the reference number `index` of `answered` with `text` as its answer.
+
+        None where the answer in the reference is not known.
+        """
+        reference, answer = self.answered[index][1], self.bare_answers[index]
         if answer is not None:
             head, _, tail = reference.rpartition(answer)
             return head + text + tail
         return None
 
-    def inner(self, index: int) -> str | None:
-        """The answer in the reference number `index` of `answered`."""
-        if self.answers[index] is not None:
-            return self.answers[index]
+    def bare_answer(self, index: int) -> str | None:
+        """Return the answer in the reference number `index` of `answered`; None if not known."""
+        if self.bare_answers[index] is not None:
+            return self.bare_answers[index]
         reference = self.answered[index][1]
         if self.form is None or not (self.form.before or self.form.after):
             return None
         return reference[len(self.form.before) : len(reference) - len(self.form.after)]
 
-    async def must_fail(self, kind: str, attempts: Sequence[Attempt], *, floor: bool = False) -> int:
-        """Raises BrokenPromiseError at the first attempt without a verdict, or that passes; with `floor` also where it pays more."""
-        for start in range(0, len(attempts), _AT_ONCE):
-            chunk = attempts[start : start + _AT_ONCE]
+    async def must_fail(
+        self, kind: str, attempts: Sequence[Attempt], *, floor: bool = False
+    ) -> int:
+        """Check that each attempt gets a verdict and does not pass; return the number of attempts.
+
+        Args:
+            kind: What the attempts are, for the message.
+            attempts: The attempts.
+            floor: Also require that the reward is at most the floor.
+
+        Raises:
+            BrokenPromiseError: An attempt breaks this.
+        """
+        for start in range(0, len(attempts), _CHUNK_SIZE):
+            chunk = attempts[start : start + _CHUNK_SIZE]
             for (task, text), verdict in zip(chunk, await self.verdicts(chunk), strict=True):
-                if not verdict.scored or verdict.passed or (floor and verdict.total > self.env.floor + TOLERANCE):
-                    wanted = f"get the floor {self.env.floor:g}" if floor else "get a verdict, and not pass"
-                    raise BrokenPromiseError(f"{kind}, {shown(text)}, {got(verdict)} at {place(task)}; it must {wanted}")
+                if (
+                    not verdict.scored
+                    or verdict.passed
+                    or (floor and verdict.total > self.env.floor + TOLERANCE)
+                ):
+                    expectation = (
+                        f"get the floor {self.env.floor:g}"
+                        if floor
+                        else "get a verdict, and not pass"
+                    )
+                    raise BrokenPromiseError(
+                        f"{kind}, {shorten(text)}, {describe_verdict(verdict)} at "
+                        f"{task_label(task)}; it must {expectation}"
+                    )
         return len(attempts)
 
 
-_AT_ONCE = 8
-
-
-def task_keys(env: Environment[Any], name: str, split: Split, count: int, seed: int) -> list[TaskKey]:
-    """The easiest and the hardest level in turn."""
+def task_keys(
+    env: Environment[Any], name: str, split: Split, count: int, seed: int
+) -> list[TaskKey]:
+    """Return at most `count` task keys of a split, of the easiest and hardest level in turn."""
     size = size_of(env, split)
     count = count if size is None else min(count, size)
     return [TaskKey(name, split, index, seed, float(index % 2)) for index in range(count)]
 
 
-async def prepared(bare: Subject, *, count: int, held_out: int) -> Subject:
-    """`bare` with tasks, references and the verdicts on these.
+async def prepare(unprepared: Subject, *, count: int, held_out: int) -> Subject:
+    """Return the subject with tasks, references and the verdicts on the references.
 
-    Tasks are made in this process, where their data can be compared, under the deadline of a run; raises GrpoError if they cannot.
+    Tasks are made in this process, where their data can be compared, under the deadline of a run.
+
+    Args:
+        unprepared: The subject without tasks.
+        count: The most training tasks.
+        held_out: The most held-out tasks.
+
+    Raises:
+        GrpoError: A task cannot be made.
     """
-    subject = replace(bare)
+    subject = replace(unprepared)
     env, verifier, name, seed = subject.env, subject.verifier, subject.name, subject.seed
-    await verifier.tasks(task_keys(env, name, "train", min(count, 1), seed))  # tells clearly if none can be made, and where
-    subject.tasks = [await subject.make(key) for key in task_keys(env, name, "train", count, seed)]
-    subject.eval_tasks = [await subject.make(key) for key in task_keys(env, name, "eval", held_out, seed)]
+    # the run's own engine first: its error says clearly whether no task can be made, and where
+    await verifier.tasks(task_keys(env, name, "train", min(count, 1), seed))
+    subject.tasks = [
+        await subject.make_task(key) for key in task_keys(env, name, "train", count, seed)
+    ]
+    subject.eval_tasks = [
+        await subject.make_task(key) for key in task_keys(env, name, "eval", held_out, seed)
+    ]
     started = time.monotonic()
     try:
         subject.references = [await verifier.reference(task) for task in subject.tasks]
     except GrpoError as error:
         subject.references, subject.reference_error = [None] * len(subject.tasks), str(error)
     subject.reference_seconds = (time.monotonic() - started) / max(1, len(subject.tasks))
-    subject.unavailable = subject.unavailable or await _out_of_service(env)
+    subject.unavailable = subject.unavailable or await _find_unavailable_service(env)
     if not subject.unavailable and subject.answered:
-        answered = iter(await subject.verdicts(subject.answered))
-        subject.told = [Verdict() if text is None else next(answered) for text in subject.references]
+        verdicts = iter(await subject.verdicts(subject.answered))
+        subject.reference_verdicts = [
+            Verdict() if text is None else next(verdicts) for text in subject.references
+        ]
     return subject
 
 
-async def _out_of_service(env: Environment[Any]) -> str:
-    """Why the sandbox or a judge of `env` does not answer, if it does not."""
+async def _find_unavailable_service(env: Environment[Any]) -> str:
+    """Return why the sandbox or a judge of `env` does not work, or "" if all work."""
     try:
         return await within(_service_error(env), _SERVICE_SECONDS)
     except GrpoError as error:
@@ -205,43 +288,63 @@ async def _out_of_service(env: Environment[Any]) -> str:
 
 
 async def _service_error(env: Environment[Any]) -> str:
+    """Call each service of `env` once; return the error that a service reports, or ""."""
     if "sandbox" in env.needs:
-        ((outcome,),) = await env.services.sandbox().run([Program("def f(x): return x", "f", [(1,)])])
+        ((outcome,),) = await env.services.sandbox().run(
+            [Program("def f(x): return x", "f", [(1,)])]
+        )
         if outcome.status == "infra_error":
             return f"the sandbox does not work: {outcome.error}"
     if "judge" in env.needs:
         env.services.judge()
         for name, judge in env.services.judges.items():
-            (judgement,) = await judge.judge([JudgeRequest("A text.", context="Write a text. ", reference="A text.")])
+            (judgement,) = await judge.judge(
+                [JudgeRequest("A text.", context="Write a text. ", reference="A text.")]
+            )
             if judgement.error:
                 return f"the judge {name!r} does not work: {judgement.error}"
     return ""
 
 
 def canary_attempts(subject: Subject, texts: Sequence[str]) -> list[Attempt]:
-    return [(replace(task, key=replace(task.key, env=subject.name)), text) for task in subject.env.canaries() for text in texts]
+    """Return each text as a reply to each canary task."""
+    return [
+        (replace(task, key=replace(task.key, env=subject.name)), text)
+        for task in subject.env.canaries()
+        for text in texts
+    ]
 
 
-def _shared_start(texts: Sequence[str]) -> str:
+def _common_prefix(texts: Sequence[str]) -> str:
+    """Return the longest common prefix."""
     columns = takewhile(lambda column: len(set(column)) == 1, zip(*texts, strict=False))
     return "".join(column[0] for column in columns)
 
 
 def prompt_text(task: Task[Any]) -> str:
-    return task.prompt if isinstance(task.prompt, str) else "\n".join(message.content for message in task.prompt)
+    """Return the prompt of `task` as one text."""
+    return (
+        task.prompt
+        if isinstance(task.prompt, str)
+        else "\n".join(message.content for message in task.prompt)
+    )
 
 
-def got(verdict: Verdict) -> str:
+def describe_verdict(verdict: Verdict) -> str:
+    """Return what a verdict says, as the rest of a sentence about an answer."""
     if verdict.error is not None:
-        return f"could not be judged ({verdict.error.partition('; its last output')[0][:_LONGEST_ERROR]})"
+        error = verdict.error.partition("; its last output")[0][:_LONGEST_ERROR]
+        return f"could not be judged ({error})"
     return f"got {verdict.total:g} and {'passed' if verdict.passed else 'did not pass'}"
 
 
-def shown(text: object, size: int = 60) -> str:
-    full = repr(text)
-    return full if len(full) <= size else f"{full[:size]}..."
+def shorten(text: object, size: int = 60) -> str:
+    """Return `text` quoted, and cut after `size` characters."""
+    quoted = repr(text)
+    return quoted if len(quoted) <= size else f"{quoted[:size]}..."
 
 
-def place(task: Task[Any]) -> str:
+def task_label(task: Task[Any]) -> str:
+    """Return the name of a task in messages."""
     key = task.key
     return f"{key.split} task {key.index} of level {key.level:g}"

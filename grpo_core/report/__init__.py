@@ -1,1 +1,4 @@
-"""What is known of environments, models, judges and runs: cards, statistics of attempts, pictures, and attempts worth learning from."""
+"""Reports on environments, models, judges and runs.
+
+Environment cards, statistics of rollouts, plots, and the export of rollouts as training examples.
+"""

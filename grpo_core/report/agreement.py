@@ -1,4 +1,4 @@
-"""Whether a judge agrees with people: pairs of texts of which one is known to be better."""
+"""Measure how often a judge agrees with people, on pairs of texts of which one is better."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
-from grpo_core.errors import ConfigError, GrpoError
-from grpo_core.jsonl import values
-from grpo_core.judge import Judge, JudgeRequest
+from grpo_core.protocol.errors import ConfigError, GrpoError
+from grpo_core.protocol.judge import Judge, JudgeRequest
+from grpo_core.runs.jsonl import values
 
 FIELDS = ("context", "suffix", "reference", "rubric")
+"""The optional fields of a judge request, which both texts of a pair share."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two texts in the same place."""
+    """Two texts for the same place, one of which people prefer."""
 
     better: JudgeRequest
     worse: JudgeRequest
@@ -26,27 +27,32 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """right: pairs in which the better text has the higher score; tied: in which both have the same; failed: of which a text could not be
-    judged, and which count in nothing else. errors: what was said of those."""
+    """The counts of pairs by how the judge scored their two texts."""
 
     right: int
+    """Pairs in which the better text has the higher score."""
     tied: int
+    """Pairs in which both texts have the same score."""
     wrong: int
+    """Pairs in which the worse text has the higher score."""
     failed: int
+    """Pairs with a text that could not be judged; they count in nothing else."""
     errors: tuple[str, ...] = ()
+    """The judge's error for each failed pair."""
 
     @property
     def judged(self) -> int:
+        """Return the number of pairs of which both texts have a score."""
         return self.right + self.tied + self.wrong
 
     @property
     def share(self) -> float:
-        """Of the judged pairs; a tie is half a right one."""
+        """Return the share of judged pairs that are right; a tie counts as half."""
         return (self.right + self.tied / 2) / self.judged if self.judged else 0.0
 
     @property
     def interval(self) -> tuple[float, float]:
-        """95 %, by Wilson's score (JASA 22, 1927)."""
+        """Return the 95 % confidence interval of the share, by Wilson's score (JASA 22, 1927)."""
         n, z = self.judged, NormalDist().inv_cdf(0.975)
         if not n:
             return 0.0, 1.0
@@ -56,37 +62,69 @@ class Agreement:
 
 
 async def agreement(judge: Judge, pairs: Sequence[Pair]) -> Agreement:
-    """All texts are judged in one call."""
+    """Return how often `judge` prefers the better text. All texts are judged in one call.
+
+    Raises:
+        GrpoError: The judge failed.
+        ConfigError: The judge did not return one judgement for each text.
+    """
     try:
-        found = await judge.judge([text for pair in pairs for text in (pair.better, pair.worse)])
+        judgements = await judge.judge(
+            [text for pair in pairs for text in (pair.better, pair.worse)]
+        )
     except GrpoError:
         raise
     except Exception as error:
         raise GrpoError(f"the judge failed: {type(error).__name__}: {error}") from error
-    if len(found) != 2 * len(pairs):
-        raise ConfigError(f"the judge gave {len(found)} judgements for {2 * len(pairs)} texts; one for each is due")
+    if len(judgements) != 2 * len(pairs):
+        raise ConfigError(
+            f"the judge returned {len(judgements)} judgements for {2 * len(pairs)} texts; it must "
+            "return one for each text"
+        )
     counts = {"right": 0, "tied": 0, "wrong": 0, "failed": 0}
     errors = []
-    for better, worse in zip(found[::2], found[1::2], strict=True):
+    for better, worse in zip(judgements[::2], judgements[1::2], strict=True):
         if better.error is not None or worse.error is not None:
             counts["failed"] += 1
             errors.append(better.error or worse.error or "")
         else:
-            counts["right" if better.score > worse.score else "tied" if better.score == worse.score else "wrong"] += 1
+            counts[
+                "right"
+                if better.score > worse.score
+                else "tied"
+                if better.score == worse.score
+                else "wrong"
+            ] += 1
     return Agreement(**counts, errors=tuple(errors))
 
 
 def read_pairs(path: Path) -> list[Pair]:
-    """JSONL: `better` and `worse`, and what a request may have beside its text."""
-    pairs = [_pair(row, where) for where, row in values(path, holds="pairs")]
+    """Return the pairs of a JSONL file.
+
+    Each line is an object with `better` and `worse`, and optionally the `FIELDS` of a request.
+
+    Raises:
+        ConfigError: The file cannot be read, holds no pairs, or has a line of another form.
+    """
+    pairs = [_parse_pair(row, where) for where, row in values(path, holds="pairs")]
     if not pairs:
-        raise ConfigError(f"{path} holds no pairs; each line is an object with `better` and `worse`")
+        raise ConfigError(
+            f"{path} holds no pairs; each line must be an object with `better` and `worse`"
+        )
     return pairs
 
 
-def _pair(row: Any, where: str) -> Pair:
+def _parse_pair(row: Any, where: str) -> Pair:
+    """Return the pair of one line; `where` names the line in an error."""
     known = {"better", "worse", *FIELDS}
-    if not isinstance(row, dict) or not {"better", "worse"} <= row.keys() <= known or not all(isinstance(v, str) for v in row.values()):
-        raise ConfigError(f"{where} has to be an object with the texts `better` and `worse`, and if you like {', '.join(FIELDS)}")
+    if (
+        not isinstance(row, dict)
+        or not {"better", "worse"} <= row.keys() <= known
+        or not all(isinstance(v, str) for v in row.values())
+    ):
+        raise ConfigError(
+            f"{where} must be an object with the texts `better` and `worse`, and optionally "
+            f"{', '.join(FIELDS)}"
+        )
     shared = {name: row[name] for name in FIELDS if name in row}
     return Pair(JudgeRequest(row["better"], **shared), JudgeRequest(row["worse"], **shared))

@@ -1,4 +1,4 @@
-"""The attempts of a run that are worth learning from, as examples for `grpo sft` (rejection sampling)."""
+"""Export selected rollouts of a run as examples for `grpo sft` (rejection sampling)."""
 
 from __future__ import annotations
 
@@ -6,51 +6,87 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from grpo_core.types import Message, Task, TaskKey, Verdict
+from grpo_core.protocol.types import Message, Task, TaskKey, Verdict
 
 JsonObject = dict[str, Any]
 Rewarded = tuple[float, JsonObject]
-"""The total reward of an attempt, and its line in the log."""
+"""The total reward of a rollout, and its line in rollouts.jsonl."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which attempts: those that passed, or those with at least `reward`; of each task the `best` (None: all), equal ones once."""
+    """Which rollouts to export; of rollouts of a task with equal messages, only one is kept."""
 
     reward: float | None = None
+    """The least total reward; None: the rollouts that passed."""
     best: int | None = None
+    """How many rollouts of each task to keep, those with the highest reward; None: all."""
     split: str | None = "train"
+    """The split of the tasks; None: every split."""
 
     def takes(self, line: JsonObject) -> bool:
+        """Return whether a line of rollouts.jsonl is complete, of the split, and good enough."""
         verdict = line["verdict"]
-        whole = verdict["error"] is None and line["finish"] == "stop" and line["messages"] and line["messages"][-1]["role"] == "assistant"
-        if not whole or self.split not in (None, line["key"]["split"]):
+        complete = (
+            verdict["error"] is None
+            and line["finish"] == "stop"
+            and line["messages"]
+            and line["messages"][-1]["role"] == "assistant"
+        )
+        if not complete or self.split not in (None, line["key"]["split"]):
             return False
-        return bool(verdict["passed"]) if self.reward is None else Verdict.from_json(verdict).total >= self.reward
+        return (
+            bool(verdict["passed"])
+            if self.reward is None
+            else Verdict.from_json(verdict).total >= self.reward
+        )
 
 
 def choose(lines: Iterable[JsonObject], choice: Choice) -> dict[TaskKey, list[Rewarded]]:
-    """Of the lines of rollouts.jsonl, by task, in the order in which the run came to them; the best of a task first, and among equals in
-    the order of the run."""
-    found: dict[TaskKey, dict[str, Rewarded]] = {}
+    """Return the chosen lines of rollouts.jsonl by task, with tasks in the order of the run.
+
+    The rollouts of a task are sorted by reward, highest first, and by the order of the run among
+    equal rewards.
+    """
+    unique: dict[TaskKey, dict[str, Rewarded]] = {}
     for line in filter(choice.takes, lines):
         rewarded = Verdict.from_json(line["verdict"]).total, line
-        found.setdefault(TaskKey(**line["key"]), {}).setdefault(repr(line["messages"]), rewarded)
-    return {key: sorted(said.values(), key=lambda pair: -pair[0])[: choice.best] for key, said in found.items()}
+        unique.setdefault(TaskKey(**line["key"]), {}).setdefault(repr(line["messages"]), rewarded)
+    return {
+        key: sorted(rollouts.values(), key=lambda pair: -pair[0])[: choice.best]
+        for key, rollouts in unique.items()
+    }
 
 
-def examples(chosen: Iterable[Sequence[Rewarded]], tasks: Sequence[Task[Any]]) -> Iterator[JsonObject]:
-    """In the form that `grpo sft --data` and other trainers read: prompt and completion, as messages where the prompt is a chat; what else
-    is known stands beside them."""
+def examples(
+    chosen: Iterable[Sequence[Rewarded]], tasks: Sequence[Task[Any]]
+) -> Iterator[JsonObject]:
+    """Yield each chosen rollout in the form that `grpo sft --data` and other trainers read.
+
+    An example has a prompt and a completion (lists of messages where the prompt is a chat), and
+    beside them the reward, the task key and the step.
+
+    Args:
+        chosen: The rollouts of each task.
+        tasks: The tasks, in the same order.
+    """
     for rewarded, task in zip(chosen, tasks, strict=True):
         for reward, line in rewarded:
-            yield {**_said(task.prompt, line["messages"]), "reward": reward, "key": line["key"], "step": line.get("step")}
+            yield {
+                **_split_prompt(task.prompt, line["messages"]),
+                "reward": reward,
+                "key": line["key"],
+                "step": line.get("step"),
+            }
 
 
-def _said(prompt: str | tuple[Message, ...], messages: Sequence[JsonObject]) -> JsonObject:
-    """The policy's last words are what is learned, so what was said before belongs to the prompt."""
+def _split_prompt(prompt: str | tuple[Message, ...], messages: Sequence[JsonObject]) -> JsonObject:
+    """Return the last message as the completion, and every message before it as the prompt."""
     *before, last = messages
     if isinstance(prompt, str):
-        return {"prompt": prompt + "".join(message["content"] for message in before), "completion": last["content"]}
-    asked = [{"role": message.role, "content": message.content} for message in prompt]
-    return {"prompt": [*asked, *before], "completion": [last]}
+        return {
+            "prompt": prompt + "".join(message["content"] for message in before),
+            "completion": last["content"],
+        }
+    prompt_messages = [{"role": message.role, "content": message.content} for message in prompt]
+    return {"prompt": [*prompt_messages, *before], "completion": [last]}

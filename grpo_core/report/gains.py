@@ -1,18 +1,19 @@
-"""What a run gained on held-out tasks, from the scores that its log holds."""
+"""Compute what a run gained on held-out tasks from the scores in its log."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from grpo_core.evaluate import Gain, paired_gain
+from grpo_core.protocol.types import TaskKey, Verdict
+from grpo_core.report.statistics import Gain, paired_gain
 from grpo_core.runs.folder import RunFolder
-from grpo_core.types import TaskKey, Verdict
 
 Scores = dict[TaskKey, dict[str, float]]
+"""By task, the compared values by name: reward, pass_rate, audit."""
 
 
 def score(verdict: Verdict) -> dict[str, float]:
-    """Return what is compared between two evaluations: reward, pass rate and, if there is one, the audit."""
+    """Return the values that two evaluations are compared by: reward, pass rate and any audit."""
     audit = {name: value for name, value in verdict.metrics.items() if name == "audit"}
     return {"reward": verdict.total, "pass_rate": float(verdict.passed), **audit}
 
@@ -27,8 +28,13 @@ def logged_scores(folder: RunFolder, steps: Sequence[int]) -> dict[int, Scores]:
 
 
 def recorded_gains(folder: RunFolder) -> tuple[list[int], dict[str, Gain]]:
-    """Return the steps after which a run was evaluated, and the gains from the first to the last of them."""
-    steps = sorted({int(line["step"]) for line in folder.metric_lines() if "eval/reward/mean" in line})
+    """Return the steps after which a run was evaluated, and the gains from first to last.
+
+    The gains are empty if the run was evaluated fewer than two times.
+    """
+    steps = sorted(
+        {int(line["step"]) for line in folder.metric_lines() if "eval/reward/mean" in line}
+    )
     if len(steps) < 2:
         return steps, {}
     scores = logged_scores(folder, [steps[0], steps[-1]])
@@ -37,7 +43,10 @@ def recorded_gains(folder: RunFolder) -> tuple[list[int], dict[str, Gain]]:
 
 
 def gains_of(before: Scores, after: Scores, names: Sequence[str]) -> dict[str, Gain]:
-    """Return gains by what was measured; with several environments each has its own."""
+    """Return the gains by the name of the compared value.
+
+    With several environments there are gains for each, under "ENVIRONMENT VALUE".
+    """
     gains = {}
     for name in names:
         for column in ("reward", "pass_rate", "audit"):
@@ -48,16 +57,23 @@ def gains_of(before: Scores, after: Scores, names: Sequence[str]) -> dict[str, G
 
 
 def against_audit(gains: Mapping[str, Gain]) -> Iterator[str]:
-    """Yield a warning where the reward rose and the stricter check fell, both beyond chance."""
+    """Yield a warning where the reward rose and the audit fell, both beyond chance."""
     for name, audit in gains.items():
         reward = gains.get(f"{name.removesuffix('audit')}reward")
         if name.endswith("audit") and reward is not None and reward.low > 0 and audit.high < 0:
-            of = f" of {where}" if (where := name.removesuffix("audit").strip()) else ""
+            environment = name.removesuffix("audit").strip()
+            of_environment = f" of {environment}" if environment else ""
             yield (
-                f"the held-out reward{of} rose by {reward.mean:.3f}, but the audit, which training never sees, fell by {-audit.mean:.3f}: "
-                "the policy has found what the verifier wrongly pays; read completions in rollouts.jsonl, and fix the verifier"
+                f"the held-out reward{of_environment} rose by {reward.mean:.3f}, but the audit, "
+                f"which training never sees, fell by {-audit.mean:.3f}: the policy exploits a "
+                "fault of the verifier; read completions in rollouts.jsonl, and fix the verifier"
             )
 
 
 def _column(scores: Scores, name: str, column: str) -> dict[TaskKey, float]:
-    return {key: values[column] for key, values in scores.items() if key.env == name and column in values}
+    """Return the values called `column` of the tasks of environment `name`."""
+    return {
+        key: values[column]
+        for key, values in scores.items()
+        if key.env == name and column in values
+    }

@@ -1,1 +1,1 @@
-"""Run folders: what a run writes, so that nothing is lost and nothing damaged is taken for whole."""
+"""Run folders: no line of a run is lost, and no damaged file is mistaken for a whole one."""

@@ -1,4 +1,4 @@
-"""Writes files and folders that are there whole or not at all, also after a kill or a power cut."""
+"""Write files and folders atomically: complete or absent, even after a kill or a power cut."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def whole_folder(target: Path) -> Iterator[Path]:
-    """Yield an empty folder to fill; it takes the place of `target` when the block ends well.
+    """Yield an empty folder to fill; it replaces `target` if the block raises nothing.
 
-    Until then its name begins with a dot. A target that existed is set aside first and removed
-    afterwards; if a kill comes in between, the next call puts it back (see `restore_folder`).
-    Files get the permissions that the umask allows, whatever a library has set.
+    Until then its name begins with a dot. An existing target is renamed first and removed
+    afterwards; after a kill in between, the next call restores it (see `restore_folder`).
+    Files get the permissions that the umask allows, whatever permissions a library has set.
     """
     restore_folder(target)
-    for leftover in target.parent.glob(f".{target.name}.partial-*"):  # of a process that was killed
+    for leftover in target.parent.glob(f".{target.name}.partial-*"):  # left by a killed process
         shutil.rmtree(leftover, ignore_errors=True)
     partial = target.parent / f".{target.name}.partial-{secrets.token_hex(4)}"
     try:
@@ -32,10 +32,10 @@ def whole_folder(target: Path) -> Iterator[Path]:
                 path.chmod(mode)
             sync(path)
         if target.exists():
-            target.rename(_set_aside(target))
+            target.rename(_replaced_path(target))
         partial.rename(target)
         sync_folders(target.parent)
-        remove_folder(_set_aside(target))
+        remove_folder(_replaced_path(target))
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         restore_folder(target)
@@ -43,24 +43,24 @@ def whole_folder(target: Path) -> Iterator[Path]:
 
 
 def restore_folder(target: Path) -> None:
-    """Put back what a kill left set aside between the two renames of `whole_folder`."""
-    aside = _set_aside(target)
-    if aside.is_dir() and not target.exists():
-        aside.rename(target)
+    """Rename the old folder back if a kill came between the two renames of `whole_folder`."""
+    replaced = _replaced_path(target)
+    if replaced.is_dir() and not target.exists():
+        replaced.rename(target)
 
 
 def remove_folder(path: Path) -> None:
-    """Remove a folder so that no half of it can be taken for the whole: its name changes first."""
+    """Rename a folder, then remove it, so that a kill cannot leave part of it under its name."""
     if not path.exists():
         return
-    doomed = path.with_name(f".{path.name.lstrip('.')}.removed-{secrets.token_hex(4)}")
-    with contextlib.suppress(OSError):  # what cannot be renamed cannot be removed either
-        path.rename(doomed)
-        shutil.rmtree(doomed, ignore_errors=True)
+    renamed = path.with_name(f".{path.name.lstrip('.')}.removed-{secrets.token_hex(4)}")
+    with contextlib.suppress(OSError):  # a folder that cannot be renamed cannot be removed either
+        path.rename(renamed)
+        shutil.rmtree(renamed, ignore_errors=True)
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file that holds the old content or the new one at any time, never a part."""
+    """Write a file atomically: at any time it holds its old content or all of the new one."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         temporary.write_text(text, encoding="utf-8")
@@ -73,7 +73,7 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file or folder is on disk, so that a power cut does not leave it empty."""
+    """Flush a file or folder to disk (fsync), so that a power cut does not leave it empty."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -82,20 +82,22 @@ def sync(path: Path) -> None:
 
 
 def sync_folders(folder: Path) -> None:
-    """Sync a folder and the one above it, which may be new, too."""
+    """Sync a folder and its parent, because the folder's own entry there may be new too."""
     sync(folder)
-    with contextlib.suppress(PermissionError):  # a folder above that this user may not read
+    with contextlib.suppress(PermissionError):  # the user may not be allowed to read the parent
         sync(folder.parent)
 
 
-def _set_aside(target: Path) -> Path:
+def _replaced_path(target: Path) -> Path:
+    """Return the name that the old folder has while a new one replaces it."""
     return target.with_name(f".{target.name}.replaced")
 
 
 def _file_mode(folder: Path) -> int:
-    """Return the permissions that a new file gets, which follow the umask.
+    """Return the permissions that the umask gives to a new file.
 
-    A file is made to see them: reading the umask means setting it, for all threads.
+    They are read from a file made for that purpose: the only way to read the umask is to set it,
+    which would affect all threads.
     """
     probe = folder / f".mode-{secrets.token_hex(4)}"
     os.close(os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))

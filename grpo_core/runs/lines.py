@@ -1,4 +1,4 @@
-"""Reads and writes JSON lines: whole lines, errors that name the file, numbers that JSON has."""
+"""Read and write JSON lines: whole lines only, errors that name the file, only finite numbers."""
 
 from __future__ import annotations
 
@@ -11,15 +11,22 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from grpo_core.errors import ConfigError, RunStoppedError
+from grpo_core.protocol.errors import ConfigError, RunStoppedError
 
 JsonObject = dict[str, Any]
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
+_NO_SPACE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_PERMISSION_ERRORS = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 def append_line(path: Path, line: str) -> bytes:
-    """Append one line in one write, or nothing of it; return the bytes that were written."""
+    """Append one line in a single write, completely or not at all.
+
+    Returns:
+        The bytes that were written, including the line feed.
+
+    Raises:
+        RunStoppedError: the line cannot be written.
+    """
     data = line.encode("utf-8", "backslashreplace") + b"\n"
     with writing(path), path.open("ab", buffering=0) as file:
         size = file.tell()
@@ -35,35 +42,44 @@ def append_line(path: Path, line: str) -> bytes:
 
 
 def _truncate(descriptor: int, size: int) -> None:
-    with contextlib.suppress(OSError):  # it is no regular file; why the write failed is what matters
+    # Only a regular file can be truncated. The error to report is that of the write, not this one.
+    with contextlib.suppress(OSError):
         os.ftruncate(descriptor, size)
 
 
 @contextlib.contextmanager
 def writing(path: Path, *, then: str = "continue with --resume") -> Iterator[None]:
-    """Turn a failed write in the block into RunStoppedError.
+    """Turn an OSError in the block into a RunStoppedError that says what to do.
 
     Args:
-        path: what is written, for the message.
-        then: what to do once it can be written.
+        path: the file or folder that the block writes, for the message.
+        then: what the user should do once it can be written, for the message.
+
+    Raises:
+        RunStoppedError: the block raised OSError.
     """
     try:
         yield
     except OSError as error:
-        message = f"{path} cannot be written: {error.strerror or error}; {_remedy(error)}, then {then}"
+        message = (
+            f"{path} cannot be written: {error.strerror or error}; {_remedy(error)}, then {then}"
+        )
         raise RunStoppedError(message) from None
 
 
 def _remedy(error: OSError) -> str:
-    if error.errno in _FORBIDDEN:
+    """Return what the user can do about a failed write."""
+    if error.errno in _PERMISSION_ERRORS:
         return "make it writable for this user"
-    if error.errno in _FULL or error.errno is None:
+    if error.errno in _NO_SPACE_ERRORS or error.errno is None:
         return "make room"
     return "check the disk"
 
 
 def read_lines(path: Path) -> Iterator[JsonObject]:
-    """Yield the objects of a .jsonl file; a last line that a kill cut is left out.
+    """Yield the objects of a .jsonl file; yield nothing if the file does not exist.
+
+    A last line without a line feed, as a killed process may leave it, is skipped.
 
     Raises:
         ConfigError: a line is damaged, or the file cannot be read.
@@ -77,18 +93,32 @@ def read_lines(path: Path) -> Iterator[JsonObject]:
         raise ConfigError(unreadable(path, error)) from None
 
 
-def parse_lines(lines: Iterable[bytes], path: Path, beginnings: tuple[bytes, ...] = (b"",)) -> Iterator[JsonObject]:
-    """Yield the object of each whole line that begins so; raise ConfigError for a damaged one."""
+def parse_lines(
+    lines: Iterable[bytes], path: Path, prefixes: tuple[bytes, ...] = (b"",)
+) -> Iterator[JsonObject]:
+    """Yield the JSON object of each complete line that starts with one of the prefixes.
+
+    Args:
+        lines: the lines of the file; one without a line feed is skipped.
+        path: the file, for the message.
+        prefixes: lines that start otherwise are skipped without being parsed.
+
+    Raises:
+        ConfigError: a line is damaged.
+    """
     for number, line in enumerate(lines, 1):
-        if not line.endswith(b"\n") or not line.startswith(beginnings):
+        if not line.endswith(b"\n") or not line.startswith(prefixes):
             continue
         if (value := parse_line(line)) is None:
-            raise ConfigError(f"{path}, line {number} is damaged: it is not a JSON object; remove the line, or name another run")
+            raise ConfigError(
+                f"{path}, line {number} is damaged: it is not a JSON object; "
+                "remove the line, or name another run"
+            )
         yield value
 
 
 def parse_line(line: bytes) -> JsonObject | None:
-    """Return the object of a line, or None if there is none in it."""
+    """Return the JSON object of a line, or None if the line is not one."""
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
@@ -99,12 +129,14 @@ def parse_line(line: bytes) -> JsonObject | None:
 def unreadable(path: Path, error: Exception) -> str:
     """Return the message for a file that cannot be read."""
     reason = getattr(error, "strerror", None) or error
-    advice = "make it readable for this user" if isinstance(error, PermissionError) else "restore it"
+    advice = (
+        "make it readable for this user" if isinstance(error, PermissionError) else "restore it"
+    )
     return f"{path} cannot be read: {reason}; {advice}, or name another run"
 
 
 def finite(value: Any) -> Any:
-    """Return the value with None in place of numbers that JSON does not have: NaN, infinities."""
+    """Return a copy of the value in which None replaces NaN and infinities, which JSON lacks."""
     if isinstance(value, Mapping):
         return {key: finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

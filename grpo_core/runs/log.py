@@ -1,7 +1,8 @@
-"""A log of JSON lines that can be checked and cut: its length and digest stand in checkpoints.
+"""Keep a log of JSON lines that can be checked and cut by the length and digest in a checkpoint.
 
-NAME.jsonl grows. Once it is large, its content becomes a part of its own, NAME-000001.jsonl.gz and
-so on, and NAME.jsonl begins anew; positions count the uncompressed bytes of all of them together.
+Lines are appended to NAME.jsonl. When that file is large, its content is moved to a compressed part
+(NAME-000001.jsonl.gz and so on), and NAME.jsonl starts empty. Positions count the uncompressed
+bytes of all parts together.
 """
 
 from __future__ import annotations
@@ -16,105 +17,127 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypedDict
 
-from grpo_core.errors import ConfigError
+from grpo_core.protocol.errors import ConfigError
 from grpo_core.runs.atomic import sync
-from grpo_core.runs.lines import JsonObject, append_line, parse_line, parse_lines, unreadable, writing
+from grpo_core.runs.lines import (
+    JsonObject,
+    append_line,
+    parse_line,
+    parse_lines,
+    unreadable,
+    writing,
+)
 from grpo_core.runs.seal import DamagedError
 
 _CHUNK_BYTES = 1 << 20
-_LEVEL = 3
-"""Of the compression: a higher one takes three times as long and saves a tenth."""
-_DAMAGE = (OSError, EOFError, zlib.error)
+_GZIP_LEVEL = 3
+"""The compression level; a higher one takes three times as long and saves a tenth."""
+_READ_ERRORS = (OSError, EOFError, zlib.error)
+"""The errors that reading a damaged part raises."""
 
 
 class Mark(TypedDict, total=False):
-    """A position in a log."""
+    """Describe a position in a log."""
 
     bytes: int
-    """How many bytes stand before it."""
+    """The number of bytes before the position."""
     sha256: str
     """The digest of these bytes; absent in folders of format 1."""
 
 
 class LineLog:
-    """One log; only one process writes it.
-
-    Args:
-        path: NAME.jsonl.
-    """
+    """Append to, check, cut and compress one log, which only one process may write."""
 
     def __init__(self, path: Path) -> None:
+        """Set the path of the log, NAME.jsonl."""
         self.path = path
-        self._written: tuple[int, Any] | None = None  # the bytes and the hash so far
+        self._size_and_hash: tuple[int, Any] | None = None
+        """The size in bytes and the running hash of the log; None until it has been read."""
 
     def append(self, line: str) -> None:
-        """Append a line, whole or not at all; raises RunStoppedError if it cannot be written."""
-        count, digest = self._state()
+        """Append a line, completely or not at all.
+
+        Raises:
+            RunStoppedError: the line cannot be written.
+        """
+        count, digest = self._read_size_and_hash()
         data = append_line(self.path, line)
         digest.update(data)
-        self._written = (count + len(data), digest)
+        self._size_and_hash = (count + len(data), digest)
 
     def mark(self) -> Mark:
-        """Return the position at the end."""
-        count, digest = self._state()
+        """Return the position at the end of the log."""
+        count, digest = self._read_size_and_hash()
         return {"bytes": count, "sha256": digest.hexdigest()}
 
     def sync(self) -> None:
-        """Wait until the log is on disk."""
+        """Flush the log to disk."""
         if self.path.exists():
             with writing(self.path):
                 sync(self.path)
 
-    def lines(self, beginnings: tuple[bytes, ...] = (b"",)) -> Iterator[JsonObject]:
-        """Yield the object of each line that begins so; raise ConfigError for one that is damaged.
+    def lines(self, prefixes: tuple[bytes, ...] = (b"",)) -> Iterator[JsonObject]:
+        """Yield the JSON object of each line that starts with one of the prefixes.
 
         Args:
-            beginnings: lines that begin otherwise are passed over without being parsed.
+            prefixes: lines that start otherwise are skipped without being parsed.
+
+        Raises:
+            ConfigError: a line is damaged, or a part cannot be read.
         """
         for part in self._parts():
             try:
-                with _opened(part) as file:
-                    yield from parse_lines(file, part, beginnings)
-            except _DAMAGE as error:
+                with _open_part(part) as file:
+                    yield from parse_lines(file, part, prefixes)
+            except _READ_ERRORS as error:
                 raise ConfigError(unreadable(part, error)) from None
 
     def check(self, mark: Mark) -> None:
-        """Raise DamagedError if what stands before `mark` is not what was written."""
-        count, digest, last = 0, hashlib.sha256(), b"\n"
+        """Check that the log before `mark` is what was written.
+
+        Raises:
+            DamagedError: it is shorter, differs, or does not end with a whole line.
+        """
+        count, digest, last_byte = 0, hashlib.sha256(), b"\n"
         for chunk in self._chunks():
-            taken = chunk[: mark["bytes"] - count]
-            count += len(taken)
-            digest.update(taken)
-            last = taken[-1:] or last
-            if len(taken) < len(chunk):
+            kept = chunk[: mark["bytes"] - count]
+            count += len(kept)
+            digest.update(kept)
+            last_byte = kept[-1:] or last_byte
+            if len(kept) < len(chunk):
                 break
         if count < mark["bytes"]:
             raise DamagedError(f"it has {count:,} of {mark['bytes']:,} bytes")
-        if mark.get("sha256", digest.hexdigest()) != digest.hexdigest() or last != b"\n":
+        if mark.get("sha256", digest.hexdigest()) != digest.hexdigest() or last_byte != b"\n":
             raise DamagedError("its lines are not those that were written")
 
     def cut(self, mark: Mark) -> None:
-        """Forget what follows after `mark`, up to which the log has been checked."""
+        """Remove everything after `mark`; `check` must have accepted the log up to there."""
         start = 0
         for part in self._parts():
-            rest = mark["bytes"] - start
-            size = _size(part, at_most=rest + 1) if rest else 1  # what is given up whole may be damaged
-            if rest < size:
+            kept_bytes = mark["bytes"] - start
+            # A part of which nothing is kept is not read, because it may be damaged.
+            size = _size(part, at_most=kept_bytes + 1) if kept_bytes else 1
+            if kept_bytes < size:
                 with writing(self.path):
-                    self._keep(part, rest)
+                    self._end_in_part(part, kept_bytes)
                 break
             start += size
-        self._written = None
+        self._size_and_hash = None
 
     def keep(self, wanted: Callable[[JsonObject], bool]) -> int:
-        """Keep the lines for which `wanted` is true; return how many could not be read."""
-        dropped = 0
+        """Keep only the lines for which `wanted` is true.
+
+        Returns:
+            How many lines could not be read; they are removed.
+        """
+        unreadable_count = 0
         temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}")
         with writing(self.path):
             with temporary.open("wb") as out:
                 for line in self._raw_lines():
                     value = parse_line(line) if line.endswith(b"\n") else None
-                    dropped += value is None
+                    unreadable_count += value is None
                     if value is not None and wanted(value):
                         out.write(line)
             sync(temporary)
@@ -123,14 +146,14 @@ class LineLog:
             for part in parts:
                 if part != self.path:
                     part.unlink(missing_ok=True)
-        self._written = None
-        return dropped
+        self._size_and_hash = None
+        return unreadable_count
 
     def compress(self, *, above_bytes: float) -> None:
-        """Make a compressed part of the log if it has more bytes than `above_bytes`."""
+        """Move NAME.jsonl to a compressed part if it is larger than `above_bytes`."""
         if not self.path.exists() or self.path.stat().st_size <= above_bytes:
             return
-        self._state()  # later marks need no second reading
+        self._read_size_and_hash()  # before compression, so that `mark` need not decompress
         number = max((_number(part) for part in self._parts()), default=0) + 1
         plain = self.path.with_name(f"{self.path.stem}-{number:06d}{self.path.suffix}")
         with writing(self.path):
@@ -140,7 +163,7 @@ class LineLog:
             with (
                 plain.open("rb") as source,
                 temporary.open("wb") as raw,
-                gzip.GzipFile("", "wb", _LEVEL, raw, mtime=0) as packed,
+                gzip.GzipFile("", "wb", _GZIP_LEVEL, raw, mtime=0) as packed,
             ):
                 shutil.copyfileobj(source, packed, _CHUNK_BYTES)
             sync(temporary)
@@ -148,19 +171,21 @@ class LineLog:
             sync(plain.parent)
             plain.unlink()
 
-    def _state(self) -> tuple[int, Any]:
-        if self._written is None:
+    def _read_size_and_hash(self) -> tuple[int, Any]:
+        """Return the size in bytes and the running hash of the log; read the log the first time."""
+        if self._size_and_hash is None:
             count, digest = 0, hashlib.sha256()
             for chunk in self._chunks():
                 count += len(chunk)
                 digest.update(chunk)
-            self._written = (count, digest)
-        return self._written
+            self._size_and_hash = (count, digest)
+        return self._size_and_hash
 
-    def _keep(self, part: Path, size: int) -> None:
+    def _end_in_part(self, part: Path, size: int) -> None:
         """Make the first `size` bytes of a part the end of the log.
 
-        Files are changed in such an order that a kill leaves a log that begins with these bytes.
+        The order of the file operations ensures that the log still begins with these bytes and all
+        earlier ones if the process is killed in between.
         """
         parts = self._parts()
         if part == self.path:
@@ -171,10 +196,10 @@ class LineLog:
         with temporary.open("wb") as out:
             for chunk in _chunks_of(part) if size else ():
                 out.write(chunk[: size - out.tell()])
-                if out.tell() == size:  # what follows may be damaged, and is given up
+                if out.tell() == size:  # the rest is dropped and may be damaged: do not read it
                     break
         sync(temporary)
-        temporary.replace(plain)  # it is read instead of the compressed part from here on
+        temporary.replace(plain)  # from here on, `_parts` prefers it to the compressed part
         for later in reversed(parts[parts.index(part) + 1 :]):
             later.unlink(missing_ok=True)
         plain.with_name(f"{plain.name}.gz").unlink(missing_ok=True)
@@ -182,13 +207,16 @@ class LineLog:
         sync(self.path.parent)
 
     def _parts(self) -> list[Path]:
-        """Return the files of the log in order; of a part that is there twice, the plain one."""
-        pattern = re.compile(rf"{re.escape(self.path.stem)}-\d{{6}}{re.escape(self.path.suffix)}(\.gz)?")
-        found: dict[int, Path] = {}
+        """Return the files of the log in order; if a part exists in both forms, the plain one."""
+        pattern = re.compile(
+            rf"{re.escape(self.path.stem)}-\d{{6}}{re.escape(self.path.suffix)}(\.gz)?"
+        )
+        path_by_number: dict[int, Path] = {}
+        # In reverse order the plain name comes after NAME.gz and overwrites it.
         for path in sorted(self.path.parent.glob(f"{self.path.stem}-*"), reverse=True):
             if pattern.fullmatch(path.name):
-                found[_number(path)] = path
-        numbered = [found[number] for number in sorted(found)]
+                path_by_number[_number(path)] = path
+        numbered = [path_by_number[number] for number in sorted(path_by_number)]
         return [*numbered, self.path] if self.path.is_file() else numbered
 
     def _chunks(self) -> Iterator[bytes]:
@@ -196,31 +224,37 @@ class LineLog:
             yield from _chunks_of(part)
 
     def _raw_lines(self) -> Iterator[bytes]:
-        """Yield the lines that can be read; a compressed part ends where it is damaged."""
+        """Yield the lines that can be read; stop reading a part where it is damaged."""
         for part in self._parts():
             try:
-                with _opened(part) as file:
+                with _open_part(part) as file:
                     yield from file
-            except _DAMAGE:
-                yield b""  # counts as one that cannot be read
+            except _READ_ERRORS:
+                yield b""  # stands for one line that cannot be read
 
 
-def _opened(path: Path) -> Any:
+def _open_part(path: Path) -> Any:
     return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")
 
 
 def _chunks_of(path: Path) -> Iterator[bytes]:
-    """Yield the content of a part; raise DamagedError where it cannot be read."""
+    """Yield the uncompressed content of a part in chunks.
+
+    Raises:
+        DamagedError: the part cannot be read.
+    """
     try:
-        with _opened(path) as file:
+        with _open_part(path) as file:
             while chunk := file.read(_CHUNK_BYTES):
                 yield chunk
-    except _DAMAGE as error:
-        raise DamagedError(f"{path.name} cannot be read ({getattr(error, 'strerror', None) or error})") from None
+    except _READ_ERRORS as error:
+        raise DamagedError(
+            f"{path.name} cannot be read ({getattr(error, 'strerror', None) or error})"
+        ) from None
 
 
 def _size(part: Path, *, at_most: int) -> int:
-    """Return how many bytes a part has; once there are `at_most`, no more are counted."""
+    """Return the uncompressed size of a part in bytes; stop counting at `at_most` or soon after."""
     count = 0
     for chunk in _chunks_of(part):
         count += len(chunk)
@@ -230,5 +264,6 @@ def _size(part: Path, *, at_most: int) -> int:
 
 
 def _number(path: Path) -> int:
+    """Return the number in the name of a part, or 0 for NAME.jsonl."""
     match = re.search(r"-(\d{6})\.", path.name)
     return int(match[1]) if match else 0

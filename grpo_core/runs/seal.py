@@ -1,7 +1,7 @@
-"""Digests by which damaged files are found before anything in them is believed.
+"""Detect damaged files by their SHA-256 digests before their content is used.
 
-A sealed JSON object holds the SHA-256 of its own content, so that it can be replaced in one step.
-A folder's list of digests stands in such an object.
+A sealed JSON object holds the digest of its own content, so that file and digest are replaced in
+one step. The manifest of a folder, which lists the digests of its files, is a sealed object.
 """
 
 from __future__ import annotations
@@ -13,33 +13,37 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from grpo_core.errors import ConfigError
+from grpo_core.protocol.errors import ConfigError
 from grpo_core.runs.atomic import write_whole
 
 FORMAT = 2
-"""The format of run folders and checkpoints; 1 had no digests and did not say its number."""
+"""The format of run folders and checkpoints; format 1 had no digests and no "format" key."""
 SEAL = "digest"
+"""The key of a sealed object under which its digest is stored."""
 MANIFEST = "manifest.json"
+"""The name of the file that lists the digests of a folder's files."""
 EDITABLE = frozenset({"README.md"})
-"""Files that people may change: nothing reads them."""
+"""Files that people may change, because nothing reads them."""
 _THREADS = 4
 
 
 class DamagedError(Exception):
-    """A file is not as it was written; the message says which and how."""
+    """Report that a file differs from what was written; the message says which and how."""
 
 
 def seal(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `data` as it is after a journey through JSON, with the digest of its content."""
+    """Return `data` as JSON would load it back, with the digest of its content added."""
     content = json.loads(json.dumps(data))
     return {**content, SEAL: _digest(content)}
 
 
 def unseal(data: Any) -> dict[str, Any]:
-    """Return the content of an object, which may have no digest.
+    """Return the content of a sealed object without its digest.
+
+    An object of format 1 may lack a digest.
 
     Raises:
-        DamagedError: it is no object, or its digest is that of another content.
+        DamagedError: it is not a JSON object, its digest is missing, or the digest does not match.
     """
     if not isinstance(data, dict):
         raise DamagedError("it is not a JSON object")
@@ -47,12 +51,16 @@ def unseal(data: Any) -> dict[str, Any]:
     if SEAL not in data and data.get("format", 1) != 1:
         raise DamagedError("it has no digest")
     if SEAL in data and data[SEAL] != _digest(content):
-        raise DamagedError("its content does not have the digest that it was written with")
+        raise DamagedError("its content does not match its digest")
     return content
 
 
 def read_sealed(path: Path) -> dict[str, Any]:
-    """Read a file with one object; raises DamagedError for one that cannot be read."""
+    """Return the content of a file that holds one sealed object.
+
+    Raises:
+        DamagedError: the file is missing, cannot be read or is damaged.
+    """
     try:
         return unseal(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
@@ -68,7 +76,12 @@ def write_manifest(folder: Path) -> None:
 
 
 def check_manifest(folder: Path) -> None:
-    """Raise DamagedError if a file is not as manifest.json says; a folder without one passes."""
+    """Check every file that manifest.json lists; accept a folder without manifest.json.
+
+    Raises:
+        DamagedError: a file is missing or does not match its digest.
+        ConfigError: a newer version wrote the manifest.
+    """
     if (folder / MANIFEST).exists():
         manifest = read_sealed(folder / MANIFEST)
         check_format(folder, manifest)
@@ -76,30 +89,46 @@ def check_manifest(folder: Path) -> None:
 
 
 def check_format(path: Path, data: Mapping[str, Any]) -> None:
-    """Refuse what a newer version has written, which this one could misread."""
-    if (found := data.get("format", 1)) not in range(1, FORMAT + 1):
+    """Refuse a file that a newer version has written, because this version could misread it.
+
+    Raises:
+        ConfigError: the format is newer than `FORMAT`, or unknown.
+    """
+    if (version := data.get("format", 1)) not in range(1, FORMAT + 1):
         raise ConfigError(
-            f"{path} has format {found}, and this version of grpo-core reads formats up to "
+            f"{path} has format {version}, and this version of grpo-core reads formats up to "
             f"{FORMAT}; install a newer version: pip install --upgrade grpo-core"
         )
 
 
 def file_digests(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of every file below `folder`, by its path there."""
+    """Return the SHA-256 of every file below `folder`, by its path relative to the folder."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    with ThreadPoolExecutor(_THREADS) as pool:  # hashing releases the interpreter
+    with ThreadPoolExecutor(_THREADS) as pool:  # threads help: hashing releases the GIL
         digests = pool.map(_file_digest, paths)
-        return {str(path.relative_to(folder)): text for path, text in zip(paths, digests, strict=True)}
+        return {
+            str(path.relative_to(folder)): digest
+            for path, digest in zip(paths, digests, strict=True)
+        }
 
 
 def check_files(folder: Path, digests: Mapping[str, str]) -> None:
-    """Raise DamagedError for the first file that is missing or has another digest."""
+    """Check that every file exists and matches its digest, apart from those in `EDITABLE`.
+
+    Args:
+        folder: the folder that holds the files.
+        digests: the SHA-256 of each file by its path relative to the folder.
+
+    Raises:
+        DamagedError: a file is missing or does not match; the message names the first one.
+    """
     names = [name for name in digests if name not in EDITABLE]
-    if missing := [name for name in names if not (folder / name).is_file()]:
-        raise DamagedError(f"{missing[0]} is missing")
+    if missing_names := [name for name in names if not (folder / name).is_file()]:
+        raise DamagedError(f"{missing_names[0]} is missing")
     with ThreadPoolExecutor(_THREADS) as pool:
-        for name, found in zip(names, pool.map(lambda name: _file_digest(folder / name), names), strict=True):
-            if found != digests[name]:
+        actual_digests = pool.map(lambda name: _file_digest(folder / name), names)
+        for name, digest in zip(names, actual_digests, strict=True):
+            if digest != digests[name]:
                 raise DamagedError(f"{name} is not as it was written")
 
 

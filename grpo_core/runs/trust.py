@@ -1,8 +1,8 @@
-"""Which run folders may run code: those of this user on this machine, and those that the user trusts.
+"""Decide which run folders may run code.
 
-A run folder may come from anyone. Its config.json can name a Python file as environment, switch on
+A run folder may come from anyone. Its config.json can name a Python file as environment, enable
 code that comes with a model, or send texts and a key to an address. Such settings need the user's
-word, unless the command itself names them or this user has run them on this machine before.
+consent, unless the command itself names them or this user has run them on this machine before.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from grpo_core.errors import ConfigError
+from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.spec import names_file
 from grpo_core.runs.atomic import write_whole
-from grpo_core.spec import names_file
 
 _URL = re.compile(r"\s*[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _PYTHON_FILE = re.compile(r"\s*\S.*\.py(:[\w.]*)?\s*")
 
 
 def risky_settings(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the settings by which a config runs code or sends data, with their values.
+    """Return the settings through which a config runs code or sends data.
 
     Args:
-        config: what config.json holds.
+        config: the content of config.json.
 
     Returns:
-        Values by dotted names. A setting that only says yes, such as `model.trust_remote_code`,
-        has what it says yes to as its value.
+        The value of each such setting by its dotted name. For a switch such as
+        `model.trust_remote_code` the value names what it switches on.
     """
-    return dict(_risky(config))
+    return dict(_iter_risky_settings(config))
 
 
 def require_trust(
@@ -48,26 +48,28 @@ def require_trust(
 ) -> None:
     """Refuse to use a run folder that could run code of somebody else.
 
-    What the user trusts once is remembered.
+    Consent that the user gives with --trust is remembered.
 
     Args:
         path: the run folder or its config.json, for the message.
-        config: what config.json holds.
+        config: the content of config.json.
         used: the part of it that the command uses; all of it by default.
-        named: names of settings and of files that the command itself gives.
-        trust: whether the command says that the folder is trusted.
+        named: names of settings and of files that the command line itself gives.
+        trust: whether the command line has --trust.
 
     Raises:
-        ConfigError: the config names code or an address, and nobody has said that this is wanted.
+        ConfigError: the config names code or an address to which the user has not consented.
     """
     settings = risky_settings(config if used is None else used)
-    unasked = {name: value for name, value in settings.items() if name not in named and value not in named}
-    if not unasked or _is_remembered(risky_settings(config)):
+    unapproved = {
+        name: value for name, value in settings.items() if name not in named and value not in named
+    }
+    if not unapproved or _is_remembered(risky_settings(config)):
         return
     if trust:
         remember(path, config)
         return
-    listed = "; ".join(f"{name} = {value}" for name, value in unasked.items())
+    listed = "; ".join(f"{name} = {value}" for name, value in unapproved.items())
     raise ConfigError(
         f"{path} names code or an address that you have not used on this machine ({listed}). "
         "Look at what it names; if you trust it, add --trust"
@@ -75,18 +77,19 @@ def require_trust(
 
 
 def remember(path: Path, config: Mapping[str, Any]) -> None:
-    """Note that this user has run the code that `config` names, so that it needs no --trust later.
+    """Record that this user has run the code that `config` names.
 
-    A state folder that cannot be written costs the note, which is logged, and nothing else.
+    Later commands on this run then need no --trust. If the state folder cannot be written, a
+    warning is logged and nothing is raised.
     """
     settings = risky_settings(config)
     if not settings or _is_remembered(settings):
         return
-    note = {"run": str(path.absolute()), "settings": settings, "time": int(time.time())}
+    record = {"run": str(path.absolute()), "settings": settings, "time": int(time.time())}
     try:
-        file = _note(settings)
+        file = _record_path(settings)
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_whole(file, json.dumps(note, indent=2) + "\n")
+        write_whole(file, json.dumps(record, indent=2) + "\n")
     except OSError as error:
         logging.getLogger(__name__).warning(
             "%s cannot be written (%s), so commands on this run will ask for --trust",
@@ -96,67 +99,72 @@ def remember(path: Path, config: Mapping[str, Any]) -> None:
 
 
 def trusted_folder() -> Path:
-    """Return the folder of notes: $XDG_STATE_HOME/grpo/trusted, else ~/.local/state/grpo/trusted."""
+    """Return the folder of consent records.
+
+    It is $XDG_STATE_HOME/grpo/trusted, or ~/.local/state/grpo/trusted if that variable is not set.
+    """
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     return Path(state).expanduser() / "grpo" / "trusted"
 
 
 def _is_remembered(settings: Mapping[str, str]) -> bool:
     try:
-        return _note(settings).is_file()
-    except OSError:  # a home folder that may not be looked into holds no note
+        return _record_path(settings).is_file()
+    except OSError:  # the home folder cannot be read, so there is no record
         return False
 
 
-def _note(settings: Mapping[str, str]) -> Path:
-    """Return the file that notes these settings, all of them together."""
+def _record_path(settings: Mapping[str, str]) -> Path:
+    """Return the file that records consent to exactly this set of settings."""
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
     return trusted_folder() / f"{digest}.json"
 
 
-def _risky(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    names = {
+def _iter_risky_settings(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    component_names = {
         "environment": config.get("environment"),
         "eval.also": _section(config, "eval").get("also"),
         "sandbox.name": _section(config, "sandbox").get("name"),
     }
-    for name, value in _strings(names, ""):
+    for name, value in _iter_strings(component_names, ""):
         if names_file(value):
             yield name, value
     for name, member in _section(config, "mixture").items():
         if names_file(str(name)):
             yield f"mixture.{name}", str(name)
-        yield from _open_settings(member, f"mixture.{name}")
-    yield from _open_settings(config.get("env"), "env")
+        yield from _iter_files_and_addresses(member, f"mixture.{name}")
+    yield from _iter_files_and_addresses(config.get("env"), "env")
     for name, judge in _section(config, "judges").items():
-        yield from _open_settings(judge, f"judges.{name}")
-    for name, value in _strings(_section(config, "sandbox").get("settings"), "sandbox.settings"):
-        if "/" in value:  # programs and images by their paths
+        yield from _iter_files_and_addresses(judge, f"judges.{name}")
+    sandbox_settings = _section(config, "sandbox").get("settings")
+    for name, value in _iter_strings(sandbox_settings, "sandbox.settings"):
+        if "/" in value:  # the path of a program or an image
             yield name, value
     model = _section(config, "model")
     if model.get("trust_remote_code"):
         yield "model.trust_remote_code", f"true, for {model.get('name')}"
 
 
-def _open_settings(value: Any, name: str) -> Iterator[tuple[str, str]]:
+def _iter_files_and_addresses(value: Any, name: str) -> Iterator[tuple[str, str]]:
     """Yield the settings of a component that name Python files or addresses."""
-    for key, text in _strings(value, name):
+    for key, text in _iter_strings(value, name):
         if _PYTHON_FILE.fullmatch(text) or _URL.match(text):
             yield key, text
 
 
-def _strings(value: Any, name: str) -> Iterator[tuple[str, str]]:
-    """Yield each string in `value` with its dotted name."""
+def _iter_strings(value: Any, name: str) -> Iterator[tuple[str, str]]:
+    """Yield each string in a nested value with its dotted name, which begins with `name`."""
     if isinstance(value, Mapping):
         for key, item in value.items():
-            yield from _strings(item, f"{name}.{key}" if name else str(key))
+            yield from _iter_strings(item, f"{name}.{key}" if name else str(key))
     elif isinstance(value, list | tuple):
-        for place, item in enumerate(value):
-            yield from _strings(item, f"{name}.{place}")
+        for index, item in enumerate(value):
+            yield from _iter_strings(item, f"{name}.{index}")
     elif isinstance(value, str):
         yield name, value
 
 
 def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return a section of the config, or an empty one if it is absent or is not a mapping."""
     section = config.get(name)
     return section if isinstance(section, Mapping) else {}

@@ -1,4 +1,7 @@
-"""What a model can do: several attempts at each of some tasks, at one or more levels; nothing is trained."""
+"""Measure what a model can do: several rollouts of some tasks, at one or more levels.
+
+Nothing is trained.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from grpo_core.config.settings import SamplingConfig
+from grpo_core.protocol.types import Group
 from grpo_core.report.summary import Summary, summarize
-from grpo_core.settings import SamplingConfig
-from grpo_core.train.run.attempts import attempted
-from grpo_core.train.tasks import eval_keys
+from grpo_core.train.rollout.tasks import eval_keys
+from grpo_core.train.run.attempts import sample_and_judge
 from grpo_core.train.trainer import Trainer
-from grpo_core.types import Group
 
 CHUNK = 256
-"""Attempts between two looks at whether to stop."""
+"""Rollouts between two checks for a requested stop."""
 
 
 async def measure(
@@ -27,16 +30,37 @@ async def measure(
     progress: Callable[[int, int], None],
     keep: Callable[[Group[Any]], None],
 ) -> list[Summary]:
-    """Every environment of `trainer` at every level; nothing is trained. Ends early, with what there is, once a stop was requested.
+    """Measure every environment of `trainer` at every level; train nothing.
 
-    levels: none: each environment at its own. tasks: most held-out tasks of each; the same ones at every call. progress: told how many
-    tasks are done, of how many; keep: told each group.
+    A requested stop ends it early, with the results so far.
+
+    Args:
+        tasks: most held-out tasks per environment; the same ones at every call.
+        samples: rollouts per task.
+        levels: if empty, each environment is measured at its own level.
+        progress: is called with the number of tasks done and their total.
+        keep: is called with each group.
     """
-    wanted = [(source, level) for source in trainer.sources for level in levels or [source.level]]
-    keys = [[replace(key, level=level) for key in eval_keys(source, tasks)] for source, level in wanted]
+    source_levels = [
+        (source, level) for source in trainer.sources for level in levels or [source.level]
+    ]
+    keys = [
+        [replace(key, level=level) for key in eval_keys(source, tasks)]
+        for source, level in source_levels
+    ]
     async with trainer.sources:
-        found = await attempted(trainer, keys, samples=samples, sampling=sampling, chunk=CHUNK, progress=progress, keep=keep)
+        groups_per_level = await sample_and_judge(
+            trainer,
+            keys,
+            samples=samples,
+            sampling=sampling,
+            chunk=CHUNK,
+            progress=progress,
+            keep=keep,
+        )
     return [
-        summarize(groups, environment=source.name, level=level, samples=samples, parts=source.env.parts)
-        for (source, level), groups in zip(wanted, found, strict=True)
+        summarize(
+            groups, environment=source.name, level=level, samples=samples, parts=source.env.parts
+        )
+        for (source, level), groups in zip(source_levels, groups_per_level, strict=True)
     ]

@@ -1,7 +1,9 @@
-"""Several processes on one run: each makes its share of the attempts, verdicts and gradients, and all know everything before the update.
+"""Coordinate several processes on one run.
 
-Started by `accelerate launch` or `torchrun`, which set RANK and WORLD_SIZE. What is drawn depends on its place in the run alone, and every
-process computes advantages and denominators from all verdicts, so their number changes nothing but the time.
+Each process makes its share of the completions, verdicts and gradients, and all of them hold all
+verdicts before the update. They are started by `accelerate launch` or `torchrun`, which set RANK
+and WORLD_SIZE. What is sampled depends on its place in the run alone, and every process computes
+advantages and denominators from all verdicts, so the number of processes changes only the time.
 """
 
 from __future__ import annotations
@@ -16,17 +18,23 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from grpo_core.errors import RunStoppedError
+from grpo_core.protocol.errors import RunStoppedError
 
 T = TypeVar("T")
 _POLL_SECONDS = 0.05
+"""Seconds between two checks for processes that have not arrived."""
 
 
 class Ranks:
-    """This process among the others. Alone, every method gives back what it got.
+    """Represent this process among the others of the run.
 
-    on_cpu: whether the model is on the CPU, even where an accelerator is. meeting_seconds: how long the first at a meeting waits for the
-    last. It is no collective's time-out: those may be short, since nobody enters one before all have arrived.
+    Without others, every method returns its argument.
+
+    Args:
+        meeting_seconds: how long the first process at a barrier waits for the last. It is not the
+            timeout of a collective: that may be short, since no process enters a collective before
+            all have arrived.
+        on_cpu: True if the model is on the CPU, even where an accelerator is present.
     """
 
     def __init__(self, *, meeting_seconds: float, on_cpu: bool = False) -> None:
@@ -34,37 +42,44 @@ class Ranks:
             from accelerate import PartialState
 
             PartialState(cpu=on_cpu)
-        together = dist.is_available() and dist.is_initialized()
-        self.rank = dist.get_rank() if together else 0
-        self.size = dist.get_world_size() if together else 1
+        distributed = dist.is_available() and dist.is_initialized()
+        self.rank = dist.get_rank() if distributed else 0
+        self.size = dist.get_world_size() if distributed else 1
         self._seconds = meeting_seconds
-        self._met = 0
+        self._meetings = 0
 
     @property
     def first(self) -> bool:
-        """Whether this process is the one that writes."""
+        """Return True in the process that writes files and output."""
         return self.rank == 0
 
     def share(self, items: Sequence[T]) -> list[T]:
-        """This process's part of `items`, which are the same for all: every size-th, so that parts are alike."""
+        """Return this process's part of `items`, which have to be the same in all processes.
+
+        It is every size-th item, so that the parts are alike.
+        """
         return list(items[self.rank :: self.size])
 
     def gathered(self, mine: Sequence[T]) -> list[T]:
-        """All parts, in the order that `share` took them from. Raises RunStoppedError if a process does not arrive."""
+        """Return the parts of all processes, in the order that `share` took them from.
+
+        Raises:
+            RunStoppedError: a process did not arrive in time.
+        """
         if self.size == 1:
             return list(mine)
         self.meet()
         parts: list[list[T]] = [[] for _ in range(self.size)]
         dist.all_gather_object(parts, list(mine))
-        whole = sum(map(len, parts))
-        return [parts[place % self.size][place // self.size] for place in range(whole)]
+        total = sum(map(len, parts))
+        return [parts[place % self.size][place // self.size] for place in range(total)]
 
     def any(self, flag: bool) -> bool:
-        """Whether it is so in any process."""
+        """Return True if `flag` is true in any process."""
         return any(self.everywhere(flag))
 
     def everywhere(self, value: T) -> list[T]:
-        """What each process says."""
+        """Return the value of each process, in the order of their ranks."""
         return self.gathered([value])
 
     def add(self, tensors: Sequence[Tensor]) -> None:
@@ -78,27 +93,36 @@ class Ranks:
 
     def meet(self) -> None:
         """Wait for all processes, without a collective."""
-        for _ in self._until_all_are_here():
+        for _ in self._wait_for_all():
             time.sleep(_POLL_SECONDS)
 
     async def arrive(self) -> None:
-        """`meet` while the event loop goes on, so that what this process began, and its deadlines, do not wait for the others."""
-        for _ in self._until_all_are_here():
+        """Wait for all processes as `meet` does, but without blocking the event loop.
+
+        Work that this process has started, and its timeouts, do not have to wait for the others.
+        """
+        for _ in self._wait_for_all():
             await asyncio.sleep(_POLL_SECONDS)
 
-    def _until_all_are_here(self) -> Iterator[None]:
+    def _wait_for_all(self) -> Iterator[None]:
+        """Yield until all processes have arrived; the caller sleeps between two checks.
+
+        Raises:
+            RunStoppedError: a process did not arrive within `meeting_seconds`.
+        """
         if self.size == 1:
             return
         store = dist.distributed_c10d._get_default_store()
-        self._met += 1
-        name, deadline = f"grpo meeting {self._met}", time.monotonic() + self._seconds
+        self._meetings += 1
+        name, deadline = f"grpo meeting {self._meetings}", time.monotonic() + self._seconds
         store.set(f"{name} {self.rank}", "here")
         for other in range(self.size):
             while not store.check([f"{name} {other}"]):
                 if time.monotonic() > deadline:
                     raise RunStoppedError(
-                        f"process {other} of {self.size} did not arrive within {self._seconds:g} s; look at its output, then use --resume"
+                        f"process {other} of {self.size} did not arrive within {self._seconds:g} s;"
+                        " look at its output, then use --resume"
                     )
                 yield
-        if self._met > 1:  # everybody has left the meeting before
-            store.delete_key(f"grpo meeting {self._met - 1} {self.rank}")
+        if self._meetings > 1:  # all processes have left the previous meeting
+            store.delete_key(f"grpo meeting {self._meetings - 1} {self.rank}")

@@ -1,4 +1,4 @@
-"""What the body of a response says, whatever its shape is."""
+"""Reads the body of an endpoint's response, whatever its shape."""
 
 from __future__ import annotations
 
@@ -8,24 +8,27 @@ from dataclasses import dataclass
 from typing import Any
 
 MAX_TOKENS_COUNTED = 10**9
-"""An endpoint that counts more tokens than this in one answer is not believed."""
+"""A token count above this for one answer is not plausible and is ignored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a model answered."""
+    """The answer of a model."""
 
     content: str | None = None
+    """The answer's text, if there is one."""
     refused: str = ""
     """Why the endpoint or the model refuses the text; empty if it does not."""
     fault: str = ""
     """What is wrong with the body, which it quotes; empty if nothing is."""
     tokens_in: int = 0
+    """Tokens of the prompt."""
     tokens_out: int = 0
+    """Tokens of the answer."""
 
 
 def read_answer(body: bytes) -> Answer:
-    """Return what a body says. One of any other shape than an answer's has a `fault`."""
+    """Parse a body; if it does not have the shape of an answer, the result has a `fault`."""
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):
@@ -51,7 +54,7 @@ def read_answer(body: bytes) -> Answer:
 
 
 def error_text(body: bytes) -> str:
-    """Return what an endpoint says in the body of an error."""
+    """Return an endpoint's message in the body of an error."""
     text = body.decode(errors="replace")
     with contextlib.suppress(ValueError, RecursionError):
         value = json.loads(text)
@@ -63,6 +66,6 @@ def error_text(body: bytes) -> str:
 
 
 def _count(value: object) -> int:
-    """Return a count of tokens; 0 for whatever cannot be one."""
+    """Return a count of tokens, or 0 for a value that cannot be one."""
     plausible = type(value) is int and 0 <= value <= MAX_TOKENS_COUNTED
     return value if plausible and isinstance(value, int) else 0

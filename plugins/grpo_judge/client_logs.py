@@ -9,7 +9,7 @@ from grpo_judge.redaction import MAX_SCANNED_CHARS, Redactor
 _PARTS = ("connection", "http11", "http2", "proxy", "socks")
 _CORES = ("httpcore", "httpcore2")
 _LOGGERS = ["httpx", "httpx2", *(f"{core}.{part}" for core in _CORES for part in _PARTS)]
-"""Filters of a logger do not count for those below it, so each is named."""
+"""A logger's filters do not apply to its children, so each logger is listed."""
 
 
 class _Redacting(logging.Filter):
@@ -29,7 +29,7 @@ _FILTER = _Redacting()
 
 
 def redact_client_logs(key: str, redact: Redactor) -> None:
-    """Show no log of the HTTP client without `redact`; once for each key."""
+    """Apply `redact` to all logs of the HTTP client, once for each key."""
     _FILTER.redactors.setdefault(key, redact)
     for name in _LOGGERS:
         logging.getLogger(name).addFilter(_FILTER)

@@ -1,5 +1,8 @@
-"""Scores that are calibrated on each gap: 0 is an empty fill, 1 the reference. Each is compared with its own words in disorder, too, so
-that words that fit anywhere earn nothing."""
+"""Calibrates scores on each gap: 0 is the score of an empty fill, 1 that of the reference.
+
+Each fill is also compared with its own words in random order, so that words that fit anywhere earn
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -11,24 +14,33 @@ from grpo_core.guards import shuffled
 
 Place = tuple[str, str, str]
 """Context, fill and suffix."""
-NO_SCORE = "the model can give this text no score: it has no tokens, too many, unknown ones, or overflows"
+NO_SCORE = (
+    "the model can give this text no score: it has no tokens, too many, unknown ones, or overflows"
+)
 
 
 def places(request: JudgeRequest) -> list[Place]:
-    """What has to be scored to calibrate a request."""
-    fills = (fill for text in (request.candidate, request.reference or "") for fill in (text, shuffled(text), ""))
+    """Return the places that have to be scored to calibrate a request."""
+    fills = (
+        fill
+        for text in (request.candidate, request.reference or "")
+        for fill in (text, shuffled(text), "")
+    )
     return [(request.context, fill, request.suffix) for fill in fills]
 
 
-def calibrated(request: JudgeRequest, scores: Mapping[Place, float], *, least: float, unit: str) -> Judgement:
-    """Return how far the candidate's score is from that of no fill (0) to the reference's (1).
+def calibrated(
+    request: JudgeRequest, scores: Mapping[Place, float], *, least: float, unit: str
+) -> Judgement:
+    """Return the candidate's score on a scale from an empty fill (0) to the reference (1).
 
     Args:
-        request: a candidate and a reference, in their context.
-        scores: of all `places` of the request; one that is not finite says that there is none.
-        least: by how much the reference has to be better than no fill; with less, nothing can be
-            told on this gap.
-        unit: of the scores, for messages.
+        request: A candidate and a reference, in their context.
+        scores: The scores of all `places` of the request; a value that is not finite means that
+            there is no score.
+        least: By how much the reference has to be better than an empty fill; with less, the gap
+            cannot be judged.
+        unit: Unit of the scores, for messages.
     """
 
     def contrast(fill: str) -> float:
@@ -36,7 +48,7 @@ def calibrated(request: JudgeRequest, scores: Mapping[Place, float], *, least: f
         present, *absent = (scores[request.context, text, request.suffix] for text in fills)
         if not all(map(math.isfinite, (present, *absent))):
             return math.nan
-        # A fill of one letter has no disorder of its own.
+        # A fill of one letter has no other order.
         return present - max(absent if shuffled(fill) != fill else absent[:1])
 
     best, reached = contrast(request.reference or ""), contrast(request.candidate)

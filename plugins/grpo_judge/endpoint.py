@@ -1,7 +1,7 @@
-"""One call of an OpenAI-compatible endpoint: an answer, or a failure that says what kind it is.
+"""Calls an OpenAI-compatible endpoint once: the result is an answer, or a failure of some kind.
 
 A call is one HTTP request. Its time and the size of its body are bounded as a whole, so that an
-endpoint can neither trickle for ever nor fill the memory. Nothing is repeated here.
+endpoint can neither send slowly for ever nor fill the memory. There are no retries here.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SECRET_HEADER = re.compile(r"key|auth|token|secret|cookie", re.IGNORECASE)
 
 
 class Kind(Enum):
-    """What a failed call says about its cause."""
+    """Kinds of failed calls, by their cause."""
 
     UNAVAILABLE = "no answer, or one of a server that is busy or broken: it may pass by itself"
     REJECTED = "the request is refused for a key, a permission, a model or a setting"
@@ -48,9 +48,9 @@ class CallError(Exception):
     """A call failed.
 
     Args:
-        message: what happened, without secrets.
-        kind: what that says about the cause.
-        retry_after: the seconds that the endpoint asks to wait for, if it says so.
+        message: What happened, without secrets.
+        kind: The kind of failure.
+        retry_after: The pause in seconds that the endpoint asks for, if it does.
     """
 
     def __init__(self, message: str, kind: Kind, retry_after: float | None = None) -> None:
@@ -73,11 +73,11 @@ class Endpoint:
     """The connection of a judge to its endpoint. It belongs to one event loop.
 
     Args:
-        key: the API key.
-        base_url: the address; None is that of OpenAI.
-        timeout_seconds: how long one call may take from the first byte sent to the last received.
-        at_once: how many calls may be in flight.
-        per_minute: how many calls may begin in a minute, at even distances; 0 is no limit.
+        key: The API key.
+        base_url: The address; None is that of OpenAI.
+        timeout_seconds: How long one call may take from the first byte sent to the last received.
+        at_once: Largest number of calls in flight.
+        per_minute: Largest number of calls that begin in a minute, evenly spaced; 0 is no limit.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Endpoint:
         """Wait until a call may begin; inside the block it counts as in flight.
 
         Args:
-            urgent: let it begin before the calls that are not, however long those have waited.
+            urgent: Let it begin before all calls that are not urgent, however long they waited.
         """
         self._urgent += urgent
         try:
@@ -139,7 +139,7 @@ class Endpoint:
         """Return the answer to a chat completion request.
 
         Raises:
-            CallError: the endpoint gave none.
+            CallError: The endpoint gave no answer.
         """
         completions = self._client.chat.completions.with_streaming_response
         try:
@@ -166,13 +166,15 @@ class Endpoint:
         await self._client.close()
 
     def _refusal(self, error: _StatusError) -> CallError:
-        """Return the failure that a status means, with what the endpoint says about it."""
-        said = error_text(error.body)
-        message = self.redact(f"HTTP status {error.status}: {said}")
+        """Return the failure for a status, with the endpoint's message."""
+        endpoint_message = error_text(error.body)
+        message = self.redact(f"HTTP status {error.status}: {endpoint_message}")
         kind = Kind.REJECTED
         if error.status in _PASSING_STATUSES or error.status >= 500 or error.status < 300:
             kind = Kind.UNAVAILABLE
-        elif error.status == 413 or (error.status in (400, 422) and _REFUSAL.search(said)):
+        elif error.status == 413 or (
+            error.status in (400, 422) and _REFUSAL.search(endpoint_message)
+        ):
             kind = Kind.REFUSED
         elif error.status < 400:
             to = self.redact(error.headers.get("location", ""))
@@ -187,7 +189,7 @@ def check_connections() -> None:
     """
     try:
         openai.DefaultAsyncHttpxClient()
-    except Exception as error:  # noqa: BLE001 - of the client, which says different things of each
+    except Exception as error:  # noqa: BLE001 - the client raises several types
         raise ConfigError(
             f"the judge 'llm' cannot make connections ({type(error).__name__}): a variable of the "
             "environment names a proxy or certificates that cannot be used; check HTTP_PROXY, "
@@ -196,14 +198,14 @@ def check_connections() -> None:
 
 
 async def _raise_for_status(response: Any) -> None:
-    """Raise for all but success, before anybody reads a body whose size nothing bounds."""
+    """Raise for every status but success, before a body of unbounded size is read."""
     if not 200 <= response.status_code < 300:
         body = await _read(response.aiter_bytes(), MAX_ERROR_BYTES)
         raise _StatusError(response.status_code, response.headers, body)
 
 
 async def _read(parts: AsyncIterator[bytes], most: int) -> bytes:
-    """Return a body, or its beginning of a little more than `most` bytes."""
+    """Return a body, or if it is longer its beginning of a little more than `most` bytes."""
     body = bytearray()
     async for part in parts:
         body += part
@@ -213,7 +215,7 @@ async def _read(parts: AsyncIterator[bytes], most: int) -> bytes:
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds of pause that the headers ask for: as a number, or until a date."""
+    """Return the pause in seconds that the headers ask for, as a number or until a date."""
     for name, divisor in (("retry-after-ms", 1000), ("retry-after", 1)):
         with contextlib.suppress(ValueError):
             seconds = float(headers.get(name, "")) / divisor

@@ -1,5 +1,8 @@
-"""Grades of one text after another from an endpoint, where each failure is blamed by the rule of
-`grpo_judge.outage`: the endpoint's are errors, those that a text caused are the lowest score."""
+"""Gets grades of texts from an endpoint.
+
+The rule of `grpo_judge.outage` decides the cause of each failed call: a failure of the endpoint is
+an error; a failure that the text caused is the lowest score.
+"""
 
 from __future__ import annotations
 
@@ -21,27 +24,29 @@ from grpo_judge.prompts import SCHEMA, UnreadableError, grade, messages
 COSTS = ("tokens_in", "tokens_out", "cost")
 MAX_FAULT_CHARS = 200
 MOST_OUTAGES = 5
-"""So many calls for one text at which the endpoint became unavailable, and came back, are the
-text's doing: one that crashes the endpoint could otherwise choose an error."""
+"""After this number of calls for one text at which the endpoint became unavailable and came back,
+the text is to blame: a text that crashes the endpoint could otherwise choose an error."""
 MAX_REASON_CHARS = 2000
 _logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class Spent:
-    """What calls have cost: of one judgement, or over the judge's whole life."""
+    """The cost of calls, for one judgement or over the judge's whole life."""
 
     calls: int = 0
-    """Calls that were answered."""
+    """Number of answered calls."""
     tokens_in: int = 0
+    """Tokens of the prompts."""
     tokens_out: int = 0
+    """Tokens of the answers."""
     cost: float = 0.0
-    """In the unit of the prices."""
+    """Cost in the unit of the prices."""
     blamed: int = 0
-    """Grades of 0 for texts that made calls fail."""
+    """Number of grades of 0 for texts that made calls fail."""
 
     def add(self, answer: Answer, config: LLMConfig) -> None:
-        """Count one answer."""
+        """Add the cost of one answer."""
         price = answer.tokens_in * config.price_in + answer.tokens_out * config.price_out
         self.calls += 1
         self.tokens_in += answer.tokens_in
@@ -49,7 +54,7 @@ class Spent:
         self.cost += price / 1e6
 
     def detail(self) -> dict[str, Any]:
-        """Return what a judgement's detail says about its cost."""
+        """Return the cost in the form of a judgement's detail."""
         return {name: getattr(self, name) for name in COSTS}
 
 
@@ -57,10 +62,10 @@ class Grader:
     """Asks an endpoint for grades. It belongs to the event loop in which it was made.
 
     Args:
-        config: the settings of the judge.
-        key: the API key.
-        secret: what makes the marks around a text impossible to guess.
-        spent: where the cost of all calls is counted.
+        config: The settings of the judge.
+        key: The API key.
+        secret: Makes the marks around a text impossible to guess.
+        spent: Counts the cost of all calls.
     """
 
     def __init__(self, config: LLMConfig, *, key: str, secret: str, spent: Spent) -> None:
@@ -86,18 +91,18 @@ class Grader:
         )
 
     async def vote(self, request: JudgeRequest, *, number: int) -> Judgement:
-        """Return one grade: also the lowest for a text that makes calls fail, or an error.
+        """Return one grade, the lowest score for a text that makes calls fail, or an error.
 
         Args:
-            request: what to grade.
-            number: of the vote among those for this text; its seeds depend on it.
+            request: The text to grade.
+            number: Index of the vote among those for this text; its seeds depend on it.
         """
-        shown = messages(request, rubric=self._config.rubric, secret=self._secret)
+        prompt = messages(request, rubric=self._config.rubric, secret=self._secret)
         spent, failures, outages = Spent(), 0, 0
         for attempt in itertools.count():
             try:
                 seed = number + 1000 * attempt
-                score, reason = await self._call(shown, seed=seed, spent=spent)
+                score, reason = await self._call(prompt, seed=seed, spent=spent)
                 return Judgement(score, reason, detail=spent.detail())
             except EndpointAwayError as error:
                 return self._error(str(error))
@@ -125,12 +130,12 @@ class Grader:
 
     async def _probe(self) -> None:
         """Ask for a grade of the neutral text."""
-        shown = messages(NEUTRAL, rubric=self._config.rubric, secret=self._secret)
-        await self._call(shown, seed=next(self._probes), spent=Spent(), probe=True)
+        prompt = messages(NEUTRAL, rubric=self._config.rubric, secret=self._secret)
+        await self._call(prompt, seed=next(self._probes), spent=Spent(), probe=True)
 
     async def _call(
         self,
-        shown: Sequence[dict[str, str]],
+        prompt: Sequence[dict[str, str]],
         *,
         seed: int,
         spent: Spent,
@@ -139,10 +144,10 @@ class Grader:
         """Return score and reason of one answer.
 
         Raises:
-            CallError: there is no answer, or none with a grade.
-            EndpointAwayError: the endpoint was away, and did not come back in time.
+            CallError: There is no answer, or none with a grade.
+            EndpointAwayError: The endpoint was unavailable, and did not come back in time.
         """
-        answer = await self._answer(shown, seed=seed, probe=probe)
+        answer = await self._answer(prompt, seed=seed, probe=probe)
         for account in (spent, self._spent):
             account.add(answer, self._config)
         try:
@@ -159,8 +164,8 @@ class Grader:
         self._outage.answered()
         return score, self._redact(reason, max_chars=MAX_REASON_CHARS)
 
-    async def _answer(self, shown: Sequence[dict[str, str]], *, seed: int, probe: bool) -> Answer:
-        """Return an answer; all but probes wait first while the endpoint is unavailable."""
+    async def _answer(self, prompt: Sequence[dict[str, str]], *, seed: int, probe: bool) -> Answer:
+        """Return an answer; calls other than probes wait while the endpoint is unavailable."""
         config, request = self._config, dict[str, Any]()
         if config.schema:
             form = {"name": "grade", "schema": SCHEMA, "strict": True}
@@ -172,7 +177,7 @@ class Grader:
                 if probe or not self._outage.waiting:
                     return await self._endpoint.ask(
                         model=config.model,
-                        messages=shown,
+                        messages=prompt,
                         temperature=config.temperature,
                         max_tokens=config.max_tokens,
                         seed=seed,
@@ -180,7 +185,7 @@ class Grader:
                     )
 
     def _pause(self, failure: CallError, failures: int) -> float:
-        """Return the seconds to wait before a text is asked about again."""
+        """Return the pause in seconds before the call for a text is repeated."""
         if failure.retry_after is not None:
             return min(failure.retry_after, self._config.patience_seconds)
         if failure.kind is Kind.UNAVAILABLE:
@@ -197,6 +202,6 @@ class Grader:
         return Judgement(0.0, why, detail={**spent.detail(), "blamed": True})
 
     def _error(self, why: str) -> Judgement:
-        """Return the judgement of a text that could not be graded for no fault of its own."""
+        """Return the judgement of a text that could not be graded because of the endpoint."""
         error = self._redact(f"the judge's endpoint failed: {why}", max_chars=1000)
         return Judgement(0.0, error=error)

@@ -1,4 +1,4 @@
-"""Judgements that were paid for, in a file."""
+"""Caches judgements in a file, so that they are not paid for again."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _TABLE = """
     CREATE TABLE IF NOT EXISTS judgements (name TEXT PRIMARY KEY, judgement TEXT NOT NULL)
 """
 _WAIT_SECONDS = 30.0
-"""For another process that is writing to the same file."""
+"""How long to wait for another process that is writing to the same file."""
 
 
 class Kept:
     """Judgements by name, as JSON, in one SQLite file that several processes may use.
 
-    Errors are never put here. A file that fails or is damaged later costs what it holds, and never
-    a judgement.
+    Errors are never stored. If the file fails or is damaged later, only the stored judgements are
+    lost; judging goes on.
 
     Raises:
-        ConfigError: the file cannot be used.
+        ConfigError: The file cannot be used.
     """
 
     def __init__(self, path: Path) -> None:
@@ -42,21 +42,22 @@ class Kept:
             self._file.execute("PRAGMA journal_mode=WAL")
             self._file.execute(_TABLE)
         except (OSError, sqlite3.Error) as error:
-            found = f"the judge's cache {path} cannot be used: {error}"
-            raise ConfigError(f"{found}; name another file") from None
+            raise ConfigError(
+                f"the judge's cache {path} cannot be used: {error}; name another file"
+            ) from None
 
     def get(self, name: str) -> Judgement | None:
-        """Return the judgement of this name; None if there is none that can be read."""
+        """Return the judgement of this name, or None if there is none that can be read."""
         rows = self._try("SELECT judgement FROM judgements WHERE name = ?", name)
-        return _judgement(rows[0][0]) if rows else None
+        return _parse_judgement(rows[0][0]) if rows else None
 
     def put(self, name: str, judgement: Judgement) -> None:
-        """Keep a judgement under a name."""
+        """Store a judgement under a name."""
         text = json.dumps(asdict(judgement))
         self._try("INSERT OR REPLACE INTO judgements VALUES (?, ?)", name, text)
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         self._file.close()
 
     def _try(self, command: str, *values: str) -> list[tuple[Any, ...]]:
@@ -70,12 +71,12 @@ class Kept:
             return []
 
 
-def _judgement(text: Any) -> Judgement | None:
-    """Return what `put` wrote; None for anything else."""
+def _parse_judgement(text: Any) -> Judgement | None:
+    """Parse a judgement that `put` wrote, or return None for any other text."""
     try:
-        found = Judgement(**json.loads(text))
+        judgement = Judgement(**json.loads(text))
     except (TypeError, ValueError, RecursionError):
         return None
-    score, explanation, detail = found.score, found.explanation, found.detail
+    score, explanation, detail = judgement.score, judgement.explanation, judgement.detail
     shaped = type(score) in (int, float) and isinstance(explanation, str) and type(detail) is dict
-    return found if shaped and 0 <= score <= 1 and found.error is None else None
+    return judgement if shaped and 0 <= score <= 1 and judgement.error is None else None

@@ -1,8 +1,9 @@
-"""A frozen language model as judge of what fills a gap: how much likelier the fill and what follows are than with nothing there, or with
-the same words in disorder.
+"""A judge that scores the fill of a gap by its likelihood under a frozen language model.
 
-A score is calibrated on each gap: 0 is an empty fill, 1 the reference. There is no prompt that a text could talk to. Guards give 0 to
-what likelihood alone would reward: fills of the wrong length, repetition, and copies of the context.
+It measures how much likelier the fill and the text after it are than with an empty fill, or with
+the same words in random order. The score is calibrated on each gap: 0 is an empty fill, 1 the
+reference. There is no prompt that a text could manipulate. Guards give 0 to fills that likelihood
+alone would reward: fills of the wrong length, repetition, and copies of the context.
 """
 
 from __future__ import annotations
@@ -20,45 +21,67 @@ from grpo_judge.contrast import Place, calibrated, places
 from grpo_judge.models import Frozen
 
 LEAST_CONTRAST = 1e-3
-"""Nats per token by which a reference has to be likelier than no fill; with less, nothing can be told on this gap."""
+"""Nats per token by which a reference has to be likelier than an empty fill; with less, the gap
+cannot be judged."""
 
 
 @dataclass(frozen=True, slots=True)
 class LikelihoodConfig:
-    """model: a causal language model, folder or hub id; revision: its commit; device: auto, cpu, cuda ... batch_size: texts of a forward
-    pass. shortest, longest, distinct, copied: as in `grpo_core.guards`."""
+    """Settings of the judge `likelihood`."""
 
     model: str = ""
+    """A causal language model: a folder or a hub id."""
     revision: str | None = None
+    """The model's commit."""
     device: str = "auto"
+    """auto, cpu, cuda ..."""
     batch_size: int = 32
+    """Number of texts in a forward pass."""
     shortest: float = 0.5
+    """See `grpo_core.guards`."""
     longest: float = 2.0
+    """See `grpo_core.guards`."""
     distinct: float = 0.5
+    """See `grpo_core.guards`."""
     copied: float = 0.8
+    """See `grpo_core.guards`."""
 
 
 class Likelihood:
-    """A `grpo_core.Judge` for requests with a reference. Raises ConfigError for a model that is no causal language model."""
+    """A `grpo_core.Judge` for requests with a reference.
+
+    Raises:
+        ConfigError: The model is not a causal language model, or a setting cannot be used.
+    """
 
     Config = LikelihoodConfig
 
     def __init__(self, config: LikelihoodConfig) -> None:
         self.config = config
         if not config.model:
-            raise ConfigError("the judge 'likelihood' needs a model; set judges.NAME.settings.model to a folder or a hub id")
+            raise ConfigError(
+                "the judge 'likelihood' needs a model; set judges.NAME.settings.model to a folder "
+                "or a hub id"
+            )
         if config.batch_size < 1:
             raise ConfigError("the judge 'likelihood' needs a batch_size of at least 1")
         try:
-            model = transformers.AutoModelForCausalLM.from_pretrained(config.model, revision=config.revision)
-            self._tokenizer = transformers.AutoTokenizer.from_pretrained(config.model, revision=config.revision)
+            model = transformers.AutoModelForCausalLM.from_pretrained(
+                config.model, revision=config.revision
+            )
+            self._tokenizer = transformers.AutoTokenizer.from_pretrained(
+                config.model, revision=config.revision
+            )
         except (OSError, ValueError) as error:
-            raise ConfigError(f"the judge's model {config.model!r} is no causal language model: {str(error).splitlines()[0]}") from None
+            raise ConfigError(
+                f"the judge's model {config.model!r} is not a causal language model: "
+                f"{str(error).splitlines()[0]}"
+            ) from None
         self._frozen = Frozen(model, config)
 
     async def judge(self, requests: Sequence[JudgeRequest]) -> Sequence[Judgement]:
-        """A score for each fill (candidate) between its context and its suffix."""
-        return await self._frozen.ask(self._judged, requests)
+        """Score each fill (candidate) between its context and its suffix."""
+        return await self._frozen.ask(self._judge_all, requests)
 
     def fingerprint(self) -> str:
         return self._frozen.fingerprint()
@@ -66,55 +89,84 @@ class Likelihood:
     async def close(self) -> None:
         self._frozen.close()
 
-    def _judged(self, requests: list[JudgeRequest]) -> list[Judgement]:
-        refused = [self._refused(request) for request in requests]
-        asked = [request for request, why in zip(requests, refused, strict=True) if why is None]
-        texts = dict.fromkeys(place for request in asked for place in places(request))
-        likely = dict(zip(texts, self._likelihoods(list(texts)), strict=True))
-        found = iter([calibrated(request, likely, least=LEAST_CONTRAST, unit="nats per token") for request in asked])
-        return [next(found) if why is None else why for why in refused]
+    def _judge_all(self, requests: list[JudgeRequest]) -> list[Judgement]:
+        decided = [self._decide_by_guards(request) for request in requests]
+        open_requests = [
+            request
+            for request, judgement in zip(requests, decided, strict=True)
+            if judgement is None
+        ]
+        texts = dict.fromkeys(place for request in open_requests for place in places(request))
+        likelihoods = dict(zip(texts, self._likelihoods(list(texts)), strict=True))
+        judgements = iter(
+            [
+                calibrated(request, likelihoods, least=LEAST_CONTRAST, unit="nats per token")
+                for request in open_requests
+            ]
+        )
+        return [next(judgements) if judgement is None else judgement for judgement in decided]
 
-    def _refused(self, request: JudgeRequest) -> Judgement | None:
-        """What the guards decide before any model is asked."""
-        config, fill, wanted = self.config, request.candidate, request.reference
-        if not wanted:
-            return Judgement(0.0, error="the judge 'likelihood' needs a reference to calibrate on; the request has none")
+    def _decide_by_guards(self, request: JudgeRequest) -> Judgement | None:
+        """Return the judgement of a request that needs no model, or None."""
+        config, fill, reference = self.config, request.candidate, request.reference
+        if not reference:
+            return Judgement(
+                0.0,
+                error=(
+                    "the judge 'likelihood' needs a reference to calibrate on; the request has none"
+                ),
+            )
         guards = Guards(config.shortest, config.longest, config.distinct, config.copied)
-        fault = guards.fault(fill, reference=wanted, context=f"{request.context}\x00{request.suffix}")
+        fault = guards.fault(
+            fill, reference=reference, context=f"{request.context}\x00{request.suffix}"
+        )
         return None if fault is None else Judgement(0.0, fault)
 
     def _likelihoods(self, texts: list[Place]) -> list[float]:
         """Return the mean log-probability of the tokens of fill and suffix.
 
-        It is NaN for a text with more tokens than the model takes, or others. Each part is tokenised by
-        itself, so that the suffix's tokens are the same whatever stands before them.
+        It is NaN for a text with more tokens than the model takes, or tokens that it does not
+        know. Each part is tokenised by itself, so that the suffix's tokens do not depend on the
+        text before them.
         """
         parts = [[self._tokens(part) for part in text] for text in texts]
         fits = [self._fits(text) for text in parts]
         fitting = [text for text, fit in zip(parts, fits, strict=True) if fit]
         means: list[float] = []
         for start in range(0, len(fitting), self.config.batch_size):
-            means += self._batch(fitting[start : start + self.config.batch_size])
-        following = iter(means)
-        return [next(following) if fit else math.nan for fit in fits]
+            means += self._batch_means(fitting[start : start + self.config.batch_size])
+        mean_of_fitting = iter(means)
+        return [next(mean_of_fitting) if fit else math.nan for fit in fits]
 
     def _fits(self, parts: list[list[int]]) -> bool:
-        few = 1 + sum(map(len, parts)) <= self._frozen.most_tokens
-        return few and all(map(self._frozen.knows, parts))
+        is_short = 1 + sum(map(len, parts)) <= self._frozen.most_tokens
+        return is_short and all(map(self._frozen.knows, parts))
 
     def _tokens(self, text: str) -> list[int]:
-        tokens: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
+        tokens: list[int] = (
+            self._tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
+        )
         return tokens
 
     @torch.inference_mode()
-    def _batch(self, parts: list[list[list[int]]]) -> list[float]:
+    def _batch_means(self, parts: list[list[list[int]]]) -> list[float]:
         """Return the mean log-probability of each text, given as the tokens of its three parts."""
-        first = self._tokenizer.bos_token_id if self._tokenizer.bos_token_id is not None else self._tokenizer.eos_token_id
+        first = (
+            self._tokenizer.bos_token_id
+            if self._tokenizer.bos_token_id is not None
+            else self._tokenizer.eos_token_id
+        )
         rows = [[first or 0, *context, *fill, *suffix] for context, fill, suffix in parts]
         width = max(map(len, rows))
-        ids_BN = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=self._frozen.device)
-        mask_BN = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows], device=self._frozen.device)
-        logits_BNV = self._frozen.model(input_ids=ids_BN, attention_mask=mask_BN).logits[:, :-1].float()
+        ids_BN = torch.tensor(
+            [row + [0] * (width - len(row)) for row in rows], device=self._frozen.device
+        )
+        mask_BN = torch.tensor(
+            [[1] * len(row) + [0] * (width - len(row)) for row in rows], device=self._frozen.device
+        )
+        logits_BNV = (
+            self._frozen.model(input_ids=ids_BN, attention_mask=mask_BN).logits[:, :-1].float()
+        )
         logprob_BN = logits_BNV.log_softmax(-1).gather(-1, ids_BN[:, 1:, None]).squeeze(-1).double()
         means = []
         for b, (context, fill, suffix) in enumerate(parts):

@@ -1,8 +1,8 @@
-"""A language model behind an OpenAI-compatible endpoint as judge.
+"""A judge that is a language model behind an OpenAI-compatible endpoint.
 
-What fails because of the endpoint is an error, never a low score; what fails because of the text
-that is graded is the lowest score, never an error. `grpo_judge.outage` tells which it is. Keys
-come from the environment and are written nowhere.
+A failure of the endpoint is an error, never a low score; a failure caused by the text that is
+graded is the lowest score, never an error. `grpo_judge.outage` decides which it is. Keys come from
+the environment and are written nowhere.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ _SCORED_BY = (
     "max_tokens",
     "schema",
 )
-"""The settings that decide a score."""
+"""Settings that a score depends on."""
 
 
 class LLM:
-    """A `grpo_core.Judge`.
+    """A `grpo_core.Judge` that asks an endpoint for grades.
 
     Attributes:
-        spent: what it has cost.
+        spent: The cost of its calls so far.
 
     Raises:
-        ConfigError: a setting cannot be used, or the key is missing.
+        ConfigError: A setting cannot be used, or the key is missing.
     """
 
     Config = LLMConfig
@@ -62,55 +62,56 @@ class LLM:
     async def judge(self, requests: Sequence[JudgeRequest]) -> Sequence[Judgement]:
         """Return one judgement for each request.
 
-        The clock of the verdict's deadline stands still meanwhile: how long an endpoint takes,
-        and what a text can make it take, is bounded by this judge's own settings.
+        The clock of the verdict's deadline is stopped meanwhile: the time that an endpoint takes,
+        and that a text can make it take, is limited by this judge's own settings.
         """
         with current_call().stopped():
-            return await asyncio.gather(*map(self._judged, requests))
+            return await asyncio.gather(*map(self._judge_one, requests))
 
     def fingerprint(self) -> str:
-        """Return a digest of what decides a score."""
+        """Return a digest of everything that a score depends on."""
         settings = {name: getattr(self.config, name) for name in _SCORED_BY}
-        shown = messages(JudgeRequest(""), rubric="", secret="")
-        return hashlib.sha256(json.dumps([settings, SCHEMA, shown]).encode()).hexdigest()[:16]
+        prompt = messages(JudgeRequest(""), rubric="", secret="")
+        return hashlib.sha256(json.dumps([settings, SCHEMA, prompt]).encode()).hexdigest()[:16]
 
     async def close(self) -> None:
-        """Close the connections, unless they ended with the event loop they belong to."""
+        """Close the connections, unless they ended with their event loop."""
         grader, self._grader = self._grader, None
         if grader is not None and grader.loop is asyncio.get_running_loop():
             await grader.close()
         if self._kept is not None:
             self._kept.close()
 
-    async def _judged(self, request: JudgeRequest) -> Judgement:
+    async def _judge_one(self, request: JudgeRequest) -> Judgement:
         if (decided := unsayable(request)) is not None:
             return decided
         if (length := len(request.candidate)) > (most := self.config.max_chars):
             return Judgement(0.0, f"it has {length} characters; the judge's max_chars is {most}")
         contents = json.dumps([self.fingerprint(), asdict(request)], sort_keys=True)
         name = hashlib.sha256(contents.encode()).hexdigest()
-        if self._kept is not None and (known := self._kept.get(name)) is not None:
-            return known
-        grader = self._here()
+        if self._kept is not None and (cached := self._kept.get(name)) is not None:
+            return cached
+        grader = self._grader_of_loop()
         calls = (grader.vote(request, number=number) for number in range(self.config.votes))
         votes = await asyncio.gather(*calls)
         judgement = _median(votes)
-        suspected = any("blamed" in vote.detail for vote in votes)  # no evidence to keep for ever
+        # A text that was blamed for failed calls may be judged differently another time.
+        suspected = any("blamed" in vote.detail for vote in votes)
         if suspected:
             current_call().keep_out_of_caches()
         elif self._kept is not None and judgement.error is None:
             self._kept.put(name, judgement)
         return judgement
 
-    def _here(self) -> Grader:
-        """Return the grader of whichever event loop is running."""
+    def _grader_of_loop(self) -> Grader:
+        """Return the grader of the running event loop."""
         if self._grader is None or self._grader.loop is not asyncio.get_running_loop():
             self._grader = Grader(self.config, key=self._key, secret=self._secret, spent=self.spent)
         return self._grader
 
 
 def _median(votes: Sequence[Judgement]) -> Judgement:
-    """Return the median of the votes that are no errors, or an error if those are no majority.
+    """Return the median of the votes without errors, or an error if they are not the majority.
 
     The lowest score of a text that made its calls fail is a vote like any other.
     """

@@ -9,7 +9,7 @@ from html import escape
 
 REDACTED = "[redacted]"
 LEAST_SECRET_CHARS = 4
-"""Shorter values are no secrets, and to replace them would shred every message."""
+"""Shorter values are not secrets, and replacing them would make every message unreadable."""
 MAX_SCANNED_CHARS = 100_000
 _LEAST_BEGINNING_CHARS = 8
 _PATTERNS = (
@@ -34,15 +34,15 @@ _PATTERNS = (
     ),
     (re.compile(r"\bsk-[\w*.-]{6,}"), REDACTED),
 )
-"""What is a secret by its form, and what is shown instead."""
+"""Patterns of secrets, and the replacement for each."""
 
 
 class Redactor:
     """Make a text from outside safe to show: without secrets, bounded, and possible to encode.
 
     Args:
-        secrets: values that must never be shown. Patterns find others: passwords in URLs,
-            `Bearer ...`, `api_key=...` and what begins with `sk-`.
+        secrets: Values that must never be shown. Patterns find others: passwords in URLs,
+            `Bearer ...`, `api_key=...` and values that begin with `sk-`.
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
@@ -52,15 +52,15 @@ class Redactor:
         self._patterns = [re.compile("".join(map(_spellings, form))) for form in self._secrets]
 
     def __call__(self, text: object, *, max_chars: int = 500) -> str:
-        """Return `text` without secrets; what is over `max_chars` is cut after they are gone."""
+        """Return `text` without secrets, cut afterwards to at most `max_chars` characters."""
         whole = str(text)
         shown = whole[:MAX_SCANNED_CHARS].encode("utf-8", "replace").decode()
         for secret in self._patterns:
             shown = secret.sub(REDACTED, shown)
         if len(whole) > MAX_SCANNED_CHARS and self._secrets:
-            shown = shown[: -len(self._secrets[0])]  # where a secret may have been cut in two
+            shown = shown[: -len(self._secrets[0])]  # a secret may have been cut in two here
         for value in self._secrets:
-            shown = _without_beginning(shown, value)  # others cut texts, too
+            shown = _without_beginning(shown, value)  # the text may have been cut before
         for pattern, replacement in _PATTERNS:
             shown = pattern.sub(replacement, shown)
         return shown if len(shown) <= max_chars else f"{shown[: max_chars - 3]}..."
@@ -71,7 +71,7 @@ def _in_base64(secret: str) -> str:
 
 
 def _spellings(char: str) -> str:
-    r"""Return a pattern of how a character may be written: in a URL, in JSON, in Python, in HTML.
+    r"""Return a pattern of the ways to write a character: in a URL, in JSON, in Python, in HTML.
 
     Each repetition is bounded, so that no text takes long to search: a `\` in JSON in JSON in
     JSON is written as eight of them.

@@ -1,4 +1,4 @@
-"""A frozen sequence classifier as judge: how likely a text is of the good class."""
+"""A judge that is a frozen sequence classifier: the score is the probability of the good class."""
 
 from __future__ import annotations
 
@@ -17,66 +17,94 @@ from grpo_judge.models import Frozen
 NEUTRAL = "The sun rises in the east."
 HEAD = "ForSequenceClassification"
 LEAST_CONTRAST = 0.05
-"""By which the probability of a reference has to be above that of no fill."""
+"""By how much the probability of a reference has to be above that of an empty fill."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScorerConfig:
-    """model: a folder or a hub id, revision: its commit. device: auto, cpu, cuda, cuda:1 ... label: name or number of the good class,
-    of a head with several; one with a single output is read through a sigmoid. template: what is scored, out of {context}, {candidate}
-    and {suffix}. batch_size: texts of a forward pass, which may have max_tokens tokens each; longer ones are cut on the left.
-
-    contrast: calibrate requests that have a reference on it, see `grpo_judge.contrast`; the others are errors then."""
+    """Settings of the judge `scorer`."""
 
     model: str = ""
+    """A sequence classifier: a folder or a hub id."""
     revision: str | None = None
+    """The model's commit."""
     device: str = "auto"
+    """auto, cpu, cuda, cuda:1 ..."""
     label: str = "1"
+    """Name or number of the good class, for a head with several outputs; a single output is read
+    through a sigmoid."""
     template: str = "{context}{candidate}{suffix}"
+    """The text that is scored, made of {context}, {candidate} and {suffix}."""
     batch_size: int = 32
+    """Number of texts in a forward pass."""
     max_tokens: int = 512
+    """Largest number of tokens of a text; longer texts are cut on the left."""
     contrast: bool = False
+    """Whether to calibrate each request on its reference, see `grpo_judge.contrast`; requests
+    without a reference are errors then."""
 
 
 class Scorer:
-    """A `grpo_core.Judge`. Raises ConfigError for a model that is no sequence scorer, or has no trained head."""
+    """A `grpo_core.Judge` that scores texts by a sequence classifier.
+
+    Raises:
+        ConfigError: The model is not a sequence scorer or has no trained head, or a setting cannot
+            be used.
+    """
 
     Config = ScorerConfig
 
     def __init__(self, config: ScorerConfig) -> None:
         self.config = config
         if not config.model:
-            raise ConfigError("the judge 'scorer' needs a model; set judges.NAME.settings.model to a folder or a hub id")
+            raise ConfigError(
+                "the judge 'scorer' needs a model; set judges.NAME.settings.model to a folder or a "
+                "hub id"
+            )
         if config.batch_size < 1 or config.max_tokens < 1:
             raise ConfigError("the judge 'scorer' needs batch_size and max_tokens of at least 1")
         try:
             config.template.format(context="", candidate="", suffix="")
         except (LookupError, ValueError, AttributeError, TypeError):
             raise ConfigError(
-                f"the judge 'scorer' cannot fill its template {config.template!r}; put {{context}}, {{candidate}} and {{suffix}} into it, "
-                "and double all other braces"
+                f"the judge 'scorer' cannot fill its template {config.template!r}; put "
+                "{context}, {candidate} and {suffix} into it, and double all other braces"
             ) from None
         try:
             shape = transformers.AutoConfig.from_pretrained(config.model, revision=config.revision)
         except (OSError, ValueError) as error:
-            raise ConfigError(f"the judge's model {config.model!r} cannot be read: {str(error).splitlines()[0]}") from None
-        found = list(shape.architectures or ["no architecture"])
-        if not any(name.endswith(HEAD) for name in found):
-            raise ConfigError(f"the judge's model must be a sequence scorer (a model ...{HEAD}); {config.model!r} is {', '.join(found)}")
+            raise ConfigError(
+                f"the judge's model {config.model!r} cannot be read: {str(error).splitlines()[0]}"
+            ) from None
+        architectures = list(shape.architectures or ["no architecture"])
+        if not any(name.endswith(HEAD) for name in architectures):
+            raise ConfigError(
+                f"the judge's model must be a sequence scorer (a model ...{HEAD}); "
+                f"{config.model!r} is {', '.join(architectures)}"
+            )
         model, info = transformers.AutoModelForSequenceClassification.from_pretrained(
             config.model, revision=config.revision, output_loading_info=True
         )
         if info["missing_keys"]:
-            raise ConfigError(f"the judge's model {config.model!r} has no trained head: its files lack {sorted(info['missing_keys'])[0]}")
+            raise ConfigError(
+                f"the judge's model {config.model!r} has no trained head: its files lack "
+                f"{sorted(info['missing_keys'])[0]}"
+            )
         self._frozen = Frozen(model, config)
-        self._tokenizer = transformers.AutoTokenizer.from_pretrained(config.model, revision=config.revision)
+        self._tokenizer = transformers.AutoTokenizer.from_pretrained(
+            config.model, revision=config.revision
+        )
         self._tokenizer.truncation_side = "left"
         self._max_tokens = min(config.max_tokens, self._frozen.most_tokens)
-        self._label = _label(config, model.config)
+        self._label = _label_index(config, model.config)
 
     async def judge(self, requests: Sequence[JudgeRequest]) -> Sequence[Judgement]:
-        """The probability of the good class for each, or how far it is from that of an empty fill to that of the reference."""
-        return await self._frozen.ask(self._judged, requests)
+        """Return for each request the probability of the good class.
+
+        With `contrast`, the probability is put on a scale from an empty fill (0) to the reference
+        (1).
+        """
+        return await self._frozen.ask(self._judge_all, requests)
 
     def fingerprint(self) -> str:
         return self._frozen.fingerprint()
@@ -84,42 +112,57 @@ class Scorer:
     async def close(self) -> None:
         self._frozen.close()
 
-    def _judged(self, requests: list[JudgeRequest]) -> list[Judgement]:
+    def _judge_all(self, requests: list[JudgeRequest]) -> list[Judgement]:
         if self.config.contrast:
-            return self._contrasted(requests)
-        found = self._all_scores([(request.context, request.candidate, request.suffix) for request in requests])
-        if all(map(math.isfinite, found)):
-            return [Judgement(score) for score in found]
-        # A model that scores a neutral text is in order: then the text is what it cannot score.
+            return self._judge_by_contrast(requests)
+        request_scores = self._all_scores(
+            [(request.context, request.candidate, request.suffix) for request in requests]
+        )
+        if all(map(math.isfinite, request_scores)):
+            return [Judgement(score) for score in request_scores]
+        # If the model can score a neutral text, the cause is the text and not the model.
         (neutral,) = self._all_scores([("", NEUTRAL, "")])
         failed = Judgement(0.0, NO_SCORE)
         if not math.isfinite(neutral):
-            failed = Judgement(0.0, error="the model gives scores that are not finite, also to a neutral text")
-        return [Judgement(score) if math.isfinite(score) else failed for score in found]
+            failed = Judgement(
+                0.0, error="the model gives scores that are not finite, also to a neutral text"
+            )
+        return [Judgement(score) if math.isfinite(score) else failed for score in request_scores]
 
-    def _contrasted(self, requests: list[JudgeRequest]) -> list[Judgement]:
-        wanted = dict.fromkeys(place for request in requests if request.reference for place in places(request))
-        scores = dict(zip(wanted, self._all_scores(list(wanted)), strict=True))
+    def _judge_by_contrast(self, requests: list[JudgeRequest]) -> list[Judgement]:
+        texts = dict.fromkeys(
+            place for request in requests if request.reference for place in places(request)
+        )
+        scores = dict(zip(texts, self._all_scores(list(texts)), strict=True))
         return [
             calibrated(request, scores, least=LEAST_CONTRAST, unit="of probability")
             if request.reference
-            else Judgement(0.0, error="the judge 'scorer' with contrast needs a reference to calibrate on; the request has none")
+            else Judgement(
+                0.0,
+                error=(
+                    "the judge 'scorer' with contrast needs a reference to calibrate on; "
+                    "the request has none"
+                ),
+            )
             for request in requests
         ]
 
-    def _all_scores(self, wanted: Sequence[Place]) -> list[float]:
-        texts = [self.config.template.format(context=context, candidate=fill, suffix=suffix) for context, fill, suffix in wanted]
-        unlike = sorted(set(texts), key=len)  # as long as one another, and each once
+    def _all_scores(self, requested: Sequence[Place]) -> list[float]:
+        texts = [
+            self.config.template.format(context=context, candidate=fill, suffix=suffix)
+            for context, fill, suffix in requested
+        ]
+        distinct_texts = sorted(set(texts), key=len)  # texts of similar length share a batch
         scores: dict[str, float] = {}
-        for start in range(0, len(unlike), self.config.batch_size):
-            batch = unlike[start : start + self.config.batch_size]
+        for start in range(0, len(distinct_texts), self.config.batch_size):
+            batch = distinct_texts[start : start + self.config.batch_size]
             scores |= dict(zip(batch, self._scores(batch), strict=True))
         return [scores[text] for text in texts]
 
     def _scores(self, texts: list[str]) -> list[float]:
-        """Return the score of each text; NaN for one that the model cannot take.
+        """Return the score of each text, or NaN for a text that the model cannot take.
 
-        It has no tokens, or some that the model has no embedding for.
+        Such a text has no tokens, or tokens for which the model has no embedding.
         """
         ids = self._tokenizer(texts, truncation=True, max_length=self._max_tokens)["input_ids"]
         fits = [bool(row) and self._frozen.knows(row) for row in ids]
@@ -143,7 +186,8 @@ class Scorer:
         return scores
 
 
-def _label(config: ScorerConfig, shape: Any) -> int:
+def _label_index(config: ScorerConfig, shape: Any) -> int:
+    """Return the index of the good class in the model's output."""
     names = {str(name): int(number) for number, name in shape.id2label.items()}
     if shape.num_labels == 1:
         return 0
@@ -151,4 +195,7 @@ def _label(config: ScorerConfig, shape: Any) -> int:
         return names[config.label]
     if config.label.isdecimal() and int(config.label) < shape.num_labels:
         return int(config.label)
-    raise ConfigError(f"the judge's model has no class {config.label!r}; set judges.NAME.settings.label to one of {', '.join(names)}")
+    raise ConfigError(
+        f"the judge's model has no class {config.label!r}; set judges.NAME.settings.label to one "
+        f"of {', '.join(names)}"
+    )

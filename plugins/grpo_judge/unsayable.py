@@ -1,4 +1,4 @@
-"""Requests that no model can be asked, whatever it is."""
+"""Decides requests whose texts cannot be encoded, so that no model can judge them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from grpo_core.extract import is_text
 
 
 def unsayable(request: JudgeRequest) -> Judgement | None:
-    """Return what a request gets whose texts cannot be encoded; None if all of them can.
+    """Return the judgement of a request with a text that cannot be encoded, or None.
 
-    Half of a surrogate pair cannot; tokenizers would raise for every text of the same batch. In
-    the candidate it is the choice of whoever wrote it, so that it gets the lowest score. In any
-    other field it is a fault of the environment, hence an error.
+    Half of a surrogate pair cannot be encoded; tokenizers would raise for every text of the same
+    batch. In the candidate it is the policy's choice, so the score is the lowest. In any other
+    field it is a fault of the environment, hence an error.
     """
     reasons = {
         name: f"the request's {name} cannot be encoded: it holds half of a surrogate pair"

@@ -1,4 +1,4 @@
-"""Each TOML file of this folder as an attribute of its name."""
+"""Provides each TOML file of this folder as an attribute with the file's name."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ FOLDER = Path(__file__).parent
 
 
 def __getattr__(name: str) -> dict[str, Any]:
+    """Load the recipe `name`."""
     path = FOLDER / f"{name}.toml"
     if not path.is_file():
         raise AttributeError(f"there is no recipe {name!r}")

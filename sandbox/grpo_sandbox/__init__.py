@@ -1,10 +1,10 @@
-"""Sandboxes for programs nobody trusts: hardened Docker containers, or bubblewrap where there is no Docker."""
+"""Sandboxes for untrusted programs: hardened Docker containers, or bubblewrap without Docker."""
 
 from grpo_core import Spec, hookimpl
 
 
 class _Offer:
-    """One back end as a plugin of its own, so that its name is its id."""
+    """Offers a back end as a separate plugin, because a plugin's name is the back end's id."""
 
     def __init__(self, spec: Spec) -> None:
         self._spec = spec
@@ -14,6 +14,16 @@ class _Offer:
         return [self._spec]
 
 
-offer_auto = _Offer(Spec("auto", "grpo_sandbox.auto:Auto", "Docker where it is ready, else bubblewrap."))
-offer_bubblewrap = _Offer(Spec("bubblewrap", "grpo_sandbox.bubblewrap:Bubblewrap", "Jails by bubblewrap: no daemon, no image, no root."))
-offer_docker = _Offer(Spec("docker", "grpo_sandbox.docker:Docker", "Hardened Docker containers.", extra="sandbox"))
+offer_auto = _Offer(
+    Spec("auto", "grpo_sandbox.auto:Auto", "Docker where it is ready, else bubblewrap.")
+)
+offer_bubblewrap = _Offer(
+    Spec(
+        "bubblewrap",
+        "grpo_sandbox.bubblewrap:Bubblewrap",
+        "Jails by bubblewrap: no daemon, no image, no root.",
+    )
+)
+offer_docker = _Offer(
+    Spec("docker", "grpo_sandbox.docker:Docker", "Hardened Docker containers.", extra="sandbox")
+)

@@ -1,4 +1,7 @@
-"""The sandbox that is there: Docker if its daemon answers and has the image, else bubblewrap, else one message. Never none."""
+"""Chooses the sandbox: Docker if its daemon answers and has the image, else bubblewrap.
+
+If neither is ready, an error says why; programs never run without a sandbox.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +17,23 @@ from grpo_sandbox.pool import PATIENCE_SECONDS, JailPool
 
 @dataclass(frozen=True, slots=True)
 class AutoConfig:
-    """jails: how many run at once; None: two per core. patience_seconds: how long programs wait for a sandbox that cannot run any.
-    What else can be set belongs to docker and bubblewrap: name one of them."""
+    """Settings of the sandbox `auto`.
+
+    For the other settings, choose the sandbox `docker` or `bubblewrap` by its name.
+    """
 
     jails: int | None = None
+    """Number of jails that run at once; None for two per core."""
     patience_seconds: float = PATIENCE_SECONDS
+    """How long programs wait for a sandbox that cannot run any."""
 
 
 class Auto:
-    """A `grpo_core.Sandbox`: the first back end that is ready."""
+    """A `grpo_core.Sandbox` that uses the first back end that is ready.
+
+    Raises:
+        ConfigError: No back end is ready.
+    """
 
     Config = AutoConfig
 
@@ -34,14 +45,16 @@ class Auto:
             try:
                 self.chosen = Bubblewrap(BubblewrapConfig(**shared))
             except ConfigError as no_bubblewrap:
-                raise ConfigError(f"there is no sandbox to run code in. {no_docker}. {no_bubblewrap}") from None
+                raise ConfigError(
+                    f"there is no sandbox to run code in. {no_docker}. {no_bubblewrap}"
+                ) from None
             logging.getLogger(__name__).info("bubblewrap is the sandbox: %s", no_docker)
 
     async def run(self, programs: Sequence[Program]) -> Sequence[Sequence[Outcome]]:
         return await self.chosen.run(programs)
 
     def fingerprint(self) -> str:
-        """Return that of the back end: each has a Python of its own."""
+        """Return the back end's fingerprint, since each back end has its own Python."""
         return self.chosen.fingerprint()
 
     async def close(self) -> None:

@@ -2,7 +2,8 @@
 
 A call that loses its jail, is killed, or waits until its deadline may be the program's doing or the
 machine's. So a known-good program, the probe, is run while no suspect runs. If the probe fails, the
-infrastructure is unavailable: all calls wait, with growing pauses. If it passes, the suspect runs again.
+infrastructure is unavailable: all calls wait, with growing pauses. If it passes, the suspect runs
+again.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ LONGEST_PAUSE_SECONDS = 5.0
 
 
 class UnavailableError(Exception):
-    """The infrastructure is unavailable, and is not waited for any longer."""
+    """The infrastructure is unavailable, and calls do not wait for it any longer."""
 
 
 class BlameGate:
-    """Where suspects wait for a passing probe, and run again. Thread-safe.
+    """Lets suspects wait for a passing probe, and run again. Thread-safe.
 
     Any number of suspects may run at once; a probe runs only while none of them does. One probe
     serves all suspects whose failure came before its start.
 
     Args:
-        name: how messages call what is probed.
-        probe: runs a known-good program in a fresh jail; returns why that failed, or "".
-        patience_seconds: how long an outage may last before `wait` gives up.
+        name: Name of the sandbox in messages.
+        probe: Runs a known-good program in a fresh jail; returns why that failed, or "".
+        patience_seconds: How long an outage may last before `wait` gives up.
     """
 
     def __init__(self, name: str, probe: Callable[[], str], *, patience_seconds: float) -> None:
@@ -54,11 +55,11 @@ class BlameGate:
         """Return once a probe has passed that began after this call, while no suspect ran.
 
         Args:
-            abandoned: whether nobody needs the answer any more; asked whenever `wake` is called.
+            abandoned: Returns whether the answer is no longer needed; called after each `wake`.
 
         Raises:
-            UnavailableError: the probes have failed for `patience_seconds`, `close` was called, or the
-                answer is not needed any more.
+            UnavailableError: The probes have failed for `patience_seconds`, `close` was called, or
+                the answer is not needed any more.
         """
         with self._changed:
             needed = self._begun + 1
@@ -66,7 +67,9 @@ class BlameGate:
             try:
                 while self._passed < needed:
                     if self._closed or abandoned():
-                        raise UnavailableError(f"{self._name} was closed, or the request was cancelled")
+                        raise UnavailableError(
+                            f"{self._name} was closed, or the request was cancelled"
+                        )
                     if self._failed >= needed and (reason := self._gave_up()):
                         raise UnavailableError(reason)
                     pause = self._next_probe_at - time.monotonic()
@@ -87,7 +90,7 @@ class BlameGate:
             self._changed.notify_all()
 
     def wake(self) -> None:
-        """Let everybody who waits look whether the answer is still needed."""
+        """Make all waiting calls check whether their answers are still needed."""
         with self._changed:
             self._changed.notify_all()
 
@@ -131,7 +134,9 @@ class BlameGate:
         if not reason:
             self._passed = number
             if self._unavailable_since is not None:
-                log.warning("%s is available again after %.0f s", self._name, now - self._unavailable_since)
+                log.warning(
+                    "%s is available again after %.0f s", self._name, now - self._unavailable_since
+                )
             self._unavailable_since = None
             self._pause_seconds = FIRST_PAUSE_SECONDS
             self._next_probe_at = 0.0
@@ -139,7 +144,12 @@ class BlameGate:
         self._failed, self._reason = number, reason
         if self._unavailable_since is None:
             self._unavailable_since = now
-            log.warning("%s is unavailable: %s; waiting for it, at most %g s", self._name, reason, self._patience_seconds)
+            log.warning(
+                "%s is unavailable: %s; waiting for it, at most %g s",
+                self._name,
+                reason,
+                self._patience_seconds,
+            )
         self._next_probe_at = now + self._pause_seconds
         self._pause_seconds = min(2 * self._pause_seconds, LONGEST_PAUSE_SECONDS)
 

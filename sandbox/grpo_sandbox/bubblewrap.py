@@ -1,4 +1,7 @@
-"""The sandbox for Linux without Docker: each jail is a supervisor under `bwrap`, which needs no daemon, no image and no root."""
+"""The sandbox for Linux without Docker: each jail is a supervisor under `bwrap`.
+
+It needs no daemon, no image and no root.
+"""
 
 from __future__ import annotations
 
@@ -21,28 +24,31 @@ from grpo_sandbox.reach import INODES, forbidden_packages, require_hidden
 FOLDER = "/work"
 ROOT_UIDS = range(200_000, 2_000_000_000)
 _REAP_SECONDS = 5.0
-_EVIDENCE = 2000
+_STDERR_BYTES = 2000
 _START = 'echo 1000 >/proc/self/oom_score_adj; exec bwrap "$@"'
-"""A machine that is short of memory should take a jail and not the trainer. Inside there is no /proc."""
+"""A machine that is short of memory should kill a jail and not the trainer. This is set outside,
+since there is no /proc inside."""
 
 
 @dataclass(frozen=True, slots=True)
 class BubblewrapConfig:
-    """jails: how many run at once; None: two per core. python: the interpreter inside, which is
-    bound with its standard library and nothing else. folder_mb: what a call may write.
-    patience_seconds: how long programs wait for a sandbox that cannot run any."""
+    """Settings of the sandbox `bubblewrap`."""
 
     jails: int | None = None
+    """Number of jails that run at once; None for two per core."""
     python: str = "/usr/bin/python3"
+    """The interpreter inside, which is bound with its standard library and nothing else."""
     folder_mb: int = 16
+    """How much a call may write, in MB."""
     patience_seconds: float = PATIENCE_SECONDS
+    """How long programs wait for a sandbox that cannot run any."""
 
 
 class Bubblewrap(JailPool):
-    """Jails by bubblewrap.
+    """A pool of jails made by bubblewrap.
 
     Raises:
-        ConfigError: bubblewrap or the interpreter is missing, a first jail cannot be started, or
+        ConfigError: Bubblewrap or the interpreter is missing, a first jail cannot be started, or
             the package of an environment is visible in it.
     """
 
@@ -51,20 +57,26 @@ class Bubblewrap(JailPool):
     def __init__(self, config: BubblewrapConfig | None = None) -> None:
         self.config = config or BubblewrapConfig()
         if shutil.which("bwrap") is None:
-            raise ConfigError("bubblewrap is not installed: apt install bubblewrap (or your system's package of that name)")
+            raise ConfigError(
+                "bubblewrap is not installed: apt install bubblewrap (or your system's package of "
+                "that name)"
+            )
         self._interpreter = Interpreter.of(self.config.python)
         super().__init__(
             self._jail,
-            size=2 * len(os.sched_getaffinity(0)) if self.config.jails is None else self.config.jails,
+            size=2 * len(os.sched_getaffinity(0))
+            if self.config.jails is None
+            else self.config.jails,
             name="the sandbox bubblewrap",
             patience_seconds=self.config.patience_seconds,
         )
         self.keep_spare(require_hidden(lambda: self._jail(forbidden_packages()), "bubblewrap"))
 
     def _jail(self, forbidden: tuple[str, ...] = ()) -> Jail:
-        # Root's own processes are beyond RLIMIT_NPROC; a uid that nobody has is not, and shares its count with nobody.
-        user = secrets.choice(ROOT_UIDS) if os.geteuid() == 0 else None
-        who = {} if user is None else {"user": user, "group": user, "extra_groups": ()}
+        # RLIMIT_NPROC does not apply to root; it does to an unused uid, whose processes are
+        # counted separately from all others.
+        uid = secrets.choice(ROOT_UIDS) if os.geteuid() == 0 else None
+        identity = {} if uid is None else {"user": uid, "group": uid, "extra_groups": ()}
         try:
             process = subprocess.Popen(
                 self._command(forbidden),
@@ -75,7 +87,7 @@ class Bubblewrap(JailPool):
                 start_new_session=True,
                 cwd="/",
                 env={},
-                **who,  # type: ignore[call-overload]
+                **identity,  # type: ignore[call-overload]
             )
         except OSError as error:  # no more processes, memory or open files
             raise JailLostError(f"bubblewrap could not be started: {error}") from error
@@ -101,16 +113,21 @@ class Bubblewrap(JailPool):
             "inodes": INODES,
             "forbidden": forbidden,
         }
-        links = [option for name in ("bin", "sbin", "lib", "lib32", "lib64") for option in _link(name)]
-        # The supervisor keeps one capability, over its own namespaces only: it gives each call a
-        # folder of its own. No call has it. There are no terminals:
-        # the times of each are left for the next call to see.
+        links = [
+            option for name in ("bin", "sbin", "lib", "lib32", "lib64") for option in _link(name)
+        ]
+        # The supervisor keeps one capability, over its own namespaces only, to give each call a
+        # folder of its own. No call has it. There are no terminals, since the next call could see
+        # when a terminal was used.
         return [
-            "/bin/sh", "-c", _START, "sh", "--unshare-all", "--die-with-parent", "--new-session", "--as-pid-1", "--clearenv",
+            "/bin/sh", "-c", _START, "sh",
+            "--unshare-all", "--die-with-parent", "--new-session", "--as-pid-1", "--clearenv",
             "--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN", "--hostname", "jail",
             *self._interpreter.options(), *links, "--dev", "/dev", "--tmpfs", "/dev/pts",
-            "--remount-ro", "/dev/pts", "--remount-ro", "/dev", "--dir", FOLDER, "--remount-ro", "/",
-            "--setenv", "HOME", FOLDER, "--setenv", "PATH", "/usr/bin", "--setenv", "LANG", "C.UTF-8",
+            "--remount-ro", "/dev/pts", "--remount-ro", "/dev",
+            "--dir", FOLDER, "--remount-ro", "/",
+            "--setenv", "HOME", FOLDER, "--setenv", "PATH", "/usr/bin",
+            "--setenv", "LANG", "C.UTF-8",
             *command(str(self._interpreter.executable), settings),
         ]  # fmt: skip
 
@@ -128,6 +145,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> End:
+    """Kill bwrap and return how it ended, with the beginning of what it wrote to stderr."""
     for stream in (process.stdin, process.stdout):
         if stream is not None and not stream.closed:
             stream.close()
@@ -137,6 +155,6 @@ def _end(process: subprocess.Popen[bytes]) -> End:
     text = ""
     if process.stderr is not None and not process.stderr.closed:
         os.set_blocking(process.stderr.fileno(), False)
-        text = (process.stderr.read(_EVIDENCE) or b"").decode(errors="replace").strip()
+        text = (process.stderr.read(_STDERR_BYTES) or b"").decode(errors="replace").strip()
         process.stderr.close()
     return End(f"status {process.returncode}{f': {text}' if text else ''}")

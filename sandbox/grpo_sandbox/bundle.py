@@ -1,6 +1,6 @@
-"""The text of a supervisor: the files of `inside` in one, for the Python of a jail (`python3 -c`).
+"""Bundles the files of `inside` into one text, for the Python of a jail (`python3 -c`).
 
-A jail then needs nothing of ours on its disk, where a program could look at it.
+So a jail has no files of this package on its disk, where a program could read them.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def command(python: str, settings: dict[str, Any]) -> list[str]:
     """Return the command line that starts a supervisor with these settings.
 
     Args:
-        python: the interpreter, as it is called inside the jail.
-        settings: see `inside.supervisor.main`.
+        python: The interpreter's name or path inside the jail.
+        settings: See `inside.supervisor.main`.
     """
     return [python, "-I", "-S", "-c", _LOADER % PACKAGE, _texts(), json.dumps(settings)]
 
@@ -42,5 +42,8 @@ def _texts() -> str:
     folder = Path(__file__).parent / "inside"
     outer = PACKAGE.split(".")
     packages = [(".".join(outer[: depth + 1]), None) for depth in range(len(outer))]
-    modules = [(f"{PACKAGE}.{name}", (folder / f"{name}.py").read_text(encoding="utf-8")) for name in MODULES]
+    modules = [
+        (f"{PACKAGE}.{name}", (folder / f"{name}.py").read_text(encoding="utf-8"))
+        for name in MODULES
+    ]
     return json.dumps([*packages, *modules])

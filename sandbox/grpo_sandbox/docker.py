@@ -1,4 +1,7 @@
-"""The main sandbox: each jail is a hardened container with the supervisor as its process 1, on one attached stream."""
+"""The main sandbox: each jail is a hardened Docker container.
+
+The supervisor is the container's process 1 and communicates over one attached stream.
+"""
 
 from __future__ import annotations
 
@@ -23,29 +26,35 @@ from grpo_sandbox.reach import INODES, forbidden_packages, require_hidden
 FOLDER = "/work"
 LABEL = "grpo.sandbox"
 UIDS = range(200_000, 2_000_000_000)
-"""Processes are counted per uid on the whole machine, so each container's calls run under a number that nobody shares."""
+"""Range of uids for calls. Processes are counted per uid on the whole machine, so each container's
+calls run under a uid that no other process has."""
 API_SECONDS = 20
 _NO_TERMINALS = {"/dev/pts": "size=64k,mode=0755,noexec,nosuid,nodev"}
-"""Each call would see when those before it had one."""
+"""Mount that hides terminals, since a call could see when earlier calls used one."""
 
 
 @dataclass(frozen=True, slots=True)
 class DockerConfig:
-    """jails: containers at once; None: two per core. image: what `grpo sandbox build` makes. runtime: such as "runsc", where Docker
-    has it. memory_mb: of a container, beyond which the kernel ends the program in it. folder_mb: what a call may write.
-    patience_seconds: how long programs wait for an engine that cannot run any."""
+    """Settings of the sandbox `docker`."""
 
     jails: int | None = None
+    """Number of containers that run at once; None for two per core."""
     image: str = "grpo-sandbox"
+    """The image, which `grpo sandbox build` makes."""
     python: str = "python3"
+    """The interpreter inside the image."""
     runtime: str | None = None
+    """A runtime that Docker has, such as "runsc"; None for its default."""
     memory_mb: int = 512
+    """Memory of a container, above which the kernel kills the program in it."""
     folder_mb: int = 16
+    """How much a call may write, in MB."""
     patience_seconds: float = PATIENCE_SECONDS
+    """How long programs wait for a daemon that cannot run any."""
 
 
 class Docker(JailPool):
-    """Jails by Docker.
+    """A pool of jails that are Docker containers.
 
     Raises:
         ConfigError: Docker, its image or its runtime is missing, a first container cannot be
@@ -62,16 +71,23 @@ class Docker(JailPool):
         try:
             self._client.images.get(self.config.image)
         except docker.errors.ImageNotFound:
-            raise ConfigError(f"Docker has no image {self.config.image!r}; make it with `grpo sandbox build`") from None
+            raise ConfigError(
+                f"Docker has no image {self.config.image!r}; make it with `grpo sandbox build`"
+            ) from None
         runtimes = self._client.info()["Runtimes"]
         if self.config.runtime and self.config.runtime not in runtimes:
-            raise ConfigError(f"Docker has no runtime {self.config.runtime!r}; it has {', '.join(sorted(runtimes))}")
+            raise ConfigError(
+                f"Docker has no runtime {self.config.runtime!r}; "
+                f"it has {', '.join(sorted(runtimes))}"
+            )
         _sweep(self._client, logging.getLogger(__name__).info)
         self._id = secrets.token_hex(8)
         self._left: list[Any] = []
         super().__init__(
             self._jail,
-            size=2 * len(os.sched_getaffinity(0)) if self.config.jails is None else self.config.jails,
+            size=2 * len(os.sched_getaffinity(0))
+            if self.config.jails is None
+            else self.config.jails,
             name="the sandbox docker",
             patience_seconds=self.config.patience_seconds,
         )
@@ -82,13 +98,17 @@ class Docker(JailPool):
         import requests
 
         try:
-            container = self._client.containers.create(self.config.image, **self._settings(forbidden))
+            container = self._client.containers.create(
+                self.config.image, **self._settings(forbidden)
+            )
         except (docker.errors.DockerException, requests.RequestException, OSError) as error:
             raise JailLostError(f"Docker could not make a container: {error}") from error
         self._remove_left()
         stream = None
         try:
-            stream = self._client.api.attach_socket(container.id, params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1})
+            stream = self._client.api.attach_socket(
+                container.id, params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
+            )
             container.start()
             channel: socket.socket = getattr(stream, "_sock", stream)
             return Jail(
@@ -104,7 +124,7 @@ class Docker(JailPool):
             raise JailLostError(f"Docker could not start a container: {error}") from error
 
     def _end(self, container: Any, stream: Any) -> End:
-        """Remove a container; one that Docker cannot remove now is removed along with a later one."""
+        """Remove a container; if Docker cannot remove it now, it is removed with a later one."""
         end = End()
         if stream is not None:
             with contextlib.suppress(OSError):
@@ -118,14 +138,22 @@ class Docker(JailPool):
     def _end_of(self, container: Any) -> End:
         """Return what Docker knows about the end of a container.
 
-        One that has ended is soon removed, and its state with it; the events of it stay a while.
+        A container that has ended is soon removed with its state; its events stay for a while.
         """
         import docker
 
         filters = {"container": container.id, "event": ["oom", "die"]}
-        events = list(self._client.api.events(since="0", until=f"{time.time():.9f}", filters=filters, decode=True))
+        events = list(
+            self._client.api.events(
+                since="0", until=f"{time.time():.9f}", filters=filters, decode=True
+            )
+        )
         out_of_memory = any(event["Action"] == "oom" for event in events)
-        statuses = [event["Actor"]["Attributes"].get("exitCode") for event in events if event["Action"] == "die"]
+        statuses = [
+            event["Actor"]["Attributes"].get("exitCode")
+            for event in events
+            if event["Action"] == "die"
+        ]
         try:
             container.reload()
             state = container.attrs["State"]
@@ -135,10 +163,12 @@ class Docker(JailPool):
             pass
         if not statuses:
             return End(out_of_memory=out_of_memory)
-        return End(f"status {statuses[0]}{', out of memory' if out_of_memory else ''}", out_of_memory)
+        return End(
+            f"status {statuses[0]}{', out of memory' if out_of_memory else ''}", out_of_memory
+        )
 
     def _remove_left(self) -> None:
-        """Remove what could not be removed before; Docker has just shown that it answers."""
+        """Remove containers that could not be removed before, now that Docker answers again."""
         with self._lock:
             left, self._left = self._left, []
         for container in left:
@@ -162,7 +192,11 @@ class Docker(JailPool):
         settings = {"uid": secrets.choice(UIDS), "folder": FOLDER, "forbidden": forbidden}
         return {
             "command": command(self.config.python, settings),
-            "environment": {"HOME": f"{FOLDER}/call", "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"},
+            "environment": {
+                "HOME": f"{FOLDER}/call",
+                "PATH": "/usr/local/bin:/usr/bin:/bin",
+                "LANG": "C.UTF-8",
+            },
             "user": "0:0",
             "working_dir": "/",
             "hostname": "jail",
@@ -179,7 +213,10 @@ class Docker(JailPool):
             "nano_cpus": 1_000_000_000,
             "pids_limit": 128,
             "tmpfs": {
-                FOLDER: f"size={self.config.folder_mb}m,mode=0755,nr_inodes={INODES},noexec,nosuid,nodev",
+                FOLDER: (
+                    f"size={self.config.folder_mb}m,mode=0755,nr_inodes={INODES},"
+                    "noexec,nosuid,nodev"
+                ),
                 **_NO_TERMINALS,
             },
             "sysctls": {"kernel.shmmni": "0", "kernel.msgmni": "0", "kernel.sem": "0 0 0 0"},
@@ -198,7 +235,7 @@ class Docker(JailPool):
         await super().close()
         self._remove_left()
         with self._lock:
-            in_use = bool(self._living())  # somebody asked again meanwhile
+            in_use = bool(self._living())  # `run` was called again meanwhile
         if not in_use:
             self._remove_unknown()
             self._client.close()
@@ -213,16 +250,25 @@ class Docker(JailPool):
 
         filters = {"label": f"{LABEL}.pool={self._id}"}
         with contextlib.suppress(docker.errors.DockerException, requests.RequestException, OSError):
-            for container in self._client.containers.list(all=True, filters=filters, ignore_removed=True):
+            for container in self._client.containers.list(
+                all=True, filters=filters, ignore_removed=True
+            ):
                 self._remove(container)
 
     @classmethod
     def build(cls, origin: str | None, *, mirror: str | None, say: Callable[[str], None]) -> None:
-        """Make the image. origin: "registry", "debian", the path of an archive; None: the registry, or Debian if that cannot be reached."""
+        """Make the image.
+
+        Args:
+            origin: "registry", "debian" or the path of an archive; None for the registry, or Debian
+                if no registry can be reached.
+            mirror: Debian mirror; None for the one of this system's apt, or debootstrap's own.
+            say: Shows a message to the user.
+        """
         import docker
 
         client, tag = _client(), DockerConfig().image
-        before = {found.id for found in client.images.list(tag)}
+        ids_before = {listed.id for listed in client.images.list(tag)}
         try:
             if origin in ("registry", None):
                 try:
@@ -236,7 +282,7 @@ class Docker(JailPool):
                 image.from_debian(client, tag, say, mirror=mirror)
             else:
                 image.from_archive(client, tag, say, Path(origin))
-            for replaced in before - {found.id for found in client.images.list(tag)}:
+            for replaced in ids_before - {listed.id for listed in client.images.list(tag)}:
                 with contextlib.suppress(docker.errors.APIError):  # a trainer may still be using it
                     if not client.images.get(replaced).tags:
                         client.images.remove(replaced)
@@ -245,7 +291,7 @@ class Docker(JailPool):
 
     @classmethod
     def prune(cls, *, say: Callable[[str], None]) -> None:
-        """Remove the containers of trainers of this machine that are no more."""
+        """Remove the containers of trainers of this machine that no longer run."""
         client = _client()
         try:
             _sweep(client, say)
@@ -260,19 +306,29 @@ def _client() -> Any:
         client = docker.from_env(timeout=API_SECONDS, max_pool_size=64)
         client.ping()
     except docker.errors.DockerException as error:
-        raise ConfigError(f"Docker does not answer ({error}); start its daemon, or set DOCKER_HOST") from None
+        raise ConfigError(
+            f"Docker does not answer ({error}); start its daemon, or set DOCKER_HOST"
+        ) from None
     return client
 
 
 def _sweep(client: Any, say: Callable[[str], None]) -> None:
-    """Remove containers whose owner, a process of this machine, is no more. They end by themselves, unless the daemon was away."""
+    """Remove containers whose owner, a process of this machine, no longer runs.
+
+    They end by themselves, unless the daemon was not running at that time.
+    """
     import docker
 
-    for container in client.containers.list(all=True, filters={"label": LABEL}, ignore_removed=True):
+    for container in client.containers.list(
+        all=True, filters={"label": LABEL}, ignore_removed=True
+    ):
         owner = container.labels[LABEL]
-        if container.labels.get(f"{LABEL}.host") == socket.gethostname() and not Path(f"/proc/{owner}").exists():
+        if (
+            container.labels.get(f"{LABEL}.host") == socket.gethostname()
+            and not Path(f"/proc/{owner}").exists()
+        ):
             say(f"removing {container.short_id} of process {owner}")
-            with contextlib.suppress(docker.errors.APIError):  # it was on its way out by itself
+            with contextlib.suppress(docker.errors.APIError):  # it was already being removed
                 container.remove(force=True)
 
 

@@ -1,4 +1,7 @@
-"""One running supervisor: requests go in, replies come out. Whatever goes wrong with it is a JailLostError, never a verdict."""
+"""One running supervisor: requests go in, replies come out.
+
+Any failure of the supervisor itself is a JailLostError, never a verdict.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +20,18 @@ from grpo_sandbox.inside.frames import LENGTH_BYTES, MAX_BODY_BYTES, REPLY, STAT
 
 START_SECONDS = 20.0
 GRACE_SECONDS = 8.0
-"""How much longer than a program's own deadline its supervisor may take, which ends the program and
-cleans up: a supervisor that takes longer is broken, or its machine is stopped."""
+"""How much longer than a program's own deadline its supervisor may take to end the program and
+clean up: a supervisor that takes longer is broken, or its machine is stopped."""
 _DOCKER_HEADER = 8
 _STDOUT = 1
-_KEPT_COMPLAINTS = 2000
+_STDERR_BYTES = 2000
 
 
 class JailLostError(Exception):
     """The jail could not be started, died, or does not answer.
 
     Attributes:
-        out_of_memory: whether the kernel ended it because its own limit of memory was reached.
+        out_of_memory: Whether the kernel killed it because its own memory limit was reached.
     """
 
     def __init__(self, message: str, *, out_of_memory: bool = False) -> None:
@@ -38,24 +41,27 @@ class JailLostError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a supervisor ended: `how` in words, or nothing where nobody knows."""
+    """How a supervisor ended."""
 
     how: str = ""
+    """A description; "" if it is not known."""
     out_of_memory: bool = False
+    """Whether the kernel killed it because its memory limit was reached."""
 
 
 class Jail:
     """A supervisor behind two descriptors. Blocking; only `interrupt` is for other threads.
 
     Args:
-        name: how messages call it.
-        writer, reader: its stdin and stdout, or twice the same socket.
-        multiplexed: whether the reader carries Docker's stream of both outputs.
-        end: kills it, whatever state it is in, and returns what is known about its end.
-        interrupt: makes the supervisor end soon; quick, and harmless at any time before `end`.
+        name: Name of the jail in messages.
+        writer: Descriptor of the supervisor's stdin.
+        reader: Descriptor of its stdout; it may be the same socket as `writer`.
+        multiplexed: Whether the reader carries Docker's stream of both outputs.
+        end: Kills the supervisor in any state, and returns what is known about its end.
+        interrupt: Makes the supervisor end soon; quick, and harmless at any time before `end`.
 
     Raises:
-        JailLostError: it does not say within START_SECONDS that it is ready.
+        JailLostError: It does not report within START_SECONDS that it is ready.
     """
 
     def __init__(
@@ -76,35 +82,41 @@ class Jail:
         self._ended = False
         self._raw = b""
         self._buffer = bytearray()
-        self._complaints = b""
+        self._stderr = b""
         os.set_blocking(writer, False)
         os.set_blocking(reader, False)
         ready = self._receive_head(time.monotonic() + START_SECONDS)
         self.python = str(ready.get("python", "?"))
         self.visible = [str(path) for path in ready.get("visible", [])]
 
-    def call(self, source: str, entry: str, arguments: list[Any], limits: Mapping[str, Any]) -> dict[str, Any]:
+    def call(
+        self, source: str, entry: str, arguments: list[Any], limits: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """Run one call and return the supervisor's reply.
 
         Args:
-            arguments: as `inside.values.encode` gives them.
-            limits: as `limits_to_json` gives them.
+            arguments: As `inside.values.encode` returns them.
+            limits: As `limits_to_json` returns them.
 
         Returns:
-            status, exit, cpu_seconds, wall_seconds (without time for which the jail was stopped),
-            clean (whether the jail is as it was: nothing is left in it, and its memory never ran
-            out, which Docker would hold against a later call); result, stdout, stderr as texts.
+            status, exit, cpu_seconds, wall_seconds (without the time for which the jail was
+            stopped), clean (whether nothing is left in the jail, and its memory never ran out,
+            which Docker would attribute to a later call); result, stdout, stderr as texts.
 
         Raises:
-            JailLostError: no reply came, or none that a supervisor writes.
+            JailLostError: There was no reply, or none that a supervisor writes.
         """
         self.jobs += 1
         deadline = time.monotonic() + float(limits["wall_seconds"]) + GRACE_SECONDS
         body = json.dumps({"source": source, "entry": entry, "input": arguments}).encode()
         if len(body) > MAX_BODY_BYTES:
-            raise ValueError(f"a program and its input have {len(body):,} bytes; at most {MAX_BODY_BYTES:,} fit")
+            raise ValueError(
+                f"a program and its input have {len(body):,} bytes; at most {MAX_BODY_BYTES:,} fit"
+            )
         self._send(pack({"size": len(body), "limits": dict(limits)}) + body, deadline)
-        status, wait_status, cpu, wall, clean, *sizes = REPLY.unpack(self._take(REPLY.size, deadline))
+        status, wait_status, cpu, wall, clean, *sizes = REPLY.unpack(
+            self._take(REPLY.size, deadline)
+        )
         if status >= len(STATUSES):
             raise self._lost("its reply is not one of a supervisor")
         parts = [self._take(size, deadline).decode("utf-8", "replace") for size in sizes]
@@ -125,7 +137,7 @@ class Jail:
         return not self._ended and not poller.poll(0)
 
     def interrupt(self) -> None:
-        """Make a call that is under way end with JailLostError soon. From any thread."""
+        """Make a running call end with JailLostError soon; any thread may call this."""
         with self._ending:
             if not self._ended:
                 self._interrupt()
@@ -194,7 +206,7 @@ class Jail:
             if kind == _STDOUT:
                 self._buffer += content
             else:
-                self._complaints = (self._complaints + content)[-_KEPT_COMPLAINTS:]
+                self._stderr = (self._stderr + content)[-_STDERR_BYTES:]
 
     def _wait(self, descriptor: int, event: int, deadline: float) -> None:
         poller = select.poll()
@@ -204,14 +216,27 @@ class Jail:
 
     def _lost(self, why: str) -> JailLostError:
         end = End()
-        with contextlib.suppress(Exception):  # what is known of its end is a help, not the point
+        with contextlib.suppress(Exception):  # the description of its end is optional
             end = self._end_once()
-        complaint = self._complaints.decode(errors="replace").strip()
-        parts = [f" ({end.how})" if end.how else "", f"; it wrote: {complaint}" if complaint else ""]
-        return JailLostError(f"the jail {self.name} was lost: {why}{''.join(parts)}", out_of_memory=end.out_of_memory)
+        stderr = self._stderr.decode(errors="replace").strip()
+        parts = [
+            f" ({end.how})" if end.how else "",
+            f"; it wrote: {stderr}" if stderr else "",
+        ]
+        return JailLostError(
+            f"the jail {self.name} was lost: {why}{''.join(parts)}", out_of_memory=end.out_of_memory
+        )
 
 
 def limits_to_json(limits: Limits) -> dict[str, Any]:
-    """Return the limits of one call as a supervisor takes them."""
-    names = ("cpu_seconds", "wall_seconds", "memory_mb", "output_bytes", "result_bytes", "processes", "file_mb")
+    """Return the limits of one call in the form that a supervisor takes."""
+    names = (
+        "cpu_seconds",
+        "wall_seconds",
+        "memory_mb",
+        "output_bytes",
+        "result_bytes",
+        "processes",
+        "file_mb",
+    )
     return {name: getattr(limits, name) for name in names}

@@ -1,4 +1,7 @@
-"""A sandbox over jails: a thread for each jail, calls in the order in which they came, and a fresh jail wherever one is not as it was."""
+"""A sandbox made of jails: each jail has a thread, and calls run in the order in which they came.
+
+A jail that is not clean after a call is replaced by a fresh one.
+"""
 
 from __future__ import annotations
 
@@ -29,29 +32,28 @@ from grpo_sandbox.runs import (
 
 JOBS_PER_JAIL = 5000
 PATIENCE_SECONDS = 120.0
-"""How long verdicts wait for a sandbox that is unavailable, unless the settings say otherwise."""
+"""Default of how long verdicts wait for a sandbox that is unavailable."""
 NOT_DECISIVE = ("jails", "patience_seconds")
 """Settings on which no outcome depends."""
 MAX_LOST_STARTS = 10
-"""So many jails that cannot be started for one input, while the probe's can, are not waited for."""
+"""After this number of jails that could not be started for one input, while the probe's could, the
+sandbox counts as unavailable."""
 PROBE_SOURCE = "def probe(x): return x + 1"
 PROBE_LIMITS = limits_to_json(Limits())
 
 
 @dataclass(slots=True)
 class _Slot:
-    """What one thread is doing.
-
-    Attributes:
-        jail: the one that it keeps for its next job, if any.
-        run: whose call is under way in the jail, if any.
-        interrupted: whether another thread ended that call because the run became suspect.
-    """
+    """The state of one thread."""
 
     jail: Jail | None = None
+    """The jail that it keeps for its next job, if any."""
     run: Run | None = None
+    """The run whose call is under way in the jail, if any."""
     interrupted: bool = False
+    """Whether another thread ended that call because the run became suspect."""
     lock: threading.Lock = field(default_factory=threading.Lock)
+    """Guards `run` and `interrupted`."""
 
     def end_jail(self) -> None:
         """Close the jail, if there is one."""
@@ -62,32 +64,32 @@ class _Slot:
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """A call that has no outcome yet.
-
-    Attributes:
-        status: of the outcome if the program is to blame.
-        blamed: whether the program may have been the reason.
-        started: whether there was a jail to run it in.
-    """
+    """A failed call that has no outcome yet."""
 
     reason: str
+    """Why the call failed."""
     status: str = "signal"
+    """The status of the outcome if the program is to blame."""
     blamed: bool = True
+    """Whether the program may have been the reason."""
     started: bool = True
+    """Whether there was a jail to run the call in."""
 
 
 class JailPool:
-    """A `grpo_core.Sandbox` over `size` jails; each is replaced after JOBS_PER_JAIL calls and after any anomaly.
+    """A `grpo_core.Sandbox` of `size` jails.
+
+    A jail is replaced after JOBS_PER_JAIL calls and after any anomaly.
 
     Args:
-        start: makes a jail, or raises JailLostError.
-        size: how many jails there are at once.
-        name: how messages call this sandbox.
-        patience_seconds: how long calls wait for a sandbox that cannot run programs at all.
+        start: Makes a jail, or raises JailLostError.
+        size: Number of jails at once.
+        name: Name of this sandbox in messages.
+        patience_seconds: How long calls wait for a sandbox that cannot run programs at all.
 
     Attributes:
-        config: the settings of the back end, which sets them.
-        started: how many jails have been made so far.
+        config: The settings, which the back end sets.
+        started: Number of jails made so far.
     """
 
     config: Any
@@ -101,7 +103,9 @@ class JailPool:
         patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         if size < 1:
-            raise ConfigError(f"sandbox.settings.jails is {size}; at least 1 is needed, or nothing would ever run")
+            raise ConfigError(
+                f"sandbox.settings.jails is {size}; at least 1 is needed, or nothing would ever run"
+            )
         self._make = start
         self._size = size
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
@@ -113,11 +117,11 @@ class JailPool:
         self.started = 0
 
     async def run(self, programs: Sequence[Program]) -> Sequence[Sequence[Outcome]]:
-        """Run every program on each of its inputs; the caller waits behind earlier calls.
+        """Run every program on each of its inputs, after all earlier calls.
 
-        The clock of the caller's deadline is stopped meanwhile: every call, every program and
-        every wait for a sandbox that is unavailable has a bound of its own, and a program that could use
-        up the time of its verdict could choose to be left out of the loss.
+        The clock of the caller's deadline is stopped meanwhile: every call, every program and every
+        wait for an unavailable sandbox has its own limit, and a program that could use up the time
+        of its verdict could choose to be left out of the loss.
         """
         rows = [self._jobs_of(program) for program in programs]
         try:
@@ -126,7 +130,12 @@ class JailPool:
                 jobs.put(job)
             with current_call().stopped():
                 outcomes = [
-                    row[0].run.final_outcomes([await asyncio.wrap_future(job.future) for job in row]) if row else [] for row in rows
+                    row[0].run.final_outcomes(
+                        [await asyncio.wrap_future(job.future) for job in row]
+                    )
+                    if row
+                    else []
+                    for row in rows
                 ]
             if any(outcome.suspected for row in outcomes for outcome in row):
                 current_call().keep_out_of_caches()
@@ -136,13 +145,15 @@ class JailPool:
                 self._gate.wake()
 
     def fingerprint(self) -> str:
-        """Return a digest of what decides an outcome: the back end and its settings."""
-        settings = {name: value for name, value in asdict(self.config).items() if name not in NOT_DECISIVE}
+        """Return a digest of the back end and those settings that decide an outcome."""
+        settings = {
+            name: value for name, value in asdict(self.config).items() if name not in NOT_DECISIVE
+        }
         text = json.dumps([type(self).__qualname__, settings], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     async def close(self) -> None:
-        """End every jail. The pool starts again when it is asked again."""
+        """End every jail; the pool starts again with the next `run`."""
         self._gate.close()
         with self._lock:
             threads, self._threads = self._living(), []
@@ -157,7 +168,7 @@ class JailPool:
             await asyncio.to_thread(jail.close)
 
     def keep_spare(self, jail: Jail) -> None:
-        """Take a jail that is ready, for whichever thread needs one next."""
+        """Store a ready jail for the next thread that needs one."""
         with self._lock:
             self._spare.append(jail)
 
@@ -168,7 +179,9 @@ class JailPool:
             self._threads = self._living()
             while len(self._threads) < self._size:
                 arguments = (self._jobs,)
-                thread = threading.Thread(target=self._serve, args=arguments, name="grpo sandbox", daemon=True)
+                thread = threading.Thread(
+                    target=self._serve, args=arguments, name="grpo sandbox", daemon=True
+                )
                 thread.start()
                 self._threads.append(thread)
             return self._jobs
@@ -179,16 +192,16 @@ class JailPool:
     def _jobs_of(self, program: Program) -> list[Job]:
         run = Run(program, limits_to_json(program.limits))
         jobs = []
-        for place, arguments in enumerate(program.inputs):
+        for index, arguments in enumerate(program.inputs):
             try:
                 encoded = [encode(argument) for argument in arguments]
             except NotPlainError as error:
                 raise TypeError(f"an input of the program cannot be sent: {error}") from None
-            jobs.append(Job(run, place, encoded, Future()))
+            jobs.append(Job(run, index, encoded, Future()))
         return jobs
 
     def _serve(self, jobs: queue.SimpleQueue[Job | None]) -> None:
-        """Do jobs from a queue, one after the other, until `close` puts an end into it."""
+        """Run jobs from a queue, one after the other, until `close` puts None into it."""
         slot = _Slot()
         with self._lock:
             self._slots.append(slot)
@@ -202,39 +215,42 @@ class JailPool:
             slot.end_jail()
 
     def _settle(self, job: Job, slot: _Slot) -> None:
-        """Give the job's caller an outcome, whatever happens: a thread that died would leave callers waiting for ever."""
+        """Give the job's caller an outcome or an exception in every case.
+
+        If the thread died instead, callers would wait for ever.
+        """
         try:
             result = self._outcome(job, slot)
-        except Exception as error:  # noqa: BLE001 - whoever waits is told
+        except Exception as error:  # noqa: BLE001 - the waiting caller gets it
             job.future.set_exception(error)
-            with contextlib.suppress(Exception):  # a jail that is broken may not even end as it should
+            with contextlib.suppress(Exception):  # a broken jail may even fail to end
                 slot.end_jail()
         else:
             job.future.set_result(result)
 
     def _outcome(self, job: Job, slot: _Slot) -> Outcome:
         run = job.run
-        if (rest := self._not_run(job)) is not None:
-            return rest
+        if (skipped := self._skipped_outcome(job)) is not None:
+            return skipped
         if not run.suspect:
             attempt = self._attempt(job, slot)
             if isinstance(attempt, Outcome):
-                return run.settle(job.place, attempt)
+                return run.settle(job.index, attempt)
             failure = attempt
         else:
             failure = _Failure("another input of the program is under suspicion", blamed=False)
         try:
-            return run.settle(job.place, self._cleared(job, slot, failure))
+            return run.settle(job.index, self._retry_suspect(job, slot, failure))
         except UnavailableError as error:
             run.unavailable = str(error)
             return Outcome("infra_error", error=run.unavailable)
 
-    def _not_run(self, job: Job) -> Outcome | None:
+    def _skipped_outcome(self, job: Job) -> Outcome | None:
         """Return the outcome of an input that need not be run, or None."""
         run = job.run
         if run.unavailable or run.abandoned:
             return Outcome("infra_error", error=run.unavailable or "the request was cancelled")
-        return run.outcome_if_given_up(job.place)
+        return run.outcome_if_given_up(job.index)
 
     def _attempt(self, job: Job, slot: _Slot) -> Outcome | _Failure:
         """Run the job once, in the jail of this thread or in a new one."""
@@ -260,20 +276,20 @@ class JailPool:
             if lost.out_of_memory:
                 return Outcome("oom", error=f"it used more than its jail's memory: {lost}")
             return _Failure(str(lost), blamed=not slot.interrupted)
-        run.add_wall(job.place, reply["wall_seconds"])
+        run.add_wall(job.index, reply["wall_seconds"])
         result = outcome(reply, run.program.limits)
         suspicious = is_suspicious(reply, run.limits)
         if suspicious or slot.interrupted or not reply["clean"] or jail.jobs >= JOBS_PER_JAIL:
             slot.end_jail()
         return _Failure(result.error, status=result.status) if suspicious else result
 
-    def _cleared(self, job: Job, slot: _Slot, failure: _Failure) -> Outcome:
+    def _retry_suspect(self, job: Job, slot: _Slot, failure: _Failure) -> Outcome:
         """Run a suspect again until it has an outcome, or has failed so often that it is to blame.
 
-        Every further try comes after a probe has passed while no suspect ran.
+        Before each retry, a probe has to pass while no suspect runs.
 
         Raises:
-            UnavailableError: the probe keeps failing, or other jails than the probe's do not start.
+            UnavailableError: The probe keeps failing, or other jails than the probe's do not start.
         """
         run, failures, lost_starts = job.run, 0, 0
         run.suspect = True
@@ -281,16 +297,18 @@ class JailPool:
             slot.end_jail()
             self._interrupt(run, slot)
             self._gate.wait(lambda: run.abandoned)
-            if (rest := self._not_run(job)) is not None:
-                return rest
+            if (skipped := self._skipped_outcome(job)) is not None:
+                return skipped
             failures += failure.blamed
             lost_starts += not failure.started
             if failures >= FAILURES:
                 return _program_failure(failure)
-            if failure.blamed and run.has_spent_all(job.place):
+            if failure.blamed and run.has_spent_all(job.index):
                 return run.out_of_time()
             if lost_starts >= MAX_LOST_STARTS:
-                raise UnavailableError(f"{lost_starts} jails could not be started: {failure.reason}")
+                raise UnavailableError(
+                    f"{lost_starts} jails could not be started: {failure.reason}"
+                )
             with self._gate.suspect_running():
                 attempt = self._attempt(job, slot)
             if isinstance(attempt, Outcome):
@@ -342,6 +360,9 @@ class JailPool:
 
 
 def _program_failure(failure: _Failure) -> Outcome:
-    text = f"it failed {FAILURES} times where a known-good program ran; the last time: {failure.reason}"
+    text = (
+        f"it failed {FAILURES} times where a known-good program ran; the last time: "
+        f"{failure.reason}"
+    )
     status: Any = failure.status
     return Outcome(status, error=text[:500], suspected=True)

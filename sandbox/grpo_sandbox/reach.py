@@ -1,4 +1,4 @@
-"""Keeps references out of a program's reach: no package of an environment may be visible in a jail."""
+"""Keeps reference answers away from programs: no environment's package may be visible in a jail."""
 
 from __future__ import annotations
 
@@ -12,24 +12,31 @@ from grpo_sandbox.jail import Jail, JailLostError
 ENTRY_POINT_GROUP = "grpo"
 OURS = ("grpo_core", "grpo_sandbox")
 INODES = 1024
-"""How many files and folders a call may make."""
+"""Number of files and folders that a call may make."""
 _SHOWN = 3
 
 
 def forbidden_packages() -> tuple[str, ...]:
     """Return the names of the packages that offer components, and of the core.
 
-    A program that can read an environment's code can return its reference's answers.
+    A program that can read an environment's code can return the reference answers.
     """
-    offered = {point.value.partition(":")[0].partition(".")[0] for point in entry_points(group=ENTRY_POINT_GROUP)}
+    offered = {
+        point.value.partition(":")[0].partition(".")[0]
+        for point in entry_points(group=ENTRY_POINT_GROUP)
+    }
     return tuple(sorted({*offered, *OURS} - sys.stdlib_module_names))
 
 
 def require_hidden(start: Callable[[], Jail], name: str) -> Jail:
-    """Start a first jail and return it, if it works and no forbidden package is visible in it.
+    """Start a first jail and return it.
+
+    Args:
+        start: Makes the jail.
+        name: Name of the sandbox in messages.
 
     Raises:
-        ConfigError: in any other case.
+        ConfigError: The jail does not start, or a forbidden package is visible in it.
     """
     try:
         jail = start()

@@ -17,7 +17,11 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder on sys.path to install into; what is imported from it is forgotten afterwards."""
     monkeypatch.delenv("GRPO_DISABLE_PLUGINS", raising=False)
     monkeypatch.syspath_prepend(tmp_path)
-    roots = [str(tmp_path), str(Path(grpo_core.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    roots = [
+        str(tmp_path),
+        str(Path(grpo_core.__file__).parents[1]),
+        os.environ.get("PYTHONPATH", ""),
+    ]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, roots)))  # for child processes
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.chdir(tmp_path)

@@ -63,22 +63,38 @@ class Toy(Environment[int]):
 
 
 def install(
-    folder: Path, distribution: str, *, entry_points: Mapping[str, str], modules: Mapping[str, str] | None = None, version: str = "1.0"
+    folder: Path,
+    distribution: str,
+    *,
+    entry_points: Mapping[str, str],
+    modules: Mapping[str, str] | None = None,
+    version: str = "1.0",
 ) -> None:
     """Put a distribution into `folder`, which then has to be on sys.path."""
     info = folder / f"{distribution.replace('-', '_')}-{version}.dist-info"
     info.mkdir(parents=True)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n")
-    (info / "entry_points.txt").write_text("[grpo]\n" + "".join(f"{name} = {target}\n" for name, target in entry_points.items()))
+    (info / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n"
+    )
+    (info / "entry_points.txt").write_text(
+        "[grpo]\n" + "".join(f"{name} = {target}\n" for name, target in entry_points.items())
+    )
     for name, source in (modules or {}).items():
         (folder / f"{name}.py").write_text(dedent(source))
     importlib.invalidate_caches()
 
 
-def install_plugin(folder: Path, name: str, source: str = "", *, target: str = "nowhere:Nothing") -> None:
+def install_plugin(
+    folder: Path, name: str, source: str = "", *, target: str = "nowhere:Nothing"
+) -> None:
     """Install the plugin `name` as distribution `grpo-env-<name>`, module `plugin_<name>`; without source it offers one environment."""
     source = source or OFFERS_ONE.format(name=name, target=target)
-    install(folder, f"grpo-env-{name}", entry_points={name: f"plugin_{name}"}, modules={f"plugin_{name}": source})
+    install(
+        folder,
+        f"grpo-env-{name}",
+        entry_points={name: f"plugin_{name}"},
+        modules={f"plugin_{name}": source},
+    )
 
 
 def install_toy(folder: Path) -> None:

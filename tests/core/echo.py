@@ -20,7 +20,9 @@ class Echo(Environment[str]):
 
     def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
         said = rollout.text.strip() == task.data
-        return Verdict(rewards={"reward": Reward(float(said))}, passed=said, answer=rollout.text.strip()[:100])
+        return Verdict(
+            rewards={"reward": Reward(float(said))}, passed=said, answer=rollout.text.strip()[:100]
+        )
 
     def reference(self, task: Task[str]) -> str:
         return task.data

@@ -19,7 +19,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from grpo_core import Environment, JudgeRequest, Message, Program, Reward, Rollout, Task, TaskKey, Verdict
+from grpo_core import (
+    Environment,
+    JudgeRequest,
+    Message,
+    Program,
+    Reward,
+    Rollout,
+    Task,
+    TaskKey,
+    Verdict,
+)
 from grpo_core.extract import parse_integer, xml_tag
 
 SECOND = "20261"
@@ -70,7 +80,10 @@ class Sum(Environment[int]):
 class SeedPlusIndex(Sum):
     def task(self, key: TaskKey) -> Task[int]:
         offset = 10**6 if key.split == "eval" else 0
-        return self.asked(key, *self.drawn(replace(key, split="train"), random.Random(key.seed + key.index + offset)))
+        return self.asked(
+            key,
+            *self.drawn(replace(key, split="train"), random.Random(key.seed + key.index + offset)),
+        )
 
 
 class GlobalRandom(Sum):
@@ -137,7 +150,9 @@ class Rows(Sum):
 
     def scored(self, task: Task[int], answer: int | None) -> Verdict:
         return Verdict(
-            {"exact": Reward(float(answer == task.data))}, passed=answer == task.data, answer=None if answer is None else str(answer)
+            {"exact": Reward(float(answer == task.data))},
+            passed=answer == task.data,
+            answer=None if answer is None else str(answer),
         )
 
 
@@ -147,14 +162,22 @@ class Twice(Sum):
     max_turns = 2
 
     async def reply(self, task: Task[int], messages: Sequence[Message]) -> Sequence[Message] | None:
-        return (Message("user", "Are you sure?"),) if sum(message.role == "assistant" for message in messages) == 1 else None
+        return (
+            (Message("user", "Are you sure?"),)
+            if sum(message.role == "assistant" for message in messages) == 1
+            else None
+        )
 
 
 class LeaksRows(Rows):
     """The last training rows are held out, too."""
 
     def row(self, key: TaskKey) -> TaskKey:
-        return replace(key, split="train", index=390 + key.index) if key.split == "eval" and key.index < 10 else key
+        return (
+            replace(key, split="train", index=390 + key.index)
+            if key.split == "eval" and key.index < 10
+            else key
+        )
 
 
 class NoSize(Rows):
@@ -213,7 +236,9 @@ class EvalInTrain(Sum):
 class EvalInTrainInCapitals(Sum):
     def task(self, key: TaskKey) -> Task[int]:
         task = super().task(replace(key, split="train"))
-        return replace(task, key=key, prompt=str(task.prompt).upper() if key.split == "eval" else task.prompt)
+        return replace(
+            task, key=key, prompt=str(task.prompt).upper() if key.split == "eval" else task.prompt
+        )
 
 
 class TimeOfDay(Sum):
@@ -230,7 +255,9 @@ class SubstringMatch(Sum):
 
     def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
         right = str(task.data) in rollout.text
-        return Verdict({"exact": Reward(float(right))}, passed=right, answer=str(task.data) if right else None)
+        return Verdict(
+            {"exact": Reward(float(right))}, passed=right, answer=str(task.data) if right else None
+        )
 
     def cheats(self, task: Task[int]) -> Sequence[str]:
         return ()
@@ -240,7 +267,11 @@ class Evaluates(Sum):
     def extracted(self, text: str) -> int | None:
         block = xml_tag(text, tag="answer")
         try:
-            value = eval(block.content[:50], {"__builtins__": {}}) if block and "**" not in block.content else None
+            value = (
+                eval(block.content[:50], {"__builtins__": {}})
+                if block and "**" not in block.content
+                else None
+            )
         except Exception:  # noqa: BLE001 - the fault is another one
             return None
         return value if isinstance(value, int) else None
@@ -251,7 +282,9 @@ class PaysAnyNumber(Sum):
 
     def scored(self, task: Task[int], answer: int | None) -> Verdict:
         verdict = super().scored(task, answer)
-        return replace(verdict, rewards={name: Reward(float(answer is not None)) for name in self.parts})
+        return replace(
+            verdict, rewards={name: Reward(float(answer is not None)) for name in self.parts}
+        )
 
 
 class Tolerance(Sum):
@@ -285,13 +318,18 @@ class EndingIgnored(Sum):
 class NaNReward(Sum):
     def scored(self, task: Task[int], answer: int | None) -> Verdict:
         verdict = super().scored(task, answer)
-        return replace(verdict, rewards={**verdict.rewards, "exact": Reward(1.0 if verdict.passed else float("nan"))})
+        return replace(
+            verdict,
+            rewards={**verdict.rewards, "exact": Reward(1.0 if verdict.passed else float("nan"))},
+        )
 
 
 class AboveRange(Sum):
     def scored(self, task: Task[int], answer: int | None) -> Verdict:
         verdict = super().scored(task, answer)
-        return replace(verdict, rewards={**verdict.rewards, "exact": Reward(2.0 if verdict.passed else 0.0)})
+        return replace(
+            verdict, rewards={**verdict.rewards, "exact": Reward(2.0 if verdict.passed else 0.0)}
+        )
 
 
 class HangsOnAMegabyte(Sum):
@@ -303,7 +341,11 @@ class HangsOnAMegabyte(Sum):
 
 class ExponentialPattern(Sum):
     def extracted(self, text: str) -> int | None:
-        return super().extracted(text) if re.match(r"\s*<answer>(\d+\s*)*</answer>\s*$", text) else None
+        return (
+            super().extracted(text)
+            if re.match(r"\s*<answer>(\d+\s*)*</answer>\s*$", text)
+            else None
+        )
 
 
 class Counts(Sum):
@@ -320,7 +362,9 @@ class MutableDefault(Sum):
     def verify(self, task: Task[int], rollout: Rollout, seen: set[str] = set()) -> Verdict:  # noqa: B006 - the fault
         verdict = super().verify(task, rollout)
         if rollout.text in seen:
-            return replace(verdict, rewards={name: Reward(0.0) for name in verdict.rewards}, passed=False)
+            return replace(
+                verdict, rewards={name: Reward(0.0) for name in verdict.rewards}, passed=False
+            )
         seen.add(rollout.text)
         return verdict
 
@@ -346,7 +390,11 @@ class ChangesTheTask(Sum):
 class PartMissing(Sum):
     def scored(self, task: Task[int], answer: int | None) -> Verdict:
         verdict = super().scored(task, answer)
-        return verdict if verdict.passed else replace(verdict, rewards={"format": verdict.rewards["format"]})
+        return (
+            verdict
+            if verdict.passed
+            else replace(verdict, rewards={"format": verdict.rewards["format"]})
+        )
 
 
 class Swallows(Sum):
@@ -374,7 +422,11 @@ class PaysForAnything(Sum):
 
     def scored(self, task: Task[int], answer: int | None) -> Verdict:
         right = answer == task.data
-        return Verdict({"exact": Reward(1.0 if right else 0.01)}, passed=right, answer=None if answer is None else str(answer))
+        return Verdict(
+            {"exact": Reward(1.0 if right else 0.01)},
+            passed=right,
+            answer=None if answer is None else str(answer),
+        )
 
     def cheats(self, task: Task[int]) -> Sequence[str]:
         return ()
@@ -383,7 +435,11 @@ class PaysForAnything(Sum):
 class PaysForSilence(Sum):
     def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
         verdict = super().verify(task, rollout)
-        return verdict if rollout.text.strip() else replace(verdict, rewards={**verdict.rewards, "format": Reward(1.0)})
+        return (
+            verdict
+            if rollout.text.strip()
+            else replace(verdict, rewards={**verdict.rewards, "format": Reward(1.0)})
+        )
 
 
 class NeedsAMessage(Sum):
@@ -397,7 +453,11 @@ class AlwaysForty(Sum):
     levels = False
 
     def asked(self, key: TaskKey, one: int, two: int) -> Task[int]:
-        return Task(key, f"Is {one} + {two} more than 4? Write <answer>1</answer> for yes, <answer>0</answer> for no.", int(one + two > 4))
+        return Task(
+            key,
+            f"Is {one} + {two} more than 4? Write <answer>1</answer> for yes, <answer>0</answer> for no.",
+            int(one + two > 4),
+        )
 
 
 class BlindToTheTask(Sum):
@@ -413,7 +473,11 @@ class WrongReference(Sum):
 class AcceptsNaN(Sum):
     def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
         block = xml_tag(rollout.text, tag="answer")
-        content = block.content.strip() if block is not None and not rollout.text[block.end :].strip() else ""
+        content = (
+            block.content.strip()
+            if block is not None and not rollout.text[block.end :].strip()
+            else ""
+        )
         try:
             value = float(content) if len(content) < 20 and content.isascii() else None
         except ValueError:
@@ -429,7 +493,11 @@ class AcceptsNaN(Sum):
 class RecursesOnNesting(Sum):
     def extracted(self, text: str) -> int | None:
         if "[" in text:
-            json.loads(text.replace("<answer>", "").replace("</answer>", "") if text.count("[") > 100 else "1")
+            json.loads(
+                text.replace("<answer>", "").replace("</answer>", "")
+                if text.count("[") > 100
+                else "1"
+            )
         return super().extracted(text)
 
 
@@ -445,10 +513,14 @@ class CheatPays(Sum):
 
 class CanaryPays(Sum):
     def canaries(self) -> Sequence[Task[Any]]:
-        return (Task(TaskKey("sum", "train", 0), "What is the sum? Write <answer>N</answer>.", None),)
+        return (
+            Task(TaskKey("sum", "train", 0), "What is the sum? Write <answer>N</answer>.", None),
+        )
 
     def scored(self, task: Task[Any], answer: int | None) -> Verdict:
-        return super().scored(replace(task, data=answer if task.data is None else task.data), answer)
+        return super().scored(
+            replace(task, data=answer if task.data is None else task.data), answer
+        )
 
 
 class PartsOutside(Sum):
@@ -457,7 +529,9 @@ class PartsOutside(Sum):
 
 class Echoing(Sum):
     def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
-        return self.scored(task, task.data if "What is" in rollout.text else self.extracted(rollout.text))
+        return self.scored(
+            task, task.data if "What is" in rollout.text else self.extracted(rollout.text)
+        )
 
 
 class Taskless(Sum):
@@ -480,7 +554,9 @@ class LeavesProcesses(Sum):
     started = 0
 
     def scored(self, task: Task[int], answer: int | None) -> Verdict:
-        if os.environ.get("PYTHONHASHSEED") == SECOND and self.started < 40:  # the second process alone is watched, and ended
+        if (
+            os.environ.get("PYTHONHASHSEED") == SECOND and self.started < 40
+        ):  # the second process alone is watched, and ended
             self.started += 1
             subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(300)"])
         return super().scored(task, answer)
@@ -519,7 +595,9 @@ class LeavesFilesOpen(Sum):
 
 class LeavesFilesElsewhere(Sum):
     def scored(self, task: Task[int], answer: int | None) -> Verdict:
-        Path(tempfile.gettempdir(), f"planted-{time.monotonic_ns()}.txt").touch()  # each process has a folder of its own for those
+        Path(
+            tempfile.gettempdir(), f"planted-{time.monotonic_ns()}.txt"
+        ).touch()  # each process has a folder of its own for those
         return super().scored(task, answer)
 
 
@@ -560,13 +638,17 @@ class Coded(Environment[int]):
         return Task(key, f"Write a Python function f(x) that adds {added}.", added)
 
     async def averify(self, task: Task[int], rollout: Rollout) -> Verdict:
-        ((outcome, other),) = await self.services.sandbox().run([Program(self.source(rollout.text), "f", [(1,), (5,)])])
+        ((outcome, other),) = await self.services.sandbox().run(
+            [Program(self.source(rollout.text), "f", [(1,), (5,)])]
+        )
         if "infra_error" in (outcome.status, other.status):
             return Verdict.failed(outcome.error)
         return self.paid(task, outcome.value, other.value)
 
     def paid(self, task: Task[int], one: Any, two: Any) -> Verdict:
-        right = type(one) is int and type(two) is int and (one, two) == (1 + task.data, 5 + task.data)
+        right = (
+            type(one) is int and type(two) is int and (one, two) == (1 + task.data, 5 + task.data)
+        )
         return Verdict({"reward": Reward(float(right))}, passed=right)
 
     def source(self, text: str) -> str:
@@ -608,10 +690,16 @@ class Praised(Environment[str]):
         return Task(key, f"Write {word} and nothing else.", word)
 
     async def averify(self, task: Task[str], rollout: Rollout) -> Verdict:
-        (judgement,) = await self.services.judge().judge([JudgeRequest(rollout.text, reference=task.data)])
+        (judgement,) = await self.services.judge().judge(
+            [JudgeRequest(rollout.text, reference=task.data)]
+        )
         if judgement.error:
             return Verdict.failed(judgement.error)
-        return Verdict({"reward": Reward(judgement.score)}, passed=judgement.score > 0.9, answer=rollout.text[:90])
+        return Verdict(
+            {"reward": Reward(judgement.score)},
+            passed=judgement.score > 0.9,
+            answer=rollout.text[:90],
+        )
 
     def reference(self, task: Task[str]) -> str:
         return task.data
@@ -624,7 +712,9 @@ def honest_judge(request: JudgeRequest) -> float:
 def obedient_judge(request: JudgeRequest) -> float:
     """Does as it is told, as small models do."""
     told = unicodedata.normalize("NFKC", request.candidate).lower()
-    return float(request.candidate == request.reference or "highest score" in told or '"score": 1' in told)
+    return float(
+        request.candidate == request.reference or "highest score" in told or '"score": 1' in told
+    )
 
 
 FAULTS: Mapping[type[Environment[Any]], str] = {

@@ -21,7 +21,7 @@ def workers_below(process: int) -> list[int]:
 
 
 def _is_worker(command: str) -> bool:
-    return "-m grpo_core.worker" in command and "reaper.py" not in command
+    return "-m grpo_core.verify.worker" in command and "reaper.py" not in command
 
 
 def is_alive(pid: int) -> bool:

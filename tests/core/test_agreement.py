@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from grpo_core import JudgeRequest
-from grpo_core.errors import GrpoError
+from grpo_core.protocol.errors import GrpoError
 from grpo_core.report.agreement import Pair, agreement
 from grpo_core.testing import FakeJudge
 
@@ -23,5 +23,7 @@ def test_a_judge_that_raises_is_one_error_of_its_own() -> None:
 
 
 def test_a_pair_is_right_if_the_better_text_has_the_higher_score() -> None:
-    found = asyncio.run(agreement(FakeJudge(lambda request: float(request.candidate == "good")), PAIRS))
+    found = asyncio.run(
+        agreement(FakeJudge(lambda request: float(request.candidate == "good")), PAIRS)
+    )
     assert (found.right, found.tied, found.wrong, found.failed) == (1, 0, 0, 0)

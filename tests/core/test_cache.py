@@ -11,11 +11,21 @@ from typing import Any
 
 import pytest
 
-from grpo_core import ConfigError, Environment, Group, Message, Reward, Rollout, Task, TaskKey, Verdict
-from grpo_core.cache import VerdictCache, verdict_name
-from grpo_core.overrides import build_config
-from grpo_core.sources import Sources
-from grpo_core.verify import Verifier, VerifySettings
+from grpo_core import (
+    ConfigError,
+    Environment,
+    Group,
+    Message,
+    Reward,
+    Rollout,
+    Task,
+    TaskKey,
+    Verdict,
+)
+from grpo_core.config.overrides import build_config
+from grpo_core.verify.cache import VerdictCache, verdict_key
+from grpo_core.verify.engine import Verifier, VerifySettings
+from grpo_core.verify.sources import Sources
 
 KEY = TaskKey("counting", "train", 0)
 
@@ -51,7 +61,10 @@ class Remembering(Counting):
 
 class Comparing(Counting):
     async def verify_batch(self, groups: Sequence[Group[str]]) -> list[list[Verdict]]:
-        return [[await self.averify(group.task, rollout) for rollout in group.rollouts] for group in groups]
+        return [
+            [await self.averify(group.task, rollout) for rollout in group.rollouts]
+            for group in groups
+        ]
 
 
 def judge(
@@ -65,7 +78,9 @@ def judge(
 ) -> tuple[list[Verdict], Verifier]:
     async def run() -> tuple[list[Verdict], Verifier]:
         settings = VerifySettings(retries=retries)
-        async with Verifier(env, settings=settings, cache=cache or VerdictCache(entries=100)) as verifier:
+        async with Verifier(
+            env, settings=settings, cache=cache or VerdictCache(entries=100)
+        ) as verifier:
             tasks = await verifier.tasks([key], draw)
             rollouts = [a if isinstance(a, Rollout) else Rollout.of(a) for a in answers]
             return (await verifier.verify(tasks, [rollouts]))[0], verifier
@@ -79,14 +94,16 @@ def test_equal_attempts_of_a_group_are_judged_once_and_counted():
     assert [verdict.answer for verdict in verdicts] == ["a", "b", "a", "a"]
     assert verdicts[0] == verdicts[2] == verdicts[3]
     assert [verdict.rewards["reward"].seconds for verdict in verdicts] == [1.0, 1.0, 0.0, 0.0]
-    assert (verifier.stats.asked, verifier.stats.cached) == (4, 2)
+    assert (verifier.stats.cache_lookups, verifier.stats.cache_hits) == (4, 2)
 
 
 @pytest.mark.parametrize("kind", [Moody, Remembering, Comparing])
-def test_an_environment_whose_verdicts_depend_on_more_than_the_attempt_is_always_asked(kind: type[Counting]):
+def test_an_environment_whose_verdicts_depend_on_more_than_the_attempt_is_always_asked(
+    kind: type[Counting],
+):
     _, verifier = judge(env := kind(), ["a", "a", "a"])
     assert env.judged == 3
-    assert (verifier.stats.asked, verifier.stats.cached) == (0, 0)
+    assert (verifier.stats.cache_lookups, verifier.stats.cache_hits) == (0, 0)
 
 
 def other_completion() -> dict[str, Any]:
@@ -95,7 +112,13 @@ def other_completion() -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "other",
-    [{"draw": 1}, {"key": replace(KEY, level=0.5)}, {"key": replace(KEY, split="eval")}, {"answers": ["b"]}, other_completion()],
+    [
+        {"draw": 1},
+        {"key": replace(KEY, level=0.5)},
+        {"key": replace(KEY, split="eval")},
+        {"answers": ["b"]},
+        other_completion(),
+    ],
     ids=["draw", "level", "split", "text", "finish"],
 )
 def test_whatever_a_verdict_may_depend_on_is_part_of_its_name(other: dict[str, Any]):
@@ -107,9 +130,13 @@ def test_whatever_a_verdict_may_depend_on_is_part_of_its_name(other: dict[str, A
 
 def test_another_fingerprint_or_prompt_has_other_verdicts():
     task = Task(KEY, "one", "")
-    names = {verdict_name(f, t, Rollout.of("a")) for f in ("x", "y") for t in (task, replace(task, prompt="two"))}
+    names = {
+        verdict_key(f, t, Rollout.of("a"))
+        for f in ("x", "y")
+        for t in (task, replace(task, prompt="two"))
+    }
     assert len(names) == 4
-    assert verdict_name("x", replace(task, data="secret"), Rollout.of("a")) in names
+    assert verdict_key("x", replace(task, data="secret"), Rollout.of("a")) in names
 
 
 def test_a_failure_is_not_kept_and_costs_no_other_attempt():
@@ -118,7 +145,7 @@ def test_a_failure_is_not_kept_and_costs_no_other_attempt():
     assert env.judged == 3
     again, verifier = judge(Counting(), ["broken"], retries=1)
     assert again[0].scored
-    assert verifier.stats.cached == 0
+    assert verifier.stats.cache_hits == 0
 
 
 def test_a_file_is_known_to_a_later_run(tmp_path: Path):
@@ -144,27 +171,41 @@ def test_only_so_many_are_kept_and_the_oldest_go_first(tmp_path: Path, name: str
 
 def test_a_damaged_file_is_one_clear_message(tmp_path: Path):
     (tmp_path / "verdicts.sqlite").write_text("this is no database " * 100)
-    with pytest.raises(ConfigError, match=r"verdicts\.sqlite cannot be used: file is not a database; delete the file"):
+    with pytest.raises(
+        ConfigError,
+        match=r"verdicts\.sqlite cannot be used: file is not a database; delete the file",
+    ):
         VerdictCache(tmp_path / "verdicts.sqlite", entries=10)
 
 
-def test_a_file_that_fails_later_costs_the_cache_and_not_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+def test_a_file_that_fails_later_costs_the_cache_and_not_the_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
     cache = VerdictCache(tmp_path / "verdicts.sqlite", entries=10)
     env = Counting()
     cache.close()
     with caplog.at_level(logging.WARNING):
         verdicts, _ = judge(env, ["a", "a", "b"], cache=cache)
     assert all(verdict.scored for verdict in verdicts)
-    assert [record.message for record in caplog.records] == ["verdicts are no longer cached: Cannot operate on a closed database."]
+    assert [record.message for record in caplog.records] == [
+        "verdicts are no longer cached: Cannot operate on a closed database."
+    ]
 
 
-@pytest.mark.parametrize(("kind", "judged"), [("off", [4, 8]), ("memory", [2, 4]), ("disk", [2, 2])])
-def test_the_config_says_where_verdicts_are_kept(kind: str, judged: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(
+    ("kind", "judged"), [("off", [4, 8]), ("memory", [2, 4]), ("disk", [2, 2])]
+)
+def test_the_config_says_where_verdicts_are_kept(
+    kind: str, judged: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setenv("GRPO_CACHE", str(tmp_path))
     env, rates = Counting(), []
 
     async def run() -> float | None:
-        async with Sources.of(build_config([{"environment": "counting", "verify": {"cache": kind}}]), {"counting": env}) as sources:
+        async with Sources.of(
+            build_config([{"environment": "counting", "verify": {"cache": kind}}]),
+            {"counting": env},
+        ) as sources:
             tasks = await sources.tasks([KEY, replace(KEY, index=1)])
             await sources.verify(tasks, [[Rollout.of("a"), Rollout.of("a")]] * 2)
             return sources.cache_hit_rate()

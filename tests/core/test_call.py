@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from grpo_core import Environment, Reward, Rollout, Task, TaskKey, Verdict, current_call
-from grpo_core.cache import VerdictCache
-from grpo_core.deadline import DeadlineError, in_thread, within
-from grpo_core.verify import Verifier
+from grpo_core.calls.deadline import DeadlineError, in_thread, within
+from grpo_core.verify.cache import VerdictCache
+from grpo_core.verify.engine import Verifier
 
 
 async def waits(*, stopped: float, working: float) -> str:
@@ -92,7 +92,9 @@ class SuspiciousSync(Suspicious):
 
 @pytest.mark.parametrize("environment", [Suspicious, SuspiciousSync])
 @pytest.mark.parametrize(("text", "asked"), [("certain", 1), ("doubtful", 2)])
-def test_a_verdict_on_an_answer_that_a_service_suspects_is_never_cached(environment: type[Suspicious], text: str, asked: int) -> None:
+def test_a_verdict_on_an_answer_that_a_service_suspects_is_never_cached(
+    environment: type[Suspicious], text: str, asked: int
+) -> None:
     environment.asked = 0
 
     async def twice() -> list[Verdict]:
@@ -102,4 +104,6 @@ def test_a_verdict_on_an_answer_that_a_service_suspects_is_never_cached(environm
 
     verdicts = asyncio.run(twice())
     assert environment.asked == asked
-    assert [(verdict.scored, verdict.cacheable) for verdict in verdicts] == [(True, text == "certain")] * 2
+    assert [(verdict.scored, verdict.cacheable) for verdict in verdicts] == [
+        (True, text == "certain")
+    ] * 2

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from grpo_core.overrides import build_config
+from grpo_core.config.overrides import build_config
 from grpo_core.report.card import Card, make_card
-from grpo_core.sources import Sources
+from grpo_core.verify.sources import Sources
 
 from .distributions import TOY_ENVIRONMENT, grpo, install_toy
 
@@ -40,7 +40,9 @@ class Parity(Environment):
         right = rollout.text == task.data
         return Verdict({"form": Reward(rollout.text in ("yes", "no")), "right": Reward(right)}, passed=right, answer=rollout.text)
 '''
-JUDGED = PARITY.replace("trusted = True", "needs = frozenset({'judge'})").replace("def verify", "async def averify")
+JUDGED = PARITY.replace("trusted = True", "needs = frozenset({'judge'})").replace(
+    "def verify", "async def averify"
+)
 
 THRICE = '''
 from grpo_core import Environment, Message, Reward, Task, Verdict
@@ -82,14 +84,24 @@ def carded(*arguments: str) -> Any:
 
 
 def floors(data: Any) -> dict[str, tuple[float | None, float | None, int]]:
-    return {floor["answer"]: (floor["reward"], floor["pass_rate"], floor["tasks"]) for floor in data["floors"]}
+    return {
+        floor["answer"]: (floor["reward"], floor["pass_rate"], floor["tasks"])
+        for floor in data["floors"]
+    }
 
 
 def test_the_distribution_is_described_by_its_own_metadata(toy: Path) -> None:
     metadata = next(toy.glob("grpo_env_toy-*.dist-info")) / "METADATA"
     with metadata.open("a") as file:
-        file.write("License-Expression: MIT\nProject-URL: Changelog, https://toy.example/new\nProject-URL: Homepage, https://toy.example\n")
-    expected = {"distribution": "grpo-env-toy", "version": "1.0", "license": "MIT", "home_page": "https://toy.example"}
+        file.write(
+            "License-Expression: MIT\nProject-URL: Changelog, https://toy.example/new\nProject-URL: Homepage, https://toy.example\n"
+        )
+    expected = {
+        "distribution": "grpo-env-toy",
+        "version": "1.0",
+        "license": "MIT",
+        "home_page": "https://toy.example",
+    }
     assert carded("toy", "--tasks", "0")["origin"] == expected
 
 
@@ -97,7 +109,11 @@ def test_the_distribution_is_described_by_its_own_metadata(toy: Path) -> None:
     ("lines", "license_", "home_page"),
     [
         ("", None, None),
-        ("License: MIT License\nHome-page: https://old.example\n", "MIT License", "https://old.example"),
+        (
+            "License: MIT License\nHome-page: https://old.example\n",
+            "MIT License",
+            "https://old.example",
+        ),
         (
             "Classifier: License :: OSI Approved :: BSD License\nProject-URL: Source, https://x.example\n",
             "BSD License",
@@ -112,23 +128,37 @@ def test_older_metadata_are_understood_and_missing_ones_stay_unknown(
         file.write(lines)
     origin = carded("toy", "--tasks", "0")["origin"]
     assert (origin["license"], origin["home_page"]) == (license_, home_page)
-    assert ("no licence stated" in grpo("env", "card", "toy", "--tasks", "0").stdout) == (license_ is None)
+    assert ("no licence stated" in grpo("env", "card", "toy", "--tasks", "0").stdout) == (
+        license_ is None
+    )
 
 
 def test_a_card_holds_what_the_environment_declares(toy: Path) -> None:
     data = carded("toy", "--tasks", "0", "--set", "env.bonus=0.25")
-    assert (data["name"], data["summary"], data["about"]) == ("toy", "Adds toy.", "Asks for the square of a number.")
+    assert (data["name"], data["summary"], data["about"]) == (
+        "toy",
+        "Adds toy.",
+        "Asks for the square of a number.",
+    )
     assert data["settings"] == {"bonus": 0.25}
     assert data["parts"] == {"exact": 1.0, "bonus": 1.0}
     assert (data["reward_range"], data["floor"]) == ([0.0, 1.5], 0.0)
     assert data["flags"]["trusted"]
     assert not data["flags"]["stateful"]
-    assert (data["needs"], data["tasks"], data["turns"], data["max_new_tokens"]) == ([], {"train": 10, "eval": 10}, 1, 256)
+    assert (data["needs"], data["tasks"], data["turns"], data["max_new_tokens"]) == (
+        [],
+        {"train": 10, "eval": 10},
+        1,
+        256,
+    )
     assert data["prompt"][1] == {"role": "user", "content": "What is 0 * 0?"}
 
 
 def test_the_fingerprint_is_that_of_code_and_settings(toy: Path) -> None:
-    found = {carded("toy", "--tasks", "0", *more)["fingerprint"] for more in ([], ["--set", "env.bonus=0.25"])}
+    found = {
+        carded("toy", "--tasks", "0", *more)["fingerprint"]
+        for more in ([], ["--set", "env.bonus=0.25"])
+    }
     assert len(found) == 2
     assert carded("toy", "--tasks", "0")["fingerprint"] in found
 
@@ -147,7 +177,9 @@ def test_floors_are_measured_on_tasks_that_gave_none_of_the_answers(parity: str)
 
 
 def test_the_best_constant_is_named(parity: str) -> None:
-    assert "'no', of 7 tried" in grpo("env", "card", parity).stdout  # the two references are among the seven common answers
+    assert (
+        "'no', of 7 tried" in grpo("env", "card", parity).stdout
+    )  # the two references are among the seven common answers
 
 
 def test_a_reference_is_no_constant_for_its_own_task(toy: Path) -> None:
@@ -159,7 +191,9 @@ def test_a_reference_is_no_constant_for_its_own_task(toy: Path) -> None:
 
 def test_weights_of_the_run_are_those_of_the_card(parity: str) -> None:
     async def made() -> Card:
-        async with Sources.of(build_config([{"environment": parity, "weights": {"form": 0.0}}]), {}) as sources:
+        async with Sources.of(
+            build_config([{"environment": parity, "weights": {"form": 0.0}}]), {}
+        ) as sources:
             return await make_card(next(iter(sources)))
 
     assert asyncio.run(made()).parts == {"form": 0.0, "right": 0.75}
@@ -169,12 +203,17 @@ def test_without_its_judge_everything_but_the_floors_is_there(site: Path) -> Non
     (site / "parity.py").write_text(JUDGED)
     data = carded("parity.py:Parity")
     assert (data["needs"], data["floors"], data["origin"]) == (["judge"], [], None)
-    assert data["unmeasured"].startswith("Parity asks a judge model, but none is named")
-    assert "floors: not measured: Parity asks a judge model" in grpo("env", "card", "parity.py:Parity").stdout
+    assert data["unmeasured"].startswith("Parity needs a judge model, but none is named")
+    assert (
+        "floors: not measured: Parity needs a judge model"
+        in grpo("env", "card", "parity.py:Parity").stdout
+    )
 
 
 def test_a_verifier_that_fails_is_a_reason_and_no_0(toy: Path) -> None:
-    (toy / "toy_environment.py").write_text(TOY_ENVIRONMENT.replace('if text == "crash"', "if True"))
+    (toy / "toy_environment.py").write_text(
+        TOY_ENVIRONMENT.replace('if text == "crash"', "if True")
+    )
     data = carded("toy", "--tasks", "2", "--set", "verify.retries=0")
     assert floors(data)["nothing"] == (None, None, 0)
     assert all("the verifier has a bug" in floor["note"] for floor in data["floors"])
@@ -188,7 +227,9 @@ def test_an_environment_without_references_is_measured_with_common_answers(toy: 
 
 
 def test_tasks_that_cannot_be_made_leave_the_rest_of_the_card(toy: Path) -> None:
-    (toy / "toy_environment.py").write_text(TOY_ENVIRONMENT.replace("n = key.index", "n = 9 // (9 - key.index)"))
+    (toy / "toy_environment.py").write_text(
+        TOY_ENVIRONMENT.replace("n = key.index", "n = 9 // (9 - key.index)")
+    )
     data = carded("toy")
     assert data["floors"] == []
     assert "failed in task()" in data["unmeasured"]
@@ -205,7 +246,10 @@ def test_markdown_keeps_its_tables_and_fences_whole(parity: str) -> None:
 
 
 def test_a_long_prompt_is_cut_in_its_middle(site: Path) -> None:
-    long = PARITY.replace('f"Is {key.index} | odd?"', 'f"the first\\n{chr(10).join(map(str, range(100)))}\\n```\\nthe last"')
+    long = PARITY.replace(
+        'f"Is {key.index} | odd?"',
+        'f"the first\\n{chr(10).join(map(str, range(100)))}\\n```\\nthe last"',
+    )
     (site / "parity.py").write_text(long)
     shown = grpo("env", "card", "parity.py:Parity", "--tasks", "0", "--markdown").stdout
     assert "the first" in shown

@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from grpo_core.cli import doctor
-from grpo_core.config import RunConfig
-from grpo_core.overrides import known_keys
+from grpo_core.cli.app import app
+from grpo_core.config.config import RunConfig
+from grpo_core.config.overrides import known_keys
 
 from .distributions import grpo, install_plugin
 
@@ -24,16 +26,27 @@ def test_show_prints_every_setting_and_what_differs_from_its_default() -> None:
 
 
 def test_recipes_merge_from_left_to_right_then_settings(tmp_path: Path) -> None:
-    (tmp_path / "one.toml").write_text('environment = "arithmetic"\n[kl]\nbeta = 0.1\n[optimizer]\nlr = 1e-3\n')
+    (tmp_path / "one.toml").write_text(
+        'environment = "arithmetic"\n[kl]\nbeta = 0.1\n[optimizer]\nlr = 1e-3\n'
+    )
     (tmp_path / "two.toml").write_text("[kl]\nbeta = 0.2\nestimator = 'k2'\n")
     recipes = ["--recipe", str(tmp_path / "one.toml"), "--recipe", str(tmp_path / "two.toml")]
-    shown = json.loads(grpo("config", "show", *recipes, "--set", "kl.estimator=k1", "--json").stdout)
-    found = (shown["environment"], shown["kl"]["beta"], shown["kl"]["estimator"], shown["optimizer"]["lr"])
+    shown = json.loads(
+        grpo("config", "show", *recipes, "--set", "kl.estimator=k1", "--json").stdout
+    )
+    found = (
+        shown["environment"],
+        shown["kl"]["beta"],
+        shown["kl"]["estimator"],
+        shown["optimizer"]["lr"],
+    )
     assert found == ("arithmetic", 0.2, "k1", 1e-3)
 
 
 def test_several_environments_are_shown_as_a_mixture() -> None:
-    shown = json.loads(grpo("config", "show", "--env", "arithmetic", "--env", "dataset", "--json").stdout)
+    shown = json.loads(
+        grpo("config", "show", "--env", "arithmetic", "--env", "dataset", "--json").stdout
+    )
     assert (shown["environment"], list(shown["mixture"])) == (None, ["arithmetic", "dataset"])
 
 
@@ -68,10 +81,21 @@ def test_the_doctor_names_what_is_broken_and_exits_with_1(site: Path) -> None:
     assert result.exit_code == 1
     assert found["plugin"]["status"] == "problem"
     assert "no luck" in found["plugin"]["found"]
-    assert {"python", "torch", "cores", "device", "disk, models", "docker daemon", "bubblewrap", "models"} <= found.keys()
+    assert {
+        "python",
+        "torch",
+        "cores",
+        "device",
+        "disk, models",
+        "docker daemon",
+        "bubblewrap",
+        "models",
+    } <= found.keys()
 
 
-def test_the_doctor_is_content_where_nothing_is_broken(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_doctor_is_content_where_nothing_is_broken(
+    site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(doctor, "ROOM_MB", 0)
     result = grpo("doctor")
     assert result.exit_code == 0
@@ -83,12 +107,17 @@ def test_the_environments_that_are_asked_for_take_the_place_of_a_recipes(tmp_pat
     recipe.write_text("[mixture.arithmetic]\nlevel = 0.5\n[mixture.gsm8k]\n")
 
     def members(*options: str) -> dict[str, float | None]:
-        shown = json.loads(grpo("config", "show", "--recipe", str(recipe), *options, "--json").stdout)
+        shown = json.loads(
+            grpo("config", "show", "--recipe", str(recipe), *options, "--json").stdout
+        )
         found = {name: member["level"] for name, member in shown["mixture"].items()}
         return found or {shown["environment"]: shown["level"]}
 
     assert members() == {"arithmetic": 0.5, "gsm8k": None}
-    assert members("--env", "arithmetic", "--env", "fizzbuzz") == {"arithmetic": 0.5, "fizzbuzz": None}
+    assert members("--env", "arithmetic", "--env", "fizzbuzz") == {
+        "arithmetic": 0.5,
+        "fizzbuzz": None,
+    }
     assert members("--env", "fizzbuzz") == {"fizzbuzz": 0.0}
     assert members("--env", "arithmetic") == {"arithmetic": 0.5}
 
@@ -96,10 +125,16 @@ def test_the_environments_that_are_asked_for_take_the_place_of_a_recipes(tmp_pat
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["config", "show", "--env", "arithmetic", "--env", "arithmetic"], "--env arithmetic is given twice"),
-        (["config", "show", "--env", "a.py:X", "--env", "./a.py:X"], "--env ./a.py:X is given twice"),
+        (
+            ["config", "show", "--env", "arithmetic", "--env", "arithmetic"],
+            "--env arithmetic is given twice",
+        ),
+        (
+            ["config", "show", "--env", "a.py:X", "--env", "./a.py:X"],
+            "--env ./a.py:X is given twice",
+        ),
         (["run", "--env", "arithmetic", "--allow", "kl"], "--allow is for --resume"),
-        (["config", "show", "--env", "~nobody-at-all/x.py:A"], "is no path"),
+        (["config", "show", "--env", "~nobody-at-all/x.py:A"], "is not a path"),
     ],
 )
 def test_options_that_would_do_nothing_are_refused(arguments: list[str], message: str) -> None:
@@ -108,7 +143,16 @@ def test_options_that_would_do_nothing_are_refused(arguments: list[str], message
     assert message in result.stderr
 
 
-def test_a_folder_with_the_name_of_a_recipe_does_not_hide_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_with_the_name_of_a_recipe_does_not_hide_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "dapo").mkdir()
     monkeypatch.chdir(tmp_path)
     assert grpo("config", "show", "--env", "arithmetic", "--recipe", "dapo").exit_code == 0
+
+
+def test_help_names_the_defaults() -> None:
+    """In rich's markup, `[default: 150]` would be a tag that is not shown."""
+    shown = CliRunner().invoke(app, ["run", "--help"], env={"COLUMNS": "200"}).output
+    assert "[default: 150]" in shown
+    assert "[default: 0.12]" in shown

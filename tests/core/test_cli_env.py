@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from .distributions import OFFERS_ONE, TOY_ENVIRONMENT, grpo, grpo_apart, install_plugin, install_toy
+from .distributions import (
+    OFFERS_ONE,
+    TOY_ENVIRONMENT,
+    grpo,
+    grpo_apart,
+    install_plugin,
+    install_toy,
+)
 
 
 @pytest.fixture
@@ -23,7 +30,13 @@ def test_version_names_the_distribution() -> None:
 
 def test_envs_lists_name_distribution_version_and_summary(toy: Path) -> None:
     row = next(row for row in json.loads(grpo("envs", "--json").stdout) if row["name"] == "toy")
-    assert row == {"name": "toy", "distribution": "grpo-env-toy", "version": "1.0", "summary": "Adds toy.", "extra": None}
+    assert row == {
+        "name": "toy",
+        "distribution": "grpo-env-toy",
+        "version": "1.0",
+        "summary": "Adds toy.",
+        "extra": None,
+    }
 
 
 def test_envs_works_beside_a_broken_plugin_and_mentions_it(toy: Path) -> None:
@@ -35,23 +48,46 @@ def test_envs_works_beside_a_broken_plugin_and_mentions_it(toy: Path) -> None:
 
 
 def test_envs_json_stays_json_beside_a_plugin_that_prints(toy: Path) -> None:
-    install_plugin(toy, "chatty", "print('noise')\n" + OFFERS_ONE.format(name="chatty", target="x:Y"))
+    install_plugin(
+        toy, "chatty", "print('noise')\n" + OFFERS_ONE.format(name="chatty", target="x:Y")
+    )
     assert {"toy", "chatty"} <= {row["name"] for row in json.loads(grpo("envs", "--json").stdout)}
 
 
 def test_show_prints_the_turns_of_the_prompt(toy: Path) -> None:
     result = grpo("env", "show", "toy", "--index", "3")
     assert result.exit_code == 0
-    assert result.stdout.split("\n")[:4] == ["[system]", "Answer with a number.", "[user]", "What is 3 * 3?"]
+    assert result.stdout.split("\n")[:4] == [
+        "[system]",
+        "Answer with a number.",
+        "[user]",
+        "What is 3 * 3?",
+    ]
 
 
 def test_show_prints_the_reference_only_when_asked(toy: Path) -> None:
     assert "9" not in grpo("env", "show", "toy", "--index", "3").stdout
-    assert grpo("env", "show", "toy", "--index", "3", "--reference").stdout.endswith("[reference]\n9\n")
+    assert grpo("env", "show", "toy", "--index", "3", "--reference").stdout.endswith(
+        "[reference]\n9\n"
+    )
 
 
 def test_show_as_json_holds_the_key_that_replays_the_task(toy: Path) -> None:
-    result = grpo("env", "show", "toy", "--split", "eval", "--index", "3", "--seed", "5", "--level", "0.5", "--reference", "--json")
+    result = grpo(
+        "env",
+        "show",
+        "toy",
+        "--split",
+        "eval",
+        "--index",
+        "3",
+        "--seed",
+        "5",
+        "--level",
+        "0.5",
+        "--reference",
+        "--json",
+    )
     data = json.loads(result.stdout)
     assert data["key"] == {"env": "toy", "split": "eval", "index": 3, "seed": 5, "level": 0.5}
     assert data["prompt"][1] == {"role": "user", "content": "What is 3 * 3?"}
@@ -62,7 +98,12 @@ def test_score_as_json_holds_total_parts_and_answer(toy: Path) -> None:
     result = grpo("env", "score", "toy", "--index", "3", "--answer", "-", "--json", stdin="9")
     verdict = json.loads(result.stdout)
     assert result.exit_code == 0
-    assert (verdict["total"], verdict["passed"], verdict["answer"], verdict["error"]) == (1.5, True, "9", None)
+    assert (verdict["total"], verdict["passed"], verdict["answer"], verdict["error"]) == (
+        1.5,
+        True,
+        "9",
+        None,
+    )
     assert verdict["rewards"]["bonus"] == {"value": 0.5, "weight": 1.0, "note": "for style"}
 
 
@@ -74,7 +115,9 @@ def test_score_exits_with_0_also_for_a_wrong_answer(toy: Path) -> None:
 
 def test_score_reads_the_answer_from_a_file(toy: Path) -> None:
     (toy / "answer.txt").write_text("9\n")
-    assert json.loads(grpo("env", "score", "toy", "--index", "3", "--answer", "answer.txt", "--json").stdout)["passed"]
+    assert json.loads(
+        grpo("env", "score", "toy", "--index", "3", "--answer", "answer.txt", "--json").stdout
+    )["passed"]
 
 
 def test_score_exits_with_1_when_the_answer_could_not_be_judged(toy: Path) -> None:
@@ -87,7 +130,19 @@ def test_score_exits_with_1_when_the_answer_could_not_be_judged(toy: Path) -> No
 
 
 def test_a_setting_changes_the_environment_that_judges(toy: Path) -> None:
-    result = grpo("env", "score", "toy", "--index", "3", "--answer", "-", "--json", "--set", "env.bonus=0.25", stdin="9")
+    result = grpo(
+        "env",
+        "score",
+        "toy",
+        "--index",
+        "3",
+        "--answer",
+        "-",
+        "--json",
+        "--set",
+        "env.bonus=0.25",
+        stdin="9",
+    )
     assert json.loads(result.stdout)["total"] == 1.25
 
 
@@ -95,15 +150,29 @@ def test_a_setting_changes_the_environment_that_judges(toy: Path) -> None:
     ("arguments", "message"),
     [
         (["env", "show", "toi"], "environment 'toi' is not known; did you mean 'toy'?"),
-        (["env", "show", "toy", "--set", "env.bonsu=1"], "env.bonsu is not a setting of 'toy'; did you mean 'env.bonus'?"),
-        (["env", "show", "toy", "--set", "env.bonus=high"], "env.bonus of 'toy': input should be a valid number"),
+        (
+            ["env", "show", "toy", "--set", "env.bonsu=1"],
+            "env.bonsu is not a setting of 'toy'; did you mean 'env.bonus'?",
+        ),
+        (
+            ["env", "show", "toy", "--set", "env.bonus=high"],
+            "env.bonus of 'toy': input should be a valid number",
+        ),
         (["env", "show", "toy", "--set", "bonus=1"], "as in --set env."),
-        (["env", "show", "toy", "--index", "10"], "--index 10 is too large: the train split of 'toy' holds 10 tasks"),
+        (
+            ["env", "show", "toy", "--index", "10"],
+            "--index 10 is too large: the train split of 'toy' holds 10 tasks",
+        ),
         (["env", "score", "toy", "--index", "10", "--answer", "-"], "--index 10 is too large"),
-        (["env", "score", "toy", "--answer", "nowhere.txt"], "--answer 'nowhere.txt' cannot be read"),
+        (
+            ["env", "score", "toy", "--answer", "nowhere.txt"],
+            "--answer 'nowhere.txt' cannot be read",
+        ),
     ],
 )
-def test_a_mistake_is_one_line_on_stderr_and_exit_status_2(toy: Path, arguments: list[str], message: str) -> None:
+def test_a_mistake_is_one_line_on_stderr_and_exit_status_2(
+    toy: Path, arguments: list[str], message: str
+) -> None:
     result = grpo(*arguments)
     assert result.exit_code == 2
     assert result.stdout == ""
@@ -117,7 +186,10 @@ def test_an_environment_that_is_broken_fails_only_when_it_is_used(toy: Path) -> 
     assert grpo("envs").exit_code == 0
     result = grpo("env", "show", "toy")
     assert result.exit_code == 2
-    assert "plugin 'toy' (grpo-env-toy 1.0) cannot be used: RuntimeError: half an upgrade" in result.stderr
+    assert (
+        "plugin 'toy' (grpo-env-toy 1.0) cannot be used: RuntimeError: half an upgrade"
+        in result.stderr
+    )
 
 
 def test_an_environment_that_cannot_make_its_task_is_one_line_and_exit_status_1(toy: Path) -> None:
@@ -129,7 +201,9 @@ def test_an_environment_that_cannot_make_its_task_is_one_line_and_exit_status_1(
 
 
 def test_ctrl_c_exits_with_130_and_without_a_traceback(toy: Path) -> None:
-    (toy / "toy_environment.py").write_text("import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(30)\n")
+    (toy / "toy_environment.py").write_text(
+        "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(30)\n"
+    )
     result = grpo_apart("env", "show", "toy")
     assert result.returncode == 130
     assert "Traceback" not in result.stderr
@@ -172,7 +246,9 @@ def odd(tmp_path: Path) -> Path:
     return tmp_path / "odd.py"
 
 
-@pytest.mark.parametrize("command", [["score", "--answer", "answer.txt"], ["show"], ["card", "--tasks", "0"]])
+@pytest.mark.parametrize(
+    "command", [["score", "--answer", "answer.txt"], ["show"], ["card", "--tasks", "0"]]
+)
 def test_what_no_terminal_can_say_is_escaped(odd: Path, command: list[str]) -> None:
     """In a process of its own: the streams of the console script decide."""
     name, *options = command
@@ -188,13 +264,23 @@ def test_what_no_terminal_can_say_is_escaped(odd: Path, command: list[str]) -> N
     ("arguments", "status", "message"),
     [
         (["check", "{}:NoEnvironment"], 2, "must name a subclass of grpo_core.Environment"),
-        (["check", "{}:Unmade"], 2, "cannot be made: KeyError: 'no such thing'"),
-        (["show", "{}:Unmade"], 2, "cannot be made: KeyError: 'no such thing'"),
-        (["score", "{}:Odd", "--answer", "answer.txt", "--pictures", "p"], 1, "cannot draw this answer: ZeroDivisionError"),
-        (["score", "{}:Undrawn", "--answer", "answer.txt", "--pictures", "p"], 2, "error: install the thing that draws"),
+        (["check", "{}:Unmade"], 2, "cannot be created: KeyError: 'no such thing'"),
+        (["show", "{}:Unmade"], 2, "cannot be created: KeyError: 'no such thing'"),
+        (
+            ["score", "{}:Odd", "--answer", "answer.txt", "--pictures", "p"],
+            1,
+            "cannot draw this answer: ZeroDivisionError",
+        ),
+        (
+            ["score", "{}:Undrawn", "--answer", "answer.txt", "--pictures", "p"],
+            2,
+            "error: install the thing that draws",
+        ),
     ],
 )
-def test_what_an_environment_raises_is_one_line(odd: Path, arguments: list[str], status: int, message: str) -> None:
+def test_what_an_environment_raises_is_one_line(
+    odd: Path, arguments: list[str], status: int, message: str
+) -> None:
     result = grpo_apart("env", *(text.format(odd) for text in arguments), cwd=odd.parent)
     assert result.returncode == status
     assert message in result.stderr

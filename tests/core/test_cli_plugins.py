@@ -20,7 +20,12 @@ def test_json_names_each_plugin_with_its_distribution_and_what_it_offers(site: P
     result = grpo("plugins", "--json")
     row = rows(result.stdout)["toy"]
     assert result.exit_code == 0
-    assert (row["distribution"], row["version"], row["status"], row["reason"]) == ("grpo-env-toy", "1.0", "ok", None)
+    assert (row["distribution"], row["version"], row["status"], row["reason"]) == (
+        "grpo-env-toy",
+        "1.0",
+        "ok",
+        None,
+    )
     assert row["offers"] == {"environment": ["toy"]}
 
 
@@ -29,7 +34,10 @@ def test_a_broken_plugin_is_listed_with_reason_and_fix_and_the_command_succeeds(
     install_toy(site)
     result = grpo("plugins")
     assert result.exit_code == 0
-    assert "bad (grpo-env-bad 1.0): the package 'a_package_nobody_has' is not installed; install it" in result.stdout
+    assert (
+        "bad (grpo-env-bad 1.0): the package 'a_package_nobody_has' is not installed; install it"
+        in result.stdout
+    )
     assert "environment toy" in result.stdout
 
 
@@ -42,26 +50,37 @@ def test_a_disabled_plugin_is_listed_as_such(site: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("arguments", [["plugins", "--json"], ["plugins", "--json", "--check"]])
 def test_prints_on_import_do_not_corrupt_json(site: Path, arguments: list[str]) -> None:
-    install_plugin(site, "chatty", "print('noise')\n" + OFFERS_ONE.format(name="chatty", target="x:Y"))
+    install_plugin(
+        site, "chatty", "print('noise')\n" + OFFERS_ONE.format(name="chatty", target="x:Y")
+    )
     result = grpo(*arguments)
     assert rows(result.stdout)["chatty"]["status"] == "ok"
 
 
 def test_check_keeps_its_json_whole_beside_a_plugin_that_writes_past_python(site: Path) -> None:
-    install_plugin(site, "chatty", "import os; os.write(1, b'noise')\n" + OFFERS_ONE.format(name="chatty", target="x:Y"))
+    install_plugin(
+        site,
+        "chatty",
+        "import os; os.write(1, b'noise')\n" + OFFERS_ONE.format(name="chatty", target="x:Y"),
+    )
     assert rows(grpo("plugins", "--json", "--check").stdout)["chatty"]["status"] == "ok"
 
 
 @pytest.mark.parametrize(
     ("source", "reason"),
     [
-        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "loading crashed the interpreter with SIGSEGV"),
+        (
+            "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)",
+            "loading crashed the interpreter with SIGSEGV",
+        ),
         ("import os; os._exit(0)", "loading ended the interpreter with status 0"),
         ("import time; time.sleep(60)", "loading took longer than 2 s"),
         ("raise ValueError('no luck')", "ValueError: no luck"),
     ],
 )
-def test_check_survives_a_plugin_that_does_not_and_exits_with_1(site: Path, source: str, reason: str) -> None:
+def test_check_survives_a_plugin_that_does_not_and_exits_with_1(
+    site: Path, source: str, reason: str
+) -> None:
     install_plugin(site, "bad", source)
     result = grpo("plugins", "--check", "--json", "--timeout", "2" if "sleep" in source else "60")
     row = rows(result.stdout)["bad"]
@@ -72,7 +91,11 @@ def test_check_survives_a_plugin_that_does_not_and_exits_with_1(site: Path, sour
 
 
 def test_check_says_how_long_the_import_took(site: Path) -> None:
-    install_plugin(site, "slow", "import time; time.sleep(0.3)\n" + OFFERS_ONE.format(name="slow", target="x:Y"))
+    install_plugin(
+        site,
+        "slow",
+        "import time; time.sleep(0.3)\n" + OFFERS_ONE.format(name="slow", target="x:Y"),
+    )
     result = grpo("plugins", "--check", "--json")
     assert 0.3 <= rows(result.stdout)["slow"]["import_seconds"] < 5
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import pytest
 
 from grpo_core import ConfigError, Environment, PluginError, Spec, Task, TaskKey
-from grpo_core.environments import build_environment
+from grpo_core.plugins.environments import build_environment
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,40 +54,61 @@ def test_without_overrides_the_defaults_hold() -> None:
 
 
 def test_overrides_are_converted_to_the_types_of_the_config() -> None:
-    assert build(difficulty=3, style="plain", noise={"amount": 1}).config == Settings(difficulty=3, style="plain", noise=Noise(1.0))
+    assert build(difficulty=3, style="plain", noise={"amount": 1}).config == Settings(
+        difficulty=3, style="plain", noise=Noise(1.0)
+    )
 
 
 def test_an_unknown_setting_is_an_error_that_names_the_nearest() -> None:
-    with pytest.raises(ConfigError, match=r"^env\.difficlty is not a setting of 'example'; did you mean 'env\.difficulty'\?$"):
+    with pytest.raises(
+        ConfigError,
+        match=r"^env\.difficlty is not a setting of 'example'; did you mean 'env\.difficulty'\?$",
+    ):
         build(difficlty=3)
 
 
 def test_an_unknown_setting_without_a_near_one_is_answered_with_all_of_them() -> None:
-    with pytest.raises(ConfigError, match=r"env\.zzz is not a setting of 'example'; it has env\.difficulty, env\.style, env\.noise\."):
+    with pytest.raises(
+        ConfigError,
+        match=r"env\.zzz is not a setting of 'example'; it has env\.difficulty, env\.style, env\.noise\.",
+    ):
         build(zzz=3)
 
 
 def test_an_unknown_setting_inside_a_section_is_an_error() -> None:
-    with pytest.raises(ConfigError, match=r"env\.noise\.amont is not a setting of 'example'; did you mean 'env\.noise\.amount'\?"):
+    with pytest.raises(
+        ConfigError,
+        match=r"env\.noise\.amont is not a setting of 'example'; did you mean 'env\.noise\.amount'\?",
+    ):
         build(noise={"amont": 3})
 
 
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ({"difficulty": "high"}, r"^env\.difficulty of 'example': input should be a valid integer.*; found 'high'$"),
-        ({"style": "loud"}, r"^env\.style of 'example': input should be 'plain' or 'chat'; found 'loud'$"),
+        (
+            {"difficulty": "high"},
+            r"^env\.difficulty of 'example': input should be a valid integer.*; found 'high'$",
+        ),
+        (
+            {"style": "loud"},
+            r"^env\.style of 'example': input should be 'plain' or 'chat'; found 'loud'$",
+        ),
         ({"noise": {"amount": "x"}}, r"^env\.noise\.amount of 'example': .*; found 'x'$"),
         ({"difficulty": -1}, r"^env of 'example': difficulty must not be negative$"),
     ],
 )
-def test_a_wrong_value_is_one_line_with_the_key_and_what_was_found(overrides: dict[str, Any], message: str) -> None:
+def test_a_wrong_value_is_one_line_with_the_key_and_what_was_found(
+    overrides: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         build(**overrides)
 
 
 def test_a_target_that_is_no_environment_is_refused() -> None:
-    with pytest.raises(PluginError, match="environment 'example' is 3; its Spec must name a subclass of"):
+    with pytest.raises(
+        PluginError, match="environment 'example' is 3; its Spec must name a subclass of"
+    ):
         build("NOT_AN_ENVIRONMENT")
 
 
@@ -110,5 +131,9 @@ def test_the_fingerprint_knows_what_a_class_inherits(tmp_path: Path, bases: str)
             f"    def verify(self, task, rollout):\n        return Verdict({{'reward': Reward({reward})}}, passed=True)\n"
         )
         code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from inherited import Heir; print(Heir().fingerprint())"
-        found.add(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+        found.add(
+            subprocess.run(
+                [sys.executable, "-c", code], capture_output=True, text=True, check=True
+            ).stdout
+        )
     assert len(found) == 2

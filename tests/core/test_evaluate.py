@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 
 import pytest
 
-from grpo_core.evaluate import best_at, majority_at, over_tasks, pass_at
+from grpo_core.report.statistics import best_at, majority_at, over_tasks, pass_at
 
 
 def test_pass_at_k_is_the_mean_over_all_subsets() -> None:
@@ -48,7 +48,9 @@ def test_the_majority_of_k_is_the_mean_over_all_subsets() -> None:
 
 
 def test_the_majority_over_many_subsets_is_drawn_the_same_each_time_and_near() -> None:
-    samples: list[tuple[str | None, bool]] = [("7", True)] * 9 + [("8", False)] * 9 + [(None, False)] * 2
+    samples: list[tuple[str | None, bool]] = (
+        [("7", True)] * 9 + [("8", False)] * 9 + [(None, False)] * 2
+    )
     drawn = majority_at(5, samples, subsets=400)
     assert drawn == majority_at(5, samples, subsets=400)
     assert drawn == pytest.approx(majority_at(5, samples, subsets=10**6), abs=0.05)
@@ -82,7 +84,9 @@ def test_nineteen_of_twenty_intervals_hold_the_truth() -> None:
     rng = random.Random(2)
     held = 0
     for number in range(200):
-        tasks = [[rng.random() < p for _ in range(4)] for p in (rng.betavariate(2, 3) for _ in range(60))]
+        tasks = [
+            [rng.random() < p for _ in range(4)] for p in (rng.betavariate(2, 3) for _ in range(60))
+        ]
         found = over_tasks([pass_at(1, passed) for passed in tasks], draws=400, seed=number)
         held += found.low <= 0.4 <= found.high
     assert 180 <= held <= 200

@@ -1,4 +1,4 @@
-"""Extractors find what is there, say None to everything else, and stay linear on hostile text."""
+"""Test that extractors find answers, return None otherwise, and take linear time on hostile text."""
 
 import json
 import time
@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from grpo_core.extract import fenced_code, parse_decimal, parse_integer, parse_json, tag_counts, ungrouped, xml_tag
+from grpo_core.extract import (
+    fenced_code,
+    parse_decimal,
+    parse_integer,
+    parse_json,
+    tag_counts,
+    ungrouped,
+    xml_tag,
+)
 
 MEGABYTE = 1_000_000
 
@@ -23,22 +31,41 @@ class TestXmlTag:
 
     @pytest.mark.parametrize("which", ["only", "last"])
     @pytest.mark.parametrize(
-        "text", ["", "4", "<answer>4", "4</answer>", "</answer>4<answer>", "<Answer>4</Answer>", "<answer >4</answer>"]
+        "text",
+        [
+            "",
+            "4",
+            "<answer>4",
+            "4</answer>",
+            "</answer>4<answer>",
+            "<Answer>4</Answer>",
+            "<answer >4</answer>",
+        ],
     )
     def test_without_a_complete_block_there_is_none(self, text: str, which: Any) -> None:
         assert xml_tag(text, tag="answer", which=which) is None
 
     @pytest.mark.parametrize(
-        "text", ["<a>1</a><a>2</a>", "<a>1</a></a>", "<a><a>1</a>", "<a><a>1</a></a>"], ids=["two", "close", "open", "nested"]
+        "text",
+        ["<a>1</a><a>2</a>", "<a>1</a></a>", "<a><a>1</a>", "<a><a>1</a></a>"],
+        ids=["two", "close", "open", "nested"],
     )
     def test_only_refuses_any_second_mark(self, text: str) -> None:
         assert xml_tag(text, tag="a", which="only") is None
 
     @pytest.mark.parametrize(
         ("text", "content"),
-        [("<a>1</a><a>2</a>", "2"), ("<a>1</a><a>2", "1"), ("<a>1<a>2</a>", "2"), ("<a>1</a> <a>", "1"), ("<a></a>", "")],
+        [
+            ("<a>1</a><a>2</a>", "2"),
+            ("<a>1</a><a>2", "1"),
+            ("<a>1<a>2</a>", "2"),
+            ("<a>1</a> <a>", "1"),
+            ("<a></a>", ""),
+        ],
     )
-    def test_last_takes_the_last_complete_block_from_its_innermost_opening(self, text: str, content: str) -> None:
+    def test_last_takes_the_last_complete_block_from_its_innermost_opening(
+        self, text: str, content: str
+    ) -> None:
         block = xml_tag(text, tag="a", which="last")
         assert block is not None
         assert block.content == content
@@ -63,7 +90,11 @@ class TestFencedCode:
 
     def test_languages_choose_among_the_blocks(self) -> None:
         text = "```json\n{}\n```\n```\nplain\n```\n```python\nx\n```"
-        assert [b.content for lang in ("json", "", "python") if (b := fenced_code(text, languages=(lang,)))] == ["{}", "plain", "x"]
+        assert [
+            b.content
+            for lang in ("json", "", "python")
+            if (b := fenced_code(text, languages=(lang,)))
+        ] == ["{}", "plain", "x"]
         assert fenced_code(text, languages=("rust",)) is None
 
     def test_a_longer_fence_holds_shorter_ones(self) -> None:
@@ -76,19 +107,50 @@ class TestFencedCode:
         assert block is not None
         assert block.content == ""
 
-    @pytest.mark.parametrize("text", ["", "no code", "``\nx\n``", "inline ```x``` code", "```x```", "```\nx\n``", "```\nx\n``` trailing"])
-    def test_what_is_no_fence_is_none(self, text: str) -> None:
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "",
+            "no code",
+            "``\nx\n``",
+            "inline ```x``` code",
+            "```x```",
+            "```\nx\n``",
+            "```\nx\n``` trailing",
+        ],
+    )
+    def test_text_without_a_fence_is_none(self, text: str) -> None:
         assert fenced_code(text) is None
 
 
 class TestIntegers:
-    @pytest.mark.parametrize(("text", "value"), [("0", 0), ("-3", -3), (" 12\n", 12), ("007", 7), ("-0", 0), ("9" * 30, 10**30 - 1)])
+    @pytest.mark.parametrize(
+        ("text", "value"),
+        [("0", 0), ("-3", -3), (" 12\n", 12), ("007", 7), ("-0", 0), ("9" * 30, 10**30 - 1)],
+    )
     def test_plain_integers_are_read(self, text: str, value: int) -> None:
         assert parse_integer(text) == value
 
     @pytest.mark.parametrize(
         "text",
-        [*" -²٣３", "", "--1", "+1", "- 1", "1 2", "1.0", "1e3", "1_000", "1,000", "0x10", "NaN", "inf", "1\x00", "\u00a01", "1" * 31],
+        [
+            *" -²٣３",
+            "",
+            "--1",
+            "+1",
+            "- 1",
+            "1 2",
+            "1.0",
+            "1e3",
+            "1_000",
+            "1,000",
+            "0x10",
+            "NaN",
+            "inf",
+            "1\x00",
+            "\u00a01",
+            "1" * 31,
+        ],
     )
     def test_everything_else_is_none(self, text: str) -> None:
         assert parse_integer(text) is None
@@ -104,7 +166,26 @@ class TestDecimals:
         assert parse_decimal(f" {text}\n") == Decimal(text)
 
     @pytest.mark.parametrize(
-        "text", ["", ".", "-", "1.", ".5", "1.2.3", "1e999", "1E5", "NaN", "sNaN", "Infinity", "-inf", "1_0", "１.0", "1,5", "+1", "1.-2"]
+        "text",
+        [
+            "",
+            ".",
+            "-",
+            "1.",
+            ".5",
+            "1.2.3",
+            "1e999",
+            "1E5",
+            "NaN",
+            "sNaN",
+            "Infinity",
+            "-inf",
+            "1_0",
+            "１.0",
+            "1,5",
+            "+1",
+            "1.-2",
+        ],
     )
     def test_everything_else_is_none(self, text: str) -> None:
         assert parse_decimal(text) is None
@@ -120,28 +201,62 @@ class TestThousands:
         assert ungrouped(text) == "".join(char for char in text if char != ",")
 
     @pytest.mark.parametrize(
-        "text", ["", "18", "1,8", ",,1,2,", "1,0800", "1080,000", "1,080,", ",080", "1,080.5,000", "1,08٣", "1,080 2", "a,bcd"]
+        "text",
+        [
+            "",
+            "18",
+            "1,8",
+            ",,1,2,",
+            "1,0800",
+            "1080,000",
+            "1,080,",
+            ",080",
+            "1,080.5,000",
+            "1,08٣",
+            "1,080 2",
+            "a,bcd",
+        ],
     )
     def test_every_other_text_stays_as_it_is(self, text: str) -> None:
         assert ungrouped(text) == text
 
 
 class TestJson:
-    @pytest.mark.parametrize("value", [None, True, 0, -1.5, 'a ] } [ { \\ " text', [], {"a": [1, {"b": None}]}, "\U0001f600"])
+    @pytest.mark.parametrize(
+        "value",
+        [None, True, 0, -1.5, 'a ] } [ { \\ " text', [], {"a": [1, {"b": None}]}, "\U0001f600"],
+    )
     def test_a_json_value_is_read(self, value: object) -> None:
         parsed = parse_json(f" {json.dumps(value)}\n")
         assert parsed is not None
         assert parsed.value == value
 
-    @pytest.mark.parametrize("text", ["", "{", "[1,]", "{'a': 1}", "1 2", "nul", '{"a": 1} trailing', "\ufeff1", '"\x00"', '"\\ud8"'])
-    def test_what_is_no_json_is_none(self, text: str) -> None:
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "",
+            "{",
+            "[1,]",
+            "{'a': 1}",
+            "1 2",
+            "nul",
+            '{"a": 1} trailing',
+            "\ufeff1",
+            '"\x00"',
+            '"\\ud8"',
+        ],
+    )
+    def test_text_that_is_not_json_is_none(self, text: str) -> None:
         assert parse_json(text) is None
 
     @pytest.mark.parametrize("text", ["NaN", "[Infinity]", '{"a": -Infinity}', "1e999", "[-1e999]"])
     def test_numbers_that_are_not_finite_are_refused(self, text: str) -> None:
         assert parse_json(text) is None
 
-    @pytest.mark.parametrize("text", ['"\\ud800"', '["a", {"b": "\\udc00"}]', '{"\\ud800": 1}', '"\\udc00\\ud800"', '"\ud800"'])
+    @pytest.mark.parametrize(
+        "text",
+        ['"\\ud800"', '["a", {"b": "\\udc00"}]', '{"\\ud800": 1}', '"\\udc00\\ud800"', '"\ud800"'],
+    )
     def test_half_of_a_surrogate_pair_is_refused_at_any_depth(self, text: str) -> None:
         assert parse_json(text) is None
 
@@ -201,7 +316,9 @@ EXTRACTORS: dict[str, Callable[[str], object]] = {
 
 @pytest.mark.parametrize("extractor", EXTRACTORS)
 @pytest.mark.parametrize("text", HOSTILE)
-def test_a_megabyte_of_hostile_text_neither_raises_nor_takes_long(extractor: str, text: str) -> None:
+def test_a_megabyte_of_hostile_text_neither_raises_nor_takes_long(
+    extractor: str, text: str
+) -> None:
     started = time.process_time()
     EXTRACTORS[extractor](HOSTILE[text])
-    assert time.process_time() - started < 2.0  # a quadratic one takes minutes
+    assert time.process_time() - started < 2.0  # a quadratic extractor takes minutes

@@ -16,7 +16,10 @@ from pathlib import Path
 import pytest
 
 HOOK = "from grpo_core import Spec, hookimpl\n\n@hookimpl\n"
-GOOD = HOOK + "def grpo_environments(): return [Spec({name!r}, '{module}.env:Echo', summary='Echoes.')]\n"
+GOOD = (
+    HOOK
+    + "def grpo_environments(): return [Spec({name!r}, '{module}.env:Echo', summary='Echoes.')]\n"
+)
 ENVIRONMENT = '''
 from grpo_core import Environment, Reward, Task, Verdict
 
@@ -39,7 +42,9 @@ HOSTILE: Mapping[str, tuple[str, str]] = {
     "hook": (HOOK + "def grpo_environments(): raise OSError('in a hook')", "OSError: in a hook"),
 }
 SLOW = {"slow": "import time; time.sleep(60)\n" + GOOD.format(name="slow", module="plugin_slow")}
-CHATTY = {"chatty": "print('noise on import')\n" + GOOD.format(name="chatty", module="plugin_chatty")}
+CHATTY = {
+    "chatty": "print('noise on import')\n" + GOOD.format(name="chatty", module="plugin_chatty")
+}
 CRASHES = {"crashes": "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"}
 START_SECONDS = 0.5
 LIBRARIES_SECONDS = 0.15
@@ -74,22 +79,58 @@ class Installation:
         self.python = folder / "bin" / "python"
         self._cwd = folder
         site = next(folder.glob("lib/python*/site-packages"))
-        (site / "outer.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
-        command = [sys.executable, "-m", "pip", "--python", str(self.python), "install", "-q", "--no-index", "--no-deps", *map(str, wheels)]
+        (site / "outer.pth").write_text(
+            f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n"
+        )
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "--python",
+            str(self.python),
+            "install",
+            "-q",
+            "--no-index",
+            "--no-deps",
+            *map(str, wheels),
+        ]
         subprocess.run(command, check=True, capture_output=True, text=True)
 
-    def grpo(self, *arguments: str, environ: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    def grpo(
+        self, *arguments: str, environ: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
         command = [str(self.python), "-c", "from grpo_core.cli import main; main()", *arguments]
-        environment = {k: v for k, v in os.environ.items() if k != "GRPO_DISABLE_PLUGINS"} | {"COLUMNS": "300"} | dict(environ or {})
-        return subprocess.run(command, cwd=self._cwd, capture_output=True, text=True, timeout=120, env=environment, check=False)
+        environment = (
+            {k: v for k, v in os.environ.items() if k != "GRPO_DISABLE_PLUGINS"}
+            | {"COLUMNS": "300"}
+            | dict(environ or {})
+        )
+        return subprocess.run(
+            command,
+            cwd=self._cwd,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            env=environment,
+            check=False,
+        )
 
     def loaded(self, *arguments: str) -> set[str]:
         """The modules that a command leaves loaded."""
         code = (
-            "import sys\nfrom grpo_core.cli import main\nsys.argv[1:] = " + repr(list(arguments)) + "\n"
+            "import sys\nfrom grpo_core.cli import main\nsys.argv[1:] = "
+            + repr(list(arguments))
+            + "\n"
             "try:\n    main()\nexcept SystemExit:\n    pass\nprint('LOADED', *sys.modules)"
         )
-        done = subprocess.run([str(self.python), "-c", code], cwd=self._cwd, capture_output=True, text=True, timeout=60, check=True)
+        done = subprocess.run(
+            [str(self.python), "-c", code],
+            cwd=self._cwd,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
         return set(done.stdout.rpartition("LOADED")[2].split())
 
 
@@ -97,9 +138,18 @@ class Installation:
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     folder = tmp_path_factory.mktemp("hostile")
     wheels = [wheel(folder, name, source) for name, (source, _) in HOSTILE.items()]
-    wheels += [wheel(folder, name, source) for name, source in {**CHATTY, **SLOW, **CRASHES}.items()]
+    wheels += [
+        wheel(folder, name, source) for name, source in {**CHATTY, **SLOW, **CRASHES}.items()
+    ]
     wheels.append(wheel(folder, "good", GOOD.format(name="good", module="plugin_good")))
-    wheels.append(wheel(folder, "good", GOOD.format(name="good", module="plugin_usurper"), distribution="grpo-env-usurper"))
+    wheels.append(
+        wheel(
+            folder,
+            "good",
+            GOOD.format(name="good", module="plugin_usurper"),
+            distribution="grpo-env-usurper",
+        )
+    )
     return Installation(folder / "venv", wheels)
 
 
@@ -107,14 +157,19 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Installation:
 def many(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     folder = tmp_path_factory.mktemp("many")
     names = [f"many{i:03}" for i in range(MANY)]
-    return Installation(folder / "venv", [wheel(folder, name, GOOD.format(name=name, module=f"plugin_{name}")) for name in names])
+    return Installation(
+        folder / "venv",
+        [wheel(folder, name, GOOD.format(name=name, module=f"plugin_{name}")) for name in names],
+    )
 
 
 SAFE = {"GRPO_DISABLE_PLUGINS": "crashes,slow"}
 """These two end or delay whoever loads them in his own process, as `grpo plugins` and `grpo envs` do."""
 
 
-def test_each_broken_plugin_is_named_with_reason_and_fix_and_the_good_ones_work(hostile: Installation) -> None:
+def test_each_broken_plugin_is_named_with_reason_and_fix_and_the_good_ones_work(
+    hostile: Installation,
+) -> None:
     done = hostile.grpo("plugins", "--json", environ=SAFE)
     assert done.returncode == 0, done.stderr
     rows = {(row["name"], row["distribution"]): row for row in json.loads(done.stdout)}
@@ -123,7 +178,11 @@ def test_each_broken_plugin_is_named_with_reason_and_fix_and_the_good_ones_work(
         assert row["status"] == "failed"
         assert reason in row["reason"]
         assert f"grpo-env-{name}" in row["fix"]
-    assert rows["good", "grpo-env-good"]["status"] == rows["chatty", "grpo-env-chatty"]["status"] == "ok"
+    assert (
+        rows["good", "grpo-env-good"]["status"]
+        == rows["chatty", "grpo-env-chatty"]["status"]
+        == "ok"
+    )
     assert "the name is taken by grpo-env-good 1.0" in rows["good", "grpo-env-usurper"]["reason"]
     assert "noise on import" in done.stderr
 
@@ -140,7 +199,9 @@ def test_each_broken_plugin_is_named_with_reason_and_fix_and_the_good_ones_work(
         ["model", "list"],
     ],
 )
-def test_no_other_command_imports_a_plugin_that_it_does_not_need(hostile: Installation, arguments: list[str]) -> None:
+def test_no_other_command_imports_a_plugin_that_it_does_not_need(
+    hostile: Installation, arguments: list[str]
+) -> None:
     """Not even one that crashes the interpreter or takes a minute disturbs them."""
     started = time.monotonic()
     done = hostile.grpo(*arguments)
@@ -167,10 +228,15 @@ def test_a_broken_plugin_that_is_asked_for_says_why_with_status_2(hostile: Insta
 
 
 def test_check_times_imports_and_survives_a_segmentation_fault(hostile: Installation) -> None:
-    done = hostile.grpo("plugins", "--json", "--check", "--timeout", "6", environ={"GRPO_DISABLE_PLUGINS": "lacks"})
+    done = hostile.grpo(
+        "plugins", "--json", "--check", "--timeout", "6", environ={"GRPO_DISABLE_PLUGINS": "lacks"}
+    )
     assert done.returncode == 1
     rows = {(row["name"], row["distribution"]): row for row in json.loads(done.stdout)}
-    assert rows["crashes", "grpo-env-crashes"]["reason"] == "loading crashed the interpreter with SIGSEGV"
+    assert (
+        rows["crashes", "grpo-env-crashes"]["reason"]
+        == "loading crashed the interpreter with SIGSEGV"
+    )
     assert rows["slow", "grpo-env-slow"]["reason"] == "loading took longer than 6 s"
     assert rows["lacks", "grpo-env-lacks"]["status"] == "disabled"
     assert 0 <= rows["good", "grpo-env-good"]["import_seconds"] < 5
@@ -178,16 +244,22 @@ def test_check_times_imports_and_survives_a_segmentation_fault(hostile: Installa
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["envs"]])
-def test_starting_stays_fast_with_a_hundred_plugins(many: Installation, arguments: list[str]) -> None:
+def test_starting_stays_fast_with_a_hundred_plugins(
+    many: Installation, arguments: list[str]
+) -> None:
     """The best of several tries, against a machine of known speed: what a slow or busy one adds is not the command's."""
     starts, imports = [], []
     for _ in range(8):
         imports.append(_seconds([str(many.python), "-c", "import typer, rich.table, pluggy"]))
-        starts.append(_seconds([str(many.python), "-c", "from grpo_core.cli import main; main()", *arguments]))
+        starts.append(
+            _seconds([str(many.python), "-c", "from grpo_core.cli import main; main()", *arguments])
+        )
         allowed = START_SECONDS * max(1.0, min(imports) / LIBRARIES_SECONDS)
         if min(starts) < allowed:
             break
-    assert min(starts) < allowed, f"the fastest of {len(starts)} starts took {min(starts):.2f} s, {min(imports):.2f} s of it for libraries"
+    assert min(starts) < allowed, (
+        f"the fastest of {len(starts)} starts took {min(starts):.2f} s, {min(imports):.2f} s of it for libraries"
+    )
 
 
 def _seconds(command: list[str]) -> float:
@@ -197,10 +269,32 @@ def _seconds(command: list[str]) -> float:
 
 
 def test_a_start_loads_neither_torch_nor_plugins(many: Installation) -> None:
-    heavy = {"torch", "transformers", "peft", "accelerate", "docker", "datasets", "matplotlib", "numpy", "pydantic", "asyncio"}
+    heavy = {
+        "torch",
+        "transformers",
+        "peft",
+        "accelerate",
+        "docker",
+        "datasets",
+        "matplotlib",
+        "numpy",
+        "pydantic",
+        "asyncio",
+    }
     assert not many.loaded("--help") & heavy
     listed = many.loaded("envs")
     assert not listed & heavy
-    assert len({module for module in listed if module.startswith("plugin_many")}) == MANY  # each package, none of the environments
+    assert (
+        len({module for module in listed if module.startswith("plugin_many")}) == MANY
+    )  # each package, none of the environments
     assert not any(module.endswith(".env") for module in listed)
-    assert len({module for module in many.loaded("env", "show", "many042") if module.startswith("plugin_many")}) == 2
+    assert (
+        len(
+            {
+                module
+                for module in many.loaded("env", "show", "many042")
+                if module.startswith("plugin_many")
+            }
+        )
+        == 2
+    )

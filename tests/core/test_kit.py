@@ -31,9 +31,16 @@ from grpo_core import (
     Verdict,
 )
 from grpo_core.kit.result import catalogue
-from grpo_core.kit.run import QUESTIONS, WITNESSED
-from grpo_core.testing import EnvironmentConformance, FakeJudge, FakeSandbox, Report, assert_environment, check_environment
-from grpo_core.verify import Isolation
+from grpo_core.kit.run import CHECKS, SECOND_PROCESS_CHECKS
+from grpo_core.testing import (
+    EnvironmentConformance,
+    FakeJudge,
+    FakeSandbox,
+    Report,
+    assert_environment,
+    check_environment,
+)
+from grpo_core.verify.engine import Isolation
 
 from .distributions import TOY_ENVIRONMENT, grpo, install_toy
 
@@ -69,15 +76,24 @@ def test_the_sound_twin_has_no_fault(sound: Report) -> None:
 
 def test_enough_faults_are_planted_and_each_check_has_one() -> None:
     assert len(planted.FAULTS) >= 25
-    without = {"floor.echo", "verdict.outage", "floor.code", "floor.judge"}  # these have tests of their own below
+    without = {
+        "floor.echo",
+        "verdict.outage",
+        "floor.code",
+        "floor.judge",
+    }  # these have tests of their own below
     assert set(planted.FAULTS.values()) | without == set(catalogue())
 
 
-@pytest.mark.parametrize(("faulty", "check"), planted.FAULTS.items(), ids=lambda value: getattr(value, "__name__", value))
+@pytest.mark.parametrize(
+    ("faulty", "check"), planted.FAULTS.items(), ids=lambda value: getattr(value, "__name__", value)
+)
 def test_a_planted_fault_is_found_by_its_check_where_the_sound_twin_is_valid(
     faulty: type[Environment[Any]], check: str, sound: Report
 ) -> None:
-    isolation: Isolation = "inline" if check == "verdict.repeat" else "auto"  # elsewhere it is a matter of luck who judges what
+    isolation: Isolation = (
+        "inline" if check == "verdict.repeat" else "auto"
+    )  # elsewhere it is a matter of luck who judges what
     (found,) = check_environment(faulty(), tasks=COUNT, only=[check], isolation=isolation).results
     assert found.status == "invalid", found.message
     assert f'only=["{check}"]' in found.reproduce
@@ -100,11 +116,15 @@ def test_a_verifier_that_pays_for_the_prompt_is_found() -> None:
     assert problems(checked(planted.Echoing(), "floor.echo")) == {"floor.echo"}
 
 
-def test_an_environment_without_tasks_is_told_in_its_own_words_and_the_rest_is_not_checked() -> None:
+def test_an_environment_without_tasks_is_told_in_its_own_words_and_the_rest_is_not_checked() -> (
+    None
+):
     report = check_environment(planted.Taskless())
     assert problems(report) == {"task.made"}
     assert "the data set is not there" in str(report)
-    assert {result.status for result in report.results if result.check.startswith("floor")} == {"not_checked"}
+    assert {result.status for result in report.results if result.check.startswith("floor")} == {
+        "not_checked"
+    }
 
 
 def adding(program: Program, arguments: Any) -> Outcome:
@@ -118,16 +138,28 @@ def adding(program: Program, arguments: Any) -> Outcome:
     found = [node for node in body if isinstance(node, ast.FunctionDef)]
     if "return True" in program.source:
         return Outcome("ok", value=True)
-    if len(found) != 1 or not isinstance(found[0].body[0], ast.Return) or not isinstance(found[0].body[0].value, ast.BinOp):
+    if (
+        len(found) != 1
+        or not isinstance(found[0].body[0], ast.Return)
+        or not isinstance(found[0].body[0].value, ast.BinOp)
+    ):
         return Outcome("no_result") if found else Outcome("exception", error="no function")
     added = found[0].body[0].value.right
-    return Outcome("ok", value=arguments[0] + added.value) if isinstance(added, ast.Constant) else Outcome("exception")
+    return (
+        Outcome("ok", value=arguments[0] + added.value)
+        if isinstance(added, ast.Constant)
+        else Outcome("exception")
+    )
 
 
-def test_an_environment_that_turns_an_outage_into_a_reward_is_found_and_its_sound_twin_is_not() -> None:
+def test_an_environment_that_turns_an_outage_into_a_reward_is_found_and_its_sound_twin_is_not() -> (
+    None
+):
     services = Services({"default": FakeSandbox(adding)})
     assert problems(checked(planted.Coded(None, services))) == set()
-    assert problems(checked(planted.OutageIsZero(None, services), "verdict.outage")) == {"verdict.outage"}
+    assert problems(checked(planted.OutageIsZero(None, services), "verdict.outage")) == {
+        "verdict.outage"
+    }
 
 
 def test_programs_that_solve_nothing_are_tried_on_environments_that_run_programs() -> None:
@@ -137,15 +169,31 @@ def test_programs_that_solve_nothing_are_tried_on_environments_that_run_programs
 
 
 def test_a_judge_that_obeys_the_text_is_found_and_one_that_does_not_passes() -> None:
-    assert problems(checked(planted.Praised(None, Services(judges={"default": FakeJudge(planted.obedient_judge)})))) == {"floor.judge"}
-    assert not problems(checked(planted.Praised(None, Services(judges={"default": FakeJudge(planted.honest_judge)}))))
+    assert problems(
+        checked(
+            planted.Praised(None, Services(judges={"default": FakeJudge(planted.obedient_judge)}))
+        )
+    ) == {"floor.judge"}
+    assert not problems(
+        checked(
+            planted.Praised(None, Services(judges={"default": FakeJudge(planted.honest_judge)}))
+        )
+    )
 
 
-def test_services_that_are_down_leave_verdicts_unchecked_instead_of_blaming_the_environment() -> None:
-    down = Services({"default": FakeSandbox(lambda program, one: Outcome("infra_error", error="no daemon"))})
+def test_services_that_are_down_leave_verdicts_unchecked_instead_of_blaming_the_environment() -> (
+    None
+):
+    down = Services(
+        {"default": FakeSandbox(lambda program, one: Outcome("infra_error", error="no daemon"))}
+    )
     report = checked(planted.Coded(None, down), "verdict", "floor")
     assert problems(report) == set()
-    assert {result.status for result in report.results if result.check in ("verdict.reference", "floor.junk")} == {"not_checked"}
+    assert {
+        result.status
+        for result in report.results
+        if result.check in ("verdict.reference", "floor.junk")
+    } == {"not_checked"}
     assert "no daemon" in str(report)
 
 
@@ -154,7 +202,9 @@ def test_a_judge_that_is_down_is_no_fault_of_the_environment() -> None:
     assert problems(report) == set()
     assert "the judge 'default' does not work: connection refused" in report.blind
     with pytest.raises(AssertionError, match="connection refused"):
-        assert_environment(planted.Praised(None, Services(judges={"default": NoJudge()})), tasks=COUNT)
+        assert_environment(
+            planted.Praised(None, Services(judges={"default": NoJudge()})), tasks=COUNT
+        )
 
 
 class NoJudge:
@@ -187,14 +237,18 @@ class Ruleless(Environment[int]):
         return Task(key, "What is 1 + 1?", 2)
 
 
-@pytest.mark.parametrize(("env", "check"), [(Ruleless, "declared.contract"), (planted.Taskless, "task.made")])
-def test_a_fault_that_leaves_nothing_to_look_at_is_told_whatever_was_asked(env: type[Environment[Any]], check: str) -> None:
+@pytest.mark.parametrize(
+    ("env", "check"), [(Ruleless, "declared.contract"), (planted.Taskless, "task.made")]
+)
+def test_a_fault_that_leaves_nothing_to_look_at_is_told_whatever_was_asked(
+    env: type[Environment[Any]], check: str
+) -> None:
     report = checked(env(), "floor")
     assert problems(report) == {check}
     assert {r.status for r in report.results if r.check != check} == {"not_checked"}
     assert len(report.results) > 10
     everything = {r.check for r in check_environment(env(), tasks=COUNT).results}
-    assert everything == set(QUESTIONS) | set(WITNESSED)
+    assert everything == set(CHECKS) | set(SECOND_PROCESS_CHECKS)
 
 
 class Speechless(planted.Sum):
@@ -203,32 +257,58 @@ class Speechless(planted.Sum):
 
 
 def test_a_reference_that_raises_is_one_fault_and_levels_are_looked_at_without_it() -> None:
-    report = check_environment(Speechless(), tasks=COUNT, only=["verdict.reference", "task.level"], isolation="inline")
-    assert {result.check: result.status for result in report.results} == {"task.level": "valid", "verdict.reference": "invalid"}
+    report = check_environment(
+        Speechless(), tasks=COUNT, only=["verdict.reference", "task.level"], isolation="inline"
+    )
+    assert {result.check: result.status for result in report.results} == {
+        "task.level": "valid",
+        "verdict.reference": "invalid",
+    }
 
 
-def test_a_process_that_the_verifier_leaves_behind_elsewhere_does_not_keep_the_kit_waiting() -> None:
+def test_a_process_that_the_verifier_leaves_behind_elsewhere_does_not_keep_the_kit_waiting() -> (
+    None
+):
     started = time.monotonic()
-    (found,) = check_environment(planted.LeavesDaemons(), tasks=COUNT, only=["safety.processes"], isolation="inline").results
+    (found,) = check_environment(
+        planted.LeavesDaemons(), tasks=COUNT, only=["safety.processes"], isolation="inline"
+    ).results
     assert (found.status, "holds its output open" in found.message) == ("not_checked", True), found
     assert time.monotonic() - started < 50
 
 
 def test_a_second_process_that_the_system_ends_is_no_fault_of_the_environment() -> None:
-    report = check_environment(planted.KilledElsewhere(), tasks=COUNT, only=["safety", "verdict.process"], isolation="inline")
+    report = check_environment(
+        planted.KilledElsewhere(),
+        tasks=COUNT,
+        only=["safety", "verdict.process"],
+        isolation="inline",
+    )
     assert {(result.status, result.message) for result in report.results} == {
         ("not_checked", "the second process was killed, as happens where memory is short")
     }
 
 
 def test_why_there_is_no_second_process_is_told_by_each_check_that_needs_it() -> None:
-    report = check_environment(planted.EndsElsewhere(), tasks=COUNT, only=["safety"], isolation="inline")
-    assert sorted(result.status for result in report.results) == ["invalid", *["not_checked"] * (len(report.results) - 1)]
-    assert {result.message for result in report.results} == {"in a process of its own it ended with status 3: no output"}
+    report = check_environment(
+        planted.EndsElsewhere(), tasks=COUNT, only=["safety"], isolation="inline"
+    )
+    assert sorted(result.status for result in report.results) == [
+        "invalid",
+        *["not_checked"] * (len(report.results) - 1),
+    ]
+    assert {result.message for result in report.results} == {
+        "in a process of its own it ended with status 3: no output"
+    }
 
 
 @pytest.mark.parametrize(
-    ("check", "why"), [("floor.near", "fewer than 4 answers"), ("floor.junk", "is told from 4 tasks"), ("floor.constant", "fewer than 4")]
+    ("check", "why"),
+    [
+        ("floor.near", "fewer than 4 answers"),
+        ("floor.junk", "is checked from 4 tasks"),
+        ("floor.constant", "fewer than 4"),
+    ],
 )
 def test_what_is_told_from_several_tasks_is_not_checked_on_few(check: str, why: str) -> None:
     (found,) = check_environment(planted.Sum(), tasks=3, only=[check]).results
@@ -243,7 +323,9 @@ class Short(planted.Rows):
 
 
 def test_levels_are_not_told_apart_by_a_handful_of_tasks() -> None:
-    (found,) = check_environment(Short(), tasks=COUNT, only=["task.level"], isolation="inline").results
+    (found,) = check_environment(
+        Short(), tasks=COUNT, only=["task.level"], isolation="inline"
+    ).results
     assert (found.status, "fewer than the 12" in found.message) == ("not_checked", True), found
 
 
@@ -255,22 +337,27 @@ class Mirrors(planted.Sum):
 
 
 def test_a_message_holds_nothing_that_cannot_be_printed() -> None:
-    (found,) = check_environment(Mirrors(), tasks=COUNT, only=["floor.text"], isolation="inline").results
+    (found,) = check_environment(
+        Mirrors(), tasks=COUNT, only=["floor.text"], isolation="inline"
+    ).results
     assert found.status == "invalid"
     assert found.message.isprintable()
     found.message.encode()
 
 
 def test_every_check_of_the_data_file_is_carried_out_and_no_other() -> None:
-    assert set(catalogue()) == {*QUESTIONS, *WITNESSED}
+    assert set(catalogue()) == {*CHECKS, *SECOND_PROCESS_CHECKS}
     assert {check["severity"] for check in catalogue().values()} == {"fault", "warning"}
     assert all(check["asks"].endswith("?") for check in catalogue().values())
 
 
 def test_only_names_checks_or_groups_and_a_typo_is_told() -> None:
-    assert {r.check for r in checked(planted.Sum(), "floor.near", "cost.time").results} == {"floor.near", "cost.time"}
+    assert {r.check for r in checked(planted.Sum(), "floor.near", "cost.time").results} == {
+        "floor.near",
+        "cost.time",
+    }
     assert all(r.check.startswith("task.") for r in checked(planted.Sum(), "task").results)
-    with pytest.raises(ConfigError, match=r"'floor.naer' is no check.*floor.near"):
+    with pytest.raises(ConfigError, match=r"'floor.naer' is not a check.*floor.near"):
         checked(planted.Sum(), "floor.naer")
 
 
@@ -280,7 +367,9 @@ def test_a_warning_is_reported_and_is_no_fault() -> None:
     assert report.problems == ()
 
 
-def test_the_command_prints_a_reproduction_line_and_exits_with_1_for_faults(site: Path, tmp_path: Path) -> None:
+def test_the_command_prints_a_reproduction_line_and_exits_with_1_for_faults(
+    site: Path, tmp_path: Path
+) -> None:
     """The toy asks for squares, the same at every level, and in both splits."""
     install_toy(site)
     junit = tmp_path / "report.xml"
@@ -291,29 +380,47 @@ def test_the_command_prints_a_reproduction_line_and_exits_with_1_for_faults(site
     assert found["task.split"]["reproduce"] == "grpo env check toy --only task.split --seed 7"
     assert found["verdict.reference"]["status"] == "valid"
     suite = ElementTree.parse(junit).getroot()
-    assert {case.get("name") for case in suite if case.find("failure") is not None} >= {"task.split"}
+    assert {case.get("name") for case in suite if case.find("failure") is not None} >= {
+        "task.split"
+    }
     assert any(case.find("skipped") is not None for case in suite)
     again = grpo("env", "check", "toy", "--only", "task.pure")
     assert again.exit_code == 0, again.output
 
 
-def test_settings_and_names_with_braces_and_spaces_come_back_as_they_can_be_pasted(site: Path) -> None:
+def test_settings_and_names_with_braces_and_spaces_come_back_as_they_can_be_pasted(
+    site: Path,
+) -> None:
     (site / "my envs").mkdir()
     (site / "my envs" / "toy.py").write_text(TOY_ENVIRONMENT)
-    asked = ["grpo", "env", "check", "my envs/toy.py:Toy", "--set", 'judges.default={name="x{check}"}']
+    asked = [
+        "grpo",
+        "env",
+        "check",
+        "my envs/toy.py:Toy",
+        "--set",
+        'judges.default={name="x{check}"}',
+    ]
     (found,) = json.loads(grpo(*asked[1:], "--only", "task.split", "--json").stdout)["results"]
     assert shlex.split(found["reproduce"])[: len(asked)] == asked
 
 
 def test_an_environment_whose_judge_is_missing_does_not_pass(site: Path) -> None:
     result = grpo("env", "check", "fillin")
-    assert (result.exit_code, "nothing is known of its verdicts" in result.stderr) == (3, True), result.output
+    assert (result.exit_code, "nothing is known about its verdicts" in result.stderr) == (
+        3,
+        True,
+    ), result.output
 
 
-def test_a_report_that_cannot_be_written_is_told_before_the_work_and_settings_that_are_not_read_are_refused(site: Path) -> None:
+def test_a_report_that_cannot_be_written_is_told_before_the_work_and_settings_that_are_not_read_are_refused(
+    site: Path,
+) -> None:
     install_toy(site)
     asked = 'open("asked", "w").close()'
-    (site / "toy_environment.py").write_text(TOY_ENVIRONMENT.replace("def task(self, key):", f"def task(self, key):\n        {asked}"))
+    (site / "toy_environment.py").write_text(
+        TOY_ENVIRONMENT.replace("def task(self, key):", f"def task(self, key):\n        {asked}")
+    )
     result = grpo("env", "check", "toy", "--junit", "/dev/null/report.xml")
     assert (result.exit_code, result.stdout, (site / "asked").exists()) == (2, "", False)
     assert "--junit '/dev/null/report.xml' cannot be written: Not a directory" in result.stderr
@@ -323,14 +430,30 @@ def test_a_report_that_cannot_be_written_is_told_before_the_work_and_settings_th
     result = grpo("env", "check", "toy", "--only", "typo", "--junit", str(site / "report.xml"))
     assert (result.exit_code, (site / "report.xml").exists()) == (2, False)
     result = grpo("env", "check", "toy", "--set", "verify.timeout_seconds=99")
-    assert (result.exit_code, "changes settings of env, judges, sandbox" in result.stderr) == (2, True)
+    assert (result.exit_code, "changes settings of env, judges, sandbox" in result.stderr) == (
+        2,
+        True,
+    )
 
 
 def test_ctrl_c_leaves_no_process_behind(site: Path) -> None:
     install_toy(site)
-    (site / "toy_environment.py").write_text(TOY_ENVIRONMENT.replace("def verify(self, task, rollout):", SLOW))
-    command = [sys.executable, "-c", "from grpo_core.cli import main; main()", "env", "check", "toy", "--only", "verdict.process"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=site, start_new_session=True) as process:
+    (site / "toy_environment.py").write_text(
+        TOY_ENVIRONMENT.replace("def verify(self, task, rollout):", SLOW)
+    )
+    command = [
+        sys.executable,
+        "-c",
+        "from grpo_core.cli import main; main()",
+        "env",
+        "check",
+        "toy",
+        "--only",
+        "verdict.process",
+    ]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=site, start_new_session=True
+    ) as process:
         try:
             wait_until(lambda: bool(witnesses(site)))
             process.send_signal(signal.SIGINT)
@@ -352,7 +475,10 @@ def witnesses(site: Path) -> list[str]:
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if b"grpo_core.kit.witness" in (folder / "cmdline").read_bytes() and str(site).encode() in (folder / "environ").read_bytes():
+            if (
+                b"grpo_core.kit.observer" in (folder / "cmdline").read_bytes()
+                and str(site).encode() in (folder / "environ").read_bytes()
+            ):
                 found.append(folder.name)
     return found
 
@@ -368,7 +494,7 @@ def test_a_check_that_does_not_exist_is_one_line(site: Path) -> None:
     install_toy(site)
     result = grpo("env", "check", "toy", "--only", "flor")
     assert result.exit_code == 2
-    assert "'flor' is no check; did you mean 'floor'?" in result.stderr
+    assert "'flor' is not a check; did you mean 'floor'?" in result.stderr
 
 
 def test_one_inherited_class_makes_a_test_of_each_check(tmp_path: Path) -> None:
@@ -381,8 +507,21 @@ def test_one_inherited_class_makes_a_test_of_each_check(tmp_path: Path) -> None:
         "class TestFaulty(EnvironmentConformance):\n    environment = planted.Tolerance\n    tasks = 8\n"
     )
     (tmp_path / "test_it.py").write_text(source)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rsf", "-k", "near or code or TestSound", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-rsf",
+        "-k",
+        "near or code or TestSound",
+        str(tmp_path),
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path
+    )
     assert "FAILED test_it.py::TestFaulty::test_conformance[floor.near]" in done.stdout, done.stdout
     assert done.stdout.count("FAILED") == 1, done.stdout
     assert "it runs no programs" in done.stdout

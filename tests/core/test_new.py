@@ -19,8 +19,8 @@ import yaml
 from grpo_core import TaskKey
 from grpo_core.kit import new
 from grpo_core.kit.new import Kind, project_files
-from grpo_core.plugins import PluginHost
-from grpo_core.types import Split
+from grpo_core.plugins.host import PluginHost
+from grpo_core.protocol.types import Split
 
 from ..train.tiny import save_tiny
 from .distributions import grpo, install, install_plugin
@@ -28,7 +28,10 @@ from .distributions import grpo, install, install_plugin
 KINDS = get_args(Kind)
 FREE = ("text", "dialogue", "dataset")
 """Kinds that borrow nothing."""
-RUN = [pytest.param(kind, marks=pytest.mark.xdist_group("jails")) if kind == "code" else kind for kind in KINDS]
+RUN = [
+    pytest.param(kind, marks=pytest.mark.xdist_group("jails")) if kind == "code" else kind
+    for kind in KINDS
+]
 """With the other tests that start jails, where programs are run."""
 MOST_LINES = 15
 JUDGE = """
@@ -66,7 +69,12 @@ def project(site: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path
         assert result.exit_code == 0, result.stderr
         folder = site / "grpo-env-word-sums"
         about = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
-        install(site, about["name"], entry_points=about["entry-points"]["grpo"], version=about["version"])
+        install(
+            site,
+            about["name"],
+            entry_points=about["entry-points"]["grpo"],
+            version=about["version"],
+        )
         monkeypatch.syspath_prepend(folder)
         monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), os.environ["PYTHONPATH"]]))
         return folder
@@ -75,8 +83,18 @@ def project(site: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path
 
 
 def own_tests(folder: Path, *options: str) -> str:
-    command = [sys.executable, "-c", "import pytest, sys; sys.exit(pytest.main(sys.argv[1:]))", "-q", "-p", "no:cacheprovider", *options]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    command = [
+        sys.executable,
+        "-c",
+        "import pytest, sys; sys.exit(pytest.main(sys.argv[1:]))",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        *options,
+    ]
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=300, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -89,36 +107,58 @@ def logic(source: str) -> list[str]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             body = node.body[1:] if ast.get_docstring(node) is not None else node.body
             numbers |= set(range(body[0].lineno, (node.end_lineno or 0) + 1))
-    return [line for number in sorted(numbers) if (line := lines[number - 1].strip()) and not line.startswith("#")]
+    return [
+        line
+        for number in sorted(numbers)
+        if (line := lines[number - 1].strip()) and not line.startswith("#")
+    ]
 
 
 @pytest.mark.parametrize("kind", RUN)
-def test_a_project_of_each_kind_is_listed_and_passes_its_own_tests(kind: str, project: Callable[[str], Path]) -> None:
+def test_a_project_of_each_kind_is_listed_and_passes_its_own_tests(
+    kind: str, project: Callable[[str], Path]
+) -> None:
     folder = project(kind)
     assert "word-sums" in grpo("envs").stdout
-    assert " passed" in own_tests(folder, "-k", "declared or pure or split or level or reference or cheats")
+    assert " passed" in own_tests(
+        folder, "-k", "declared or pure or split or level or reference or cheats"
+    )
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("kind", RUN)
-def test_a_project_of_each_kind_passes_every_check(kind: str, project: Callable[[str], Path], site: Path) -> None:
+def test_a_project_of_each_kind_passes_every_check(
+    kind: str, project: Callable[[str], Path], site: Path
+) -> None:
     assert " passed" in own_tests(project(kind))
-    checked = grpo("env", "check", "word-sums", "--json", *(judged_by_equality(site) if kind == "judge" else ()))
+    checked = grpo(
+        "env",
+        "check",
+        "word-sums",
+        "--json",
+        *(judged_by_equality(site) if kind == "judge" else ()),
+    )
     assert checked.exit_code == 0, checked.stdout
     found = {result["check"]: result["status"] for result in json.loads(checked.stdout)["results"]}
     assert "invalid" not in found.values()
     assert list(found.values()).count("valid") >= 18, found
 
 
-def test_the_tests_of_a_judged_project_fail_without_its_guards(project: Callable[[str], Path]) -> None:
+def test_the_tests_of_a_judged_project_fail_without_its_guards(
+    project: Callable[[str], Path],
+) -> None:
     source = project("judge") / "grpo_env_word_sums" / "env.py"
     text = source.read_text()
     guarded = "fault = GUARDS.fault(text, reference=gap.missing, context=gap.before + gap.after)"
     assert guarded in text
     source.write_text(text.replace(guarded, "fault = None"))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "floor"]
-    done = subprocess.run(command, cwd=source.parents[1], capture_output=True, text=True, timeout=300, check=False)
-    assert (done.returncode, "test_conformance[floor.cheats]" in done.stdout) == (1, True), done.stdout
+    done = subprocess.run(
+        command, cwd=source.parents[1], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert (done.returncode, "test_conformance[floor.cheats]" in done.stdout) == (1, True), (
+        done.stdout
+    )
 
 
 @pytest.mark.parametrize("kind", ["text", "dialogue"])
@@ -129,12 +169,18 @@ def test_both_splits_hold_every_last_digit(kind: str, project: Callable[[str], P
     for split in get_args(Split):
         tasks = [env.task(TaskKey("word-sums", split, index)) for index in range(400)]
         assert {str(task.data)[-1] for task in tasks} == set("0123456789")
-        shown = {number[-1] for task in tasks for number in re.findall(r"[0-9]+", task.prompt[-1].content)}
+        shown = {
+            number[-1]
+            for task in tasks
+            for number in re.findall(r"[0-9]+", task.prompt[-1].content)
+        }
         assert shown == set("0123456789")
 
 
 @pytest.mark.parametrize("kind", FREE)
-def test_a_project_asks_a_task_whose_reference_passes(kind: str, project: Callable[[str], Path]) -> None:
+def test_a_project_asks_a_task_whose_reference_passes(
+    kind: str, project: Callable[[str], Path]
+) -> None:
     project(kind)
     shown = grpo("env", "show", "word-sums", "--reference", "--level", "0.5").stdout
     reference = shown.rpartition("[reference]\n")[2].strip()
@@ -143,25 +189,38 @@ def test_a_project_asks_a_task_whose_reference_passes(kind: str, project: Callab
     assert "passed" in scored.stdout
 
 
-def test_rows_may_hold_separators_of_lines_and_end_in_a_blank_one(project: Callable[[str], Path]) -> None:
+def test_rows_may_hold_separators_of_lines_and_end_in_a_blank_one(
+    project: Callable[[str], Path],
+) -> None:
     rows = project("dataset") / "grpo_env_word_sums" / "train.jsonl"
     text = rows.read_text(encoding="utf-8")
     rows.write_text(text + '{"question": "a\u2028b", "answer": "c\u0085"}\n\n', encoding="utf-8")
     env = PluginHost().load("environment", "word-sums")()
     assert env.size("train") == len(text.splitlines()) + 1
-    assert env.task(TaskKey("word-sums", "train", env.size("train") - 1)).prompt[-1].content == "a\u2028b"
+    assert (
+        env.task(TaskKey("word-sums", "train", env.size("train") - 1)).prompt[-1].content
+        == "a\u2028b"
+    )
 
 
-def test_the_guesses_of_a_dialogue_can_find_every_number_at_every_level(project: Callable[[str], Path]) -> None:
+def test_the_guesses_of_a_dialogue_can_find_every_number_at_every_level(
+    project: Callable[[str], Path],
+) -> None:
     project("dialogue")
     env = PluginHost().load("environment", "word-sums")()
     for index in range(300):
-        asked = env.task(TaskKey("word-sums", "train", index, level=float(index % 2))).prompt[-1].content
+        asked = (
+            env.task(TaskKey("word-sums", "train", index, level=float(index % 2)))
+            .prompt[-1]
+            .content
+        )
         low, high = map(int, re.findall(r"[0-9]+", asked))
         assert 1 <= high - low - 1 <= 2**env.max_turns - 1
 
 
-def test_a_project_can_be_trained_on_at_once(project: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_project_can_be_trained_on_at_once(
+    project: Callable[[str], Path], tmp_path: Path
+) -> None:
     train("text", project, tmp_path)
 
 
@@ -172,20 +231,47 @@ def test_so_can_one_of_each_kind(kind: str, project: Callable[[str], Path], tmp_
 
 
 def judged_by_equality(folder: Path) -> list[str]:
-    install(folder, "grpo-judge-same", entry_points={"same": "plugin_same"}, modules={"plugin_same": JUDGE})
+    install(
+        folder,
+        "grpo-judge-same",
+        entry_points={"same": "plugin_same"},
+        modules={"plugin_same": JUDGE},
+    )
     return ["--set", "judges.default.name=same"]
 
 
 def train(kind: str, project: Callable[[str], Path], tmp_path: Path) -> None:
     project(kind)
     model = str(save_tiny(tmp_path / "tiny"))
-    small = ["--prompts-per-step", "2", "--group-size", "2", "--max-new-tokens", "4", "--set", "eval.tasks=2"]
+    small = [
+        "--prompts-per-step",
+        "2",
+        "--group-size",
+        "2",
+        "--max-new-tokens",
+        "4",
+        "--set",
+        "eval.tasks=2",
+    ]
     if kind == "judge":
         small += judged_by_equality(tmp_path)
-    done = grpo("run", "--env", "word-sums", "--model", model, "--steps", "2", *small, "--out", str(tmp_path / "run"))
+    done = grpo(
+        "run",
+        "--env",
+        "word-sums",
+        "--model",
+        model,
+        "--steps",
+        "2",
+        *small,
+        "--out",
+        str(tmp_path / "run"),
+    )
     assert done.exit_code == 0, done.output
     assert (tmp_path / "run" / "final" / "adapter_config.json").exists()
-    rows = [json.loads(line) for line in (tmp_path / "run" / "rollouts.jsonl").read_text().splitlines()]
+    rows = [
+        json.loads(line) for line in (tmp_path / "run" / "rollouts.jsonl").read_text().splitlines()
+    ]
     assert [row["step"] for row in rows if row["key"]["split"] == "train"] == [1] * 4 + [2] * 4
     assert {row["verdict"]["error"] for row in rows} == {None}
 
@@ -202,11 +288,25 @@ def test_the_environment_has_at_most_15_lines_of_logic_a_reference_and_cheats(ki
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_file_of_a_project_is_well_formed_and_tidy(kind: Kind, tmp_path: Path) -> None:
     files = project_files("word-sums", kind=kind)
-    assert {"README.md", ".gitignore", "pyproject.toml", "tests/test_env.py", "grpo_env_word_sums/py.typed"} <= files.keys()
-    assert [path for path, text in files.items() if "$" in text.replace("${{ matrix", "").replace('"$(grpo', "")] == []
-    assert tomllib.loads(files["pyproject.toml"])["project"]["dependencies"] == [f"grpo-core>={new.__version__}"]
+    assert {
+        "README.md",
+        ".gitignore",
+        "pyproject.toml",
+        "tests/test_env.py",
+        "grpo_env_word_sums/py.typed",
+    } <= files.keys()
+    assert [
+        path
+        for path, text in files.items()
+        if "$" in text.replace("${{ matrix", "").replace('"$(grpo', "")
+    ] == []
+    assert tomllib.loads(files["pyproject.toml"])["project"]["dependencies"] == [
+        f"grpo-core>={new.__version__}"
+    ]
     steps = yaml.safe_load(files[".github/workflows/test.yml"])["jobs"]["test"]["steps"]
-    last = ["pytest"] if kind == "judge" else ["pytest", "grpo env check word-sums"]  # there is no judge in CI but that of the tests
+    last = (
+        ["pytest"] if kind == "judge" else ["pytest", "grpo env check word-sums"]
+    )  # there is no judge in CI but that of the tests
     assert [step["run"] for step in steps if "run" in step][-len(last) :] == last
     for path, text in files.items():
         assert text == "" or (text.endswith("\n") and not text.endswith("\n\n")), path
@@ -219,7 +319,10 @@ def test_every_file_of_a_project_is_well_formed_and_tidy(kind: Kind, tmp_path: P
 
 
 def test_what_to_do_next_is_printed_in_order(site: Path) -> None:
-    lines = [line.strip() for line in grpo("env", "new", "word-sums", "--out", "a folder").stdout.splitlines()]
+    lines = [
+        line.strip()
+        for line in grpo("env", "new", "word-sums", "--out", "a folder").stdout.splitlines()
+    ]
     assert lines[2:] == [
         "cd 'a folder'",
         "pip install -e '.[test]'",
@@ -237,8 +340,13 @@ def here(site: Path) -> Iterator[Path]:
     assert [path for path in sorted(site.rglob("*")) if path not in before] == []
 
 
-@pytest.mark.parametrize("name", ["", "Word", "word_sums", "word sums", "7up", "-x", "x-", "a--b", "../x", "wörter", "x\n"])
-def test_a_name_that_is_no_lowercase_identifier_with_dashes_is_refused(name: str, here: Path) -> None:
+@pytest.mark.parametrize(
+    "name",
+    ["", "Word", "word_sums", "word sums", "7up", "-x", "x-", "a--b", "../x", "wörter", "x\n"],
+)
+def test_a_name_that_is_no_lowercase_identifier_with_dashes_is_refused(
+    name: str, here: Path
+) -> None:
     result = grpo("env", "new", "--", name)
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
     assert "write lowercase letters and digits with dashes between" in result.stderr
@@ -277,7 +385,10 @@ def test_what_exists_is_left_as_it_is(make: Callable[[Path], None], site: Path) 
     make(site / "mine")
     before = _seen(site / "mine")
     result = grpo("env", "new", "rhymes", "--out", "mine")
-    assert (result.exit_code, result.stderr) == (2, "error: mine exists already; choose another name, or another folder with --out\n")
+    assert (result.exit_code, result.stderr) == (
+        2,
+        "error: mine exists already; choose another name, or another folder with --out\n",
+    )
     assert _seen(site / "mine") == before
 
 
@@ -293,7 +404,9 @@ def test_a_place_where_nothing_can_be_written_is_one_line(here: Path) -> None:
     assert "cannot be written: Not a directory" in result.stderr
 
 
-def test_a_project_whose_writing_fails_half_way_leaves_nothing(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_project_whose_writing_fails_half_way_leaves_nothing(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     written = Path.write_text
 
     def full(self: Path, data: str, encoding: str | None = None) -> int:

@@ -8,9 +8,9 @@ from types import MappingProxyType
 
 import pytest
 
-from grpo_core.config import RunConfig
-from grpo_core.errors import ConfigError
-from grpo_core.overrides import build_config, known_keys, nested, parse_setting, read_recipe
+from grpo_core.config.config import RunConfig
+from grpo_core.config.overrides import build_config, known_keys, nested, parse_setting, read_recipe
+from grpo_core.protocol.errors import ConfigError
 
 BASE = {"environment": "arithmetic"}
 
@@ -21,7 +21,16 @@ def test_later_layers_win_key_by_key():
 
 
 def test_every_setting_survives_a_round_trip_through_json():
-    config = build_config([BASE, {"sampling": {"stop": ["</answer>"]}, "env": {"shots": 1}, "lora": {"targets": ["q_proj"]}}])
+    config = build_config(
+        [
+            BASE,
+            {
+                "sampling": {"stop": ["</answer>"]},
+                "env": {"shots": 1},
+                "lora": {"targets": ["q_proj"]},
+            },
+        ]
+    )
     assert build_config([json.loads(config.model_dump_json())]) == config
 
 
@@ -79,16 +88,22 @@ def test_every_setting_says_what_it_does():
                 yield prefix + name
 
     assert list(undocumented(RunConfig)) == []
-    assert {"kl.beta", "sampling.min_p", "trainer.micro_batch_tokens", "log.samples_every"} <= set(known_keys())
+    assert {"kl.beta", "sampling.min_p", "trainer.micro_batch_tokens", "log.samples_every"} <= set(
+        known_keys()
+    )
 
 
-@pytest.mark.parametrize(("name", "text"), [("r.toml", "[kl]\nbeta = 0.5\n"), ("r.json", '{"kl": {"beta": 0.5}}')])
+@pytest.mark.parametrize(
+    ("name", "text"), [("r.toml", "[kl]\nbeta = 0.5\n"), ("r.json", '{"kl": {"beta": 0.5}}')]
+)
 def test_recipes_are_toml_or_a_runs_config(tmp_path, name, text):
     (tmp_path / name).write_text(text)
     assert read_recipe(tmp_path / name) == {"kl": {"beta": 0.5}}
 
 
-@pytest.mark.parametrize(("name", "text"), [("r.toml", "[kl\n"), ("r.json", "{"), ("r.json", "[1]"), ("r.toml", "\x00")])
+@pytest.mark.parametrize(
+    ("name", "text"), [("r.toml", "[kl\n"), ("r.json", "{"), ("r.json", "[1]"), ("r.toml", "\x00")]
+)
 def test_a_broken_recipe_is_named(tmp_path, name, text):
     (tmp_path / name).write_text(text)
     with pytest.raises(ConfigError, match=name):
@@ -101,23 +116,36 @@ def test_dotted_keys_become_sections():
 
 
 def test_a_part_of_a_key_that_holds_dots_stands_in_quotes() -> None:
-    assert parse_setting('mixture."a/mine.py:T".share=3') == {"mixture": {"a/mine.py:T": {"share": 3}}}
-    assert nested({'mixture."a/mine.py:T".share': 3, "seed": 1}) == {"mixture": {"a/mine.py:T": {"share": 3}}, "seed": 1}
-    with pytest.raises(ConfigError, match="wants key=value"):
+    assert parse_setting('mixture."a/mine.py:T".share=3') == {
+        "mixture": {"a/mine.py:T": {"share": 3}}
+    }
+    assert nested({'mixture."a/mine.py:T".share': 3, "seed": 1}) == {
+        "mixture": {"a/mine.py:T": {"share": 3}},
+        "seed": 1,
+    }
+    with pytest.raises(ConfigError, match="needs key=value"):
         parse_setting("a..b=1")
 
 
-def test_environments_that_are_files_are_named_in_full_wherever_they_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environments_that_are_files_are_named_in_full_wherever_they_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     full = str(tmp_path / "mine.py:T")
     assert build_config([{"environment": "mine.py:T"}]).environment == full
-    mixed = build_config([{"mixture": {"mine.py:T": {}}}, parse_setting('mixture."mine.py:T".share=3'), {"eval": {"also": "./other.py:U"}}])
+    mixed = build_config(
+        [
+            {"mixture": {"mine.py:T": {}}},
+            parse_setting('mixture."mine.py:T".share=3'),
+            {"eval": {"also": "./other.py:U"}},
+        ]
+    )
     assert {name: member.share for name, member in mixed.mixture.items()} == {full: 3}
     assert mixed.eval.also == (str(tmp_path / "other.py:U"),)
 
 
 def test_a_stop_rule_that_could_never_fire_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"stop\.max_kl needs the reference"):
+    with pytest.raises(ConfigError, match=r"stop\.max_kl needs the reference policy"):
         build_config([{"environment": "x", "stop": {"max_kl": 1.0}, "kl": {"beta": 0}}])
 
 
@@ -129,19 +157,47 @@ def test_what_is_there_as_a_file_is_named_in_full_so_that_a_run_can_be_continued
         (tmp_path / name).mkdir()
     (tmp_path / "rows.jsonl").touch()
     judges = {"default": {"name": "scorer", "settings": {"model": "tiny"}}}
-    found = build_config([{"environment": "e", "model": {"name": "./tiny"}, "judges": judges, "sft": {"data": "rows.jsonl"}}])
-    assert (found.model.name, found.sft.data) == (str(tmp_path / "tiny"), str(tmp_path / "rows.jsonl"))
+    found = build_config(
+        [
+            {
+                "environment": "e",
+                "model": {"name": "./tiny"},
+                "judges": judges,
+                "sft": {"data": "rows.jsonl"},
+            }
+        ]
+    )
+    assert (found.model.name, found.sft.data) == (
+        str(tmp_path / "tiny"),
+        str(tmp_path / "rows.jsonl"),
+    )
     assert found.judges["default"].settings == {"model": str(tmp_path / "tiny")}
     for alias_or_hub_id in ("smollm2-135m", "org/name@v1"):
-        assert build_config([{"environment": "e", "model": {"name": alias_or_hub_id}}]).model.name == alias_or_hub_id
-    with pytest.raises(ConfigError, match="'~nobody-at-all/model' is no path"):
+        assert (
+            build_config([{"environment": "e", "model": {"name": alias_or_hub_id}}]).model.name
+            == alias_or_hub_id
+        )
+    with pytest.raises(ConfigError, match="'~nobody-at-all/model' is not a path"):
         build_config([{"environment": "e", "model": {"name": "~nobody-at-all/model"}}])
 
 
-def test_sandboxes_and_judges_that_are_files_are_named_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sandboxes_and_judges_that_are_files_are_named_in_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    found = build_config([{"environment": "e", "sandbox": {"name": "own.py:S"}, "judges": {"default": {"name": "own.py:J"}}}])
-    assert (found.sandbox.name, found.judges["default"].name) == (f"{tmp_path}/own.py:S", f"{tmp_path}/own.py:J")
+    found = build_config(
+        [
+            {
+                "environment": "e",
+                "sandbox": {"name": "own.py:S"},
+                "judges": {"default": {"name": "own.py:J"}},
+            }
+        ]
+    )
+    assert (found.sandbox.name, found.judges["default"].name) == (
+        f"{tmp_path}/own.py:S",
+        f"{tmp_path}/own.py:J",
+    )
 
 
 def test_what_an_endpoint_calls_its_model_is_no_path_even_if_something_here_has_that_name(
@@ -149,11 +205,17 @@ def test_what_an_endpoint_calls_its_model_is_no_path_even_if_something_here_has_
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "gpt-x").mkdir()
-    layers = [{"environment": "e"}, nested({"judges.default.name": "llm"}), nested({"judges.default.settings.model": "gpt-x"})]
+    layers = [
+        {"environment": "e"},
+        nested({"judges.default.name": "llm"}),
+        nested({"judges.default.settings.model": "gpt-x"}),
+    ]
     assert build_config(layers).judges["default"].settings == {"model": "gpt-x"}
 
 
-def test_a_name_that_is_empty_or_that_no_file_can_have_is_no_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_that_is_empty_or_that_no_file_can_have_is_no_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("", "a" * 300):
         assert build_config([{"environment": "e", "model": {"name": name}}]).model.name == name
@@ -169,7 +231,12 @@ def test_an_estimator_after_a_section_that_is_none_is_no_crash(value: object) ->
 
 def test_layers_may_be_read_only() -> None:
     kl = MappingProxyType({"beta": 0.1})
-    assert build_config([MappingProxyType({"environment": "e", "kl": kl}), {"kl": {"estimator": "k1"}}]).kl.beta == 0.1
+    assert (
+        build_config(
+            [MappingProxyType({"environment": "e", "kl": kl}), {"kl": {"estimator": "k1"}}]
+        ).kl.beta
+        == 0.1
+    )
 
 
 def test_what_is_merged_stays_as_it_was() -> None:

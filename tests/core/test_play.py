@@ -49,7 +49,9 @@ def higher(site: Path) -> str:
     return "higher.py:Higher"
 
 
-def played(*lines: str, name: str = "toy", more: tuple[str, ...] = ()) -> tuple[list[str], list[str]]:
+def played(
+    *lines: str, name: str = "toy", more: tuple[str, ...] = ()
+) -> tuple[list[str], list[str]]:
     """What stands on stdout and on stderr after so many lines of input."""
     result = grpo("env", "play", name, *more, stdin="".join(f"{line}\n" for line in lines))
     assert result.exit_code == 0, result.output
@@ -58,7 +60,13 @@ def played(*lines: str, name: str = "toy", more: tuple[str, ...] = ()) -> tuple[
 
 def test_an_answer_is_shown_with_its_parts_notes_total_and_what_was_extracted(toy: Path) -> None:
     shown, _ = played("9", ".", more=("--index", "3"))
-    assert shown[:5] == ["toy, train task 3, level 0", "[system]", "Answer with a number.", "[user]", "What is 3 * 3?"]
+    assert shown[:5] == [
+        "toy, train task 3, level 0",
+        "[system]",
+        "Answer with a number.",
+        "[user]",
+        "What is 3 * 3?",
+    ]
     assert [line.split() for line in shown[5:9]] == [
         ["exact", "1", "x", "1"],
         ["bonus", "0.5", "x", "1", "for", "style"],
@@ -68,10 +76,18 @@ def test_an_answer_is_shown_with_its_parts_notes_total_and_what_was_extracted(to
     assert shown[9:] == ["attempts 1, passed 1, mean reward 1.500"]
 
 
-def test_an_answer_has_as_many_lines_as_it_likes_and_the_end_of_the_input_ends_it(toy: Path) -> None:
-    (toy / "toy_environment.py").write_text(TOY_ENVIRONMENT.replace("answer=text", "answer=repr(rollout.text)"))
+def test_an_answer_has_as_many_lines_as_it_likes_and_the_end_of_the_input_ends_it(
+    toy: Path,
+) -> None:
+    (toy / "toy_environment.py").write_text(
+        TOY_ENVIRONMENT.replace("answer=text", "answer=repr(rollout.text)")
+    )
     shown, _ = played("1", "", ":next", ".", ".", "::x", "last")
-    assert [line.split(maxsplit=1)[1] for line in shown if line.startswith("answer ")] == [repr("1\n\n:next"), repr(""), repr(":x\nlast")]
+    assert [line.split(maxsplit=1)[1] for line in shown if line.startswith("answer ")] == [
+        repr("1\n\n:next"),
+        repr(""),
+        repr(":x\nlast"),
+    ]
     assert shown[-1] == "attempts 3, passed 0, mean reward 0.000"
 
 
@@ -89,15 +105,17 @@ def test_next_and_level_ask_other_tasks_and_reference_helps(toy: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (":nxt", "':nxt' is no command; :help lists them"),
-        (":next 3", "':next 3' is no command"),
-        (":level", "':level' is no command"),
+        (":nxt", "':nxt' is not a command; :help lists the commands"),
+        (":next 3", "':next 3' is not a command"),
+        (":level", "':level' is not a command"),
         (":level hard", "a level is a number from 0 to 1; found 'hard'"),
         (":level nan", "a level is a number from 0 to 1; found 'nan'"),
         (":level 1.5", "a level is a number from 0 to 1; found '1.5'"),
     ],
 )
-def test_a_command_that_cannot_be_obeyed_is_one_line_and_the_task_stays(toy: Path, command: str, message: str) -> None:
+def test_a_command_that_cannot_be_obeyed_is_one_line_and_the_task_stays(
+    toy: Path, command: str, message: str
+) -> None:
     shown, said = played(command, "0", ".")
     assert len([line for line in said if message in line]) == 1
     assert shown[-1] == "attempts 1, passed 1, mean reward 1.500"
@@ -122,17 +140,23 @@ def test_quit_and_the_end_of_the_input_leave_with_a_summary(toy: Path) -> None:
 
 def test_an_answer_that_could_not_be_judged_is_said_and_is_no_0(toy: Path) -> None:
     shown, _ = played("crash", ".", "0", ".")
-    assert any("the answer could not be judged" in line and "the verifier has a bug" in line for line in shown)
+    assert any(
+        "the answer could not be judged" in line and "the verifier has a bug" in line
+        for line in shown
+    )
     assert shown[-1] == "attempts 2, passed 1, mean reward 1.500, 1 could not be judged"
 
 
 def test_a_verifier_that_hangs_meets_its_deadline(toy: Path) -> None:
     slow = TOY_ENVIRONMENT.replace(
-        'if text == "crash"', 'import time\n        time.sleep(60 * (text == "wait"))\n        if text == "crash"'
+        'if text == "crash"',
+        'import time\n        time.sleep(60 * (text == "wait"))\n        if text == "crash"',
     )
     (toy / "toy_environment.py").write_text(slow)
     started = time.monotonic()
-    shown, _ = played("wait", ".", more=("--set", "verify.timeout_seconds=0.2", "--set", "verify.retries=0"))
+    shown, _ = played(
+        "wait", ".", more=("--set", "verify.timeout_seconds=0.2", "--set", "verify.retries=0")
+    )
     assert time.monotonic() - started < 30
     assert any("exceeded its deadline of 0.2 s" in line for line in shown)
 
@@ -144,8 +168,12 @@ def test_what_the_environment_prints_is_no_part_of_the_game(toy: Path) -> None:
 
 
 def test_a_dialogue_goes_on_until_the_environment_or_the_turns_end_it(higher: str) -> None:
-    shown, _ = played("5", ".", "9", ".", "7", ".", "7", ".", "1", ".", "2", ".", "3", ".", name=higher)
-    assert [line for line in shown if line in ("higher", "lower") or line.startswith("answer ")] == [
+    shown, _ = played(
+        "5", ".", "9", ".", "7", ".", "7", ".", "1", ".", "2", ".", "3", ".", name=higher
+    )
+    assert [
+        line for line in shown if line in ("higher", "lower") or line.startswith("answer ")
+    ] == [
         "higher",
         "lower",
         f"{'answer':<20} 5 messages",
@@ -170,7 +198,9 @@ def test_an_environment_without_levels_says_so(higher: str) -> None:
 
 
 def test_a_task_that_cannot_be_made_is_one_line_and_the_last_one_stays(toy: Path) -> None:
-    (toy / "toy_environment.py").write_text(TOY_ENVIRONMENT.replace("n = key.index", "n = 1 // (1 - key.index) and key.index"))
+    (toy / "toy_environment.py").write_text(
+        TOY_ENVIRONMENT.replace("n = key.index", "n = 1 // (1 - key.index) and key.index")
+    )
     shown, said = played(":next", "0", ".")
     assert len([line for line in said if "failed in task()" in line]) == 1
     assert shown[-1].startswith("attempts 1, passed 1")
@@ -182,13 +212,29 @@ def test_ctrl_d_and_ctrl_c_leave_a_terminal_cleanly(toy: Path, key: bytes, statu
     """Untrusted, so that a worker process has to be ended, too."""
     (toy / "toy_environment.py").write_text(TOY_ENVIRONMENT.replace("trusted = True", ""))
     here, there = pty.openpty()
-    command = [sys.executable, "-c", "from grpo_core.cli import main; main()", "env", "play", "toy", "--index", "3"]
-    with subprocess.Popen(command, stdin=there, stdout=there, stderr=there, start_new_session=True, preexec_fn=_own_terminal) as process:
+    command = [
+        sys.executable,
+        "-c",
+        "from grpo_core.cli import main; main()",
+        "env",
+        "play",
+        "toy",
+        "--index",
+        "3",
+    ]
+    with subprocess.Popen(
+        command,
+        stdin=there,
+        stdout=there,
+        stderr=there,
+        start_new_session=True,
+        preexec_fn=_own_terminal,
+    ) as process:
         os.close(there)
         try:
             said = _until(here, b"help lists")
             os.write(here, b"9\n.\n")
-            said += _until(here, b"Once more")
+            said += _until(here, b"Answer again")
             os.write(here, key)
             said += _until(here, b"attempts 1, passed 1, mean reward 1.500")
             assert process.wait(timeout=30) == status
@@ -203,7 +249,13 @@ def test_a_ctrl_c_that_does_not_interrupt_the_reading_ends_it_nevertheless(toy: 
     here, there = pty.openpty()
     command = [sys.executable, "-c", LATE, "env", "play", "toy", "--index", "3"]
     with subprocess.Popen(
-        command, stdin=there, stdout=there, stderr=there, start_new_session=True, preexec_fn=_own_terminal, cwd=toy
+        command,
+        stdin=there,
+        stdout=there,
+        stderr=there,
+        start_new_session=True,
+        preexec_fn=_own_terminal,
+        cwd=toy,
     ) as process:
         os.close(there)
         try:
@@ -243,6 +295,8 @@ def _until(terminal: int, wanted: bytes) -> bytes:
     """What the terminal shows up to `wanted`."""
     shown, deadline = b"", time.monotonic() + 60
     while wanted not in shown:
-        assert select.select([terminal], [], [], max(0.0, deadline - time.monotonic()))[0], f"{wanted!r} did not come; {shown!r} did"
+        assert select.select([terminal], [], [], max(0.0, deadline - time.monotonic()))[0], (
+            f"{wanted!r} did not come; {shown!r} did"
+        )
         shown += os.read(terminal, 4096)
     return shown

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from grpo_core import MissingExtraError, PluginError, UnknownNameError
-from grpo_core.plugins import PluginHost
+from grpo_core.plugins.host import PluginHost
 
 from .distributions import OFFERS_ONE, install, install_plugin
 
@@ -23,11 +23,23 @@ BROKEN = {
     "silent": ("x = 1", "implements no hook"),
     "misspelt": (HOOK + "def grpo_enviroments(): return []", "grpo_enviroments"),
     "argument": (HOOK + "def grpo_environments(surprise): return []", "surprise"),
-    "none": (HOOK + "def grpo_environments(): pass", "grpo_environments() returned None; return a list of Spec"),
-    "strings": (HOOK + "def grpo_environments(): return ['strings']", "grpo_environments() returned ['strings']; return a list of Spec"),
+    "none": (
+        HOOK + "def grpo_environments(): pass",
+        "grpo_environments() returned None; return a list of Spec",
+    ),
+    "strings": (
+        HOOK + "def grpo_environments(): return ['strings']",
+        "grpo_environments() returned ['strings']; return a list of Spec",
+    ),
     "hook": (HOOK + "def grpo_judges(): raise OSError('in a hook')", "OSError: in a hook"),
-    "squatter": (HOOK + "def grpo_environments(): return [Spec('good', 'x:Y')]", "offers 'good'; call it 'squatter'"),
-    "stutters": (HOOK + "def grpo_environments(): return [Spec('stutters', 'x:Y')] * 2", "offers 'stutters' twice"),
+    "squatter": (
+        HOOK + "def grpo_environments(): return [Spec('good', 'x:Y')]",
+        "offers 'good'; call it 'squatter'",
+    ),
+    "stutters": (
+        HOOK + "def grpo_environments(): return [Spec('stutters', 'x:Y')] * 2",
+        "offers 'stutters' twice",
+    ),
 }
 
 
@@ -44,7 +56,11 @@ def test_making_a_host_reads_metadata_and_imports_no_plugin(site: Path) -> None:
 
 
 def test_get_imports_the_one_plugin_that_the_first_part_of_the_name_says(site: Path) -> None:
-    install_plugin(site, "good", HOOK + "def grpo_environments(): return [Spec('good', 'x:Y'), Spec('good/hard', 'x:Hard')]")
+    install_plugin(
+        site,
+        "good",
+        HOOK + "def grpo_environments(): return [Spec('good', 'x:Y'), Spec('good/hard', 'x:Hard')]",
+    )
     install_plugin(site, "other")
     assert PluginHost().get("environment", "good/hard").target == "x:Hard"
     assert "plugin_good" in sys.modules
@@ -53,14 +69,19 @@ def test_get_imports_the_one_plugin_that_the_first_part_of_the_name_says(site: P
 
 def test_an_unknown_name_gets_the_nearest_installed_one_without_an_import(site: Path) -> None:
     install_plugin(site, "fizzbuzz")
-    with pytest.raises(UnknownNameError, match=r"environment 'fizbuz' is not known; did you mean 'fizzbuzz'\? `grpo envs` lists"):
+    with pytest.raises(
+        UnknownNameError,
+        match=r"environment 'fizbuz' is not known; did you mean 'fizzbuzz'\? `grpo envs` lists",
+    ):
         PluginHost().get("environment", "fizbuz/hard")
     assert "plugin_fizzbuzz" not in sys.modules
 
 
 def test_an_unknown_variant_is_answered_with_what_the_plugin_offers(site: Path) -> None:
     install_plugin(site, "good")
-    with pytest.raises(UnknownNameError, match=r"'good/hard' is not known.*The plugin 'good' offers 'good'"):
+    with pytest.raises(
+        UnknownNameError, match=r"'good/hard' is not known.*The plugin 'good' offers 'good'"
+    ):
         PluginHost().get("environment", "good/hard")
     with pytest.raises(UnknownNameError, match="The plugin 'good' offers no judge"):
         PluginHost().get("judge", "good")
@@ -73,7 +94,9 @@ def test_specs_say_which_distribution_they_come_from(site: Path) -> None:
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_plugin_is_named_with_its_reason_and_breaks_no_other(site: Path, name: str) -> None:
+def test_a_broken_plugin_is_named_with_its_reason_and_breaks_no_other(
+    site: Path, name: str
+) -> None:
     source, reason = BROKEN[name]
     install_plugin(site, name, source)
     install_plugin(site, "good")
@@ -89,7 +112,9 @@ def test_a_broken_plugin_is_named_with_its_reason_and_breaks_no_other(site: Path
 
 
 def test_a_plugin_that_failed_is_not_imported_again(site: Path) -> None:
-    install_plugin(site, "once", "import sys\nsys.once = getattr(sys, 'once', 0) + 1\nraise ValueError")
+    install_plugin(
+        site, "once", "import sys\nsys.once = getattr(sys, 'once', 0) + 1\nraise ValueError"
+    )
     host = PluginHost()
     host.specs("environment")
     host.specs("judge")
@@ -97,13 +122,21 @@ def test_a_plugin_that_failed_is_not_imported_again(site: Path) -> None:
 
 
 def test_ctrl_c_of_the_user_while_a_plugin_loads_passes_through(site: Path) -> None:
-    install_plugin(site, "slow", "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(30)")
+    install_plugin(
+        site, "slow", "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(30)"
+    )
     with pytest.raises(KeyboardInterrupt):
         PluginHost().get("environment", "slow")
 
 
-def test_what_a_plugin_prints_while_it_loads_goes_to_stderr(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    install_plugin(site, "chatty", "print('hello from import')\n" + OFFERS_ONE.format(name="chatty", target="x:Y"))
+def test_what_a_plugin_prints_while_it_loads_goes_to_stderr(
+    site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install_plugin(
+        site,
+        "chatty",
+        "print('hello from import')\n" + OFFERS_ONE.format(name="chatty", target="x:Y"),
+    )
     PluginHost().get("environment", "chatty")
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -112,7 +145,10 @@ def test_what_a_plugin_prints_while_it_loads_goes_to_stderr(site: Path, capsys: 
 
 def test_of_two_plugins_with_one_name_the_second_fails_and_is_not_renamed(site: Path) -> None:
     install(
-        site, "a-first", entry_points={"twin": "plugin_first"}, modules={"plugin_first": OFFERS_ONE.format(name="twin", target="first:X")}
+        site,
+        "a-first",
+        entry_points={"twin": "plugin_first"},
+        modules={"plugin_first": OFFERS_ONE.format(name="twin", target="first:X")},
     )
     install(
         site,
@@ -136,7 +172,9 @@ def test_no_stranger_takes_the_name_of_a_bundled_plugin(site: Path) -> None:
 
 def test_metadata_that_cannot_be_read_hides_no_other_plugin(site: Path) -> None:
     install(site, "garbled", entry_points={})
-    (site / "garbled-1.0.dist-info" / "entry_points.txt").write_text("[grpo]\nthis line has no equals sign\n")
+    (site / "garbled-1.0.dist-info" / "entry_points.txt").write_text(
+        "[grpo]\nthis line has no equals sign\n"
+    )
     install_plugin(site, "good")
     host = PluginHost()
     assert "good" in host.plugins
@@ -155,7 +193,9 @@ def test_a_distribution_that_is_on_the_path_twice_counts_once(site: Path) -> Non
     assert host.plugins["good"].version == "1.0"
 
 
-def test_disabled_plugins_are_not_imported_and_say_so(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disabled_plugins_are_not_imported_and_say_so(
+    site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     install_plugin(site, "good")
     install_plugin(site, "bad", "raise ValueError")
     monkeypatch.setenv("GRPO_DISABLE_PLUGINS", "bad, unknown")
@@ -182,13 +222,19 @@ def test_a_target_that_fails_on_import_is_reported_with_the_plugin_and_the_fix(s
     install_plugin(site, "good", target="plugin_target:Thing")
     (site / "plugin_target.py").write_text("raise RuntimeError('broken weights')\n")
     with pytest.raises(
-        PluginError, match=r"plugin 'good' \(grpo-env-good 1.0\) cannot be used: RuntimeError: broken weights .*; try `pip install"
+        PluginError,
+        match=r"plugin 'good' \(grpo-env-good 1.0\) cannot be used: RuntimeError: broken weights .*; try `pip install",
     ):
         PluginHost().load("environment", "good")
 
 
 def test_a_target_that_lacks_its_extra_says_what_to_install(site: Path) -> None:
-    install_plugin(site, "good", HOOK + "def grpo_environments(): return [Spec('good', 'plugin_target:Thing', extra='besiege')]")
+    install_plugin(
+        site,
+        "good",
+        HOOK
+        + "def grpo_environments(): return [Spec('good', 'plugin_target:Thing', extra='besiege')]",
+    )
     (site / "plugin_target.py").write_text("import a_package_nobody_has\n")
     with pytest.raises(MissingExtraError, match=r"pip install 'grpo-core\[besiege\]'"):
         PluginHost().load("environment", "good")
@@ -213,9 +259,18 @@ def test_events_reach_only_the_plugins_that_the_run_names(site: Path) -> None:
     assert "plugin_idle" not in sys.modules
 
 
-@pytest.mark.parametrize("harm", ["raise ValueError('full')", "raise SystemExit", "metrics['loss'] = 0", "metrics.clear()"])
-def test_an_observer_that_misbehaves_is_reported_once_and_hears_no_more(site: Path, harm: str) -> None:
-    install_plugin(site, "bad", f"from grpo_core import hookimpl\n\n@hookimpl\ndef grpo_step_end(metrics):\n    {harm}\n")
+@pytest.mark.parametrize(
+    "harm",
+    ["raise ValueError('full')", "raise SystemExit", "metrics['loss'] = 0", "metrics.clear()"],
+)
+def test_an_observer_that_misbehaves_is_reported_once_and_hears_no_more(
+    site: Path, harm: str
+) -> None:
+    install_plugin(
+        site,
+        "bad",
+        f"from grpo_core import hookimpl\n\n@hookimpl\ndef grpo_step_end(metrics):\n    {harm}\n",
+    )
     install_plugin(site, "named", WATCHES)
     reports: list[str] = []
     metrics = {"loss": 0.5}
@@ -223,7 +278,7 @@ def test_an_observer_that_misbehaves_is_reported_once_and_hears_no_more(site: Pa
     for step in range(3):
         observers.notify("grpo_step_end", run_dir=site, step=step, metrics=metrics)
     assert len(reports) == 1
-    assert "plugin 'bad' failed in grpo_step_end and hears no more of this run" in reports[0]
+    assert "plugin 'bad' failed in grpo_step_end and is not called again in this run" in reports[0]
     assert sys.modules["plugin_named"].seen == [(0, 0.5), (1, 0.5), (2, 0.5)]
     assert metrics == {"loss": 0.5}
 

@@ -1,4 +1,4 @@
-"""What becomes of any text before it is shown."""
+"""Test how text is made safe before it is shown."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_core.console import PrintableConsole
-from grpo_core.printable import plain_markdown, printable, printable_json
+from grpo_core.calls.console import PrintableConsole
+from grpo_core.calls.printable import plain_markdown, printable, printable_json
+from grpo_core.calls.streams import PrintableStream, beneath, printable_streams
 from grpo_core.runs.folder import RunFolder
-from grpo_core.streams import PrintableStream, beneath, printable_streams
 
-ANY = st.text(st.characters(codec=None) | st.sampled_from("\x1b\r\n\t\x9b\u202e\u200d\u200c\ufe0f\u0645\u093f👩❤🏽"))
+ANY = st.text(
+    st.characters(codec=None)
+    | st.sampled_from("\x1b\r\n\t\x9b\u202e\u200d\u200c\ufe0f\u0645\u093f👩❤🏽")
+)
 BAD = {"Cc", "Cs", "Co", "Zl", "Zp"}
 
 READABLE = [
@@ -26,7 +29,7 @@ READABLE = [
     "שלום עולם مرحبا بالعالم می‌روم",  # with the zero-width non-joiner of Persian
     "क्‍ष हिन्दी বাংলা தமிழ்",
     "👩‍👩‍👧‍👦 👩🏽‍🚀 ❤️ 1️⃣ 🇩🇪 🏳️‍🌈 ✔︎",
-    "葛󠄀城",  # an ideograph with the variant that a name asks for
+    "葛󠄀城",  # an ideograph in a variant that is used in names
     "∑ ≤ ≠ → █▁▂ ┃ x² \u00a0 a\tb",
     "\N{ARABIC NUMBER SIGN}12",
 ]
@@ -53,7 +56,7 @@ def test_text_of_every_language_and_emoji_stay(text: str) -> None:
 
 
 @pytest.mark.parametrize(("text", "shown"), list(SHOWN.items()))
-def test_what_is_obeyed_or_hidden_becomes_visible(text: str, shown: str) -> None:
+def test_characters_that_are_obeyed_or_hidden_become_visible(text: str, shown: str) -> None:
     assert printable(text) == shown
 
 
@@ -62,7 +65,7 @@ def test_lines_stay_only_where_they_may() -> None:
     assert printable("a\nb\r\nc", lines=False) == r"a\nb\r\nc"
 
 
-def test_what_is_cut_says_so_and_escapes_count() -> None:
+def test_a_cut_text_says_so_and_escapes_count() -> None:
     assert printable("x" * 5000, limit=50) == "x" * 28 + "... (5,000 characters)"
     assert len(printable("\x1b" * 5000, limit=50)) == 50
     assert len(printable("\x1b" * 49, limit=50)) == 50
@@ -79,11 +82,17 @@ def test_any_text_becomes_printable_and_stays_as_it_is_then(text: str) -> None:
     shown.encode()
 
 
-@given(st.recursive(st.none() | st.floats(allow_nan=False) | ANY, lambda inner: st.lists(inner) | st.dictionaries(ANY, inner)))
+@given(
+    st.recursive(
+        st.none() | st.floats(allow_nan=False) | ANY,
+        lambda inner: st.lists(inner) | st.dictionaries(ANY, inner),
+    )
+)
 def test_json_stays_equal(value: object) -> None:
     plain = json.dumps(value, ensure_ascii=False)
     shown = printable_json(plain)
-    if json.loads(json.dumps(value)) == value:  # else two halves of a surrogate pair became a character
+    # The two differ if two halves of a surrogate pair became one character.
+    if json.loads(json.dumps(value)) == value:
         assert json.loads(shown) == value
     assert printable(shown) == shown
 
@@ -93,10 +102,10 @@ def test_a_megabyte_takes_no_time(piece: str) -> None:
     text = piece * (1_000_000 // len(piece))
     started = time.process_time()
     printable(text)
-    assert time.process_time() - started < 5  # about 0.2 s; a quadratic way would take hours
+    assert time.process_time() - started < 5  # about 0.2 s; a quadratic algorithm would take hours
 
 
-def test_a_stream_makes_printable_what_passes_and_ends_lines_at_returns() -> None:
+def test_a_stream_makes_text_printable_and_ends_lines_at_returns() -> None:
     out = io.StringIO()
     stream = PrintableStream(out)
     for text in ("a\x1b[1m", "b\r", "\nc\r", "d\r\n", "e"):
@@ -115,7 +124,7 @@ def test_prints_are_printable_inside_the_block_only(capsys: pytest.CaptureFixtur
 
 
 def test_a_console_shows_names_letter_by_letter() -> None:
-    """A class called Bug printed an insect."""
+    """A class called Bug was once printed as an emoji."""
     from rich.table import Table
     from rich.text import Text
 
@@ -126,7 +135,15 @@ def test_a_console_shows_names_letter_by_letter() -> None:
     page.print(table, Text("\x1b]0;T\x07", "link http://evil"), ":bug:", markup=True, emoji=True)
     shown = out.getvalue()
     # A Text drops the bell by itself.
-    assert all(text in shown for text in ("file.py:Bug:1", "[bold]T[/bold]", r"[link=http://x]:bug:[/link]\x1b[5m", r"\x1b]0;T"))
+    assert all(
+        text in shown
+        for text in (
+            "file.py:Bug:1",
+            "[bold]T[/bold]",
+            r"[link=http://x]:bug:[/link]\x1b[5m",
+            r"\x1b]0;T",
+        )
+    )
     assert "\x1b" not in shown
 
 

@@ -11,16 +11,18 @@ from statistics import fmean
 import pytest
 
 from grpo_core import Message, Reward, Rollout, Task, TaskKey, Verdict
-from grpo_core.evaluate import expected_differing, expected_mixed, quantile
+from grpo_core.protocol.types import Group
 from grpo_core.report.probe import Bin, Quantiles, Sampled, Terms, probe_report, token_budget
-from grpo_core.types import Group
+from grpo_core.report.statistics import expected_differing, expected_mixed, quantile
 
 TERMS = Terms(parts=("form", "exact"), budget=16)
 OPEN = Terms(parts=("form", "exact"), budget=16, open_ended=True)
 BROKEN = Verdict.failed("the judge was gone")
 
 
-def verdict(right: float, form: float = 1.0, *, passed: bool | None = None, answer: str | None = "2") -> Verdict:
+def verdict(
+    right: float, form: float = 1.0, *, passed: bool | None = None, answer: str | None = "2"
+) -> Verdict:
     rewards = {"form": Reward(form, weight=0.2), "exact": Reward(right, weight=0.8)}
     return Verdict(rewards, passed=right == 1 if passed is None else passed, answer=answer)
 
@@ -28,28 +30,62 @@ def verdict(right: float, form: float = 1.0, *, passed: bool | None = None, answ
 def rollout(*turns: int, finish: str = "stop") -> Rollout:
     """What the policy said in so many tokens each time, and two tokens of the environment in between."""
     trainable = tuple(own for turn in turns for own in (*([1] * turn), 0, 0))[:-2]
-    return Rollout((Message("assistant", "x"),), finish, (1,), (5,) * len(trainable), (0.0,) * len(trainable), trainable)  # type: ignore[arg-type]
+    return Rollout(
+        (Message("assistant", "x"),),
+        finish,
+        (1,),
+        (5,) * len(trainable),
+        (0.0,) * len(trainable),
+        trainable,
+    )  # type: ignore[arg-type]
 
 
-def group(index: int, verdicts: Sequence[Verdict], rollouts: Sequence[Rollout] | None = None) -> Group[None]:
-    return Group(Task(TaskKey("sums", "train", index), "1 + 1?", None), rollouts or [rollout(3) for _ in verdicts], verdicts)
+def group(
+    index: int, verdicts: Sequence[Verdict], rollouts: Sequence[Rollout] | None = None
+) -> Group[None]:
+    return Group(
+        Task(TaskKey("sums", "train", index), "1 + 1?", None),
+        rollouts or [rollout(3) for _ in verdicts],
+        verdicts,
+    )
 
 
 def level(at: float, *passed: Sequence[int]) -> Sampled:
     """Attempts by task: 1 where one passed."""
-    return Sampled(at, [group(i, [verdict(float(right)) for right in task]) for i, task in enumerate(passed)])
+    return Sampled(
+        at, [group(i, [verdict(float(right)) for right in task]) for i, task in enumerate(passed)]
+    )
 
 
 def test_every_statistic_of_a_level_by_hand() -> None:
     groups = [
         group(0, [verdict(1.0), verdict(0.0), verdict(0.0), verdict(0.0, form=0.0, answer=None)]),
-        group(1, [verdict(0.0)] * 4, [rollout(8), rollout(10), rollout(16, finish="length"), rollout(4, 7)]),
+        group(
+            1,
+            [verdict(0.0)] * 4,
+            [rollout(8), rollout(10), rollout(16, finish="length"), rollout(4, 7)],
+        ),
     ]
     (found,) = probe_report([Sampled(0.5, groups, [0.1, 0.3, 0.2])], TERMS).levels
-    assert (found.level, found.tasks, found.attempts, found.unscored, found.clipped) == (0.5, 2, 8, 0.0, 1 / 8)
-    assert (found.pass_rate, found.unparsed, found.mixed_passed, found.mixed_reward) == (1 / 8, 1 / 8, 0.5, 0.5)
+    assert (found.level, found.tasks, found.attempts, found.unscored, found.clipped) == (
+        0.5,
+        2,
+        8,
+        0.0,
+        1 / 8,
+    )
+    assert (found.pass_rate, found.unparsed, found.mixed_passed, found.mixed_reward) == (
+        1 / 8,
+        1 / 8,
+        0.5,
+        0.5,
+    )
     assert found.reward == pytest.approx((0.8 + 0.2 * 7) / 8)
-    assert found.pass_at == {1: 1 / 8, 2: 1 / 4, 4: 1 / 2}  # the first task: 1/4, 1 - 3/6, 1; the second: 0
+    assert found.pass_at == {
+        1: 1 / 8,
+        2: 1 / 4,
+        4: 1 / 2,
+    }  # the first task: 1/4, 1 - 3/6, 1; the second: 0
     assert found.parts == {"form": 7 / 8, "exact": 1 / 8}
     assert found.verify_seconds == Quantiles(0.2, 0.3)
     assert found.tokens == Quantiles(3, 16)  # 3 3 3 3 8 10 11 16
@@ -62,33 +98,62 @@ def test_every_statistic_of_a_level_by_hand() -> None:
 
 
 def test_what_could_not_be_judged_is_counted_and_is_in_no_other_share() -> None:
-    groups = [group(0, [verdict(1.0), verdict(0.0), verdict(0.0), BROKEN]), group(1, [verdict(1.0)] * 4), group(2, [BROKEN] * 4)]
-    (found,) = probe_report([Sampled(0.0, groups)], Terms(parts=("exact",), budget=16, max_error_rate=0.5)).levels
-    assert (found.unscored, found.pass_rate, found.mixed_passed) == (pytest.approx(5 / 12), 5 / 7, 0.5)
-    assert found.pass_at == {1: pytest.approx((1 / 3 + 1) / 2), 2: pytest.approx((2 / 3 + 1) / 2), 3: 1.0}
+    groups = [
+        group(0, [verdict(1.0), verdict(0.0), verdict(0.0), BROKEN]),
+        group(1, [verdict(1.0)] * 4),
+        group(2, [BROKEN] * 4),
+    ]
+    (found,) = probe_report(
+        [Sampled(0.0, groups)], Terms(parts=("exact",), budget=16, max_error_rate=0.5)
+    ).levels
+    assert (found.unscored, found.pass_rate, found.mixed_passed) == (
+        pytest.approx(5 / 12),
+        5 / 7,
+        0.5,
+    )
+    assert found.pass_at == {
+        1: pytest.approx((1 / 3 + 1) / 2),
+        2: pytest.approx((2 / 3 + 1) / 2),
+        3: 1.0,
+    }
     assert found.trainable
     (strict,) = probe_report([Sampled(0.0, groups)], TERMS).levels
-    assert (strict.trainable, strict.reason) == (False, "42% of the attempts could not be judged; a run stops above 20%")
+    assert (strict.trainable, strict.reason) == (
+        False,
+        "42% of the attempts could not be judged; a run stops above 20%",
+    )
 
 
 def test_nothing_judged_is_no_statistic_and_a_reason() -> None:
     found = probe_report([Sampled(0.0, [group(0, [BROKEN] * 2)])], TERMS)
     (only,) = found.levels
-    assert (only.pass_rate, only.reward, only.mixed_passed, only.unparsed, only.pass_at, only.histogram) == (None, None, None, None, {}, ())
+    assert (
+        only.pass_rate,
+        only.reward,
+        only.mixed_passed,
+        only.unparsed,
+        only.pass_at,
+        only.histogram,
+    ) == (None, None, None, None, {}, ())
     assert not found.trainable
     assert "100% of the attempts could not be judged" in found.reason
     assert probe_report([Sampled(0.0, [])], TERMS).reason == "nothing was sampled"
 
 
 @pytest.mark.parametrize(("tasks", "trainable"), [(24, False), (20, True)])
-def test_success_that_is_too_rare_is_untrainable_whatever_partial_rewards_do(tasks: int, trainable: bool) -> None:
+def test_success_that_is_too_rare_is_untrainable_whatever_partial_rewards_do(
+    tasks: int, trainable: bool
+) -> None:
     """One task with a success among 24 is below 5 %, one among 20 is not."""
     partial = [group(i, [verdict(i / 100), verdict(0.9)]) for i in range(1, tasks)]
     found = probe_report([Sampled(0.0, [group(0, [verdict(1.0), verdict(0.0)]), *partial])], TERMS)
     assert found.trainable == trainable
     assert found.levels[0].mixed_reward == 1.0
     if not trainable:
-        assert found.reason == "at level 0 only 4.2% of the tasks have an attempt that passes, so there is no success to learn from"
+        assert (
+            found.reason
+            == "at level 0 only 4.2% of the tasks have an attempt that passes, so there is no success to learn from"
+        )
 
 
 def test_success_that_is_too_common_is_untrainable() -> None:
@@ -104,7 +169,10 @@ def test_tasks_that_always_and_tasks_that_never_pass_give_no_advantage() -> None
 
 
 def test_with_open_ends_rewards_that_differ_are_enough_and_success_is_not_asked() -> None:
-    never = [group(i, [verdict(0.1 * i, passed=False), verdict(0.05, passed=False)]) for i in range(1, 20)]
+    never = [
+        group(i, [verdict(0.1 * i, passed=False), verdict(0.05, passed=False)])
+        for i in range(1, 20)
+    ]
     always = [group(i, [verdict(0.1, passed=True), verdict(0.2, passed=True)]) for i in range(20)]
     equal = [group(i, [verdict(0.1, passed=bool(i % 2))] * 2) for i in range(20)]
     for groups, trainable in ((never, True), (always, True), (equal, False)):
@@ -114,34 +182,53 @@ def test_with_open_ends_rewards_that_differ_are_enough_and_success_is_not_asked(
 
 def test_one_attempt_at_each_task_compares_nothing() -> None:
     lenient = Terms(parts=("exact",), budget=16, max_error_rate=1.0)
-    found = probe_report([Sampled(0.0, [group(i, [verdict(i % 2), BROKEN]) for i in range(9)])], lenient)
+    found = probe_report(
+        [Sampled(0.0, [group(i, [verdict(i % 2), BROKEN]) for i in range(9)])], lenient
+    )
     assert "no task has two attempts that could be compared" in found.reason
 
 
 def test_the_level_whose_pass_rate_lies_in_the_window_is_suggested() -> None:
-    easy, fair, fairer, hard = [1, 1, 1, 1, 0], [1, 1, 1, 0, 0, 0, 0, 0, 0], [1, 1, 0, 0, 0], [1, 0, 0, 0, 0, 0, 0]
+    easy, fair, fairer, hard = (
+        [1, 1, 1, 1, 0],
+        [1, 1, 1, 0, 0, 0, 0, 0, 0],
+        [1, 1, 0, 0, 0],
+        [1, 0, 0, 0, 0, 0, 0],
+    )
     levels = {0.0: easy, 0.25: fair, 0.5: fairer, 1.0: hard}
     found = probe_report([level(at, task, task) for at, task in levels.items()], TERMS)
-    assert (found.trainable, found.level) == (True, 0.5)  # both 0.33 and 0.4 lie in 0.3 .. 0.7; 0.4 is nearer to its middle
+    assert (found.trainable, found.level) == (
+        True,
+        0.5,
+    )  # both 0.33 and 0.4 lie in 0.3 .. 0.7; 0.4 is nearer to its middle
     narrow = Terms(parts=("exact",), budget=16, window=(0.79, 0.9))
     assert probe_report([level(at, task, task) for at, task in levels.items()], narrow).level == 0.0
 
 
 def test_an_untrainable_level_is_never_suggested_and_one_trainable_level_is_enough() -> None:
-    found = probe_report([level(0.0, *[[1, 1]] * 5, *[[0, 0]] * 5), level(1.0, *[[1, 0, 0, 0, 0, 0]] * 3)], TERMS)
+    found = probe_report(
+        [level(0.0, *[[1, 1]] * 5, *[[0, 0]] * 5), level(1.0, *[[1, 0, 0, 0, 0, 0]] * 3)], TERMS
+    )
     assert [each.trainable for each in found.levels] == [False, True]
     assert (found.trainable, found.level) == (True, 1.0)
-    assert found.reason == "at level 1 100% of the tasks have an attempt that passes and rewards differ within 100% of the groups"
+    assert (
+        found.reason
+        == "at level 1 100% of the tasks have an attempt that passes and rewards differ within 100% of the groups"
+    )
 
 
 def test_of_several_untrainable_levels_the_nearest_gives_the_reason() -> None:
     found = probe_report([level(0.0, *[[1, 1]] * 29, [1, 0]), level(1.0, *[[0, 0]] * 9)], TERMS)
-    assert found.reason.startswith("at no probed level; at level 0, which is nearest, only 3.3% of the tasks have an attempt that fails")
+    assert found.reason.startswith(
+        "at no probed level; at level 0, which is nearest, only 3.3% of the tasks have an attempt that fails"
+    )
 
 
 def test_levels_share_the_bins_of_their_histograms() -> None:
     first, second = probe_report([level(0.0, [0, 0]), level(1.0, [1, 1, 0])], TERMS).levels
-    assert [(each.low, each.high) for each in first.histogram] == [(each.low, each.high) for each in second.histogram]
+    assert [(each.low, each.high) for each in first.histogram] == [
+        (each.low, each.high) for each in second.histogram
+    ]
     assert (first.histogram[0].share, second.histogram[9].share) == (1.0, pytest.approx(2 / 3))
     (only,) = probe_report([level(0.0, [0, 0])], TERMS).levels
     assert only.histogram == (Bin(0.2, 0.2, 1.0),)
@@ -180,7 +267,9 @@ def test_groups_whose_rewards_differ_are_those_of_all_subsets() -> None:
     totals = [[0.1, 0.1, 0.2, 0.3, 0.3], [0.5] * 4]
     for size in (2, 3, 4):
         subsets = [[len(set(chosen)) > 1 for chosen in combinations(task, size)] for task in totals]
-        assert expected_differing(totals, size) == pytest.approx(fmean(fmean(found) for found in subsets))
+        assert expected_differing(totals, size) == pytest.approx(
+            fmean(fmean(found) for found in subsets)
+        )
 
 
 def test_the_group_size_is_the_smallest_that_mixes_half_of_the_groups() -> None:
@@ -219,4 +308,8 @@ def test_quantiles_are_values_that_were_seen() -> None:
 
 def test_a_report_as_json_holds_everything() -> None:
     data = probe_report([level(0.5, [1, 0])], TERMS).to_json()
-    assert (data["level"], data["levels"][0]["level"], data["levels"][0]["pass_at"]) == (0.5, 0.5, {1: 0.5, 2: 1.0})
+    assert (data["level"], data["levels"][0]["level"], data["levels"][0]["pass_at"]) == (
+        0.5,
+        0.5,
+        {1: 0.5, 2: 1.0},
+    )

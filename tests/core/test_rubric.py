@@ -19,7 +19,9 @@ TASK = Task(TaskKey("t", "train", 0), "say yes", "yes")
 
 
 def test_a_verdict_has_one_weighted_part_per_function_and_their_sum_as_total() -> None:
-    verdict = Rubric({"yes": says_yes, "length": length}, weights={"yes": 0.8, "length": 0.2})(TASK, Rollout.of("yes!!"))
+    verdict = Rubric({"yes": says_yes, "length": length}, weights={"yes": 0.8, "length": 0.2})(
+        TASK, Rollout.of("yes!!")
+    )
     assert verdict.rewards == {"yes": Reward(1.0, 0.8), "length": Reward(0.5, 0.2, "5 characters")}
     assert list(verdict.rewards) == ["yes", "length"]
     assert verdict.total == pytest.approx(0.9)
@@ -27,7 +29,10 @@ def test_a_verdict_has_one_weighted_part_per_function_and_their_sum_as_total() -
 
 def test_the_worst_answer_gets_the_same_part_names() -> None:
     rubric = Rubric({"yes": says_yes, "length": length})
-    assert rubric(TASK, Rollout.of("")).rewards.keys() == rubric(TASK, Rollout.of("yes")).rewards.keys()
+    assert (
+        rubric(TASK, Rollout.of("")).rewards.keys()
+        == rubric(TASK, Rollout.of("yes")).rewards.keys()
+    )
 
 
 def test_weights_left_out_are_one() -> None:
@@ -101,7 +106,9 @@ def test_the_parts_can_be_had_for_a_verdict_of_ones_own() -> None:
         (None, "exact", r"passes by 'exact', which is none of its functions \['yes'\]"),
     ],
 )
-def test_names_that_do_not_fit_together_are_refused_at_once(weights: dict[str, float] | None, passed: str | None, message: str) -> None:
+def test_names_that_do_not_fit_together_are_refused_at_once(
+    weights: dict[str, float] | None, passed: str | None, message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         Rubric({"yes": says_yes}, weights=weights, passed=passed)
 

@@ -9,8 +9,8 @@ import os
 import pytest
 
 from grpo_core import Group, Message, Reward, Rollout, Task, TaskKey, Verdict
-from grpo_core.errors import ConfigError, RunStoppedError
-from grpo_core.evaluate import paired_gain
+from grpo_core.protocol.errors import ConfigError, RunStoppedError
+from grpo_core.report.statistics import paired_gain
 from grpo_core.runs.folder import RunFolder, newest_run
 from grpo_core.runs.lines import read_lines
 
@@ -56,7 +56,11 @@ def test_what_came_after_a_checkpoint_is_forgotten(tmp_path):
 def test_rollouts_carry_key_draw_verdict_and_survive_strange_text(tmp_path):
     task = Task(TaskKey("e", "train", 7, 1, 0.5), "p", None, draw=9)
     verdicts = [Verdict({"x": Reward(0.5, 2.0, "note")}, answer="\ud800"), Verdict.failed("broken")]
-    RunFolder(tmp_path).rollouts(3, Group(task, [Rollout.of("\ud800 \x00 é"), Rollout((Message("assistant", "y"),))], verdicts), [1.0, 0.0])
+    RunFolder(tmp_path).rollouts(
+        3,
+        Group(task, [Rollout.of("\ud800 \x00 é"), Rollout((Message("assistant", "y"),))], verdicts),
+        [1.0, 0.0],
+    )
     first, second = read_lines(tmp_path / "rollouts.jsonl")
     assert TaskKey(**first["key"]) == task.key
     assert (first["draw"], first["step"], first["advantage"]) == (9, 3, 1.0)
@@ -67,13 +71,17 @@ def test_rollouts_carry_key_draw_verdict_and_survive_strange_text(tmp_path):
 
 def test_what_could_not_be_measured_is_null_and_never_0(tmp_path):
     RunFolder(tmp_path).metrics({"step": 1, "reward/mean": math.nan, "kl": math.inf})
-    assert list(read_lines(tmp_path / "metrics.jsonl")) == [{"step": 1, "reward/mean": None, "kl": None}]
+    assert list(read_lines(tmp_path / "metrics.jsonl")) == [
+        {"step": 1, "reward/mean": None, "kl": None}
+    ]
 
 
 def test_a_full_disk_stops_the_run_with_advice_and_no_half_line(tmp_path):
     (tmp_path / "rollouts.jsonl").symlink_to("/dev/full")
     with pytest.raises(RunStoppedError, match=r"No space left.*--resume"):
-        RunFolder(tmp_path).rollouts(1, Group(Task(TaskKey("e", "train", 0), "p", None), [Rollout.of("x")], [Verdict()]))
+        RunFolder(tmp_path).rollouts(
+            1, Group(Task(TaskKey("e", "train", 0), "p", None), [Rollout.of("x")], [Verdict()])
+        )
 
 
 def test_final_is_whole_or_absent(tmp_path):
@@ -84,11 +92,18 @@ def test_final_is_whole_or_absent(tmp_path):
         (path / "half").write_text("x")
         raise OSError("disk full")
 
-    with pytest.raises(RunStoppedError, match=r"final cannot be written: disk full; make room, then continue with --resume"):
+    with pytest.raises(
+        RunStoppedError,
+        match=r"final cannot be written: disk full; make room, then continue with --resume",
+    ):
         folder.finish(broken, title="t")
     assert not folder.finished
     folder.finish(lambda path: (path / "whole").write_text("x"), title="t")
-    assert sorted(p.name for p in (tmp_path / "final").iterdir()) == ["README.md", "manifest.json", "whole"]
+    assert sorted(p.name for p in (tmp_path / "final").iterdir()) == [
+        "README.md",
+        "manifest.json",
+        "whole",
+    ]
 
 
 def test_the_newest_finished_run_is_found(tmp_path):
@@ -119,7 +134,10 @@ def test_config_json_is_complete_or_absent(tmp_path):
     assert [p.name for p in (tmp_path / "run").iterdir()] == ["config.json"]
 
 
-@pytest.mark.parametrize(("text", "message"), [("{", "config.json cannot be read"), ("{}", "its config.json is that of something else")])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("{", "config.json cannot be read"), ("{}", "its config.json was not written by a run")],
+)
 def test_a_folder_whose_config_is_damaged_or_of_something_else_is_no_run(tmp_path, text, message):
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(ConfigError, match=message):
@@ -136,4 +154,6 @@ def test_cards_hold_what_json_can_say(tmp_path):
     folder = RunFolder(tmp_path / "run")
     folder.start(CONFIG)
     folder.cards({"open": {"reward_range": [-math.inf, 1.0]}})
-    assert json.loads((tmp_path / "run" / "cards.json").read_text(), parse_constant=pytest.fail) == {"open": {"reward_range": [None, 1.0]}}
+    assert json.loads(
+        (tmp_path / "run" / "cards.json").read_text(), parse_constant=pytest.fail
+    ) == {"open": {"reward_range": [None, 1.0]}}

@@ -7,14 +7,23 @@ from pathlib import Path
 
 import pytest
 
-from grpo_core import ConfigError, Environment, Outcome, Rollout, Services, Task, TaskKey, UnknownNameError
-from grpo_core.errors import PluginError
-from grpo_core.overrides import build_config
-from grpo_core.plugins import PluginHost
-from grpo_core.services import fingerprint, open_judge
-from grpo_core.settings import JudgeConfig
-from grpo_core.sources import Sources
+from grpo_core import (
+    ConfigError,
+    Environment,
+    Outcome,
+    Rollout,
+    Services,
+    Task,
+    TaskKey,
+    UnknownNameError,
+)
+from grpo_core.config.overrides import build_config
+from grpo_core.config.settings import JudgeConfig
+from grpo_core.plugins.host import PluginHost
+from grpo_core.plugins.services import fingerprint, open_judge
+from grpo_core.protocol.errors import PluginError
 from grpo_core.testing import FakeSandbox
+from grpo_core.verify.sources import Sources
 
 CODE = '''
 from dataclasses import dataclass
@@ -87,17 +96,24 @@ def reward(config: dict[str, object], name: str) -> float:
     return asyncio.run(judged())
 
 
-def test_a_sandbox_is_opened_with_its_settings_lent_and_closed(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sandbox_is_opened_with_its_settings_lent_and_closed(
+    file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     sandbox = {"name": f"{file}:Adder", "settings": {"plus": 4}}
     assert reward({"environment": f"{file}:Coder", "sandbox": sandbox}, "coders.py:Coder") == 7
     assert capsys.readouterr().out == "opened 4\nclosed\n"
 
 
-def test_verdicts_on_disk_are_those_of_the_sandbox_with_its_settings(file: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_verdicts_on_disk_are_those_of_the_sandbox_with_its_settings(
+    file: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("GRPO_CACHE", str(tmp_path / "cache"))
     config = {"environment": f"{file}:Coder", "verify": {"cache": "disk"}}
     found = [
-        reward({**config, "sandbox": {"name": f"{file}:{name}", "settings": {"plus": plus}}}, "coders.py:Coder")
+        reward(
+            {**config, "sandbox": {"name": f"{file}:{name}", "settings": {"plus": plus}}},
+            "coders.py:Coder",
+        )
         for name, plus in (("Adder", 4), ("Adder", 1), ("OneMore", 1), ("Adder", 4))
     ]
     assert found == [7, 4, 5, 7]
@@ -105,12 +121,23 @@ def test_verdicts_on_disk_are_those_of_the_sandbox_with_its_settings(file: str, 
 
 def test_a_fingerprint_knows_the_sandbox_and_stays_where_nothing_has_changed(file: str) -> None:
     def found(**sandbox: object) -> str:
-        (source,) = Sources.of(build_config([{"environment": f"{file}:Coder", "sandbox": sandbox}]), {})
+        (source,) = Sources.of(
+            build_config([{"environment": f"{file}:Coder", "sandbox": sandbox}]), {}
+        )
         return fingerprint(source.env)
 
     first = found(name=f"{file}:Adder")
     assert found(name=f"{file}:Adder", settings={"plus": 1}) == first
-    assert len({first, found(name=f"{file}:Adder", settings={"plus": 2}), found(name=f"{file}:OneMore")}) == 3
+    assert (
+        len(
+            {
+                first,
+                found(name=f"{file}:Adder", settings={"plus": 2}),
+                found(name=f"{file}:OneMore"),
+            }
+        )
+        == 3
+    )
 
 
 def test_a_sandbox_that_tells_nothing_of_itself_may_be_lent_all_the_same() -> None:
@@ -123,23 +150,40 @@ def test_a_sandbox_that_tells_nothing_of_itself_may_be_lent_all_the_same() -> No
     def lent() -> Services:
         return Services(sandboxes={"default": FakeSandbox(lambda program, one: Outcome("ok", 1))})
 
-    assert fingerprint(Borrower(None, lent())) == fingerprint(Borrower(None, lent())) != fingerprint(Borrower())
+    assert (
+        fingerprint(Borrower(None, lent()))
+        == fingerprint(Borrower(None, lent()))
+        != fingerprint(Borrower())
+    )
 
 
 def test_a_mixture_shares_one_sandbox(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     mixture: dict[str, object] = {f"{file}:Coder": {}, f"{file}:Other": {}}
-    assert reward({"mixture": mixture, "sandbox": {"name": f"{file}:Adder"}}, "coders.py:Other") == 4
+    assert (
+        reward({"mixture": mixture, "sandbox": {"name": f"{file}:Adder"}}, "coders.py:Other") == 4
+    )
     assert capsys.readouterr().out == "opened 1\nclosed\n"
 
 
 def test_none_is_opened_where_none_is_needed(file: str) -> None:
-    assert reward({"environment": f"{file}:Thinker", "sandbox": {"name": "nobody has this"}}, "coders.py:Thinker") == 1
+    assert (
+        reward(
+            {"environment": f"{file}:Thinker", "sandbox": {"name": "nobody has this"}},
+            "coders.py:Thinker",
+        )
+        == 1
+    )
 
 
 def test_what_cannot_be_made_is_named_in_one_line(file: str) -> None:
-    with pytest.raises(PluginError, match=r"the sandbox '.*:Broken' cannot be made: RuntimeError: no such device"):
+    with pytest.raises(
+        PluginError,
+        match=r"the sandbox '.*:Broken' cannot be created: RuntimeError: no such device",
+    ):
         reward({"environment": f"{file}:Coder", "sandbox": {"name": f"{file}:Broken"}}, "")
-    with pytest.raises(PluginError, match=r"the judge '.*:Broken' cannot be made: RuntimeError: no such device"):
+    with pytest.raises(
+        PluginError, match=r"the judge '.*:Broken' cannot be created: RuntimeError: no such device"
+    ):
         open_judge(PluginHost(), "default", JudgeConfig(name=f"{file}:Broken"))
 
 
@@ -147,4 +191,10 @@ def test_an_unknown_sandbox_and_an_unknown_setting_are_named(file: str) -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'docker'"):
         reward({"environment": f"{file}:Coder", "sandbox": {"name": "docke"}}, "")
     with pytest.raises(ConfigError, match=r"sandbox\.settings\.minus is not a setting"):
-        reward({"environment": f"{file}:Coder", "sandbox": {"name": f"{file}:Adder", "settings": {"minus": 1}}}, "")
+        reward(
+            {
+                "environment": f"{file}:Coder",
+                "sandbox": {"name": f"{file}:Adder", "settings": {"minus": 1}},
+            },
+            "",
+        )

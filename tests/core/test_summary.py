@@ -5,21 +5,31 @@ from __future__ import annotations
 import pytest
 
 from grpo_core import Message, Reward, Rollout, Task, TaskKey, Verdict
+from grpo_core.protocol.types import Group
 from grpo_core.report.summary import summarize
-from grpo_core.types import Group
 
 
 def group(index: int, verdicts: list[Verdict], finish: str = "stop") -> Group[None]:
-    rollouts = [Rollout((Message("assistant", "x"),), finish, (1,), (2, 3), (0.0, 0.0), (1, 1)) for _ in verdicts]  # type: ignore[arg-type]
+    rollouts = [
+        Rollout((Message("assistant", "x"),), finish, (1,), (2, 3), (0.0, 0.0), (1, 1))
+        for _ in verdicts
+    ]  # type: ignore[arg-type]
     return Group(Task(TaskKey("sums", "eval", index), "1 + 1?", None), rollouts, verdicts)
 
 
 def verdict(right: bool, answer: str | None = "2") -> Verdict:
-    return Verdict({"form": Reward(0.5, weight=0.2), "exact": Reward(float(right), weight=0.8)}, passed=right, answer=answer)
+    return Verdict(
+        {"form": Reward(0.5, weight=0.2), "exact": Reward(float(right), weight=0.8)},
+        passed=right,
+        answer=answer,
+    )
 
 
 def test_every_statistic_is_a_mean_over_tasks() -> None:
-    groups = [group(0, [verdict(True)] * 3 + [verdict(False, "3")]), group(1, [verdict(False, None)] * 4, finish="length")]
+    groups = [
+        group(0, [verdict(True)] * 3 + [verdict(False, "3")]),
+        group(1, [verdict(False, None)] * 4, finish="length"),
+    ]
     found = summarize(groups, environment="sums", level=0.5, samples=4, parts=["form", "exact"])
     values = {name: estimate.value for name, estimate in found.statistics.items()}
     expected = {
@@ -35,7 +45,13 @@ def test_every_statistic_is_a_mean_over_tasks() -> None:
         "part exact": 0.375,
     }
     assert values == {name: pytest.approx(value) for name, value in expected.items()}
-    assert (found.tasks, found.attempts, found.unscored, found.clipped, found.tokens) == (2, 8, 0, 0.5, 16)
+    assert (found.tasks, found.attempts, found.unscored, found.clipped, found.tokens) == (
+        2,
+        8,
+        0,
+        0.5,
+        16,
+    )
     assert found.to_json()["statistics"]["pass@2"]["tasks"] == 2
 
 
@@ -51,6 +67,12 @@ def test_what_could_not_be_judged_is_no_0() -> None:
 
 
 def test_nothing_judged_is_nothing_said() -> None:
-    found = summarize([group(0, [Verdict.failed("gone")])], environment="sums", level=0.0, samples=1, parts=["exact"])
+    found = summarize(
+        [group(0, [Verdict.failed("gone")])],
+        environment="sums",
+        level=0.0,
+        samples=1,
+        parts=["exact"],
+    )
     assert found.statistics == {}
     assert summarize([], environment="sums", level=0.0, samples=1, parts=[]).tasks == 0

@@ -84,7 +84,9 @@ def test_what_could_not_be_looked_at_is_not_reported_as_valid() -> None:
 
 
 def test_the_assertion_shows_the_whole_report() -> None:
-    with pytest.raises(AssertionError, match=r"(?s)Stingy: 1 faults.*fault +verdict.reference.*it must pass with 1"):
+    with pytest.raises(
+        AssertionError, match=r"(?s)Stingy: 1 faults.*fault +verdict.reference.*it must pass with 1"
+    ):
         assert_environment(Stingy(), only=["verdict"])
 
 
@@ -103,7 +105,9 @@ def test_the_checks_run_inside_a_running_event_loop() -> None:
     assert asyncio.run(run()).problems == ()
 
 
-def test_ctrl_c_just_after_the_work_in_a_notebook_is_a_ctrl_c_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_just_after_the_work_in_a_notebook_is_a_ctrl_c_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     result, here = Future.result, threading.get_ident()
 
     def interrupted(self: Future[Any], timeout: float | None = None) -> Any:
@@ -149,7 +153,13 @@ except KeyboardInterrupt:
 
 
 def test_ctrl_c_ends_the_checks_inside_a_running_event_loop() -> None:
-    done = subprocess.run([sys.executable, "-c", IN_A_NOTEBOOK], capture_output=True, text=True, timeout=120, cwd=Path(__file__).parent)
+    done = subprocess.run(
+        [sys.executable, "-c", IN_A_NOTEBOOK],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=Path(__file__).parent,
+    )
     assert (done.returncode, done.stdout) == (0, "interrupted\n"), done.stderr
 
 

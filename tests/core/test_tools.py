@@ -1,4 +1,4 @@
-"""Functions as tools: their description, their calls, and what the policy is told when a call is wrong."""
+"""Test functions as tools: their descriptions, their calls, and the errors that the policy sees."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 from pydantic import Field
 
 from grpo_core import ConfigError, GrpoError, Message, Reward, Spec, Task, TaskKey, Verdict
-from grpo_core.environment import Environment
-from grpo_core.tools import MAX_CALLS, MAX_RESULT, answers, schemas
-from grpo_core.verify import Verifier, VerifySettings
+from grpo_core.protocol.environment import Environment
+from grpo_core.protocol.tools import MAX_CALLS, MAX_RESULT, answers, schemas
+from grpo_core.verify.engine import Verifier, VerifySettings
 
 
 def add(a: int, b: Annotated[int, Field(description="the second number", ge=0)] = 1) -> int:
@@ -44,46 +44,63 @@ def call(text: str) -> list[str]:
 
 
 def test_a_function_is_described_by_name_first_paragraph_and_schema() -> None:
-    found = schemas(TOOLS)[0]
-    assert found["type"] == "function"
-    assert found["function"]["name"] == "add"
-    assert found["function"]["description"] == "Add two numbers."
-    parameters = found["function"]["parameters"]
+    description = schemas(TOOLS)[0]
+    assert description["type"] == "function"
+    assert description["function"]["name"] == "add"
+    assert description["function"]["description"] == "Add two numbers."
+    parameters = description["function"]["parameters"]
     assert parameters["required"] == ["a"]
-    assert parameters["properties"]["b"] == {"type": "integer", "default": 1, "description": "the second number", "minimum": 0}
+    assert parameters["properties"]["b"] == {
+        "type": "integer",
+        "default": 1,
+        "description": "the second number",
+        "minimum": 0,
+    }
 
 
 def test_calls_are_answered_in_order_as_tool_messages() -> None:
-    one = '<tool_call>{"name": "add", "arguments": {"a": 2, "b": 3}}</tool_call>'
-    text = f'first {one} then <tool_call>\n[{{"name": "shout", "arguments": {{"text": "hi"}}}}]\n</tool_call>'
+    add_call = '<tool_call>{"name": "add", "arguments": {"a": 2, "b": 3}}</tool_call>'
+    text = f'first {add_call} then <tool_call>\n[{{"name": "shout", "arguments": {{"text": "hi"}}}}]\n</tool_call>'
     assert answers(TOOLS, text) == [Message("tool", "5"), Message("tool", "HI")]
 
 
-def test_a_text_without_a_call_is_no_call() -> None:
+def test_a_text_without_a_call_has_no_answers() -> None:
     assert answers(TOOLS, "add 2 and 3") is None
 
 
 @pytest.mark.parametrize(
-    ("inside", "told"),
+    ("call_body", "message"),
     [
         ("{", "error: the call is not valid JSON"),
         ("[" * 100_000, "error: the call is not valid JSON"),
         ("7", "error: a call is an object"),
         ('{"name": "add", "arguments": 3}', "error: a call is an object"),
-        ('{"name": "ad", "arguments": {}}', "error: there is no tool 'ad'; there are add, broken, shout"),
+        (
+            '{"name": "ad", "arguments": {}}',
+            "error: there is no tool 'ad'; there are add, broken, shout",
+        ),
         ('{"name": "add"}', "error: add was called wrongly: a: missing required argument"),
-        ('{"name": "add", "arguments": {"a": "x"}}', "error: add was called wrongly: a: input should be a valid integer"),
-        ('{"name": "add", "arguments": {"a": 1, "c": 2}}', "error: add was called wrongly: c: unexpected keyword argument"),
+        (
+            '{"name": "add", "arguments": {"a": "x"}}',
+            "error: add was called wrongly: a: input should be a valid integer",
+        ),
+        (
+            '{"name": "add", "arguments": {"a": 1, "c": 2}}',
+            "error: add was called wrongly: c: unexpected keyword argument",
+        ),
         ('{"name": "broken", "arguments": {}}', "error: RuntimeError: no luck"),
     ],
 )
-def test_what_is_wrong_with_a_call_is_told_to_the_policy(inside: str, told: str) -> None:
-    (result,) = call(f"<tool_call>{inside}</tool_call>")
-    assert result.startswith(told)
+def test_the_policy_is_told_what_is_wrong_with_a_call(call_body: str, message: str) -> None:
+    (result,) = call(f"<tool_call>{call_body}</tool_call>")
+    assert result.startswith(message)
 
 
 def test_results_and_their_number_are_bounded() -> None:
-    assert len(call('<tool_call>{"name": "shout", "arguments": {"text": "long"}}</tool_call>')[0]) == MAX_RESULT
+    assert (
+        len(call('<tool_call>{"name": "shout", "arguments": {"text": "long"}}</tool_call>')[0])
+        == MAX_RESULT
+    )
     many = json.dumps([{"name": "add", "arguments": {"a": n}} for n in range(100)])
     assert len(call(f"<tool_call>{many}</tool_call>" * 3)) == MAX_CALLS
 
@@ -93,7 +110,7 @@ class Calculator(Environment[int]):
 
     def tools(self):  # type: ignore[no-untyped-def]
         def where() -> int:
-            """Which process this is."""
+            """Return the id of this process."""
             return os.getpid()
 
         def hang() -> None:
@@ -116,23 +133,31 @@ class TrustedCalculator(Calculator):
 @pytest.mark.parametrize("env", [Calculator(), TrustedCalculator()])
 def test_tools_run_where_the_verifier_runs_and_keep_its_deadline(env: Calculator) -> None:
     def ask(name: str, arguments: str = "{}") -> Message:
-        return Message("assistant", f'<tool_call>{{"name": "{name}", "arguments": {arguments}}}</tool_call>')
+        return Message(
+            "assistant", f'<tool_call>{{"name": "{name}", "arguments": {arguments}}}</tool_call>'
+        )
 
-    async def through() -> None:
+    async def check() -> None:
         settings = VerifySettings(timeout_seconds=1 if env.trusted else 5, retries=0)
-        async with Verifier(env, spec=Spec("calculator", f"{__file__}:Calculator"), settings=settings) as verifier:
+        async with Verifier(
+            env, spec=Spec("calculator", f"{__file__}:Calculator"), settings=settings
+        ) as verifier:
             (task,) = await verifier.tasks([TaskKey("calculator", "train", 0)])
-            assert list(await verifier.reply(task, [ask("add", '{"a": 2, "b": 3}')]) or ()) == [Message("tool", "5")]
+            assert list(await verifier.reply(task, [ask("add", '{"a": 2, "b": 3}')]) or ()) == [
+                Message("tool", "5")
+            ]
             assert await verifier.reply(task, [Message("assistant", "It is 5.")]) is None
-            ((pid,),) = [[message.content for message in await verifier.reply(task, [ask("where")]) or ()]]
+            ((pid,),) = [
+                [message.content for message in await verifier.reply(task, [ask("where")]) or ()]
+            ]
             assert (int(pid) == os.getpid()) == env.trusted
             with pytest.raises(GrpoError, match="deadline"):
                 await verifier.reply(task, [ask("hang")])
 
-    asyncio.run(through())
+    asyncio.run(check())
 
 
-def test_results_that_cannot_be_written_down_are_told_and_strange_text_can_be_tokenised() -> None:
+def test_a_result_that_is_not_json_is_an_error_and_any_text_can_be_tokenised() -> None:
     def odd() -> dict[tuple[int, int], int]:
         return {(1, 2): 3}
 
@@ -141,7 +166,10 @@ def test_results_that_cannot_be_written_down_are_told_and_strange_text_can_be_to
 
     (first,) = answers((odd,), '<tool_call>{"name": "odd"}</tool_call>') or []
     assert first.content.startswith("error: TypeError")
-    (second,) = answers((echo,), '<tool_call>{"name": "echo", "arguments": {"text": "a"}}</tool_call>') or []
+    (second,) = (
+        answers((echo,), '<tool_call>{"name": "echo", "arguments": {"text": "a"}}</tool_call>')
+        or []
+    )
     assert second.content == "a?"
 
 
@@ -151,3 +179,21 @@ def test_an_async_tool_is_refused_when_it_is_described() -> None:
 
     with pytest.raises(ConfigError, match="'later' is an async function; write it as a plain one"):
         schemas((later,))
+
+
+def test_no_more_calls_are_made_than_are_answered_however_many_blocks_there_are() -> None:
+    made: list[int] = []
+
+    def note(number: int) -> str:
+        """Note a number."""
+        made.append(number)
+        return "noted"
+
+    blocks = [
+        f'<tool_call>{{"name": "note", "arguments": {{"number": {number}}}}}</tool_call>'
+        for number in range(3 * MAX_CALLS)
+    ]
+    messages = answers([note], "".join(blocks))
+    assert messages is not None
+    assert len(messages) == MAX_CALLS
+    assert made == list(range(MAX_CALLS))

@@ -15,11 +15,26 @@ from typing import Any
 
 import pytest
 
-from grpo_core import ConfigError, Environment, GrpoError, Message, NoConfig, Reward, Rollout, RunStoppedError, Spec, Task, TaskKey, Verdict
-from grpo_core.verify import ErrorRate, Verifier, VerifySettings, VerifyStats
+from grpo_core import (
+    ConfigError,
+    Environment,
+    GrpoError,
+    Message,
+    NoConfig,
+    Reward,
+    Rollout,
+    RunStoppedError,
+    Spec,
+    Task,
+    TaskKey,
+    Verdict,
+)
+from grpo_core.verify.engine import ErrorRate, Verifier, VerifySettings, VerifyStats
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))  # so that this process and the workers find the module of hostile environments
+sys.path.insert(
+    0, str(HERE)
+)  # so that this process and the workers find the module of hostile environments
 
 import hostile_envs as hostile  # noqa: E402
 from processes import is_alive, wait_until, workers_below  # noqa: E402
@@ -29,11 +44,18 @@ def keys(count: int) -> list[TaskKey]:
     return [TaskKey("hostile", "train", index) for index in range(count)]
 
 
-def judge(env: Environment[Any], answers_PG: Sequence[Sequence[str | Rollout]], **settings: Any) -> tuple[list[list[Verdict]], VerifyStats]:
+def judge(
+    env: Environment[Any], answers_PG: Sequence[Sequence[str | Rollout]], **settings: Any
+) -> tuple[list[list[Verdict]], VerifyStats]:
     async def run() -> tuple[list[list[Verdict]], VerifyStats]:
-        async with Verifier(env, settings=VerifySettings(**{"workers": 2, "retries": 0, **settings})) as verifier:
+        async with Verifier(
+            env, settings=VerifySettings(**{"workers": 2, "retries": 0, **settings})
+        ) as verifier:
             tasks = await verifier.tasks(keys(len(answers_PG)))
-            rollouts = [[a if isinstance(a, Rollout) else Rollout.of(a) for a in answers] for answers in answers_PG]
+            rollouts = [
+                [a if isinstance(a, Rollout) else Rollout.of(a) for a in answers]
+                for answers in answers_PG
+            ]
             return await verifier.verify(tasks, rollouts), verifier.stats
 
     return asyncio.run(run())
@@ -70,8 +92,12 @@ BAD_RESULTS = {
 }
 
 
-@pytest.mark.parametrize("env", [hostile.Hostile(), hostile.Trusted()], ids=["in a worker", "inline"])
-def test_a_result_that_is_no_verdict_becomes_an_error_that_says_what_was_wrong(env: Environment[Any]) -> None:
+@pytest.mark.parametrize(
+    "env", [hostile.Hostile(), hostile.Trusted()], ids=["in a worker", "inline"]
+)
+def test_a_result_that_is_no_verdict_becomes_an_error_that_says_what_was_wrong(
+    env: Environment[Any],
+) -> None:
     verdicts, stats = judge(env, [["1", *BAD_RESULTS, "0.5"]])
     first, *bad, last = verdicts[0]
     assert (first.total, first.passed, last.total) == (1.0, True, 0.5)
@@ -82,7 +108,9 @@ def test_a_result_that_is_no_verdict_becomes_an_error_that_says_what_was_wrong(e
     assert stats.error_rate == pytest.approx(len(BAD_RESULTS) / (len(BAD_RESULTS) + 2))
 
 
-def test_verifiers_that_hang_or_die_lose_only_their_own_row_within_a_bounded_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_verifiers_that_hang_or_die_lose_only_their_own_row_within_a_bounded_time(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("HOSTILE_PIDS", str(tmp_path / "pids"))
     started = time.monotonic()
     verdicts, _ = judge(
@@ -92,7 +120,11 @@ def test_verifiers_that_hang_or_die_lose_only_their_own_row_within_a_bounded_tim
         worker_environment=("HOSTILE_PIDS",),
     )
     assert time.monotonic() - started < 60
-    assert [[v.scored for v in group] for group in verdicts] == [[True, False, False], [False, True, False], [False, False, True]]
+    assert [[v.scored for v in group] for group in verdicts] == [
+        [True, False, False],
+        [False, True, False],
+        [False, False, True],
+    ]
     errors = [v.error or "" for group in verdicts for v in group]
     assert "exceeded its deadline of 3 s" in errors[1]
     assert "in misbehave" in errors[1], "the error shows where the verifier hung"
@@ -100,17 +132,23 @@ def test_verifiers_that_hang_or_die_lose_only_their_own_row_within_a_bounded_tim
     assert "exited with status 7" in errors[3]
     assert "goodbye" in errors[3]
     assert "SIGSEGV" in errors[5]
-    assert not is_alive(int((tmp_path / "pids").read_text())), "what the verifier started is killed with it"
+    assert not is_alive(int((tmp_path / "pids").read_text())), (
+        "what the verifier started is killed with it"
+    )
     assert workers_below(os.getpid()) == []
 
 
 def test_what_a_verifier_prints_or_reads_does_not_touch_the_pipe() -> None:
-    verdicts, stats = judge(hostile.Hostile(), [["print", "read stdin", "1", "print", "1"]], workers=1)
+    verdicts, stats = judge(
+        hostile.Hostile(), [["print", "read stdin", "1", "print", "1"]], workers=1
+    )
     assert [v.total for v in verdicts[0]] == [1.0] * 5
     assert stats.errors == 0
 
 
-def test_what_a_verifier_writes_to_its_folder_goes_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_verifier_writes_to_its_folder_goes_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     folder = judge_one(hostile.Hostile(), "write").answer
     assert folder is not None
@@ -157,9 +195,13 @@ def test_tasks_and_references_come_from_a_worker_and_secrets_stay_there() -> Non
     async def run() -> None:
         async with Verifier(hostile.Hostile(), settings=VerifySettings(workers=2)) as verifier:
             tasks = await verifier.tasks(keys(3), draws=[7, 8, 9])
-            assert [(t.prompt, t.data, t.draw) for t in tasks] == [(f"question {i}", None, 7 + i) for i in range(3)]
+            assert [(t.prompt, t.data, t.draw) for t in tasks] == [
+                (f"question {i}", None, 7 + i) for i in range(3)
+            ]
             assert await verifier.reference(tasks[1]) == "1 drawn 8"
-            assert await verifier.reply(tasks[2], [Message("assistant", "why")]) == (Message("user", "2: why?"),)
+            assert await verifier.reply(tasks[2], [Message("assistant", "why")]) == (
+                Message("user", "2: why?"),
+            )
             with pytest.raises(GrpoError, match=r"failed in reply\(\).*exceeded its deadline"):
                 await verifier.reply(tasks[2], [Message("assistant", "fall silent")])
 
@@ -179,7 +221,9 @@ def test_tasks_and_references_come_from_a_worker_and_secrets_stay_there() -> Non
 )
 def test_a_task_that_cannot_be_made_is_a_clear_error(order: str, reason: str) -> None:
     env = hostile.HostileTasks(hostile.HostileTasksConfig(order))
-    with pytest.raises(GrpoError, match=r"environment 'hostile' failed in task\(\) for TaskKey") as caught:
+    with pytest.raises(
+        GrpoError, match=r"environment 'hostile' failed in task\(\) for TaskKey"
+    ) as caught:
         judge(env, [["1"]], task_timeout_seconds=0.5 if order == "sleep" else 60)
     assert reason in str(caught.value)
 
@@ -195,9 +239,13 @@ def test_a_task_that_differs_between_processes_is_never_judged_as_if_it_were_the
     assert "take all randomness from key.rng()" in (asyncio.run(run()).error or "")
 
 
-def test_an_environment_that_a_worker_cannot_build_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_that_a_worker_cannot_build_is_a_clear_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("HOSTILE_PARENT", str(os.getpid()))
-    with pytest.raises(GrpoError, match="could not build the environment: OSError: no data set here"):
+    with pytest.raises(
+        GrpoError, match="could not build the environment: OSError: no data set here"
+    ):
         judge(hostile.UnbuildableEnvironment(), [["1"]], worker_environment=("HOSTILE_PARENT",))
 
 
@@ -246,10 +294,16 @@ def test_two_event_loops_one_after_the_other_can_use_the_same_verifier() -> None
 # Whole groups
 
 
-def test_a_batch_that_fails_is_judged_group_by_group_so_that_one_group_cannot_take_the_others_with_it() -> None:
+def test_a_batch_that_fails_is_judged_group_by_group_so_that_one_group_cannot_take_the_others_with_it() -> (
+    None
+):
     env = hostile.Batch()
     verdicts, stats = judge(env, [["1", "0"], ["1", "raise"], ["0.5", "1"]])
-    assert [[v.scored for v in group] for group in verdicts] == [[True, True], [False, False], [True, True]]
+    assert [[v.scored for v in group] for group in verdicts] == [
+        [True, True],
+        [False, False],
+        [True, True],
+    ]
     assert env.calls == [[0, 1, 2], [0], [1], [2]]
     assert stats.errors == 2
 
@@ -258,8 +312,12 @@ def test_only_the_group_with_too_few_verdicts_is_asked_again() -> None:
     env = hostile.Batch()
     verdicts, _ = judge(env, [["1", "0"], ["1", "forgotten"], ["1", "nan"]], retries=1)
     assert env.calls == [[0, 1, 2], [1], [2]]
-    assert [[v.scored for v in group] for group in verdicts] == [[True, True], [False, False], [True, False]]
-    assert "returned 1 items for 2 attempts" in (verdicts[1][0].error or "")
+    assert [[v.scored for v in group] for group in verdicts] == [
+        [True, True],
+        [False, False],
+        [True, False],
+    ]
+    assert "returned 1 items for 2 rollouts" in (verdicts[1][0].error or "")
 
 
 def test_a_batch_that_hangs_ends_at_its_deadline_and_costs_only_the_group_that_hung_it() -> None:
@@ -294,7 +352,9 @@ def test_an_environment_that_no_worker_could_import_says_what_to_do() -> None:
     class Local(hostile.Hostile):
         pass
 
-    with pytest.raises(ConfigError, match=r"top of a module.*trusted = True.*verify\.isolation=inline"):
+    with pytest.raises(
+        ConfigError, match=r"top level of a module.*trusted = True.*verify\.isolation=inline"
+    ):
         Verifier(Local())
 
 
@@ -311,9 +371,13 @@ def test_a_verifier_that_needs_services_cannot_run_in_a_worker() -> None:
 
 def test_ctrl_c_in_the_middle_of_a_verdict_leaves_no_process() -> None:
     async def run() -> None:
-        async with Verifier(hostile.Hostile(), settings=VerifySettings(workers=2, timeout_seconds=60)) as verifier:
+        async with Verifier(
+            hostile.Hostile(), settings=VerifySettings(workers=2, timeout_seconds=60)
+        ) as verifier:
             tasks = await verifier.tasks(keys(1))
-            job = asyncio.ensure_future(verifier.verify(tasks, [[Rollout.of("sleep"), Rollout.of("sleep")]]))
+            job = asyncio.ensure_future(
+                verifier.verify(tasks, [[Rollout.of("sleep"), Rollout.of("sleep")]])
+            )
             await asyncio.to_thread(workers_at_work, os.getpid(), 2)
             job.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -323,7 +387,9 @@ def test_ctrl_c_in_the_middle_of_a_verdict_leaves_no_process() -> None:
     assert workers_below(os.getpid()) == []
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux kills the workers of a killed parent at once")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux kills the workers of a killed parent at once"
+)
 @pytest.mark.parametrize("order", ["sleep", "hold the GIL"])
 def test_kill_9_of_the_trainer_leaves_no_worker_and_the_next_one_removes_its_folder(
     order: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -333,7 +399,7 @@ import asyncio, sys
 sys.path.insert(0, {str(HERE)!r})
 from hostile_envs import Hostile
 from grpo_core import Rollout, TaskKey
-from grpo_core.verify import Verifier, VerifySettings
+from grpo_core.verify.engine import Verifier, VerifySettings
 async def main():
     verifier = Verifier(Hostile(), settings=VerifySettings(workers=1, timeout_seconds=60))
     tasks = await verifier.tasks([TaskKey("hostile", "train", 0)])
@@ -343,7 +409,9 @@ asyncio.run(main())
 """
     path = os.pathsep.join(entry for entry in sys.path if entry)
     environ = {**os.environ, "PYTHONPATH": path, "TMPDIR": str(tmp_path)}
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, env=environ) as trainer:
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, env=environ
+    ) as trainer:
         assert trainer.stdout is not None
         assert trainer.stdout.readline() == b"ready\n"
         (worker,) = workers_at_work(trainer.pid, 1)
@@ -363,11 +431,17 @@ asyncio.run(main())
 
 def test_a_run_stops_above_the_error_rate_and_names_the_most_common_reasons() -> None:
     rate = ErrorRate(stop_above=0.2)
-    good, bad = Verdict(rewards={"reward": Reward(0.0)}), Verdict.failed("the judge is down\ndetails")
+    good, bad = (
+        Verdict(rewards={"reward": Reward(0.0)}),
+        Verdict.failed("the judge is down\ndetails"),
+    )
     rate.add([good] * 8 + [bad] * 2)
     rate.add([good] * 8 + [bad] * 2)
     assert rate.rate == 0.2
-    with pytest.raises(RunStoppedError, match=r"(?s)5 of the last 21 attempts.*\n  4 x the judge is down\n  1 x out of memory"):
+    with pytest.raises(
+        RunStoppedError,
+        match=r"(?s)5 of the last 21 rollouts.*\n  4 x the judge is down\n  1 x out of memory",
+    ):
         rate.add([Verdict.failed("out of memory")])
 
 

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from grpo_core import Environment, GrpoError, Rollout, TaskKey, Verdict
-from grpo_core.process import WorkerProcess
-from grpo_core.verify import Verifier, VerifySettings
+from grpo_core.calls.process import WorkerProcess
+from grpo_core.verify.engine import Verifier, VerifySettings
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))  # so that this process and the workers find the module of attackers
@@ -214,7 +214,7 @@ import asyncio, sys
 sys.path.insert(0, {str(HERE)!r})
 from hostile_workers import Attacker
 from grpo_core import Rollout, TaskKey
-from grpo_core.verify import Verifier, VerifySettings
+from grpo_core.verify.engine import Verifier, VerifySettings
 async def main():
     verifier = Verifier(Attacker(), settings=VerifySettings(workers=1, timeout_seconds=600))
     tasks = await verifier.tasks([TaskKey("hostile", "train", 0)])

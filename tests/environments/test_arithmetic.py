@@ -11,7 +11,7 @@ import time
 import pytest
 
 from grpo_core import ConfigError, Message, Rollout, Task, TaskKey
-from grpo_core.environments import build_environment
+from grpo_core.plugins.environments import build_environment
 from grpo_core.testing import assert_environment
 from grpo_env_arithmetic import grpo_environments
 from grpo_env_arithmetic.env import Arithmetic, Config
@@ -21,7 +21,9 @@ LEVELS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 ENV = Arithmetic()
 
 
-def ask(index: int = 0, *, split: str = "train", seed: int = 0, level: float = 0.0) -> Task[Problem]:
+def ask(
+    index: int = 0, *, split: str = "train", seed: int = 0, level: float = 0.0
+) -> Task[Problem]:
     return ENV.task(TaskKey("arithmetic", split, index, seed, level))  # type: ignore[arg-type]
 
 
@@ -48,7 +50,9 @@ def test_it_keeps_the_promises_of_an_environment() -> None:
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("split", ["train", "eval"])
-def test_the_secret_is_the_value_of_the_expression_and_the_prompt_ends_with_it(split: str, level: float) -> None:
+def test_the_secret_is_the_value_of_the_expression_and_the_prompt_ends_with_it(
+    split: str, level: float
+) -> None:
     for index in range(50):
         task = ask(index, split=split, level=level)
         assert eval(task.data.expression) == task.data.answer
@@ -56,9 +60,18 @@ def test_the_secret_is_the_value_of_the_expression_and_the_prompt_ends_with_it(s
 
 
 def test_all_prompts_share_everything_but_the_question() -> None:
-    prompts = [ask(index, split=split, level=level).prompt for split in ("train", "eval") for level in LEVELS for index in range(5)]
+    prompts = [
+        ask(index, split=split, level=level).prompt
+        for split in ("train", "eval")
+        for level in LEVELS
+        for index in range(5)
+    ]
     assert len({prompt[:-1] for prompt in prompts}) == 1
-    assert [message.role for message in prompts[0]] == ["system", *["user", "assistant"] * 8, "user"]  # type: ignore[union-attr]
+    assert [message.role for message in prompts[0]] == [
+        "system",
+        *["user", "assistant"] * 8,
+        "user",
+    ]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("shots", range(9))
@@ -107,8 +120,18 @@ def test_a_level_outside_0_to_1_is_refused(level: float) -> None:
 
 
 def test_train_and_eval_share_no_expression_at_any_level_or_seed() -> None:
-    trained = {e for level in LEVELS for seed in range(3) for e in expressions("train", count=400, seed=seed, level=level)}
-    held_out = {e for level in LEVELS for seed in range(3) for e in expressions("eval", count=400, seed=seed, level=level)}
+    trained = {
+        e
+        for level in LEVELS
+        for seed in range(3)
+        for e in expressions("train", count=400, seed=seed, level=level)
+    }
+    held_out = {
+        e
+        for level in LEVELS
+        for seed in range(3)
+        for e in expressions("eval", count=400, seed=seed, level=level)
+    }
     assert len(trained) > 4000
     assert len(held_out) > 3000
     assert not trained & held_out
@@ -116,7 +139,9 @@ def test_train_and_eval_share_no_expression_at_any_level_or_seed() -> None:
 
 @pytest.mark.parametrize("level", [0.0, 0.2])
 @pytest.mark.parametrize("seed", [0, 7])
-def test_at_least_300_held_out_tasks_are_distinct_at_the_small_levels(level: float, seed: int) -> None:
+def test_at_least_300_held_out_tasks_are_distinct_at_the_small_levels(
+    level: float, seed: int
+) -> None:
     size = ENV.size("eval")
     assert size is not None
     assert size >= 300
@@ -142,7 +167,10 @@ def test_the_answers_of_a_steps_tasks_are_spread_out(seed: int, level: float, si
     answers = [ask(index, seed=seed, level=level).data.answer for index in range(40 * size)]
     order = sorted(range(len(answers)), key=lambda i: answers[i])
     ranks = dict(zip(order, range(len(order)), strict=True))
-    means = [statistics.fmean(ranks[i] for i in range(start, start + size)) for start in range(0, len(answers), size)]
+    means = [
+        statistics.fmean(ranks[i] for i in range(start, start + size))
+        for start in range(0, len(answers), size)
+    ]
     assert statistics.variance(means) < 0.5 * statistics.variance(ranks.values()) / size
 
 
@@ -150,7 +178,14 @@ def test_spreading_leaves_every_training_task_of_level_0_as_likely_as_before() -
     shape, drawn = SHAPES[0], [ask(index).data for index in range(6000)]
     numbers, signs = range(shape.largest + 1), shape.operators
     examples = {asked(m) for m in Arithmetic().task(ask().key).prompt[1:-1:2]}  # type: ignore[arg-type]
-    texts = [f"({a} {p} {b}) {q} {c}" for a in numbers for p in signs for b in numbers for q in signs for c in numbers]
+    texts = [
+        f"({a} {p} {b}) {q} {c}"
+        for a in numbers
+        for p in signs
+        for b in numbers
+        for q in signs
+        for c in numbers
+    ]
     known = [text for text in texts if not is_held_out(text) and text not in examples]
     assert {problem.expression for problem in drawn} == set(known)
     truths = [eval(text) for text in known]
@@ -177,10 +212,21 @@ def test_tasks_do_not_depend_on_the_hash_seed_of_the_process() -> None:
     )
 
     def output(hash_seed: str) -> str:
-        environ = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)}
-        return subprocess.run([sys.executable, "-c", program], env=environ, capture_output=True, text=True, check=True).stdout
+        environ = {
+            **os.environ,
+            "PYTHONHASHSEED": hash_seed,
+            "PYTHONPATH": os.pathsep.join(sys.path),
+        }
+        return subprocess.run(
+            [sys.executable, "-c", program], env=environ, capture_output=True, text=True, check=True
+        ).stdout
 
-    here = [ask(i, split=s, seed=3, level=level).data for s in ("train", "eval") for i in (0, 9) for level in (0.0, 0.5, 1.0)]
+    here = [
+        ask(i, split=s, seed=3, level=level).data
+        for s in ("train", "eval")
+        for i in (0, 9)
+        for level in (0.0, 0.5, 1.0)
+    ]
     assert output("0") == output("1") == f"{here}\n"
 
 
@@ -197,7 +243,9 @@ def test_the_reference_passes_with_the_full_reward(level: float) -> None:
         assert verdict.answer == str(task.data.answer)
 
 
-@pytest.mark.parametrize(("away", "reward"), [(0, 1.0), (1, 0.4), (-1, 0.4), (2, 0.2), (-2, 0.2), (1000, 0.2)])
+@pytest.mark.parametrize(
+    ("away", "reward"), [(0, 1.0), (1, 0.4), (-1, 0.4), (2, 0.2), (-2, 0.2), (1000, 0.2)]
+)
 def test_a_well_formed_answer_is_paid_by_its_distance(away: int, reward: float) -> None:
     for index in range(50):
         task = ask(index)
@@ -229,7 +277,10 @@ def test_the_reference_of_another_task_passes_only_where_the_answer_is_the_same(
 
 def test_no_constant_answer_pays_much() -> None:
     tasks = [ask(index, split="eval") for index in range(ENV.size("eval") or 0)]
-    exact = [sum(ENV.verify(t, Rollout.of(f"<answer>{n}</answer>")).passed for t in tasks) / len(tasks) for n in range(-10, 16)]
+    exact = [
+        sum(ENV.verify(t, Rollout.of(f"<answer>{n}</answer>")).passed for t in tasks) / len(tasks)
+        for n in range(-10, 16)
+    ]
     assert max(exact) < 0.15
 
 

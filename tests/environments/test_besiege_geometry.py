@@ -36,7 +36,10 @@ def test_the_papers_catapult_stands_where_it_was_published() -> None:
     for entry in published.split():
         number, _, rest = entry.partition(":")
         at, _, facing = rest[1:].partition(")")
-        assert (metres(placed[int(number)].at), placed[int(number)].facing) == ([float(value) for value in at.split(",")], facing), entry
+        assert (metres(placed[int(number)].at), placed[int(number)].facing) == (
+            [float(value) for value in at.split(",")],
+            facing,
+        ), entry
     for number, start, end in ((14, (-0.5, 0, 1), (1.5, 1, -1)), (15, (-0.5, 0, 3), (2.5, 1, -1))):
         assert (metres(placed[number].at), metres(placed[number].to)) == (list(start), list(end))
 
@@ -67,11 +70,19 @@ def test_on_the_ground_the_lowest_corner_is_half_a_metre_up_and_the_box_is_centr
 @pytest.mark.parametrize("facing", TURNED)
 def test_a_facing_turns_a_block_the_shortest_way(facing: Facing) -> None:
     for own in ((1, 0, 0), (0, 1, 0), (0, 0, 1)):
-        assert list(turn(own, facing)) == (shortest_turn(np.array(AXES[facing])) @ np.array(own)).round().tolist()
+        assert (
+            list(turn(own, facing))
+            == (shortest_turn(np.array(AXES[facing])) @ np.array(own)).round().tolist()
+        )
 
 
-@pytest.mark.parametrize(("kind", "points", "box"), [("0", 6, (1, 1, 1)), ("1", 9, (1, 1, 2)), ("63", 13, (1, 1, 3)), ("46", 9, (3, 3, 1))])
-def test_blocks_have_the_published_size_and_number_of_points(kind: str, points: int, box: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("kind", "points", "box"),
+    [("0", 6, (1, 1, 1)), ("1", 9, (1, 1, 2)), ("63", 13, (1, 1, 3)), ("46", 9, (3, 3, 1))],
+)
+def test_blocks_have_the_published_size_and_number_of_points(
+    kind: str, points: int, box: tuple[int, ...]
+) -> None:
     assert (len(BLOCKS[kind].points), metres(BLOCKS[kind].size)) == (points, list(box))
 
 
@@ -90,7 +101,10 @@ def test_a_machine_may_be_as_large_as_the_limit_and_no_larger() -> None:
     assert check_tree(tree(*logs, (15, 5, 0))).valid
     up = [(63, 0, 4), (63, 1, 0)]
     assert check_tree(tree(*up, (1, 2, 0))).valid
-    assert str(check_tree(tree(*up, (63, 2, 0))).faults[0]) == "the machine is 10 high (y); at most 9.5 is allowed"
+    assert (
+        str(check_tree(tree(*up, (63, 2, 0))).faults[0])
+        == "the machine is 10 high (y); at most 9.5 is allowed"
+    )
 
 
 def test_what_touches_does_not_overlap() -> None:
@@ -122,7 +136,14 @@ SIZES = {
     "46": (3, 3, 1),
     "22": (1, 1, 1),
 }
-SIZES |= {"16": (1, 1, 2), "30": (2.4, 3, 2.8), "36": (1.9, 1.9, 1.9), "35": (1, 1, 1), "5": (1, 1, 1), "28": (1, 1, 1)}
+SIZES |= {
+    "16": (1, 1, 2),
+    "30": (2.4, 3, 2.8),
+    "36": (1.9, 1.9, 1.9),
+    "35": (1, 1, 1),
+    "5": (1, 1, 1),
+    "28": (1, 1, 1),
+}
 LINEAR = ("7", "9", "45")
 
 
@@ -138,7 +159,17 @@ ATTACH = {
     "41": around(2, 0.5, 1.5),
     "63": around(3, 0.5, 1.5, 2.5),
     "2": [(0, 0, 0.5)],
-    "46": [(0, 0, 1), (-1.5, 0, 1), (1.5, 0, 1), (0, 1.5, 1), (0, -1.5, 1), (-1.5, 0, 0.5), (1.5, 0, 0.5), (0, 1.5, 0.5), (0, -1.5, 0.5)],
+    "46": [
+        (0, 0, 1),
+        (-1.5, 0, 1),
+        (1.5, 0, 1),
+        (0, 1.5, 1),
+        (0, -1.5, 1),
+        (-1.5, 0, 0.5),
+        (1.5, 0, 0.5),
+        (0, 1.5, 0.5),
+        (0, -1.5, 0.5),
+    ],
     "22": around(1, 0.5),
     "16": around(2, 1.5),
     "30": [(0, 0, 1)],
@@ -172,7 +203,12 @@ def own_normal(kind: str, point: tuple[float, float, float]) -> Any:
 
 
 def slow_check(entries: Any) -> bool:
-    if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries) or len(entries) > 60:
+    if (
+        not isinstance(entries, list)
+        or not entries
+        or not all(isinstance(entry, dict) for entry in entries)
+        or len(entries) > 60
+    ):
         return False
     middles: list[Any] = []
     turns: list[Any] = []
@@ -180,8 +216,12 @@ def slow_check(entries: Any) -> bool:
     parents: list[int] = []
     for number, entry in enumerate(entries):
         entry = dict(entry)
-        if "type" in entry and "id" in entry and not any("bp_id" in key for key in entry):  # the paper's names
-            entry = {"id": entry.pop("type"), "order_id": entry.pop("id")} | {key.replace("face_id", "bp_id"): entry[key] for key in entry}
+        if (
+            "type" in entry and "id" in entry and not any("bp_id" in key for key in entry)
+        ):  # the paper's names
+            entry = {"id": entry.pop("type"), "order_id": entry.pop("id")} | {
+                key.replace("face_id", "bp_id"): entry[key] for key in entry
+            }
         linear = set(entry) == {"id", "order_id", "parent_a", "bp_id_a", "parent_b", "bp_id_b"}
         if not linear and set(entry) != {"id", "order_id", "parent", "bp_id"}:
             return False
@@ -199,7 +239,11 @@ def slow_check(entries: Any) -> bool:
                 return False
             at, facing = np.zeros(3), np.eye(3)
         else:
-            ends = [("parent_a", "bp_id_a"), ("parent_b", "bp_id_b")] if linear else [("parent", "bp_id")]
+            ends = (
+                [("parent_a", "bp_id_a"), ("parent_b", "bp_id_b")]
+                if linear
+                else [("parent", "bp_id")]
+            )
             for parent_key, point_key in ends:
                 parent, point = numbers[parent_key], numbers[point_key]
                 if not 0 <= parent < number or not 0 <= point < len(ATTACH[kinds[parent]]):
@@ -207,7 +251,9 @@ def slow_check(entries: Any) -> bool:
             parent, point = numbers[ends[0][0]], numbers[ends[0][1]]
             offset = np.array(ATTACH[kinds[parent]][point], dtype=float)
             at = middles[parent] + turns[parent] @ offset
-            facing = shortest_turn(turns[parent] @ own_normal(kinds[parent], ATTACH[kinds[parent]][point]))
+            facing = shortest_turn(
+                turns[parent] @ own_normal(kinds[parent], ATTACH[kinds[parent]][point])
+            )
         middles.append(at)
         turns.append(facing)
         kinds.append(kind)
@@ -221,14 +267,28 @@ def fits(kinds: list[str], parents: list[int], middles: list[Any], turns: list[A
         if kind not in LINEAR:
             x, y, z = SIZES[kind]
             back = -z / 2 if kind == "0" else 0.0
-            corners = [np.array([i * x / 2, j * y / 2, back + k * z]) for i in (-1, 1) for j in (-1, 1) for k in (0, 1)]
-            boxes[number] = np.round([np.array([0, 5.05, 0]) + middles[number] + turns[number] @ corner for corner in corners], 2)
+            corners = [
+                np.array([i * x / 2, j * y / 2, back + k * z])
+                for i in (-1, 1)
+                for j in (-1, 1)
+                for k in (0, 1)
+            ]
+            boxes[number] = np.round(
+                [
+                    np.array([0, 5.05, 0]) + middles[number] + turns[number] @ corner
+                    for corner in corners
+                ],
+                2,
+            )
     everything = np.vstack(list(boxes.values()))
     width, height, length = np.round(everything.max(axis=0) - everything.min(axis=0), 2)
     if width > 17 or length > 17 or height > 9.5:
         return False
     for a, b in combinations(boxes, 2):
-        low, high = np.maximum(boxes[a].min(axis=0), boxes[b].min(axis=0)), np.minimum(boxes[a].max(axis=0), boxes[b].max(axis=0))
+        low, high = (
+            np.maximum(boxes[a].min(axis=0), boxes[b].min(axis=0)),
+            np.minimum(boxes[a].max(axis=0), boxes[b].max(axis=0)),
+        )
         if bool((low < high).all()) and not (kinds[a] == "30" and parents[b] == a):
             return False
     return True
@@ -237,19 +297,32 @@ def fits(kinds: list[str], parents: list[int], middles: list[Any], turns: list[A
 def some_entries(rng: random.Random) -> list[dict[str, Any]]:
     """Mostly a tree that grows as trees do, some of them with long logs, some with one thing wrong."""
     kinds = rng.choice(
-        [["63", "63", "63", "1"], list(SIZES) + list(LINEAR), ["15", "2", "30", "36", "63", "9"], ["1", "46", "22", "16", "41"]]
+        [
+            ["63", "63", "63", "1"],
+            list(SIZES) + list(LINEAR),
+            ["15", "2", "30", "36", "63", "9"],
+            ["1", "46", "22", "16", "41"],
+        ]
     )
     found: list[dict[str, Any]] = [{"id": "0", "order_id": 0, "parent": -1, "bp_id": -1}]
     kept, straight = ["0"], rng.random() < 0.2
     for number in range(1, rng.randint(1, 9)):
         kind = rng.choice([kind for kind in kinds if kind != "0"] or ["15"])
         open_ones = [place for place, above in enumerate(kept) if ATTACH[above]]
-        ends = [(parent, rng.randrange(len(ATTACH[kept[parent]]))) for parent in (rng.choice(open_ones[-3:]), rng.choice(open_ones))]
+        ends = [
+            (parent, rng.randrange(len(ATTACH[kept[parent]])))
+            for parent in (rng.choice(open_ones[-3:]), rng.choice(open_ones))
+        ]
         if straight and ATTACH[kept[-1]]:
             kind, ends = "63", [(number - 1, 0)] * 2
         entry: dict[str, Any] = {"id": rng.choice([kind, int(kind)]), "order_id": number}
         if kind in LINEAR:
-            entry |= {"parent_a": ends[0][0], "bp_id_a": ends[0][1], "parent_b": ends[1][0], "bp_id_b": ends[1][1]}
+            entry |= {
+                "parent_a": ends[0][0],
+                "bp_id_a": ends[0][1],
+                "parent_b": ends[1][0],
+                "bp_id_b": ends[1][1],
+            }
         else:
             entry |= {"parent": ends[0][0], "bp_id": rng.choice([ends[0][1], str(ends[0][1])])}
         found.append(entry)
@@ -266,7 +339,11 @@ def spoil(rng: random.Random, entry: dict[str, Any], count: int) -> None:
     if rng.random() < 0.2:
         entry[rng.choice(["scale", "parent_a", "type"])] = entry.pop(key)
     else:
-        entry[key] = rng.choice(["404", 99, None, "36", 15] if key == "id" else [-2, -1, 0, 1, 3, 6, 9, 13, count, "two", "9", None, [1]])
+        entry[key] = rng.choice(
+            ["404", 99, None, "36", 15]
+            if key == "id"
+            else [-2, -1, 0, 1, 3, 6, 9, 13, count, "two", "9", None, [1]]
+        )
 
 
 def in_the_papers_names(entry: dict[str, Any]) -> dict[str, Any]:
@@ -284,7 +361,9 @@ def test_ten_thousand_random_trees_are_judged_as_by_the_second_checker() -> None
         stage = found.faults[0].stage if found.faults else "valid"
         counts[stage] = counts.get(stage, 0) + 1
     # All kinds of outcome were really among them.
-    assert min(counts.get(stage, 0) for stage in ("valid", "structure", "size", "spatial")) > 300, counts
+    assert min(counts.get(stage, 0) for stage in ("valid", "structure", "size", "spatial")) > 300, (
+        counts
+    )
 
 
 def test_a_machine_that_is_written_is_read_as_the_same_machine() -> None:

@@ -21,22 +21,42 @@ THROWER = tree((63, 0, 0), (30, 1, 7), (36, 2, 0))
 BOULDER = 3
 
 
-def frame(seconds: float, *, root: Place = (0, 1, 0), centre: Place = (0, 1, 0), boulder: Place = (0, 2, 0), **more: Any) -> Frame:
+def frame(
+    seconds: float,
+    *,
+    root: Place = (0, 1, 0),
+    centre: Place = (0, 1, 0),
+    boulder: Place = (0, 2, 0),
+    **more: Any,
+) -> Frame:
     places = [root, root, root, boulder]
     return Frame(seconds, tuple(Pose(place, STILL) for place in places), centre, **more)
 
 
 def thrown(
-    *, start: Place, top: float, at: Place, root: Place = (0, 1, 0), centre: Place = (0, 1, 0), landed: float | None = 2.0
+    *,
+    start: Place,
+    top: float,
+    at: Place,
+    root: Place = (0, 1, 0),
+    centre: Place = (0, 1, 0),
+    landed: float | None = 2.0,
 ) -> Trajectory:
     """A boulder that flies from one place to another, and where the machine is by then."""
-    frames = (frame(0, boulder=start), frame(2, boulder=at, root=root, centre=centre), frame(5, boulder=at, root=root, centre=centre))
+    frames = (
+        frame(0, boulder=start),
+        frame(2, boulder=at, root=root, centre=centre),
+        frame(5, boulder=at, root=root, centre=centre),
+    )
     return Trajectory(THROWER, frames, Flight(top, landed, at, centre))
 
 
 def driven(*places: Place, root: Place | None = None, **more: Any) -> Trajectory:
     """A car whose centre of mass is at these places, every 0.2 s."""
-    frames = tuple(frame(0.2 * number, root=root or place, centre=place, **more) for number, place in enumerate(places))
+    frames = tuple(
+        frame(0.2 * number, root=root or place, centre=place, **more)
+        for number, place in enumerate(places)
+    )
     return Trajectory(PAPER_CAR[:4], frames)
 
 
@@ -51,7 +71,9 @@ def machine(built: Tree) -> Machine:
 
 
 def test_a_car_is_paid_by_its_signed_way_and_by_the_code_by_any_way() -> None:
-    ahead, back, aside = (driven((0, 1, 0), place) for place in ((0, 1, 30), (0, 1, -30), (30, 1, 0)))
+    ahead, back, aside = (
+        driven((0, 1, 0), place) for place in ((0, 1, 30), (0, 1, -30), (30, 1, 0))
+    )
     assert [score(run, ROAD).value for run in (ahead, back, aside)] == [30, 0, 0]
     assert score(back, ROAD).distance == -30
     assert [score(run, ROAD, "code").value for run in (ahead, back, aside)] == [30, 30, 30]
@@ -59,7 +81,14 @@ def test_a_car_is_paid_by_its_signed_way_and_by_the_code_by_any_way() -> None:
 
 def test_on_a_bend_the_way_along_the_road_counts() -> None:
     path = ((0.0, 0.0), (0.0, 22.0), (70.0, 22.0), (70.0, 82.0))
-    places = {(0, 0, -5): -5, (3, 0, 10): 10, (0, 0, 22): 22, (40, 0, 25): 62, (70, 0, 40): 110, (70, 0, 90): 160}
+    places = {
+        (0, 0, -5): -5,
+        (3, 0, 10): 10,
+        (0, 0, 22): 22,
+        (40, 0, 25): 62,
+        (70, 0, 40): 110,
+        (70, 0, 90): 160,
+    }
     assert {place: along(path, place) for place in places} == pytest.approx(places)
     assert LEVELS["car/curves"].path == path
 
@@ -112,14 +141,18 @@ def test_a_delivery_is_won_when_the_ball_is_in_the_zone() -> None:
 
 
 def test_carrying_the_boulder_is_not_throwing_it() -> None:
-    carried = thrown(start=(0, 4, 0), top=6, at=(0, 5, 30), root=(0, 1, 30), centre=(0, 1, 30), landed=None)
+    carried = thrown(
+        start=(0, 4, 0), top=6, at=(0, 5, 30), root=(0, 1, 30), centre=(0, 1, 30), landed=None
+    )
     for formula in ("paper", "code"):
         found = score(carried, FIELD, formula)  # type: ignore[arg-type]
         assert (found.value, "not carried" in found.reasons[0]) == (0, True)
 
 
 def test_carrying_it_on_a_long_boom_is_not_either_although_the_code_pays_it() -> None:
-    boom = thrown(start=(0, 4, 9), top=6, at=(0, 5, 39), root=(0, 1, 30), centre=(0, 1, 30), landed=None)
+    boom = thrown(
+        start=(0, 4, 9), top=6, at=(0, 5, 39), root=(0, 1, 30), centre=(0, 1, 30), landed=None
+    )
     assert score(boom, FIELD).value == 0
     assert score(boom, FIELD, "code").value > 0
 
@@ -130,7 +163,9 @@ def test_a_boulder_that_still_lies_on_an_arm_was_not_thrown() -> None:
     arm = (*run.frames[-1].blocks[:2], Pose((0, 2.5, 8), STILL), run.frames[-1].blocks[3])
     swung = replace(run, frames=(*run.frames[:-1], replace(run.frames[-1], blocks=arm)))
     assert score(run, FIELD).value > 0
-    assert score(swung, FIELD).reasons == ("the boulder still lies on the machine: it has to be thrown, not carried",)
+    assert score(swung, FIELD).reasons == (
+        "the boulder still lies on the machine: it has to be thrown, not carried",
+    )
     assert score(swung, FIELD, "code").value > 0
 
 
@@ -143,10 +178,23 @@ def test_a_real_car_with_the_boulder_on_its_back_earns_nothing() -> None:
     pytest.importorskip("mujoco")
     from grpo_env_besiege.measure import measure
 
-    car = [(1, 0, 0), (1, 0, 1), (2, 1, 2), (2, 1, 4), (2, 2, 2), (2, 2, 4), (15, 0, 4), (30, 7, 0), (36, 8, 0)]
+    car = [
+        (1, 0, 0),
+        (1, 0, 1),
+        (2, 1, 2),
+        (2, 1, 4),
+        (2, 2, 2),
+        (2, 2, 4),
+        (15, 0, 4),
+        (30, 7, 0),
+        (36, 8, 0),
+    ]
     found = measure(machine(tree(*car)), FIELD)
     assert found.score.distance > 10
-    assert (found.score.value, any("not carried" in reason for reason in found.score.reasons)) == (0, True)
+    assert (found.score.value, any("not carried" in reason for reason in found.score.reasons)) == (
+        0,
+        True,
+    )
 
 
 def test_rolling_the_boulder_is_not_throwing_it() -> None:
@@ -172,19 +220,25 @@ def test_a_root_that_is_thrown_off_takes_no_car_with_it() -> None:
     assert score(shot, ROAD).value == 2
     apart = driven((0, 1, 0), (0, 1, 20), held=0.4)
     assert score(apart, ROAD).value == 0
-    assert score(apart, ROAD).reasons == ("only 40% of the machine's mass still holds together with the root",)
+    assert score(apart, ROAD).reasons == (
+        "only 40% of the machine's mass still holds together with the root",
+    )
 
 
 def test_a_catapult_has_exactly_one_boulder() -> None:
     none, two = tree((63, 0, 0)), tree((30, 0, 4), (36, 1, 0), (36, 0, 0))
     for built, count in ((none, 0), (two, 2)):
-        assert list(map(str, unfit(built, FIELD))) == [f"the machine has {count} boulders; it has to have exactly one"]
+        assert list(map(str, unfit(built, FIELD))) == [
+            f"the machine has {count} boulders; it has to have exactly one"
+        ]
         assert score(Trajectory(built, ()), FIELD).value == 0
     assert unfit(PAPER_CATAPULT, FIELD) == ()
 
 
 def test_a_level_allows_its_own_blocks_only() -> None:
-    assert list(map(str, unfit(tree((46, 0, 2), (15, 0, 4)), ROAD))) == ["block 1: a Large powered wheel is not allowed in car/road"]
+    assert list(map(str, unfit(tree((46, 0, 2), (15, 0, 4)), ROAD))) == [
+        "block 1: a Large powered wheel is not allowed in car/road"
+    ]
     run = Trajectory(tree((46, 0, 2)), driven((0, 1, 0), (0, 1, 30)).frames)
     assert score(run, ROAD).value == 0
 
@@ -192,8 +246,13 @@ def test_a_level_allows_its_own_blocks_only() -> None:
 def test_a_run_that_blew_up_is_worth_nothing_in_any_family() -> None:
     for level in (ROAD, FIELD, LEVELS["delivery/push"]):
         built = PAPER_CATAPULT if level.family == "catapult" else PAPER_CAR
-        found = score(Trajectory(built, (), fault="it blew up after 0.4 s: the state is not a number"), level)
-        assert (found.value, found.reasons) == (0, ("it blew up after 0.4 s: the state is not a number",))
+        found = score(
+            Trajectory(built, (), fault="it blew up after 0.4 s: the state is not a number"), level
+        )
+        assert (found.value, found.reasons) == (
+            0,
+            ("it blew up after 0.4 s: the state is not a number",),
+        )
 
 
 # The same with real machines
@@ -236,7 +295,11 @@ def test_what_is_built_into_a_container_gains_nothing_from_overlapping_it(inside
     from grpo_env_besiege.simulation import simulate
 
     cross = ((63, 0, 0), (63, 0, 1), (63, 0, 2), (63, 0, 3))
-    found = simulate(machine(tree(*cross, (30, 0, 4), (inside, 5, 0))), FIELD, physics=replace(DEFAULT, wheel_speed=0, spin_speed=0))
+    found = simulate(
+        machine(tree(*cross, (30, 0, 4), (inside, 5, 0))),
+        FIELD,
+        physics=replace(DEFAULT, wheel_speed=0, spin_speed=0),
+    )
     assert found.fault is None
     for number, before in enumerate(found.frames[0].blocks):
         assert math.dist(before.middle, found.frames[-1].blocks[number].middle) < 0.1
@@ -250,4 +313,9 @@ def test_a_machine_that_the_level_forbids_is_not_simulated() -> None:
     level: Level = replace(ROAD, allowed=frozenset({"0", "1"}))
     found = measure(machine(PAPER_CAR), level)
     assert found.trajectory.frames == ()
-    assert [reason.split(":")[0] for reason in found.score.reasons] == ["block 3", "block 4", "block 5", "block 6"]
+    assert [reason.split(":")[0] for reason in found.score.reasons] == [
+        "block 3",
+        "block 4",
+        "block 5",
+        "block 6",
+    ]

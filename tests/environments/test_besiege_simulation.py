@@ -43,7 +43,9 @@ def machine(built: Tree) -> Machine:
     return checked.machine
 
 
-def run(*blocks: tuple[str | int, ...], level: Level = FIELD, physics: Physics = DEFAULT) -> Trajectory:
+def run(
+    *blocks: tuple[str | int, ...], level: Level = FIELD, physics: Physics = DEFAULT
+) -> Trajectory:
     found = simulate(machine(tree(*blocks)), level, physics=physics)
     assert found.fault is None
     return found
@@ -67,15 +69,21 @@ def turned(found: Trajectory, block: int, frame: int = -1) -> float:
 
 def test_a_machine_at_rest_stays_where_it_stands() -> None:
     found = run(*CROSS, (15, 0, 4), (35, 5, 0))
-    assert [frame.seconds for frame in found.frames] == pytest.approx([0.2 * number for number in range(26)])
+    assert [frame.seconds for frame in found.frames] == pytest.approx(
+        [0.2 * number for number in range(26)]
+    )
     for block in range(7):
         assert math.dist(pose(found, block).middle, pose(found, block, 0).middle) < 0.01
         assert turned(found, block) < 0.5
     assert pose(found, 0, 0).middle == pytest.approx((0, 0.5, 0), abs=0.03)
-    assert found.frames[0].centre == pytest.approx((0, (4.25 * 0.5 + 0.3 * 1.5 + 3 * 2.5) / 7.55, 0), abs=0.03)
+    assert found.frames[0].centre == pytest.approx(
+        (0, (4.25 * 0.5 + 0.3 * 1.5 + 3 * 2.5) / 7.55, 0), abs=0.03
+    )
 
 
-@pytest.mark.parametrize(("side", "other", "way"), [(2, 3, (0, 1)), (3, 2, (0, 1)), (0, 1, (-1, 0)), (1, 0, (1, 0))])
+@pytest.mark.parametrize(
+    ("side", "other", "way"), [(2, 3, (0, 1)), (3, 2, (0, 1)), (0, 1, (-1, 0)), (1, 0, (1, 0))]
+)
 def test_wheels_drive_as_their_facing_says(side: int, other: int, way: tuple[int, int]) -> None:
     """Facing x+ or x- to z+, facing z+ to x-, facing z- to x+; a free wheel on the other side rolls along."""
     found = run((2, 0, side), (40, 0, other), (63, 0, 4), physics=replace(DEFAULT, wheel_speed=1.0))
@@ -96,7 +104,12 @@ def test_a_rotating_block_turns_what_is_on_its_sides_and_not_what_is_in_front() 
 
 
 def test_the_torque_of_a_rotating_block_turns_its_parent_the_other_way() -> None:
-    found = run((22, 0, 4), (63, 1, 1), (63, 1, 2), physics=replace(DEFAULT, ground_friction=0.02, block_friction=0.02))
+    found = run(
+        (22, 0, 4),
+        (63, 1, 1),
+        (63, 1, 2),
+        physics=replace(DEFAULT, ground_friction=0.02, block_friction=0.02),
+    )
     arm, root = pose(found, 2, 1).turn, pose(found, 0, 1).turn
     assert abs(root[2]) > 0.05
     assert arm[2] * root[2] < 0
@@ -124,7 +137,10 @@ def test_steering_blocks_hold_still_because_nobody_steers() -> None:
 
 
 def test_a_suspension_gives_way_under_load() -> None:
-    light, heavy = run(*CROSS, (16, 0, 4), (15, 5, 0)), run(*CROSS, (16, 0, 4), (35, 5, 0), (35, 6, 0))
+    light, heavy = (
+        run(*CROSS, (16, 0, 4), (15, 5, 0)),
+        run(*CROSS, (16, 0, 4), (35, 5, 0), (35, 6, 0)),
+    )
     sunk = [placed - pose(found, 6).middle[1] for found, placed in ((light, 3.5), (heavy, 3.5))]
     assert sunk[1] > sunk[0] + 0.05
 
@@ -164,7 +180,12 @@ def test_a_free_end_that_meets_a_face_is_joined() -> None:
 def test_a_boulder_lies_in_its_container_until_it_is_thrown() -> None:
     resting = run(*CROSS, (30, 0, 4), (36, 5, 0))
     assert math.dist(pose(resting, 6).middle, pose(resting, 6, 0).middle) < 0.05
-    thrown = run(*((block.type, *(n for end in block.ends for n in (end.parent, end.point))) for block in PAPER_CATAPULT[1:]))
+    thrown = run(
+        *(
+            (block.type, *(n for end in block.ends for n in (end.parent, end.point)))
+            for block in PAPER_CATAPULT[1:]
+        )
+    )
     container, boulder = pose(thrown, 11), pose(thrown, 12)
     assert math.dist(container.middle, boulder.middle) > 4
 
@@ -197,7 +218,8 @@ def test_every_level_runs_for_its_time(name: str) -> None:
 
 def test_the_difficulty_orders_the_levels_of_a_family() -> None:
     families: Mapping[str, list[float]] = {
-        family: [level.difficulty for level in LEVELS.values() if level.family == family] for family in ("car", "catapult", "delivery")
+        family: [level.difficulty for level in LEVELS.values() if level.family == family]
+        for family in ("car", "catapult", "delivery")
     }
     for values in families.values():
         assert (values[0], values[-1], values) == (0, 1, sorted(set(values)))
@@ -213,7 +235,9 @@ def test_nothing_stands_where_the_largest_machine_is_set_down() -> None:
                 half = (math.hypot(one.size[0], one.size[2]) / 2,) * 2
             else:
                 half = (one.size[0] / 2, one.size[2] / 2)
-            assert max(abs(one.middle[axis]) - half[side] for side, axis in enumerate((0, 2))) > 8.5, (level.name, one)
+            assert (
+                max(abs(one.middle[axis]) - half[side] for side, axis in enumerate((0, 2))) > 8.5
+            ), (level.name, one)
         assert level.load is None or level.load[2][2] - level.load[0] > 8.5
 
 
@@ -222,7 +246,10 @@ def test_obstacles_are_in_the_way() -> None:
     plain = simulate(machine(PAPER_CAR), ROAD)
     for name in ("car/quarter-cylinder", "car/quarter-pipe", "car/gap"):
         found = simulate(machine(PAPER_CAR), LEVELS[name])
-        assert max(frame.blocks[0].middle[1] for frame in found.frames) > max(frame.blocks[0].middle[1] for frame in plain.frames) + 0.3
+        assert (
+            max(frame.blocks[0].middle[1] for frame in found.frames)
+            > max(frame.blocks[0].middle[1] for frame in plain.frames) + 0.3
+        )
         assert found.frames[-1].centre[2] < plain.frames[-1].centre[2]
 
 
@@ -233,7 +260,10 @@ def test_walls_keep_a_car_on_the_road_and_lead_it_around_the_bend() -> None:
 
 
 def test_the_wind_takes_a_boulder_back() -> None:
-    still, windy = (simulate(machine(MACHINES["rotor catapult"]), LEVELS[f"catapult/{name}"]) for name in ("fence", "wind"))
+    still, windy = (
+        simulate(machine(MACHINES["rotor catapult"]), LEVELS[f"catapult/{name}"])
+        for name in ("fence", "wind")
+    )
     assert still.flight is not None
     assert windy.flight is not None
     assert windy.flight.at[2] < still.flight.at[2] - 2
@@ -241,7 +271,9 @@ def test_the_wind_takes_a_boulder_back() -> None:
 
 def test_a_car_pushes_the_ball_into_the_goal() -> None:
     assert score(simulate(machine(PAPER_CAR), LEVELS["delivery/push"]), LEVELS["delivery/push"]).won
-    sled = score(simulate(machine(MACHINES["sled"]), LEVELS["delivery/push"]), LEVELS["delivery/push"])
+    sled = score(
+        simulate(machine(MACHINES["sled"]), LEVELS["delivery/push"]), LEVELS["delivery/push"]
+    )
     assert (sled.won, sled.value) == (False, pytest.approx(0, abs=0.02))
 
 
@@ -264,7 +296,11 @@ def test_a_run_is_the_same_to_the_bit_on_repeat_in_any_order_and_in_another_proc
     assert fingerprint(names) == first
     code = "import sys; sys.path[:0] = sys.argv[1:2]; from test_besiege_simulation import fingerprint; print(fingerprint(sys.argv[2:]))"
     found = subprocess.run(
-        [sys.executable, "-c", code, str(Path(__file__).parent), *names], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code, str(Path(__file__).parent), *names],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
     assert found.stdout.strip() == first
 
@@ -272,7 +308,9 @@ def test_a_run_is_the_same_to_the_bit_on_repeat_in_any_order_and_in_another_proc
 def test_another_world_is_drawn_from_its_seed_and_changes_the_run() -> None:
     worlds = [varied(random.Random(seed)) for seed in (1, 1, 2)]
     assert worlds[0] == worlds[1] != worlds[2]
-    ways = [simulate(machine(PAPER_CAR), ROAD, physics=world).frames[-1].centre[2] for world in worlds]
+    ways = [
+        simulate(machine(PAPER_CAR), ROAD, physics=world).frames[-1].centre[2] for world in worlds
+    ]
     assert ways[0] == ways[1] != ways[2]
     assert all(25 < way < 42 for way in ways)
 
@@ -280,7 +318,9 @@ def test_another_world_is_drawn_from_its_seed_and_changes_the_run() -> None:
 # What goes wrong
 
 
-@pytest.mark.parametrize("wild", [{"band_stiffness": 1e7, "band_force": 1e9}, {"spin_torque": 1e9, "spin_speed": 1e5}])
+@pytest.mark.parametrize(
+    "wild", [{"band_stiffness": 1e7, "band_force": 1e9}, {"spin_torque": 1e9, "spin_speed": 1e5}]
+)
 def test_a_run_that_blows_up_is_a_fault_and_leaves_no_log_behind(
     wild: dict[str, float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -299,9 +339,16 @@ def test_any_valid_machine_of_any_blocks_can_be_simulated() -> None:
     rng = random.Random(7)
     for _ in range(300):
         built = grow(rng, size=rng.randint(1, 16), types=rng.sample(sorted(BLOCKS), 8))
-        found = simulate(machine(built), level, physics=replace(DEFAULT, breakable=rng.random() < 0.3))
+        found = simulate(
+            machine(built), level, physics=replace(DEFAULT, breakable=rng.random() < 0.3)
+        )
         if found.fault is None:
-            assert all(math.isfinite(value) for frame in found.frames for block in frame.blocks for value in (*block.middle, *block.turn))
+            assert all(
+                math.isfinite(value)
+                for frame in found.frames
+                for block in frame.blocks
+                for value in (*block.middle, *block.turn)
+            )
 
 
 def test_the_largest_machine_of_moving_parts_takes_a_second_and_no_minute() -> None:
@@ -314,11 +361,17 @@ def test_the_largest_machine_of_moving_parts_takes_a_second_and_no_minute() -> N
 def test_with_breakage_an_overloaded_mount_comes_off_and_a_strong_one_holds() -> None:
     strong = simulate(machine(PAPER_CAR), ROAD, physics=replace(DEFAULT, breakable=True))
     assert (strong.frames[-1].broken, strong.frames[-1].held) == ((), 1.0)
-    assert strong.frames[-1].centre[2] == pytest.approx(simulate(machine(PAPER_CAR), ROAD).frames[-1].centre[2], rel=0.05)
-    weak = simulate(machine(PAPER_CAR), ROAD, physics=replace(DEFAULT, breakable=True, mount_force=40))
+    assert strong.frames[-1].centre[2] == pytest.approx(
+        simulate(machine(PAPER_CAR), ROAD).frames[-1].centre[2], rel=0.05
+    )
+    weak = simulate(
+        machine(PAPER_CAR), ROAD, physics=replace(DEFAULT, breakable=True, mount_force=40)
+    )
     assert weak.frames[-1].broken
     assert set(weak.frames[-1].broken) <= {3, 4, 5, 6}
-    assert weak.frames[-1].held == pytest.approx(1 - len(weak.frames[-1].broken) * 1.1 / 5.65, abs=0.01)
+    assert weak.frames[-1].held == pytest.approx(
+        1 - len(weak.frames[-1].broken) * 1.1 / 5.65, abs=0.01
+    )
 
 
 # Speed
@@ -332,7 +385,9 @@ def sixty_four() -> list[Machine]:
     return machines
 
 
-def test_sixty_four_machines_with_their_second_runs_take_seconds_of_processor_time_and_no_minute(sixty_four: list[Machine]) -> None:
+def test_sixty_four_machines_with_their_second_runs_take_seconds_of_processor_time_and_no_minute(
+    sixty_four: list[Machine],
+) -> None:
     started = time.process_time()
     values = [measure(one, ROAD).score.value for one in sixty_four]
     assert time.process_time() - started < 10  # a heavy test below holds the tight bound
@@ -340,7 +395,9 @@ def test_sixty_four_machines_with_their_second_runs_take_seconds_of_processor_ti
 
 
 @pytest.mark.heavy
-def test_on_two_idle_cores_they_take_less_than_a_second_and_a_half_and_give_the_same(sixty_four: list[Machine]) -> None:
+def test_on_two_idle_cores_they_take_less_than_a_second_and_a_half_and_give_the_same(
+    sixty_four: list[Machine],
+) -> None:
     expected = [measure(one, ROAD) for one in sixty_four]
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         seconds = []

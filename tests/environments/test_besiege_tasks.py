@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from grpo_core import ConfigError, Environment, Message, Rollout, Task, TaskKey, Verdict
 from grpo_core.cli.app import app
 from grpo_core.testing import assert_environment
-from grpo_core.verify import Verifier, VerifySettings
+from grpo_core.verify.engine import Verifier, VerifySettings
 from grpo_env_besiege.cold_start import compact
 from grpo_env_besiege.env import Car, Catapult, Config, Delivery, Order
 from grpo_env_besiege.levels import LEVELS, Level
@@ -44,12 +44,23 @@ def test_it_keeps_the_promises_of_an_environment(name: str) -> None:
 def test_the_prompt_has_the_rules_the_blocks_of_its_level_an_example_and_the_form() -> None:
     for kind in KINDS.values():
         env = kind()
-        for level in {level.name: level for level in LEVELS.values() if level.family == env.family}.values():
+        for level in {
+            level.name: level for level in LEVELS.values() if level.family == env.family
+        }.values():
             task = ask(env, level=level.difficulty)
             assert task.data.level == level.name
             system, user = task.prompt
             assert isinstance(system, Message)
-            for word in ("left-handed", "overlap", "```json", "Construction Idea", "<cot>", "parent_a", "17 long", "60 blocks"):
+            for word in (
+                "left-handed",
+                "overlap",
+                "```json",
+                "Construction Idea",
+                "<cot>",
+                "parent_a",
+                "17 long",
+                "60 blocks",
+            ):
                 assert word in system.content
             assert all(f"type {block}," in system.content for block in level.allowed)
             assert f"{level.seconds:g} seconds" in user.content
@@ -66,15 +77,22 @@ def test_the_example_of_the_prompt_is_a_machine_that_drives() -> None:
 
 
 def test_a_short_prompt_is_a_line() -> None:
-    assert ask(Catapult(Config(prompt="short", budget=False)), level=0.5).prompt == (Message("user", "catapult wind 60:"),)
+    assert ask(Catapult(Config(prompt="short", budget=False)), level=0.5).prompt == (
+        Message("user", "catapult wind 60:"),
+    )
 
 
 def test_each_task_sets_a_limit_of_blocks_and_held_out_limits_are_others() -> None:
     env = Car()
-    limits = {split: {env.task(TaskKey("besiege", split, i)).data.most for i in range(200)} for split in ("train", "eval")}
+    limits = {
+        split: {env.task(TaskKey("besiege", split, i)).data.most for i in range(200)}
+        for split in ("train", "eval")
+    }
     assert limits["train"] | limits["eval"] == set(range(8, 31))
     assert not limits["train"] & limits["eval"]
-    task = next(task for task in (ask(env, index=index) for index in range(200)) if task.data.most == 8)
+    task = next(
+        task for task in (ask(env, index=index) for index in range(200)) if task.data.most == 8
+    )
     assert "at most 8 blocks" in task.prompt[-1].content  # type: ignore[union-attr]
     too_large = compact(HEAVY_CAR)
     verdict = env.verify(task, Rollout.of(too_large))
@@ -87,17 +105,23 @@ def test_each_task_sets_a_limit_of_blocks_and_held_out_limits_are_others() -> No
 
 def test_a_machine_is_paid_by_what_it_does_and_its_parts_are_logged() -> None:
     verdict = judged(Car(), f"I think so.\n```json\n{CAR}\n```")
-    assert {name: (part.value, part.weight) for name, part in verdict.rewards.items() if name != "performance"} == dict.fromkeys(
-        ("file", "structure", "spatial"), (1.0, 0.0)
+    assert {
+        name: (part.value, part.weight)
+        for name, part in verdict.rewards.items()
+        if name != "performance"
+    } == dict.fromkeys(("file", "structure", "spatial"), (1.0, 0.0))
+    assert (
+        verdict.total == verdict.rewards["performance"].value == verdict.metrics["performance"] > 25
     )
-    assert verdict.total == verdict.rewards["performance"].value == verdict.metrics["performance"] > 25
     assert verdict.passed
     assert json.loads(verdict.answer or "") == json.loads(CAR)
     assert judged(Car(), SLED_ANSWER).total < 1
     thrown = judged(Catapult(), compact(ROTOR_CATAPULT))
     assert thrown.metrics["height"] > 1
     assert thrown.metrics["distance"] > 5
-    assert thrown.total == pytest.approx(thrown.metrics["height"] * thrown.metrics["distance"], rel=1e-6)
+    assert thrown.total == pytest.approx(
+        thrown.metrics["height"] * thrown.metrics["distance"], rel=1e-6
+    )
 
 
 @pytest.mark.parametrize(
@@ -105,7 +129,11 @@ def test_a_machine_is_paid_by_what_it_does_and_its_parts_are_logged() -> None:
     [
         ("no machine", (0, 0, 0), "no JSON"),
         ('[{"id": "0"}]', (1, 0, 0), "its keys are"),
-        ('[{"id":"0","order_id":0,"parent":-1,"bp_id":-1},{"id":"15","order_id":1,"parent":0,"bp_id":9}]', (1, 0, 0), "point 9"),
+        (
+            '[{"id":"0","order_id":0,"parent":-1,"bp_id":-1},{"id":"15","order_id":1,"parent":0,"bp_id":9}]',
+            (1, 0, 0),
+            "point 9",
+        ),
         (
             '[{"id":"0","order_id":0,"parent":-1,"bp_id":-1},{"id":"15","order_id":1,"parent":0,"bp_id":0},'
             '{"id":"15","order_id":2,"parent":0,"bp_id":0}]',
@@ -119,16 +147,25 @@ def test_a_machine_is_paid_by_what_it_does_and_its_parts_are_logged() -> None:
         ),
     ],
 )
-def test_what_is_no_valid_machine_gets_nothing_and_hears_why(text: str, parts: tuple[int, ...], why: str) -> None:
+def test_what_is_no_valid_machine_gets_nothing_and_hears_why(
+    text: str, parts: tuple[int, ...], why: str
+) -> None:
     verdict = judged(Car(), text)
-    assert (verdict.total, verdict.passed, verdict.error, verdict.answer) == (0.0, False, None, None)
+    assert (verdict.total, verdict.passed, verdict.error, verdict.answer) == (
+        0.0,
+        False,
+        None,
+        None,
+    )
     assert tuple(verdict.rewards[name].value for name in ("file", "structure", "spatial")) == parts
     assert why in verdict.rewards["performance"].note
     assert verdict.metrics == {"invalid": 1.0}
 
 
 def test_scales_keep_the_order_and_the_range_says_what_they_pay_at_most() -> None:
-    raw, logs, clipped, half = (judged(Car(Config(scale=scale, most=most)), CAR).total for scale, most in SCALES)  # type: ignore[arg-type]
+    raw, logs, clipped, half = (
+        judged(Car(Config(scale=scale, most=most)), CAR).total for scale, most in SCALES
+    )  # type: ignore[arg-type]
     assert 25 < raw < 50
     assert 3 < logs < 4
     assert clipped == pytest.approx(raw / 50)
@@ -162,7 +199,10 @@ def test_settings_that_mean_nothing_are_refused(settings: Any) -> None:
 
 
 def test_the_code_formula_pays_the_published_catapult_more_than_the_guarded_one() -> None:
-    paper, code = (judged(Catapult(Config(formula=formula)), compact(PAPER_CATAPULT)).total for formula in ("paper", "code"))  # type: ignore[arg-type]
+    paper, code = (
+        judged(Catapult(Config(formula=formula)), compact(PAPER_CATAPULT)).total
+        for formula in ("paper", "code")
+    )  # type: ignore[arg-type]
     assert code > paper >= 0
 
 
@@ -202,11 +242,23 @@ def test_whoever_reaches_the_goal_of_a_level_passes_through_the_engine(level: Le
     async def through() -> None:
         settings = VerifySettings(isolation="inline", retries=0)
         async with Verifier(KINDS[level.family](), settings=settings) as verifier:
-            tasks = await verifier.tasks([TaskKey(f"besiege/{level.family}", "train", index, 0, level.difficulty) for index in range(3)])
-            answers = [(task, text) for task in tasks if (text := await verifier.reference(task)) is not None]
+            tasks = await verifier.tasks(
+                [
+                    TaskKey(f"besiege/{level.family}", "train", index, 0, level.difficulty)
+                    for index in range(3)
+                ]
+            )
+            answers = [
+                (task, text)
+                for task in tasks
+                if (text := await verifier.reference(task)) is not None
+            ]
             assert answers
             other = compact(ROTOR_CATAPULT) if level.family == "catapult" else SLED_ANSWER
-            for won, near in await verifier.verify([task for task, _ in answers], [[Rollout.of(a), Rollout.of(other)] for _, a in answers]):
+            for won, near in await verifier.verify(
+                [task for task, _ in answers],
+                [[Rollout.of(a), Rollout.of(other)] for _, a in answers],
+            ):
                 assert (won.error, won.total, won.passed) == (None, 1.0, True)
                 assert (near.error, near.total <= 0.5, near.passed) == (None, True, False)
 
@@ -248,7 +300,15 @@ def test_the_simulator_says_what_was_wrong_or_what_the_machine_did() -> None:
 
 def test_a_machine_is_drawn_and_so_is_what_it_did(tmp_path: Path) -> None:
     (tmp_path / "car.json").write_text(CAR)
-    command = ["env", "score", "besiege/car", "--answer", str(tmp_path / "car.json"), "--pictures", str(tmp_path / "pictures")]
+    command = [
+        "env",
+        "score",
+        "besiege/car",
+        "--answer",
+        str(tmp_path / "car.json"),
+        "--pictures",
+        str(tmp_path / "pictures"),
+    ]
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.output
     for name in ("machine.png", "run.png", "run.gif"):
@@ -258,4 +318,7 @@ def test_a_machine_is_drawn_and_so_is_what_it_did(tmp_path: Path) -> None:
     with Image.open(tmp_path / "pictures" / "run.gif") as picture:
         assert picture.n_frames == 26  # type: ignore[attr-defined]
     (tmp_path / "car.json").write_text("no machine")
-    assert "draws no picture" in CliRunner().invoke(app, [*command[:-1], str(tmp_path / "none")]).output
+    assert (
+        "draws no picture"
+        in CliRunner().invoke(app, [*command[:-1], str(tmp_path / "none")]).output
+    )

@@ -64,7 +64,12 @@ def test_both_spellings_and_numbers_as_text_are_read() -> None:
 def test_python_literals_are_read_and_never_run() -> None:
     literal = repr(json.loads(to_json(PAPER_CAR)))
     assert "'id'" in literal
-    for text in (literal, f"```json\n{literal}\n```", literal[:-1] + ",]", f"({literal[1:-1]},)  # a car"):
+    for text in (
+        literal,
+        f"```json\n{literal}\n```",
+        literal[:-1] + ",]",
+        f"({literal[1:-1]},)  # a car",
+    ):
         assert check(text).valid, text
     for text in ("__import__('os').getpid()", "[{'id': 1 + 1}]", "{**{}}", "[x for x in ()]"):
         assert [fault.stage for fault in check(text).faults] == ["file"]
@@ -99,8 +104,14 @@ def test_a_file_without_a_list_of_blocks_says_what_was_found(text: str, said: st
         (block("15", 1, 0, 6), "block 1: point 6 of a Starting block; it has 0..5"),
         (block("15", 1, 0, -1), "block 1: point -1 of a Starting block; it has 0..5"),
         (block("15", 1, 1, 0), "block 1: its parent is block 1; it has to be an earlier one, 0..0"),
-        (block("15", 1, -1, 0), "block 1: its parent is block -1; it has to be an earlier one, 0..0"),
-        (block("15", 2, 0, 0), "block 1: its order_id is 2; blocks are numbered in build order, so this one is 1"),
+        (
+            block("15", 1, -1, 0),
+            "block 1: its parent is block -1; it has to be an earlier one, 0..0",
+        ),
+        (
+            block("15", 2, 0, 0),
+            "block 1: its order_id is 2; blocks are numbered in build order, so this one is 1",
+        ),
         (block("99", 1, 0, 0), 'block 1: there is no type "99"'),
         (block(1.0, 1, 0, 0), "block 1: there is no type 1.0"),
         (block("15", 1, "zero", 0), 'block 1: parent has to be a whole number; found "zero"'),
@@ -123,11 +134,15 @@ def test_a_fault_is_told_in_the_blocks_own_terms(entry: dict[str, Any], said: st
 
 def test_the_point_of_a_small_wooden_block_is_named_as_such() -> None:
     wrong = [block("15", number, number - 1, 0) for number in range(1, 7)]
-    assert reasons(*wrong, block("15", 7, 6, 5)) == ["block 7: point 5 of a Small wooden block; it has 0..4"]
+    assert reasons(*wrong, block("15", 7, 6, 5)) == [
+        "block 7: point 5 of a Small wooden block; it has 0..4"
+    ]
 
 
 def test_nothing_can_be_built_on_a_boulder_or_a_band() -> None:
-    assert reasons(block("36", 1, 0, 4), block("15", 2, 1, 0)) == ["block 2: point 0 of a Boulder; it has none"]
+    assert reasons(block("36", 1, 0, 4), block("15", 2, 1, 0)) == [
+        "block 2: point 0 of a Boulder; it has none"
+    ]
 
 
 def test_what_is_built_on_an_illegal_block_is_illegal_too() -> None:
@@ -146,14 +161,26 @@ def test_the_first_block_is_the_root(change: dict[str, Any]) -> None:
 
 def test_a_machine_has_at_most_sixty_blocks() -> None:
     row = [block("15", number, 0, 0) for number in range(1, MAX_BLOCKS + 1)]
-    assert reasons(*row) == [f"the machine has {MAX_BLOCKS + 1} blocks; at most {MAX_BLOCKS} are allowed"]
+    assert reasons(*row) == [
+        f"the machine has {MAX_BLOCKS + 1} blocks; at most {MAX_BLOCKS} are allowed"
+    ]
 
 
 def test_the_stages_pass_in_order() -> None:
     overlapping = check(json.dumps([ROOT, block("15", 1, 0, 0), block("15", 2, 0, 0)]))
-    assert [overlapping.passes(stage) for stage in ("file", "structure", "size", "spatial")] == [True, True, True, False]
+    assert [overlapping.passes(stage) for stage in ("file", "structure", "size", "spatial")] == [
+        True,
+        True,
+        True,
+        False,
+    ]
     illegal = check(json.dumps([ROOT, block("15", 1, 0, 6)]))
-    assert [illegal.passes(stage) for stage in ("file", "structure", "size", "spatial")] == [True, False, False, False]
+    assert [illegal.passes(stage) for stage in ("file", "structure", "size", "spatial")] == [
+        True,
+        False,
+        False,
+        False,
+    ]
 
 
 # No text does harm
@@ -178,7 +205,10 @@ def test_any_text_is_judged(text: str) -> None:
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
     lambda inner: (
-        st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["id", "order_id", "parent", "bp_id", "x"]), inner, max_size=5)
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(["id", "order_id", "parent", "bp_id", "x"]), inner, max_size=5
+        )
     ),
     max_leaves=30,
 )
@@ -192,7 +222,14 @@ def test_any_json_is_judged(value: Any) -> None:
 
 
 NUMBERS = st.integers(-2, 14) | st.integers() | st.sampled_from(["1", "-1", "x", None, 1.5, True])
-ENTRIES = st.fixed_dictionaries({"id": st.sampled_from([*BLOCKS, 1, 63, "404"]), "order_id": NUMBERS, "parent": NUMBERS, "bp_id": NUMBERS})
+ENTRIES = st.fixed_dictionaries(
+    {
+        "id": st.sampled_from([*BLOCKS, 1, 63, "404"]),
+        "order_id": NUMBERS,
+        "parent": NUMBERS,
+        "bp_id": NUMBERS,
+    }
+)
 LINKS = st.fixed_dictionaries(
     {"id": st.sampled_from(["7", "9", "45", "1"]), "order_id": NUMBERS}
     | dict.fromkeys(("parent_a", "bp_id_a", "parent_b", "bp_id_b"), NUMBERS)

@@ -10,10 +10,29 @@ from typing import Any
 
 import pytest
 
-from grpo_core import ConfigError, Environment, Limits, Outcome, Program, Rollout, Services, Task, TaskKey, Verdict
-from grpo_core.environments import load_environment
-from grpo_core.plugins import PluginHost
-from grpo_core.programs import MAX_CPU_SECONDS, Case, CodeConfig, CodeEnvironment, constant_share, paid, same
+from grpo_core import (
+    ConfigError,
+    Environment,
+    Limits,
+    Outcome,
+    Program,
+    Rollout,
+    Services,
+    Task,
+    TaskKey,
+    Verdict,
+)
+from grpo_core.plugins.environments import load_environment
+from grpo_core.plugins.host import PluginHost
+from grpo_core.programs import (
+    MAX_CPU_SECONDS,
+    Case,
+    CodeConfig,
+    CodeEnvironment,
+    constant_share,
+    passed_reward,
+    same_value,
+)
 from grpo_core.testing import assert_environment
 from grpo_env_fizzbuzz.env import FizzBuzz
 from grpo_env_parentheses import families
@@ -40,7 +59,9 @@ def services() -> Iterator[Services]:
     asyncio.run(sandbox.close())
 
 
-def ask(env: Environment[Any], index: int = 0, *, split: str = "train", level: float = 0.0) -> Task[Any]:
+def ask(
+    env: Environment[Any], index: int = 0, *, split: str = "train", level: float = 0.0
+) -> Task[Any]:
     return env.task(TaskKey(type(env).__name__.lower(), split, index, 0, level))  # type: ignore[arg-type]
 
 
@@ -66,14 +87,21 @@ def test_references_solve_their_problems(env_class: type[Any], difficulty: int) 
         problem = ask(env, index).data
         cases = [*problem.examples, *env.cases(problem, random.Random(index), 24)]
         found = run_here(problem.source, problem.entry, cases)
-        assert all(same(value, case.expected) for value, case in zip(found, cases, strict=True))
+        assert all(
+            same_value(value, case.expected) for value, case in zip(found, cases, strict=True)
+        )
 
 
 @pytest.mark.parametrize("env_class", BOTH)
 @pytest.mark.parametrize("difficulty", DIFFICULTIES)
-def test_a_constant_is_right_in_at_most_two_thirds_of_the_cases(env_class: type[Any], difficulty: int) -> None:
+def test_a_constant_is_right_in_at_most_two_thirds_of_the_cases(
+    env_class: type[Any], difficulty: int
+) -> None:
     env = env_class(CodeConfig(difficulty=difficulty))
-    shares = [constant_share(env.cases(ask(env, index).data, random.Random(index), 24)) for index in range(30)]
+    shares = [
+        constant_share(env.cases(ask(env, index).data, random.Random(index), 24))
+        for index in range(30)
+    ]
     assert sum(shares) / len(shares) <= 2 / 3
 
 
@@ -81,14 +109,18 @@ def test_a_constant_is_right_in_at_most_two_thirds_of_the_cases(env_class: type[
 def test_answers_of_yes_and_no_are_balanced(difficulty: int) -> None:
     env = Parentheses(CodeConfig(difficulty=difficulty))  # type: ignore[arg-type]
     for index in range(10):
-        answers = [case.expected for case in env.cases(ask(env, index).data, random.Random(index), 24)]
+        answers = [
+            case.expected for case in env.cases(ask(env, index).data, random.Random(index), 24)
+        ]
         assert sum(answers) == 12
 
 
 @pytest.mark.parametrize("env_class", BOTH)
 def test_levels_are_difficulties_and_a_setting_overrules_them(env_class: type[Any]) -> None:
     by_level = [ask(env_class(), 0, level=(d - 1) / 9).data.statement for d in DIFFICULTIES]
-    by_setting = [ask(env_class(CodeConfig(difficulty=d)), 0, level=0.0).data.statement for d in DIFFICULTIES]  # type: ignore[arg-type]
+    by_setting = [
+        ask(env_class(CodeConfig(difficulty=d)), 0, level=0.0).data.statement for d in DIFFICULTIES
+    ]  # type: ignore[arg-type]
     assert len(set(by_level)) >= 8
     assert [len(text) > 0 for text in by_setting] == [True] * 10
 
@@ -96,7 +128,9 @@ def test_levels_are_difficulties_and_a_setting_overrules_them(env_class: type[An
 @pytest.mark.parametrize("env_class", BOTH)
 def test_train_and_eval_share_no_prompt(env_class: type[Any]) -> None:
     env = env_class()
-    train, held_out = ({ask(env, i, split=split).prompt for i in range(300)} for split in ("train", "eval"))
+    train, held_out = (
+        {ask(env, i, split=split).prompt for i in range(300)} for split in ("train", "eval")
+    )
     assert not train & held_out
 
 
@@ -114,7 +148,10 @@ def test_a_prompt_shows_two_examples_and_the_name_but_no_solution(env_class: typ
 def test_held_out_cases_differ_from_draw_to_draw_and_replay(env_class: type[Any]) -> None:
     env = env_class()
     problem = ask(env).data
-    drawn = [[case.arguments for case in env.cases(problem, random.Random(seed), 24)] for seed in (1, 2, 1)]
+    drawn = [
+        [case.arguments for case in env.cases(problem, random.Random(seed), 24)]
+        for seed in (1, 2, 1)
+    ]
     assert drawn[0] == drawn[2] != drawn[1]
 
 
@@ -136,10 +173,14 @@ class Scripted:
         """Nothing to give back."""
 
 
-def scripted(task: Task[Any], right: int, *, rest: Outcome, **config: Any) -> tuple[Verdict, Scripted]:
+def scripted(
+    task: Task[Any], right: int, *, rest: Outcome, **config: Any
+) -> tuple[Verdict, Scripted]:
     env = FizzBuzz(CodeConfig(**config))
     cases = env.cases(task.data, task.rng(), 24)
-    sandbox = Scripted([Outcome("ok", case.expected) if i < right else rest for i, case in enumerate(cases)])
+    sandbox = Scripted(
+        [Outcome("ok", case.expected) if i < right else rest for i, case in enumerate(cases)]
+    )
     env = FizzBuzz(CodeConfig(**config), Services(sandboxes={"default": sandbox}))
     (verdict,) = judge(env, task, "```python\ndef f(n): return 1\n```")
     return verdict, sandbox
@@ -150,8 +191,12 @@ def test_the_seeds_rule_pays_half_of_the_share_and_ours_only_what_is_beyond_a_co
     wrong = Outcome("ok", "?")
     constant = constant_share(FizzBuzz().cases(task.data, task.rng(), 24))
     assert scripted(task, 24, rest=wrong)[0].rewards["passed"].value == 1
-    assert scripted(task, 18, rest=wrong, partial="seed")[0].rewards["passed"].value == pytest.approx(0.5 * 18 / 24)
-    assert scripted(task, 18, rest=wrong)[0].rewards["passed"].value == pytest.approx(0.5 * (18 / 24 - constant) / (1 - constant))
+    assert scripted(task, 18, rest=wrong, partial="seed")[0].rewards[
+        "passed"
+    ].value == pytest.approx(0.5 * 18 / 24)
+    assert scripted(task, 18, rest=wrong)[0].rewards["passed"].value == pytest.approx(
+        0.5 * (18 / 24 - constant) / (1 - constant)
+    )
     assert scripted(task, 0, rest=wrong)[0].rewards["passed"].value == 0
     assert scripted(task, 23, rest=wrong, partial="none")[0].rewards["passed"].value == 0
 
@@ -159,7 +204,10 @@ def test_the_seeds_rule_pays_half_of_the_share_and_ours_only_what_is_beyond_a_co
 def test_parts_tell_how_far_a_program_got() -> None:
     task = ask(FizzBuzz())
     verdict, sandbox = scripted(task, 6, rest=Outcome("exception", error="ValueError"))
-    assert {name: reward.value for name, reward in verdict.rewards.items() if name != "passed"} == {"format": 1.0, "runs": 0.25}
+    assert {name: reward.value for name, reward in verdict.rewards.items() if name != "passed"} == {
+        "format": 1.0,
+        "runs": 0.25,
+    }
     assert verdict.detail["outcomes"] == {"ok": 6, "exception": 18}
     assert "ValueError" in verdict.rewards["passed"].note
     assert sandbox.programs[0].entry == task.data.entry
@@ -171,7 +219,16 @@ def test_a_broken_sandbox_is_an_error_and_no_reward() -> None:
         scripted(ask(FizzBuzz()), 23, rest=Outcome("infra_error", error="the daemon is gone"))
 
 
-@pytest.mark.parametrize("text", ["", "no code", "```python\ndef f(n): return 1", f"```python\n{'#' * 30_000}\n```", "```c\nint f;\n```"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "no code",
+        "```python\ndef f(n): return 1",
+        f"```python\n{'#' * 30_000}\n```",
+        "```c\nint f;\n```",
+    ],
+)
 def test_without_a_program_nothing_is_run(text: str) -> None:
     env = FizzBuzz(services=Services(sandboxes={"default": Scripted([])}))
     (verdict,) = judge(env, ask(env), text)
@@ -193,19 +250,25 @@ OTHER = [
 
 
 def test_values_are_compared_by_type_and_value() -> None:
-    assert all(same(found, expected) for found, expected in SAME)
-    assert not any(same(found, expected) for found, expected in OTHER)
+    assert all(same_value(found, expected) for found, expected in SAME)
+    assert not any(same_value(found, expected) for found, expected in OTHER)
 
 
 def test_the_best_constant_passes_as_many_cases_as_its_value_is_expected_in() -> None:
     for pairs, share in ((SAME, 1.0), (OTHER, 0.5)):
         for pair in pairs:
-            assert constant_share([Case((number,), value) for number, value in enumerate(pair)]) == share, pair
+            assert (
+                constant_share([Case((number,), value) for number, value in enumerate(pair)])
+                == share
+            ), pair
 
 
 def test_what_is_paid_grows_with_the_share_and_is_one_only_for_all() -> None:
     for constant in (0.1, 0.5):
-        rewards = [paid([True] * n + [False] * (24 - n), constant, "above_constant") for n in range(25)]
+        rewards = [
+            passed_reward([True] * n + [False] * (24 - n), constant, "above_constant")
+            for n in range(25)
+        ]
         assert rewards == sorted(rewards)
         assert rewards[-1] == 1
         assert rewards[-2] < 0.5
@@ -282,7 +345,9 @@ def test_every_wrong_variant_of_a_parentheses_reference_fails(difficulty: int) -
     assert len(MUTATIONS[problem.family]) >= 5
     for old, new in MUTATIONS[problem.family]:
         assert old in problem.source, old
-        assert fails(env, problem, problem.source.replace(old, new)), f"{problem.family}: {old} -> {new}"
+        assert fails(env, problem, problem.source.replace(old, new)), (
+            f"{problem.family}: {old} -> {new}"
+        )
 
 
 FIZZBUZZ_MUTATIONS = [
@@ -306,9 +371,15 @@ def test_every_wrong_variant_of_a_fizzbuzz_reference_fails_somewhere(difficulty:
     env = FizzBuzz(CodeConfig(difficulty=difficulty))  # type: ignore[arg-type]
     tried = 0
     for old, new in FIZZBUZZ_MUTATIONS:
-        problems = [problem for problem in (ask(env, index).data for index in range(12)) if old in problem.source]
+        problems = [
+            problem
+            for problem in (ask(env, index).data for index in range(12))
+            if old in problem.source
+        ]
         tried += bool(problems)
-        assert not problems or any(fails(env, problem, problem.source.replace(old, new)) for problem in problems), f"{old} -> {new}"
+        assert not problems or any(
+            fails(env, problem, problem.source.replace(old, new)) for problem in problems
+        ), f"{old} -> {new}"
     assert tried >= 5
 
 
@@ -318,21 +389,44 @@ def fails(env: Any, problem: Any, source: str) -> bool:
     for seed in range(10):
         cases = env.cases(problem, random.Random(seed), 24)
         try:
-            failed += not all(same(value, case.expected) for value, case in zip(run_here(source, problem.entry, cases), cases, strict=True))
+            failed += not all(
+                same_value(value, case.expected)
+                for value, case in zip(run_here(source, problem.entry, cases), cases, strict=True)
+            )
         except Exception:  # noqa: BLE001 - a variant may raise what it likes
             failed += 1
     return failed >= 8
 
 
 def test_families_are_right_about_cases_worked_by_hand() -> None:
-    assert [families.balanced(s) for s in ("", "()", "([)]", "(", ")", "a(b)c")] == [True, True, False, False, False, True]
+    assert [families.balanced(s) for s in ("", "()", "([)]", "(", ")", "a(b)c")] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+        True,
+    ]
     assert [families.deepest(s) for s in ("", "()", "(())()", "(", "[<>]")] == [0, 1, 2, -1, 2]
     assert [families.first_error(s) for s in ("", "()", "(]", "((", "())")] == [-1, -1, 1, 2, 2]
     assert [families.insertions(s) for s in ("", "(", "))", "())(", ")(")] == [0, 1, 2, 2, 2]
     assert [families.longest(s) for s in ("", "(()", ")()())", "()(()", "((")] == [0, 2, 4, 2, 0]
-    assert [families.with_jokers(s) for s in ("", "*", "(*", "*(", "(*))", "**)", ")*")] == [True, True, True, False, True, True, False]
+    assert [families.with_jokers(s) for s in ("", "*", "(*", "*(", "(*))", "**)", ")*")] == [
+        True,
+        True,
+        True,
+        False,
+        True,
+        True,
+        False,
+    ]
     assert [families.score(s) for s in ("()", "(())", "()()", "(()(()))")] == [1, 2, 2, 6]
-    assert [families.unfold(s) for s in ("", "a2(b)", "2(a3(b))", "1()")] == ["", "abb", "abbbabbb", ""]
+    assert [families.unfold(s) for s in ("", "a2(b)", "2(a3(b))", "1()")] == [
+        "",
+        "abb",
+        "abbbabbb",
+        "",
+    ]
 
 
 # With real jails
@@ -344,7 +438,9 @@ def test_the_environment_keeps_every_promise(env_class: type[Any], services: Ser
 
 
 @pytest.mark.parametrize("env_class", BOTH)
-def test_nobody_passes_an_impossible_problem_and_nobody_learns_the_answers(env_class: type[Any], services: Services) -> None:
+def test_nobody_passes_an_impossible_problem_and_nobody_learns_the_answers(
+    env_class: type[Any], services: Services
+) -> None:
     env = env_class(services=services)
     for task in env.canaries():
         (verdict,) = judge(env, task, env.reference(task))
@@ -353,11 +449,18 @@ def test_nobody_passes_an_impossible_problem_and_nobody_learns_the_answers(env_c
         assert verdict.rewards["passed"].value < 0.5
 
 
-@pytest.mark.parametrize("env_class", [Parentheses, pytest.param(FizzBuzz, marks=pytest.mark.heavy)])
-def test_no_attack_is_paid_and_none_disturbs_the_verdict_of_an_honest_neighbour(env_class: type[Any], services: Services) -> None:
+@pytest.mark.parametrize(
+    "env_class", [Parentheses, pytest.param(FizzBuzz, marks=pytest.mark.heavy)]
+)
+def test_no_attack_is_paid_and_none_disturbs_the_verdict_of_an_honest_neighbour(
+    env_class: type[Any], services: Services
+) -> None:
     """With many jails, since some attacks do nothing but wait."""
     sandbox = Auto(AutoConfig(jails=12))
-    env = env_class(CodeConfig(difficulty=1, cases=2, cpu_seconds=0.5, memory_mb=128), Services(sandboxes={"default": sandbox}))
+    env = env_class(
+        CodeConfig(difficulty=1, cases=2, cpu_seconds=0.5, memory_mb=128),
+        Services(sandboxes={"default": sandbox}),
+    )
     task = ask(env)
     attacks = [f"```python\n{source}\n{task.data.entry} = f\n```" for source in ATTACKS.values()]
     honest = [env.reference(task)] * 10
@@ -365,7 +468,9 @@ def test_no_attack_is_paid_and_none_disturbs_the_verdict_of_an_honest_neighbour(
     asyncio.run(sandbox.close())
     assert [verdict.error for verdict in verdicts] == [None] * len(verdicts)
     names = [*list(ATTACKS)[::2], *["honest"] * 10, *list(ATTACKS)[1::2]]
-    earned = {name: verdict.rewards["passed"].value for name, verdict in zip(names, verdicts, strict=True)}
+    earned = {
+        name: verdict.rewards["passed"].value for name, verdict in zip(names, verdicts, strict=True)
+    }
     assert {name: value for name, value in earned.items() if value} == {"honest": 1.0}
     assert sum(verdict.passed for verdict in verdicts) == 10
 
@@ -397,7 +502,9 @@ def test_settings_that_leave_nothing_to_judge_are_refused() -> None:
 @pytest.mark.parametrize("seconds", [0.0, -1.0, math.nan, math.inf])
 def test_a_cpu_time_that_is_no_limit_is_refused(seconds: float) -> None:
     with pytest.raises(ConfigError, match="it has to be above 0 and finite"):
-        load_environment(PluginHost(), "fizzbuzz", {"cpu_seconds": seconds}, lend=lambda _: Services())
+        load_environment(
+            PluginHost(), "fizzbuzz", {"cpu_seconds": seconds}, lend=lambda _: Services()
+        )
 
 
 def test_more_memory_than_a_limit_can_say_is_refused() -> None:
@@ -408,7 +515,9 @@ def test_more_memory_than_a_limit_can_say_is_refused() -> None:
 def test_a_cpu_time_that_a_verdict_does_not_last_is_refused() -> None:
     """A program that hangs would be left out as an error, where one that fails gets 0."""
     with pytest.raises(ConfigError, match=r"cpu_seconds is 101\.0; at most 100 fit"):
-        load_environment(PluginHost(), "fizzbuzz", {"cpu_seconds": 101.0}, lend=lambda _: Services())
+        load_environment(
+            PluginHost(), "fizzbuzz", {"cpu_seconds": 101.0}, lend=lambda _: Services()
+        )
     assert CodeEnvironment.timeout_seconds > 2.5 * MAX_CPU_SECONDS
 
 
@@ -421,6 +530,9 @@ def test_limits_of_the_environment_reach_the_sandbox() -> None:
 def test_a_program_may_last_long_enough_to_use_its_cpu_time() -> None:
     task = ask(FizzBuzz())
     limits = [
-        scripted(task, 24, rest=Outcome("ok"), cpu_seconds=seconds)[1].programs[0].limits.wall_seconds for seconds in (1.0, 2.0, 20.0)
+        scripted(task, 24, rest=Outcome("ok"), cpu_seconds=seconds)[1]
+        .programs[0]
+        .limits.wall_seconds
+        for seconds in (1.0, 2.0, 20.0)
     ]
     assert limits == [5.0, 5.0, 50.0]

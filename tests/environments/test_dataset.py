@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 
 from grpo_core import ConfigError, Environment, MissingExtraError, Rollout, TaskKey
-from grpo_core.environments import load_environment
-from grpo_core.plugins import PluginHost
+from grpo_core.plugins.environments import load_environment
+from grpo_core.plugins.host import PluginHost
 from grpo_core.testing import check_environment
-from grpo_core.verify import Verifier
+from grpo_core.verify.engine import Verifier
 
-ROWS = [{"question": f"What is {n} + {n}?", "answer": f"It is easy.\n#### {2 * n:,}"} for n in range(600, 640)]
+ROWS = [
+    {"question": f"What is {n} + {n}?", "answer": f"It is easy.\n#### {2 * n:,}"}
+    for n in range(600, 640)
+]
 REWARD = """
 def half(text, row):
     return 0.5 if str(row["n"]) in text else 0.0
@@ -58,18 +61,29 @@ def test_every_row_is_on_one_side_and_equal_rows_on_the_same(tmp_path: Path) -> 
     path.write_text("".join(json.dumps(row) + "\n" for row in ROWS * 2))
     env = dataset(path=str(path), eval_share=0.3)
     sides = {
-        split: [env.task(TaskKey("dataset", split, i)).data["question"] for i in range(env.size(split) or 0)] for split in ("train", "eval")
+        split: [
+            env.task(TaskKey("dataset", split, i)).data["question"]
+            for i in range(env.size(split) or 0)
+        ]
+        for split in ("train", "eval")
     }
     assert len(sides["train"]) + len(sides["eval"]) == 80
     assert not set(sides["train"]) & set(sides["eval"])
     assert sides["eval"]
 
 
-def test_rows_that_ask_the_same_are_on_the_same_side_whatever_else_they_hold(tmp_path: Path) -> None:
+def test_rows_that_ask_the_same_are_on_the_same_side_whatever_else_they_hold(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "numbered.jsonl"
-    path.write_text("".join(json.dumps({**row, "id": number}) + "\n" for number, row in enumerate(ROWS * 3)))
+    path.write_text(
+        "".join(json.dumps({**row, "id": number}) + "\n" for number, row in enumerate(ROWS * 3))
+    )
     env = dataset(path=str(path), eval_share=0.3)
-    sides = [{env.task(TaskKey("dataset", split, i)).prompt for i in range(env.size(split) or 0)} for split in ("train", "eval")]  # type: ignore[arg-type]
+    sides = [
+        {env.task(TaskKey("dataset", split, i)).prompt for i in range(env.size(split) or 0)}
+        for split in ("train", "eval")
+    ]  # type: ignore[arg-type]
     assert len(sides[0] | sides[1]) == len(ROWS)
     assert not sides[0] & sides[1]
     assert all(sides)
@@ -77,14 +91,30 @@ def test_rows_that_ask_the_same_are_on_the_same_side_whatever_else_they_hold(tmp
     assert by_id.size("eval") != env.size("eval")
 
 
-def test_rows_that_all_ask_the_same_are_refused_since_one_side_would_have_none(tmp_path: Path) -> None:
+def test_rows_that_all_ask_the_same_are_refused_since_one_side_would_have_none(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "same.jsonl"
-    path.write_text("".join(json.dumps({"question": "Say a number.", "answer": str(number)}) + "\n" for number in range(40)))
-    with pytest.raises(ConfigError, match=r"all 40 rows are on one side, .* name held-out rows \(env\.eval_path\)"):
+    path.write_text(
+        "".join(
+            json.dumps({"question": "Say a number.", "answer": str(number)}) + "\n"
+            for number in range(40)
+        )
+    )
+    with pytest.raises(
+        ConfigError, match=r"all 40 rows are on one side, .* name held-out rows \(env\.eval_path\)"
+    ):
         dataset(path=str(path))
     assert dataset(path=str(path), eval_share=0.0).size("train") == 40
-    path.write_text("".join(json.dumps({"question": f"Say {number}.", "answer": str(number)}) + "\n" for number in range(3)))
-    assert dataset(path=str(path), eval_share=0.01).size("train") == 3  # few rows may have none that is held out
+    path.write_text(
+        "".join(
+            json.dumps({"question": f"Say {number}.", "answer": str(number)}) + "\n"
+            for number in range(3)
+        )
+    )
+    assert (
+        dataset(path=str(path), eval_share=0.01).size("train") == 3
+    )  # few rows may have none that is held out
 
 
 def test_numbers_are_compared_as_numbers_and_texts_as_texts(rows: Path) -> None:
@@ -101,16 +131,25 @@ def test_numbers_are_compared_as_numbers_and_texts_as_texts(rows: Path) -> None:
     assert score(texts, f"what  IS {wanted} + {wanted}?") == 1
 
 
-def test_a_reward_of_ones_own_is_named_by_file_and_runs_in_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reward_of_ones_own_is_named_by_file_and_runs_in_a_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "mine.py").write_text(REWARD)
     (tmp_path / "rows.jsonl").write_text(json.dumps({"n": 7, "question": "Say seven."}) + "\n")
     monkeypatch.chdir(tmp_path)
-    settings = {"path": "rows.jsonl", "eval_path": "rows.jsonl", "reward": "mine.py:half", "system": ""}
+    settings = {
+        "path": "rows.jsonl",
+        "eval_path": "rows.jsonl",
+        "reward": "mine.py:half",
+        "system": "",
+    }
     host = PluginHost()
     env = load_environment(host, "dataset", settings)
 
     async def through() -> list[float]:
-        async with Verifier(env, spec=host.get("environment", "dataset"), overrides=settings) as verifier:
+        async with Verifier(
+            env, spec=host.get("environment", "dataset"), overrides=settings
+        ) as verifier:
             tasks = await verifier.tasks([TaskKey("dataset", "train", 0)])
             ((first, second),) = await verifier.verify(tasks, [[Rollout.of("7!"), Rollout.of("8")]])
             return [first.total, second.total]
@@ -119,7 +158,10 @@ def test_a_reward_of_ones_own_is_named_by_file_and_runs_in_a_worker(tmp_path: Pa
 
 
 def test_a_reward_that_is_not_written_in_python_has_a_fingerprint_by_its_name(rows: Path) -> None:
-    equal, other = (dataset(path=str(rows), reward=name).fingerprint() for name in ("operator:eq", "operator:ne"))
+    equal, other = (
+        dataset(path=str(rows), reward=name).fingerprint()
+        for name in ("operator:eq", "operator:ne")
+    )
     assert equal == dataset(path=str(rows), reward="operator:eq").fingerprint() != other
 
 
@@ -138,21 +180,56 @@ def test_the_fingerprint_knows_rows_and_reward(rows: Path, tmp_path: Path) -> No
         ({"path": "broken.jsonl"}, "is not valid JSONL"),
         ({"path": "list.jsonl"}, "line 1 holds a list; every line must be a JSON object"),
         ({"path": "empty.jsonl"}, "holds no rows"),
-        ({"path": "rows.jsonl", "prompt": "{text}"}, r"env.prompt '{text}' does not fit row 0 \(question, answer\)"),
-        ({"path": "rows.jsonl", "eval_share": 1.0}, "env.eval_share is 1; it must be at least 0 and below 1"),
+        (
+            {"path": "rows.jsonl", "prompt": "{text}"},
+            r"env.prompt '{text}' does not fit row 0 \(question, answer\)",
+        ),
+        (
+            {"path": "rows.jsonl", "eval_share": 1.0},
+            "env.eval_share is 1; it must be at least 0 and below 1",
+        ),
         ({"path": "rows.jsonl", "prompt": "{question[a]}"}, "does not fit row 0"),
-        ({"path": "rows.jsonl", "subset": "main"}, r"env\.subset='main' is about a published dataset, but env\.path names a file"),
-        ({"path": "rows.jsonl", "split": "test"}, r"env\.split='test' is about a published dataset"),
-        ({"path": "rows.jsonl", "eval_split": "test"}, r"env\.eval_split='test' is about a published dataset"),
-        ({"name": "openai/gsm8k", "eval_path": "rows.jsonl", "eval_split": "test"}, "both name the held-out rows"),
-        ({"path": "rows.jsonl", "answer_pattern": "#### (.*"}, r"env\.answer_pattern '#### \(\.\*' is no regular expression"),
-        ({"path": "rows.jsonl", "answer_pattern": "#### .*"}, r"env\.answer_pattern '#### \.\*' has no group"),
-        ({"path": "rows.jsonl", "reward": "exakt"}, "env.reward='exakt' is not known; it is exact, number, FILE.py:FUNCTION"),
-        ({"path": "rows.jsonl", "reward": "broken.py:half"}, "'.*broken.py:half' cannot be loaded: SyntaxError"),
-        ({"path": "rows.jsonl", "promt": "x"}, r"env\.promt is not a setting of 'dataset'; did you mean 'env\.prompt'"),
+        (
+            {"path": "rows.jsonl", "subset": "main"},
+            r"env\.subset='main' is about a published dataset, but env\.path names a file",
+        ),
+        (
+            {"path": "rows.jsonl", "split": "test"},
+            r"env\.split='test' is about a published dataset",
+        ),
+        (
+            {"path": "rows.jsonl", "eval_split": "test"},
+            r"env\.eval_split='test' is about a published dataset",
+        ),
+        (
+            {"name": "openai/gsm8k", "eval_path": "rows.jsonl", "eval_split": "test"},
+            "both name the held-out rows",
+        ),
+        (
+            {"path": "rows.jsonl", "answer_pattern": "#### (.*"},
+            r"env\.answer_pattern '#### \(\.\*' is not a regular expression",
+        ),
+        (
+            {"path": "rows.jsonl", "answer_pattern": "#### .*"},
+            r"env\.answer_pattern '#### \.\*' has no group",
+        ),
+        (
+            {"path": "rows.jsonl", "reward": "exakt"},
+            "env.reward='exakt' is not known; it is exact, number, FILE.py:FUNCTION",
+        ),
+        (
+            {"path": "rows.jsonl", "reward": "broken.py:half"},
+            "'.*broken.py:half' cannot be loaded: SyntaxError",
+        ),
+        (
+            {"path": "rows.jsonl", "promt": "x"},
+            r"env\.promt is not a setting of 'dataset'; did you mean 'env\.prompt'",
+        ),
     ],
 )
-def test_settings_that_do_not_fit_say_so(rows: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], message: str) -> None:
+def test_settings_that_do_not_fit_say_so(
+    rows: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], message: str
+) -> None:
     monkeypatch.chdir(rows.parent)
     (rows.parent / "broken.jsonl").write_text('{"a": \n')
     (rows.parent / "list.jsonl").write_text("[1]\n")
@@ -162,7 +239,9 @@ def test_settings_that_do_not_fit_say_so(rows: Path, monkeypatch: pytest.MonkeyP
         dataset(**settings).task(TaskKey("dataset", "train", 0))
 
 
-def test_a_published_dataset_without_its_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_published_dataset_without_its_package_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(__import__("sys").modules, "datasets", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'grpo-core\[datasets\]'"):
         dataset(name="openai/gsm8k").size("train")

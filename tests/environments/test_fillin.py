@@ -10,9 +10,20 @@ from typing import Any
 
 import pytest
 
-from grpo_core import MASK, ConfigError, Group, Judgement, JudgeRequest, Rollout, Services, Task, TaskKey, Verdict
+from grpo_core import (
+    MASK,
+    ConfigError,
+    Group,
+    Judgement,
+    JudgeRequest,
+    Rollout,
+    Services,
+    Task,
+    TaskKey,
+    Verdict,
+)
 from grpo_core.testing import FakeJudge, assert_environment
-from grpo_env_fillin.corpus import own
+from grpo_env_fillin.corpus import built_in
 from grpo_env_fillin.env import Config, FillIn
 from grpo_env_fillin.gaps import Gaps, cut
 
@@ -20,7 +31,9 @@ from grpo_env_fillin.gaps import Gaps, cut
 def likeness(request: JudgeRequest) -> float:
     """Share of the characters that are those of the reference."""
     wanted = request.reference or ""
-    return sum(a == b for a, b in zip(request.candidate, wanted, strict=False)) / max(len(request.candidate), len(wanted), 1)
+    return sum(a == b for a, b in zip(request.candidate, wanted, strict=False)) / max(
+        len(request.candidate), len(wanted), 1
+    )
 
 
 def environment(judge: Any = None, *, audit: Any = None, **settings: Any) -> FillIn:
@@ -33,7 +46,9 @@ def ask(env: FillIn, index: int = 0, *, split: str = "train", level: float = 0.5
 
 
 def judged(env: FillIn, task: Task[Gaps], *answers: str) -> list[Verdict]:
-    (verdicts,) = asyncio.run(env.verify_batch([Group(task, [Rollout.of(answer) for answer in answers])]))
+    (verdicts,) = asyncio.run(
+        env.verify_batch([Group(task, [Rollout.of(answer) for answer in answers])])
+    )
     return verdicts
 
 
@@ -49,7 +64,14 @@ def test_it_keeps_the_promises_of_an_environment(form: str, unit: str) -> None:
 @pytest.mark.parametrize("unit", ["word", "character"])
 def test_texts_with_their_golds_are_whole_and_each_token_has_a_mask(unit: Any) -> None:
     rng = random.Random(0)
-    texts = [*own()["train"][:200], "a", "?!", "", "two  spaces, and-hyphens (brackets)", "ein Wörterbuch für Größen"]
+    texts = [
+        *built_in()["train"][:200],
+        "a",
+        "?!",
+        "",
+        "two  spaces, and-hyphens (brackets)",
+        "ein Wörterbuch für Größen",
+    ]
     for text in texts:
         for rate in (0.05, 0.3, 1.0):
             gaps = cut(text, rng, unit=unit, rate=rate, span=4)
@@ -57,7 +79,10 @@ def test_texts_with_their_golds_are_whole_and_each_token_has_a_mask(unit: Any) -
             assert gaps.masked.count(MASK) == sum(gaps.tokens) >= 1
             sizes = [len(gold.split()) if unit == "word" else len(gold) for gold in gaps.golds]
             assert [size or 1 for size in sizes] == list(gaps.tokens)
-            assert gaps.core(gaps.golds) == text[len(gaps.pieces[0]) : len(text) - len(gaps.pieces[-1])]
+            assert (
+                gaps.core(gaps.golds)
+                == text[len(gaps.pieces[0]) : len(text) - len(gaps.pieces[-1])]
+            )
             assert all(gaps.pieces[1:-1])  # gaps do not touch
 
 
@@ -65,7 +90,9 @@ def test_more_is_missing_at_a_higher_level_and_the_settings_have_the_last_word()
     def share(level: float, **settings: Any) -> tuple[float, int]:
         env = environment(unit="character", **settings)
         found = [ask(env, index, level=level).data for index in range(200)]
-        return sum(sum(g.tokens) for g in found) / sum(len(g.filled(g.golds)) for g in found), max(max(g.tokens) for g in found)
+        return sum(sum(g.tokens) for g in found) / sum(len(g.filled(g.golds)) for g in found), max(
+            max(g.tokens) for g in found
+        )
 
     shares = [share(level) for level in (0.0, 0.5, 1.0)]
     assert [a for a, _ in shares] == pytest.approx([0.1, 0.25, 0.4], abs=0.03)
@@ -77,7 +104,13 @@ def test_texts_of_a_file_are_asked_and_none_is_on_both_sides(tmp_path: Path) -> 
     lines = [f"This is the line with the number {number}." for number in range(100)]
     (tmp_path / "texts.txt").write_text("\n\n".join(lines + lines[:10]) + "\n", encoding="utf-8")
     env = environment(path=str(tmp_path / "texts.txt"))
-    sides = [{ask(env, i, split=s).data.filled(ask(env, i, split=s).data.golds) for i in range(env.size(s))} for s in ("train", "eval")]  # type: ignore[arg-type]
+    sides = [
+        {
+            ask(env, i, split=s).data.filled(ask(env, i, split=s).data.golds)
+            for i in range(env.size(s))
+        }
+        for s in ("train", "eval")
+    ]  # type: ignore[arg-type]
     assert sides[0] | sides[1] == set(lines)
     assert not sides[0] & sides[1]
     assert 5 <= len(sides[1]) <= 40
@@ -95,7 +128,9 @@ def test_texts_of_a_file_are_asked_and_none_is_on_both_sides(tmp_path: Path) -> 
         (b"a [MASK] b\n", "marks gaps"),
     ],
 )
-def test_files_that_cannot_be_used_are_refused(tmp_path: Path, content: bytes | None, why: str) -> None:
+def test_files_that_cannot_be_used_are_refused(
+    tmp_path: Path, content: bytes | None, why: str
+) -> None:
     if content is not None:
         (tmp_path / "texts.txt").write_bytes(content)
     with pytest.raises(ConfigError, match=why):
@@ -143,7 +178,9 @@ HACKS = {
     "too many": lambda golds: json.dumps([*golds, *golds]),
     "empty": lambda golds: json.dumps([""] * len(golds)),
     "long": lambda golds: json.dumps([gold * 9 for gold in golds]),
-    "one character again and again": lambda golds: json.dumps(["e" * max(4, len(gold)) for gold in golds]),
+    "one character again and again": lambda golds: json.dumps(
+        ["e" * max(4, len(gold)) for gold in golds]
+    ),
     "half of it deep": lambda golds: "[" * 5000,
     "a megabyte": lambda golds: json.dumps(["x" * 10**6] * len(golds)),
     "NaN": lambda golds: "[NaN]",
@@ -158,12 +195,17 @@ def test_a_judge_that_likes_everything_pays_no_hack(name: str, unit: str) -> Non
     for index in range(5):
         task = ask(env, index)
         (verdict,) = judged(env, task, HACKS[name](list(task.data.golds)))
-        assert (verdict.total, verdict.passed, verdict.error) == (0.0, False, None), (task.data.golds, verdict)
+        assert (verdict.total, verdict.passed, verdict.error) == (0.0, False, None), (
+            task.data.golds,
+            verdict,
+        )
         assert verdict.rewards["judge"].note
 
 
 @pytest.mark.parametrize("unit", ["word", "character"])
-def test_a_fill_that_cannot_be_written_as_utf8_gets_the_floor_and_spoils_no_other(unit: str) -> None:
+def test_a_fill_that_cannot_be_written_as_utf8_gets_the_floor_and_spoils_no_other(
+    unit: str,
+) -> None:
     def writes(request: JudgeRequest) -> float:
         return float(bool(request.candidate.encode()))  # as every scorer that tokenizes it
 
@@ -171,15 +213,27 @@ def test_a_fill_that_cannot_be_written_as_utf8_gets_the_floor_and_spoils_no_othe
     task = ask(env)
     broken = json.dumps([gold[:-1] + "\ud800" for gold in task.data.golds])
     bad, good = judged(env, task, broken, env.reference(task))
-    assert (bad.total, bad.error, bad.rewards["judge"].note) == (0.0, None, "no JSON array of texts")
+    assert (bad.total, bad.error, bad.rewards["judge"].note) == (
+        0.0,
+        None,
+        "no JSON array of texts",
+    )
     assert (good.total, good.error) == (1.0, None)
 
 
 def test_a_copy_of_the_context_is_not_paid_unless_the_reference_is_one() -> None:
     env = environment(FakeJudge(lambda request: 1.0))
-    gaps = Gaps(("the cook makes a very good soup and then ", "."), ("eats all of it alone today",), (6,), "word")
+    gaps = Gaps(
+        ("the cook makes a very good soup and then ", "."),
+        ("eats all of it alone today",),
+        (6,),
+        "word",
+    )
     task = Task(TaskKey("fillin", "train", 0), gaps.masked, gaps)
-    copy, own_words = json.dumps(["cook makes a very good soup"]), json.dumps(["sits down for a long while"])
+    copy, own_words = (
+        json.dumps(["cook makes a very good soup"]),
+        json.dumps(["sits down for a long while"]),
+    )
     assert [verdict.total for verdict in judged(env, task, copy, own_words)] == [0.0, 1.0]
 
 
@@ -205,7 +259,10 @@ def test_an_audit_is_logged_and_never_paid() -> None:
 
 
 def test_a_fill_that_the_judge_prefers_to_the_reference_is_logged_as_such() -> None:
-    env = environment(FakeJudge(lambda request: 0.4 if request.candidate == request.reference else 0.9), unit="character")
+    env = environment(
+        FakeJudge(lambda request: 0.4 if request.candidate == request.reference else 0.9),
+        unit="character",
+    )
     task = ask(env)
     fills = json.dumps([gold[::-1] + "" for gold in task.data.golds])
     (verdict,) = judged(env, task, fills)
@@ -218,7 +275,9 @@ def test_a_causal_answer_is_its_first_line() -> None:
     assert task.prompt.endswith("Missing:")  # type: ignore[union-attr]
     assert task.prompt.count("___") == len(task.data.golds) + 3  # type: ignore[union-attr]
     answer = env.reference(task)
-    assert [v.total for v in judged(env, task, f" {answer}\n\nText: and so on", f"{answer} indeed")] == [1.0, 0.0]
+    assert [
+        v.total for v in judged(env, task, f" {answer}\n\nText: and so on", f"{answer} indeed")
+    ] == [1.0, 0.0]
 
 
 @pytest.mark.parametrize("settings", [{"rate": 1.5}, {"rate": -0.1}, {"span": -1}])

@@ -14,14 +14,16 @@ from typing import Any, Literal
 import pytest
 
 from grpo_core import ConfigError, Rollout, Task, TaskKey, UserError, Verdict
-from grpo_core.environments import build_environment
+from grpo_core.plugins.environments import build_environment
 from grpo_core.testing import assert_environment
-from grpo_core.verify import Verifier
+from grpo_core.verify.engine import Verifier
 from grpo_env_gsm8k import fixed, grpo_environments, legacy
 from grpo_env_gsm8k.env import GSM8K, Config
 from grpo_env_gsm8k.records import Problem, parse
 
-PUBLISHED = Path(os.environ.get("GRPO_GSM8K", Path(__file__).parents[3] / "shared" / "data" / "gsm8k"))
+PUBLISHED = Path(
+    os.environ.get("GRPO_GSM8K", Path(__file__).parents[3] / "shared" / "data" / "gsm8k")
+)
 GOOD = "<reasoning>\nOne and one.\nThat is two.\n</reasoning>\n<answer>\n18\n</answer>"
 
 
@@ -30,10 +32,15 @@ def folder(tmp_path: Path) -> Path:
     """Two records for each split, in the published form."""
     for name, numbers in (("train", ("1,080", "18")), ("test", ("-5", "$70,000"))):
         records = [
-            {"question": f"{name} {number}?", "answer": f"She has 2 * 3 = <<2*3=6>>6 eggs.\nThen more.\n#### {number}"}
+            {
+                "question": f"{name} {number}?",
+                "answer": f"She has 2 * 3 = <<2*3=6>>6 eggs.\nThen more.\n#### {number}",
+            }
             for number in numbers
         ]
-        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+        (tmp_path / f"{name}.jsonl").write_text(
+            "".join(json.dumps(record) + "\n" for record in records)
+        )
     return tmp_path
 
 
@@ -41,14 +48,18 @@ def env(folder: Path, **more: Any) -> GSM8K:
     return GSM8K(Config(path=str(folder), **more))
 
 
-def ask(environment: GSM8K, index: int = 0, *, split: str = "train", level: float = 0.0) -> Task[Problem]:
+def ask(
+    environment: GSM8K, index: int = 0, *, split: str = "train", level: float = 0.0
+) -> Task[Problem]:
     return environment.task(TaskKey("gsm8k", split, index, 0, level))  # type: ignore[arg-type]
 
 
 def verdict(text: str, answer: str = "18", **more: Any) -> Any:
     environment = GSM8K(Config(source="templates", **more))
     task = ask(environment)
-    return environment.verify(Task(task.key, task.prompt, Problem("?", answer, "")), Rollout.of(text))
+    return environment.verify(
+        Task(task.key, task.prompt, Problem("?", answer, "")), Rollout.of(text)
+    )
 
 
 # What is read
@@ -64,7 +75,9 @@ def test_records_are_read_as_published(folder: Path) -> None:
     assert len(ask(env(folder, example=True)).prompt) == 4
 
 
-@pytest.mark.skipif(not PUBLISHED.is_dir(), reason="the published data is not here; name its folder by GRPO_GSM8K")
+@pytest.mark.skipif(
+    not PUBLISHED.is_dir(), reason="the published data is not here; name its folder by GRPO_GSM8K"
+)
 def test_every_published_record_is_parsed_and_its_reference_earns_everything() -> None:
     environment = GSM8K(Config(path=str(PUBLISHED)))
     assert (environment.size("train"), environment.size("eval")) == (7473, 1319)
@@ -73,10 +86,16 @@ def test_every_published_record_is_parsed_and_its_reference_earns_everything() -
             task = ask(environment, index, split=split)
             found = environment.verify(task, Rollout.of(environment.reference(task)))
             assert found.total == pytest.approx(1), (split, index)
-            assert (found.passed, found.metrics["accuracy/strict"], found.metrics["accuracy/lenient"]) == (True, 1, 1)
+            assert (
+                found.passed,
+                found.metrics["accuracy/strict"],
+                found.metrics["accuracy/lenient"],
+            ) == (True, 1, 1)
 
 
-def test_without_data_the_error_names_the_three_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_data_the_error_names_the_three_ways(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ways = ["grpo-core[gsm8k]", "env.path=FOLDER", "env.source=templates"]
     with pytest.raises(ConfigError) as missing:
         env(tmp_path / "nothing")
@@ -84,7 +103,9 @@ def test_without_data_the_error_names_the_three_ways(tmp_path: Path, monkeypatch
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(UserError) as not_installed:
         GSM8K()
-    assert all(way in str(not_installed.value) for way in ("[gsm8k]", "env.path", "env.source=templates"))
+    assert all(
+        way in str(not_installed.value) for way in ("[gsm8k]", "env.path", "env.source=templates")
+    )
 
 
 @pytest.mark.parametrize(
@@ -106,7 +127,9 @@ def test_a_line_that_is_no_record_is_named(folder: Path, line: str) -> None:
 
 
 def test_a_file_that_is_not_utf8_is_named(folder: Path) -> None:
-    (folder / "train.jsonl").write_bytes('{"question": "Wie viele Äpfel?", "answer": "#### 1"}\n'.encode("latin-1"))
+    (folder / "train.jsonl").write_bytes(
+        '{"question": "Wie viele Äpfel?", "answer": "#### 1"}\n'.encode("latin-1")
+    )
     with pytest.raises(ConfigError, match=r"train\.jsonl: it is not UTF-8"):
         env(folder)
 
@@ -125,10 +148,16 @@ def test_templates_make_right_problems_that_grow_with_the_level() -> None:
     for level in (0.0, 0.5, 1.0):
         problems = [ask(environment, index, level=level).data for index in range(200)]
         lengths.append(sum(len(problem.question) for problem in problems))
-        assert all(int(problem.answer) >= 1 and problem.reasoning.endswith(".") for problem in problems)
-        assert all(f"= {problem.answer} " in problem.reasoning.splitlines()[-1] for problem in problems)
+        assert all(
+            int(problem.answer) >= 1 and problem.reasoning.endswith(".") for problem in problems
+        )
+        assert all(
+            f"= {problem.answer} " in problem.reasoning.splitlines()[-1] for problem in problems
+        )
         for problem in problems:
-            for sum_ in (part for line in problem.reasoning.splitlines() for part in line.split(". ")):
+            for sum_ in (
+                part for line in problem.reasoning.splitlines() for part in line.split(". ")
+            ):
                 left, right = sum_.split(" = ")
                 digits = "".join(c for c in left if c in "0123456789+-* ").strip(" ")
                 assert eval(digits) == int(right.split()[0]), problem
@@ -137,7 +166,10 @@ def test_templates_make_right_problems_that_grow_with_the_level() -> None:
 
 def test_no_template_problem_is_asked_in_both_splits() -> None:
     environment = GSM8K(Config(source="templates"))
-    asked = {split: {ask(environment, i, split=split).data.question for i in range(2000)} for split in ("train", "eval")}
+    asked = {
+        split: {ask(environment, i, split=split).data.question for i in range(2000)}
+        for split in ("train", "eval")
+    }
     assert asked["train"] & asked["eval"] == set()
 
 
@@ -153,7 +185,9 @@ def test_a_good_answer_earns_everything_with_or_without_a_newline_at_its_end() -
     for text in (GOOD, GOOD + "\n"):
         found = verdict(text)
         assert found.total == pytest.approx(1)
-        assert {name: part.value for name, part in found.rewards.items()} == dict.fromkeys(found.rewards, 1)
+        assert {name: part.value for name, part in found.rewards.items()} == dict.fromkeys(
+            found.rewards, 1
+        )
         assert all(part.seconds >= 0 for part in found.rewards.values())
     assert found.metrics["reasoning/words"] == 6
     assert found.metrics["reasoning/distinct_3"] == 1
@@ -239,10 +273,10 @@ def test_no_hack_earns_correctness_and_none_raises_or_takes_long(text: str) -> N
 
 
 def test_a_lenient_reader_is_not_fooled_into_numbers_that_are_not_there() -> None:
-    assert fixed.lenient("it is 1e999") is None
-    assert fixed.lenient("x18") is None
-    assert fixed.lenient("first 17, then 1,080.50.") == Decimal("1080.50")
-    assert fixed.lenient("1" * 10**5) is None
+    assert fixed.last_number("it is 1e999") is None
+    assert fixed.last_number("x18") is None
+    assert fixed.last_number("first 17, then 1,080.50.") == Decimal("1080.50")
+    assert fixed.last_number("1" * 10**5) is None
 
 
 # The set `legacy`
@@ -257,7 +291,9 @@ def test_legacy_values_are_those_that_were_reproduced() -> None:
     assert verdict(long + "\n", rewards="legacy").total == pytest.approx(4)
     assert [legacy.integer(text) for text in ("-5", "1,000", "18.0", "²")] == [0, 0, 0, 0.5]
     assert legacy.correctness("<answer>18.0</answer>", "18") == 0
-    assert legacy.correctness("<answer>17</answer><answer>18</answer>", "18") == 2  # the last answer wins
+    assert (
+        legacy.correctness("<answer>17</answer><answer>18</answer>", "18") == 2
+    )  # the last answer wins
     assert legacy.strict_format(GOOD) == 0
     assert legacy.strict_format(GOOD + "\n") == 0.5
     assert legacy.soft_format(GOOD + GOOD) == 0.5  # blocks twice
@@ -265,18 +301,25 @@ def test_legacy_values_are_those_that_were_reproduced() -> None:
 
 
 @pytest.mark.parametrize(("rewards", "total"), [("legacy", 4.0), ("fixed", 1.0)])
-def test_a_run_pays_each_set_with_its_own_weights(rewards: Literal["legacy", "fixed"], total: float) -> None:
+def test_a_run_pays_each_set_with_its_own_weights(
+    rewards: Literal["legacy", "fixed"], total: float
+) -> None:
     async def judged() -> Verdict:
         async with Verifier(GSM8K(Config(source="templates", rewards=rewards))) as verifier:
             (task,) = await verifier.tasks([TaskKey("gsm8k", "train", 0)])
-            ((found,),) = await verifier.verify([task], [[Rollout.of(await verifier.reference(task) or "")]])
+            ((found,),) = await verifier.verify(
+                [task], [[Rollout.of(await verifier.reference(task) or "")]]
+            )
         return found
 
     assert asyncio.run(judged()).total == pytest.approx(total)
 
 
 def test_the_first_version_knew_no_reasoning_of_two_lines() -> None:
-    assert (legacy.soft_format(GOOD, dotall=False), legacy.strict_format(GOOD + "\n", dotall=False)) == (0, 0)
+    assert (
+        legacy.soft_format(GOOD, dotall=False),
+        legacy.strict_format(GOOD + "\n", dotall=False),
+    ) == (0, 0)
     one = GOOD.replace("\nThat is two.", "") + "\n"
     assert legacy.strict_format(one, dotall=False) == 0.5
 

@@ -19,11 +19,11 @@ import pytest
 from reasoning_gym.factory import DATASETS, create_curriculum, has_curriculum
 
 from grpo_core import ConfigError, MissingExtraError, Rollout, Spec, Task, TaskKey, Verdict
-from grpo_core.environments import build_environment
-from grpo_core.verify import Verifier, VerifySettings
+from grpo_core.plugins.environments import build_environment
+from grpo_core.verify.engine import Verifier, VerifySettings
 from grpo_env_reasoning_gym import categories, grpo_environments
 from grpo_env_reasoning_gym.items import item
-from grpo_env_reasoning_gym.ladder import HELD, ladder
+from grpo_env_reasoning_gym.ladder import FIXED, ladder
 
 SPECS = {spec.name.partition("/")[2]: spec for spec in grpo_environments()}
 WITHOUT_LEVELS = {"acre", "gsm_symbolic", "list_functions", "knight_swap", "self_reference"}
@@ -33,7 +33,13 @@ OWN_ANSWER_FAILS = {
     "string_manipulation": 941,  # it is the empty string for 1 in 80, which gets 0
 }
 """Datasets whose verifier refuses some of their own answers, with the index of such a task at level 1."""
-REFUSED = {"caesar_cipher": {2, 3}, "knight_swap": {0, 1, 2, 3, 4}, "modulo_grid": {1}, "rubiks_cube": {4}, "survo": {2, 3}}
+REFUSED = {
+    "caesar_cipher": {2, 3},
+    "knight_swap": {0, 1, 2, 3, 4},
+    "modulo_grid": {1},
+    "rubiks_cube": {4},
+    "survo": {2, 3},
+}
 """Curriculum levels that the dataset's own validation refuses."""
 
 
@@ -42,8 +48,12 @@ def environment(name: str) -> Any:
     return build_environment(SPECS[name])
 
 
-def ask(name: str, index: int = 0, *, split: Any = "train", seed: int = 0, level: float = 0.0) -> Task[Any]:
-    task: Task[Any] = environment(name).task(TaskKey(f"reasoning-gym/{name}", split, index, seed, level))
+def ask(
+    name: str, index: int = 0, *, split: Any = "train", seed: int = 0, level: float = 0.0
+) -> Task[Any]:
+    task: Task[Any] = environment(name).task(
+        TaskKey(f"reasoning-gym/{name}", split, index, seed, level)
+    )
     return task
 
 
@@ -64,20 +74,28 @@ def judge(name: str, task: Task[Any], answer: str) -> Verdict:
 
 
 def test_it_offers_every_dataset_of_the_library_with_its_category() -> None:
-    published = {name: found.__module__.split(".")[1] for name, (found, _) in DATASETS.items() if name != "composite"}
+    published = {
+        name: found.__module__.split(".")[1]
+        for name, (found, _) in DATASETS.items()
+        if name != "composite"
+    }
     assert categories() == published
     assert set(SPECS) == set(published)
     assert len(SPECS) == 105
 
 
-def test_listing_it_does_not_import_the_library_and_without_the_library_the_extra_is_named() -> None:
+def test_listing_it_does_not_import_the_library_and_without_the_library_the_extra_is_named() -> (
+    None
+):
     program = (
         "import json, sys\nfrom grpo_env_reasoning_gym import grpo_environments\nspecs = grpo_environments()\n"
         "loaded = 'reasoning_gym' in sys.modules\nsys.modules['reasoning_gym'] = None\n"
         "try:\n    specs[0].load()\nexcept Exception as error:\n    print(json.dumps([loaded, type(error).__name__, str(error)]))"
     )
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    result = subprocess.run([sys.executable, "-c", program], env=environ, capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", program], env=environ, capture_output=True, text=True, check=True
+    )
     loaded, error, message = json.loads(result.stdout)
     assert not loaded
     assert error == MissingExtraError.__name__
@@ -86,7 +104,11 @@ def test_listing_it_does_not_import_the_library_and_without_the_library_the_extr
 
 def test_a_dataset_that_does_not_exist_is_not_made_up() -> None:
     with pytest.raises(Exception, match="no dataset 'chain_sums'"):
-        Spec("reasoning-gym/chain_sums", "grpo_env_reasoning_gym.catalogue:chain_sums", extra="reasoning-gym").load()
+        Spec(
+            "reasoning-gym/chain_sums",
+            "grpo_env_reasoning_gym.catalogue:chain_sums",
+            extra="reasoning-gym",
+        ).load()
 
 
 def test_a_class_is_made_once_and_found_by_its_module_and_name() -> None:
@@ -101,7 +123,9 @@ def test_a_class_is_made_once_and_found_by_its_module_and_name() -> None:
 
 @pytest.mark.parametrize("name", sorted(SPECS))
 def test_a_dataset_makes_tasks_at_both_ends_and_its_own_answers_pass(name: str) -> None:
-    tasks = [ask(name, split=split, level=level) for level in (0.0, 1.0) for split in ("train", "eval")]
+    tasks = [
+        ask(name, split=split, level=level) for level in (0.0, 1.0) for split in ("train", "eval")
+    ]
     assert ask(name) == tasks[0]
     assert len({question(task) for task in tasks}) == 4
     assert pickle.loads(pickle.dumps(tasks)) == tasks
@@ -139,10 +163,22 @@ def test_neighbouring_seeds_and_indices_share_nothing() -> None:
         assert not set(here) & set(there)
 
 
-@pytest.mark.parametrize("name", ["coin_flip", "n_queens", "propositional_logic", "tower_of_hanoi", "products"])
+@pytest.mark.parametrize(
+    "name", ["coin_flip", "n_queens", "propositional_logic", "tower_of_hanoi", "products"]
+)
 def test_no_held_out_question_is_trained_on_even_where_there_are_few(name: str) -> None:
-    trained = {text for seed in (0, 1) for level in (0.0, 0.5) for text in questions(name, 150, seed=seed, level=level)}
-    held_out = {text for seed in (0, 1) for level in (0.0, 0.5) for text in questions(name, 50, split="eval", seed=seed, level=level)}
+    trained = {
+        text
+        for seed in (0, 1)
+        for level in (0.0, 0.5)
+        for text in questions(name, 150, seed=seed, level=level)
+    }
+    held_out = {
+        text
+        for seed in (0, 1)
+        for level in (0.0, 0.5)
+        for text in questions(name, 50, split="eval", seed=seed, level=level)
+    }
     assert trained
     assert held_out
     assert not trained & held_out
@@ -154,7 +190,9 @@ def test_a_task_depends_on_nothing_that_happened_before(name: str) -> None:
     random.seed(5)
     np.random.seed(5)
     before = random.getstate(), pickle.dumps(np.random.get_state())
-    assert [ask(name, index, level=level) for level in (1.0, 0.0) for index in range(4)] == once[4:] + once[:4]
+    assert [ask(name, index, level=level) for level in (1.0, 0.0) for index in range(4)] == once[
+        4:
+    ] + once[:4]
     assert before == (random.getstate(), pickle.dumps(np.random.get_state()))
 
 
@@ -167,7 +205,11 @@ def test_a_draw_that_the_dataset_gives_up_is_drawn_again() -> None:
 
 def test_the_items_of_acre_are_of_all_kinds() -> None:
     answers = [environment("acre").reference(ask("acre", index)) for index in range(60)]
-    assert set(answers) == {"<answer>on</answer>", "<answer>off</answer>", "<answer>undetermined</answer>"}
+    assert set(answers) == {
+        "<answer>on</answer>",
+        "<answer>off</answer>",
+        "<answer>undetermined</answer>",
+    }
 
 
 # Levels
@@ -186,7 +228,9 @@ def test_the_ends_of_the_curriculum_are_the_ends_of_the_levels() -> None:
     assert "1000" not in question(ask("prime_factorization"))
     curriculum = create_curriculum("leg_counting")
     curriculum.set_global_level(10**6)
-    assert ladder("leg_counting", {})[-1] == curriculum.generate_configuration({"seed": 0, "size": 1})
+    assert ladder("leg_counting", {})[-1] == curriculum.generate_configuration(
+        {"seed": 0, "size": 1}
+    )
     assert [ask("leg_counting", level=level).data.step for level in (0.0, 0.5, 1.0)] == [0, 18, 35]
 
 
@@ -205,8 +249,12 @@ def test_curriculum_levels_that_the_dataset_refuses_itself_are_left_out(name: st
 
 
 def test_what_would_take_minutes_is_held_at_every_level() -> None:
-    for name, held in HELD.items():
-        assert all(getattr(config, key) == value for config in ladder(name, {}) for key, value in held.items())
+    for name, held in FIXED.items():
+        assert all(
+            getattr(config, key) == value
+            for config in ladder(name, {})
+            for key, value in held.items()
+        )
 
 
 @pytest.mark.parametrize("level", [-0.1, 1.5, float("nan")])
@@ -222,7 +270,10 @@ def test_the_settings_of_the_dataset_can_be_set_and_are_part_of_the_fingerprint(
     env = build_environment(SPECS["gcd"], {"settings": {"min_value": 7, "max_value": 8}})
     asked = env.task(TaskKey("reasoning-gym/gcd", "train", 0, level=1.0)).prompt[1].content  # type: ignore[union-attr]
     assert set("0123456789") & set(asked) <= set("78")
-    assert len({env.fingerprint(), environment("gcd").fingerprint(), environment("lcm").fingerprint()}) == 3
+    assert (
+        len({env.fingerprint(), environment("gcd").fingerprint(), environment("lcm").fingerprint()})
+        == 3
+    )
 
 
 def test_the_fingerprint_knows_the_version_of_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,13 +285,21 @@ def test_the_fingerprint_knows_the_version_of_the_library(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"most": 5}, r"env\.settings\.most is not a setting of 'reasoning-gym/gcd'; it has max_numbers"),
+        (
+            {"most": 5},
+            r"env\.settings\.most is not a setting of 'reasoning-gym/gcd'; it has max_numbers",
+        ),
         ({"seed": 5}, r"env\.settings\.seed is not a setting"),
-        ({"max_value": -5}, r"env\.settings \{'max_value': -5\} of 'reasoning-gym/gcd' are refused at curriculum level 0"),
+        (
+            {"max_value": -5},
+            r"env\.settings \{'max_value': -5\} of 'reasoning-gym/gcd' are refused at curriculum level 0",
+        ),
         ({"max_value": "many"}, r"refused at curriculum level 0: '>' not supported"),
     ],
 )
-def test_settings_that_do_not_fit_are_refused_in_one_line(settings: dict[str, Any], said: str) -> None:
+def test_settings_that_do_not_fit_are_refused_in_one_line(
+    settings: dict[str, Any], said: str
+) -> None:
     with pytest.raises(ConfigError, match=said):
         build_environment(SPECS["gcd"], {"settings": settings})
 
@@ -248,9 +307,13 @@ def test_settings_that_do_not_fit_are_refused_in_one_line(settings: dict[str, An
 # Verdicts
 
 
-@pytest.mark.parametrize("text", ["", "4", "<answer>4", "<answer>4</answer><answer>4</answer>", "<ANSWER>4</ANSWER>"])
+@pytest.mark.parametrize(
+    "text", ["", "4", "<answer>4", "<answer>4</answer><answer>4</answer>", "<ANSWER>4</ANSWER>"]
+)
 def test_without_exactly_one_block_the_reward_is_the_floor(text: str) -> None:
-    verdict = environment("game_of_life_halting").verify(ask("game_of_life_halting"), Rollout.of(text))
+    verdict = environment("game_of_life_halting").verify(
+        ask("game_of_life_halting"), Rollout.of(text)
+    )
     assert (verdict.total, verdict.passed, verdict.answer) == (0.0, False, None)
     assert verdict.scored
 
@@ -263,21 +326,36 @@ def test_the_holes_of_published_verifiers_show() -> None:
         judge("prime_factorization", ask("prime_factorization"), "asdf")
 
 
-def verdicts(spec: Spec, overrides: dict[str, Any], answers: Sequence[str]) -> tuple[Task[Any], list[Verdict]]:
+def verdicts(
+    spec: Spec, overrides: dict[str, Any], answers: Sequence[str]
+) -> tuple[Task[Any], list[Verdict]]:
     async def found() -> tuple[Task[Any], list[Verdict]]:
         env = build_environment(spec, overrides)
         async with Verifier(env, settings=VerifySettings(workers=1, retries=0)) as verifier:
             (task,) = await verifier.tasks([TaskKey(spec.name, "train", 3, 2, 1.0)])
             reference = await verifier.reference(task)
-            return task, (await verifier.verify([task], [[Rollout.of(text) for text in (reference or "", *answers)]]))[0]
+            return task, (
+                await verifier.verify(
+                    [task], [[Rollout.of(text) for text in (reference or "", *answers)]]
+                )
+            )[0]
 
     return asyncio.run(found())
 
 
-def test_a_worker_finds_the_class_and_a_verifier_that_raises_there_is_an_error_and_not_a_reward() -> None:
+def test_a_worker_finds_the_class_and_a_verifier_that_raises_there_is_an_error_and_not_a_reward() -> (
+    None
+):
     settings = {"settings": {"min_value": 5, "max_value": 60}}
-    task, (right, wrong, junk) = verdicts(SPECS["prime_factorization"], settings, ["<answer>7 × 11 × 13</answer>", "<answer>asdf</answer>"])
-    assert task.prompt == build_environment(SPECS["prime_factorization"], settings).task(task.key).prompt
+    task, (right, wrong, junk) = verdicts(
+        SPECS["prime_factorization"],
+        settings,
+        ["<answer>7 × 11 × 13</answer>", "<answer>asdf</answer>"],
+    )
+    assert (
+        task.prompt
+        == build_environment(SPECS["prime_factorization"], settings).task(task.key).prompt
+    )
     assert right.passed
     assert (wrong.total, wrong.passed) == (0.01, False)
     assert junk.error is not None

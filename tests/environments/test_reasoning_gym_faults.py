@@ -10,14 +10,20 @@ from types import ModuleType
 
 import pytest
 
-from grpo_core.plugins import PluginHost
+from grpo_core.plugins.host import PluginHost
 
 ROOT = Path(__file__).parents[2]
-KNOWN: Mapping[str, list[str]] = json.loads((Path(__file__).parent / "reasoning_gym_faults.json").read_text())
+KNOWN: Mapping[str, list[str]] = json.loads(
+    (Path(__file__).parent / "reasoning_gym_faults.json").read_text()
+)
 """Datasets by check."""
 SHOWN = {
     "game_of_life_halting": {"floor.junk", "floor.other", "floor.constant"},  # any text is True
-    "puzzle24": {"floor.junk", "floor.constant", "safety.eval"},  # any four numbers that make 24, read by eval
+    "puzzle24": {
+        "floor.junk",
+        "floor.constant",
+        "safety.eval",
+    },  # any four numbers that make 24, read by eval
     "prime_factorization": {"verdict.form", "floor.junk"},  # raises
     "emoji_mystery": {"floor.junk"},  # pays 0.01 for a banana
     "basic_arithmetic": set(),
@@ -26,7 +32,9 @@ SHOWN = {
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("check_reasoning_gym", ROOT / "examples" / "benchmarks" / "check_reasoning_gym.py")
+    spec = importlib.util.spec_from_file_location(
+        "check_reasoning_gym", ROOT / "examples" / "benchmarks" / "check_reasoning_gym.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -49,11 +57,15 @@ def test_items_that_depend_on_the_order_of_a_set_are_found(script: ModuleType) -
 @pytest.mark.heavy
 def test_the_list_is_what_the_kit_finds_in_all_datasets(script: ModuleType) -> None:
     names = [
-        offer.spec.name.partition("/")[2] for offer in PluginHost().specs("environment") if offer.spec.name.startswith("reasoning-gym/")
+        offer.spec.name.partition("/")[2]
+        for offer in PluginHost().specs("environment")
+        if offer.spec.name.startswith("reasoning-gym/")
     ]
     assert len(names) == 105
     found: dict[str, list[str]] = {check: [] for check in script.TASKS}
-    drifting = set(KNOWN["task.process"])  # every other verdict on these depends on the hash seed of this process, too
+    drifting = set(
+        KNOWN["task.process"]
+    )  # every other verdict on these depends on the hash seed of this process, too
     for name in names:
         for check in script.faults(name):
             if check == "task.process" or name not in drifting:

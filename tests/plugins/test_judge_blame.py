@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from grpo_core import Judgement, JudgeRequest
-from grpo_core.deadline import DeadlineError, within
+from grpo_core.calls.deadline import DeadlineError, within
 from grpo_judge.endpoint import CallError, Kind
 from grpo_judge.llm import _median
 from grpo_judge.outage import EndpointAwayError, Outage
@@ -120,7 +120,9 @@ def is_hostile(asked: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("how", HOSTILE)
-def test_a_candidate_that_makes_its_own_call_fail_gets_0_and_no_error(endpoint: Endpoint, how: str) -> None:
+def test_a_candidate_that_makes_its_own_call_fail_gets_0_and_no_error(
+    endpoint: Endpoint, how: str
+) -> None:
     endpoint.reply = lambda asked: HOSTILE[how] if is_hostile(asked) else good(7)
     before, hostile, after = judged(endpoint.judge(retries=1), "one", "hostile", "two")
     assert (hostile.score, hostile.error) == (0.0, None)
@@ -129,7 +131,9 @@ def test_a_candidate_that_makes_its_own_call_fail_gets_0_and_no_error(endpoint: 
 
 
 @pytest.mark.parametrize("how", MALFORMED)
-def test_an_endpoint_that_answers_all_calls_with_what_is_no_answer_is_an_error(endpoint: Endpoint, how: str) -> None:
+def test_an_endpoint_that_answers_all_calls_with_what_is_no_answer_is_an_error(
+    endpoint: Endpoint, how: str
+) -> None:
     endpoint.reply = lambda asked: MALFORMED[how]
     started = time.monotonic()
     for judgement in judged(endpoint.judge(retries=1), "one", "two"):
@@ -206,7 +210,9 @@ def test_counts_that_are_none_are_0(endpoint: Endpoint) -> None:
         ('{"score": 1e1, "reason": "so"}', 1.0),
     ],
 )
-def test_the_grade_of_an_answer_that_is_unusual_cut_or_broken_counts(answer: str, score: float) -> None:
+def test_the_grade_of_an_answer_that_is_unusual_cut_or_broken_counts(
+    answer: str, score: float
+) -> None:
     assert grade(answer)[0] == score
 
 
@@ -504,7 +510,10 @@ def test_an_outage_that_lasts_is_waited_for_once_until_there_was_an_answer() -> 
 def test_a_call_that_is_cancelled_while_it_waits_takes_no_other_with_it() -> None:
     async def run() -> None:
         outage = Probe(Kind.UNAVAILABLE, Kind.UNAVAILABLE, None).outage()
-        first, second = asyncio.create_task(outage.is_candidates_fault()), asyncio.create_task(outage.is_candidates_fault())
+        first, second = (
+            asyncio.create_task(outage.is_candidates_fault()),
+            asyncio.create_task(outage.is_candidates_fault()),
+        )
         await asyncio.sleep(0.05)
         gated = asyncio.create_task(outage.wait_until_available())
         await asyncio.sleep(0.05)

@@ -228,7 +228,9 @@ def test_the_beginning_of_a_key_at_the_end_of_a_text_that_was_cut_is_redacted() 
 
 
 @pytest.mark.parametrize("where", ["header", "reason"])
-def test_the_logs_of_the_client_hold_no_key_that_a_response_repeats(endpoint: Endpoint, monkeypatch, caplog, where: str) -> None:
+def test_the_logs_of_the_client_hold_no_key_that_a_response_repeats(
+    endpoint: Endpoint, monkeypatch, caplog, where: str
+) -> None:
     monkeypatch.setenv("MY_KEY", KEYS[1])
 
     def reply(handler: BaseHTTPRequestHandler) -> None:

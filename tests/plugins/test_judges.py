@@ -18,12 +18,21 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
 from typer.testing import CliRunner
 
-from grpo_core import ConfigError, Environment, JudgeRequest, PluginError, Rollout, Task, TaskKey, Verdict
+from grpo_core import (
+    ConfigError,
+    Environment,
+    JudgeRequest,
+    PluginError,
+    Rollout,
+    Task,
+    TaskKey,
+    Verdict,
+)
 from grpo_core.cli.app import app
-from grpo_core.overrides import build_config, nested
-from grpo_core.plugins import PluginHost
-from grpo_core.services import Lender, fingerprint, open_judge
-from grpo_core.settings import JudgeConfig
+from grpo_core.config.overrides import build_config, nested
+from grpo_core.config.settings import JudgeConfig
+from grpo_core.plugins.host import PluginHost
+from grpo_core.plugins.services import Lender, fingerprint, open_judge
 from grpo_judge.likelihood import Likelihood, LikelihoodConfig
 from grpo_judge.llm import LLM
 from grpo_judge.llm_config import LLMConfig
@@ -46,15 +55,24 @@ SHAPE: dict[str, Any] = {
 def classifier(tmp_path: Path) -> Path:
     """A random sequence classifier with two classes."""
     torch.manual_seed(0)
-    LlamaForSequenceClassification(LlamaConfig(**SHAPE, num_labels=2, id2label={0: "bad", 1: "good"})).save_pretrained(tmp_path / "judge")
+    LlamaForSequenceClassification(
+        LlamaConfig(**SHAPE, num_labels=2, id2label={0: "bad", 1: "good"})
+    ).save_pretrained(tmp_path / "judge")
     tiny_tokenizer().save_pretrained(tmp_path / "judge")
     return tmp_path / "judge"
 
 
-def test_a_scorer_gives_the_probability_of_its_good_class_whatever_the_batch(classifier: Path) -> None:
+def test_a_scorer_gives_the_probability_of_its_good_class_whatever_the_batch(
+    classifier: Path,
+) -> None:
     texts = ["hello", "a much longer text that is padded", "x", "hello there", "hello"]
     found = [
-        [judgement.score for judgement in judged(Scorer(ScorerConfig(model=str(classifier), label=label, batch_size=size)), *texts)]
+        [
+            judgement.score
+            for judgement in judged(
+                Scorer(ScorerConfig(model=str(classifier), label=label, batch_size=size)), *texts
+            )
+        ]
         for label, size in (("good", 2), ("1", 32), ("bad", 1))
     ]
     assert found[0] == pytest.approx(found[1], abs=1e-6)
@@ -82,7 +100,9 @@ def test_what_is_no_sequence_scorer_is_refused_by_name(classifier: Path, tmp_pat
     with pytest.raises(ConfigError, match=r"must be a sequence scorer .*LlamaForCausalLM"):
         Scorer(ScorerConfig(model=str(tmp_path / "causal")))
     shape = json.loads((tmp_path / "causal" / "config.json").read_text())
-    (tmp_path / "causal" / "config.json").write_text(json.dumps({**shape, "architectures": ["LlamaForSequenceClassification"]}))
+    (tmp_path / "causal" / "config.json").write_text(
+        json.dumps({**shape, "architectures": ["LlamaForSequenceClassification"]})
+    )
     with pytest.raises(ConfigError, match="no trained head"):
         Scorer(ScorerConfig(model=str(tmp_path / "causal")))
     with pytest.raises(ConfigError, match="one of bad, good"):
@@ -93,7 +113,10 @@ def test_what_is_no_sequence_scorer_is_refused_by_name(classifier: Path, tmp_pat
         Scorer(ScorerConfig(model=str(tmp_path / "nothing")))
 
 
-@pytest.mark.parametrize("template", ["{text}", "{}", "{candidate", "{candidate.text}", "{candidate[a]}", "{candidate:d}"])
+@pytest.mark.parametrize(
+    "template",
+    ["{text}", "{}", "{candidate", "{candidate.text}", "{candidate[a]}", "{candidate:d}"],
+)
 def test_a_template_that_cannot_be_filled_is_refused(classifier: Path, template: str) -> None:
     with pytest.raises(ConfigError, match="cannot fill its template"):
         Scorer(ScorerConfig(model=str(classifier), template=template))
@@ -119,11 +142,15 @@ def language_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = tiny_tokenizer()
     texts = [f"The {who} says {what} and goes home." for who, what in SAYINGS.items()]
     batch = tokenizer(texts, return_tensors="pt", padding=True, padding_side="right")
-    ids = torch.cat([torch.full((len(texts), 1), tokenizer.bos_token_id), batch["input_ids"]], dim=1)
+    ids = torch.cat(
+        [torch.full((len(texts), 1), tokenizer.bos_token_id), batch["input_ids"]], dim=1
+    )
     mask = torch.cat([torch.ones(len(texts), 1, dtype=torch.long), batch["attention_mask"]], dim=1)
     optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
     for _ in range(150):
-        loss = model(input_ids=ids, attention_mask=mask, labels=ids.masked_fill(mask == 0, -100)).loss
+        loss = model(
+            input_ids=ids, attention_mask=mask, labels=ids.masked_fill(mask == 0, -100)
+        ).loss
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -133,17 +160,29 @@ def language_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-SAYINGS = {"cow": "a long and deep moo", "cat": "a thin little meow", "dog": "two short barks", "owl": "a soft dark hoot"}
+SAYINGS = {
+    "cow": "a long and deep moo",
+    "cat": "a thin little meow",
+    "dog": "two short barks",
+    "owl": "a soft dark hoot",
+}
 
 
 def fills(folder: Path, who: str, *candidates: str, **more: Any) -> list[Any]:
     judge = Likelihood(LikelihoodConfig(model=str(folder), **more))
-    asked = [JudgeRequest(c, context=f"The {who} says ", suffix=" and goes home.", reference=SAYINGS[who]) for c in candidates]
+    asked = [
+        JudgeRequest(
+            c, context=f"The {who} says ", suffix=" and goes home.", reference=SAYINGS[who]
+        )
+        for c in candidates
+    ]
     return list(asyncio.run(judge.judge(asked)))
 
 
 @pytest.mark.parametrize("who", SAYINGS)
-def test_the_reference_gets_1_and_what_another_animal_says_less(language_model: Path, who: str) -> None:
+def test_the_reference_gets_1_and_what_another_animal_says_less(
+    language_model: Path, who: str
+) -> None:
     others = [saying for other, saying in SAYINGS.items() if other != who]
     right, *wrong = fills(language_model, who, SAYINGS[who], *others, shortest=0.0, longest=9.0)
     assert (right.score, right.error) == (1.0, None)
@@ -157,13 +196,18 @@ def test_a_fill_in_disorder_and_noise_get_nothing(language_model: Path) -> None:
 
 
 def test_guards_give_0_to_what_likelihood_would_reward(language_model: Path) -> None:
-    empty, short, long, repeated = fills(language_model, "cow", "", "a", "a long and deep moo " * 4, "a a a a a a a a a a")
+    empty, short, long, repeated = fills(
+        language_model, "cow", "", "a", "a long and deep moo " * 4, "a a a a a a a a a a"
+    )
     assert [judgement.score for judgement in (empty, short, long, repeated)] == [0, 0, 0, 0]
     assert "characters" in empty.explanation
     assert "repeats" in repeated.explanation
     judge = Likelihood(LikelihoodConfig(model=str(language_model)))
     copy = JudgeRequest(
-        "the quick brown fox jumps", context="We saw the quick brown fox jumps ", suffix=".", reference="a slow grey dog that sits"
+        "the quick brown fox jumps",
+        context="We saw the quick brown fox jumps ",
+        suffix=".",
+        reference="a slow grey dog that sits",
     )
     (found,) = asyncio.run(judge.judge([copy]))
     assert (found.score, found.explanation) == (0, "it is a copy of the context")
@@ -172,7 +216,12 @@ def test_guards_give_0_to_what_likelihood_would_reward(language_model: Path) -> 
 def test_a_gap_on_which_nothing_can_be_told_is_an_error(language_model: Path) -> None:
     judge = Likelihood(LikelihoodConfig(model=str(language_model)))
     without, noise = asyncio.run(
-        judge.judge([JudgeRequest("x", context="The "), JudgeRequest("#@!$", context="The cow", suffix=" says a long", reference="#@!%")])
+        judge.judge(
+            [
+                JudgeRequest("x", context="The "),
+                JudgeRequest("#@!$", context="The cow", suffix=" says a long", reference="#@!%"),
+            ]
+        )
     )
     assert "needs a reference" in without.error
     assert "nothing can be told" in noise.error
@@ -180,12 +229,14 @@ def test_a_gap_on_which_nothing_can_be_told_is_an_error(language_model: Path) ->
 
 def test_likelihoods_do_not_depend_on_the_batch(language_model: Path) -> None:
     texts = ["a long and deep moo", "a thin little meow", "a long and dark moo"]
-    found = [[j.score for j in fills(language_model, "cow", *texts, batch_size=size)] for size in (1, 32)]
+    found = [
+        [j.score for j in fills(language_model, "cow", *texts, batch_size=size)] for size in (1, 32)
+    ]
     assert found[0] == pytest.approx(found[1], abs=1e-5)
 
 
 def test_a_judge_that_is_no_language_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no causal language model"):
+    with pytest.raises(ConfigError, match="not a causal language model"):
         Likelihood(LikelihoodConfig(model=str(tmp_path)))
     with pytest.raises(ConfigError, match="needs a model"):
         Likelihood(LikelihoodConfig())
@@ -201,7 +252,10 @@ def test_a_grade_becomes_a_score_with_its_reason_and_cost(endpoint: Endpoint) ->
     assert (found.detail["tokens_in"], found.detail["tokens_out"]) == (100, 20)
     assert found.detail["cost"] == pytest.approx((100 * 2 + 20 * 10) / 1e6)
     assert (judge.spent.calls, judge.spent.cost) == (1, pytest.approx(found.detail["cost"]))
-    assert endpoint.asked[0]["response_format"]["json_schema"]["schema"]["required"] == ["score", "reason"]
+    assert endpoint.asked[0]["response_format"]["json_schema"]["schema"]["required"] == [
+        "score",
+        "reason",
+    ]
 
 
 def test_the_text_stands_between_marks_that_it_cannot_know(endpoint: Endpoint) -> None:
@@ -222,23 +276,34 @@ def test_the_median_of_several_votes_counts(endpoint: Endpoint) -> None:
     (found,) = judged(endpoint.judge(votes=3), "hello")
     assert found.score == 0.8
     assert sorted(found.detail["votes"]) == [0.2, 0.8, 0.9]
-    endpoint.reply = lambda asked: good(5) if asked["seed"] % 1000 == 0 and not is_probe(asked) else "no"
+    endpoint.reply = lambda asked: (
+        good(5) if asked["seed"] % 1000 == 0 and not is_probe(asked) else "no"
+    )
     (found,) = judged(endpoint.judge(votes=3, retries=0), "hello")
     assert "could not be read" in found.error
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_a_call_that_fails_for_a_while_is_tried_again(endpoint: Endpoint, status: int) -> None:
-    endpoint.reply = lambda asked: good(6) if len(endpoint.asked) > 2 else (status, {"error": {"message": "later"}})
+    endpoint.reply = lambda asked: (
+        good(6) if len(endpoint.asked) > 2 else (status, {"error": {"message": "later"}})
+    )
     (found,) = judged(endpoint.judge(retries=3), "hello")
-    assert (found.score, found.error, len(endpoint.asked), len(endpoint.probes)) == (0.6, None, 4, 2)
+    assert (found.score, found.error, len(endpoint.asked), len(endpoint.probes)) == (
+        0.6,
+        None,
+        4,
+        2,
+    )
 
 
 def test_an_endpoint_that_fails_for_good_is_an_error(endpoint: Endpoint) -> None:
     endpoint.reply = lambda asked: (500, {"error": {"message": "broken for good"}})
     (found,) = judged(endpoint.judge(retries=1, patience_seconds=1), "hello")
     assert "broken for good" in found.error
-    assert len(endpoint.asked) == len(endpoint.probes) + 1 == 4  # the text once; the neutral text at once, and after two pauses
+    assert (
+        len(endpoint.asked) == len(endpoint.probes) + 1 == 4
+    )  # the text once; the neutral text at once, and after two pauses
     endpoint.asked.clear()
     endpoint.reply = lambda asked: (400, {"error": {"message": "no such model"}})
     (found,) = judged(endpoint.judge(retries=5), "hello")
@@ -255,13 +320,26 @@ def test_a_call_that_takes_too_long_is_an_error_in_time(endpoint: Endpoint) -> N
 
 
 @pytest.mark.parametrize(
-    "answer", ["", "Seven.", '{"score": 7', '{"score": "7"}', '{"score": 11}', '{"score": 7.5}', '{"score": true}', "[7]", '{"score": NaN}']
+    "answer",
+    [
+        "",
+        "Seven.",
+        '{"score": 7',
+        '{"score": "7"}',
+        '{"score": 11}',
+        '{"score": 7.5}',
+        '{"score": true}',
+        "[7]",
+        '{"score": NaN}',
+    ],
 )
 def test_an_endpoint_that_never_gives_a_grade_is_an_error(endpoint: Endpoint, answer: str) -> None:
     endpoint.reply = lambda asked: answer
     (found,) = judged(endpoint.judge(retries=1), "hello")
     assert "could not be read" in found.error
-    assert len({asked["seed"] for asked in endpoint.probes}) == 2  # a model may answer otherwise by another seed
+    assert (
+        len({asked["seed"] for asked in endpoint.probes}) == 2
+    )  # a model may answer otherwise by another seed
     with pytest.raises(UnreadableError):
         grade(answer)
 
@@ -273,7 +351,10 @@ def test_a_body_that_is_no_json_is_an_error(endpoint: Endpoint) -> None:
 
 
 def test_an_endpoint_that_is_not_there_is_an_error() -> None:
-    (found,) = judged(LLM(LLMConfig(model="any", base_url="http://127.0.0.1:9", retries=0, patience_seconds=0.2)), "hello")
+    (found,) = judged(
+        LLM(LLMConfig(model="any", base_url="http://127.0.0.1:9", retries=0, patience_seconds=0.2)),
+        "hello",
+    )
     assert "failed" in found.error
 
 
@@ -301,7 +382,11 @@ def test_calls_keep_to_a_rate_from_the_first_on(endpoint: Endpoint) -> None:
 
 
 def test_calls_that_are_tried_again_keep_to_the_rate_too(endpoint: Endpoint) -> None:
-    endpoint.reply = lambda asked: good(6) if is_probe(asked) or len(endpoint.asked) > 6 else (503, {"error": {"message": "later"}})
+    endpoint.reply = lambda asked: (
+        good(6)
+        if is_probe(asked) or len(endpoint.asked) > 6
+        else (503, {"error": {"message": "later"}})
+    )
     started = time.monotonic()
     (found,) = judged(endpoint.judge(per_minute=300, retries=5), "hello")
     assert (found.score, len(endpoint.asked), len(endpoint.probes)) == (0.6, 7, 4)
@@ -317,11 +402,15 @@ def test_a_rate_that_is_none_is_refused(endpoint: Endpoint, rate: float) -> None
 def test_a_judge_may_be_asked_in_one_event_loop_after_another(endpoint: Endpoint) -> None:
     judge = endpoint.judge(at_once=1, per_minute=60_000)
     for _ in range(3):
-        assert [judgement.error for judgement in judged(judge, "hello", "there", "you")] == [None] * 3
+        assert [judgement.error for judgement in judged(judge, "hello", "there", "you")] == [
+            None
+        ] * 3
     asyncio.run(judge.close())
 
 
-def test_a_judgement_is_paid_for_once_and_an_error_never_kept(endpoint: Endpoint, tmp_path: Path) -> None:
+def test_a_judgement_is_paid_for_once_and_an_error_never_kept(
+    endpoint: Endpoint, tmp_path: Path
+) -> None:
     cache = str(tmp_path / "kept" / "judgements.sqlite")
     first = judged(endpoint.judge(cache=cache), "hello", "there")
     again = judged(endpoint.judge(cache=cache), "there", "hello")
@@ -346,7 +435,9 @@ def test_a_judgement_is_paid_for_once_and_an_error_never_kept(endpoint: Endpoint
         "DROP TABLE judgements",
     ],
 )
-def test_a_damaged_file_costs_what_it_held_and_no_judgement(endpoint: Endpoint, tmp_path: Path, damage: str) -> None:
+def test_a_damaged_file_costs_what_it_held_and_no_judgement(
+    endpoint: Endpoint, tmp_path: Path, damage: str
+) -> None:
     cache = tmp_path / "judgements.sqlite"
     judge = endpoint.judge(cache=str(cache))
     before = judged(judge, "hello")
@@ -357,7 +448,9 @@ def test_a_damaged_file_costs_what_it_held_and_no_judgement(endpoint: Endpoint, 
     assert len(endpoint.asked) == 3
 
 
-def test_keys_come_from_the_environment_and_go_nowhere_else(endpoint: Endpoint, monkeypatch, tmp_path: Path) -> None:
+def test_keys_come_from_the_environment_and_go_nowhere_else(
+    endpoint: Endpoint, monkeypatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("MY_KEY", "sk-very-secret")
     cache = tmp_path / "judgements.sqlite"
     judge = endpoint.judge(key="MY_KEY", cache=str(cache))
@@ -374,11 +467,21 @@ def test_keys_come_from_the_environment_and_go_nowhere_else(endpoint: Endpoint, 
 def test_a_text_that_cannot_be_encoded_is_an_error_but_in_the_candidate_which_chose_it(
     endpoint: Endpoint, classifier: Path, language_model: Path, part: str
 ) -> None:
-    fine = JudgeRequest("a long and deep moo", context="The cow says ", suffix=" and goes home.", reference="a long and deep moo")
+    fine = JudgeRequest(
+        "a long and deep moo",
+        context="The cow says ",
+        suffix=" and goes home.",
+        reference="a long and deep moo",
+    )
     why = f"the request's {part} cannot be encoded: it holds half of a surrogate pair"
-    judges: list[Any] = [Scorer(ScorerConfig(model=str(classifier))), Likelihood(LikelihoodConfig(model=str(language_model)))]
+    judges: list[Any] = [
+        Scorer(ScorerConfig(model=str(classifier))),
+        Likelihood(LikelihoodConfig(model=str(language_model))),
+    ]
     for judge in (*judges, endpoint.judge()):
-        before, broken, after = asyncio.run(judge.judge([fine, replace(fine, **{part: "a \ud800 b"}), fine]))
+        before, broken, after = asyncio.run(
+            judge.judge([fine, replace(fine, **{part: "a \ud800 b"}), fine])
+        )
         expected = (0.0, why, None) if part == "candidate" else (0.0, "", why)
         assert (broken.score, broken.explanation, broken.error) == expected
         assert (before.error, after.error, before.score) == (None, None, after.score)
@@ -389,7 +492,10 @@ def test_a_fault_of_the_environment_is_an_error_whatever_the_candidate_is() -> N
     broken = JudgeRequest("a \ud800 b", context="c \udfff d")
     decided = unsayable(broken)
     assert decided is not None
-    assert decided.error == "the request's context cannot be encoded: it holds half of a surrogate pair"
+    assert (
+        decided.error
+        == "the request's context cannot be encoded: it holds half of a surrogate pair"
+    )
 
 
 def test_a_text_without_end_gets_0_and_costs_nothing(endpoint: Endpoint) -> None:
@@ -408,9 +514,25 @@ def check(pairs: Path, *more: str) -> Any:
 
 def test_a_judge_is_tried_on_known_pairs(endpoint: Endpoint, tmp_path: Path) -> None:
     pairs = tmp_path / "pairs.jsonl"
-    pairs.write_text("".join(json.dumps({"better": f"good {i}", "worse": f"bad {i}", "context": "Say."}) + "\n" for i in range(10)))
-    settings = ["--judge", "llm", "--set", "model=any", "--set", f"base_url={endpoint.url}", "--set", "retries=0"]
-    endpoint.reply = lambda asked: good(9 if "good" in asked["messages"][1]["content"].rpartition("<<TEXT")[2] else 2)
+    pairs.write_text(
+        "".join(
+            json.dumps({"better": f"good {i}", "worse": f"bad {i}", "context": "Say."}) + "\n"
+            for i in range(10)
+        )
+    )
+    settings = [
+        "--judge",
+        "llm",
+        "--set",
+        "model=any",
+        "--set",
+        f"base_url={endpoint.url}",
+        "--set",
+        "retries=0",
+    ]
+    endpoint.reply = lambda asked: good(
+        9 if "good" in asked["messages"][1]["content"].rpartition("<<TEXT")[2] else 2
+    )
     done = check(pairs, *settings)
     assert done.exit_code == 0, done.output
     assert "10 right, 0 tied, 0 wrong" in done.output
@@ -426,7 +548,17 @@ def test_a_judge_is_tried_on_known_pairs(endpoint: Endpoint, tmp_path: Path) -> 
     assert "10 of 10 pairs could not be judged" in done.output
 
 
-@pytest.mark.parametrize("line", ["{}", "[]", "no", '{"better": 1, "worse": "x"}', '{"better": "x", "worse": "y", "contxt": "z"}', ""])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{}",
+        "[]",
+        "no",
+        '{"better": 1, "worse": "x"}',
+        '{"better": "x", "worse": "y", "contxt": "z"}',
+        "",
+    ],
+)
 def test_a_line_that_is_no_pair_is_named(tmp_path: Path, line: str) -> None:
     (tmp_path / "pairs.jsonl").write_text(line)
     done = check(tmp_path / "pairs.jsonl", "--judge", "llm", "--set", "model=any")
@@ -453,7 +585,9 @@ def test_a_judge_without_settings_of_its_own_is_refused_in_one_line(tmp_path: Pa
         open_judge(PluginHost(), "default", JudgeConfig(name=f"{tmp_path / 'bare.py'}:Bare"))
 
 
-def test_an_environment_is_lent_the_judges_that_the_config_names(endpoint: Endpoint, classifier: Path) -> None:
+def test_an_environment_is_lent_the_judges_that_the_config_names(
+    endpoint: Endpoint, classifier: Path
+) -> None:
     config = build_config(
         [
             nested(
@@ -474,7 +608,13 @@ def test_an_environment_is_lent_the_judges_that_the_config_names(endpoint: Endpo
     assert isinstance(services.judge("audit"), LLM)
     assert lender.services(Graded).judge() is services.judge()  # one for all environments
     other = Lender(PluginHost(), judges={"default": config.judges["default"]}).services(Graded)
-    assert len({fingerprint(Graded(None, lent)) for lent in (services, other)} | {Graded().fingerprint()}) == 3
+    assert (
+        len(
+            {fingerprint(Graded(None, lent)) for lent in (services, other)}
+            | {Graded().fingerprint()}
+        )
+        == 3
+    )
     asyncio.run(lender.close())
 
 
@@ -482,4 +622,6 @@ def test_an_environment_that_asks_a_judge_says_how_to_name_one() -> None:
     with pytest.raises(ConfigError, match=r"judges\.default\.name"):
         Lender(PluginHost()).services(Graded)
     with pytest.raises(ConfigError, match=r"judges\.default\.settings\.modle.*did you mean"):
-        Lender(PluginHost(), judges={"default": JudgeConfig(name="scorer", settings={"modle": "x"})}).services(Graded)
+        Lender(
+            PluginHost(), judges={"default": JudgeConfig(name="scorer", settings={"modle": "x"})}
+        ).services(Graded)

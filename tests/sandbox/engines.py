@@ -32,10 +32,26 @@ class Engine:
         self.host = f"unix://{folder / 'docker.sock'}"
 
     def start(self) -> None:
-        command = ["dockerd", "--bridge", "none", "--iptables=false", "-H", self.host, "--pidfile", str(self.folder / "pid")]
-        command += ["--data-root", str(self.folder / "data"), "--exec-root", str(self.folder / "exec")]
+        command = [
+            "dockerd",
+            "--bridge",
+            "none",
+            "--iptables=false",
+            "-H",
+            self.host,
+            "--pidfile",
+            str(self.folder / "pid"),
+        ]
+        command += [
+            "--data-root",
+            str(self.folder / "data"),
+            "--exec-root",
+            str(self.folder / "exec"),
+        ]
         with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+            self._process = subprocess.Popen(
+                command, stdout=log, stderr=log, start_new_session=True
+            )
         deadline = time.monotonic() + 60
         while self.docker("info", check=False).returncode != 0:
             assert self._process.poll() is None, (self.folder / "log").read_text()[-2000:]
@@ -60,13 +76,20 @@ def engine_of_its_own(*, with_image: bool) -> Iterator[Engine]:
     """Skips without root, dockerd, or (with_image) an engine that has the image."""
     if os.geteuid() != 0 or shutil.which("dockerd") is None:
         missing("needs root and dockerd")
-    with tempfile.TemporaryDirectory(prefix="grpo-engine-") as name:  # short: a socket's path may have 107 characters
+    with tempfile.TemporaryDirectory(
+        prefix="grpo-engine-"
+    ) as name:  # short: a socket's path may have 107 characters
         engine = Engine(Path(name))
         engine.start()
         try:
             if with_image:
                 saved = Path(name, "image.tar")
-                done = subprocess.run(["docker", "save", IMAGE, "-o", str(saved)], capture_output=True, text=True, check=False)
+                done = subprocess.run(
+                    ["docker", "save", IMAGE, "-o", str(saved)],
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                )
                 if done.returncode != 0:
                     missing(f"no image: {done.stderr.strip()}")
                 engine.docker("load", "-i", str(saved))
@@ -79,5 +102,7 @@ def engine_of_its_own(*, with_image: bool) -> Iterator[Engine]:
 def unmount_below(folder: Path) -> None:
     """A daemon that was killed leaves its mounts behind, which keep the folder from being removed."""
     places = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
-    for place in sorted((place for place in places if Path(place).is_relative_to(folder)), reverse=True):
+    for place in sorted(
+        (place for place in places if Path(place).is_relative_to(folder)), reverse=True
+    ):
         subprocess.run(["umount", "--lazy", place], capture_output=True, check=False)

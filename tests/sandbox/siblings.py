@@ -94,17 +94,40 @@ def f(x):
         seen.update(MARK.findall(ctypes.string_at(place, size)))
     return sorted(seen)
 """
-THIEVES = {name: f"{SEARCH}\n{source}" for name, source in re.findall(r"^# (.+)\n((?:(?!# ).*\n)+)", _SOURCES, re.MULTILINE)}
+THIEVES = {
+    name: f"{SEARCH}\n{source}"
+    for name, source in re.findall(r"^# (.+)\n((?:(?!# ).*\n)+)", _SOURCES, re.MULTILINE)
+}
 
 LEAVERS = {
-    "an attribute of the folder": ("os.setxattr('.', 'user.left', b'left')", "os.listxattr('.')", []),
-    "the mode of the folder": ("os.chmod('.', 0o123)", "oct(os.stat('.').st_mode & 0o7777)", "0o777"),
-    "the times of the folder": ("os.utime('.', (1, 1))", "os.stat('.').st_mtime < 10**9 or os.stat('.').st_atime < 10**9", False),
+    "an attribute of the folder": (
+        "os.setxattr('.', 'user.left', b'left')",
+        "os.listxattr('.')",
+        [],
+    ),
+    "the mode of the folder": (
+        "os.chmod('.', 0o123)",
+        "oct(os.stat('.').st_mode & 0o7777)",
+        "0o777",
+    ),
+    "the times of the folder": (
+        "os.utime('.', (1, 1))",
+        "os.stat('.').st_mtime < 10**9 or os.stat('.').st_atime < 10**9",
+        False,
+    ),
     "a hidden file": ("open('.left', 'w').write('left')", "os.listdir('.')", []),
-    "a folder nobody may enter": ("os.makedirs('a/b/c'); os.chmod('a/b', 0); os.chmod('a', 0)", "os.listdir('.')", []),
+    "a folder nobody may enter": (
+        "os.makedirs('a/b/c'); os.chmod('a/b', 0); os.chmod('a', 0)",
+        "os.listdir('.')",
+        [],
+    ),
     "a link to itself": ("os.symlink('.', 'a'); os.symlink('a', 'b')", "os.listdir('.')", []),
     "a pipe in the folder": ("os.mkfifo('a')", "os.listdir('.')", []),
-    "a socket in the folder": ("import socket; socket.socket(socket.AF_UNIX).bind('a')", "os.listdir('.')", []),
+    "a socket in the folder": (
+        "import socket; socket.socket(socket.AF_UNIX).bind('a')",
+        "os.listdir('.')",
+        [],
+    ),
     "an abstract socket held by a daemon": (
         "import socket, time\n    s = socket.socket(socket.AF_UNIX); s.bind('\\0left'); s.listen()\n"
         "    if os.fork() == 0:\n        os.setsid()\n        if os.fork() == 0: time.sleep(1000)\n        os._exit(0)",
@@ -123,8 +146,16 @@ LEAVERS = {
         "__import__('ctypes').CDLL(None).flock(os.open(os.__file__, os.O_RDONLY), 1)",
         -1,
     ),
-    "a watch on a file of the machine": ("pass", "__import__('ctypes').CDLL(None).inotify_init1(0)", -1),
-    "the times of a device": ("os.utime('/dev/null', (1, 1))", "os.stat('/dev/null').st_mtime < 10", False),
+    "a watch on a file of the machine": (
+        "pass",
+        "__import__('ctypes').CDLL(None).inotify_init1(0)",
+        -1,
+    ),
+    "the times of a device": (
+        "os.utime('/dev/null', (1, 1))",
+        "os.stat('/dev/null').st_mtime < 10",
+        False,
+    ),
     "the times of a device, of now": (
         "os.utime('/dev/null')",
         "__import__('ctypes').CDLL(None).utimensat(-100, b'/dev/null', None, 0)",
@@ -158,7 +189,11 @@ LEAVERS = {
         "__import__('socket').gethostname()",
         "jail",
     ),
-    "the times of the terminals, in steps of eight seconds": ("pass", "os.path.exists('/dev/ptmx')", False),
+    "the times of the terminals, in steps of eight seconds": (
+        "pass",
+        "os.path.exists('/dev/ptmx')",
+        False,
+    ),
     "a lower priority of the supervisor": (
         "\n    for pid in (1, os.getppid()):\n        try: os.setpriority(os.PRIO_PROCESS, pid, 19)\n        except OSError: pass",
         "os.getpriority(os.PRIO_PROCESS, 0) == 19",

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from grpo_core import ConfigError, Limits, Outcome, Program
-from grpo_core.deadline import within
+from grpo_core.calls.deadline import within
 from grpo_core.kit.hostile import MARKS, VICTIM
 from grpo_sandbox import bundle
 from grpo_sandbox.bubblewrap import Bubblewrap, BubblewrapConfig
@@ -138,8 +138,12 @@ def test_values_come_back_as_they_went_in_with_their_types(pool: JailPool) -> No
 
 
 def test_outcomes_of_a_batch_keep_their_order_and_their_programs(pool: JailPool) -> None:
-    programs = [Program(f"def f(x): return x * {n}", "f", [(i,) for i in range(20)]) for n in range(5)]
-    assert [[outcome.value for outcome in row] for row in run(pool, *programs)] == [[i * n for i in range(20)] for n in range(5)]
+    programs = [
+        Program(f"def f(x): return x * {n}", "f", [(i,) for i in range(20)]) for n in range(5)
+    ]
+    assert [[outcome.value for outcome in row] for row in run(pool, *programs)] == [
+        [i * n for i in range(20)] for n in range(5)
+    ]
 
 
 STATUSES = {
@@ -157,7 +161,9 @@ STATUSES = {
 
 @pytest.mark.parametrize(("source", "status"), STATUSES.items(), ids=STATUSES.values())
 def test_every_way_to_end_has_its_status(one_jail: JailPool, source: str, status: str) -> None:
-    limits = replace(SHORT, wall_seconds=30) if status == "timeout_cpu" else SHORT  # other tests want the processor, too
+    limits = (
+        replace(SHORT, wall_seconds=30) if status == "timeout_cpu" else SHORT
+    )  # other tests want the processor, too
     outcome = one(one_jail, source, 1, limits=limits)
     assert outcome.status == status, outcome
     assert bool(outcome.error) == (status not in ("ok", "oom"))
@@ -169,11 +175,19 @@ def test_processor_time_is_limited_to_parts_of_a_second(one_jail: JailPool) -> N
     patient = replace(SHORT, wall_seconds=30)
     assert one(one_jail, source, 0.5, limits=patient).value == 0.5
     late = one(one_jail, source, 0.5, limits=replace(patient, cpu_seconds=0.2))
-    assert (late.status, late.value, late.error) == ("timeout_cpu", None, "it used more than 0.2 s of CPU time")
+    assert (late.status, late.value, late.error) == (
+        "timeout_cpu",
+        None,
+        "it used more than 0.2 s of CPU time",
+    )
 
 
 def test_what_a_program_prints_is_kept_apart_from_what_it_claims(one_jail: JailPool) -> None:
-    outcome = one(one_jail, "import sys\ndef f(x):\n    print('out'); print('err', file=sys.stderr)\n    return x", 3)
+    outcome = one(
+        one_jail,
+        "import sys\ndef f(x):\n    print('out'); print('err', file=sys.stderr)\n    return x",
+        3,
+    )
     assert (outcome.value, outcome.stdout, outcome.stderr) == (3, "out\n", "err\n")
 
 
@@ -184,15 +198,23 @@ def attacked(backend: str) -> dict[str, tuple[Outcome, Outcome]]:
     limits = Limits(wall_seconds=2, cpu_seconds=1, memory_mb=128)
     pools = [opened(backend, 1) for _ in range(12)]
 
-    async def one_after_the_other(pool: JailPool, names: Sequence[str]) -> list[tuple[Outcome, Outcome]]:
-        rows = [await pool.run([Program(ATTACKS[name], "f", [(1,)], limits), PROBE]) for name in names]
+    async def one_after_the_other(
+        pool: JailPool, names: Sequence[str]
+    ) -> list[tuple[Outcome, Outcome]]:
+        rows = [
+            await pool.run([Program(ATTACKS[name], "f", [(1,)], limits), PROBE]) for name in names
+        ]
         return [(attack[0], after[0]) for attack, after in rows]
 
     async def all_of_them() -> dict[str, tuple[Outcome, Outcome]]:
         shares = [list(ATTACKS)[i :: len(pools)] for i in range(len(pools))]
         found = await asyncio.gather(*map(one_after_the_other, pools, shares))
         await asyncio.gather(*(pool.close() for pool in pools))
-        return {name: pair for share, pairs in zip(shares, found, strict=True) for name, pair in zip(share, pairs, strict=True)}
+        return {
+            name: pair
+            for share, pairs in zip(shares, found, strict=True)
+            for name, pair in zip(share, pairs, strict=True)
+        }
 
     return asyncio.run(all_of_them())
 
@@ -208,7 +230,9 @@ def test_an_attack_gets_nothing_and_leaves_nothing(backend: str, name: str) -> N
 
 
 @pytest.mark.parametrize("name", THIEVES)
-def test_a_program_finds_nothing_of_an_earlier_call_in_its_jail(one_jail: JailPool, name: str) -> None:
+def test_a_program_finds_nothing_of_an_earlier_call_in_its_jail(
+    one_jail: JailPool, name: str
+) -> None:
     victim = Program(VICTIM, "f", [(MARKS["input"],)], SHORT)
     thief = Program(THIEVES[name], "f", [(1,)], Limits(wall_seconds=20, cpu_seconds=10))
     rows = run(one_jail, *[victim] * 5, thief)
@@ -220,7 +244,9 @@ def test_a_program_finds_nothing_of_an_earlier_call_in_its_jail(one_jail: JailPo
 def test_a_thief_does_find_what_is_in_its_own_memory(one_jail: JailPool) -> None:
     """The search is one that can find something."""
     source = f"{THIEVES['memory']}\nheld = 'kf' + '7' * 16 + 'zz'\n"
-    assert one(one_jail, source, 1, limits=Limits(wall_seconds=20, cpu_seconds=10)).value == ["kf7777777777777777zz"]
+    assert one(one_jail, source, 1, limits=Limits(wall_seconds=20, cpu_seconds=10)).value == [
+        "kf7777777777777777zz"
+    ]
 
 
 def test_a_container_whose_memory_ran_out_behind_a_programs_back_is_not_used_again() -> None:
@@ -239,15 +265,22 @@ def f(x):
         ends.append(os.waitpid(pid, 0)[1])
     return ends
 """
-    (row,) = run(pool, Program(source, "f", [(1,), (2,)], replace(SHORT, memory_mb=250, wall_seconds=20)))
+    (row,) = run(
+        pool, Program(source, "f", [(1,), (2,)], replace(SHORT, memory_mb=250, wall_seconds=20))
+    )
     asyncio.run(pool.close())
     assert [(outcome.status, outcome.value) for outcome in row] == [("ok", [9, 9, 9])] * 2
     assert pool.started == 1  # beside the one that the pool was opened with
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3])
-def test_a_program_that_starts_no_process_needs_room_for_one(one_jail: JailPool, processes: int) -> None:
-    assert one(one_jail, "def f(x): return x", 1, limits=replace(SHORT, processes=processes)).value == 1
+def test_a_program_that_starts_no_process_needs_room_for_one(
+    one_jail: JailPool, processes: int
+) -> None:
+    assert (
+        one(one_jail, "def f(x): return x", 1, limits=replace(SHORT, processes=processes)).value
+        == 1
+    )
 
 
 def test_as_many_processes_are_allowed_under_either_back_end(one_jail: JailPool) -> None:
@@ -265,7 +298,9 @@ def f(x):
 @pytest.mark.parametrize("trace", LEAVERS)
 def test_a_program_leaves_no_trace_for_the_next_call(one_jail: JailPool, trace: str) -> None:
     leave, look, without = LEAVERS[trace]
-    left = Program(f"import os\ndef f(x):\n    try: pass\n    finally: pass\n    {leave}", "f", [(1,)], SHORT)
+    left = Program(
+        f"import os\ndef f(x):\n    try: pass\n    finally: pass\n    {leave}", "f", [(1,)], SHORT
+    )
     looked = Program(f"import os\ndef f(x): return {look}", "f", [(1,)], SHORT)
     _, ((outcome),) = run(one_jail, left, looked)
     assert outcome.status == "ok", outcome
@@ -322,8 +357,12 @@ def f(x):
 
 
 def test_a_hanging_program_costs_its_own_deadline_and_no_one_elses(pool: JailPool) -> None:
-    async def hang_beside_neighbours() -> tuple[bool, Sequence[Sequence[Outcome]], Sequence[Outcome]]:
-        hanging = asyncio.ensure_future(pool.run([Program("import time\ndef f(x): time.sleep(100)", "f", [(1,)], SHORT)]))
+    async def hang_beside_neighbours() -> tuple[
+        bool, Sequence[Sequence[Outcome]], Sequence[Outcome]
+    ]:
+        hanging = asyncio.ensure_future(
+            pool.run([Program("import time\ndef f(x): time.sleep(100)", "f", [(1,)], SHORT)])
+        )
         await asyncio.sleep(0.1)  # it is the first in the queue
         neighbours = await pool.run([PROBE] * 50)
         return hanging.done(), neighbours, (await hanging)[0]
@@ -335,7 +374,9 @@ def test_a_hanging_program_costs_its_own_deadline_and_no_one_elses(pool: JailPoo
     assert not hanging_was_done  # the neighbours did not wait for it
 
 
-def test_a_program_that_waits_is_given_up_after_five_tries_whatever_the_number_of_jails(backend: str) -> None:
+def test_a_program_that_waits_is_given_up_after_five_tries_whatever_the_number_of_jails(
+    backend: str,
+) -> None:
     source = "import time\ndef f(x):\n    if x in (1, 3): time.sleep(100)\n    return x"
     limits = replace(SHORT, wall_seconds=1)
     for jails in (1, 3):
@@ -344,17 +385,24 @@ def test_a_program_that_waits_is_given_up_after_five_tries_whatever_the_number_o
         (row,) = run(pool, Program(source, "f", [(i,) for i in range(20)], limits))
         asyncio.run(pool.close())
         assert [outcome.status for outcome in row] == ["ok", *["timeout_wall"] * 19]
-        assert row[1].error.startswith("it failed 5 times where a known-good program ran; the last time: it took longer than 1 s")
+        assert row[1].error.startswith(
+            "it failed 5 times where a known-good program ran; the last time: it took longer than 1 s"
+        )
         assert row[2].error.startswith("not run: the program had ended badly on an earlier input")
         assert [outcome.suspected for outcome in row] == [False, *[True] * 19]
         assert time.monotonic() - started < 30
 
 
-def test_programs_that_sleep_just_under_their_limit_cost_their_budget_and_nobody_a_verdict(backend: str) -> None:
+def test_programs_that_sleep_just_under_their_limit_cost_their_budget_and_nobody_a_verdict(
+    backend: str,
+) -> None:
     """Each of them would take 24 times 0.4 s; all together take much longer than the deadline of a verdict."""
     pool = open_pool(backend, 4)
     sleeper = Program(
-        "import time\ndef f(x):\n    time.sleep(0.4)\n    return x", "f", [(i,) for i in range(24)], replace(SHORT, wall_seconds=0.5)
+        "import time\ndef f(x):\n    time.sleep(0.4)\n    return x",
+        "f",
+        [(i,) for i in range(24)],
+        replace(SHORT, wall_seconds=0.5),
     )
 
     async def verdict(program: Program) -> Sequence[Outcome]:
@@ -363,7 +411,9 @@ def test_programs_that_sleep_just_under_their_limit_cost_their_budget_and_nobody
 
     async def all_of_them() -> list[Sequence[Outcome]]:
         try:
-            return await asyncio.gather(*(verdict(program) for program in [*[sleeper] * 6, *[PROBE] * 4]))
+            return await asyncio.gather(
+                *(verdict(program) for program in [*[sleeper] * 6, *[PROBE] * 4])
+            )
         finally:
             await pool.close()
 
@@ -374,13 +424,23 @@ def test_programs_that_sleep_just_under_their_limit_cost_their_budget_and_nobody
     assert [row[0].value for row in rows[6:]] == [UNDISTURBED] * 4
 
 
-def test_a_program_that_uses_up_its_processor_time_twice_is_given_up_without_any_suspicion(backend: str) -> None:
+def test_a_program_that_uses_up_its_processor_time_twice_is_given_up_without_any_suspicion(
+    backend: str,
+) -> None:
     source = "def f(x):\n    while x in (1, 3): pass\n    return x"
     for jails in (1, 3):
         pool = open_pool(backend, jails)
-        (row,) = run(pool, Program(source, "f", [(i,) for i in range(20)], replace(SHORT, wall_seconds=30)))
+        (row,) = run(
+            pool, Program(source, "f", [(i,) for i in range(20)], replace(SHORT, wall_seconds=30))
+        )
         asyncio.run(pool.close())
-        assert [outcome.status for outcome in row] == ["ok", "timeout_cpu", "ok", "timeout_cpu", *["timeout_wall"] * 16]
+        assert [outcome.status for outcome in row] == [
+            "ok",
+            "timeout_cpu",
+            "ok",
+            "timeout_cpu",
+            *["timeout_wall"] * 16,
+        ]
         assert row[4].error.startswith("not run: it had run out of time on 2 inputs")
         assert not any(outcome.suspected for outcome in row)
 
@@ -391,7 +451,12 @@ def test_a_lost_supervisor_costs_no_program_its_verdict(pool: JailPool) -> None:
     run(pool, PROBE, PROBE)
 
     async def disturbed() -> Sequence[Sequence[Outcome]]:
-        program = Program("import time\ndef f(x):\n    time.sleep(0.2)\n    return x", "f", [(i,) for i in range(20)], SHORT)
+        program = Program(
+            "import time\ndef f(x):\n    time.sleep(0.2)\n    return x",
+            "f",
+            [(i,) for i in range(20)],
+            SHORT,
+        )
         batch = asyncio.ensure_future(pool.run([program]))
         await asyncio.sleep(0.7)
         os.kill(min(supervisors() - before), signal.SIGKILL)
@@ -408,7 +473,12 @@ def test_a_program_that_the_machine_ends_is_run_once_more(backend: str) -> None:
     ours = supervisors() - before
 
     async def disturbed() -> Sequence[Sequence[Outcome]]:
-        program = Program("import time\ndef f(x):\n    time.sleep(2)\n    return x", "f", [(1,), (2,)], replace(SHORT, wall_seconds=30))
+        program = Program(
+            "import time\ndef f(x):\n    time.sleep(2)\n    return x",
+            "f",
+            [(1,), (2,)],
+            replace(SHORT, wall_seconds=30),
+        )
         batch = asyncio.ensure_future(pool.run([program]))
         started = await asyncio.to_thread(supervisors_beside, before | ours)
         await asyncio.sleep(0.2)
@@ -420,7 +490,9 @@ def test_a_program_that_the_machine_ends_is_run_once_more(backend: str) -> None:
     assert [outcome.value for outcome in row] == [1, 2], row
 
 
-def test_a_machine_without_a_free_file_descriptor_is_no_programs_fault_and_the_pool_goes_on() -> None:
+def test_a_machine_without_a_free_file_descriptor_is_no_programs_fault_and_the_pool_goes_on() -> (
+    None
+):
     asyncio.run(opened("bubblewrap", 1).close())
     pool = Bubblewrap(BubblewrapConfig(jails=1, patience_seconds=0.5))
     assert run(pool, PROBE)[0][0].value == UNDISTURBED
@@ -442,9 +514,17 @@ def test_a_machine_without_a_free_file_descriptor_is_no_programs_fault_and_the_p
 
 
 def test_a_program_that_ends_itself_is_not_the_machines_doing(one_jail: JailPool) -> None:
-    (row,) = run(one_jail, Program("import os\ndef f(x): os.kill(os.getpid(), 9)", "f", [(i,) for i in range(3)], SHORT))
+    (row,) = run(
+        one_jail,
+        Program(
+            "import os\ndef f(x): os.kill(os.getpid(), 9)", "f", [(i,) for i in range(3)], SHORT
+        ),
+    )
     assert {(outcome.status, outcome.suspected) for outcome in row} == {("signal", True)}
-    assert row[0].error == "it failed 5 times where a known-good program ran; the last time: it was ended by signal 9"
+    assert (
+        row[0].error
+        == "it failed 5 times where a known-good program ran; the last time: it was ended by signal 9"
+    )
 
 
 def test_a_closed_pool_leaves_no_process_and_starts_again_when_asked(backend: str) -> None:
@@ -460,9 +540,13 @@ def test_a_closed_pool_leaves_no_process_and_starts_again_when_asked(backend: st
         assert supervisors() - before == set()
 
 
-def test_a_fingerprint_is_of_the_settings_that_decide_an_outcome_and_not_of_the_number_of_jails(backend: str) -> None:
+def test_a_fingerprint_is_of_the_settings_that_decide_an_outcome_and_not_of_the_number_of_jails(
+    backend: str,
+) -> None:
     pools = [open_pool(backend, 1), open_pool(backend, 2)]
-    pools += [type(pools[0])(replace(pools[0].config, folder_mb=folder_mb)) for folder_mb in (16, 8)]
+    pools += [
+        type(pools[0])(replace(pools[0].config, folder_mb=folder_mb)) for folder_mb in (16, 8)
+    ]
     first, second, same, smaller = [pool.fingerprint() for pool in pools]
     assert first == second == same != smaller
     for pool in pools:
@@ -480,7 +564,9 @@ def test_without_bubblewrap_one_line_says_what_to_install(monkeypatch: pytest.Mo
         Bubblewrap()
 
 
-def test_without_a_daemon_one_line_says_what_to_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_a_daemon_one_line_says_what_to_start(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     pytest.importorskip("docker")
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path / 'nobody.sock'}")
     with pytest.raises(ConfigError, match="start its daemon"):
@@ -500,7 +586,9 @@ def test_kill_9_of_the_process_that_asked_leaves_nothing(marked: str) -> None:
         "asyncio.run(pool.run([Program('def f(x): return x', 'f', [(i,) for i in range(8)])]))\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == -signal.SIGKILL, done.stderr
     deadline = time.monotonic() + 10
     while supervisors() - before and time.monotonic() < deadline:

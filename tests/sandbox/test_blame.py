@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from grpo_core import Limits, Outcome, Program, current_call
-from grpo_core.deadline import within
+from grpo_core.calls.deadline import within
 from grpo_sandbox.jail import JailLostError
 from grpo_sandbox.pool import PROBE_SOURCE, JailPool
 
@@ -92,7 +92,9 @@ FAILURES = [KILLED, WAITED, JailLostError("gone")]
 
 
 @pytest.mark.parametrize("failure", FAILURES, ids=["killed", "waited", "lost"])
-def test_five_failures_each_followed_by_a_passing_probe_are_the_programs_own_end(failure: Any) -> None:
+def test_five_failures_each_followed_by_a_passing_probe_are_the_programs_own_end(
+    failure: Any,
+) -> None:
     script = Script(fails(100, failure))
     ((outcome,),) = script.run(PROGRAM)
     assert outcome.status == ("timeout_wall" if failure is WAITED else "signal")
@@ -109,7 +111,9 @@ def test_one_success_clears_a_program(failure: Any, times: int) -> None:
     assert [source for source, _ in script.calls] == ["p", PROBE_SOURCE] * times + ["p"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGBUS])
+@pytest.mark.parametrize(
+    "number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGBUS]
+)
 def test_a_signal_that_comes_of_the_program_is_its_own_at_once(number: int) -> None:
     script = Script(fails(100, {"status": "signal", "exit": number}))
     ((outcome,),) = script.run(PROGRAM)
@@ -168,7 +172,9 @@ def test_no_probe_runs_while_a_suspect_runs() -> None:
         if source == PROBE_SOURCE:
             for _ in range(10):
                 with lock:
-                    overlaps.extend(name for name, count in running.items() if count and tries[name] > 1)
+                    overlaps.extend(
+                        name for name, count in running.items() if count and tries[name] > 1
+                    )
                 time.sleep(0.005)
             return OK
         with lock:
@@ -246,7 +252,10 @@ def test_jails_that_do_not_start_while_the_probes_do_are_no_programs_fault() -> 
 
     script.pool._make, script.pool._gate._probe = fail, probed
     ((outcome,),) = script.run(PROGRAM)
-    assert (outcome.status, outcome.error) == ("infra_error", "10 jails could not be started: no room for another jail")
+    assert (outcome.status, outcome.error) == (
+        "infra_error",
+        "10 jails could not be started: no room for another jail",
+    )
 
 
 def test_a_pool_that_is_closed_while_it_is_used_closes_and_goes_on() -> None:
@@ -255,7 +264,9 @@ def test_a_pool_that_is_closed_while_it_is_used_closes_and_goes_on() -> None:
 
     async def again_and_again() -> None:
         for _ in range(20):
-            running = asyncio.ensure_future(script.pool.run([Program("p", "f", [(i,) for i in range(10)])]))
+            running = asyncio.ensure_future(
+                script.pool.run([Program("p", "f", [(i,) for i in range(10)])])
+            )
             await asyncio.sleep(0.02)
             closing = asyncio.ensure_future(script.pool.close())
             row = (await asyncio.wait_for(script.pool.run([PROGRAM]), 5))[0]
@@ -271,10 +282,14 @@ def test_a_program_that_sleeps_just_under_its_limit_has_a_budget_for_all_its_inp
     script = Script(fails(0, {}))
     script.answer = lambda source, x: {**OK, "wall_seconds": 0.9}
     (row,) = script.run(Program("p", "f", [(i,) for i in range(24)], Limits(wall_seconds=1)))
-    assert [outcome.status for outcome in row] == ["ok"] * 7 + ["timeout_wall"] * 17  # six times its limit
+    assert [outcome.status for outcome in row] == ["ok"] * 7 + [
+        "timeout_wall"
+    ] * 17  # six times its limit
     assert row[-1].error == "not run: the program had used up its 6 s for all inputs"
     assert row[-1].suspected
-    (row,) = Script(script.answer).run(Program("p", "f", [(i,) for i in range(24)], Limits(wall_seconds=1, total_seconds=2)))
+    (row,) = Script(script.answer).run(
+        Program("p", "f", [(i,) for i in range(24)], Limits(wall_seconds=1, total_seconds=2))
+    )
     assert [outcome.status for outcome in row] == ["ok"] * 3 + ["timeout_wall"] * 21
 
 

@@ -26,7 +26,9 @@ def two_jails(request: pytest.FixtureRequest) -> Iterator[JailPool]:
     """A pool both of whose jails are ready."""
     asyncio.run(opened(str(request.param), 1).close())
     pool = open_pool(str(request.param), 2)
-    asyncio.run(pool.run([Program("import time\ndef f(x): time.sleep(0.5)", "f", [(1,)], SHORT)] * 2))
+    asyncio.run(
+        pool.run([Program("import time\ndef f(x): time.sleep(0.5)", "f", [(1,)], SHORT)] * 2)
+    )
     yield pool
     asyncio.run(pool.close())
 
@@ -43,13 +45,15 @@ def test_two_programs_that_run_at_the_same_time_cannot_talk(two_jails: JailPool,
     assert heard.value is None
 
 
-def test_a_program_does_not_learn_how_much_an_earlier_one_printed_or_returned(two_jails: JailPool) -> None:
+def test_a_program_does_not_learn_how_much_an_earlier_one_printed_or_returned(
+    two_jails: JailPool,
+) -> None:
     """Whether a result has 12 bytes or 13 may be the whole answer."""
-    out, error, result = random.sample(range(11_000_001, 14_000_000, 1000), 3)  # no table has such numbers
+    out, error, result = random.sample(
+        range(11_000_001, 14_000_000, 1000), 3
+    )  # no table has such numbers
     limits = replace(PATIENT, output_bytes=15_000_000, result_bytes=15_000_000, memory_mb=500)
-    source = (
-        "import sys\ndef f(out, error, result):\n    print('x' * out, end='')\n    sys.stderr.write('x' * error)\n    return 'x' * result"
-    )
+    source = "import sys\ndef f(out, error, result):\n    print('x' * out, end='')\n    sys.stderr.write('x' * error)\n    return 'x' * result"
     victim = Program(source, "f", [(out, error, result)], limits)
     claimed = result + len('{"ok": ""}')
     thief = Program(HOW_MUCH, "f", [(hide([out, error, claimed, claimed + 1]),)], PATIENT)
@@ -63,7 +67,9 @@ def test_that_search_finds_sizes_that_are_there(two_jails: JailPool) -> None:
     assert run(two_jails, Program(source, "f", [(hide([54_321]),)], PATIENT))[0][0].value == 1
 
 
-def test_a_program_with_many_processes_stays_one_session_that_shares_the_processors_with_others() -> None:
+def test_a_program_with_many_processes_stays_one_session_that_shares_the_processors_with_others() -> (
+    None
+):
     """The kernel gives each session a share; Docker gives each container one."""
     pool = opened("bubblewrap", 1)
     source = """
@@ -83,7 +89,9 @@ def f(x):
     assert outcome.value is True, outcome
 
 
-def test_what_a_program_needs_of_the_calls_that_are_refused_in_part_still_works(two_jails: JailPool) -> None:
+def test_what_a_program_needs_of_the_calls_that_are_refused_in_part_still_works(
+    two_jails: JailPool,
+) -> None:
     source = """
 import os, sqlite3, subprocess, sys, threading
 def f(x):

@@ -48,7 +48,10 @@ class Scripted:
         self._twist = twist
 
     async def run(self, programs: Sequence[Program]) -> Sequence[Sequence[Outcome]]:
-        return [[self._one(program, place) for place in range(len(program.inputs))] for program in programs]
+        return [
+            [self._one(program, place) for place in range(len(program.inputs))]
+            for program in programs
+        ]
 
     def _one(self, program: Program, place: int) -> Outcome:
         if program == HONEST:
@@ -56,7 +59,9 @@ class Scripted:
         if program.source in (VICTIM, THIEF):
             return self._twist("earlier calls", GOOD["earlier calls"])
         name = NAME_OF.get(program.source, "several" if "readers" in program.source else "values")
-        value = Outcome("ok", VALUES[place]) if name == "values" else Outcome("exception", error="no")
+        value = (
+            Outcome("ok", VALUES[place]) if name == "values" else Outcome("exception", error="no")
+        )
         return self._twist(name, GOOD.get(name, value))
 
     async def close(self) -> None:
@@ -64,7 +69,11 @@ class Scripted:
 
 
 def problems(twist: Callable[[str, Outcome], Outcome]) -> set[str]:
-    return {result.check for result in asyncio.run(check_sandbox(Scripted(twist))) if result.status == "invalid"}
+    return {
+        result.check
+        for result in asyncio.run(check_sandbox(Scripted(twist)))
+        if result.status == "invalid"
+    }
 
 
 def test_a_good_sandbox_has_no_problem() -> None:
@@ -73,35 +82,60 @@ def test_a_good_sandbox_has_no_problem() -> None:
 
 @pytest.mark.parametrize("check", [check.name for check in CHECKS])
 def test_a_check_finds_the_sandbox_that_lets_its_program_do_as_it_likes(check: str) -> None:
-    free = Outcome("ok", {"processes": 1000, "environment": "seen", "writing elsewhere": ["/etc"]}.get(check, 99))
+    free = Outcome(
+        "ok",
+        {"processes": 1000, "environment": "seen", "writing elsewhere": ["/etc"]}.get(check, 99),
+    )
     bad = Outcome("infra_error") if check in ("other processes", "attributes that stay") else free
     assert problems(lambda name, outcome: bad if name == check else outcome) == {check}
 
 
 def test_a_sandbox_whose_programs_disturb_the_next_one_fails_every_check_of_that() -> None:
     left = Outcome("ok", (2, ["left"], []))
-    assert problems(lambda name, outcome: left if name == "honest" else outcome) == {*(check.name for check in CHECKS), "neighbours"}
+    assert problems(lambda name, outcome: left if name == "honest" else outcome) == {
+        *(check.name for check in CHECKS),
+        "neighbours",
+    }
 
 
 def test_values_of_another_type_are_found() -> None:
-    assert problems(lambda name, outcome: Outcome("ok", str(outcome.value)) if name == "values" else outcome) == {"values"}
+    assert problems(
+        lambda name, outcome: Outcome("ok", str(outcome.value)) if name == "values" else outcome
+    ) == {"values"}
 
 
 def test_marks_of_an_earlier_call_in_a_programs_memory_are_found_and_named() -> None:
     stolen = Outcome("ok", ["kf1111111111111111zz", "kf5555555555555555zz"])
-    results = asyncio.run(check_sandbox(Scripted(lambda name, outcome: stolen if name == "earlier calls" else outcome)))
+    results = asyncio.run(
+        check_sandbox(
+            Scripted(lambda name, outcome: stolen if name == "earlier calls" else outcome)
+        )
+    )
     (result,) = [result for result in results if result.status == "invalid"]
-    assert (result.check, result.message) == ("earlier calls", "a program found what was another's in its memory: source, returned")
+    assert (result.check, result.message) == (
+        "earlier calls",
+        "a program found data of another one in its memory: source, returned",
+    )
 
 
 def test_a_search_that_cannot_be_made_is_not_called_a_success() -> None:
     broken = Outcome("exception", error="no ctypes")
-    results = asyncio.run(check_sandbox(Scripted(lambda name, outcome: broken if name == "earlier calls" else outcome)))
-    assert [result.status for result in results if result.check == "earlier calls"] == ["not_checked"]
+    results = asyncio.run(
+        check_sandbox(
+            Scripted(lambda name, outcome: broken if name == "earlier calls" else outcome)
+        )
+    )
+    assert [result.status for result in results if result.check == "earlier calls"] == [
+        "not_checked"
+    ]
 
 
 def test_memory_that_is_only_limited_by_process_is_said_and_no_failure() -> None:
-    results = asyncio.run(check_sandbox(Scripted(lambda name, outcome: Outcome("ok", 4) if name == "several" else outcome)))
+    results = asyncio.run(
+        check_sandbox(
+            Scripted(lambda name, outcome: Outcome("ok", 4) if name == "several" else outcome)
+        )
+    )
     (found,) = [result for result in results if result.check == "memory of several"]
     assert found.status == "not_checked"
     assert "holds for each process" in found.message

@@ -20,10 +20,10 @@ import urllib3
 from typer.testing import CliRunner
 
 from grpo_core import ConfigError, Limits, Program
+from grpo_core.calls.deadline import within
 from grpo_core.cli.app import app
-from grpo_core.deadline import within
-from grpo_core.errors import RunStoppedError
-from grpo_core.overrides import build_config
+from grpo_core.config.overrides import build_config
+from grpo_core.protocol.errors import RunStoppedError
 from grpo_core.runs.lines import read_lines
 from grpo_sandbox.docker import LABEL, Docker, DockerConfig
 
@@ -61,8 +61,12 @@ def wait_until_gone(engine: Engine) -> None:
 async def busy_container(engine: Engine) -> str:
     """One in which a program is running: beside the supervisor there is its child."""
     while True:
-        for name in (await asyncio.to_thread(engine.docker, "ps", "-q", "--filter", f"label={LABEL}")).stdout.split():
-            processes = await asyncio.to_thread(engine.docker, "top", name, "-eo", "pid", check=False)
+        for name in (
+            await asyncio.to_thread(engine.docker, "ps", "-q", "--filter", f"label={LABEL}")
+        ).stdout.split():
+            processes = await asyncio.to_thread(
+                engine.docker, "top", name, "-eo", "pid", check=False
+            )
             if len(processes.stdout.splitlines()) > 2:
                 return str(name)
         await asyncio.sleep(0.02)
@@ -74,7 +78,10 @@ def test_a_killed_container_for_each_program_costs_no_program_its_verdict(engine
     source = "import time\ndef f(x):\n    time.sleep(1)\n    return x"
 
     async def disturbed() -> list[list[Any]]:
-        batch = [asyncio.ensure_future(pool.run([Program(source, "f", [(i,) for i in range(4)])])) for _ in range(4)]
+        batch = [
+            asyncio.ensure_future(pool.run([Program(source, "f", [(i,) for i in range(4)])]))
+            for _ in range(4)
+        ]
         for number, program in enumerate(batch):
             if number:
                 await batch[number - 1]
@@ -93,7 +100,9 @@ def test_a_program_that_always_loses_its_container_is_at_fault_itself(engine: En
     pool = Docker(DockerConfig(jails=1))
 
     async def disturbed() -> Any:
-        batch = asyncio.ensure_future(pool.run([Program("import time\ndef f(x): time.sleep(4)", "f", [(1,)])]))
+        batch = asyncio.ensure_future(
+            pool.run([Program("import time\ndef f(x): time.sleep(4)", "f", [(1,)])])
+        )
         for _ in range(5):
             await asyncio.to_thread(engine.docker, "kill", await busy_container(engine))
         return (await batch)[0][0]
@@ -101,7 +110,9 @@ def test_a_program_that_always_loses_its_container_is_at_fault_itself(engine: En
     outcome = asyncio.run(disturbed())
     asyncio.run(pool.close())
     assert (outcome.status, outcome.suspected) == ("signal", True)
-    assert outcome.error.startswith("it failed 5 times where a known-good program ran; the last time: the jail container")
+    assert outcome.error.startswith(
+        "it failed 5 times where a known-good program ran; the last time: the jail container"
+    )
 
 
 def test_kill_9_of_the_process_that_asked_leaves_no_container(engine: Engine) -> None:
@@ -113,7 +124,9 @@ def test_kill_9_of_the_process_that_asked_leaves_no_container(engine: Engine) ->
         "asyncio.run(pool.run([Program('def f(x): return x', 'f', [(i,) for i in range(8)])]))\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == -signal.SIGKILL, done.stderr
     wait_until_gone(engine)
 
@@ -135,14 +148,30 @@ class AlwaysRuns(Environment):
 """
 
 
-def test_kill_9_of_a_trainer_in_the_middle_of_a_step_leaves_no_container_and_no_process(engine: Engine, tmp_path: Path) -> None:
+def test_kill_9_of_a_trainer_in_the_middle_of_a_step_leaves_no_container_and_no_process(
+    engine: Engine, tmp_path: Path
+) -> None:
     pytest.importorskip("torch")
     (tmp_path / "always.py").write_text(ALWAYS_RUNS)
-    settings = {"model.name": save_tiny(tmp_path / "tiny"), "model.dtype": "float32", "sandbox.name": "docker", "eval.tasks": 0}
-    command = [sys.executable, "-c", "from grpo_core.cli import main; main()", "run", "--env", f"{tmp_path / 'always.py'}:AlwaysRuns"]
+    settings = {
+        "model.name": save_tiny(tmp_path / "tiny"),
+        "model.dtype": "float32",
+        "sandbox.name": "docker",
+        "eval.tasks": 0,
+    }
+    command = [
+        sys.executable,
+        "-c",
+        "from grpo_core.cli import main; main()",
+        "run",
+        "--env",
+        f"{tmp_path / 'always.py'}:AlwaysRuns",
+    ]
     command += [f"--set={key}={value}" for key, value in settings.items()]
     with (tmp_path / "log").open("wb") as log:
-        trainer = subprocess.Popen([*command, "--out", str(tmp_path / "run")], stdout=log, stderr=log)
+        trainer = subprocess.Popen(
+            [*command, "--out", str(tmp_path / "run")], stdout=log, stderr=log
+        )
     deadline = time.monotonic() + 120
     while not engine.docker("ps", "-q", "--filter", f"label={LABEL}").stdout.split():
         assert trainer.poll() is None, (tmp_path / "log").read_text()
@@ -153,7 +182,9 @@ def test_kill_9_of_a_trainer_in_the_middle_of_a_step_leaves_no_container_and_no_
     trainer.wait()
     wait_until_gone(engine)
     deadline = time.monotonic() + 30
-    while (left := [pid for pid in children if Path(f"/proc/{pid}").exists()]) and time.monotonic() < deadline:
+    while (
+        left := [pid for pid in children if Path(f"/proc/{pid}").exists()]
+    ) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert left == []
 
@@ -166,12 +197,16 @@ def _children(parent: int) -> list[int]:
     return found
 
 
-def test_a_daemon_that_is_killed_and_comes_back_costs_no_verdict_and_is_said_once(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_daemon_that_is_killed_and_comes_back_costs_no_verdict_and_is_said_once(
+    engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
     pool = Docker(DockerConfig(jails=2))
     source = "import time\ndef f(x):\n    time.sleep(0.2)\n    return x"
 
     async def disturbed() -> Any:
-        batch = asyncio.ensure_future(within(pool.run([Program(source, "f", [(i,) for i in range(20)])]), 2.0))
+        batch = asyncio.ensure_future(
+            within(pool.run([Program(source, "f", [(i,) for i in range(20)])]), 2.0)
+        )
         await asyncio.sleep(1)
         await asyncio.to_thread(engine.stop, signal.SIGKILL)
         await asyncio.sleep(3)
@@ -180,7 +215,9 @@ def test_a_daemon_that_is_killed_and_comes_back_costs_no_verdict_and_is_said_onc
 
     assert asyncio.run(disturbed()) == list(range(20))  # though its deadline of 2 s is long past
     asyncio.run(pool.close())
-    messages = [record.getMessage() for record in caplog.records if record.name == "grpo_sandbox.blame"]
+    messages = [
+        record.getMessage() for record in caplog.records if record.name == "grpo_sandbox.blame"
+    ]
     assert len(messages) == 2
     assert messages[0].startswith("the sandbox docker is unavailable: Docker could not")
     assert messages[1].startswith("the sandbox docker is available again after")
@@ -195,7 +232,9 @@ def test_containers_that_are_paused_cost_no_verdict(engine: Engine, seconds: flo
 
     async def disturbed() -> Any:
         limits = Limits(wall_seconds=2)
-        batch = asyncio.ensure_future(pool.run([Program(source, "f", [(i,) for i in range(10)], limits)]))
+        batch = asyncio.ensure_future(
+            pool.run([Program(source, "f", [(i,) for i in range(10)], limits)])
+        )
         await asyncio.sleep(0.7)
         names = containers(engine)
         engine.docker("pause", *names)
@@ -208,7 +247,9 @@ def test_containers_that_are_paused_cost_no_verdict(engine: Engine, seconds: flo
     wait_until_gone(engine)
 
 
-def test_a_jail_that_the_kernel_ends_for_the_programs_memory_is_the_programs_end(engine: Engine) -> None:
+def test_a_jail_that_the_kernel_ends_for_the_programs_memory_is_the_programs_end(
+    engine: Engine,
+) -> None:
     """Its choice is made to fall on the supervisor, which holds the output and is otherwise the last to go."""
     pool = Docker(DockerConfig(jails=1, memory_mb=80))
     source = """
@@ -235,13 +276,19 @@ def f(x):
     wait_until_gone(engine)
 
 
-def test_a_container_that_the_daemon_made_without_an_answer_is_removed_with_the_pool(engine: Engine) -> None:
+def test_a_container_that_the_daemon_made_without_an_answer_is_removed_with_the_pool(
+    engine: Engine,
+) -> None:
     pool = Docker(DockerConfig(jails=1))
     assert asyncio.run(pool.run([PROGRAM]))[0][0].value == 2
     (known,) = containers(engine)
     label = f"{LABEL}.pool"
-    number = engine.docker("inspect", "--format", f'{{{{index .Config.Labels "{label}"}}}}', known).stdout.strip()
-    engine.docker("create", "--label", f"{LABEL}={os.getpid()}", "--label", f"{label}={number}", IMAGE, "true")
+    number = engine.docker(
+        "inspect", "--format", f'{{{{index .Config.Labels "{label}"}}}}', known
+    ).stdout.strip()
+    engine.docker(
+        "create", "--label", f"{LABEL}={os.getpid()}", "--label", f"{label}={number}", IMAGE, "true"
+    )
     assert len(containers(engine)) == 2
     asyncio.run(pool.close())
     wait_until_gone(engine)
@@ -264,7 +311,9 @@ def test_a_stream_of_events_that_breaks_off_costs_no_outcome_and_leaves_no_conta
     wait_until_gone(engine)
 
 
-def test_a_pool_that_is_asked_again_while_it_closes_keeps_its_new_containers(engine: Engine) -> None:
+def test_a_pool_that_is_asked_again_while_it_closes_keeps_its_new_containers(
+    engine: Engine,
+) -> None:
     pool = Docker(DockerConfig(jails=1))
     source = "import time\ndef f(x):\n    time.sleep(x)\n    return x"
 
@@ -300,7 +349,9 @@ def test_an_image_that_is_removed_is_nobodys_fault(engine: Engine) -> None:
     asyncio.run(pool.close())
 
 
-def test_an_image_in_which_an_environment_is_installed_is_refused(engine: Engine, tmp_path: Path) -> None:
+def test_an_image_in_which_an_environment_is_installed_is_refused(
+    engine: Engine, tmp_path: Path
+) -> None:
     """Wherever it is: a program can read files that it cannot import."""
     package = tmp_path / "opt" / "venv" / "grpo_env_fizzbuzz"
     package.mkdir(parents=True)
@@ -310,7 +361,10 @@ def test_an_image_in_which_an_environment_is_installed_is_refused(engine: Engine
     engine.docker("commit", made, "with-answers")
     engine.docker("rm", made)
     try:
-        with pytest.raises(ConfigError, match=r"could read the answers: its jails show /opt/venv/grpo_env_fizzbuzz; use an image"):
+        with pytest.raises(
+            ConfigError,
+            match=r"could read the answers: its jails show /opt/venv/grpo_env_fizzbuzz; use an image",
+        ):
             Docker(DockerConfig(image="with-answers"))
     finally:
         engine.docker("rmi", "-f", "with-answers")
@@ -319,7 +373,9 @@ def test_an_image_in_which_an_environment_is_installed_is_refused(engine: Engine
 
 def leave_behind(engine: Engine, *, owner: int, host: str) -> str:
     labels = ["--label", f"{LABEL}={owner}", "--label", f"{LABEL}.host={host}"]
-    return engine.docker("run", "-d", "--network", "none", *labels, IMAGE, "sleep", "1000").stdout.strip()
+    return engine.docker(
+        "run", "-d", "--network", "none", *labels, IMAGE, "sleep", "1000"
+    ).stdout.strip()
 
 
 @pytest.mark.parametrize("way", ["prune", "start"])
@@ -328,7 +384,8 @@ def test_what_dead_trainers_left_is_swept_and_nothing_else(engine: Engine, way: 
     gone.wait()
     here = socket.gethostname()
     dead, alive, elsewhere = (
-        leave_behind(engine, owner=owner, host=host) for owner, host in ((gone.pid, here), (os.getpid(), here), (gone.pid, "another"))
+        leave_behind(engine, owner=owner, host=host)
+        for owner, host in ((gone.pid, here), (os.getpid(), here), (gone.pid, "another"))
     )
     try:
         if way == "prune":
@@ -342,7 +399,9 @@ def test_what_dead_trainers_left_is_swept_and_nothing_else(engine: Engine, way: 
         engine.docker("rm", "-f", alive, elsewhere)
 
 
-def test_an_archive_of_a_root_becomes_the_image_and_replaces_the_old_one(engine: Engine, tmp_path: Path) -> None:
+def test_an_archive_of_a_root_becomes_the_image_and_replaces_the_old_one(
+    engine: Engine, tmp_path: Path
+) -> None:
     made = engine.docker("create", "--network", "none", IMAGE, "true").stdout.strip()
     engine.docker("export", made, "-o", str(tmp_path / "root.tar"))
     engine.docker("rm", made)
@@ -356,7 +415,9 @@ def test_a_root_without_python_is_refused_by_the_canary(engine: Engine, tmp_path
     engine.docker("tag", IMAGE, "kept")
     (tmp_path / "root").mkdir()
     (tmp_path / "root" / "empty").touch()
-    subprocess.run(["tar", "-C", str(tmp_path / "root"), "-cf", str(tmp_path / "root.tar"), "."], check=True)
+    subprocess.run(
+        ["tar", "-C", str(tmp_path / "root"), "-cf", str(tmp_path / "root.tar"), "."], check=True
+    )
     try:
         done = CliRunner().invoke(app, ["sandbox", "build", "--from", str(tmp_path / "root.tar")])
         assert done.exit_code == 2
@@ -387,15 +448,25 @@ def test_every_container_is_hardened(engine: Engine) -> None:
     (info,) = json.loads(engine.docker("inspect", found).stdout)
     asyncio.run(pool.close())
     host = info["HostConfig"]
-    assert (host["NetworkMode"], host["IpcMode"], host["ReadonlyRootfs"], host["Privileged"]) == ("none", "none", True, False)
-    assert (host["CapDrop"], sorted(cap.removeprefix("CAP_") for cap in host["CapAdd"])) == (["ALL"], ["SETGID", "SETUID"])
+    assert (host["NetworkMode"], host["IpcMode"], host["ReadonlyRootfs"], host["Privileged"]) == (
+        "none",
+        "none",
+        True,
+        False,
+    )
+    assert (host["CapDrop"], sorted(cap.removeprefix("CAP_") for cap in host["CapAdd"])) == (
+        ["ALL"],
+        ["SETGID", "SETUID"],
+    )
     assert host["SecurityOpt"] == ["no-new-privileges:true"]
     assert host["Memory"] == host["MemorySwap"] == 512 << 20
     assert (host["PidsLimit"], host["NanoCpus"], host["LogConfig"]["Type"]) == (128, 10**9, "none")
     assert not host["Binds"]
 
 
-def test_a_daemon_that_stops_ends_the_run_with_its_reason_and_the_run_goes_on_later(engine: Engine, tmp_path: Path) -> None:
+def test_a_daemon_that_stops_ends_the_run_with_its_reason_and_the_run_goes_on_later(
+    engine: Engine, tmp_path: Path
+) -> None:
     pytest.importorskip("torch")
     from grpo_core.train.run.observe import Observer
     from grpo_core.train.trainer import Trainer
@@ -424,19 +495,31 @@ def test_a_daemon_that_stops_ends_the_run_with_its_reason_and_the_run_goes_on_la
             ended(place, _saying(tasks_P[place // attempts], rollout))
 
         rollouts_PG, kept = await attempt(tasks_P, attempts=attempts, ended=said, **more)
-        return [[_saying(task, rollout) for rollout in row] for task, row in zip(tasks_P, rollouts_PG, strict=True)], kept
+        return [
+            [_saying(task, rollout) for rollout in row]
+            for task, row in zip(tasks_P, rollouts_PG, strict=True)
+        ], kept
 
     trainer.attempt = writes_programs  # type: ignore[method-assign]
     try:
-        with pytest.raises(RunStoppedError, match=r"(?s)could not be judged.*Docker could not make a container"):
+        with pytest.raises(
+            RunStoppedError, match=r"(?s)could not be judged.*Docker could not make a container"
+        ):
             trainer.run()
     finally:
         engine.start()
-    steps = [line for line in read_lines(tmp_path / "run" / "metrics.jsonl") if "verify/error_rate" in line and "loss" in line]
+    steps = [
+        line
+        for line in read_lines(tmp_path / "run" / "metrics.jsonl")
+        if "verify/error_rate" in line and "loss" in line
+    ]
     assert [line["verify/error_rate"] for line in steps] == [0.0, 0.0]
     unjudged = [line for line in trainer.folder.rollout_lines() if line["step"] == 3]
     assert len(unjudged) == 8
-    assert all(line["verdict"]["total"] is None and "Docker" in line["verdict"]["error"] for line in unjudged)
+    assert all(
+        line["verdict"]["total"] is None and "Docker" in line["verdict"]["error"]
+        for line in unjudged
+    )
     wait_until_gone(engine)
 
     again = Trainer.resumed(tmp_path / "run")
@@ -445,15 +528,31 @@ def test_a_daemon_that_stops_ends_the_run_with_its_reason_and_the_run_goes_on_la
     assert again.folder.finished
 
 
-def test_a_run_whose_daemon_is_killed_says_so_waits_for_it_and_goes_on(engine: Engine, tmp_path: Path) -> None:
+def test_a_run_whose_daemon_is_killed_says_so_waits_for_it_and_goes_on(
+    engine: Engine, tmp_path: Path
+) -> None:
     pytest.importorskip("torch")
     (tmp_path / "always.py").write_text(ALWAYS_RUNS)
-    settings = {"model.name": save_tiny(tmp_path / "tiny"), "model.dtype": "float32", "sandbox.name": "docker", "eval.tasks": 0}
+    settings = {
+        "model.name": save_tiny(tmp_path / "tiny"),
+        "model.dtype": "float32",
+        "sandbox.name": "docker",
+        "eval.tasks": 0,
+    }
     settings |= {"steps": 3, "prompts_per_step": 2, "group_size": 4}
-    command = [sys.executable, "-c", "from grpo_core.cli import main; main()", "run", "--env", f"{tmp_path / 'always.py'}:AlwaysRuns"]
+    command = [
+        sys.executable,
+        "-c",
+        "from grpo_core.cli import main; main()",
+        "run",
+        "--env",
+        f"{tmp_path / 'always.py'}:AlwaysRuns",
+    ]
     command += [f"--set={key}={value}" for key, value in settings.items()]
     with (tmp_path / "log").open("wb") as log:
-        trainer = subprocess.Popen([*command, "--out", str(tmp_path / "run")], stdout=log, stderr=log)
+        trainer = subprocess.Popen(
+            [*command, "--out", str(tmp_path / "run")], stdout=log, stderr=log
+        )
     deadline = time.monotonic() + 120
     while not (tmp_path / "run" / "metrics.jsonl").exists():
         assert trainer.poll() is None, (tmp_path / "log").read_text()
@@ -466,7 +565,11 @@ def test_a_run_whose_daemon_is_killed_says_so_waits_for_it_and_goes_on(engine: E
     for text in ((tmp_path / "log").read_text(), (tmp_path / "run" / "log.txt").read_text()):
         assert "the sandbox docker is unavailable: Docker could not" in text
         assert "the sandbox docker is available again after" in text
-    steps = [line for line in read_lines(tmp_path / "run" / "metrics.jsonl") if "verify/error_rate" in line]
+    steps = [
+        line
+        for line in read_lines(tmp_path / "run" / "metrics.jsonl")
+        if "verify/error_rate" in line
+    ]
     assert [line["verify/error_rate"] for line in steps] == [0.0] * 3
     wait_until_gone(engine)
 
@@ -476,4 +579,7 @@ def _saying(task: Any, rollout: Any) -> Any:
 
     from grpo_core import Message
 
-    return replace(rollout, messages=(Message("assistant", f"```python\ndef {task.data.entry}(*a): return 1\n```"),))
+    return replace(
+        rollout,
+        messages=(Message("assistant", f"```python\ndef {task.data.entry}(*a): return 1\n```"),),
+    )

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from grpo_core import Rollout, Services, TaskKey, Verdict
-from grpo_core.verify import Verifier
+from grpo_core.verify.engine import Verifier
 from grpo_env_fizzbuzz.env import FizzBuzz
 from grpo_sandbox import bundle
 from grpo_sandbox.bubblewrap import Bubblewrap, BubblewrapConfig
@@ -47,9 +47,13 @@ DURATIONS = (0.5, 0.5, 2.0, 2.0, 10.0)
 SLEEPS = "import time\ndef {entry}(*a): time.sleep(100)"
 
 
-def programs(env: FizzBuzz, count: int, sources: Callable[[Any, int], str]) -> tuple[list[Any], list[list[Rollout]]]:
+def programs(
+    env: FizzBuzz, count: int, sources: Callable[[Any, int], str]
+) -> tuple[list[Any], list[list[Rollout]]]:
     tasks = [env.task(TaskKey("fizzbuzz", "train", index)) for index in range(count)]
-    return tasks, [[Rollout.of(f"```python\n{sources(task, index)}\n```")] for index, task in enumerate(tasks)]
+    return tasks, [
+        [Rollout.of(f"```python\n{sources(task, index)}\n```")] for index, task in enumerate(tasks)
+    ]
 
 
 def right(task: Any, index: int) -> str:
@@ -61,7 +65,12 @@ def hostile(task: Any, index: int) -> str:
     return SLOWLY + source.format(entry=task.data.entry)
 
 
-async def judged(pool: JailPool, count: int, sources: Callable[[Any, int], str], faults: Callable[[], Awaitable[None]]) -> list[Verdict]:
+async def judged(
+    pool: JailPool,
+    count: int,
+    sources: Callable[[Any, int], str],
+    faults: Callable[[], Awaitable[None]],
+) -> list[Verdict]:
     """The verdicts of `count` programs while `faults` goes on."""
     env = FizzBuzz(services=Services(sandboxes={"default": pool}))
     tasks, rollouts = programs(env, count, sources)
@@ -84,16 +93,26 @@ class DockerFaults:
         self.count: Counter[str] = Counter()
 
     async def go_on(self) -> None:
-        kinds = {"kill": self._kill, "pause": self._pause, "freeze": self._freeze, "restart": self._restart, "crash": self._crash}
+        kinds = {
+            "kill": self._kill,
+            "pause": self._pause,
+            "freeze": self._freeze,
+            "restart": self._restart,
+            "crash": self._crash,
+        }
         while True:
             await asyncio.sleep(self.seconds)
             kind = self.rng.choice(sorted(kinds))
             self.count[kind] += 1
-            repair = asyncio.ensure_future(asyncio.to_thread(kinds[kind], self.rng.choice(DURATIONS)))
+            repair = asyncio.ensure_future(
+                asyncio.to_thread(kinds[kind], self.rng.choice(DURATIONS))
+            )
             await asyncio.shield(repair)
 
     def _containers(self) -> list[str]:
-        return self.engine.docker("ps", "-q", "--filter", f"label={LABEL}", check=False).stdout.split()
+        return self.engine.docker(
+            "ps", "-q", "--filter", f"label={LABEL}", check=False
+        ).stdout.split()
 
     def _kill(self, seconds: float) -> None:
         self.engine.docker("kill", *(self._containers() or ["none"]), check=False)
@@ -167,7 +186,11 @@ def upper_bound(hostile_errors: int, right_errors: int, count: int) -> float:
 def wilson(successes: int, count: int, z: float = 1.96) -> tuple[float, float, float]:
     share = successes / count
     middle = (share + z * z / (2 * count)) / (1 + z * z / count)
-    margin = z / (1 + z * z / count) * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
+    margin = (
+        z
+        / (1 + z * z / count)
+        * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
+    )
     return share, middle - margin, middle + margin
 
 
@@ -178,9 +201,15 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
         yield engine
 
 
-def under_faults(backend: str, engine: Engine | None, count: int, seconds: float, seed: int) -> dict[str, Any]:
+def under_faults(
+    backend: str, engine: Engine | None, count: int, seconds: float, seed: int
+) -> dict[str, Any]:
     """What became of `count` right and `count` hostile programs, each under faults of their own of the same kinds."""
-    report: dict[str, Any] = {"sandbox": backend, "programs": count, "a fault every": f"{seconds:g} s"}
+    report: dict[str, Any] = {
+        "sandbox": backend,
+        "programs": count,
+        "a fault every": f"{seconds:g} s",
+    }
     for name, sources in (("right", right), ("hostile", hostile)):
         started = time.monotonic()
         if engine is not None:
@@ -188,7 +217,9 @@ def under_faults(backend: str, engine: Engine | None, count: int, seconds: float
             pool: JailPool = Docker(DockerConfig(jails=4))
             faults: DockerFaults | ProcessFaults = docker_faults
         else:
-            process_faults = ProcessFaults(bundle._LOADER.splitlines()[-1], seed=seed, seconds=seconds)
+            process_faults = ProcessFaults(
+                bundle._LOADER.splitlines()[-1], seed=seed, seconds=seconds
+            )
             pool, faults = Bubblewrap(BubblewrapConfig(jails=4)), process_faults
         verdicts = asyncio.run(judged(pool, count, sources, faults.go_on))
         rewards = Counter(round(verdict.total, 3) for verdict in verdicts if verdict.scored)
@@ -201,7 +232,9 @@ def under_faults(backend: str, engine: Engine | None, count: int, seconds: float
             "seconds": round(time.monotonic() - started),
         }
         print(name, report[name], flush=True)
-    report["upper bound of the difference of error rates"] = upper_bound(report["hostile"]["errors"], report["right"]["errors"], count)
+    report["upper bound of the difference of error rates"] = upper_bound(
+        report["hostile"]["errors"], report["right"]["errors"], count
+    )
     print({name: part for name, part in report.items() if name not in ("right", "hostile")})
     return report
 
@@ -218,14 +251,20 @@ def check(report: dict[str, Any], *, bar: float) -> None:
 
 @pytest.fixture
 def marked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bundle, "_LOADER", f"{bundle._LOADER}\n# of the tests of faults in {os.getpid()}")
+    monkeypatch.setattr(
+        bundle, "_LOADER", f"{bundle._LOADER}\n# of the tests of faults in {os.getpid()}"
+    )
 
 
 @pytest.mark.heavy
-def test_three_hundred_programs_of_each_kind_while_jails_are_killed_and_stopped(marked: None) -> None:
+def test_three_hundred_programs_of_each_kind_while_jails_are_killed_and_stopped(
+    marked: None,
+) -> None:
     check(under_faults("bubblewrap", None, 300, 5.0, seed=2), bar=0.03)
 
 
 @pytest.mark.heavy
-def test_three_hundred_programs_of_each_kind_while_containers_and_their_daemon_break(engine: Engine) -> None:
+def test_three_hundred_programs_of_each_kind_while_containers_and_their_daemon_break(
+    engine: Engine,
+) -> None:
     check(under_faults("docker", engine, 300, 5.0, seed=2), bar=0.03)

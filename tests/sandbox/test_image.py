@@ -21,7 +21,9 @@ from grpo_sandbox import image
         ("deb https://packages.example/other stable main\n", None),
     ],
 )  # fmt: skip
-def test_the_mirror_is_that_of_apt(text: str, mirror: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_mirror_is_that_of_apt(
+    text: str, mirror: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "sources.list.d").mkdir()
     (tmp_path / "sources.list.d" / "debian.sources").write_text(text)
     monkeypatch.setattr(image, "SOURCES", (tmp_path / "sources.list", tmp_path / "sources.list.d"))
@@ -35,7 +37,7 @@ def test_without_debootstrap_one_line_says_what_to_install(monkeypatch: pytest.M
 
 
 def test_an_archive_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is no file; pass a tar archive"):
+    with pytest.raises(ConfigError, match="is not a file; pass a tar archive"):
         image.from_archive(None, "tag", print, tmp_path / "root.tar")
 
 
@@ -51,7 +53,9 @@ def test_an_unknown_sandbox_is_a_mistake_with_the_nearest_name() -> None:
     assert "did you mean 'docker'" in done.output
 
 
-def test_without_a_daemon_build_says_what_to_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_a_daemon_build_says_what_to_start(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     pytest.importorskip("docker")
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path / 'nobody.sock'}")
     done = CliRunner().invoke(app, ["sandbox", "build"])

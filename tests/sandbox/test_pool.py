@@ -37,7 +37,9 @@ def test_a_failure_that_nobody_foresaw_reaches_whoever_waits_and_the_next_one_to
     asyncio.run(pool.close())
 
 
-def test_a_call_that_is_cancelled_as_its_outcome_comes_costs_no_later_call_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_that_is_cancelled_as_its_outcome_comes_costs_no_later_call_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     class LastMoment(Future[Outcome]):
         def set_result(self, result: Outcome) -> None:
             self.cancel()
@@ -66,7 +68,9 @@ def test_a_caller_who_gave_up_leaves_no_work_that_others_would_wait_for() -> Non
         raise MemoryError("no room for a jail")
 
     async def ten_then_one(pool: JailPool) -> None:
-        ten = asyncio.create_task(pool.run([replace(PROGRAM, inputs=[(number,) for number in range(10)])] * 2))
+        ten = asyncio.create_task(
+            pool.run([replace(PROGRAM, inputs=[(number,) for number in range(10)])] * 2)
+        )
         await asyncio.to_thread(under_way.wait)
         ten.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -80,7 +84,9 @@ def test_a_caller_who_gave_up_leaves_no_work_that_others_would_wait_for() -> Non
     assert len(begun) == 2
 
 
-def test_a_thread_that_could_not_be_started_is_not_counted_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_that_could_not_be_started_is_not_counted_as_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     pool = JailPool(failing(JailLostError("no jail")), size=1, patience_seconds=0.3)
 
     def refuse(thread: threading.Thread) -> None:

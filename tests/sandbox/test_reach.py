@@ -49,23 +49,50 @@ def test_a_jail_holds_the_interpreter_its_library_and_nothing_else_of_the_machin
 
 
 @pytest.mark.parametrize(
-    "module", ["ssl", "sqlite3", "ctypes", "zoneinfo", "decimal", "lzma", "bz2", "zlib", "hashlib", "unicodedata", "uuid"]
+    "module",
+    [
+        "ssl",
+        "sqlite3",
+        "ctypes",
+        "zoneinfo",
+        "decimal",
+        "lzma",
+        "bz2",
+        "zlib",
+        "hashlib",
+        "unicodedata",
+        "uuid",
+    ],
 )
 def test_the_whole_standard_library_is_there(module: str) -> None:
-    assert value(opened("bubblewrap", 1), f"import {module}\ndef f(x): return {module}.__name__") == module
+    assert (
+        value(opened("bubblewrap", 1), f"import {module}\ndef f(x): return {module}.__name__")
+        == module
+    )
 
 
 def test_another_interpreter_comes_without_the_packages_that_are_installed_in_it() -> None:
     """That of the tests has its folder of packages inside its library."""
     interpreter = Interpreter.of(str(Path(sys.executable).resolve()))
-    packages = [folder / "site-packages" for folder in interpreter.folders if (folder / "site-packages").is_dir()]
+    packages = [
+        folder / "site-packages"
+        for folder in interpreter.folders
+        if (folder / "site-packages").is_dir()
+    ]
     assert list(interpreter.hidden) == packages
     options = interpreter.options()
     for path in map(str, packages):
-        assert options[options.index(path) - 1 : options.index(path) + 3] == ["--tmpfs", path, "--remount-ro", path]
+        assert options[options.index(path) - 1 : options.index(path) + 3] == [
+            "--tmpfs",
+            path,
+            "--remount-ro",
+            path,
+        ]
 
 
-def test_a_jail_that_shows_an_environments_package_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_jail_that_shows_an_environments_package_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Where the project is installed into the system's own folders, say."""
     opened("bubblewrap", 1)
     options = Interpreter.options
@@ -78,22 +105,37 @@ def test_a_jail_that_shows_an_environments_package_is_refused(monkeypatch: pytes
         monkeypatch.setattr(Interpreter, "options", lambda self: [*options(self), *bind])
         with pytest.raises(ConfigError) as refused:
             Bubblewrap(BubblewrapConfig(jails=1))
-    assert "its jails show /usr/share/elsewhere/grpo_env_fizzbuzz; use an image or a Python" in str(refused.value)
+    assert "its jails show /usr/share/elsewhere/grpo_env_fizzbuzz; use an image or a Python" in str(
+        refused.value
+    )
 
 
-def test_an_environment_that_is_called_like_a_part_of_the_library_is_not_mistaken_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_that_is_called_like_a_part_of_the_library_is_not_mistaken_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """There are asyncio/tasks.py, logging/config.py and email/utils.py."""
     opened("bubblewrap", 1)
-    monkeypatch.setattr("grpo_sandbox.bubblewrap.forbidden_packages", lambda: ("tasks", "config", "utils", "client"))
+    monkeypatch.setattr(
+        "grpo_sandbox.bubblewrap.forbidden_packages", lambda: ("tasks", "config", "utils", "client")
+    )
     assert value(Bubblewrap(BubblewrapConfig(jails=1)), "def f(x): return x") == 1
 
 
-def test_what_offers_a_component_is_forbidden_whatever_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_offers_a_component_is_forbidden_whatever_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from importlib.metadata import EntryPoint
 
-    points = [EntryPoint("mine", "secrets_of_mine.sub:offer", "grpo"), EntryPoint("odd", "json", "grpo")]
+    points = [
+        EntryPoint("mine", "secrets_of_mine.sub:offer", "grpo"),
+        EntryPoint("odd", "json", "grpo"),
+    ]
     monkeypatch.setattr("grpo_sandbox.reach.entry_points", lambda *, group: points)
-    assert forbidden_packages() == ("grpo_core", "grpo_sandbox", "secrets_of_mine")  # and no standard module
+    assert forbidden_packages() == (
+        "grpo_core",
+        "grpo_sandbox",
+        "secrets_of_mine",
+    )  # and no standard module
 
 
 @pytest.mark.parametrize("python", ["/nowhere/python3", "/bin/false"])
@@ -127,12 +169,21 @@ def f(x):
 def test_memory_that_is_in_no_file_and_in_no_process_is_refused() -> None:
     source = "import os\ndef f(x): return os.memfd_create('a')"
     outcome = value(opened("bubblewrap", 1), source)
-    assert (outcome.status, outcome.error) == ("exception", "PermissionError: [Errno 1] Operation not permitted")
+    assert (outcome.status, outcome.error) == (
+        "exception",
+        "PermissionError: [Errno 1] Operation not permitted",
+    )
 
 
 def test_nobody_needs_a_folder_of_the_machine_but_the_interpreters() -> None:
     """The options name no folder that holds more than the standard library."""
-    interpreter = Interpreter.of("/usr/bin/python3") if Path("/usr/bin/python3").exists() else Interpreter.of(sys.executable)
+    interpreter = (
+        Interpreter.of("/usr/bin/python3")
+        if Path("/usr/bin/python3").exists()
+        else Interpreter.of(sys.executable)
+    )
     assert all(folder.name.startswith("python") for folder in interpreter.folders)
-    listed = subprocess.run(["ldd", str(interpreter.executable)], capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        ["ldd", str(interpreter.executable)], capture_output=True, text=True, check=True
+    ).stdout
     assert sum(library.name in listed for library in interpreter.libraries) >= 2

@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from grpo_core.config import RunConfig
-from grpo_core.overrides import build_config
-from grpo_core.train.batch import MicroBatch, Row, passes, tensors
+from grpo_core.config.config import RunConfig
+from grpo_core.config.overrides import build_config
+from grpo_core.protocol.types import Message, Rollout
+from grpo_core.train.compute.batch import MicroBatch, Row, passes, tensors
 from grpo_core.train.models.adapter import add_adapter
 from grpo_core.train.models.load import ModelSource
 from grpo_core.train.policy.causal import Policy
-from grpo_core.types import Message, Rollout
 
 from .tiny import tiny_model, tiny_tokenizer
 
@@ -35,11 +35,16 @@ def tiny_policy(*, shared_prefix: bool = True, adapter: bool = True, scale: floa
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 if "lora_" in name:
-                    parameter.copy_(scale * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+                    parameter.copy_(
+                        scale
+                        * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+                    )
     return Policy(model, tiny_tokenizer(), shared_prefix=shared_prefix)
 
 
-def random_rollouts(prompts: int, attempts: int, *, seed: int = 0, vocab: int = 100) -> list[list[Rollout]]:
+def random_rollouts(
+    prompts: int, attempts: int, *, seed: int = 0, vocab: int = 100
+) -> list[list[Rollout]]:
     """Ragged prompts with a common start, ragged completions that share their first tokens with another one of the group, or all of
     them; one is empty, one is wholly written by the environment."""
     rng = random.Random(seed)
@@ -50,21 +55,38 @@ def random_rollouts(prompts: int, attempts: int, *, seed: int = 0, vocab: int = 
         group = []
         for _ in range(attempts):
             before = group[-1].token_ids if group else ()
-            tokens = before[: rng.randint(0, len(before))] + tuple(rng.randrange(4, vocab) for _ in range(rng.randint(1, 9)))
+            tokens = before[: rng.randint(0, len(before))] + tuple(
+                rng.randrange(4, vocab) for _ in range(rng.randint(1, 9))
+            )
             tokens = before if before and rng.random() < 0.2 else tokens[:9]
             trainable = tuple(int(rng.random() < 0.8) for _ in tokens)
             finish = "length" if rng.random() < 0.25 else "stop"
             drawn = tuple(-5.2 + rng.gauss(0, 0.2) for _ in tokens)
-            group.append(Rollout((Message("assistant", "x"),), finish, prompt, tokens, drawn, trainable))  # type: ignore[arg-type]
+            group.append(
+                Rollout((Message("assistant", "x"),), finish, prompt, tokens, drawn, trainable)
+            )  # type: ignore[arg-type]
         rollouts.append(group)
     rollouts[0][0] = Rollout((Message("assistant", ""),), "stop", rollouts[0][0].prompt_ids)
     last = rollouts[-1][-1]
-    rollouts[-1][-1] = Rollout(last.messages, "stop", last.prompt_ids, last.token_ids, last.logprobs, (0,) * len(last.token_ids))
+    rollouts[-1][-1] = Rollout(
+        last.messages,
+        "stop",
+        last.prompt_ids,
+        last.token_ids,
+        last.logprobs,
+        (0,) * len(last.token_ids),
+    )
     return rollouts
 
 
 def micro_batches(
-    rows: Sequence[Row], *, max_tokens: int, device: torch.device, dtype: torch.dtype, shared_prefix: bool = True, pair: float = 0.0
+    rows: Sequence[Row],
+    *,
+    max_tokens: int,
+    device: torch.device,
+    dtype: torch.dtype,
+    shared_prefix: bool = True,
+    pair: float = 0.0,
 ) -> Iterator[MicroBatch]:
     """Rows as the tensors of each forward pass (see `passes`)."""
     for chunk, _ in passes(rows, max_tokens=max_tokens, shared_prefix=shared_prefix, pair=pair):

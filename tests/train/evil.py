@@ -7,7 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from grpo_core import Environment, Judgement, Message, NoConfig, Outcome, Reward, Spec, Task, Verdict, hookimpl
+from grpo_core import (
+    Environment,
+    Judgement,
+    Message,
+    NoConfig,
+    Outcome,
+    Reward,
+    Spec,
+    Task,
+    Verdict,
+    hookimpl,
+)
 
 EVIL = HALF = ""
 PART = EVIL
@@ -57,7 +68,13 @@ class Bug(Environment[str]):
             raise RuntimeError(EVIL + HALF)
         share = sum(map(ord, rollout.text)) % 7 / 7
         reward = Reward(share, note=EVIL + HALF + "y" * 1_000_000 * (rollout.text == "long"))
-        return Verdict({PART: reward}, passed=share > 0.4, answer=EVIL + HALF, metrics={EVIL: share}, detail={EVIL: EVIL})
+        return Verdict(
+            {PART: reward},
+            passed=share > 0.4,
+            answer=EVIL + HALF,
+            metrics={EVIL: share},
+            detail={EVIL: EVIL},
+        )
 
 
 class Caged(Bug):
@@ -88,7 +105,10 @@ class Judge:
         noise()
 
     async def judge(self, requests: Sequence[Any]) -> Sequence[Judgement]:
-        return [Judgement(0.5, EVIL, error=EVIL if "fail" in request.candidate else None) for request in requests]
+        return [
+            Judgement(0.5, EVIL, error=EVIL if "fail" in request.candidate else None)
+            for request in requests
+        ]
 
     def fingerprint(self) -> str:
         return EVIL
@@ -114,7 +134,9 @@ class Box:
         say(EVIL + HALF)
 
     async def run(self, programs: Sequence[Any]) -> Sequence[Sequence[Outcome]]:
-        return [[Outcome("infra_error", error=EVIL) for _ in program.inputs] for program in programs]
+        return [
+            [Outcome("infra_error", error=EVIL) for _ in program.inputs] for program in programs
+        ]
 
     async def close(self) -> None:
         noise()
@@ -122,7 +144,10 @@ class Box:
 
 @hookimpl
 def grpo_environments() -> Sequence[Spec]:
-    return [Spec("evil", f"{__name__}:Bug", summary=EVIL, extra=None), Spec(f"evil/{EVIL}", f"{__name__}:{EVIL}", summary=EVIL)]
+    return [
+        Spec("evil", f"{__name__}:Bug", summary=EVIL, extra=None),
+        Spec(f"evil/{EVIL}", f"{__name__}:{EVIL}", summary=EVIL),
+    ]
 
 
 @hookimpl

@@ -15,7 +15,7 @@ import numpy as np
 from gguf import GGMLQuantizationType, GGUFWriter
 from tokenizers import pre_tokenizers
 
-from grpo_core.modelcache import Alias, Wheel
+from grpo_core.config.modelcache import Alias, Wheel
 
 from .tiny import CHAT_TEMPLATE, SPECIAL, UNK, tiny_model
 
@@ -64,8 +64,12 @@ def _gguf_weights(model: Any) -> dict[str, np.ndarray[Any, Any]]:
         array = tensor.detach().float().numpy()
         head_count = next((count for part, count in heads.items() if part in name), None)
         if head_count:  # GGUF interleaves the two halves that the rotary embedding turns
-            array = array.reshape(head_count, 2, -1, array.shape[1]).swapaxes(1, 2).reshape(array.shape)
-        weights[names.get_name(name, try_suffixes=(".weight",)) or name] = np.ascontiguousarray(array)
+            array = (
+                array.reshape(head_count, 2, -1, array.shape[1]).swapaxes(1, 2).reshape(array.shape)
+            )
+        weights[names.get_name(name, try_suffixes=(".weight",)) or name] = np.ascontiguousarray(
+            array
+        )
     return weights
 
 
@@ -77,11 +81,24 @@ def tiny_alias(index: Path, *, name: str = "tiny") -> Alias:
     info = "grpo_tiny_model-1.0.dist-info"
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.write(index / "tiny.gguf", MEMBER)
-        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: grpo-tiny-model\nVersion: 1.0\nRequires-Dist: grpo-not-there\n")
-        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(
+            f"{info}/METADATA",
+            "Metadata-Version: 2.1\nName: grpo-tiny-model\nVersion: 1.0\nRequires-Dist: grpo-not-there\n",
+        )
+        archive.writestr(
+            f"{info}/WHEEL",
+            "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        )
         archive.writestr(f"{info}/RECORD", "")
     data = wheel.read_bytes()
-    pinned = Wheel("grpo-tiny-model", "1.0", hashlib.sha256(data).hexdigest(), len(data), MEMBER, digits_apart=True)
+    pinned = Wheel(
+        "grpo-tiny-model",
+        "1.0",
+        hashlib.sha256(data).hexdigest(),
+        len(data),
+        MEMBER,
+        digits_apart=True,
+    )
     return Alias(name, "grpo-core-tests/not-there", pinned, "a tiny model for tests")
 
 
@@ -132,13 +149,30 @@ class Hub:
         files = {file.name: file for file in folder.iterdir()}
         if not api:
             data = files[rest[-1]].read_bytes()
-            return 200, {"ETag": f'"{hashlib.sha256(data).hexdigest()}"', "X-Repo-Commit": self.COMMIT}, data
+            return (
+                200,
+                {"ETag": f'"{hashlib.sha256(data).hexdigest()}"', "X-Repo-Commit": self.COMMIT},
+                data,
+            )
         if "tree" in rest:
             return 200, {}, json.dumps([_entry(file) for file in files.values()]).encode()
-        siblings = [{"rfilename": name, "size": file.stat().st_size} for name, file in files.items()]
-        return 200, {}, json.dumps({"id": "/".join(rest[:2]), "sha": self.COMMIT, "siblings": siblings}).encode()
+        siblings = [
+            {"rfilename": name, "size": file.stat().st_size} for name, file in files.items()
+        ]
+        return (
+            200,
+            {},
+            json.dumps(
+                {"id": "/".join(rest[:2]), "sha": self.COMMIT, "siblings": siblings}
+            ).encode(),
+        )
 
 
 def _entry(file: Path) -> dict[str, Any]:
     data = file.read_bytes()
-    return {"type": "file", "path": file.name, "size": len(data), "oid": hashlib.sha256(data).hexdigest()}
+    return {
+        "type": "file",
+        "path": file.name,
+        "size": len(data),
+        "oid": hashlib.sha256(data).hexdigest(),
+    }

@@ -35,15 +35,28 @@ def one_fault(bench: Bench, number: int, seed: int, kinds: list[str]) -> dict[st
     folder.chmod(0o755)
     place = Place(folder, folder / "run", folder / "cache")
     user = User(bench, place, rng)
-    scene = Scene(bench, place, user, rng, number // len(kinds) * kinds.count(kind) + kinds[: number % len(kinds)].count(kind))
-    record: dict[str, Any] = {"seed": seed, "number": number, "kind": kind, "details": scene.details}
+    scene = Scene(
+        bench,
+        place,
+        user,
+        rng,
+        number // len(kinds) * kinds.count(kind) + kinds[: number % len(kinds)].count(kind),
+    )
+    record: dict[str, Any] = {
+        "seed": seed,
+        "number": number,
+        "kind": kind,
+        "details": scene.details,
+    }
     started = time.monotonic()
     try:
         record["verdict"] = KINDS[kind](scene)
     except FailedError as error:
         record["verdict"] = f"failure: {error}"
     except Exception as error:  # noqa: BLE001 - such as a log that cannot be read
-        record["verdict"] = f"failure: {type(error).__name__}: {error}\n{traceback.format_exc()[-1500:]}"
+        record["verdict"] = (
+            f"failure: {type(error).__name__}: {error}\n{traceback.format_exc()[-1500:]}"
+        )
     finally:
         record |= {"rounds": user.rounds, "seconds": round(time.monotonic() - started, 1)}
         for disk in scene.disks:
@@ -71,7 +84,9 @@ def table(found: list[dict[str, Any]]) -> str:
     rows = [f"{'kind':<16}{'count':>6}{'to the bit':>12}{'way on':>8}{'failures':>10}"]
     for kind in [*dict.fromkeys(record["kind"] for record in found), "all"]:
         ends = Counter(_end(record) for record in found if kind in ("all", record["kind"]))
-        rows.append(f"{kind:<16}{ends.total():>6}{ends[SAME]:>12}{ends[WAY_ON]:>8}{ends['failure']:>10}")
+        rows.append(
+            f"{kind:<16}{ends.total():>6}{ends[SAME]:>12}{ends[WAY_ON]:>8}{ends['failure']:>10}"
+        )
     return "\n".join(rows)
 
 
@@ -83,9 +98,13 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--kinds", type=lambda text: text.split(","), help=f"some of {', '.join(KINDS)}")
+    parser.add_argument(
+        "--kinds", type=lambda text: text.split(","), help=f"some of {', '.join(KINDS)}"
+    )
     parser.add_argument("--only", type=int, help="repeat the fault of this number")
-    parser.add_argument("--work", type=Path, help="an empty folder to work in, in which failed runs are left")
+    parser.add_argument(
+        "--work", type=Path, help="an empty folder to work in, in which failed runs are left"
+    )
     parser.add_argument("--out", type=Path, help="write one JSON line for each fault to this file")
     found = parser.parse_args()
     if found.kinds and (unknown := set(found.kinds) - KINDS.keys()):
@@ -97,7 +116,9 @@ def _arguments() -> argparse.Namespace:
 
 def main() -> int:
     arguments = _arguments()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell leaves it ignored for what runs in the background
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a shell leaves it ignored for what runs in the background
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     work = arguments.work.absolute() if arguments.work else Path(tempfile.mkdtemp(prefix="faults-"))
     work.mkdir(parents=True, exist_ok=True)
@@ -106,7 +127,12 @@ def main() -> int:
         for record in records(arguments, work):
             found.append(record)
             line = json.dumps(record)
-            print(line if arguments.only is not None else f"{record['number']} {record['kind']} {record['verdict']}", flush=True)
+            print(
+                line
+                if arguments.only is not None
+                else f"{record['number']} {record['kind']} {record['verdict']}",
+                flush=True,
+            )
             if arguments.out:
                 with arguments.out.open("a") as file:
                     file.write(line + "\n")

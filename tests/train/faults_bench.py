@@ -88,7 +88,13 @@ class Place:
 class Child:
     """A command that is under way in a process group of its own."""
 
-    def __init__(self, bench: Bench, arguments: Sequence[str], pid: int | subprocess.Popen[bytes], logs: tuple[Path, Path]) -> None:
+    def __init__(
+        self,
+        bench: Bench,
+        arguments: Sequence[str],
+        pid: int | subprocess.Popen[bytes],
+        logs: tuple[Path, Path],
+    ) -> None:
         self.arguments = list(arguments)
         self._bench, self._process = bench, pid
         self._logs = logs
@@ -122,7 +128,9 @@ class Child:
             self.signal(signal.SIGKILL)
             while self.poll() is None:
                 time.sleep(0.01)
-        out, err = (path.read_text(errors="replace") if path.is_file() else "" for path in self._logs)
+        out, err = (
+            path.read_text(errors="replace") if path.is_file() else "" for path in self._logs
+        )
         return Told(self.arguments, status, out, err, time.monotonic() - self._started)
 
 
@@ -175,7 +183,10 @@ class Bench:
         """Begin a command. out, err: descriptors instead of files; real: the executable instead of a fork; plots: with pictures."""
         self._count += 1
         names = [place.folder / f"{self._count:04d}.{stream}" for stream in ("out", "err")]
-        fds = [os.open(names[i], os.O_CREAT | os.O_WRONLY | os.O_TRUNC) if given is None else given for i, given in enumerate((out, err))]
+        fds = [
+            os.open(names[i], os.O_CREAT | os.O_WRONLY | os.O_TRUNC) if given is None else given
+            for i, given in enumerate((out, err))
+        ]
         whole = {
             **os.environ,
             "OMP_NUM_THREADS": "1",
@@ -187,9 +198,20 @@ class Bench:
         process: int | subprocess.Popen[bytes]
         if real:
             program = [str(Path(sys.executable).with_name("grpo")), *arguments]
-            process = subprocess.Popen(program, stdout=fds[0], stderr=fds[1], env=whole, cwd=place.folder, process_group=0)
+            process = subprocess.Popen(
+                program, stdout=fds[0], stderr=fds[1], env=whole, cwd=place.folder, process_group=0
+            )
         else:
-            process = self.zygote.start(arguments, out=fds[0], err=fds[1], env=whole, cwd=place.folder, uid=uid, umask=umask, plots=plots)
+            process = self.zygote.start(
+                arguments,
+                out=fds[0],
+                err=fds[1],
+                env=whole,
+                cwd=place.folder,
+                uid=uid,
+                umask=umask,
+                plots=plots,
+            )
         for fd in fds:
             os.close(fd)
         child = Child(self, arguments, process, (names[0], names[1]))
@@ -216,7 +238,9 @@ class Bench:
                 return f"{name} differs: {_first_difference(found, expected)}"
         best = Path("checkpoints") / "best" / "best.json"
         if logs and _text(run / best) != _text(self.reference.folder / best):
-            return f"best.json is {_text(run / best)!r}, not {_text(self.reference.folder / best)!r}"
+            return (
+                f"best.json is {_text(run / best)!r}, not {_text(self.reference.folder / best)!r}"
+            )
         return ""
 
     def _refer(self) -> Reference:
@@ -225,7 +249,9 @@ class Bench:
         place = Place(folder, folder / "run", folder / "cache")
         told = self.start(place, self.start_arguments(place.run)).told()
         if told.status != 0:
-            raise RuntimeError(f"the undisturbed run ended with status {told.status}: {told.out}{told.err}")
+            raise RuntimeError(
+                f"the undisturbed run ended with status {told.status}: {told.out}{told.err}"
+            )
         reference = Reference(place.run, told.seconds)
         for name in ("metrics.jsonl", "rollouts.jsonl"):
             reference.logs[name] = lines(place.run, name)
@@ -268,13 +294,21 @@ def answer(command: str, out: str) -> Any:
 
 def lines(run: Path, name: str) -> list[Any]:
     """Return a log with all its parts, without times and memory."""
-    read = getattr(RunFolder(run), f"{'metric' if name.startswith('metrics') else 'rollout'}_lines", None)
+    read = getattr(
+        RunFolder(run), f"{'metric' if name.startswith('metrics') else 'rollout'}_lines", None
+    )
     found: Iterator[dict[str, Any]] = read() if read is not None else read_lines(run / name)
-    return [_untimed({key: value for key, value in line.items() if not key.startswith(TIMED + CACHED)}) for line in found]
+    return [
+        _untimed({key: value for key, value in line.items() if not key.startswith(TIMED + CACHED)})
+        for line in found
+    ]
 
 
 def _untimed(line: dict[str, Any]) -> Any:
-    return json.loads(json.dumps(line), object_hook=lambda found: {k: v for k, v in found.items() if k != "seconds"})
+    return json.loads(
+        json.dumps(line),
+        object_hook=lambda found: {k: v for k, v in found.items() if k != "seconds"},
+    )
 
 
 def _first_difference(found: list[Any], expected: list[Any]) -> str:

@@ -46,7 +46,9 @@ class Memory(Disk):
 
     def __init__(self, place: Path, *, size: int | None = None, inodes: int | None = None) -> None:
         super().__init__(place)
-        limits = [f"size={size}"] * (size is not None) + [f"nr_inodes={inodes}"] * (inodes is not None)
+        limits = [f"size={size}"] * (size is not None) + [f"nr_inodes={inodes}"] * (
+            inodes is not None
+        )
         self._mount("-t", "tmpfs", "-o", ",".join(["mode=755", *limits]), "tmpfs")
 
     def heal(self) -> None:
@@ -118,7 +120,9 @@ def available() -> bool:
 
 
 def _run(*command: object, check: bool = True) -> int:
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [str(part) for part in command], capture_output=True, text=True, check=False
+    )
     if check and done.returncode:
         raise RuntimeError(f"{' '.join(map(str, command))}: {done.stderr.strip()}")
     return done.returncode

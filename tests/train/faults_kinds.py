@@ -19,9 +19,17 @@ from faults_disks import KB, Disk, Image, Memory, immutable
 from faults_user import SAME, FailedError, User
 
 NOBODY = 65534
-SIZES = tuple(KB * size for size in (0, 4, 8, 20, 40, 80, 120, 200, 320, 420, 560, 700, 900, 1100, 1300, 1600))
+SIZES = tuple(
+    KB * size for size in (0, 4, 8, 20, 40, 80, 120, 200, 320, 420, 560, 700, 900, 1100, 1300, 1600)
+)
 INODES = (1, 2, 3, 4, 6, 8, 10, 13, 16, 20, 24, 28, 32, 40, 50, 60)
-ENDS = ("finished after step", "stopped after step", "failed after step", "cancelled after step", "unscored after step")
+ENDS = (
+    "finished after step",
+    "stopped after step",
+    "failed after step",
+    "cancelled after step",
+    "unscored after step",
+)
 
 
 @dataclass(slots=True)
@@ -46,7 +54,9 @@ class Scene:
 
     def begin(self, **more: Any) -> Child:
         """Start the run from its beginning."""
-        return self.bench.start(self.place, self.bench.start_arguments(self.place.run), plots=bool(self.disks), **more)
+        return self.bench.start(
+            self.place, self.bench.start_arguments(self.place.run), plots=bool(self.disks), **more
+        )
 
     def stage(self) -> None:
         """Take a copy of a run that was killed."""
@@ -77,7 +87,12 @@ class Scene:
             if how == "bytes" and _written(self.place.run) > after:
                 break
             if how == "saving":
-                seen |= {name for _, names, _ in os.walk(self.place.run) for name in names if ".partial-" in name}
+                seen |= {
+                    name
+                    for _, names, _ in os.walk(self.place.run)
+                    for name in names
+                    if ".partial-" in name
+                }
                 if len(seen) >= count:
                     time.sleep(pause)
                     break
@@ -92,7 +107,11 @@ def kill(scene: Scene) -> str:
         again = number and (scene.place.run / "config.json").exists()
         if again and (scene.place.run / "final").exists():
             break
-        child = scene.bench.start(scene.place, ["run", "--resume", str(scene.place.run)], real=real) if again else scene.begin(real=real)
+        child = (
+            scene.bench.start(scene.place, ["run", "--resume", str(scene.place.run)], real=real)
+            if again
+            else scene.begin(real=real)
+        )
         scene.wait(child)
         child.signal(signal.SIGKILL)
         scene.user.record(child.told())
@@ -109,7 +128,9 @@ def interrupt(scene: Scene) -> str:
     told = child.told()
     scene.user.record(told)
     if told.status not in (0, -number, 128 + number):
-        raise FailedError(f"status {told.status} after {number.name}; the last words: {(told.out + told.err)[-500:]}")
+        raise FailedError(
+            f"status {told.status} after {number.name}; the last words: {(told.out + told.err)[-500:]}"
+        )
     if "stopping:" in told.err:
         _end_is_noted(scene)
     return scene.user.finish()
@@ -117,7 +138,9 @@ def interrupt(scene: Scene) -> str:
 
 def power(scene: Scene) -> str:
     """A power cut: only what has reached the block device is left."""
-    options = scene.details["mount"] = scene.rng.choice(("data=ordered", "data=writeback", "data=ordered,commit=1"))
+    options = scene.details["mount"] = scene.rng.choice(
+        ("data=ordered", "data=writeback", "data=ordered,commit=1")
+    )
     disk = Image(scene.place.folder / "disk", scene.place.folder / "image", options=options)
     scene.on(disk)
     scene.user.heal = None
@@ -160,7 +183,9 @@ def drop_line(scene: Scene) -> str:
     """A log lacks a line."""
     scene.stage()
     names = ("metrics.jsonl", "rollouts.jsonl")
-    paths = [path for name in names if (path := scene.place.run / name).exists() and path.stat().st_size]
+    paths = [
+        path for name in names if (path := scene.place.run / name).exists() and path.stat().st_size
+    ]
     path = scene.rng.choice(paths)
     whole = path.read_bytes().splitlines(keepends=True)
     number = scene.rng.randrange(len(whole))
@@ -172,7 +197,9 @@ def drop_line(scene: Scene) -> str:
 def finished(scene: Scene) -> str:
     """A file of a finished run is damaged in any way."""
     scene.finished()
-    how = scene.rng.choice((_flip, _truncate, _flip, _truncate, lambda scene: _choose_file(scene).unlink()))
+    how = scene.rng.choice(
+        (_flip, _truncate, _flip, _truncate, lambda scene: _choose_file(scene).unlink())
+    )
     how(scene)
     verdicts = [scene.user.use(command) for command in ("generate", "eval")]
     return next((verdict for verdict in verdicts if verdict != SAME), SAME)
@@ -202,7 +229,9 @@ def full_inodes(scene: Scene) -> str:
 def closed_pipe(scene: Scene) -> str:
     """Who reads the output goes away after some bytes."""
     which = scene.details["closed"] = ("stdout", "stderr", "both")[scene.turn % 3]
-    after = scene.details["bytes"] = int(scene.rng.choice((0, 100, 1000, 4000)) * scene.rng.random())
+    after = scene.details["bytes"] = int(
+        scene.rng.choice((0, 100, 1000, 4000)) * scene.rng.random()
+    )
     read, write = os.pipe()
     streams = {
         "out": os.dup(write) if which != "stderr" else None,
@@ -216,7 +245,9 @@ def closed_pipe(scene: Scene) -> str:
     thread.join()
     scene.user.record(told)
     if told.status not in (0, 1, 141, -signal.SIGPIPE):
-        raise FailedError(f"status {told.status} after a closed pipe; the last words: {(told.out + told.err)[-500:]}")
+        raise FailedError(
+            f"status {told.status} after a closed pipe; the last words: {(told.out + told.err)[-500:]}"
+        )
     _end_is_noted(scene)
     return scene.user.finish()
 
@@ -231,7 +262,9 @@ def full_output(scene: Scene) -> str:
     told = scene.begin(**streams).told()
     scene.user.record(told)
     if told.status not in (0, 1) or (told.status and which == "stdout" and len(told.errors) != 1):
-        raise FailedError(f"status {told.status} with {which} full; the last words: {(told.out + told.err)[-500:]}")
+        raise FailedError(
+            f"status {told.status} with {which} full; the last words: {(told.out + told.err)[-500:]}"
+        )
     _end_is_noted(scene)
     return scene.user.finish()
 
@@ -246,7 +279,11 @@ def locked(scene: Scene) -> str:
         scene.details["locked"] = "file system"
         disk.fail()
     else:
-        found = [path for path in scene.place.run.rglob("*") if path.suffix in {".jsonl", ".txt", ".json"} or path.is_dir()]
+        found = [
+            path
+            for path in scene.place.run.rglob("*")
+            if path.suffix in {".jsonl", ".txt", ".json"} or path.is_dir()
+        ]
         target = scene.rng.choice(sorted(found)) if found else disk.place
         scene.details["locked"] = str(target.relative_to(disk.place))
         immutable(target)
@@ -277,7 +314,9 @@ def foreign(scene: Scene) -> str:
 
 def umask(scene: Scene) -> str:
     """Files have the permissions that the umask leaves, whatever wrote them."""
-    masks = scene.details["umasks"] = [scene.rng.choice((0o022, 0o077, 0o002, 0o027)) for _ in range(2)]
+    masks = scene.details["umasks"] = [
+        scene.rng.choice((0o022, 0o077, 0o002, 0o027)) for _ in range(2)
+    ]
     child = scene.begin(umask=masks[0])
     scene.wait(child)
     child.signal(signal.SIGKILL)
@@ -319,11 +358,23 @@ ORDER = (
 def _choose_file(scene: Scene) -> Path:
     """Choose one file of any part of the folder, or the verdict cache."""
     run, cache = scene.place.run, scene.place.cache
-    groups = [[path for path in run.iterdir() if path.is_file() and path.suffix != ".png" and path.stat().st_size]]
+    groups = [
+        [
+            path
+            for path in run.iterdir()
+            if path.is_file() and path.suffix != ".png" and path.stat().st_size
+        ]
+    ]
     newest = max((run / "checkpoints").glob("step-*"), default=None)
-    groups += [[path for path in folder.iterdir() if path.is_file()] for folder in [newest] if folder is not None]
+    groups += [
+        [path for path in folder.iterdir() if path.is_file()]
+        for folder in [newest]
+        if folder is not None
+    ]
     for folder in (run / "checkpoints", run / "checkpoints" / "best", run / "final", cache):
-        groups.append([path for path in folder.rglob("*") if path.is_file() and path.stat().st_size])
+        groups.append(
+            [path for path in folder.rglob("*") if path.is_file() and path.stat().st_size]
+        )
     path = scene.rng.choice(sorted(scene.rng.choice([group for group in groups if group])))
     scene.details.setdefault("files", []).append(str(path.relative_to(scene.place.folder)))
     return path
@@ -341,7 +392,9 @@ def _flip(scene: Scene) -> None:
 
 def _truncate(scene: Scene) -> None:
     path = _choose_file(scene)
-    size = scene.details["size"] = 0 if scene.rng.random() < 0.25 else scene.rng.randrange(path.stat().st_size)
+    size = scene.details["size"] = (
+        0 if scene.rng.random() < 0.25 else scene.rng.randrange(path.stat().st_size)
+    )
     os.truncate(path, size)
 
 
@@ -363,14 +416,22 @@ def _end_is_noted(scene: Scene) -> None:
 
 
 def _written(run: Path) -> int:
-    return sum(path.stat().st_size for path in (run / "metrics.jsonl", run / "rollouts.jsonl") if path.exists())
+    return sum(
+        path.stat().st_size
+        for path in (run / "metrics.jsonl", run / "rollouts.jsonl")
+        if path.exists()
+    )
 
 
 def _saved(run: Path) -> str:
     """Return the newest checkpoint after which another step was done: nobody is saving it any more."""
     path = run / "metrics.jsonl"
     done = path.read_bytes().count(b'"loss"') if path.exists() else 0
-    found = [path.name for path in (run / "checkpoints").glob("step-*") if int(path.name.removeprefix("step-")) < done]
+    found = [
+        path.name
+        for path in (run / "checkpoints").glob("step-*")
+        if int(path.name.removeprefix("step-")) < done
+    ]
     return max(found, default="")
 
 

@@ -29,8 +29,15 @@ class Guessing(Environment[int]):
         guess = messages[-1].content
         if self.config.break_on and self.config.break_on in guess:
             raise RuntimeError("the dialogue partner broke")
-        return None if guess == str(task.data) else (Message("user", "higher" if len(guess) % 2 else "lower"),)
+        return (
+            None
+            if guess == str(task.data)
+            else (Message("user", "higher" if len(guess) % 2 else "lower"),)
+        )
 
     def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
         said = "".join(m.content for m in rollout.messages if m.role == "assistant")
-        return Verdict({"digits": Reward(sum(c.isdigit() for c in said) / max(1, len(said)))}, passed=rollout.text == str(task.data))
+        return Verdict(
+            {"digits": Reward(sum(c.isdigit() for c in said) / max(1, len(said)))},
+            passed=rollout.text == str(task.data),
+        )

@@ -16,7 +16,9 @@ HERE = Path(__file__).parent
 GRPO = ("-c", "from grpo_core.cli import main; main()")
 
 
-def launch(processes: int, *arguments: str, log: Path, command: str = "run", **more: str) -> list[int]:
+def launch(
+    processes: int, *arguments: str, log: Path, command: str = "run", **more: str
+) -> list[int]:
     """`grpo run`, or another command, in so many processes; their exit statuses."""
     return ended(start(processes, *GRPO, command, *arguments, log=log, **more))
 
@@ -25,10 +27,25 @@ def start(processes: int, *arguments: str, log: Path, **more: str) -> list[subpr
     """Python with `arguments`, so many times. Each writes to a file of its own beside `log`; more: environment variables."""
     port, started = _free_port(), []
     for rank in range(processes):
-        ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        env = {**os.environ, **{name: str(value) for name, value in ranks.items() if processes > 1}, "OMP_NUM_THREADS": "1", **more}
+        ranks = {
+            "RANK": rank,
+            "LOCAL_RANK": rank,
+            "WORLD_SIZE": processes,
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": port,
+        }
+        env = {
+            **os.environ,
+            **{name: str(value) for name, value in ranks.items() if processes > 1},
+            "OMP_NUM_THREADS": "1",
+            **more,
+        }
         with (log.parent / f"{log.name}.{rank}").open("ab") as file:
-            started.append(subprocess.Popen([sys.executable, *arguments], stdout=file, stderr=file, env=env, cwd=HERE))
+            started.append(
+                subprocess.Popen(
+                    [sys.executable, *arguments], stdout=file, stderr=file, env=env, cwd=HERE
+                )
+            )
     return started
 
 
@@ -44,7 +61,9 @@ def _free_port() -> int:
 def ended(processes: Sequence[subprocess.Popen[bytes]], *, seconds: float = 600) -> list[int]:
     """Exit statuses; when one process has failed, the others are ended, as torchrun does. Raises TimeoutError if they run on."""
     deadline = time.monotonic() + seconds
-    while all(process.poll() in (None, 0) for process in processes) and any(process.poll() is None for process in processes):
+    while all(process.poll() in (None, 0) for process in processes) and any(
+        process.poll() is None for process in processes
+    ):
         if time.monotonic() > deadline:
             raise TimeoutError(f"the processes are still running after {seconds:g} s")
         time.sleep(0.02)

@@ -11,8 +11,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 from letters import Letters
 
-from grpo_core.overrides import build_config, nested
-from grpo_core.settings import SamplingConfig
+from grpo_core.config.overrides import build_config, nested
+from grpo_core.config.settings import SamplingConfig
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.sampler import Completion, Ended, Engine, Request
 from grpo_core.train.trainer import Trainer
@@ -25,9 +25,14 @@ class Recorder:
         self.engine = Engine(policy)
         self.table: dict[tuple[float, ...], Completion] = {}
 
-    async def sample(self, requests: Sequence[Request], config: SamplingConfig, *, ended: Ended | None = None) -> list[Completion]:
+    async def sample(
+        self, requests: Sequence[Request], config: SamplingConfig, *, ended: Ended | None = None
+    ) -> list[Completion]:
         found = await self.engine.sample(requests, config, ended=ended)
-        self.table |= {tuple(request.uniforms): completion for request, completion in zip(requests, found, strict=True)}
+        self.table |= {
+            tuple(request.uniforms): completion
+            for request, completion in zip(requests, found, strict=True)
+        }
         return found
 
 
@@ -35,14 +40,18 @@ class Player:
     def __init__(self, table: dict[tuple[float, ...], Completion]) -> None:
         self.table = table
 
-    async def sample(self, requests: Sequence[Request], config: SamplingConfig, *, ended: Ended | None = None) -> list[Completion]:
+    async def sample(
+        self, requests: Sequence[Request], config: SamplingConfig, *, ended: Ended | None = None
+    ) -> list[Completion]:
         return [self.table[tuple(request.uniforms)] for request in requests]
 
 
 def main(file: str, mode: str, out: str, settings: str) -> None:
     config = build_config([nested({"environment": "letters", **json.loads(settings)})])
     policy = Policy.load(config, need_reference=config.needs_reference)
-    sampler = Recorder(policy) if mode == "record" else Player(pickle.loads(Path(file).read_bytes()))
+    sampler = (
+        Recorder(policy) if mode == "record" else Player(pickle.loads(Path(file).read_bytes()))
+    )
     Trainer(config, Letters(), folder=out, policy=policy, sampler=sampler).run()
     if isinstance(sampler, Recorder):
         Path(file).write_bytes(pickle.dumps(sampler.table))

@@ -49,8 +49,14 @@ def assert_printable(data: bytes, *, terminal: bool) -> None:
     """Fail if a byte would be obeyed, would hide or would reorder something and is not of the command line itself."""
     assert b"\x1b[5" not in data  # what EVIL has and the command line has not
     assert b"\x9b" not in re.sub(rb"[\xc2-\xf4][\x80-\xbf]+", b"", data)
-    text = (OWN.sub(b"", data) if terminal else data).decode()  # strict: no halves of characters, either
-    kinds = {character for character in set(text) if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")}
+    text = (
+        OWN.sub(b"", data) if terminal else data
+    ).decode()  # strict: no halves of characters, either
+    kinds = {
+        character
+        for character in set(text)
+        if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+    }
     assert kinds <= {"\n", "\t"}, sorted(kinds)
     assert "\ufe01" not in text
     assert "\N{BUG}" not in text
@@ -112,7 +118,10 @@ def _descriptors(writer: int, stdin: str) -> Iterator[None]:
     os.dup2(writer, 1)
     os.dup2(writer, 2)
     sys.stdin = io.TextIOWrapper(io.FileIO(0, closefd=False), "utf-8")
-    sys.stdout, sys.stderr = (io.TextIOWrapper(io.FileIO(number, "w", closefd=False), "utf-8", write_through=True) for number in (1, 2))
+    sys.stdout, sys.stderr = (
+        io.TextIOWrapper(io.FileIO(number, "w", closefd=False), "utf-8", write_through=True)
+        for number in (1, 2)
+    )
     try:
         yield
     finally:

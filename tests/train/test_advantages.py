@@ -12,21 +12,30 @@ from math import comb
 import pytest
 import torch
 
-from grpo_core.errors import ConfigError
-from grpo_core.overrides import build_config
-from grpo_core.settings import AdvantageConfig
-from grpo_core.train.advantages import ADVANTAGES, advantages, pods
-from grpo_core.train.rewards import Rewards, overlong, rewards
-from grpo_core.types import Reward, Verdict
+from grpo_core.config.overrides import build_config
+from grpo_core.config.settings import AdvantageConfig
+from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.types import Reward, Verdict
+from grpo_core.train.algorithm.advantages import ADVANTAGES, advantages, pods
+from grpo_core.train.algorithm.rewards import Rewards, overlong, rewards
 
 EPS = 1e-6
 
 
-def of(name: str, reward: Sequence[float], *, k: int | None = None, scored: Sequence[bool] | None = None, **more: object) -> list[float]:
+def of(
+    name: str,
+    reward: Sequence[float],
+    *,
+    k: int | None = None,
+    scored: Sequence[bool] | None = None,
+    **more: object,
+) -> list[float]:
     """Advantages of one group."""
     scored_PG = torch.tensor([scored if scored is not None else [True] * len(reward)])
     config = AdvantageConfig(name=name, k=k, **more)  # type: ignore[arg-type]
-    return advantages(Rewards.of(torch.tensor([reward], dtype=torch.float64), scored_PG), config)[0].tolist()
+    return advantages(Rewards.of(torch.tensor([reward], dtype=torch.float64), scored_PG), config)[
+        0
+    ].tolist()
 
 
 # The definitions
@@ -41,7 +50,10 @@ def mean_only(reward: Sequence[float], k: int) -> list[float]:
 
 
 def rloo(reward: Sequence[float], k: int) -> list[float]:
-    return [r - statistics.fmean([other for j, other in enumerate(reward) if j != i]) for i, r in enumerate(reward)]
+    return [
+        r - statistics.fmean([other for j, other in enumerate(reward) if j != i])
+        for i, r in enumerate(reward)
+    ]
 
 
 def maxrl(reward: Sequence[float], k: int) -> list[float]:
@@ -60,7 +72,11 @@ def maxk(reward: Sequence[float], k: int) -> list[float]:
     bests = [max(reward[i] for i in subset) for subset in subsets]
     mean, spread = statistics.fmean(bests), statistics.pstdev(bests)
     return [
-        (statistics.fmean([b for b, subset in zip(bests, subsets, strict=True) if i in subset]) - mean) / (spread + EPS)
+        (
+            statistics.fmean([b for b, subset in zip(bests, subsets, strict=True) if i in subset])
+            - mean
+        )
+        / (spread + EPS)
         for i in range(len(reward))
     ]
 
@@ -70,7 +86,10 @@ def passk(reward: Sequence[float], k: int) -> list[float]:
     N, c = len(reward), sum(r > 0 for r in reward)
     R = 1 - comb(N - c, k) / comb(N, k)
     s = math.sqrt(R * (1 - R)) + EPS
-    return [(1 - R) / s if r > 0 else (1 - R - comb(N - c - 1, k - 1) / comb(N - 1, k - 1)) / s for r in reward]
+    return [
+        (1 - R) / s if r > 0 else (1 - R - comb(N - c - 1, k - 1) / comb(N - 1, k - 1)) / s
+        for r in reward
+    ]
 
 
 def pkpo(reward: Sequence[float], k: int) -> list[float]:
@@ -120,7 +139,8 @@ def test_gdpo_is_in_the_table_and_every_other_estimator_has_a_definition_here() 
 
 
 @pytest.mark.parametrize(
-    ("c", "right", "wrong"), [(1, 1.0, -0.143), (2, 0.522, -0.174), (3, 0.277, -0.166), (4, 0.120, -0.120), (5, 0.0, 0.0)]
+    ("c", "right", "wrong"),
+    [(1, 1.0, -0.143), (2, 0.522, -0.174), (3, 0.277, -0.166), (4, 0.120, -0.120), (5, 0.0, 0.0)],
 )
 def test_pass_at_4_of_8_has_the_published_values(c: int, right: float, wrong: float) -> None:
     found = of("passk", [1.0] * c + [0.0] * (8 - c), k=4)
@@ -135,20 +155,27 @@ def test_k_of_1_is_grpo(name: str) -> None:
 
 
 def test_max_at_k_is_pass_at_k_for_rewards_of_0_and_1_and_gives_ties_the_same() -> None:
-    assert of("maxk", [1.0, 0.0, 0.0, 1.0, 0.0], k=2) == pytest.approx(of("passk", [1.0, 0.0, 0.0, 1.0, 0.0], k=2), rel=1e-12)
+    assert of("maxk", [1.0, 0.0, 0.0, 1.0, 0.0], k=2) == pytest.approx(
+        of("passk", [1.0, 0.0, 0.0, 1.0, 0.0], k=2), rel=1e-12
+    )
     tied = of("maxk", [0.3, 0.7, 0.3, 0.7, 0.1, 0.7], k=3)
     assert tied[0] == tied[2]
     assert tied[1] == tied[3] == tied[5]
 
 
 def test_pass_at_k_counts_what_the_environment_calls_passed_and_not_the_reward() -> None:
-    verdicts = [Verdict({"r": Reward(value)}, passed=passed) for value, passed in ((0.9, False), (0.2, True), (0.4, False))]
+    verdicts = [
+        Verdict({"r": Reward(value)}, passed=passed)
+        for value, passed in ((0.9, False), (0.2, True), (0.4, False))
+    ]
     found = advantages(rewards([verdicts]), AdvantageConfig(name="passk", k=2))[0].tolist()
     assert found == pytest.approx(of("passk", [0.0, 1.0, 0.0], k=2))
 
 
 def test_a_large_offset_in_float32_keeps_the_variance_positive() -> None:
-    reward = torch.tensor([[34 + 0.01 * u for u in (0.1, 0.9, 0.4, 0.6, 0.2, 0.7)]], dtype=torch.float32)
+    reward = torch.tensor(
+        [[34 + 0.01 * u for u in (0.1, 0.9, 0.4, 0.6, 0.2, 0.7)]], dtype=torch.float32
+    )
     found = advantages(Rewards.of(reward), AdvantageConfig(name="maxk", k=4))
     assert torch.isfinite(found).all()
     assert found[0].tolist() == pytest.approx(maxk(reward[0].double().tolist(), 4), rel=1e-6)
@@ -169,7 +196,9 @@ class TestEvery:
                 reward = torch.full((1, size + 1), value, dtype=dtype)
                 reward[0, 1] = 5.0
                 scored = torch.tensor([[True, False] + [True] * (size - 1)])
-                found = advantages(Rewards.of(reward, scored), AdvantageConfig(name=name, k=self.k(name)))
+                found = advantages(
+                    Rewards.of(reward, scored), AdvantageConfig(name=name, k=self.k(name))
+                )
                 assert found.dtype == torch.float64
                 assert found.abs().max() == 0
 
@@ -177,11 +206,15 @@ class TestEvery:
         """But for maxrl, which divides by the mean."""
         small = torch.tensor([[0.0, 0.25, 0.5, 1.0]], dtype=torch.float32)
         config = AdvantageConfig(name=name, k=self.k(name))
-        found, expected = (advantages(Rewards.of(reward), config) for reward in (small + 1000, small))
+        found, expected = (
+            advantages(Rewards.of(reward), config) for reward in (small + 1000, small)
+        )
         assert torch.allclose(found, expected, rtol=1e-9, atol=1e-9) == (name != "maxrl")
 
     @pytest.mark.parametrize("scored", [[False] * 4, [True, False, False, False]])
-    def test_a_group_with_fewer_than_two_scored_attempts_has_none(self, name: str, scored: list[bool]) -> None:
+    def test_a_group_with_fewer_than_two_scored_attempts_has_none(
+        self, name: str, scored: list[bool]
+    ) -> None:
         assert of(name, [1.0, 0.0, 0.5, 0.2], k=self.k(name), scored=scored) == [0.0] * 4
 
     def test_an_unscored_attempt_touches_nothing(self, name: str) -> None:
@@ -189,7 +222,12 @@ class TestEvery:
         reward = [0.9, 0.0, 0.3, 1.0, 0.0]
         expected = of(name, reward, k=self.k(name))
         for junk in (123.0, -5.0, 0.9):
-            found = of(name, [*reward[:2], junk, *reward[2:]], k=self.k(name), scored=[True, True, False, True, True, True])
+            found = of(
+                name,
+                [*reward[:2], junk, *reward[2:]],
+                k=self.k(name),
+                scored=[True, True, False, True, True, True],
+            )
             assert found[2] == 0.0
             assert found[:2] + found[3:] == pytest.approx(expected, rel=1e-12)
 
@@ -203,7 +241,9 @@ class TestEvery:
     def test_the_order_of_attempts_does_not_matter(self, name: str) -> None:
         reward, order = [0.1, 0.9, 0.4, 0.4, 0.0], [3, 0, 4, 2, 1]
         found = of(name, reward, k=self.k(name))
-        assert of(name, [reward[i] for i in order], k=self.k(name)) == pytest.approx([found[i] for i in order], rel=1e-12)
+        assert of(name, [reward[i] for i in order], k=self.k(name)) == pytest.approx(
+            [found[i] for i in order], rel=1e-12
+        )
 
 
 @pytest.mark.parametrize("name", ["maxk", "passk"])
@@ -215,7 +255,9 @@ def test_a_group_with_k_or_fewer_scored_attempts_has_one_subset_and_no_advantage
 
 
 def test_ddof_1_divides_by_one_less() -> None:
-    assert of("grpo", [1.0, 0.0], ddof=1, eps=0.0) == pytest.approx([0.5 / math.sqrt(0.5), -0.5 / math.sqrt(0.5)])
+    assert of("grpo", [1.0, 0.0], ddof=1, eps=0.0) == pytest.approx(
+        [0.5 / math.sqrt(0.5), -0.5 / math.sqrt(0.5)]
+    )
 
 
 def test_the_eps_is_the_configured_one() -> None:
@@ -225,17 +267,35 @@ def test_the_eps_is_the_configured_one() -> None:
 def test_advantages_are_whitened_over_the_batch_and_then_clipped() -> None:
     reward_PG = torch.tensor([[1.0, 0.0, 0.0], [0.5, 0.2, 9.0]], dtype=torch.float64)
     scored_PG = torch.tensor([[True] * 3, [True, True, False]])
-    plain = [1 / (math.sqrt(1 / 3) + EPS), 0.0, 0.0, 0.3 / (math.sqrt(0.045) + EPS), 0.0]  # not around 0
+    plain = [
+        1 / (math.sqrt(1 / 3) + EPS),
+        0.0,
+        0.0,
+        0.3 / (math.sqrt(0.045) + EPS),
+        0.0,
+    ]  # not around 0
     mean, spread = statistics.fmean(plain), statistics.stdev(plain)
     expected = [(a - mean) / (spread + 1e-8) for a in plain]
-    found = advantages(Rewards.of(reward_PG, scored_PG), AdvantageConfig(name="best_minus_second", whiten=True))
+    found = advantages(
+        Rewards.of(reward_PG, scored_PG), AdvantageConfig(name="best_minus_second", whiten=True)
+    )
     assert found[scored_PG].tolist() == pytest.approx(expected, rel=1e-12)
     assert found[1, 2] == 0
-    clipped = advantages(Rewards.of(reward_PG, scored_PG), AdvantageConfig(name="best_minus_second", whiten=True, clip=0.6))
-    assert clipped[scored_PG].tolist() == pytest.approx([max(-0.6, min(0.6, a)) for a in expected], rel=1e-12)
-    two = advantages(Rewards.of(reward_PG[1:], scored_PG[1:]), AdvantageConfig(name="mean_only", whiten=True))
+    clipped = advantages(
+        Rewards.of(reward_PG, scored_PG),
+        AdvantageConfig(name="best_minus_second", whiten=True, clip=0.6),
+    )
+    assert clipped[scored_PG].tolist() == pytest.approx(
+        [max(-0.6, min(0.6, a)) for a in expected], rel=1e-12
+    )
+    two = advantages(
+        Rewards.of(reward_PG[1:], scored_PG[1:]), AdvantageConfig(name="mean_only", whiten=True)
+    )
     assert two[0].tolist() == pytest.approx([math.sqrt(0.5), -math.sqrt(0.5), 0.0], rel=1e-6)
-    nothing = advantages(Rewards.of(reward_PG, torch.zeros_like(scored_PG)), AdvantageConfig(name="mean_only", whiten=True))
+    nothing = advantages(
+        Rewards.of(reward_PG, torch.zeros_like(scored_PG)),
+        AdvantageConfig(name="mean_only", whiten=True),
+    )
     assert nothing.abs().max() == 0
 
 
@@ -244,13 +304,19 @@ def test_pods_keeps_the_attempts_with_the_largest_variance() -> None:
         for keep in range(2, len(reward) + 1):
             kept = pods(Rewards.of(torch.tensor([reward])), keep=keep)[0].tolist()
             assert sum(kept) == keep
-            best = max(statistics.pvariance(chosen) for chosen in itertools.combinations(reward, keep))
-            assert statistics.pvariance(list(itertools.compress(reward, kept))) == pytest.approx(best, rel=1e-5, abs=1e-9)
+            best = max(
+                statistics.pvariance(chosen) for chosen in itertools.combinations(reward, keep)
+            )
+            assert statistics.pvariance(list(itertools.compress(reward, kept))) == pytest.approx(
+                best, rel=1e-5, abs=1e-9
+            )
 
 
 def test_pods_leaves_unscored_attempts_and_small_groups_as_they_are() -> None:
     scored = torch.tensor([[True, False, True, True], [True, False, False, True]])
-    kept = pods(Rewards.of(torch.tensor([[0.0, 9.0, 1.0, 0.4], [0.0, 9.0, 9.0, 1.0]]), scored), keep=2)
+    kept = pods(
+        Rewards.of(torch.tensor([[0.0, 9.0, 1.0, 0.4], [0.0, 9.0, 9.0, 1.0]]), scored), keep=2
+    )
     assert kept.tolist() == [[True, False, True, False], [True, False, False, True]]
 
 
@@ -275,11 +341,13 @@ def test_one_more_part_is_in_the_totals_and_in_the_parts() -> None:
         ({"name": "pkpo", "k": 1}, "needs advantage.k from 2 to 7; found 1"),
         ({"name": "maxk", "k": 4, "keep": 4}, "needs advantage.k from 1 to 3; found 4"),
         ({"name": "grpo", "k": 2}, "the estimator 'grpo' has no k"),
-        ({"keep": 9}, "advantage.keep is 9, but a group has only 8 attempts"),
+        ({"keep": 9}, "advantage.keep is 9, but a group has only 8 completions"),
         ({"name": "grop"}, "it has to be grpo, mean_only, .* or plugin:NAME; found 'grop'"),
     ],
 )
-def test_an_estimator_that_cannot_work_is_refused(settings: dict[str, object], message: str) -> None:
+def test_an_estimator_that_cannot_work_is_refused(
+    settings: dict[str, object], message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         build_config([{"environment": "letters", "advantage": settings}])
 
@@ -294,17 +362,30 @@ def parted(value_KPG: torch.Tensor, weight_KP: torch.Tensor, scored_PG: torch.Te
 
 def test_gdpo_normalises_each_part_by_itself_and_keeps_the_weights() -> None:
     """Worked by hand: two groups of two; in the first only the small part differs, in the second only the large one."""
-    value_KPG = torch.tensor([[[1.0, 0.0], [1.0, 1.0]], [[0.0, 0.0], [0.0, 3.0]]])  # K = 2 parts, P = 2, G = 2
-    found = parted(value_KPG, torch.tensor([[0.2, 0.2], [0.6, 0.6]]), torch.ones(2, 2, dtype=torch.bool))
-    raw = torch.tensor([[0.2, -0.2], [-0.6, 0.6]], dtype=torch.float64)  # z-scores of two different values are 1 and -1
+    value_KPG = torch.tensor(
+        [[[1.0, 0.0], [1.0, 1.0]], [[0.0, 0.0], [0.0, 3.0]]]
+    )  # K = 2 parts, P = 2, G = 2
+    found = parted(
+        value_KPG, torch.tensor([[0.2, 0.2], [0.6, 0.6]]), torch.ones(2, 2, dtype=torch.bool)
+    )
+    raw = torch.tensor(
+        [[0.2, -0.2], [-0.6, 0.6]], dtype=torch.float64
+    )  # z-scores of two different values are 1 and -1
     expected = raw / math.sqrt((0.2**2 + 0.6**2) / 2)
-    torch.testing.assert_close(advantages(found, AdvantageConfig(name="gdpo", eps=0.0)), expected, rtol=1e-6, atol=0)
+    torch.testing.assert_close(
+        advantages(found, AdvantageConfig(name="gdpo", eps=0.0)), expected, rtol=1e-6, atol=0
+    )
 
 
 def test_gdpo_with_one_part_is_grpo_up_to_the_scale_of_the_batch() -> None:
     scored = torch.tensor([[True] * 4, [True] * 4, [True, True, False, True]])
-    found = Rewards.of(torch.tensor([[0.1, 0.9, 0.4, 0.4], [0.7, 0.7, 0.7, 0.7], [0.0, 0.2, 1.0, 0.3]]), scored)
-    plain, whole = advantages(found, AdvantageConfig(name="grpo")), advantages(found, AdvantageConfig(name="gdpo"))
+    found = Rewards.of(
+        torch.tensor([[0.1, 0.9, 0.4, 0.4], [0.7, 0.7, 0.7, 0.7], [0.0, 0.2, 1.0, 0.3]]), scored
+    )
+    plain, whole = (
+        advantages(found, AdvantageConfig(name="grpo")),
+        advantages(found, AdvantageConfig(name="gdpo")),
+    )
     torch.testing.assert_close(whole, plain / (plain[scored].std(correction=0) + EPS))
     assert whole[scored].std(correction=0).item() == pytest.approx(1, abs=1e-5)
 

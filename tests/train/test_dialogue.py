@@ -11,20 +11,20 @@ from pathlib import Path
 import pytest
 import torch
 
-from grpo_core.errors import ConfigError
-from grpo_core.overrides import build_config
+from grpo_core.config.overrides import build_config
+from grpo_core.config.settings import SamplingConfig
+from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.types import Message, Rollout, Task, TaskKey
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
-from grpo_core.settings import SamplingConfig
-from grpo_core.train.batch import Row
+from grpo_core.train.compute.batch import Row
 from grpo_core.train.models import chat
 from grpo_core.train.models.chat import Frame
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.sampler import Completion, Ended, Engine, Request, Sampler
-from grpo_core.train.rollout import Budget, roll_out
+from grpo_core.train.rollout.dialogue import Budget, roll_out
 from grpo_core.train.trainer import Trainer
-from grpo_core.types import Message, Rollout, Task, TaskKey
-from grpo_core.verify import Verifier, VerifySettings
+from grpo_core.verify.engine import Verifier, VerifySettings
 
 from .arrange import CPU, micro_batches, tiny_policy
 from .guessing import Config, Guessing
@@ -45,11 +45,19 @@ class Scripted:
         self.turns = list(turns)
         self.requests: list[Request] = []
 
-    async def sample(self, requests: Sequence[Request], config: SamplingConfig, *, ended: Ended | None = None) -> list[Completion]:
+    async def sample(
+        self, requests: Sequence[Request], config: SamplingConfig, *, ended: Ended | None = None
+    ) -> list[Completion]:
         (request,) = requests
         self.requests.append(request)
         tokens = list(self.turns[len(self.requests) - 1])[: len(request.uniforms)]
-        return [Completion(tokens, [-1.0] * len(tokens), "stop" if tokens == list(self.turns[len(self.requests) - 1]) else "length")]
+        return [
+            Completion(
+                tokens,
+                [-1.0] * len(tokens),
+                "stop" if tokens == list(self.turns[len(self.requests) - 1]) else "length",
+            )
+        ]
 
 
 def said(policy: Policy, text: str) -> list[int]:
@@ -68,7 +76,9 @@ def play(
     env: type[Guessing] = Guessing,
 ) -> list[Rollout]:
     async def through() -> list[Rollout]:
-        async with Verifier(env(config or Config()), settings=VerifySettings(isolation="inline", retries=0)) as verifier:
+        async with Verifier(
+            env(config or Config()), settings=VerifySettings(isolation="inline", retries=0)
+        ) as verifier:
             tasks_P = await verifier.tasks([TaskKey("guessing", "train", i) for i in range(tasks)])
             rolled = roll_out(
                 tasks_P,
@@ -91,14 +101,23 @@ def test_the_mask_is_that_of_the_rendered_dialogue(policy):
     script = ["ab<|im_end|>", "c<|im_end|>", "de<|im_end|>"]
     (rollout,) = play(policy, Scripted(*[said(policy, turn) for turn in script]))
     text = policy.tokenizer.apply_chat_template(
-        [{"role": "user", "content": "guess 0"}, *[{"role": m.role, "content": m.content} for m in rollout.messages]], tokenize=False
+        [
+            {"role": "user", "content": "guess 0"},
+            *[{"role": m.role, "content": m.content} for m in rollout.messages],
+        ],
+        tokenize=False,
     )
     ids = said(policy, text)[:-1]  # the line break after the last end token was not said by anybody
     assert [m.content for m in rollout.messages] == ["ab", "lower", "c", "higher", "de"]
     assert [*rollout.prompt_ids, *rollout.token_ids] == ids
-    written = [token for token, own in zip(rollout.token_ids, rollout.trainable, strict=True) if own]
+    written = [
+        token for token, own in zip(rollout.token_ids, rollout.trainable, strict=True) if own
+    ]
     assert written == [token for turn in script for token in said(policy, turn)]
-    assert all((logprob == -1.0) == bool(own) for logprob, own in zip(rollout.logprobs, rollout.trainable, strict=True))
+    assert all(
+        (logprob == -1.0) == bool(own)
+        for logprob, own in zip(rollout.logprobs, rollout.trainable, strict=True)
+    )
 
 
 def test_earlier_tokens_are_never_tokenised_again(policy):
@@ -110,7 +129,10 @@ def test_earlier_tokens_are_never_tokenised_again(policy):
     start = len(sampler.requests[0].prefix)
     for request in sampler.requests[1:]:
         assert list(request.prefix[start : start + len(first)]) == first
-    assert sampler.requests[2].prefix == (*rollout.prompt_ids, *rollout.token_ids)[: len(sampler.requests[2].prefix)]
+    assert (
+        sampler.requests[2].prefix
+        == (*rollout.prompt_ids, *rollout.token_ids)[: len(sampler.requests[2].prefix)]
+    )
 
 
 def test_a_turn_that_a_stop_string_ended_is_closed_by_the_environment(policy):
@@ -124,7 +146,9 @@ def test_a_turn_that_a_stop_string_ended_is_closed_by_the_environment(policy):
 
 def test_a_dialogue_ends_when_the_environment_says_so(policy):
     right = str(Guessing().task(TaskKey("guessing", "train", 0)).data)
-    sampler = Scripted(said(policy, "x<|im_end|>"), said(policy, f"{right}<|im_end|>"), said(policy, "y<|im_end|>"))
+    sampler = Scripted(
+        said(policy, "x<|im_end|>"), said(policy, f"{right}<|im_end|>"), said(policy, "y<|im_end|>")
+    )
     (rollout,) = play(policy, sampler)
     assert len(sampler.requests) == 2
     assert (rollout.text, rollout.finish) == (right, "stop")
@@ -149,34 +173,48 @@ def test_a_turn_that_was_cut_off_ends_its_dialogue(policy):
 def test_the_budget_of_the_whole_dialogue_holds(policy, name, limit):
     script = [said(policy, "ab<|im_end|>")] * 3
     prompt = len(play(policy, Scripted(*script))[0].prompt_ids)
-    budget = Budget(6, 3, dialogue=limit) if name == "dialogue" else Budget(6, 3, context=prompt + limit)
+    budget = (
+        Budget(6, 3, dialogue=limit) if name == "dialogue" else Budget(6, 3, context=prompt + limit)
+    )
     (rollout,) = play(policy, Scripted(*script), budget=budget)
     (whole,) = play(policy, Scripted(*script))
     assert 0 < len(rollout.token_ids) <= limit
     assert rollout.token_ids == whole.token_ids[: len(rollout.token_ids)]
-    assert rollout.trainable[-1] == 1, "nothing of the environment's is kept that the policy does not answer"
+    assert rollout.trainable[-1] == 1, (
+        "nothing of the environment's is kept that the policy does not answer"
+    )
     assert (rollout.finish == "length") == (len(rollout.token_ids) < len(whole.token_ids))
 
 
 def test_a_dialogue_whose_partner_breaks_is_never_scored(policy):
     async def judged() -> list[str]:
         env = Guessing(Config(break_on="b"))
-        async with Verifier(env, settings=VerifySettings(isolation="inline", retries=0)) as verifier:
+        async with Verifier(
+            env, settings=VerifySettings(isolation="inline", retries=0)
+        ) as verifier:
             tasks = await verifier.tasks([TaskKey("guessing", "train", 0)])
-            return [v.error or "" for group in await verifier.verify(tasks, [broken]) for v in group]
+            return [
+                v.error or "" for group in await verifier.verify(tasks, [broken]) for v in group
+            ]
 
     broken = play(policy, Scripted(said(policy, "ab<|im_end|>")), config=Config(break_on="b"))
     assert broken[0].finish == "error"
-    assert "dialogue broke" in asyncio.run(judged())[0]
+    assert "dialogue failed" in asyncio.run(judged())[0]
 
 
 def test_log_probs_of_later_turns_equal_the_trainers(policy):
     rollouts = play(policy, Engine(policy), tasks=3, attempts=4, budget=Budget(12, turns=3))
-    assert max(sum(m.role == "assistant" for m in r.messages) for r in rollouts) > 1, "no dialogue had a second turn"
+    assert max(sum(m.role == "assistant" for m in r.messages) for r in rollouts) > 1, (
+        "no dialogue had a second turn"
+    )
     rows = [Row(r, 0.0, 0.0) for r in rollouts]
     for micro in micro_batches(rows, max_tokens=400, device=CPU, dtype=torch.float64):
-        for row, found in zip(micro.rows, policy.logprobs(micro, temperature=1.0)[0].tolist(), strict=True):
-            for own, logprob, at_sampling in zip(row.rollout.trainable, found, row.rollout.logprobs, strict=False):
+        for row, found in zip(
+            micro.rows, policy.logprobs(micro, temperature=1.0)[0].tolist(), strict=True
+        ):
+            for own, logprob, at_sampling in zip(
+                row.rollout.trainable, found, row.rollout.logprobs, strict=False
+            ):
                 assert not own or logprob == pytest.approx(at_sampling, abs=1e-9)
 
 
@@ -184,7 +222,9 @@ def test_a_raw_prompt_goes_on_with_the_bare_words(policy):
     task = Task(TaskKey("raw", "train", 0), "1, 2, ", None)
 
     class Counting:
-        async def reply(self, task: Task[None], messages: Sequence[Message]) -> Sequence[Message] | None:
+        async def reply(
+            self, task: Task[None], messages: Sequence[Message]
+        ) -> Sequence[Message] | None:
             return (Message("user", " next: "),)
 
     rolled = roll_out(
@@ -203,10 +243,14 @@ def test_a_raw_prompt_goes_on_with_the_bare_words(policy):
     assert rollout.trainable == (1, *[0] * 7, 1)
 
 
-@pytest.mark.parametrize("turn", ["higher", [Message("user", "higher"), "lower"], (Message("user", "\ud800"),), 3])
+@pytest.mark.parametrize(
+    "turn", ["higher", [Message("user", "higher"), "lower"], (Message("user", "\ud800"),), 3]
+)
 def test_a_reply_that_cannot_be_said_ends_its_attempt_as_one_that_cannot_be_judged(policy, turn):
     class Odd(Guessing):
-        async def reply(self, task: Task[int], messages: Sequence[Message]) -> Sequence[Message] | None:
+        async def reply(
+            self, task: Task[int], messages: Sequence[Message]
+        ) -> Sequence[Message] | None:
             return turn
 
     (rollout,) = play(policy, Scripted(said(policy, "x<|im_end|>")), env=Odd)
@@ -215,7 +259,9 @@ def test_a_reply_that_cannot_be_said_ends_its_attempt_as_one_that_cannot_be_judg
 
 def test_a_prompt_with_half_a_surrogate_pair_is_one_line(policy):
     for prompt in ("\ud83d", (Message("user", "x \ud83d"),)):
-        with pytest.raises(ConfigError, match=r"a prompt holds half of a surrogate pair, .*: '.*\\ud83d"):
+        with pytest.raises(
+            ConfigError, match=r"a prompt holds half of a surrogate pair, .*: '.*\\ud83d"
+        ):
             policy.encode(prompt)
 
 
@@ -227,7 +273,10 @@ def test_a_dialogue_trains(tmp_path: Path):
                 "steps": 3,
                 "prompts_per_step": 2,
                 "group_size": 4,
-                "model": {"name": str(save_tiny(tmp_path / "model")), "dtype": "float32"},  # the draws that were looked at
+                "model": {
+                    "name": str(save_tiny(tmp_path / "model")),
+                    "dtype": "float32",
+                },  # the draws that were looked at
                 "env": {"break_on": "%"},
                 "eval": {"tasks": 2},
                 "verify": {"max_error_rate": 1.0, "retries": 0, "isolation": "inline"},
@@ -237,9 +286,15 @@ def test_a_dialogue_trains(tmp_path: Path):
     folder = RunFolder(tmp_path / "run")
     Trainer(config, Guessing(Config(break_on="%")), folder=folder).run()
     lines = list(read_lines(folder.path / "rollouts.jsonl"))
-    roles = {tuple(m["role"] if isinstance(m, dict) else m[0] for m in line["messages"]) for line in lines}
+    roles = {
+        tuple(m["role"] if isinstance(m, dict) else m[0] for m in line["messages"])
+        for line in lines
+    }
     assert any(len(some) > 1 for some in roles), roles
-    assert len([line for line in read_lines(folder.path / "metrics.jsonl") if "reward/mean" in line]) == 3
+    assert (
+        len([line for line in read_lines(folder.path / "metrics.jsonl") if "reward/mean" in line])
+        == 3
+    )
 
 
 def test_a_system_prompt_of_the_run_takes_the_place_of_the_prompts_own_and_of_no_other(policy):
@@ -250,26 +305,45 @@ def test_a_system_prompt_of_the_run_takes_the_place_of_the_prompts_own_and_of_no
     without = policy.decode(chat.encode(policy.tokenizer, prompt[1:], frame))
     assert "be brief" in without
     turn = [Message("system", "HINT")]
-    reply = policy.decode(chat.encode_reply(policy.tokenizer, prompt[1:], [Message("assistant", "a")], turn, frame, end_id=None))
+    reply = policy.decode(
+        chat.encode_reply(
+            policy.tokenizer, prompt[1:], [Message("assistant", "a")], turn, frame, end_id=None
+        )
+    )
     assert "HINT" in reply
 
 
 def test_arguments_and_tools_reach_the_chat_template():
     own = tiny_policy()
-    own.tokenizer.chat_template = (
-        "{% for m in messages %}{{ m.content }}{% endfor %}{{ mood }}{% if tools %}{{ tools[0].function.name }}{% endif %}"
+    own.tokenizer.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}{{ mood }}{% if tools %}{{ tools[0].function.name }}{% endif %}"
+    frame = Frame(
+        arguments={"mood": "calm"}, tools=[{"type": "function", "function": {"name": "add"}}]
     )
-    frame = Frame(arguments={"mood": "calm"}, tools=[{"type": "function", "function": {"name": "add"}}])
     assert own.decode(chat.encode(own.tokenizer, (Message("user", "x"),), frame)) == "xcalmadd"
     with pytest.raises(ConfigError, match="refuses the prompt"):
         chat.encode(own.tokenizer, (Message("user", "x"),), Frame(arguments={"tokenize": True}))
 
 
-@pytest.mark.parametrize("name", [pytest.param("03_train_on_cpu.py", marks=pytest.mark.heavy), "04_dialogue.py"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("03_train_on_cpu.py", marks=pytest.mark.heavy), "04_dialogue.py"]
+)
 def test_the_example_trains(tmp_path: Path, name: str):
     example = Path(__file__).parents[2] / "examples" / name
-    options = ["--model", str(save_tiny(tmp_path / "model")), "--steps", "2", "--out", str(tmp_path / "run")]
-    result = subprocess.run([sys.executable, example, *options], capture_output=True, text=True, timeout=300, check=False)
+    options = [
+        "--model",
+        str(save_tiny(tmp_path / "model")),
+        "--steps",
+        "2",
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    result = subprocess.run(
+        [sys.executable, example, *options],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert result.returncode == 0, result.stderr
     assert "reward: " in result.stdout
     assert (tmp_path / "run" / "final" / "adapter_model.safetensors").exists()

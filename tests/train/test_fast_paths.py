@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from grpo_core.overrides import build_config, nested
+from grpo_core.config.overrides import build_config, nested
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
 from grpo_core.train.trainer import Trainer
@@ -16,11 +16,20 @@ from .letters import Letters
 
 
 def metrics(settings: dict[str, Any], folder: Path, **more: Any) -> list[dict[str, float]]:
-    config = build_config([settings, nested({"steps": 4, "eval.tasks": 6, "checkpoint.every": 0, "kl.beta": 0.1}), nested(more)])
+    config = build_config(
+        [
+            settings,
+            nested({"steps": 4, "eval.tasks": 6, "checkpoint.every": 0, "kl.beta": 0.1}),
+            nested(more),
+        ]
+    )
     Trainer(config, Letters(), folder=RunFolder(folder)).run()
     assert len(list(RunFolder(folder).rollout_lines())) == 4 * 4 * 6 + 2 * 6
     timed = ("time/", "verify/seconds/", "memory/", "eval/seconds")
-    return [{k: v for k, v in line.items() if not k.startswith(timed)} for line in read_lines(folder / "metrics.jsonl")]
+    return [
+        {k: v for k, v in line.items() if not k.startswith(timed)}
+        for line in read_lines(folder / "metrics.jsonl")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -36,7 +45,9 @@ def metrics(settings: dict[str, Any], folder: Path, **more: Any) -> list[dict[st
         ("float32", "sampling.prepack", False),
     ],
 )
-def test_a_run_without_a_fast_path_is_the_same_run(settings, tmp_path: Path, dtype: str, switch: str, off: object) -> None:
+def test_a_run_without_a_fast_path_is_the_same_run(
+    settings, tmp_path: Path, dtype: str, switch: str, off: object
+) -> None:
     with_it = metrics(settings, tmp_path / "with", **{"model.dtype": dtype})
     without = metrics(settings, tmp_path / "without", **{"model.dtype": dtype, switch: off})
     near = 1e-6 if dtype == "float64" else 1e-3  # the model's own norm goes through float32

@@ -12,13 +12,28 @@ import pytest
 
 HERE = Path(__file__).parent
 NO_MOUNTS = os.geteuid() != 0 or not Path("/dev/loop-control").exists()
-pytestmark = pytest.mark.skipif(NO_MOUNTS, reason="only root can mount file systems that fill up or lose their power")
+pytestmark = pytest.mark.skipif(
+    NO_MOUNTS, reason="only root can mount file systems that fill up or lose their power"
+)
 
 
-@pytest.mark.parametrize(("count", "seed"), [(20, 0), pytest.param(200, 1, marks=pytest.mark.heavy)])
-def test_random_faults_lose_nothing_or_name_a_way_on_that_works(tmp_path: Path, count: int, seed: int) -> None:
+@pytest.mark.parametrize(
+    ("count", "seed"), [(20, 0), pytest.param(200, 1, marks=pytest.mark.heavy)]
+)
+def test_random_faults_lose_nothing_or_name_a_way_on_that_works(
+    tmp_path: Path, count: int, seed: int
+) -> None:
     out = tmp_path / "faults.json"
-    command = [sys.executable, str(HERE / "faults.py"), "--count", str(count), "--seed", str(seed), "--out", str(out)]
+    command = [
+        sys.executable,
+        str(HERE / "faults.py"),
+        "--count",
+        str(count),
+        "--seed",
+        str(seed),
+        "--out",
+        str(out),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     found = [json.loads(line) for line in out.read_text().splitlines()]

@@ -15,8 +15,8 @@ from safetensors.torch import load_file, save_file
 from transformers import BertForSequenceClassification
 
 from grpo_core import MASK, ConfigError, UserError
-from grpo_core.overrides import build_config, nested
-from grpo_core.plugins import PluginHost
+from grpo_core.config.overrides import build_config, nested
+from grpo_core.plugins.host import PluginHost
 from grpo_core.runs.lines import read_lines
 from grpo_core.train.trainer import Trainer
 
@@ -29,7 +29,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("fill-in")
     save_masked(folder / "generator")
     torch.manual_seed(0)
-    BertForSequenceClassification(masked_model(dtype=torch.float32).config).save_pretrained(folder / "judge")
+    BertForSequenceClassification(masked_model(dtype=torch.float32).config).save_pretrained(
+        folder / "judge"
+    )
     masked_tokenizer().save_pretrained(folder / "judge")
     return folder
 
@@ -47,7 +49,9 @@ def trainer(models: Path, folder: Path, **more: Any) -> Trainer:
         "eval.tasks": 4,
         **more,
     }
-    return Trainer(build_config([PluginHost().load("recipe", "fill-in"), nested(settings)]), folder=folder)
+    return Trainer(
+        build_config([PluginHost().load("recipe", "fill-in"), nested(settings)]), folder=folder
+    )
 
 
 @pytest.fixture(scope="module")
@@ -69,25 +73,39 @@ def test_the_generators_checkpoint_loads_whole_or_not_at_all(models: Path, tmp_p
     assert all(torch.equal(loaded[name], tensor) for name, tensor in stored.items())
     save_masked(tmp_path / "broken")
     first, *kept = sorted(stored)
-    save_file({name: stored[name] for name in kept}, tmp_path / "broken" / "model.safetensors", metadata={"format": "pt"})
+    save_file(
+        {name: stored[name] for name in kept},
+        tmp_path / "broken" / "model.safetensors",
+        metadata={"format": "pt"},
+    )
     with pytest.raises(UserError, match=f"lack 1 of its tensors, for example {first}"):
         trainer(models, tmp_path / "other", **{"model.name": str(tmp_path / "broken")})
 
 
 def test_the_judge_has_to_be_a_sequence_scorer(models: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"must be a sequence scorer .*BertForMaskedLM"):
-        trainer(models, tmp_path / "run", **{"judges.default.settings.model": str(models / "generator")})
+        trainer(
+            models, tmp_path / "run", **{"judges.default.settings.model": str(models / "generator")}
+        )
 
 
-def test_reference_and_judge_are_frozen_and_what_they_were_after_the_run(run: Trainer, models: Path) -> None:
+def test_reference_and_judge_are_frozen_and_what_they_were_after_the_run(
+    run: Trainer, models: Path
+) -> None:
     reference = run.policy.reference.models()[1]
     start = load_file(models / "generator" / "model.safetensors")
     judge = run.sources.trained[0].env.services.judge()._frozen.model  # type: ignore[attr-defined]
-    for model, stored in ((reference, start), (judge, load_file(models / "judge" / "model.safetensors"))):
+    for model, stored in (
+        (reference, start),
+        (judge, load_file(models / "judge" / "model.safetensors")),
+    ):
         assert not model.training
         assert not any(parameter.requires_grad for parameter in model.parameters())
         assert all(torch.equal(model.state_dict()[name], tensor) for name, tensor in stored.items())
-    assert any(not torch.equal(run.policy.model.state_dict()[name], tensor) for name, tensor in start.items())
+    assert any(
+        not torch.equal(run.policy.model.state_dict()[name], tensor)
+        for name, tensor in start.items()
+    )
 
 
 def test_the_inputs_are_masked_and_the_mask_token_is_known(run: Trainer) -> None:
@@ -99,7 +117,10 @@ def test_the_inputs_are_masked_and_the_mask_token_is_known(run: Trainer) -> None
 
 def test_ten_steps_run_and_nothing_fails(run: Trainer) -> None:
     assert [line["step"] for line in lines(run)] == list(range(1, 11))
-    assert all(line["verify/error_rate"] == 0 and line["steps/skipped_nonfinite"] == 0 for line in lines(run))
+    assert all(
+        line["verify/error_rate"] == 0 and line["steps/skipped_nonfinite"] == 0
+        for line in lines(run)
+    )
 
 
 def test_rewards_and_fills_vary_within_the_groups(run: Trainer) -> None:

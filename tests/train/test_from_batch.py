@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from grpo_core.train.from_batch import AS_WRITTEN, loss_from_batch
+from grpo_core.train.update.from_batch import AS_WRITTEN, loss_from_batch
 
 
 def batch(**changes: Any) -> dict[str, Any]:
@@ -53,11 +53,21 @@ def test_it_equals_the_pseudo_code_on_random_batches_with_groups_of_any_size() -
         )
         found["ref_logprobs"] = [value + rng.gauss(0, 0.4) for value in found["logprobs"]]
         total = 0.0
-        for reward, prompt, now, ref in zip(found["rewards"], found["prompt_ids"], found["logprobs"], found["ref_logprobs"], strict=True):
-            group = [r for r, p in zip(found["rewards"], found["prompt_ids"], strict=True) if p == prompt]
+        for reward, prompt, now, ref in zip(
+            found["rewards"],
+            found["prompt_ids"],
+            found["logprobs"],
+            found["ref_logprobs"],
+            strict=True,
+        ):
+            group = [
+                r for r, p in zip(found["rewards"], found["prompt_ids"], strict=True) if p == prompt
+            ]
             advantage = max(-0.2, min(0.2, reward - sum(group) / len(group)))
             ratio = math.exp(now - ref)
-            total += -min(ratio * advantage, max(0.8, min(1.2, ratio)) * advantage) + 0.001 * (now - ref)
+            total += -min(ratio * advantage, max(0.8, min(1.2, ratio)) * advantage) + 0.001 * (
+                now - ref
+            )
         assert loss_from_batch(found).item() == pytest.approx(total / size, rel=1e-9, abs=1e-12)
 
 
@@ -67,20 +77,29 @@ def test_the_gradient_goes_through_the_log_probs_alone() -> None:
     loss_from_batch(batch(logprobs=logprobs, ref_logprobs=reference)).backward()
     inside = -math.exp(0.1) * 0.2 / 4 + 0.001 / 4
     assert logprobs.grad is not None
-    assert logprobs.grad.tolist() == pytest.approx([inside, 0.001 / 4, 0.2 / 4 + 0.001 / 4, 0.001 / 4])
+    assert logprobs.grad.tolist() == pytest.approx(
+        [inside, 0.001 / 4, 0.2 / 4 + 0.001 / 4, 0.001 / 4]
+    )
     assert reference.grad is None
 
 
 def test_any_other_algorithm_can_be_named() -> None:
     config = AS_WRITTEN.model_copy(update={"kl": AS_WRITTEN.kl.model_copy(update={"beta": 0.0})})
-    assert loss_from_batch(batch(), config).item() == pytest.approx(loss_from_batch(batch()).item() - 0.001 * 0.025)
+    assert loss_from_batch(batch(), config).item() == pytest.approx(
+        loss_from_batch(batch()).item() - 0.001 * 0.025
+    )
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [({"rewards": [1.0]}, "must have the same length"), ({key: [] for key in batch()}, "at least 1")],
+    [
+        ({"rewards": [1.0]}, "must have the same length"),
+        ({key: [] for key in batch()}, "at least 1"),
+    ],
 )
-def test_a_batch_that_does_not_fit_together_is_refused(changes: dict[str, Any], message: str) -> None:
+def test_a_batch_that_does_not_fit_together_is_refused(
+    changes: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         loss_from_batch(batch(**changes))
     incomplete = batch()

@@ -20,9 +20,16 @@ from .terminals import ESCAPES, EVIL, HALF, HIDDEN, Shown, assert_printable, grp
 from .tiny import SPECIAL, tiny_model, tiny_tokenizer
 
 SOURCE = (Path(__file__).parent / "evil.py").read_text()
-LETTERS = "".join(dict.fromkeys(f"{ESCAPES}{HIDDEN}[red]:bug%s{{}}0123456789abcdefghijklmnopqrstuvwxyz"))
+LETTERS = "".join(
+    dict.fromkeys(f"{ESCAPES}{HIDDEN}[red]:bug%s{{}}0123456789abcdefghijklmnopqrstuvwxyz")
+)
 SMALL = [
-    *("--set=prompts_per_step=2", "--set=group_size=2", "--set=sampling.max_new_tokens=6", "--set=eval.tasks=2"),
+    *(
+        "--set=prompts_per_step=2",
+        "--set=group_size=2",
+        "--set=sampling.max_new_tokens=6",
+        "--set=eval.tasks=2",
+    ),
     "--set=model.dtype=float32",
 ]
 NAME = "\x1b[5;35mCSI\x1b]0;T\x07\r\u202e\u200b[bold red]:bug:%s{}"
@@ -77,7 +84,9 @@ def damage(folder: Path) -> None:
 def _install(folder: Path, name: str, source: str) -> None:
     info = folder / f"grpo_env_{name}-1.0.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: grpo-env-{name}\nVersion: 1.0\nLicense: {NAME.replace(chr(13), '')}\n")
+    (info / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: grpo-env-{name}\nVersion: 1.0\nLicense: {NAME.replace(chr(13), '')}\n"
+    )
     (info / "entry_points.txt").write_text(f"[grpo]\n{name} = plugin_{name}\n")
     (folder / f"plugin_{name}.py").write_text(source)
 
@@ -91,7 +100,19 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         patch.setenv("GRPO_CACHE", str(folder / "cache"))
         patch.setenv("HF_HUB_OFFLINE", "1")
         made = Place(folder)
-        shown = grpo("run", "--env", made.env, "--model", made.model, "--steps", "1", *SMALL, "--out", made.run, terminal=True)
+        shown = grpo(
+            "run",
+            "--env",
+            made.env,
+            "--model",
+            made.model,
+            "--steps",
+            "1",
+            *SMALL,
+            "--out",
+            made.run,
+            terminal=True,
+        )
         assert shown.status == 0, shown.text
         check(shown)
         yield made
@@ -102,7 +123,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 def check(shown: Shown, *, terminal: bool = True, seen: bool = True) -> None:
     assert_printable(shown.data, terminal=terminal)
     assert "Traceback" not in shown.text, shown.text
-    assert not seen or re.search(r"\\(x1b|u001b)\[5;35mCSI", shown.text), shown.text  # else the case says nothing
+    assert not seen or re.search(r"\\(x1b|u001b)\[5;35mCSI", shown.text), (
+        shown.text
+    )  # else the case says nothing
 
 
 Case = Callable[[Place], list[object]]
@@ -114,24 +137,74 @@ CASES: dict[str, list[Case]] = {
         lambda p: ["run", "--recipe", "evil"],
         lambda p: ["run", f"--{NAME}"],
     ],
-    "sft": [lambda p: ["sft", "--env", p.env, "--model", p.model, "--steps", "1", "--batch-size", "2", *SMALL, "--out", p.new("sft")]],
+    "sft": [
+        lambda p: [
+            "sft",
+            "--env",
+            p.env,
+            "--model",
+            p.model,
+            "--steps",
+            "1",
+            "--batch-size",
+            "2",
+            *SMALL,
+            "--out",
+            p.new("sft"),
+        ]
+    ],
     "eval": [
-        lambda p: ["eval", "--run", p.run, "--tasks", "2", "--samples", "2", "--attempts", p.new("attempts")],
+        lambda p: [
+            "eval",
+            "--run",
+            p.run,
+            "--tasks",
+            "2",
+            "--samples",
+            "2",
+            "--attempts",
+            p.new("attempts"),
+        ],
         lambda p: ["eval", "--run", p.forged(add_setting)],
     ],
     "export": [
-        lambda p: ["export", p.run, "--rollouts", p.new("good"), "--split", "all", "--min-reward", "0"],
+        lambda p: [
+            "export",
+            p.run,
+            "--rollouts",
+            p.new("good"),
+            "--split",
+            "all",
+            "--min-reward",
+            "0",
+        ],
         lambda p: ["export", p.forged(damage), "--rollouts", p.new("good")],
     ],
-    "plot": [lambda p: ["plot", p.run], lambda p: ["plot", p.forged(damage)], lambda p: ["plot", p.new("nothing")]],
+    "plot": [
+        lambda p: ["plot", p.run],
+        lambda p: ["plot", p.forged(damage)],
+        lambda p: ["plot", p.new("nothing")],
+    ],
     "generate": [
-        lambda p: ["generate", EVIL.replace("\0", ""), "--run", p.run, "--max-new-tokens", "60", "--temperature", "1"],
+        lambda p: [
+            "generate",
+            EVIL.replace("\0", ""),
+            "--run",
+            p.run,
+            "--max-new-tokens",
+            "60",
+            "--temperature",
+            "1",
+        ],
         lambda p: ["generate", "x", "--model", f"no/model{NAME}"],
     ],
     "envs": [lambda p: ["envs"], lambda p: ["envs", "--json"]],
     "plugins": [lambda p: ["plugins"], lambda p: ["plugins", "--json"]],
     "doctor": [lambda p: ["doctor"]],
-    "env new": [lambda p: ["env", "new", "word-sums", "--out", p.new("package")], lambda p: ["env", "new", NAME]],
+    "env new": [
+        lambda p: ["env", "new", "word-sums", "--out", p.new("package")],
+        lambda p: ["env", "new", NAME],
+    ],
     "env show": [
         lambda p: ["env", "show", p.env, "--reference"],
         lambda p: ["env", "show", "evil", "--json", "--reference"],
@@ -145,11 +218,44 @@ CASES: dict[str, list[Case]] = {
         lambda p: ["env", "score", p.env, "--answer", p.new("answer")],
         lambda p: ["env", "score", f"{p.file}:Caged", "--answer", "-"],
     ],
-    "env check": [lambda p: ["env", "check", p.env, "--only", "verdict.form", "--only", "task.made", "--tasks", "2"]],
-    "env card": [lambda p: ["env", "card", p.env, "--tasks", "2"], lambda p: ["env", "card", p.env, "--tasks", "0", "--markdown"]],
+    "env check": [
+        lambda p: [
+            "env",
+            "check",
+            p.env,
+            "--only",
+            "verdict.form",
+            "--only",
+            "task.made",
+            "--tasks",
+            "2",
+        ]
+    ],
+    "env card": [
+        lambda p: ["env", "card", p.env, "--tasks", "2"],
+        lambda p: ["env", "card", p.env, "--tasks", "0", "--markdown"],
+    ],
     "env play": [lambda p: ["env", "play", p.env]],
-    "env probe": [lambda p: ["env", "probe", p.env, "--model", p.model, "--tasks", "2", "--samples", "2", "--level", "0", *SMALL[2:3]]],
-    "model pull": [lambda p: ["model", "pull", p.model], lambda p: ["model", "pull", f"no/model{NAME}"]],
+    "env probe": [
+        lambda p: [
+            "env",
+            "probe",
+            p.env,
+            "--model",
+            p.model,
+            "--tasks",
+            "2",
+            "--samples",
+            "2",
+            "--level",
+            "0",
+            *SMALL[2:3],
+        ]
+    ],
+    "model pull": [
+        lambda p: ["model", "pull", p.model],
+        lambda p: ["model", "pull", f"no/model{NAME}"],
+    ],
     "model list": [lambda p: ["model", "list"]],
     "config show": [lambda p: ["config", "show", "--env", p.env, "--set", f"env.text={NAME}"]],
     "config explain": [lambda p: ["config", "explain", NAME]],
@@ -180,7 +286,10 @@ def test_every_command_has_a_case() -> None:
 
 @pytest.mark.parametrize(
     ("name", "terminal"),
-    [(name, True) for name in CASES] + [(name, False) for name in CASES if name != "doctor"],  # which loads every plugin in a process
+    [(name, True) for name in CASES]
+    + [
+        (name, False) for name in CASES if name != "doctor"
+    ],  # which loads every plugin in a process
 )
 def test_no_command_prints_hostile_text_raw(place: Place, name: str, terminal: bool) -> None:
     for case in CASES[name]:
@@ -192,11 +301,19 @@ def test_what_the_interpreter_and_libraries_say_is_printable(tmp_path: Path) -> 
     """Warnings, log records, exceptions of threads and destructors, and the traceback of a bug, in a process of its own."""
     script = tmp_path / "bug.py"
     script.write_text(BUG.format(evil=EVIL))
-    done = subprocess.run([sys.executable, script, "model", "list"], capture_output=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, script, "model", "list"], capture_output=True, timeout=60, check=False
+    )
     assert done.returncode == 1
     assert_printable(done.stdout + done.stderr, terminal=False)
     text = done.stderr.decode()
-    for word in ("UserWarning: a warning", "a record", "ValueError: a thread", "ValueError: a destructor", "RuntimeError: a bug"):
+    for word in (
+        "UserWarning: a warning",
+        "a record",
+        "ValueError: a thread",
+        "ValueError: a destructor",
+        "RuntimeError: a bug",
+    ):
         assert rf"{word} \x1b[5;35mCSI" in text
 
 
@@ -227,12 +344,25 @@ main()
 
 
 def test_the_files_of_a_run_can_be_shown(place: Place) -> None:
-    names = ["config.json", "cards.json", "metrics.jsonl", "rollouts.jsonl", "log.txt", "final/README.md"]
+    names = [
+        "config.json",
+        "cards.json",
+        "metrics.jsonl",
+        "rollouts.jsonl",
+        "log.txt",
+        "final/README.md",
+    ]
     for name in names:
         data = (place.run / name).read_bytes()
-        assert_printable(data.replace(b"\x7f", b""), terminal=False)  # ensure_ascii leaves DEL, which terminals ignore
+        assert_printable(
+            data.replace(b"\x7f", b""), terminal=False
+        )  # ensure_ascii leaves DEL, which terminals ignore
         assert data
     card = (place.run / "final" / "README.md").read_text()
-    assert re.match(r"---\nlibrary_name: peft\ntags: \[grpo, grpo-core\]\n---\n\n# [^\n]+\n\nTrained with", card)
+    assert re.match(
+        r"---\nlibrary_name: peft\ntags: \[grpo, grpo-core\]\n---\n\n# [^\n]+\n\nTrained with", card
+    )
     assert r"\[bold red\]" in card
-    assert any(EVIL in line["verdict"]["answer"] for line in read_lines(place.run / "rollouts.jsonl"))
+    assert any(
+        EVIL in line["verdict"]["answer"] for line in read_lines(place.run / "rollouts.jsonl")
+    )

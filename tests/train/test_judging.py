@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from grpo_core import Group, Reward, Rollout, Task, Verdict
-from grpo_core.errors import RunStoppedError
-from grpo_core.overrides import build_config, nested
+from grpo_core.config.overrides import build_config, nested
+from grpo_core.config.settings import SamplingConfig
+from grpo_core.protocol.errors import RunStoppedError
 from grpo_core.runs.folder import RunFolder
-from grpo_core.settings import SamplingConfig
 from grpo_core.train.policy.sampler import Completion, Ended, Engine, Request
 from grpo_core.train.trainer import Trainer
 
@@ -49,7 +49,10 @@ class Stateful(Judge):
 
 class Comparing(Judge):
     async def verify_batch(self, groups: Sequence[Group[str]]) -> list[list[Verdict]]:
-        return [[await self.averify(group.task, rollout) for rollout in group.rollouts] for group in groups]
+        return [
+            [await self.averify(group.task, rollout) for rollout in group.rollouts]
+            for group in groups
+        ]
 
 
 class Late:
@@ -58,10 +61,14 @@ class Late:
     def __init__(self, engine: Engine, *, fails: bool = False) -> None:
         self.engine, self.fails, self.owed = engine, fails, 0
 
-    async def sample(self, requests: Sequence[Request], config: SamplingConfig, *, ended: Ended | None = None) -> list[Completion]:
+    async def sample(
+        self, requests: Sequence[Request], config: SamplingConfig, *, ended: Ended | None = None
+    ) -> list[Completion]:
         assert ended is not None
         told: list[int] = []
-        found = await self.engine.sample(requests, config, ended=lambda place, _: told.append(place))
+        found = await self.engine.sample(
+            requests, config, ended=lambda place, _: told.append(place)
+        )
         assert sorted(told) == list(range(len(requests)))
         self.owed = len(requests)
         for place in told:
@@ -73,8 +80,16 @@ class Late:
         return found
 
 
-def trainer(settings: dict[str, Any], folder: Path, env: Judge, *, fails: bool = False, **more: Any) -> Trainer:
-    config = build_config([settings, nested({"steps": 1, "eval.tasks": 0, "checkpoint.every": 0, "verify.cache": "off"}), nested(more)])
+def trainer(
+    settings: dict[str, Any], folder: Path, env: Judge, *, fails: bool = False, **more: Any
+) -> Trainer:
+    config = build_config(
+        [
+            settings,
+            nested({"steps": 1, "eval.tasks": 0, "checkpoint.every": 0, "verify.cache": "off"}),
+            nested(more),
+        ]
+    )
     policy = tiny_policy()
     env.sampler = Late(Engine(policy), fails=fails)
     return Trainer(config, env, folder=RunFolder(folder), policy=policy, sampler=env.sampler)
@@ -85,8 +100,12 @@ def test_an_attempt_is_judged_while_others_are_generated(settings, tmp_path: Pat
     assert env.owed == list(range(23, -1, -1))
 
 
-@pytest.mark.parametrize(("kind", "more"), [(Judge, {"verify.overlap": False}), (Stateful, {}), (Comparing, {})])
-def test_what_cannot_be_judged_alone_waits(settings, tmp_path: Path, kind: type[Judge], more: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("kind", "more"), [(Judge, {"verify.overlap": False}), (Stateful, {}), (Comparing, {})]
+)
+def test_what_cannot_be_judged_alone_waits(
+    settings, tmp_path: Path, kind: type[Judge], more: dict[str, Any]
+) -> None:
     trainer(settings, tmp_path / "run", env := kind(), **more).run()
     assert env.owed == [0] * 24
 
@@ -103,7 +122,9 @@ def test_a_sampler_that_fails_leaves_no_verdict_under_way(settings, tmp_path: Pa
     assert env.cancelled == len(env.owed) >= 11
 
 
-def test_the_event_loop_goes_on_while_tokens_are_drawn_and_a_cancelled_rollout_puts_the_weights_back() -> None:
+def test_the_event_loop_goes_on_while_tokens_are_drawn_and_a_cancelled_rollout_puts_the_weights_back() -> (
+    None
+):
     policy = tiny_policy()
     policy.end_ids = ()
     before = {name: p.detach().clone() for name, p in policy.model.named_parameters()}

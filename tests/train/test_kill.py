@@ -38,24 +38,38 @@ EVERYTHING = {
 
 def lines(folder: Path, name: str) -> list[dict[str, Any]]:
     found = read_lines(folder / name)
-    return [_untimed({key: value for key, value in line.items() if not key.startswith(TIMED)}) for line in found]
+    return [
+        _untimed({key: value for key, value in line.items() if not key.startswith(TIMED)})
+        for line in found
+    ]
 
 
 def _untimed(line: dict[str, Any]) -> dict[str, Any]:
     """Without the seconds that a verdict took."""
-    return json.loads(json.dumps(line), object_hook=lambda found: {k: v for k, v in found.items() if k != "seconds"})  # type: ignore[no-any-return]
+    return json.loads(
+        json.dumps(line),
+        object_hook=lambda found: {k: v for k, v in found.items() if k != "seconds"},
+    )  # type: ignore[no-any-return]
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize(
-    ("processes", "more"), [(1, PLAIN), (1, EVERYTHING), (2, EVERYTHING)], ids=["plain", "everything", "everything, two processes"]
+    ("processes", "more"),
+    [(1, PLAIN), (1, EVERYTHING), (2, EVERYTHING)],
+    ids=["plain", "everything", "everything, two processes"],
 )
-def test_twenty_kills_change_nothing(tiny_folder: Path, tmp_path: Path, processes: int, more: dict[str, str]) -> None:
+def test_twenty_kills_change_nothing(
+    tiny_folder: Path, tmp_path: Path, processes: int, more: dict[str, str]
+) -> None:
     settings = {
         "model.name": str(tiny_folder), "model.dtype": "float32", "prompts_per_step": "8", "group_size": "8", "steps": str(STEPS),
         "optimizer.lr": "0.01", "eval.tasks": "6", "eval.every": "10", "checkpoint.every": "2", "checkpoint.keep": "50", **more,
     }  # fmt: skip
-    options = ["--env", f"{HERE / 'letters.py'}:Letters", *(f"--set={key}={value}" for key, value in settings.items())]
+    options = [
+        "--env",
+        f"{HERE / 'letters.py'}:Letters",
+        *(f"--set={key}={value}" for key, value in settings.items()),
+    ]
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     statuses = launch(processes, *options, "--out", str(whole), log=tmp_path / "whole.log")
     assert statuses == [0] * processes, said(tmp_path / "whole.log")
@@ -65,13 +79,20 @@ def test_twenty_kills_change_nothing(tiny_folder: Path, tmp_path: Path, processe
         if RunFolder(parts).finished:  # the end came before the kill, or just before it
             _take_back(parts, rng)
         begun += (parts / "config.json").exists()
-        again = ["--resume", str(parts)] if (parts / "config.json").exists() else [*options, "--out", str(parts)]
+        again = (
+            ["--resume", str(parts)]
+            if (parts / "config.json").exists()
+            else [*options, "--out", str(parts)]
+        )
         told = said(log).count("\nstep ")
         running = start(processes, *GRPO, "run", *again, log=log)
         if kills < KILLS:
             # After a few steps, and at any moment of the next one; once in a while before the first.
             steps = rng.choice((0, 1, 2, 4, 8))
-            while all(process.poll() is None for process in running) and said(log).count("\nstep ") < told + steps:
+            while (
+                all(process.poll() is None for process in running)
+                and said(log).count("\nstep ") < told + steps
+            ):
                 time.sleep(0.01)
             time.sleep(rng.uniform(0.0, 0.2 if steps else 8.0))
             if all(process.poll() is None for process in running):
@@ -83,7 +104,9 @@ def test_twenty_kills_change_nothing(tiny_folder: Path, tmp_path: Path, processe
     assert begun > KILLS / 2  # else hardly a kill came after the start
     assert lines(parts, "metrics.jsonl") == lines(whole, "metrics.jsonl")
     assert lines(parts, "rollouts.jsonl") == lines(whole, "rollouts.jsonl")
-    expected, found = (load_file(folder / "final" / "adapter_model.safetensors") for folder in (whole, parts))
+    expected, found = (
+        load_file(folder / "final" / "adapter_model.safetensors") for folder in (whole, parts)
+    )
     assert expected.keys() == found.keys()
     assert all((expected[name] == found[name]).all() for name in expected)
 

@@ -12,7 +12,9 @@ from torch import Tensor, nn
 from grpo_core.train.compute.logprob import Head, token_logprobs
 
 HIDDEN, VOCABULARY = 5, 11
-PLACE = torch.tensor([4, 0, 1, 1, 1, 3, 0])  # distributions that are used twice or thrice, for equal tokens and others; one not at all
+PLACE = torch.tensor(
+    [4, 0, 1, 1, 1, 3, 0]
+)  # distributions that are used twice or thrice, for equal tokens and others; one not at all
 TOKENS = torch.tensor([9, 2, 0, 6, 0, 5, 3])
 
 
@@ -22,7 +24,9 @@ def head(*, bias: bool = False, trained: bool = False) -> nn.Linear:
 
 
 def hidden() -> Tensor:
-    return torch.randn(5, HIDDEN, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    return torch.randn(
+        5, HIDDEN, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
+    ).requires_grad_()
 
 
 def whole(module: nn.Linear, hidden_KH: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
@@ -30,32 +34,49 @@ def whole(module: nn.Linear, hidden_KH: Tensor, temperature: float) -> tuple[Ten
     return plain[PLACE, TOKENS], -(plain.exp() * plain).sum(-1)[PLACE]
 
 
-@pytest.mark.parametrize("max_bytes", [1, 600, 2**20], ids=["one row a chunk", "two rows", "one chunk"])
+@pytest.mark.parametrize(
+    "max_bytes", [1, 600, 2**20], ids=["one row a chunk", "two rows", "one chunk"]
+)
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-@pytest.mark.parametrize("options", [{}, {"bias": True}, {"trained": True}, {"bias": True, "trained": True}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"bias": True}, {"trained": True}, {"bias": True, "trained": True}], ids=str
+)
 @pytest.mark.parametrize("entropy", [False, True])
-def test_chunks_change_neither_values_nor_gradients(max_bytes: int, temperature: float, options: dict[str, bool], entropy: bool) -> None:
+def test_chunks_change_neither_values_nor_gradients(
+    max_bytes: int, temperature: float, options: dict[str, bool], entropy: bool
+) -> None:
     module = head(**options)
     weight = torch.linspace(-1, 2, len(PLACE), dtype=torch.float64)
 
     def gradients(logprob: Tensor, surprise: Tensor, inputs: Tensor) -> list[Tensor]:
         loss = (weight * logprob).sum() + (0.3 * surprise.square().sum() if entropy else 0.0)
-        return list(torch.autograd.grad(loss, [inputs, *(p for p in module.parameters() if p.requires_grad)]))
+        return list(
+            torch.autograd.grad(
+                loss, [inputs, *(p for p in module.parameters() if p.requires_grad)]
+            )
+        )
 
     ours, theirs = hidden(), hidden()
     found = Head(module, VOCABULARY, temperature, max_bytes, entropy).logprobs(ours, PLACE, TOKENS)
     expected = whole(module, theirs, temperature)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(gradients(*found, ours), gradients(*expected, theirs), rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(
+        gradients(*found, ours), gradients(*expected, theirs), rtol=1e-10, atol=1e-12
+    )
     with torch.no_grad():
         torch.testing.assert_close(
-            Head(module, VOCABULARY, temperature, max_bytes).logprobs(ours, PLACE, TOKENS), expected, rtol=1e-12, atol=1e-12
+            Head(module, VOCABULARY, temperature, max_bytes).logprobs(ours, PLACE, TOKENS),
+            expected,
+            rtol=1e-12,
+            atol=1e-12,
         )
 
 
 def test_the_gradient_is_that_of_finite_differences() -> None:
     frozen = Head(head(), VOCABULARY, 0.7, 600)
-    assert torch.autograd.gradcheck(lambda states: frozen.logprobs(states, PLACE, TOKENS)[0], (hidden(),))
+    assert torch.autograd.gradcheck(
+        lambda states: frozen.logprobs(states, PLACE, TOKENS)[0], (hidden(),)
+    )
 
 
 def test_a_frozen_head_keeps_nothing_of_the_vocabularys_size_and_gets_no_gradient() -> None:
@@ -113,7 +134,9 @@ def test_memory_is_flat_in_vocabulary_and_tokens() -> None:
     """From 8,000 to 150,000 tokens in the vocabulary and 2,000 to 8,000 in the batch: at most 20 % more than the least."""
 
     def peak(vocabulary: int, rows: int) -> int:
-        return int(subprocess.check_output([sys.executable, "-c", PEAK, str(vocabulary), str(rows)]))
+        return int(
+            subprocess.check_output([sys.executable, "-c", PEAK, str(vocabulary), str(rows)])
+        )
 
     found = {
         (vocabulary, rows): peak(vocabulary, rows)
@@ -125,4 +148,9 @@ def test_memory_is_flat_in_vocabulary_and_tokens() -> None:
 def test_all_logits_at_once_give_the_same() -> None:
     module, states = head(), hidden()
     expected = token_logprobs(module(states), PLACE, TOKENS)
-    torch.testing.assert_close(Head(module, VOCABULARY, 1.0, 600).logprobs(states, PLACE, TOKENS), expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        Head(module, VOCABULARY, 1.0, 600).logprobs(states, PLACE, TOKENS),
+        expected,
+        rtol=1e-12,
+        atol=1e-12,
+    )

@@ -12,13 +12,23 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from grpo_core import MASK, ConfigError, Environment, Message, Reward, Rollout, Task, TaskKey, Verdict
+from grpo_core import (
+    MASK,
+    ConfigError,
+    Environment,
+    Message,
+    Reward,
+    Rollout,
+    Task,
+    TaskKey,
+    Verdict,
+)
 from grpo_core.cli.app import app
-from grpo_core.overrides import build_config, nested
+from grpo_core.config.overrides import build_config, nested
+from grpo_core.config.settings import SamplingConfig
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
-from grpo_core.settings import SamplingConfig
-from grpo_core.train.batch import Row
+from grpo_core.train.compute.batch import Row
 from grpo_core.train.policy.choose import builtin_sampler, load_policy
 from grpo_core.train.policy.masked import MaskedPolicy
 from grpo_core.train.policy.sampler import Request
@@ -28,7 +38,12 @@ from grpo_core.train.trainer import Trainer
 from .tiny import save_tiny, tiny_tokenizer
 from .tiny_masked import masked_model, masked_tokenizer, save_masked
 
-TEXTS = (f"the c{MASK}{MASK} sat on {MASK} mat", f"{MASK}{MASK}{MASK} dog", f"a longer text, with one gap he{MASK}e", f"x{MASK}")
+TEXTS = (
+    f"the c{MASK}{MASK} sat on {MASK} mat",
+    f"{MASK}{MASK}{MASK} dog",
+    f"a longer text, with one gap he{MASK}e",
+    f"x{MASK}",
+)
 
 
 class Vowels(Environment[int]):
@@ -46,19 +61,29 @@ class Vowels(Environment[int]):
     def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
         fills = json.loads(rollout.text)
         share = sum(letter in "aeiou" for fill in fills for letter in fill) / (2 * task.data)
-        return Verdict({"reward": Reward(share)}, passed=share == 1 and len(fills) == task.data, answer=rollout.text[:50])
+        return Verdict(
+            {"reward": Reward(share)},
+            passed=share == 1 and len(fills) == task.data,
+            answer=rollout.text[:50],
+        )
 
     def reference(self, task: Task[int]) -> str:
         return json.dumps(["ae"] * task.data)
 
 
 def policy(*, shared_prefix: bool = True, logits_bytes: int = 2**28) -> MaskedPolicy:
-    return MaskedPolicy(masked_model(), masked_tokenizer(), shared_prefix=shared_prefix, logits_bytes=logits_bytes)
+    return MaskedPolicy(
+        masked_model(), masked_tokenizer(), shared_prefix=shared_prefix, logits_bytes=logits_bytes
+    )
 
 
 def requests(found: MaskedPolicy, attempts: int, *, seed: int = 0) -> list[Request]:
     generator = torch.Generator().manual_seed(seed)
-    return [Request(found.encode(text), torch.rand(8, generator=generator).tolist()) for text in TEXTS for _ in range(attempts)]
+    return [
+        Request(found.encode(text), torch.rand(8, generator=generator).tolist())
+        for text in TEXTS
+        for _ in range(attempts)
+    ]
 
 
 def sampled(found: MaskedPolicy, asked: list[Request], **settings: Any) -> list[Any]:
@@ -69,7 +94,13 @@ def rows(found: MaskedPolicy, **settings: Any) -> list[Row]:
     asked = requests(found, 3)
     drawn = sampled(found, asked, **settings)
     return [
-        Row(Rollout((), "stop", r.prefix, tuple(c.token_ids), tuple(c.logprobs), (1,) * len(c.token_ids)), 0.5, 1.0)
+        Row(
+            Rollout(
+                (), "stop", r.prefix, tuple(c.token_ids), tuple(c.logprobs), (1,) * len(c.token_ids)
+            ),
+            0.5,
+            1.0,
+        )
         for r, c in zip(asked, drawn, strict=True)
     ]
 
@@ -88,7 +119,9 @@ def plain(found: MaskedPolicy, row: Row, temperature: float) -> list[float]:
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 @pytest.mark.parametrize("shared_prefix", [True, False])
 @pytest.mark.parametrize("logits_bytes", [2**28, 2**12, 0])
-def test_log_probs_are_those_of_the_model_at_the_gaps(temperature: float, shared_prefix: bool, logits_bytes: int) -> None:
+def test_log_probs_are_those_of_the_model_at_the_gaps(
+    temperature: float, shared_prefix: bool, logits_bytes: int
+) -> None:
     found = policy(shared_prefix=shared_prefix, logits_bytes=logits_bytes)
     assert (found.shared_prefix, bool(found.logits_bytes)) == (shared_prefix, bool(logits_bytes))
     every = rows(found, temperature=temperature)
@@ -97,8 +130,12 @@ def test_log_probs_are_those_of_the_model_at_the_gaps(temperature: float, shared
             logprob_BT, entropy_BT = found.logprobs(micro, temperature=temperature)
             for b, row in enumerate(micro.rows):
                 count = len(row.rollout.token_ids)
-                assert logprob_BT[b, :count].tolist() == pytest.approx(plain(found, row, temperature), abs=1e-9)
-                assert row.rollout.logprobs == pytest.approx(plain(found, row, temperature), abs=1e-9)
+                assert logprob_BT[b, :count].tolist() == pytest.approx(
+                    plain(found, row, temperature), abs=1e-9
+                )
+                assert row.rollout.logprobs == pytest.approx(
+                    plain(found, row, temperature), abs=1e-9
+                )
                 assert (entropy_BT[b, :count] > 0).all()
 
 
@@ -110,7 +147,9 @@ def test_the_gradient_of_shared_prompts_is_that_of_each_row_by_itself() -> None:
         for micro in found.micro_batches(rows(found), max_tokens=10_000, dtype=torch.float64):
             assert len(micro.together) == (4 if shared_prefix else 12)
             logprob_BT, _ = found.logprobs(micro, temperature=1.0)
-            (logprob_BT * micro.trainable_BT * torch.arange(1, 4).repeat(4).unsqueeze(1)).sum().backward()
+            (
+                logprob_BT * micro.trainable_BT * torch.arange(1, 4).repeat(4).unsqueeze(1)
+            ).sum().backward()
         gradients.append([p.grad for p in found.model.parameters() if p.grad is not None])
     for a, b in zip(*gradients, strict=True):
         assert a.shape == b.shape
@@ -124,7 +163,11 @@ def test_what_is_drawn_for_a_row_depends_on_its_own_numbers_alone() -> None:
     together = sampled(found, asked)
     few = sampled(found, asked, max_rows=2)
     alone = [sampled(found, [request])[0] for request in asked]
-    assert [c.token_ids for c in together] == [c.token_ids for c in few] == [c.token_ids for c in alone]
+    assert (
+        [c.token_ids for c in together]
+        == [c.token_ids for c in few]
+        == [c.token_ids for c in alone]
+    )
     assert len({tuple(c.token_ids) for c in together}) > len(TEXTS)
     for request, completion in zip(asked, together, strict=True):
         assert len(completion.token_ids) == request.prefix.count(found.mask_id)
@@ -150,7 +193,9 @@ def test_what_it_says_is_an_array_with_a_text_for_each_run_of_gaps() -> None:
     prompt_ids = found.encode(TEXTS[0])
     token_ids = found.encode_answer(TEXTS[0], '["at", "a"]')
     assert json.loads(found.said(prompt_ids, token_ids)) == ["at", "a"]
-    assert found.slots(prompt_ids) == tuple(i for i, token in enumerate(prompt_ids) if token == found.mask_id)
+    assert found.slots(prompt_ids) == tuple(
+        i for i, token in enumerate(prompt_ids) if token == found.mask_id
+    )
     with pytest.raises(ConfigError, match=r"gaps of \[2, 1\] tokens with texts of \[3, 1\]"):
         found.encode_answer(TEXTS[0], '["ate", "a"]')
     for answer in ("at, a", '{"at": "a"}', "[1, 2]"):
@@ -175,7 +220,9 @@ def test_prompts_that_cannot_be_filled_are_refused(prompt: Any, most: int, why: 
         policy().encode_checked(prompt, max_new_tokens=most)
 
 
-def test_a_tokenizer_without_a_mask_and_an_environment_with_dialogues_are_refused(tmp_path: Path) -> None:
+def test_a_tokenizer_without_a_mask_and_an_environment_with_dialogues_are_refused(
+    tmp_path: Path,
+) -> None:
     with pytest.raises(ConfigError, match="no mask token"):
         MaskedPolicy(masked_model(), tiny_tokenizer())
 
@@ -209,19 +256,31 @@ def config(tmp_path: Path, **more: Any) -> Any:
 
 def metrics(folder: Path) -> list[dict[str, float]]:
     timed = ("time/", "verify/seconds/", "memory/", "eval/seconds")
-    return [{k: v for k, v in line.items() if not k.startswith(timed)} for line in read_lines(folder / "metrics.jsonl")]
+    return [
+        {k: v for k, v in line.items() if not k.startswith(timed)}
+        for line in read_lines(folder / "metrics.jsonl")
+    ]
 
 
 @pytest.mark.parametrize("lora", [True, False])
 def test_a_run_learns_and_stays_measured_against_its_start(tmp_path: Path, lora: bool) -> None:
-    more = {"steps": 40, "lora.enabled": lora, "optimizer.lr": 1e-2 if lora else 3e-3, "eval.tasks": 32, "kl.beta": 0.02}
+    more = {
+        "steps": 40,
+        "lora.enabled": lora,
+        "optimizer.lr": 1e-2 if lora else 3e-3,
+        "eval.tasks": 32,
+        "kl.beta": 0.02,
+    }
     gain = Trainer(config(tmp_path, **more), Vowels(), folder=tmp_path / "run").run()["reward"]
     lines = [line for line in metrics(tmp_path / "run") if "loss" in line]
     assert gain.low > 0.2
     assert lines[0]["kl"] == pytest.approx(0, abs=1e-9)
     assert lines[-1]["kl"] > 0.01
     assert lines[0]["sampling/logprob_gap"] < 1e-9
-    again = load_policy(config(tmp_path, **{"model.name": str(tmp_path / "run"), "lora.enabled": lora}), need_reference=False)
+    again = load_policy(
+        config(tmp_path, **{"model.name": str(tmp_path / "run"), "lora.enabled": lora}),
+        need_reference=False,
+    )
     assert isinstance(again, MaskedPolicy)
     logged = next(iter(RunFolder(tmp_path / "run").rollout_lines()))
     assert isinstance(json.loads(logged["messages"][0]["content"]), list)
@@ -229,9 +288,16 @@ def test_a_run_learns_and_stays_measured_against_its_start(tmp_path: Path, lora:
 
 @pytest.mark.parametrize(
     ("switch", "off"),
-    [("trainer.shared_prefix", False), ("trainer.logits_mb", 0), ("trainer.micro_batch_tokens", 30), ("sampling.max_rows", 2)],
+    [
+        ("trainer.shared_prefix", False),
+        ("trainer.logits_mb", 0),
+        ("trainer.micro_batch_tokens", 30),
+        ("sampling.max_rows", 2),
+    ],
 )
-def test_a_run_without_a_fast_path_is_the_same_run(tmp_path: Path, switch: str, off: object) -> None:
+def test_a_run_without_a_fast_path_is_the_same_run(
+    tmp_path: Path, switch: str, off: object
+) -> None:
     for name, more in (("with", {}), ("without", {switch: off})):
         Trainer(config(tmp_path, **more), Vowels(), folder=tmp_path / name).run()
     for a, b in zip(metrics(tmp_path / "with"), metrics(tmp_path / "without"), strict=True):
@@ -258,7 +324,11 @@ def test_an_interrupted_run_goes_on_to_the_bit(tmp_path: Path) -> None:
 
 def test_an_optimizer_step_lowers_the_loss_of_its_own_batch(tmp_path: Path) -> None:
     """What a policy gradient promises; from step to step its loss need not fall, since every batch has advantages of its own."""
-    trainer = Trainer(config(tmp_path, **{"optimizer.lr": 1e-3, "loss.name": "clip"}), Vowels(), folder=tmp_path / "run")
+    trainer = Trainer(
+        config(tmp_path, **{"optimizer.lr": 1e-3, "loss.name": "clip"}),
+        Vowels(),
+        folder=tmp_path / "run",
+    )
     groups = trainer.verify(trainer.sample(4, attempts=6))
     found = trainer.rewards(groups)
     advantage_PG = trainer.advantages(found)
@@ -283,10 +353,20 @@ def test_an_optimizer_step_lowers_the_loss_of_its_own_batch(tmp_path: Path) -> N
 
 def test_a_warm_start_on_references_and_on_a_file(tmp_path: Path) -> None:
     (tmp_path / "shown.jsonl").write_text(
-        "".join(json.dumps({"prompt": f"b{MASK}{MASK}d", "completion": '["ae"]'}) + "\n" for _ in range(4))
+        "".join(
+            json.dumps({"prompt": f"b{MASK}{MASK}d", "completion": '["ae"]'}) + "\n"
+            for _ in range(4)
+        )
     )
     for name, more in (("references", {}), ("file", {"sft.data": str(tmp_path / "shown.jsonl")})):
-        settings = {"steps": 20, "sft.batch_size": 8, "lora.enabled": False, "optimizer.lr": 3e-3, "eval.tasks": 4, **more}
+        settings = {
+            "steps": 20,
+            "sft.batch_size": 8,
+            "lora.enabled": False,
+            "optimizer.lr": 3e-3,
+            "eval.tasks": 4,
+            **more,
+        }
         WarmStart(config(tmp_path, **settings), Vowels(), folder=tmp_path / name).run()
         lines = [line for line in metrics(tmp_path / name) if "loss" in line]
         assert lines[-1]["loss"] < 0.5 * lines[0]["loss"]
@@ -295,14 +375,21 @@ def test_a_warm_start_on_references_and_on_a_file(tmp_path: Path) -> None:
 def test_the_model_says_what_it_is_and_the_setting_has_the_last_word(tmp_path: Path) -> None:
     assert load_policy(config(tmp_path), need_reference=False).fills
     causal = save_tiny(tmp_path / "causal")
-    assert not load_policy(config(tmp_path, **{"model.name": str(causal)}), need_reference=False).fills
+    assert not load_policy(
+        config(tmp_path, **{"model.name": str(causal)}), need_reference=False
+    ).fills
     with pytest.raises(Exception, match="cannot be loaded as a masked language model"):
-        load_policy(config(tmp_path, **{"model.name": str(causal), "model.kind": "masked"}), need_reference=False)
+        load_policy(
+            config(tmp_path, **{"model.name": str(causal), "model.kind": "masked"}),
+            need_reference=False,
+        )
 
 
 def test_generate_fills_a_text(tmp_path: Path) -> None:
     save_masked(tmp_path / "model")
-    done = CliRunner().invoke(app, ["generate", f"the c{MASK}t", "--model", str(tmp_path / "model")])
+    done = CliRunner().invoke(
+        app, ["generate", f"the c{MASK}t", "--model", str(tmp_path / "model")]
+    )
     assert done.exit_code == 0, done.output
     assert len(json.loads(done.stdout.strip().splitlines()[-1])) == 1
 
@@ -311,6 +398,8 @@ def test_rollouts_know_which_slot_each_token_fills(tmp_path: Path) -> None:
     trainer = Trainer(config(tmp_path), Vowels(), folder=tmp_path / "run")
     for group in trainer.sample(2, attempts=2):
         for rollout in group.rollouts:
-            assert rollout.positions == tuple(i for i, t in enumerate(rollout.prompt_ids) if t == trainer.policy.mask_id)  # type: ignore[attr-defined]
+            assert rollout.positions == tuple(
+                i for i, t in enumerate(rollout.prompt_ids) if t == trainer.policy.mask_id
+            )  # type: ignore[attr-defined]
             assert len(rollout.token_ids) == len(rollout.positions)
     assert replace(rollout, positions=None) != rollout

@@ -16,11 +16,11 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from typer.testing import CliRunner
 
 from grpo_core.cli.app import app
-from grpo_core.errors import ConfigError
-from grpo_core.overrides import build_config, nested
+from grpo_core.config.overrides import build_config, nested
+from grpo_core.protocol.errors import ConfigError
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
-from grpo_core.train.batch import Row
+from grpo_core.train.compute.batch import Row
 from grpo_core.train.compute.heap import ARENAS
 from grpo_core.train.models.load import resolve
 from grpo_core.train.policy.causal import Policy
@@ -35,7 +35,13 @@ RECOMPUTED: dict[str, Any] = {"trainer.gradient_checkpointing": True}
 
 
 def config(settings: dict[str, Any], **more: Any) -> Any:
-    return build_config([settings, nested({"steps": 3, "eval.tasks": 6, "checkpoint.every": 0, "kl.beta": 0.1}), nested(more)])
+    return build_config(
+        [
+            settings,
+            nested({"steps": 3, "eval.tasks": 6, "checkpoint.every": 0, "kl.beta": 0.1}),
+            nested(more),
+        ]
+    )
 
 
 def run(settings: dict[str, Any], folder: Path, **more: Any) -> list[dict[str, float]]:
@@ -45,11 +51,18 @@ def run(settings: dict[str, Any], folder: Path, **more: Any) -> list[dict[str, f
 
 def untimed(lines: list[dict[str, float]]) -> list[dict[str, float]]:
     return [
-        {name: value for name, value in line.items() if not name.startswith(("time/", "verify/", "memory/", "eval/"))} for line in lines
+        {
+            name: value
+            for name, value in line.items()
+            if not name.startswith(("time/", "verify/", "memory/", "eval/"))
+        }
+        for line in lines
     ]
 
 
-@pytest.mark.parametrize("more", [RECOMPUTED, {**RECOMPUTED, "model.offload": True}], ids=["recomputed", "offloaded"])
+@pytest.mark.parametrize(
+    "more", [RECOMPUTED, {**RECOMPUTED, "model.offload": True}], ids=["recomputed", "offloaded"]
+)
 def test_less_memory_is_the_same_run(settings, tmp_path: Path, more: dict[str, Any]) -> None:
     plain = run(settings, tmp_path / "plain", **{"model.dtype": "float64"})
     lean = run(settings, tmp_path / "lean", **{"model.dtype": "float64", **more})
@@ -63,7 +76,15 @@ def test_dropout_of_a_warm_start_is_the_same_in_a_recomputed_layer(settings) -> 
     found = []
     for recomputed in (False, True):
         policy = Policy.load(
-            config(settings, **{"lora.dropout": 0.5, "method": "sft", "trainer.gradient_checkpointing": recomputed}), need_reference=False
+            config(
+                settings,
+                **{
+                    "lora.dropout": 0.5,
+                    "method": "sft",
+                    "trainer.gradient_checkpointing": recomputed,
+                },
+            ),
+            need_reference=False,
         )
         policy.model.train()
         torch.manual_seed(3)
@@ -76,11 +97,16 @@ def gradients(policy: Policy) -> list[torch.Tensor]:
     policy.model.zero_grad()
     for micro in micro_batches(rows, max_tokens=10_000, device=policy.device, dtype=torch.float32):
         policy.logprobs(micro, temperature=1.0)[0].sum().backward()
-    return [parameter.grad.clone() for _, parameter in policy.trainable() if parameter.grad is not None]
+    return [
+        parameter.grad.clone() for _, parameter in policy.trainable() if parameter.grad is not None
+    ]
 
 
 def test_a_recomputed_layer_keeps_only_what_enters_it(settings) -> None:
-    plain, lean = (Footprint(Policy.load(config(settings, **more), need_reference=True)) for more in ({}, RECOMPUTED))
+    plain, lean = (
+        Footprint(Policy.load(config(settings, **more), need_reference=True))
+        for more in ({}, RECOMPUTED)
+    )
     assert lean.kept[1] < plain.kept[1] / 2
     assert lean.layer == pytest.approx(plain.layer, rel=0.3)
 
@@ -104,28 +130,50 @@ def wide_folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("quantization", "most"), [("8bit", 1.1), ("4bit", 0.6)])
-def test_quantised_weights_are_smaller_and_train_the_adapter(settings, wide_folder: Path, tmp_path: Path, quantization: str, most: float):
-    more = {"model.name": str(wide_folder), "model.quantization": quantization, "model.dtype": "float32"}
+def test_quantised_weights_are_smaller_and_train_the_adapter(
+    settings, wide_folder: Path, tmp_path: Path, quantization: str, most: float
+):
+    more = {
+        "model.name": str(wide_folder),
+        "model.quantization": quantization,
+        "model.dtype": "float32",
+    }
     policy = Policy.load(config(settings, **more), need_reference=True)
-    layers = [module for name, module in policy.model.named_modules() if name.endswith("base_layer")]
-    assert sum(layer.weight.nbytes for layer in layers) < most * sum(layer.in_features * layer.out_features for layer in layers)
+    layers = [
+        module for name, module in policy.model.named_modules() if name.endswith("base_layer")
+    ]
+    assert sum(layer.weight.nbytes for layer in layers) < most * sum(
+        layer.in_features * layer.out_features for layer in layers
+    )
     lines = [line for line in run(settings, tmp_path / "run", **more) if "loss" in line]
     assert all(line["grad_norm"] > 0 for line in lines)
     # LLM.int8() rounds what enters a layer by the other rows, too, so that what is sampled is not exactly what is trained.
-    assert max(line["sampling/logprob_gap"] for line in lines) < (0.05 if quantization == "8bit" else 1e-4)
+    assert max(line["sampling/logprob_gap"] for line in lines) < (
+        0.05 if quantization == "8bit" else 1e-4
+    )
     assert lines[-1]["kl"] > 0
 
 
-def test_wide_adapters_beside_4_bit_weights_in_bfloat16_train(settings, wide_folder: Path, tmp_path: Path) -> None:
+def test_wide_adapters_beside_4_bit_weights_in_bfloat16_train(
+    settings, wide_folder: Path, tmp_path: Path
+) -> None:
     """peft computes with their float32 matrices, which are as wide as what is laid out anew for decoding."""
-    more = {"model.name": str(wide_folder), "model.quantization": "4bit", "model.dtype": "bfloat16", "lora.r": 64}
+    more = {
+        "model.name": str(wide_folder),
+        "model.quantization": "4bit",
+        "model.dtype": "bfloat16",
+        "lora.r": 64,
+    }
     lines = run(settings, tmp_path / "run", **more)
     assert all(line["grad_norm"] > 0 for line in lines if "loss" in line)
 
 
 def test_sampling_does_not_change_what_4_bit_weights_train(settings, wide_folder: Path) -> None:
     """bitsandbytes lays them out anew in the first pass without a gradient, on CPUs with units for bfloat16."""
-    policy = Policy.load(config(settings, **{"model.name": str(wide_folder), "model.quantization": "4bit"}), need_reference=True)
+    policy = Policy.load(
+        config(settings, **{"model.name": str(wide_folder), "model.quantization": "4bit"}),
+        need_reference=True,
+    )
     before = gradients(policy)
     rows = [Row(rollout, 1.0, 1.0) for group in random_rollouts(2, 3) for rollout in group]
     for micro in micro_batches(rows, max_tokens=10_000, device=policy.device, dtype=torch.float32):
@@ -138,11 +186,24 @@ def test_the_estimate_is_said_logged_and_compared_with_the_peak(settings, tmp_pa
     lines = run(settings, tmp_path / "run")
     log = (tmp_path / "run" / "log.txt").read_text()
     assert "at most, of" in log
-    assert all(name in log for name in ("weights", "adapter", "gradients", "optimizer", "activations", "logits", "headroom"))
+    assert all(
+        name in log
+        for name in (
+            "weights",
+            "adapter",
+            "gradients",
+            "optimizer",
+            "activations",
+            "logits",
+            "headroom",
+        )
+    )
     assert "had been estimated" in log
     (first,) = [line for line in lines if "memory/estimated_mb" in line]
     assert first["step"] == 1
-    assert first["memory/estimated_mb"] == pytest.approx(lines[-2]["memory/peak_mb"], rel=0.5)  # examples/benchmarks/memory.py: 0.2
+    assert first["memory/estimated_mb"] == pytest.approx(
+        lines[-2]["memory/peak_mb"], rel=0.5
+    )  # examples/benchmarks/memory.py: 0.2
 
 
 def test_the_estimate_expects_that_shorter_attempts_fill_a_pass_better(settings) -> None:
@@ -159,43 +220,74 @@ def test_the_estimate_expects_that_shorter_attempts_fill_a_pass_better(settings)
 
 
 def test_components_are_what_torch_says(settings) -> None:
-    policy = Policy.load(config(settings, **{"lora.enabled": False, "optimizer.lr": 1e-4}), need_reference=True)
-    trainer = Trainer(config(settings, **{"lora.enabled": False, "optimizer.lr": 1e-4}), Letters(), policy=policy)
+    policy = Policy.load(
+        config(settings, **{"lora.enabled": False, "optimizer.lr": 1e-4}), need_reference=True
+    )
+    trainer = Trainer(
+        config(settings, **{"lora.enabled": False, "optimizer.lr": 1e-4}), Letters(), policy=policy
+    )
     found = trainer.footprint.estimate(policy, trainer.config, trainer.workload([(1,) * 10])).always
     size = sum(p.nbytes for p in policy.model.parameters())
-    assert (found["weights"], found["reference"], found["adapter"], found["gradients"]) == (size, size, 0, size)
+    assert (found["weights"], found["reference"], found["adapter"], found["gradients"]) == (
+        size,
+        size,
+        0,
+        size,
+    )
     trainer.updater.update([[Row(rollout, 1.0, 1.0) for rollout in random_rollouts(1, 3)[0]]])
     state = trainer.updater.optimizer.optimizer.state.values()
-    assert found["optimizer"] == sum(tensor.nbytes for values in state for tensor in values.values() if tensor.ndim)
+    assert found["optimizer"] == sum(
+        tensor.nbytes for values in state for tensor in values.values() if tensor.ndim
+    )
 
 
 @pytest.mark.parametrize("name", ["adamw", "adamw8bit"])
 def test_the_optimizers_state_is_counted_as_it_is(settings, wide_folder: Path, name: str) -> None:
-    chosen = config(settings, **{"model.name": str(wide_folder), "optimizer.name": name, "lora.r": 64})
+    chosen = config(
+        settings, **{"model.name": str(wide_folder), "optimizer.name": name, "lora.r": 64}
+    )
     trainer = Trainer(chosen, Letters())
-    found = trainer.footprint.estimate(trainer.policy, chosen, trainer.workload([(1,) * 10])).always["optimizer"]
+    found = trainer.footprint.estimate(
+        trainer.policy, chosen, trainer.workload([(1,) * 10])
+    ).always["optimizer"]
     trainer.updater.update([[Row(rollout, 1.0, 1.0) for rollout in random_rollouts(1, 3)[0]]])
     state = [
-        t for v in trainer.updater.optimizer.optimizer.state.values() for n, t in v.items() if getattr(t, "ndim", 0) and "qmap" not in n
+        t
+        for v in trainer.updater.optimizer.optimizer.state.values()
+        for n, t in v.items()
+        if getattr(t, "ndim", 0) and "qmap" not in n
     ]
     assert found == pytest.approx(sum(tensor.nbytes for tensor in state), rel=0.01)
 
 
-def test_a_run_that_cannot_fit_is_refused_before_anything_is_written(settings, tmp_path: Path, monkeypatch) -> None:
+def test_a_run_that_cannot_fit_is_refused_before_anything_is_written(
+    settings, tmp_path: Path, monkeypatch
+) -> None:
     monkeypatch.setattr("grpo_core.train.policy.memory.free_memory", lambda device: 100 * 2**20)
     with pytest.raises(
-        ConfigError, match=r"estimated to need .* at most, of 100 MiB that are free: .*What would help most: .*memory_check"
+        ConfigError,
+        match=r"estimated to need .* at most, of 100 MiB that are free: .*What would help most: .*memory_check",
     ):
         run(settings, tmp_path / "run")
     assert not (tmp_path / "run" / "config.json").exists()
     assert len(run(settings, tmp_path / "run", **{"trainer.memory_check": "warn"})) == 5
 
 
-def test_weights_that_cannot_fit_are_refused_before_they_are_read(tiny_folder: Path, tmp_path: Path) -> None:
+def test_weights_that_cannot_fit_are_refused_before_they_are_read(
+    tiny_folder: Path, tmp_path: Path
+) -> None:
     shape = json.loads((tiny_folder / "config.json").read_text())
-    shape |= {"hidden_size": 65536, "intermediate_size": 262144, "num_hidden_layers": 200, "head_dim": 16384}
+    shape |= {
+        "hidden_size": 65536,
+        "intermediate_size": 262144,
+        "num_hidden_layers": 200,
+        "head_dim": 16384,
+    }
     (tiny_folder / "config.json").write_text(json.dumps(shape))
-    done = CliRunner().invoke(app, ["run", "--env", "arithmetic", "--model", str(tiny_folder), "--out", str(tmp_path / "run")])
+    done = CliRunner().invoke(
+        app,
+        ["run", "--env", "arithmetic", "--model", str(tiny_folder), "--out", str(tmp_path / "run")],
+    )
     assert done.exit_code == 2
     assert "GiB of memory, but only" in done.output
     assert not (tmp_path / "run").exists()
@@ -206,21 +298,40 @@ def test_weights_that_cannot_fit_are_refused_before_they_are_read(tiny_folder: P
     [
         ({"model.quantization": "4bit", "lora.enabled": False}, "frozen weights"),
         ({"model.offload": True}, "gradient_checkpointing"),
-        ({"model.offload": True, "model.quantization": "8bit", **RECOMPUTED}, "do not go together"),
+        (
+            {"model.offload": True, "model.quantization": "8bit", **RECOMPUTED},
+            "do not work together",
+        ),
         ({"model.quantization": "4bit", "trainer.shard": True}, "trainer.shard"),
     ],
 )
-def test_settings_that_exclude_each_other_say_so(settings, more: dict[str, Any], message: str) -> None:
+def test_settings_that_exclude_each_other_say_so(
+    settings, more: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         config(settings, **more)
 
 
-def test_an_adapter_on_quantised_weights_is_folded_into_full_ones(settings, wide_folder: Path, tmp_path: Path) -> None:
+def test_an_adapter_on_quantised_weights_is_folded_into_full_ones(
+    settings, wide_folder: Path, tmp_path: Path
+) -> None:
     more = {"model.name": str(wide_folder), "model.quantization": "4bit"}
     run(settings, tmp_path / "run", **more)
-    done = CliRunner().invoke(app, ["export", str(tmp_path / "run"), "--weights", str(tmp_path / "merged"), "--dtype", "float32"])
+    done = CliRunner().invoke(
+        app,
+        [
+            "export",
+            str(tmp_path / "run"),
+            "--weights",
+            str(tmp_path / "merged"),
+            "--dtype",
+            "float32",
+        ],
+    )
     assert done.exit_code == 0, done.output
-    model = Policy.load(config(settings, **{"model.name": str(tmp_path / "merged")}), need_reference=False).model
+    model = Policy.load(
+        config(settings, **{"model.name": str(tmp_path / "merged")}), need_reference=False
+    ).model
     assert {p.dtype for p in model.parameters()} == {torch.float32}
     assert resolve(str(tmp_path / "merged")).adapter_path is None
 
@@ -248,8 +359,20 @@ with tempfile.NamedTemporaryFile() as file:
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the heap of glibc")
 def test_threads_share_few_heaps_unless_the_user_said_otherwise() -> None:
     def heaps(**more: str) -> int:
-        environ = {name: value for name, value in os.environ.items() if name not in ("MALLOC_ARENA_MAX", "GLIBC_TUNABLES")}
-        return int(subprocess.run([sys.executable, "-c", HEAPS], env=environ | more, check=True, capture_output=True, text=True).stdout)
+        environ = {
+            name: value
+            for name, value in os.environ.items()
+            if name not in ("MALLOC_ARENA_MAX", "GLIBC_TUNABLES")
+        }
+        return int(
+            subprocess.run(
+                [sys.executable, "-c", HEAPS],
+                env=environ | more,
+                check=True,
+                capture_output=True,
+                text=True,
+            ).stdout
+        )
 
     assert heaps() <= ARENAS < heaps(MALLOC_ARENA_MAX="8")
     assert heaps(GLIBC_TUNABLES="glibc.malloc.arena_max=8") > ARENAS

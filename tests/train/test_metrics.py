@@ -13,9 +13,14 @@ from grpo_core.train.run.metrics import group_metrics
 def group(*attempts: tuple[float, str | None] | None) -> Group[None]:
     """attempts: reward and answer, or None for one that could not be judged."""
     verdicts = [
-        Verdict.failed("down") if attempt is None else Verdict({"reward": Reward(attempt[0])}, answer=attempt[1]) for attempt in attempts
+        Verdict.failed("down")
+        if attempt is None
+        else Verdict({"reward": Reward(attempt[0])}, answer=attempt[1])
+        for attempt in attempts
     ]
-    return Group(Task(TaskKey("x", "train", 0), "?", None), [Rollout.of("")] * len(attempts), verdicts)
+    return Group(
+        Task(TaskKey("x", "train", 0), "?", None), [Rollout.of("")] * len(attempts), verdicts
+    )
 
 
 def metrics(*groups: Group[None]) -> dict[str, float]:
@@ -23,7 +28,9 @@ def metrics(*groups: Group[None]) -> dict[str, float]:
 
 
 def test_best_of_a_group_and_how_many_answers_differ_are_means_over_groups() -> None:
-    found = metrics(group((0.0, "a"), (1.0, "b"), (0.5, "a"), None), group((0.25, None), (0.0, None)))
+    found = metrics(
+        group((0.0, "a"), (1.0, "b"), (0.5, "a"), None), group((0.25, None), (0.0, None))
+    )
     assert found["groups/best"] == pytest.approx((1.0 + 0.25) / 2)
     assert found["groups/distinct"] == pytest.approx((2 / 3 + 0) / 2)
     assert found["groups/mixed"] == 1.0

@@ -14,8 +14,8 @@ import torch
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 
-from grpo_core import modelcache
-from grpo_core.errors import UserError
+from grpo_core.config import modelcache
+from grpo_core.protocol.errors import UserError
 from grpo_core.train.models.device import pick_device, pick_dtype
 from grpo_core.train.models.load import end_token_ids, load_model, load_tokenizer, resolve
 
@@ -64,9 +64,13 @@ def test_a_gguf_file_or_a_folder_with_one_is_a_model(tmp_path: Path, as_file: bo
     assert load_model(source, dtype=torch.float32, device=CPU)(ids).logits.isfinite().all()
 
 
-def test_an_adapter_folder_names_its_base_and_brings_its_own_tokenizer(tiny_folder: Path, tmp_path: Path) -> None:
+def test_an_adapter_folder_names_its_base_and_brings_its_own_tokenizer(
+    tiny_folder: Path, tmp_path: Path
+) -> None:
     base = load_model(resolve(str(tiny_folder)), dtype=torch.float32, device=CPU)
-    get_peft_model(base, LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM")).save_pretrained(tmp_path / "final")
+    get_peft_model(
+        base, LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM")
+    ).save_pretrained(tmp_path / "final")
     tiny_tokenizer("abc").save_pretrained(tmp_path / "final")
     source = resolve(str(tmp_path / "final"))
     assert (source.path, source.adapter_path) == (str(tiny_folder), str(tmp_path / "final"))
@@ -74,25 +78,41 @@ def test_an_adapter_folder_names_its_base_and_brings_its_own_tokenizer(tiny_fold
 
 
 def test_an_adapter_whose_base_is_gone_says_so(tmp_path: Path) -> None:
-    (tmp_path / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "/gone/model"}))
-    with pytest.raises(UserError, match=r"base model of the adapter .* is missing: there is no model folder '/gone/model'"):
+    (tmp_path / "adapter_config.json").write_text(
+        json.dumps({"base_model_name_or_path": "/gone/model"})
+    )
+    with pytest.raises(
+        UserError,
+        match=r"base model of the adapter .* is missing: there is no model folder '/gone/model'",
+    ):
         resolve(str(tmp_path))
 
 
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({"notes.txt": "x"}, r"is not a model folder: it has no config\.json and no model\.safetensors \(found: notes\.txt\)"),
+        (
+            {"notes.txt": "x"},
+            r"is not a model folder: it has no config\.json and no model\.safetensors \(found: notes\.txt\)",
+        ),
         ({"config.json": "{}"}, r"it has no model\.safetensors"),
         ({"a.gguf": "", "b.gguf": ""}, r"holds 2 GGUF files; name one of them: a\.gguf, b\.gguf"),
-        ({"config.json": "{}", "checkpoints/x": ""}, r"it is a run that is not finished; continue it with --resume "),
         (
-            {"config.json": "{}", "model.safetensors.index.json": '{"weight_map": {"w": "part-2.safetensors"}}'},
+            {"config.json": "{}", "checkpoints/x": ""},
+            r"it is a run that is not finished; continue it with --resume ",
+        ),
+        (
+            {
+                "config.json": "{}",
+                "model.safetensors.index.json": '{"weight_map": {"w": "part-2.safetensors"}}',
+            },
             r"has no part-2\.safetensors",
         ),
     ],
 )
-def test_a_folder_that_is_no_model_is_refused_with_what_it_lacks(tmp_path: Path, files: dict[str, str], message: str) -> None:
+def test_a_folder_that_is_no_model_is_refused_with_what_it_lacks(
+    tmp_path: Path, files: dict[str, str], message: str
+) -> None:
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -100,7 +120,9 @@ def test_a_folder_that_is_no_model_is_refused_with_what_it_lacks(tmp_path: Path,
         resolve(str(tmp_path))
 
 
-def test_a_finished_run_stands_for_the_model_that_it_made(tiny_folder: Path, tmp_path: Path) -> None:
+def test_a_finished_run_stands_for_the_model_that_it_made(
+    tiny_folder: Path, tmp_path: Path
+) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.json").write_text("{}")
     tiny_folder.rename(tmp_path / "run" / "final")
@@ -109,24 +131,38 @@ def test_a_finished_run_stands_for_the_model_that_it_made(tiny_folder: Path, tmp
 
 def test_a_broken_config_is_one_clear_line(tiny_folder: Path) -> None:
     (tiny_folder / "config.json").write_text('{"model_type": "no-such-architecture"}')
-    with pytest.raises(UserError, match=r"^model '.*' cannot be loaded as a causal language model: [^\n]*no-such-architecture[^\n]*$"):
+    with pytest.raises(
+        UserError,
+        match=r"^model '.*' cannot be loaded as a causal language model: [^\n]*no-such-architecture[^\n]*$",
+    ):
         load_model(resolve(str(tiny_folder)), dtype=torch.float32, device=CPU)
 
 
-def test_weights_that_lack_a_tensor_are_refused_instead_of_filled_with_random_numbers(tiny_folder: Path) -> None:
+def test_weights_that_lack_a_tensor_are_refused_instead_of_filled_with_random_numbers(
+    tiny_folder: Path,
+) -> None:
     weights = load_file(tiny_folder / "model.safetensors")
     del weights["model.layers.1.mlp.up_proj.weight"]
     save_file(weights, tiny_folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(UserError, match=r"its files lack 1 of its tensors, for example model\.layers\.1\.mlp\.up_proj\.weight"):
+    with pytest.raises(
+        UserError,
+        match=r"its files lack 1 of its tensors, for example model\.layers\.1\.mlp\.up_proj\.weight",
+    ):
         load_model(resolve(str(tiny_folder)), dtype=torch.float32, device=CPU)
 
 
 def test_code_of_a_model_does_not_run_unless_asked_for(tiny_folder: Path) -> None:
     ran = tiny_folder / "ran"
     (tiny_folder / "own.py").write_text(f"open({str(ran)!r}, 'w')\nclass Own: ...\n")
-    config = {"model_type": "own", "auto_map": {"AutoConfig": "own.Own", "AutoModelForCausalLM": "own.Own"}}
+    config = {
+        "model_type": "own",
+        "auto_map": {"AutoConfig": "own.Own", "AutoModelForCausalLM": "own.Own"},
+    }
     (tiny_folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(UserError, match=r"comes with its own Python code; set model\.trust_remote_code=true if you trust its authors"):
+    with pytest.raises(
+        UserError,
+        match=r"comes with its own Python code; set model\.trust_remote_code=true if you trust its authors",
+    ):
         load_model(resolve(str(tiny_folder)), dtype=torch.float32, device=CPU)
     assert not ran.exists()
 
@@ -137,8 +173,14 @@ def test_code_of_a_model_does_not_run_unless_asked_for(tiny_folder: Path) -> Non
         ("smolm2-135m", r"model 'smolm2-135m' is not known; did you mean 'smollm2-135m'\?"),
         ("./nowhere", r"there is no model folder './nowhere'; .* an alias: smollm2-135m"),
         ("a/b/c", r"there is no model folder 'a/b/c'"),
-        ("org/name@", r"there is no model folder 'org/name@'; pass a folder, a hub id ORG/NAME\[@REVISION\]"),
-        ("org/name@v2", r"model 'org/name@v2' is not cached and HF_HUB_OFFLINE is set; unset it, or pass a model folder"),
+        (
+            "org/name@",
+            r"there is no model folder 'org/name@'; pass a folder, a hub id ORG/NAME\[@REVISION\]",
+        ),
+        (
+            "org/name@v2",
+            r"model 'org/name@v2' is not cached and HF_HUB_OFFLINE is set; unset it, or pass a model folder",
+        ),
     ],
 )
 @pytest.mark.usefixtures("own_cache")
@@ -154,7 +196,9 @@ def test_a_hub_model_is_fetched_once_and_then_needs_no_network(hub: Hub) -> None
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["org/tiny", "v1", "org/tiny", str(len(tiny_tokenizer()))]
     asked = [request.partition("?")[0] for request in hub.requests]
-    assert asked[-1] == "/api/models/org/tiny/mark", "the second resolve and the loading asked the hub"
+    assert asked[-1] == "/api/models/org/tiny/mark", (
+        "the second resolve and the loading asked the hub"
+    )
     assert not [path for path in asked if path.endswith((".py", ".bin"))]
     assert [model.name for model in modelcache.cached_models()] == ["org/tiny@v1"]
 
@@ -167,7 +211,9 @@ def test_a_cached_hub_model_is_used_when_a_newer_one_cannot_be_asked_for(
     (repo / "refs").mkdir()
     (repo / "refs" / "main").write_text(Hub.COMMIT)
     assert resolve("org/tiny", refresh=True).path == "org/tiny"
-    assert "The hub cannot be reached; the cached copy of org/tiny is used" in capsys.readouterr().err
+    assert (
+        "The hub cannot be reached; the cached copy of org/tiny is used" in capsys.readouterr().err
+    )
 
 
 def test_a_hub_that_does_not_know_the_model_says_so_and_a_dead_one_is_noticed(
@@ -178,7 +224,9 @@ def test_a_hub_that_does_not_know_the_model_says_so_and_a_dead_one_is_noticed(
     with pytest.raises(UserError, match="the hub has no model 'org/other', or it is private"):
         resolve("org/other")
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(UserError, match="model 'org/tiny' is not cached and the hub cannot be reached"):
+    with pytest.raises(
+        UserError, match="model 'org/tiny' is not cached and the hub cannot be reached"
+    ):
         resolve("org/tiny")
 
 
@@ -188,7 +236,13 @@ def test_end_tokens_come_from_every_place_that_names_one() -> None:
     model.config.eos_token_id = 12
     tokenizer.eos_token = "a"
     ends = end_token_ids(model, tokenizer)
-    assert ends == (10, 11, 12, tokenizer.convert_tokens_to_ids("a"), tokenizer.convert_tokens_to_ids(END))
+    assert ends == (
+        10,
+        11,
+        12,
+        tokenizer.convert_tokens_to_ids("a"),
+        tokenizer.convert_tokens_to_ids(END),
+    )
 
 
 def test_without_a_chat_template_the_end_of_a_turn_is_no_end_token() -> None:
@@ -206,19 +260,35 @@ def test_padding_falls_back_on_the_end_token(tmp_path: Path) -> None:
     assert load_tokenizer(resolve(str(folder))).pad_token == END
 
 
-def test_auto_precision_on_a_cpu_is_bfloat16_only_with_units_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_precision_on_a_cpu_is_bfloat16_only_with_units_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     found = {}
     for unit in ("amx_bf16", "avx512_bf16", "avx2"):
-        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda unit=unit: {unit: True, "amx_bf16": unit == "amx_bf16"})
+        monkeypatch.setattr(
+            torch.cpu,
+            "get_capabilities",
+            lambda unit=unit: {unit: True, "amx_bf16": unit == "amx_bf16"},
+        )
         found[unit] = pick_dtype("auto", CPU)
-    assert found == {"amx_bf16": torch.bfloat16, "avx512_bf16": torch.bfloat16, "avx2": torch.float32}
+    assert found == {
+        "amx_bf16": torch.bfloat16,
+        "avx512_bf16": torch.bfloat16,
+        "avx2": torch.float32,
+    }
 
 
 def test_a_named_precision_is_taken_as_it_is() -> None:
-    assert [pick_dtype(name, CPU) for name in ("float32", "bfloat16", "float64")] == [torch.float32, torch.bfloat16, torch.float64]
+    assert [pick_dtype(name, CPU) for name in ("float32", "bfloat16", "float64")] == [
+        torch.float32,
+        torch.bfloat16,
+        torch.float64,
+    ]
 
 
-@pytest.mark.parametrize(("name", "message"), [("float16", "float16' overflows"), ("bfloat", "did you mean 'bfloat16'")])
+@pytest.mark.parametrize(
+    ("name", "message"), [("float16", "float16' overflows"), ("bfloat", "did you mean 'bfloat16'")]
+)
 def test_a_precision_that_cannot_work_is_refused(name: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         pick_dtype(name, CPU)
@@ -226,7 +296,10 @@ def test_a_precision_that_cannot_work_is_refused(name: str, message: str) -> Non
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
 def test_asking_for_cuda_where_there_is_none_says_what_was_found() -> None:
-    with pytest.raises(UserError, match=f"device 'cuda' was asked for, but torch {torch.__version__.replace('+', '.')}"):
+    with pytest.raises(
+        UserError,
+        match=f"device 'cuda' was asked for, but torch {torch.__version__.replace('+', '.')}",
+    ):
         pick_device("cuda")
 
 

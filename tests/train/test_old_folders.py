@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from grpo_core.cli.app import app
-from grpo_core.errors import ConfigError
+from grpo_core.protocol.errors import ConfigError
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
 from grpo_core.train.trainer import Trainer
@@ -36,12 +36,17 @@ def grpo(*arguments: str | Path, status: int = 0) -> str:
 
 def metrics(folder: Path) -> list[dict[str, object]]:
     skipped = ("time/", "memory/", "verify/", "eval/seconds", "eval/verify")
-    return [{key: value for key, value in line.items() if not key.startswith(skipped)} for line in read_lines(folder / "metrics.jsonl")]
+    return [
+        {key: value for key, value in line.items() if not key.startswith(skipped)}
+        for line in read_lines(folder / "metrics.jsonl")
+    ]
 
 
 def test_an_unfinished_run_goes_on_to_what_it_would_have_become(place: Path) -> None:
     run = place / "unfinished"
-    assert "after step 2 of 4" in grpo("run", "--resume", run, "--allow", "arithmetic")  # whose code may have changed since
+    assert "after step 2 of 4" in grpo(
+        "run", "--resume", run, "--allow", "arithmetic"
+    )  # whose code may have changed since
     assert metrics(run) == metrics(place / "finished")
     assert "digest" in json.loads((run / "config.json").read_text())
     assert grpo("eval", "--run", run, "--tasks", "2", "--samples", "1")
@@ -51,7 +56,10 @@ def test_an_unfinished_run_goes_on_to_what_it_would_have_become(place: Path) -> 
 def test_a_log_that_is_too_short_is_refused(place: Path, name: str) -> None:
     path = place / "unfinished" / name
     path.write_bytes(path.read_bytes()[:1000])
-    with pytest.raises(ConfigError, match=rf"{name} is not as step-000002 recorded it: it has 1,000 of .* --allow {name}"):
+    with pytest.raises(
+        ConfigError,
+        match=rf"{name} is not as step-000002 recorded it: it has 1,000 of .* --allow {name}",
+    ):
         Trainer.resumed(place / "unfinished", allow=["arithmetic"])
     assert Trainer.resumed(place / "unfinished", allow=["arithmetic", name]).done == 2
 
@@ -62,5 +70,14 @@ def test_a_finished_run_is_measured_asked_and_drawn(place: Path) -> None:
     assert "after step 0 and after step 4" in grpo("eval", "--run", run, "--recorded")
     assert grpo("generate", "--run", run, "2+2=", "--max-new-tokens", "2") is not None
     assert "training_curve.png" in grpo("plot", run, "--out", place / "pictures")
-    assert "examples" in grpo("export", run, "--rollouts", place / "good.jsonl", "--min-reward", "0", "--allow", "arithmetic")
+    assert "examples" in grpo(
+        "export",
+        run,
+        "--rollouts",
+        place / "good.jsonl",
+        "--min-reward",
+        "0",
+        "--allow",
+        "arithmetic",
+    )
     assert RunFolder.open(run).config()["provenance"].get("format") is None

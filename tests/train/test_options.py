@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from grpo_core import Reward, Rollout, Task, Verdict
-from grpo_core.errors import ConfigError, UnknownNameError
-from grpo_core.overrides import build_config
-from grpo_core.plugins import PluginHost
+from grpo_core.config.overrides import build_config
+from grpo_core.config.settings import LossConfig
+from grpo_core.plugins.host import PluginHost
+from grpo_core.protocol.errors import ConfigError, UnknownNameError
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
-from grpo_core.settings import LossConfig
-from grpo_core.train.algorithm import clip
+from grpo_core.train.algorithm.losses import clip
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.run.observe import Observer
 from grpo_core.train.trainer import Trainer
@@ -59,7 +59,9 @@ def settings(settings: dict[str, Any]) -> dict[str, Any]:
     return {**settings, "steps": 3, "eval": {"tasks": 0}, "checkpoint": {"every": 0}}
 
 
-def make(settings: dict[str, Any], folder: Path, *, env: Letters | None = None, **more: Any) -> Trainer:
+def make(
+    settings: dict[str, Any], folder: Path, *, env: Letters | None = None, **more: Any
+) -> Trainer:
     return Trainer(build_config([settings]), env or Letters(), folder=RunFolder(folder), **more)
 
 
@@ -69,13 +71,22 @@ def steps(trainer: Trainer) -> list[dict[str, Any]]:
 
 def untimed(folder: Path) -> list[dict[str, Any]]:
     timed = ("time/", "verify/seconds/", "memory/", "eval/")
-    return [{k: v for k, v in line.items() if not k.startswith(timed)} for line in read_lines(folder / "metrics.jsonl")]
+    return [
+        {k: v for k, v in line.items() if not k.startswith(timed)}
+        for line in read_lines(folder / "metrics.jsonl")
+    ]
 
 
 @pytest.mark.parametrize("whiten", [False, True])
-def test_dead_groups_are_replaced_by_other_prompts_within_bounds(settings: dict[str, Any], tmp_path: Path, whiten: bool) -> None:
+def test_dead_groups_are_replaced_by_other_prompts_within_bounds(
+    settings: dict[str, Any], tmp_path: Path, whiten: bool
+) -> None:
     advantage = {"name": "maxrl", "whiten": whiten}
-    trainer = make({**settings, "sampling": {"refills": 2}, "advantage": advantage}, tmp_path / "run", env=Sparse())
+    trainer = make(
+        {**settings, "sampling": {"refills": 2}, "advantage": advantage},
+        tmp_path / "run",
+        env=Sparse(),
+    )
     trainer.run()
     asked = Counter((line["step"], line["key"]["index"]) for line in trainer.folder.rollout_lines())
     # At most one of four prompts can teach: 4 asked, then 3 or 4 more, then again.
@@ -86,12 +97,18 @@ def test_dead_groups_are_replaced_by_other_prompts_within_bounds(settings: dict[
     for line in steps(trainer):
         assert line["groups/refilled"] == by_step[line["step"]] - 4
         assert line["completion_length/mean"] > 0
-    used = {(line["step"], line["key"]["index"]) for line in trainer.folder.rollout_lines() if line["advantage"]}
+    used = {
+        (line["step"], line["key"]["index"])
+        for line in trainer.folder.rollout_lines()
+        if line["advantage"]
+    }
     assert used
     assert whiten or all(index % 4 == 0 for _, index in used)
 
 
-def test_a_task_that_is_dealt_again_in_a_refill_gets_other_completions(settings: dict[str, Any], tmp_path: Path) -> None:
+def test_a_task_that_is_dealt_again_in_a_refill_gets_other_completions(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
     """Two tasks that always pay the same are asked in each of three rounds."""
 
     class Few(Letters):
@@ -111,11 +128,18 @@ def test_a_task_that_is_dealt_again_in_a_refill_gets_other_completions(settings:
         assert (len(texts), len(rounds)) == (18, 3)
 
 
-def test_nothing_is_refilled_where_every_group_teaches(settings: dict[str, Any], tmp_path: Path) -> None:
-    with_refills, without = (make({**settings, "sampling": {"refills": n}}, tmp_path / str(n), env=Varied()) for n in (5, 0))
+def test_nothing_is_refilled_where_every_group_teaches(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    with_refills, without = (
+        make({**settings, "sampling": {"refills": n}}, tmp_path / str(n), env=Varied())
+        for n in (5, 0)
+    )
     with_refills.run()
     without.run()
-    assert [line["loss"] for line in steps(with_refills)] == [line["loss"] for line in steps(without)]
+    assert [line["loss"] for line in steps(with_refills)] == [
+        line["loss"] for line in steps(without)
+    ]
     assert {line["groups/refilled"] for line in steps(with_refills)} == {0.0}
 
 
@@ -128,12 +152,21 @@ def test_pods_trains_on_the_kept_attempts_only(settings: dict[str, Any], tmp_pat
         rewards = [line["verdict"]["total"] for line in group]
         trained = [line["verdict"]["total"] for line in group if line["advantage"]]
         assert trained in ([], [max(rewards), min(rewards)], [min(rewards), max(rewards)])
-    kept = sum(line["tokens"] for line in lines if line["step"] == 1) > steps(trainer)[0]["tokens/trained"] > 0
+    kept = (
+        sum(line["tokens"] for line in lines if line["step"] == 1)
+        > steps(trainer)[0]["tokens/trained"]
+        > 0
+    )
     assert kept
 
 
-def test_truncated_completions_leave_the_loss_and_stay_in_their_group(settings: dict[str, Any], tmp_path: Path) -> None:
-    trainer = make({**settings, "loss": {"mask_truncated": True}, "sampling": {"stop": ["a", "b", "c"]}}, tmp_path / "run")
+def test_truncated_completions_leave_the_loss_and_stay_in_their_group(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    trainer = make(
+        {**settings, "loss": {"mask_truncated": True}, "sampling": {"stop": ["a", "b", "c"]}},
+        tmp_path / "run",
+    )
     trainer.run()
     lines = [line for line in trainer.folder.rollout_lines() if line["step"] == 1]
     whole = sum(line["tokens"] for line in lines if line["finish"] == "stop")
@@ -142,7 +175,9 @@ def test_truncated_completions_leave_the_loss_and_stay_in_their_group(settings: 
     assert any(line["advantage"] for line in lines if line["finish"] == "length")
 
 
-def test_long_completions_are_punished_in_the_reward(settings: dict[str, Any], tmp_path: Path) -> None:
+def test_long_completions_are_punished_in_the_reward(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
     """The tiny model writes 8 tokens or ends by chance; with a heavy punishment, cut-off ones have the lowest advantages."""
     advantage = {"name": "mean_only", "overlong_buffer": 4, "overlong_weight": 100.0}
     trainer = make({**settings, "advantage": advantage}, tmp_path / "run")
@@ -152,14 +187,21 @@ def test_long_completions_are_punished_in_the_reward(settings: dict[str, Any], t
     mixed = [group for group in groups if len({min(line["tokens"], 8) for line in group}) > 1]
     assert mixed
     for group in mixed:
-        worst, best = (choose(group, key=lambda line: line["advantage"])["tokens"] for choose in (min, max))
+        worst, best = (
+            choose(group, key=lambda line: line["advantage"])["tokens"] for choose in (min, max)
+        )
         assert worst > best
         assert all(0 <= line["verdict"]["total"] <= 1 for line in group)
 
 
-def test_a_kl_in_the_reward_leaves_the_loss_and_moves_the_advantages(settings: dict[str, Any], tmp_path: Path) -> None:
+def test_a_kl_in_the_reward_leaves_the_loss_and_moves_the_advantages(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
     kl = {"beta": 5.0, "placement": "reward", "estimator": "k1"}
-    trainer = make({**settings, "kl": kl, "advantage": {"name": "mean_only"}, "optimizer": {"lr": 0.05}}, tmp_path / "run")
+    trainer = make(
+        {**settings, "kl": kl, "advantage": {"name": "mean_only"}, "optimizer": {"lr": 0.05}},
+        tmp_path / "run",
+    )
     trainer.run()
     assert [line["kl_penalty"] for line in steps(trainer)] == [0.0] * 3
     moved = []
@@ -167,8 +209,12 @@ def test_a_kl_in_the_reward_leaves_the_loss_and_moves_the_advantages(settings: d
         lines = [line for line in trainer.folder.rollout_lines() if line["step"] == number]
         group = lines[:6]
         mean = sum(line["verdict"]["total"] for line in group) / 6
-        moved.append(max(abs(line["advantage"] - (line["verdict"]["total"] - mean)) for line in group))
-    assert moved[0] == pytest.approx(0, abs=1e-4)  # before the first update the policy is its reference
+        moved.append(
+            max(abs(line["advantage"] - (line["verdict"]["total"] - mean)) for line in group)
+        )
+    assert moved[0] == pytest.approx(
+        0, abs=1e-4
+    )  # before the first update the policy is its reference
     assert moved[1] > 1e-3
 
 
@@ -176,9 +222,9 @@ def test_a_kl_in_the_reward_leaves_the_loss_and_moves_the_advantages(settings: d
     ("name", "more", "refused"),
     [
         ("gdpo", {"kl": {"placement": "reward"}}, "gdpo normalises each part"),
-        ("passk", {"kl": {"placement": "reward"}}, "passk looks only at whether"),
+        ("passk", {"kl": {"placement": "reward"}}, "passk uses only whether"),
         ("maxrl", {"kl": {"placement": "reward"}}, "maxrl is for rewards that are never negative"),
-        ("passk", {"overlong_buffer": 4}, "passk looks only at whether"),
+        ("passk", {"overlong_buffer": 4}, "passk uses only whether"),
         ("maxrl", {"overlong_buffer": 4}, "maxrl is for rewards that are never negative"),
         ("gdpo", {"overlong_buffer": 4}, None),
         ("gdpo", {"kl": {"placement": "reward", "beta": 0.0}}, None),
@@ -194,19 +240,36 @@ def test_what_is_added_to_the_reward_is_refused_beside_an_estimator_that_would_n
     if refused is None:
         assert build_config(asked)
     else:
-        with pytest.raises(ConfigError, match=f"changes the reward, but advantage.name={refused}.* set advantage.name to grpo"):
+        with pytest.raises(
+            ConfigError,
+            match=f"changes the reward, but advantage.name={refused}.* set advantage.name to grpo",
+        ):
             build_config(asked)
 
 
-def test_a_punishment_that_begins_before_the_first_token_is_refused(settings: dict[str, Any], tmp_path: Path) -> None:
+def test_a_punishment_that_begins_before_the_first_token_is_refused(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
     assert make({**settings, "advantage": {"overlong_buffer": 8}}, tmp_path / "run")
-    with pytest.raises(ConfigError, match=r"overlong_buffer is 9, but an attempt at 'letters' has only 8 tokens; .*max_new_tokens"):
+    with pytest.raises(
+        ConfigError,
+        match=r"overlong_buffer is 9, but an attempt at 'letters' has only 8 tokens; .*max_new_tokens",
+    ):
         make({**settings, "advantage": {"overlong_buffer": 9}}, tmp_path / "run")
 
 
-def test_beta_follows_its_target_and_a_resumed_run_goes_on_with_it(settings: dict[str, Any], tmp_path: Path) -> None:
+def test_beta_follows_its_target_and_a_resumed_run_goes_on_with_it(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
     kl = {"beta": 0.1, "target": 1e-9, "horizon": 24}
-    settings = {**settings, "steps": 6, "kl": kl, "checkpoint": {"every": 2}, "sampling": {"refills": 1}, "eval": {"tasks": 4}}
+    settings = {
+        **settings,
+        "steps": 6,
+        "kl": kl,
+        "checkpoint": {"every": 2},
+        "sampling": {"refills": 1},
+        "eval": {"tasks": 4},
+    }
     whole = make(settings, tmp_path / "whole", env=Sparse())
     whole.run()
     betas = [line["beta"] for line in steps(whole)]
@@ -226,7 +289,13 @@ def test_a_reference_that_is_refreshed_starts_at_the_model_and_becomes_the_polic
     settings: dict[str, Any], tmp_path: Path, lora: bool
 ) -> None:
     """The KL is 0 in the step after each refresh, and not in the others."""
-    settings = {**settings, "steps": 5, "lora": {"enabled": lora}, "kl": {"beta": 0.1, "refresh_every": 2}, "checkpoint": {"every": 2}}
+    settings = {
+        **settings,
+        "steps": 5,
+        "lora": {"enabled": lora},
+        "kl": {"beta": 0.1, "refresh_every": 2},
+        "checkpoint": {"every": 2},
+    }
     settings["optimizer"] = {"lr": 0.01 if lora else 1e-3}
     trainer = make(settings, tmp_path / "run")
     trainer.run()
@@ -237,7 +306,9 @@ def test_a_reference_that_is_refreshed_starts_at_the_model_and_becomes_the_polic
     assert all(p.grad_fn is None for p in trainer.policy.reference.weights().values())
 
 
-def test_a_reference_may_follow_at_a_distance_and_is_saved(settings: dict[str, Any], tmp_path: Path) -> None:
+def test_a_reference_may_follow_at_a_distance_and_is_saved(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
     kl = {"beta": 0.1, "refresh_every": 1, "refresh_rate": 0.25}
     settings = {**settings, "steps": 6, "kl": kl, "checkpoint": {"every": 2}, "eval": {"tasks": 4}}
     whole = make(settings, tmp_path / "whole")
@@ -256,10 +327,15 @@ def test_a_reference_may_follow_at_a_distance_and_is_saved(settings: dict[str, A
         assert torch.equal(weight, first_weights[name])
 
 
-def test_the_gradient_of_an_entropy_bonus_raises_the_entropy(settings: dict[str, Any], tmp_path: Path) -> None:
+def test_the_gradient_of_an_entropy_bonus_raises_the_entropy(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
     entropies = []
     for bonus in (0.0, 5.0):
-        trainer = make({**settings, "steps": 8, "loss": {"entropy": bonus}, "kl": {"beta": 0.0}}, tmp_path / str(bonus))
+        trainer = make(
+            {**settings, "steps": 8, "loss": {"entropy": bonus}, "kl": {"beta": 0.0}},
+            tmp_path / str(bonus),
+        )
         trainer.run()
         entropies.append(steps(trainer)[-1]["entropy"])
     assert entropies[1] > entropies[0]
@@ -288,18 +364,30 @@ def test_a_plugin_adds_an_estimator_and_a_loss_that_are_used_only_when_named(
     install_plugin(site, "mine", OFFERS)
     (site / "mine_rules.py").write_text(RULES)
     monkeypatch.syspath_prepend(str(site))
-    named = {"advantage": {"name": "plugin:mine/advantage"}, "loss": {"name": "plugin:mine/loss"}, "kl": {"beta": 0.0}}
+    named = {
+        "advantage": {"name": "plugin:mine/advantage"},
+        "loss": {"name": "plugin:mine/loss"},
+        "kl": {"beta": 0.0},
+    }
     trainer = make({**settings, "steps": 1, **named}, tmp_path / "run", host=PluginHost())
     trainer.run()
     for line in trainer.folder.rollout_lines():
         assert line["advantage"] == pytest.approx(line["verdict"]["total"] - 0.25)
-    bundled = {"advantage": {"name": "plugin:mine/advantage"}, "loss": {"name": "reinforce"}, "kl": {"beta": 0.0}}
+    bundled = {
+        "advantage": {"name": "plugin:mine/advantage"},
+        "loss": {"name": "reinforce"},
+        "kl": {"beta": 0.0},
+    }
     plain = make({**settings, "steps": 1, **bundled}, tmp_path / "plain", host=PluginHost())
     plain.run()
-    assert steps(trainer)[0]["policy_loss"] == pytest.approx(2 * steps(plain)[0]["policy_loss"], rel=1e-5)
+    assert steps(trainer)[0]["policy_loss"] == pytest.approx(
+        2 * steps(plain)[0]["policy_loss"], rel=1e-5
+    )
 
 
-def test_an_algorithm_that_no_plugin_offers_is_refused_before_anything_is_written(settings: dict[str, Any], tmp_path: Path) -> None:
+def test_an_algorithm_that_no_plugin_offers_is_refused_before_anything_is_written(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
     with pytest.raises(UnknownNameError, match="nothing"):
         make({**settings, "loss": {"name": "plugin:nothing"}}, tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -320,14 +408,20 @@ def test_a_negative_advantage_is_bounded_by_the_dual_clip() -> None:
         ({"model": {"dtype": "float16"}}, "model.dtype=float16"),
     ],
 )
-def test_what_shared_out_weights_do_not_go_with_is_refused(more: dict[str, Any], named: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(f"trainer.shard does not go with {named}")):
+def test_what_shared_out_weights_do_not_go_with_is_refused(
+    more: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"trainer.shard does not work with {named}")):
         build_config([{"environment": "letters", "trainer": {"shard": True}, **more}])
 
 
-def test_a_model_that_does_more_to_its_logits_than_its_head_is_computed_whole_and_says_so(settings: dict[str, Any], tmp_path: Path) -> None:
+def test_a_model_that_does_more_to_its_logits_than_its_head_is_computed_whole_and_says_so(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
     """Its log-probs are then those of its own logits."""
-    config = build_config([{**settings, "lora": {"enabled": False}, "optimizer": {"lr": 0.0001}, "kl": {"beta": 0.0}}])
+    config = build_config(
+        [{**settings, "lora": {"enabled": False}, "optimizer": {"lr": 0.0001}, "kl": {"beta": 0.0}}]
+    )
     plain = Policy.load(config, need_reference=False)
     assert plain.logits_bytes
     forward = plain.model.forward

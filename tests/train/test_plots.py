@@ -9,7 +9,7 @@ from typing import Any
 from typer.testing import CliRunner
 
 from grpo_core.cli.app import app
-from grpo_core.overrides import build_config
+from grpo_core.config.overrides import build_config
 from grpo_core.report.plots import draw_plots
 from grpo_core.train.sft import WarmStart
 from grpo_core.train.trainer import Trainer
@@ -26,7 +26,9 @@ def drawn(run: Path, out: Path) -> dict[str, str]:
     return {path.stem: path.read_text() for path in paths}
 
 
-def test_a_run_is_drawn_with_every_part_and_every_phase(settings: dict[str, Any], tmp_path: Path) -> None:
+def test_a_run_is_drawn_with_every_part_and_every_phase(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
     more = {"environment": "arithmetic", "steps": 3, "eval": {"tasks": 4, "every": 2}}
     Trainer(build_config([settings, more]), folder=tmp_path / "run").run()
     out = tmp_path / "out"
@@ -51,23 +53,44 @@ def test_what_was_not_measured_is_not_drawn(settings: dict[str, Any], tmp_path: 
     assert ">loss<" in found["training_curve"]
 
 
-def test_a_picture_that_cannot_be_drawn_does_not_hide_how_the_run_ended(tiny_folder: Path, tmp_path: Path) -> None:
+def test_a_picture_that_cannot_be_drawn_does_not_hide_how_the_run_ended(
+    tiny_folder: Path, tmp_path: Path
+) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "metrics.jsonl").write_text("garbage\n")
-    options = ["--env", f"{Path(__file__).parent / 'letters.py'}:Letters", "--model", str(tiny_folder), "--steps", "1"]
-    done = CliRunner().invoke(app, ["run", *options, "--set", "eval.tasks=0", "--out", str(tmp_path / "run")])
+    options = [
+        "--env",
+        f"{Path(__file__).parent / 'letters.py'}:Letters",
+        "--model",
+        str(tiny_folder),
+        "--steps",
+        "1",
+    ]
+    done = CliRunner().invoke(
+        app, ["run", *options, "--set", "eval.tasks=0", "--out", str(tmp_path / "run")]
+    )
     assert done.exit_code == 0, done.output
     assert "the plots could not be drawn" in done.output
     assert "the trained adapter is in" in done.output
 
 
-def test_the_command_writes_both_kinds_of_file_and_says_where(settings: dict[str, Any], tmp_path: Path) -> None:
-    Trainer(build_config([settings, {"steps": 2, "kl": {"beta": 0}, "eval": {"tasks": 0}}]), Letters(), folder=tmp_path / "run").run()
-    done = CliRunner().invoke(app, ["plot", str(tmp_path / "run"), "--out", str(tmp_path / "new" / "pictures")])
+def test_the_command_writes_both_kinds_of_file_and_says_where(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    Trainer(
+        build_config([settings, {"steps": 2, "kl": {"beta": 0}, "eval": {"tasks": 0}}]),
+        Letters(),
+        folder=tmp_path / "run",
+    ).run()
+    done = CliRunner().invoke(
+        app, ["plot", str(tmp_path / "run"), "--out", str(tmp_path / "new" / "pictures")]
+    )
     assert done.exit_code == 0, done.output
     paths = [Path(line) for line in done.output.splitlines()]
     assert [path.name for path in paths] == [
-        f"{name}.{kind}" for name in ("training_curve", "reward_parts", "time") for kind in ("png", "svg")
+        f"{name}.{kind}"
+        for name in ("training_curve", "reward_parts", "time")
+        for kind in ("png", "svg")
     ]
     assert all(path.stat().st_size > 1000 for path in paths)
     assert paths[0].read_bytes().startswith(b"\x89PNG")

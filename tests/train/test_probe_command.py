@@ -64,7 +64,20 @@ def probe(file: str, tiny_folder: Path) -> Any:
 
     def probed(name: str, *arguments: str) -> Result:
         model = ["--model", str(tiny_folder), "--dtype", "float32"]
-        return CliRunner().invoke(app, ["env", "probe", f"{file}:{name}", *model, "--tasks", "4", "--samples", "6", *arguments])
+        return CliRunner().invoke(
+            app,
+            [
+                "env",
+                "probe",
+                f"{file}:{name}",
+                *model,
+                "--tasks",
+                "4",
+                "--samples",
+                "6",
+                *arguments,
+            ],
+        )
 
     return probed
 
@@ -73,7 +86,11 @@ def test_what_sometimes_passes_is_trainable_with_status_0(probe: Any) -> None:
     done = probe("Parity", "--json")
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
-    assert (found["environment"], found["samples"], found["trainable"]) == ("toys.py:Parity", 6, True)
+    assert (found["environment"], found["samples"], found["trainable"]) == (
+        "toys.py:Parity",
+        6,
+        True,
+    )
     assert [level["level"] for level in found["levels"]] == [0.0, 0.5, 1.0]
     for level in found["levels"]:
         assert (level["tasks"], level["attempts"], level["unscored"]) == (4, 24, 0.0)
@@ -89,7 +106,16 @@ def test_what_sometimes_passes_is_trainable_with_status_0(probe: Any) -> None:
 
 def test_people_see_bars_suggestions_and_the_verdict_in_one_sentence(probe: Any) -> None:
     shown = probe("Parity", "--level", "0", "--level", "1").stdout
-    for text in ("level 0", "level 1", "pass@1", "pass@6", "mixed in passing", "no answer", "cut off", "█"):
+    for text in (
+        "level 0",
+        "level 1",
+        "pass@1",
+        "pass@6",
+        "mixed in passing",
+        "no answer",
+        "cut off",
+        "█",
+    ):
         assert text in shown
     assert "level 0.5" not in shown
     assert "suggested: level " in shown
@@ -103,7 +129,10 @@ def test_partial_rewards_without_any_success_are_untrainable_with_status_1(probe
     assert done.exit_code == 1
     assert (found["trainable"], found["level"], found["group_size"]) == (False, None, None)
     assert found["levels"][0]["mixed_reward"] == 1.0
-    assert found["reason"] == "at level 0 only 0.0% of the tasks have an attempt that passes, so there is no success to learn from"
+    assert (
+        found["reason"]
+        == "at level 0 only 0.0% of the tasks have an attempt that passes, so there is no success to learn from"
+    )
     assert probe("Partial").stdout.splitlines()[-1] == f"untrainable: {found['reason']}"
 
 
@@ -116,7 +145,10 @@ def test_with_open_ends_the_same_rewards_are_trainable(probe: Any) -> None:
 def test_what_always_passes_is_untrainable(probe: Any) -> None:
     done = probe("Easy", "--level", "0.5", "--json")
     assert done.exit_code == 1
-    assert "at level 0.5 only 0.0% of the tasks have an attempt that fails" in json.loads(done.stdout)["reason"]
+    assert (
+        "at level 0.5 only 0.0% of the tasks have an attempt that fails"
+        in json.loads(done.stdout)["reason"]
+    )
 
 
 def test_a_verifier_that_fails_is_a_reason_and_no_0(probe: Any) -> None:
@@ -137,10 +169,12 @@ def test_without_levels_one_is_probed(probe: Any) -> None:
     assert len(json.loads(probe("Partial", "--json").stdout)["levels"]) == 1
     refused = probe("Partial", "--level", "1")
     assert refused.exit_code == 2
-    assert "has no levels; leave --level away" in refused.output
+    assert "has no levels; remove --level" in refused.output
 
 
-def test_the_tasks_are_those_that_a_run_begins_with_each_once(probe: Any, file: str, tiny_folder: Path, monkeypatch: Any) -> None:
+def test_the_tasks_are_those_that_a_run_begins_with_each_once(
+    probe: Any, file: str, tiny_folder: Path, monkeypatch: Any
+) -> None:
     asked = []
     judged = Trainer.judged
 
@@ -154,14 +188,40 @@ def test_the_tasks_are_those_that_a_run_begins_with_each_once(probe: Any, file: 
     probed = [key.index for key in asked]
     assert sorted(probed) == [0, 1, 2, 3, 4]
     asked.clear()
-    options = ["--model", str(tiny_folder), "--steps", "1", "--prompts-per-step", "5", "--level", "0.5", "--seed", "3"]
-    done = CliRunner().invoke(app, ["run", "--env", f"{file}:Parity", *options, "--set", "eval.tasks=0", "--out", str(tiny_folder / "run")])
+    options = [
+        "--model",
+        str(tiny_folder),
+        "--steps",
+        "1",
+        "--prompts-per-step",
+        "5",
+        "--level",
+        "0.5",
+        "--seed",
+        "3",
+    ]
+    done = CliRunner().invoke(
+        app,
+        [
+            "run",
+            "--env",
+            f"{file}:Parity",
+            *options,
+            "--set",
+            "eval.tasks=0",
+            "--out",
+            str(tiny_folder / "run"),
+        ],
+    )
     assert done.exit_code == 0, done.output
     assert [key.index for key in asked] == probed
 
 
 def test_the_same_seed_gives_the_same_report(probe: Any) -> None:
-    found = [json.loads(probe("Parity", "--json", "--seed", seed).stdout)["levels"] for seed in ("1", "1", "2")]
+    found = [
+        json.loads(probe("Parity", "--json", "--seed", seed).stdout)["levels"]
+        for seed in ("1", "1", "2")
+    ]
     for levels in found:
         for level in levels:
             del level["verify_seconds"]
@@ -189,7 +249,11 @@ def test_a_stop_prints_what_was_sampled(probe: Any, monkeypatch: Any) -> None:
     ("name", "arguments", "message"),
     [
         ("Nothing", [], "has no attribute 'Nothing'"),
-        ("Parity", ["--temperature", "0"], "sampling.temperature is 0: all completions of a group would be equal"),
+        (
+            "Parity",
+            ["--temperature", "0"],
+            "sampling.temperature is 0: all completions of a group would be equal",
+        ),
         ("Parity", ["--set", "env.x=1"], "env.x is not a setting"),
     ],
 )

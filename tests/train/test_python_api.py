@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from grpo_core.errors import ConfigError, PluginError, UnknownNameError
-from grpo_core.overrides import build_config
+from grpo_core.config.overrides import build_config
+from grpo_core.protocol.errors import ConfigError, PluginError, UnknownNameError
 from grpo_core.report.plots import draw_plots
 from grpo_core.runs.lines import read_lines
 from grpo_core.train.trainer import Trainer
@@ -63,7 +63,10 @@ def test_without_a_folder_a_run_makes_one_below_runs(settings, tmp_path, monkeyp
     trainer = Trainer(build_config([settings]), Letters())
     assert not (tmp_path / "runs").exists()
     trainer.run()
-    assert (trainer.folder.path.parent, trainer.folder.path.name.startswith("letters-")) == (tmp_path / "runs", True)
+    assert (trainer.folder.path.parent, trainer.folder.path.name.startswith("letters-")) == (
+        tmp_path / "runs",
+        True,
+    )
     assert trainer.folder.finished
 
 
@@ -74,7 +77,9 @@ def test_sampling_and_verifying_piece_by_piece_writes_nothing(settings, tmp_path
     assert {group.task.key.split for group in groups} == {"eval"}
     judged = trainer.verify(groups)
     assert all(verdict.scored for group in judged for verdict in group.verdicts)
-    assert [g.rollouts for g in trainer.sample([g.task.key for g in groups], attempts=2)] == [g.rollouts for g in groups]
+    assert [g.rollouts for g in trainer.sample([g.task.key for g in groups], attempts=2)] == [
+        g.rollouts for g in groups
+    ]
     assert not (tmp_path / "run").exists()
 
 
@@ -90,8 +95,8 @@ def test_an_environment_from_a_file_trains_in_worker_processes(settings, tmp_pat
     ("name", "message"),
     [
         ("{file}:Sqares", "has no attribute 'Sqares'"),
-        ("{file}", "names no class; write it as path/to/file.py:Class"),
-        ("{folder}/none.py:Squares", "is no file"),
+        ("{file}", "does not name a class; write it as path/to/file.py:Class"),
+        ("{folder}/none.py:Squares", "is not a file"),
         ("{folder}/broken.py:Squares", "SyntaxError"),
     ],
 )
@@ -99,7 +104,12 @@ def test_a_file_that_cannot_be_used_says_why(settings, tmp_path, squares, name, 
     file = squares.rpartition(":")[0]
     (tmp_path / "code" / "broken.py").write_text("class Squares(:\n")
     with pytest.raises(PluginError, match=message):
-        Trainer(build_config([{**settings, "environment": name.format(file=file, folder=tmp_path / "code")}]), folder=tmp_path / "run")
+        Trainer(
+            build_config(
+                [{**settings, "environment": name.format(file=file, folder=tmp_path / "code")}]
+            ),
+            folder=tmp_path / "run",
+        )
 
 
 def test_an_unknown_name_is_answered_with_the_nearest(settings, tmp_path):
@@ -107,7 +117,9 @@ def test_an_unknown_name_is_answered_with_the_nearest(settings, tmp_path):
         Trainer(build_config([{**settings, "environment": "arithmetik"}]), folder=tmp_path / "run")
 
 
-def test_an_environment_that_is_given_stays_open_for_its_owner_until_the_run_ends(settings, tmp_path):
+def test_an_environment_that_is_given_stays_open_for_its_owner_until_the_run_ends(
+    settings, tmp_path
+):
     class Closing(Letters):
         closed = 0
 
@@ -144,20 +156,33 @@ class Typed(Environment):
 
 def test_two_files_with_one_name_are_refused_in_a_mixture(settings, tmp_path, squares):
     (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "squares.py").write_text(SQUARES.replace("from helper import ask", "ask = str"))
+    (tmp_path / "other" / "squares.py").write_text(
+        SQUARES.replace("from helper import ask", "ask = str")
+    )
     both = {squares: {}, f"{tmp_path / 'other' / 'squares.py'}:Squares": {}}
-    with pytest.raises(ConfigError, match=r"two environments of the run are called 'squares\.py:Squares'"):
-        Trainer(build_config([{**settings, "environment": None, "mixture": both}]), folder=tmp_path / "run")
+    with pytest.raises(
+        ConfigError, match=r"two environments of the run are called 'squares\.py:Squares'"
+    ):
+        Trainer(
+            build_config([{**settings, "environment": None, "mixture": both}]),
+            folder=tmp_path / "run",
+        )
 
 
-def test_an_environment_without_held_out_tasks_is_refused_unless_evaluation_is_off(settings, tmp_path):
+def test_an_environment_without_held_out_tasks_is_refused_unless_evaluation_is_off(
+    settings, tmp_path
+):
     class Unevaluated(Letters):
         def size(self, split):
             return 0 if split == "eval" else None
 
-    with pytest.raises(ConfigError, match=r"has no held-out tasks with these settings; set eval\.tasks=0"):
+    with pytest.raises(
+        ConfigError, match=r"has no held-out tasks with these settings; set eval\.tasks=0"
+    ):
         Trainer(build_config([settings]), Unevaluated(), folder=tmp_path / "run")
-    Trainer(build_config([{**settings, "eval": {"tasks": 0}}]), Unevaluated(), folder=tmp_path / "run").run()
+    Trainer(
+        build_config([{**settings, "eval": {"tasks": 0}}]), Unevaluated(), folder=tmp_path / "run"
+    ).run()
 
 
 def test_what_is_only_evaluated_does_not_change_the_loss(settings, tmp_path):
@@ -166,14 +191,28 @@ def test_what_is_only_evaluated_does_not_change_the_loss(settings, tmp_path):
 
     losses = []
     for also in ({}, {"also": ["long"]}):
-        config = build_config([{**settings, "loss": {"aggregation": "constant"}, "eval": {"tasks": 2, **also}}])
-        trainer = Trainer(config, {"letters": Letters(), **({"long": Long()} if also else {})}, folder=tmp_path / f"run{len(losses)}")
+        config = build_config(
+            [{**settings, "loss": {"aggregation": "constant"}, "eval": {"tasks": 2, **also}}]
+        )
+        trainer = Trainer(
+            config,
+            {"letters": Letters(), **({"long": Long()} if also else {})},
+            folder=tmp_path / f"run{len(losses)}",
+        )
         trainer.run()
-        losses.append([line["loss"] for line in read_lines(trainer.folder.path / "metrics.jsonl") if "loss" in line])
+        losses.append(
+            [
+                line["loss"]
+                for line in read_lines(trainer.folder.path / "metrics.jsonl")
+                if "loss" in line
+            ]
+        )
     assert losses[0] == losses[1]
 
 
 def test_without_a_reference_the_plots_are_drawn_all_the_same(settings, tmp_path):
-    trainer = Trainer(build_config([{**settings, "kl": {"beta": 0}}]), Letters(), folder=tmp_path / "run")
+    trainer = Trainer(
+        build_config([{**settings, "kl": {"beta": 0}}]), Letters(), folder=tmp_path / "run"
+    )
     trainer.run()
     assert all(path.stat().st_size > 1000 for path in draw_plots(tmp_path / "run"))

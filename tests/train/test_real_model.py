@@ -17,15 +17,15 @@ import pytest
 import torch
 
 from grpo_core import TaskKey
-from grpo_core.environments import load_environment
-from grpo_core.overrides import build_config
-from grpo_core.plugins import PluginHost
-from grpo_core.settings import SamplingConfig
-from grpo_core.train.batch import Row
+from grpo_core.config.overrides import build_config
+from grpo_core.config.settings import SamplingConfig
+from grpo_core.plugins.environments import load_environment
+from grpo_core.plugins.host import PluginHost
+from grpo_core.protocol.types import Rollout
+from grpo_core.train.compute.batch import Row
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.sampler import Completion, Engine, Request
-from grpo_core.train.rollout import uniforms
-from grpo_core.types import Rollout
+from grpo_core.train.rollout.dialogue import uniforms
 
 from .arrange import micro_batches
 
@@ -36,7 +36,10 @@ FIRST_STEP_SECONDS = 60
 
 @pytest.fixture(scope="module")
 def policy() -> Policy:
-    return Policy.load(build_config([{"environment": "arithmetic", "model": {"dtype": "float32"}}]), need_reference=True)
+    return Policy.load(
+        build_config([{"environment": "arithmetic", "model": {"dtype": "float32"}}]),
+        need_reference=True,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -57,35 +60,78 @@ def sample(policy: Policy, requests: list[Request], **settings: Any) -> list[Com
 
 
 def test_greedy_tokens_equal_those_of_generate(policy: Policy, requests: list[Request]) -> None:
-    for request, completion in zip(requests[::4], sample(policy, requests[::4], temperature=0.0), strict=True):
+    for request, completion in zip(
+        requests[::4], sample(policy, requests[::4], temperature=0.0), strict=True
+    ):
         ids = torch.tensor([request.prefix], device=policy.device)
-        arguments = {"max_new_tokens": TOKENS, "do_sample": False, "pad_token_id": policy.pad_id, "eos_token_id": list(policy.end_ids)}
-        expected = policy.model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), **arguments)
+        arguments = {
+            "max_new_tokens": TOKENS,
+            "do_sample": False,
+            "pad_token_id": policy.pad_id,
+            "eos_token_id": list(policy.end_ids),
+        }
+        expected = policy.model.generate(
+            input_ids=ids, attention_mask=torch.ones_like(ids), **arguments
+        )
         assert completion.token_ids == expected[0, len(request.prefix) :].tolist()
 
 
-def test_sampler_log_probs_equal_the_trainers_and_those_of_a_padded_batch(policy: Policy, requests: list[Request]) -> None:
+def test_sampler_log_probs_equal_the_trainers_and_those_of_a_padded_batch(
+    policy: Policy, requests: list[Request]
+) -> None:
     completions = sample(policy, requests)
     rows = [
-        Row(Rollout((), c.finish, r.prefix, tuple(c.token_ids), tuple(c.logprobs), (1,) * len(c.token_ids)), 0.0, 0.0)
+        Row(
+            Rollout(
+                (),
+                c.finish,
+                r.prefix,
+                tuple(c.token_ids),
+                tuple(c.logprobs),
+                (1,) * len(c.token_ids),
+            ),
+            0.0,
+            0.0,
+        )
         for r, c in zip(requests, completions, strict=True)
     ]
     for shared in (True, False):
         policy.shared_prefix = shared
         try:
-            for micro in micro_batches(rows, max_tokens=4096, device=policy.device, dtype=torch.float32, shared_prefix=shared):
+            for micro in micro_batches(
+                rows,
+                max_tokens=4096,
+                device=policy.device,
+                dtype=torch.float32,
+                shared_prefix=shared,
+            ):
                 with torch.no_grad():
                     found, _ = policy.logprobs(micro, temperature=1.0)
                 for row, logprob_T in zip(micro.rows, found, strict=True):
                     drawn = torch.tensor(row.rollout.logprobs)
-                    torch.testing.assert_close(logprob_T[: len(drawn)].cpu(), drawn, atol=2e-3, rtol=0)
+                    torch.testing.assert_close(
+                        logprob_T[: len(drawn)].cpu(), drawn, atol=2e-3, rtol=0
+                    )
         finally:
             policy.shared_prefix = True
 
 
-def test_the_first_step_comes_within_a_minute_and_answers_are_not_cut_off(tmp_path: Path, policy: Policy) -> None:
+def test_the_first_step_comes_within_a_minute_and_answers_are_not_cut_off(
+    tmp_path: Path, policy: Policy
+) -> None:
     """Everything as `grpo run --env arithmetic` has it but the number of steps; the model is cached (`policy` saw to that)."""
-    command = [sys.executable, "-c", "from grpo_core.cli import main; main()", "run", "--env", "arithmetic", "--steps", "1", "--out", "run"]
+    command = [
+        sys.executable,
+        "-c",
+        "from grpo_core.cli import main; main()",
+        "run",
+        "--env",
+        "arithmetic",
+        "--steps",
+        "1",
+        "--out",
+        "run",
+    ]
     started = time.monotonic()
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as run:
         assert run.stdout is not None
@@ -96,5 +142,9 @@ def test_the_first_step_comes_within_a_minute_and_answers_are_not_cut_off(tmp_pa
         run.stdout.read()
     assert run.returncode == 0
     assert seconds < FIRST_STEP_SECONDS
-    (step,) = [line for line in map(json.loads, (tmp_path / "run" / "metrics.jsonl").open()) if "reward/mean" in line]
+    (step,) = [
+        line
+        for line in map(json.loads, (tmp_path / "run" / "metrics.jsonl").open())
+        if "reward/mean" in line
+    ]
     assert step["completion_length/clipped"] < 0.5

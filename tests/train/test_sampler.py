@@ -10,8 +10,9 @@ import pytest
 import torch
 from transformers.cache_utils import DynamicLayer
 
-from grpo_core.settings import SamplingConfig
-from grpo_core.train.batch import Row
+from grpo_core.config.settings import SamplingConfig
+from grpo_core.protocol.types import Message, Rollout, Task, TaskKey
+from grpo_core.train.compute.batch import Row
 from grpo_core.train.compute.kv import GrowingLayer, bytes_per_token
 from grpo_core.train.compute.prefix import Lines
 from grpo_core.train.compute.prepack import packed_bytes
@@ -19,8 +20,7 @@ from grpo_core.train.models.adapter import add_adapter
 from grpo_core.train.models.load import ModelSource
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.sampler import Completion, Engine, Request, draw
-from grpo_core.train.rollout import Budget, roll_out, uniforms
-from grpo_core.types import Message, Rollout, Task, TaskKey
+from grpo_core.train.rollout.dialogue import Budget, roll_out, uniforms
 
 from .arrange import CPU, micro_batches, run_config, tiny_policy
 from .tiny import tiny_model, tiny_tokenizer
@@ -34,7 +34,10 @@ def policy(request: pytest.FixtureRequest) -> Policy:
 def prompts(count: int, *, seed: int = 0) -> list[tuple[int, ...]]:
     rng = random.Random(seed)
     common = tuple(rng.randrange(4, 100) for _ in range(9))
-    return [common + tuple(rng.randrange(4, 100) for _ in range(rng.randint(1, 7))) for _ in range(count)]
+    return [
+        common + tuple(rng.randrange(4, 100) for _ in range(rng.randint(1, 7)))
+        for _ in range(count)
+    ]
 
 
 def sample(policy: Policy, requests: list[Request], **settings: object) -> list[Completion]:
@@ -43,7 +46,10 @@ def sample(policy: Policy, requests: list[Request], **settings: object) -> list[
 
 def requests_for(prefixes: list[tuple[int, ...]], count: int, *, length: int = 12) -> list[Request]:
     return [
-        Request(prefix, uniforms(TaskKey("t", "train", i), seed=0, step=1, attempt=g, turn=0, count=length))
+        Request(
+            prefix,
+            uniforms(TaskKey("t", "train", i), seed=0, step=1, attempt=g, turn=0, count=length),
+        )
         for i, prefix in enumerate(prefixes)
         for g in range(count)
     ]
@@ -67,7 +73,9 @@ def test_greedy_tokens_equal_those_of_generate(policy):
 def test_dropping_finished_rows_changes_nothing_for_the_others(policy):
     requests = requests_for(prompts(5), 4, length=30)
     together = sample(policy, requests)
-    assert len({len(c.token_ids) for c in together}) > 2, "no row finished early, so nothing was dropped"
+    assert len({len(c.token_ids) for c in together}) > 2, (
+        "no row finished early, so nothing was dropped"
+    )
     for request, completion in zip(requests, together, strict=True):
         alone = sample(policy, [request])[0]
         assert alone.token_ids == completion.token_ids
@@ -77,7 +85,9 @@ def test_dropping_finished_rows_changes_nothing_for_the_others(policy):
 def test_completions_are_computed_once_until_they_part(policy):
     """The tokens of each forward pass: two for two prompts as long as all say the same, more when they part."""
     counts: list[int] = []
-    hook = policy.model.register_forward_pre_hook(lambda _, args, kwargs: counts.append(kwargs["input_ids"].numel()), with_kwargs=True)
+    hook = policy.model.register_forward_pre_hook(
+        lambda _, args, kwargs: counts.append(kwargs["input_ids"].numel()), with_kwargs=True
+    )
     try:
         same = sample(policy, requests_for(prompts(2), 8), temperature=0.0)
         prefill = 1 if policy.shared_prefix else 2
@@ -88,14 +98,24 @@ def test_completions_are_computed_once_until_they_part(policy):
     assert len({tuple(c.token_ids) for c in same}) == 2
     assert together
     assert set(together) <= {1, 2}
-    assert len({(r.prefix, *c.token_ids[:2]) for r, c in zip(requests_for(prompts(2), 8), different, strict=True)}) > 8
+    assert (
+        len(
+            {
+                (r.prefix, *c.token_ids[:2])
+                for r, c in zip(requests_for(prompts(2), 8), different, strict=True)
+            }
+        )
+        > 8
+    )
     assert max(counts[prefill:]) > 8
 
 
 def test_prompts_are_computed_once(policy):
     """Two prompts of 9 common tokens: 9 and what is left of each, padded where there is no mask, whatever the number of attempts."""
     counts: list[int] = []
-    hook = policy.model.register_forward_pre_hook(lambda _, args, kwargs: counts.append(kwargs["input_ids"].numel()), with_kwargs=True)
+    hook = policy.model.register_forward_pre_hook(
+        lambda _, args, kwargs: counts.append(kwargs["input_ids"].numel()), with_kwargs=True
+    )
     first, second = prompts(2)
     try:
         sample(policy, requests_for([first, second], 8, length=1))
@@ -112,9 +132,15 @@ def test_how_lines_stand_in_trees_changes_nothing(policy, monkeypatch, trees, ma
     expected = sample(policy, requests)
     monkeypatch.setattr("grpo_core.train.compute.prefix.PAYS", 1e9 if trees == "one" else 0)
     if trees in ("by prompt", "alone"):
-        monkeypatch.setattr(Lines, "_cost", lambda self, count, width, nodes: count if trees == "by prompt" else width)
+        monkeypatch.setattr(
+            Lines,
+            "_cost",
+            lambda self, count, width, nodes: count if trees == "by prompt" else width,
+        )
     shapes: list[tuple[int, int]] = []
-    hook = policy.model.register_forward_pre_hook(lambda _, args, kwargs: shapes.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True)
+    hook = policy.model.register_forward_pre_hook(
+        lambda _, args, kwargs: shapes.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
+    )
     found = sample(policy, requests, max_rows=max_rows)
     hook.remove()
     if policy.shared_prefix and max_rows == 20:
@@ -153,7 +179,12 @@ BFLOAT16 = packed_bytes(tiny_model(dtype=torch.bfloat16)) > 0
 
 @pytest.mark.parametrize(
     ("dtype", "near"),
-    [(torch.float32, 1e-4), pytest.param(torch.bfloat16, 0.1, marks=pytest.mark.skipif(not BFLOAT16, reason="needs AVX-512"))],
+    [
+        (torch.float32, 1e-4),
+        pytest.param(
+            torch.bfloat16, 0.1, marks=pytest.mark.skipif(not BFLOAT16, reason="needs AVX-512")
+        ),
+    ],
 )
 def test_weights_laid_out_for_decoding_compute_the_same(dtype, near, monkeypatch):
     policy = Policy(tiny_model(dtype=dtype), tiny_tokenizer())
@@ -162,7 +193,11 @@ def test_weights_laid_out_for_decoding_compute_the_same(dtype, near, monkeypatch
         expected = policy.model(ids).logits
         with policy.prepacked(3), monkeypatch.context() as patched:
             linear = torch.nn.functional.linear
-            patched.setattr(torch.nn.functional, "linear", lambda x, w, b: narrow.append(min(w.shape)) or linear(x, w, b))
+            patched.setattr(
+                torch.nn.functional,
+                "linear",
+                lambda x, w, b: narrow.append(min(w.shape)) or linear(x, w, b),
+            )
             torch.testing.assert_close(policy.model(ids).logits, expected, atol=near, rtol=near)
         assert torch.equal(policy.model(ids).logits, expected)
     assert narrow == [16] * 4  # keys and values of two layers
@@ -170,14 +205,24 @@ def test_weights_laid_out_for_decoding_compute_the_same(dtype, near, monkeypatch
 
 
 def test_an_adapter_beside_bfloat16_weights_is_computed_with_them_and_as_it_is_now():
-    model = add_adapter(tiny_model(dtype=torch.bfloat16), run_config().lora, ModelSource("tiny", "tiny"))
+    model = add_adapter(
+        tiny_model(dtype=torch.bfloat16), run_config().lora, ModelSource("tiny", "tiny")
+    )
     policy, ids = Policy(model, tiny_tokenizer()), torch.tensor([[5, 6, 7, 8]] * 3)
 
     def logits(*, packed: bool) -> tuple[torch.Tensor, int]:
         """And how many products peft's own layers made."""
         calls: list[str] = []
-        hooks = [m.register_forward_hook(lambda *_: calls.append("lora")) for n, m in model.named_modules() if n.endswith("lora_A.default")]
-        with torch.inference_mode(), policy.autocast(), policy.prepacked(3) if packed else nullcontext():
+        hooks = [
+            m.register_forward_hook(lambda *_: calls.append("lora"))
+            for n, m in model.named_modules()
+            if n.endswith("lora_A.default")
+        ]
+        with (
+            torch.inference_mode(),
+            policy.autocast(),
+            policy.prepacked(3) if packed else nullcontext(),
+        ):
             found = model(ids).logits.float()
         for hook in hooks:
             hook.remove()
@@ -190,13 +235,21 @@ def test_an_adapter_beside_bfloat16_weights_is_computed_with_them_and_as_it_is_n
             if "lora_B" in name:
                 parameter.normal_(std=0.5, generator=generator)
     (expected, own), (found, narrow) = logits(packed=False), logits(packed=True)
-    assert (own, narrow) == (14, 4 if BFLOAT16 else 14)  # seven layers in each of two blocks; keys and values are too narrow to be laid out
+    assert (own, narrow) == (
+        14,
+        4 if BFLOAT16 else 14,
+    )  # seven layers in each of two blocks; keys and values are too narrow to be laid out
     assert apart(found, expected) < 0.15 < 0.5 < apart(before, expected)
-    for first, second in ((policy.prepacked(3), model.disable_adapter()), (model.disable_adapter(), policy.prepacked(3))):
+    for first, second in (
+        (policy.prepacked(3), model.disable_adapter()),
+        (model.disable_adapter(), policy.prepacked(3)),
+    ):
         with torch.inference_mode(), first, second:
             assert apart(model(ids).logits.float(), before) < 0.15
     with torch.inference_mode():
-        assert apart(model(ids).logits.float(), expected) < 0.15  # as anybody may call it, also without autocast
+        assert (
+            apart(model(ids).logits.float(), expected) < 0.15
+        )  # as anybody may call it, also without autocast
 
 
 def apart(found: torch.Tensor, expected: torch.Tensor) -> float:
@@ -206,11 +259,15 @@ def apart(found: torch.Tensor, expected: torch.Tensor) -> float:
 
 def test_weights_are_laid_out_where_it_pays_and_as_they_are_now(monkeypatch):
     torch.manual_seed(0)
-    model = add_adapter(tiny_model(dtype=torch.float32), run_config().lora, ModelSource("tiny", "tiny"))
+    model = add_adapter(
+        tiny_model(dtype=torch.float32), run_config().lora, ModelSource("tiny", "tiny")
+    )
     policy = Policy(model, tiny_tokenizer())
     laid_out: list[int] = []
     prepacked = Policy.prepacked
-    monkeypatch.setattr(Policy, "prepacked", lambda self, rows: laid_out.append(rows) or prepacked(self, rows))
+    monkeypatch.setattr(
+        Policy, "prepacked", lambda self, rows: laid_out.append(rows) or prepacked(self, rows)
+    )
     before = sample(policy, requests_for(prompts(5), 4), max_rows=8)
     for few in (requests_for(prompts(3), 1), requests_for(prompts(5), 4, length=7)):
         sample(policy, few)
@@ -238,7 +295,9 @@ def forward_passes(policy, requests, **sampling) -> list[int]:
     counts: list[int] = []
 
     def count(_: object, args: object, kwargs: dict) -> None:
-        decodes = (kwargs.get("cache") or kwargs["past_key_values"]).get_seq_length() and "logits_to_keep" not in kwargs
+        decodes = (
+            kwargs.get("cache") or kwargs["past_key_values"]
+        ).get_seq_length() and "logits_to_keep" not in kwargs
         counts.append(kwargs["input_ids"].numel() if decodes else 0)
 
     hook = policy.model.register_forward_pre_hook(count, with_kwargs=True)
@@ -253,11 +312,16 @@ def test_waiting_rows_take_the_places_of_those_that_ended(policy, monkeypatch):
     """Eight of twelve rows at a time: long ones do not keep the places of short ones empty."""
     monkeypatch.setattr(Lines, "_cost", alone)
     lengths = [40, 2, 2, 2, 2, 2, 2, 2, 20, 20, 20, 20]
-    requests = [Request(r.prefix, r.uniforms[:n]) for r, n in zip(requests_for(prompts(12), 1, length=40), lengths, strict=True)]
+    requests = [
+        Request(r.prefix, r.uniforms[:n])
+        for r, n in zip(requests_for(prompts(12), 1, length=40), lengths, strict=True)
+    ]
     monkeypatch.setattr(policy, "end_ids", ())
     passes = forward_passes(policy, requests, max_rows=8)
     assert max(passes) == 8
-    assert len(passes) < 40 + 4  # one after the other, two batches of eight would take 39 + 19 and the prompts
+    assert (
+        len(passes) < 40 + 4
+    )  # one after the other, two batches of eight would take 39 + 19 and the prompts
 
 
 def test_the_cache_stays_within_its_memory(policy, monkeypatch):
@@ -267,14 +331,18 @@ def test_the_cache_stays_within_its_memory(policy, monkeypatch):
     requests = requests_for(prompts(4), 1, length=20)
     assert max(len(r.prefix) for r in requests) in range(14, 17)  # two requests fit, three do not
     assert max(forward_passes(policy, requests, kv_mb=1)) == 2
-    assert [c.token_ids for c in sample(policy, requests, kv_mb=1)] == [c.token_ids for c in sample(policy, requests)]
+    assert [c.token_ids for c in sample(policy, requests, kv_mb=1)] == [
+        c.token_ids for c in sample(policy, requests)
+    ]
     monkeypatch.setattr("grpo_core.train.policy.sampler.bytes_per_token", lambda _: 2**20)
     assert max(forward_passes(policy, requests, kv_mb=1)) == 1
 
 
 def test_lines_that_join_take_no_more_memory_than_a_cache_for_each(policy, monkeypatch):
     """Eight long completions of one prompt beside prompts that come and go: a tree of all their nodes is much wider than any line."""
-    monkeypatch.setattr("grpo_core.train.compute.prefix.PAYS", 1e9)  # nothing but the memory is a reason to set them anew
+    monkeypatch.setattr(
+        "grpo_core.train.compute.prefix.PAYS", 1e9
+    )  # nothing but the memory is a reason to set them anew
     monkeypatch.setattr(policy, "end_ids", ())
     first, *others = prompts(20)
     requests = [*requests_for([first], 8, length=60), *requests_for(others, 1, length=3)]
@@ -287,7 +355,10 @@ def test_lines_that_join_take_no_more_memory_than_a_cache_for_each(policy, monke
     hook = policy.model.register_forward_pre_hook(count, with_kwargs=True)
     found = sample(policy, requests, max_rows=12)
     hook.remove()
-    longest = max(len(request.prefix) + len(completion.token_ids) for request, completion in zip(requests, found, strict=True))
+    longest = max(
+        len(request.prefix) + len(completion.token_ids)
+        for request, completion in zip(requests, found, strict=True)
+    )
     assert max(places) <= 12 * (longest + 1)
     assert [c.token_ids for c in found] == [c.token_ids for c in sample(policy, requests)]
 
@@ -297,7 +368,9 @@ def test_a_growing_cache_holds_what_that_of_transformers_holds_and_copies_nothin
     generator = torch.Generator().manual_seed(0)
     places = set()
     for step in range(100):
-        states = torch.randn(2, len(ours.keys) if step else 4, 2, 5 if step == 0 else 1, 3, generator=generator)
+        states = torch.randn(
+            2, len(ours.keys) if step else 4, 2, 5 if step == 0 else 1, 3, generator=generator
+        )
         ours.update(*states)
         theirs.update(*states)
         places.add(ours.keys.data_ptr())
@@ -317,26 +390,53 @@ def test_the_memory_of_a_token_is_that_of_its_keys_and_values():
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"temperature": 0.6}, {"top_p": 0.8}, {"top_k": 5}, {"min_p": 0.1}, {"temperature": 1.3, "top_p": 0.9}]
+    "settings",
+    [
+        {},
+        {"temperature": 0.6},
+        {"top_p": 0.8},
+        {"top_k": 5},
+        {"min_p": 0.1},
+        {"temperature": 1.3, "top_p": 0.9},
+    ],
 )
 def test_sampler_log_probs_equal_the_trainers(policy, settings):
     requests = requests_for(prompts(4), 3)
     rows = [
-        Row(Rollout((), c.finish, r.prefix, tuple(c.token_ids), tuple(c.logprobs), (1,) * len(c.token_ids)), 0.0, 0.0)
+        Row(
+            Rollout(
+                (),
+                c.finish,
+                r.prefix,
+                tuple(c.token_ids),
+                tuple(c.logprobs),
+                (1,) * len(c.token_ids),
+            ),
+            0.0,
+            0.0,
+        )
         for r, c in zip(requests, sample(policy, requests, **settings), strict=True)
     ]
     for micro in micro_batches(rows, max_tokens=60, device=CPU, dtype=torch.float64):
         found, _ = policy.logprobs(micro, temperature=SamplingConfig(**settings).temperature)
         for row, logprob in zip(micro.rows, found.tolist(), strict=True):
-            assert logprob[: len(row.rollout.token_ids)] == pytest.approx(row.rollout.logprobs, abs=1e-9)
+            assert logprob[: len(row.rollout.token_ids)] == pytest.approx(
+                row.rollout.logprobs, abs=1e-9
+            )
 
 
 def test_a_policy_equals_its_reference_before_training():
     policy = tiny_policy(scale=0.0)
     requests = requests_for(prompts(2), 2)
-    rows = [Row(Rollout((), "stop", r.prefix, (5, 6, 7), (0.0,) * 3, (1,) * 3), 0.0, 0.0) for r in requests]
+    rows = [
+        Row(Rollout((), "stop", r.prefix, (5, 6, 7), (0.0,) * 3, (1,) * 3), 0.0, 0.0)
+        for r in requests
+    ]
     (micro,) = micro_batches(rows, max_tokens=10_000, device=CPU, dtype=torch.float64)
-    assert torch.equal(policy.logprobs(micro, temperature=1.0)[0], policy.reference_logprobs(micro, temperature=1.0))
+    assert torch.equal(
+        policy.logprobs(micro, temperature=1.0)[0],
+        policy.reference_logprobs(micro, temperature=1.0),
+    )
 
 
 def test_every_end_token_ends_a_completion(policy):
@@ -359,15 +459,24 @@ def test_a_stop_string_cuts_after_the_token_that_completes_it(policy):
     stop = next(text[3:5] for text in texts if len(text) > 8)
     found = sample(policy, requests_for(prompts(3), 4, length=30), stop=(stop,))
     for text, completion in zip(texts, found, strict=True):
-        assert policy.decode(completion.token_ids) == (text[: text.index(stop) + len(stop)] if stop in text else text)
+        assert policy.decode(completion.token_ids) == (
+            text[: text.index(stop) + len(stop)] if stop in text else text
+        )
 
 
 def test_the_draw_follows_the_distribution():
     """Chi-square over 8 tokens, 20,000 draws; 24.3 is the 99.9 % point at 7 degrees of freedom."""
     logits = torch.tensor([0.0, 1.0, 2.0, -1.0, 0.5, 1.5, -0.5, 0.3])
     count = 20_000
-    numbers = torch.tensor(uniforms(TaskKey("chi", "train", 0), seed=0, step=0, attempt=0, turn=0, count=count))
-    tokens, logprobs, kept = draw(logits.unsqueeze(0), torch.zeros(count, dtype=torch.long), numbers, SamplingConfig(temperature=0.8))
+    numbers = torch.tensor(
+        uniforms(TaskKey("chi", "train", 0), seed=0, step=0, attempt=0, turn=0, count=count)
+    )
+    tokens, logprobs, kept = draw(
+        logits.unsqueeze(0),
+        torch.zeros(count, dtype=torch.long),
+        numbers,
+        SamplingConfig(temperature=0.8),
+    )
     probs = torch.softmax(logits / 0.8, dim=-1)
     observed = torch.bincount(tokens, minlength=8)
     assert float(((observed - count * probs) ** 2 / (count * probs)).sum()) < 24.3
@@ -376,12 +485,23 @@ def test_the_draw_follows_the_distribution():
 
 
 @pytest.mark.parametrize(
-    ("settings", "allowed"), [({"top_k": 2}, {1, 2}), ({"top_p": 0.7}, {1, 2}), ({"min_p": 0.3}, {1, 2}), ({"top_k": 100}, {0, 1, 2, 3})]
+    ("settings", "allowed"),
+    [
+        ({"top_k": 2}, {1, 2}),
+        ({"top_p": 0.7}, {1, 2}),
+        ({"min_p": 0.3}, {1, 2}),
+        ({"top_k": 100}, {0, 1, 2, 3}),
+    ],
 )
 def test_narrowing_draws_only_from_what_it_keeps_and_says_how_much(settings, allowed):
     probs = torch.tensor([0.1, 0.3, 0.5, 0.1])
     numbers = torch.linspace(0, 1 - 1e-9, 500, dtype=torch.float64)
-    tokens, logprobs, kept = draw(probs.log().unsqueeze(0), torch.zeros(500, dtype=torch.long), numbers, SamplingConfig(**settings))
+    tokens, logprobs, kept = draw(
+        probs.log().unsqueeze(0),
+        torch.zeros(500, dtype=torch.long),
+        numbers,
+        SamplingConfig(**settings),
+    )
     assert set(tokens.tolist()) == allowed
     assert kept[0].item() == pytest.approx(sum(probs[t].item() for t in allowed))
     torch.testing.assert_close(logprobs, probs.log()[tokens])
@@ -390,14 +510,20 @@ def test_narrowing_draws_only_from_what_it_keeps_and_says_how_much(settings, all
 def test_a_token_of_probability_zero_is_never_drawn_even_by_the_largest_number():
     logits = torch.full((1, 50_000), 0.0)
     logits[0, 40_000:] = -torch.inf
-    token, _, _ = draw(logits, torch.tensor([0]), torch.tensor([1 - 2**-53], dtype=torch.float64), SamplingConfig())
+    token, _, _ = draw(
+        logits, torch.tensor([0]), torch.tensor([1 - 2**-53], dtype=torch.float64), SamplingConfig()
+    )
     assert token.item() < 40_000
 
 
 def test_what_is_drawn_is_fixed_by_the_place_in_the_run(policy):
-    tasks = [Task(TaskKey("letters", "train", i), (Message("user", f"say {i}"),), None) for i in range(3)]
+    tasks = [
+        Task(TaskKey("letters", "train", i), (Message("user", f"say {i}"),), None) for i in range(3)
+    ]
 
-    def drawn(order: list[int], attempts: int, *, step: int = 1, seed: int = 0) -> dict[int, list[str]]:
+    def drawn(
+        order: list[int], attempts: int, *, step: int = 1, seed: int = 0
+    ) -> dict[int, list[str]]:
         chosen = [tasks[i] for i in order]
         rolled = roll_out(
             chosen,
@@ -409,7 +535,10 @@ def test_what_is_drawn_is_fixed_by_the_place_in_the_run(policy):
             seed=seed,
             step=step,
         )
-        return {i: [r.text for r in group] for i, group in zip(order, asyncio.run(rolled)[0], strict=True)}
+        return {
+            i: [r.text for r in group]
+            for i, group in zip(order, asyncio.run(rolled)[0], strict=True)
+        }
 
     everything = drawn([0, 1, 2], 4)
     assert drawn([2, 0], 2) == {i: everything[i][:2] for i in (2, 0)}
@@ -421,7 +550,14 @@ def test_what_is_drawn_is_fixed_by_the_place_in_the_run(policy):
 def test_equal_tasks_of_one_step_are_attempted_independently(policy):
     task = Task(TaskKey("letters", "train", 0), (Message("user", "say"),), None)
     rolled = roll_out(
-        [task, task], attempts=3, policy=policy, sampler=Engine(policy), sampling=SamplingConfig(), budget=Budget(8), seed=0, step=1
+        [task, task],
+        attempts=3,
+        policy=policy,
+        sampler=Engine(policy),
+        sampling=SamplingConfig(),
+        budget=Budget(8),
+        seed=0,
+        step=1,
     )
     first, second = asyncio.run(rolled)[0]
     assert [r.text for r in first] != [r.text for r in second]

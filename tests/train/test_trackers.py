@@ -11,8 +11,8 @@ import pytest
 from accelerate import tracking
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from grpo_core.errors import ConfigError, MissingExtraError
-from grpo_core.overrides import build_config
+from grpo_core.config.overrides import build_config
+from grpo_core.protocol.errors import ConfigError, MissingExtraError
 from grpo_core.runs.lines import read_lines
 from grpo_core.train.run.observe import Observer
 from grpo_core.train.trainer import Trainer
@@ -30,13 +30,19 @@ class Heard(Observer):
 
 def run(settings: dict[str, Any], folder: Path, names: str, **more: Any) -> Heard:
     heard = Heard()
-    config = build_config([settings, {"steps": 3, "eval": {"tasks": 4}, "log": {"trackers": names}, **more}])
+    config = build_config(
+        [settings, {"steps": 3, "eval": {"tasks": 4}, "log": {"trackers": names}, **more}]
+    )
     Trainer(config, Letters(), folder=folder, observer=heard).run()
     return heard
 
 
 def metrics(folder: Path, name: str) -> dict[int, float]:
-    return {line["step"]: line[name] for line in read_lines(folder / "metrics.jsonl") if line.get(name) is not None}
+    return {
+        line["step"]: line[name]
+        for line in read_lines(folder / "metrics.jsonl")
+        if line.get(name) is not None
+    }
 
 
 def test_tensorboard_holds_what_the_log_holds_and_the_settings(settings, tmp_path):
@@ -52,16 +58,30 @@ def test_tensorboard_holds_what_the_log_holds_and_the_settings(settings, tmp_pat
 def test_wandb_keeps_the_run_without_a_network(settings, tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
-    assert not any("wandb" in warning for warning in run(settings, tmp_path / "run", "wandb").warnings)
+    assert not any(
+        "wandb" in warning for warning in run(settings, tmp_path / "run", "wandb").warnings
+    )
     (file,) = (tmp_path / "run" / "wandb").glob("offline-run-*/run-*.wandb")
-    wanted = [b"reward/mean", *(json.dumps(value).encode() for value in metrics(tmp_path / "run", "reward/mean").values())]
-    deadline = time.monotonic() + 60  # wandb's own process writes, and on a busy machine may end later than the run
-    while not all(record in file.read_bytes() for record in wanted):  # records of a name and its value as JSON
+    wanted = [
+        b"reward/mean",
+        *(
+            json.dumps(value).encode()
+            for value in metrics(tmp_path / "run", "reward/mean").values()
+        ),
+    ]
+    deadline = (
+        time.monotonic() + 60
+    )  # wandb's own process writes, and on a busy machine may end later than the run
+    while not all(
+        record in file.read_bytes() for record in wanted
+    ):  # records of a name and its value as JSON
         assert time.monotonic() < deadline, file.read_bytes()
         time.sleep(0.1)
 
 
-def test_one_that_fails_is_said_once_and_the_others_and_the_run_go_on(settings, tmp_path, monkeypatch):
+def test_one_that_fails_is_said_once_and_the_others_and_the_run_go_on(
+    settings, tmp_path, monkeypatch
+):
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
 
@@ -73,13 +93,19 @@ def test_one_that_fails_is_said_once_and_the_others_and_the_run_go_on(settings, 
     (warning,) = [warning for warning in heard.warnings if "wandb" in warning]
     assert "'wandb' failed" in warning
     assert "no space left on the server" in warning
-    assert len(EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload().Scalars("loss")) == 3
+    assert (
+        len(EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload().Scalars("loss")) == 3
+    )
 
 
-def test_one_that_is_not_installed_or_known_is_refused_before_anything_is_written(settings, tmp_path, monkeypatch):
+def test_one_that_is_not_installed_or_known_is_refused_before_anything_is_written(
+    settings, tmp_path, monkeypatch
+):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"log\.trackers=mlflow.*grpo-core\[trackers\]"):
         run(settings, tmp_path / "run", "mlflow")
-    with pytest.raises(ConfigError, match=r"it has to be tensorboard, wandb, mlflow, trackio or plugin:NAME"):
+    with pytest.raises(
+        ConfigError, match=r"it has to be tensorboard, wandb, mlflow, trackio or plugin:NAME"
+    ):
         run(settings, tmp_path / "run", "tensorbord")
     assert not (tmp_path / "run").exists()

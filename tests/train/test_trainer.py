@@ -12,9 +12,9 @@ import torch
 import transformers
 
 from grpo_core import Message, Task, TaskKey
-from grpo_core.config import RunConfig
-from grpo_core.errors import ConfigError, RunStoppedError
-from grpo_core.overrides import build_config
+from grpo_core.config.config import RunConfig
+from grpo_core.config.overrides import build_config
+from grpo_core.protocol.errors import ConfigError, RunStoppedError
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
 from grpo_core.train.run.checkpoint import checkpoints
@@ -49,7 +49,9 @@ def settings(settings: dict[str, Any]) -> dict[str, Any]:
     return {**settings, "steps": 6, "eval": {"tasks": 12}, "checkpoint": {"every": 2}}
 
 
-def make(settings: dict[str, Any], folder: Path, *, env: Letters | None = None, **more: Any) -> Trainer:
+def make(
+    settings: dict[str, Any], folder: Path, *, env: Letters | None = None, **more: Any
+) -> Trainer:
     config = build_config([settings])
     return Trainer(config, env or Letters(), folder=RunFolder(folder), **more)
 
@@ -68,7 +70,10 @@ def gain(trainer: Trainer) -> float:
 
 
 def untimed(path: Path) -> list[dict[str, Any]]:
-    return [{k: v for k, v in line.items() if not k.startswith(TIMED)} for line in read_lines(path / "metrics.jsonl")]
+    return [
+        {k: v for k, v in line.items() if not k.startswith(TIMED)}
+        for line in read_lines(path / "metrics.jsonl")
+    ]
 
 
 class Calculating(Letters):
@@ -90,11 +95,21 @@ def add(a: int, b: int) -> int:
 
 def test_tools_that_the_chat_template_would_drop_are_said_loudly(settings, tmp_path):
     template = "{% for m in messages %}{{ m.content }}{% endfor %}"
-    for name, more in {"deaf": "", "able": "{% if tools %}{{ tools[0].function.name }}{% endif %}"}.items():
+    for name, more in {
+        "deaf": "",
+        "able": "{% if tools %}{{ tools[0].function.name }}{% endif %}",
+    }.items():
         heard = Recorder()
         model = {**settings["model"], "chat_template": template + more}
-        run({**settings, "model": model, "steps": 1, "eval": {"tasks": 0}}, tmp_path / name, env=Calculating(), observer=heard)
-        assert any("no place for tools" in warning for warning in heard.warnings) == (name == "deaf")
+        run(
+            {**settings, "model": model, "steps": 1, "eval": {"tasks": 0}},
+            tmp_path / name,
+            env=Calculating(),
+            observer=heard,
+        )
+        assert any("no place for tools" in warning for warning in heard.warnings) == (
+            name == "deaf"
+        )
 
 
 def test_a_run_leaves_the_files_that_it_promises(settings, tmp_path):
@@ -115,26 +130,47 @@ def test_a_run_leaves_the_files_that_it_promises(settings, tmp_path):
     assert recorded.sampling.max_new_tokens == Letters.max_new_tokens
     assert recorded.env == {"fail_below": -1.0}
     assert recorded.provenance["versions"]["torch"] == torch.__version__
-    assert recorded.model_copy(update={"env": {}, "provenance": {}, "sampling": trainer.config.sampling}) == trainer.config
+    assert (
+        recorded.model_copy(
+            update={"env": {}, "provenance": {}, "sampling": trainer.config.sampling}
+        )
+        == trainer.config
+    )
     assert folder.finished
 
 
-def test_the_final_adapter_is_loadable_by_peft_and_is_the_trained_one(settings, tmp_path, tiny_folder):
+def test_the_final_adapter_is_loadable_by_peft_and_is_the_trained_one(
+    settings, tmp_path, tiny_folder
+):
     trainer = run(settings, tmp_path / "run")
     base = transformers.AutoModelForCausalLM.from_pretrained(tiny_folder, dtype=torch.float32)
     loaded = peft.PeftModel.from_pretrained(base, tmp_path / "run" / "final")
     ids = torch.tensor([[5, 6, 7, 8]])
     with torch.no_grad():
         torch.testing.assert_close(loaded(ids).logits, trainer.policy.model(ids).logits)
-    assert transformers.AutoTokenizer.from_pretrained(tmp_path / "run" / "final")("abc")["input_ids"]
+    assert transformers.AutoTokenizer.from_pretrained(tmp_path / "run" / "final")("abc")[
+        "input_ids"
+    ]
     assert "grpo-core" in (tmp_path / "run" / "final" / "README.md").read_text()
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.heavy) for seed in (1, 2))])
-def test_a_policy_learns_what_is_rewarded_and_nothing_from_shuffled_rewards(settings, tmp_path, seed):
-    learning = {**settings, "steps": 40, "seed": seed, "eval": {"tasks": 64}, "checkpoint": {"every": 0}}
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.heavy) for seed in (1, 2))]
+)
+def test_a_policy_learns_what_is_rewarded_and_nothing_from_shuffled_rewards(
+    settings, tmp_path, seed
+):
+    learning = {
+        **settings,
+        "steps": 40,
+        "seed": seed,
+        "eval": {"tasks": 64},
+        "checkpoint": {"every": 0},
+    }
     assert gain(run(learning, tmp_path / "real")) > 0.4
-    assert gain(run({**learning, "trainer": {"shuffle_rewards": True}}, tmp_path / "shuffled")) < 0.2
+    assert (
+        gain(run({**learning, "trainer": {"shuffle_rewards": True}}, tmp_path / "shuffled")) < 0.2
+    )
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "adamw8bit"])
@@ -143,7 +179,9 @@ def test_a_resumed_run_is_bitwise_the_undisturbed_one(settings, tmp_path, optimi
     settings = {**settings, **several, "optimizer": {"name": optimizer, "lr": 0.01}}
     whole = run(settings, tmp_path / "whole")
 
-    with killed(tmp_path / "parts", step=5) as observer:  # step 5 is logged, the last checkpoint is of step 4
+    with killed(
+        tmp_path / "parts", step=5
+    ) as observer:  # step 5 is logged, the last checkpoint is of step 4
         make(settings, tmp_path / "parts", observer=observer).run()
     second = make(settings, tmp_path / "parts")
     assert second.resume() == 4
@@ -168,7 +206,9 @@ def test_a_requested_stop_saves_and_the_run_can_go_on(settings, tmp_path):
     trainer.run()
     assert trainer.done == 3
     assert not trainer.folder.finished
-    assert [path.name for path in checkpoints(tmp_path / "run" / "checkpoints")][-1] == "step-000003"
+    assert [path.name for path in checkpoints(tmp_path / "run" / "checkpoints")][
+        -1
+    ] == "step-000003"
     again = make(settings, tmp_path / "run")
     assert again.resume() == 3
     again.run()
@@ -185,15 +225,28 @@ def test_a_stop_is_obeyed_once_and_also_if_it_came_before_the_run(settings, tmp_
 
 
 @pytest.mark.parametrize(("name", "isolation"), [("letters", "inline"), ("arithmetic", "process")])
-def test_a_run_that_was_stopped_goes_on_in_the_same_process(settings, tmp_path, caplog, name, isolation):
+def test_a_run_that_was_stopped_goes_on_in_the_same_process(
+    settings, tmp_path, caplog, name, isolation
+):
     """With workers and a cache of verdicts of its own; to the bit as if it had not been stopped."""
-    own = {"environment": name, "steps": 4, "eval": {"tasks": 0}, "verify": {"isolation": isolation, "cache": "memory"}}
+    own = {
+        "environment": name,
+        "steps": 4,
+        "eval": {"tasks": 0},
+        "verify": {"isolation": isolation, "cache": "memory"},
+    }
 
     def trainer(folder: str) -> Trainer:
-        return Trainer(build_config([settings, own]), Letters() if name == "letters" else None, folder=tmp_path / folder)
+        return Trainer(
+            build_config([settings, own]),
+            Letters() if name == "letters" else None,
+            folder=tmp_path / folder,
+        )
 
     stopped = trainer("stopped")
-    stopped.observer.step = lambda number, total, metrics: stopped.request_stop() if number == 2 else None
+    stopped.observer.step = lambda number, total, metrics: (
+        stopped.request_stop() if number == 2 else None
+    )
     stopped.run()
     assert stopped.done == 2
     stopped.run()
@@ -206,7 +259,16 @@ def test_a_run_that_was_stopped_goes_on_in_the_same_process(settings, tmp_path, 
 
 def test_a_run_without_environments_has_no_tasks_to_sample(settings, tmp_path):
     (tmp_path / "rows.jsonl").write_text('{"prompt": "x", "completion": "y"}\n')
-    config = build_config([{**settings, "environment": None, "method": "sft", "sft": {"data": str(tmp_path / "rows.jsonl")}}])
+    config = build_config(
+        [
+            {
+                **settings,
+                "environment": None,
+                "method": "sft",
+                "sft": {"data": str(tmp_path / "rows.jsonl")},
+            }
+        ]
+    )
     with pytest.raises(ConfigError, match="has no environment to take tasks from"):
         WarmStart(config, folder=tmp_path / "run").sample(2)
 
@@ -227,22 +289,33 @@ def test_what_is_saved_when_a_disk_is_full_goes_on_with_the_next_tasks(settings,
     again = Trainer.resumed(tmp_path / "run", Letters())
     assert (again.done, again.position) == (2, 2 * again.config.prompts_per_step)
     again.run()
-    keys = [(line["step"], line["key"]["index"]) for line in read_lines(tmp_path / "run" / "rollouts.jsonl")]
-    assert sorted(set(keys)) == [(1 + i // again.config.prompts_per_step, i) for i in range(4 * again.config.prompts_per_step)]
+    keys = [
+        (line["step"], line["key"]["index"])
+        for line in read_lines(tmp_path / "run" / "rollouts.jsonl")
+    ]
+    assert sorted(set(keys)) == [
+        (1 + i // again.config.prompts_per_step, i)
+        for i in range(4 * again.config.prompts_per_step)
+    ]
 
 
 def test_a_reward_part_with_the_name_of_a_number_of_the_run_is_refused(settings, tmp_path):
     class Taken(Letters):
         parts: ClassVar[dict[str, float]] = {"share": 1.0, "std": 0.0}
 
-    with pytest.raises(ConfigError, match=r"'letters' has a reward part 'std', but reward/std is .* rename it"):
+    with pytest.raises(
+        ConfigError, match=r"'letters' has a reward part 'std', but reward/std is .* rename it"
+    ):
         make(settings, tmp_path / "run", env=Taken())
     assert not (tmp_path / "run").exists()
 
 
 def test_checkpoints_beyond_keep_are_removed(settings, tmp_path):
     run({**settings, "checkpoint": {"every": 1, "keep": 2}}, tmp_path / "run")
-    assert sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir()) == ["step-000005", "step-000006"]
+    assert sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir()) == [
+        "step-000005",
+        "step-000006",
+    ]
 
 
 def test_a_half_written_checkpoint_is_not_taken_for_one(settings, tmp_path):
@@ -251,7 +324,9 @@ def test_a_half_written_checkpoint_is_not_taken_for_one(settings, tmp_path):
     assert make(settings, tmp_path / "run").resume() == trainer.total
 
 
-def test_a_verifier_that_always_breaks_stops_the_run_with_its_reason_and_keeps_what_was_done(settings, tmp_path):
+def test_a_verifier_that_always_breaks_stops_the_run_with_its_reason_and_keeps_what_was_done(
+    settings, tmp_path
+):
     env = Letters(Letters.Config(fail_below=2.0))
     trainer = make({**settings, "verify": {"retries": 0}}, tmp_path / "run", env=env)
     with pytest.raises(RunStoppedError, match="the verifier broke"):
@@ -264,7 +339,9 @@ def test_attempts_that_cannot_be_judged_are_counted_and_carry_no_reward(settings
     env = Letters(Letters.Config(fail_below=0.05))
     lenient = {**settings, "steps": 2, "verify": {"retries": 0, "max_error_rate": 1.0}}
     trainer = run(lenient, tmp_path / "run", env=env)
-    steps = [line for line in read_lines(trainer.folder.path / "metrics.jsonl") if "reward/mean" in line]
+    steps = [
+        line for line in read_lines(trainer.folder.path / "metrics.jsonl") if "reward/mean" in line
+    ]
     assert all(0 < line["verify/error_rate"] < 1 for line in steps)
     for line in trainer.folder.rollout_lines():
         if line["verdict"]["error"] is not None:
@@ -306,17 +383,25 @@ def test_a_stop_during_an_evaluation_writes_no_part_of_it(settings, tmp_path):
                 self.trainer.request_stop()
 
     observer = StopWhileEvaluating()
-    trainer = observer.trainer = make({**settings, "eval": {"tasks": 100}}, tmp_path / "run", observer=observer)
+    trainer = observer.trainer = make(
+        {**settings, "eval": {"tasks": 100}}, tmp_path / "run", observer=observer
+    )
     trainer.run()
     assert not trainer.folder.finished
-    assert [line["step"] for line in read_lines(tmp_path / "run" / "metrics.jsonl") if "eval/reward/mean" in line] == [0]
+    assert [
+        line["step"]
+        for line in read_lines(tmp_path / "run" / "metrics.jsonl")
+        if "eval/reward/mean" in line
+    ] == [0]
     again = make({**settings, "eval": {"tasks": 100}}, tmp_path / "run")
     assert again.resume() == 6
     assert again.run().keys() == {"reward", "pass_rate"}
     assert again.folder.finished
 
 
-def test_a_chat_for_a_model_without_a_template_is_refused_before_anything_is_written(settings, tmp_path, tiny_folder):
+def test_a_chat_for_a_model_without_a_template_is_refused_before_anything_is_written(
+    settings, tmp_path, tiny_folder
+):
     (tiny_folder / "chat_template.jinja").unlink()
 
     class Chat(Letters):
@@ -348,7 +433,11 @@ def test_epochs_go_through_every_task_once_each(settings, tmp_path):
     config = {key: value for key, value in settings.items() if key != "steps"} | {"epochs": 2.0}
     trainer = run(config, tmp_path / "run", env=Twelve())
     assert trainer.total == 6
-    asked = [line["key"]["index"] for line in trainer.folder.rollout_lines() if line["key"]["split"] == "train" and line["attempt"] == 0]
+    asked = [
+        line["key"]["index"]
+        for line in trainer.folder.rollout_lines()
+        if line["key"]["split"] == "train" and line["attempt"] == 0
+    ]
     assert sorted(asked[:12]) == sorted(asked[12:]) == list(range(12))
     assert asked[:12] != asked[12:]
 

@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from grpo_core.cli.app import app
-from grpo_core.errors import ConfigError
-from grpo_core.overrides import build_config
+from grpo_core.config.overrides import build_config
+from grpo_core.protocol.errors import ConfigError
 from grpo_core.runs.trust import risky_settings, trusted_folder
 from grpo_core.train.trainer import Trainer
 
@@ -36,7 +36,13 @@ def evil(tmp_path: Path) -> Path:
 @pytest.fixture
 def folder(settings: dict[str, Any], tmp_path: Path) -> Path:
     """A finished run of an environment that is installed."""
-    more = {"environment": "arithmetic", "steps": 1, "eval": {"tasks": 2}, "sampling": {"max_new_tokens": 3}, "weights": {}}
+    more = {
+        "environment": "arithmetic",
+        "steps": 1,
+        "eval": {"tasks": 2},
+        "sampling": {"max_new_tokens": 3},
+        "weights": {},
+    }
     Trainer(build_config([settings, more]), folder=tmp_path / "run").run()
     return tmp_path / "run"
 
@@ -56,7 +62,9 @@ def invoke(*arguments: str | Path) -> tuple[int, str]:
     return done.exit_code, " ".join(done.output.split())
 
 
-def test_no_command_runs_a_file_that_a_folder_names_until_the_user_trusts_it(folder, evil, tmp_path):
+def test_no_command_runs_a_file_that_a_folder_names_until_the_user_trusts_it(
+    folder, evil, tmp_path
+):
     name, mark = f"{evil}:Letters", tmp_path / "mark"
     rewrite(folder, lambda config: config.update(environment=name, env={}))
     unfinished = tmp_path / "unfinished"
@@ -68,7 +76,16 @@ def test_no_command_runs_a_file_that_a_folder_names_until_the_user_trusts_it(fol
         ["eval", "--run", folder, *common],
         ["generate", "--run", folder, "2 + 2"],
         ["run", "--resume", unfinished],
-        ["export", folder, "--rollouts", tmp_path / "good.jsonl", "--split", "all", "--min-reward", "0"],
+        [
+            "export",
+            folder,
+            "--rollouts",
+            tmp_path / "good.jsonl",
+            "--split",
+            "all",
+            "--min-reward",
+            "0",
+        ],
         ["run", "--recipe", folder / "config.json", "--out", tmp_path / "new"],
     )
     for command in commands:
@@ -82,15 +99,21 @@ def test_no_command_runs_a_file_that_a_folder_names_until_the_user_trusts_it(fol
     assert status == 0, output  # the command itself names the file
     assert mark.exists()
     mark.unlink()
-    assert invoke("eval", "--run", folder, *common)[0] == 2  # naming it once is no trust in the folder
+    assert (
+        invoke("eval", "--run", folder, *common)[0] == 2
+    )  # naming it once is no trust in the folder
     status, output = invoke("eval", "--run", folder, "--trust", *common)
     assert status == 0, output
     status, output = invoke("eval", "--run", folder, *common)
     assert status == 0, output  # what was trusted once is remembered
 
 
-def test_a_run_of_this_user_on_this_machine_needs_no_trust_and_a_changed_one_does(settings, evil, tmp_path, monkeypatch):
-    config = build_config([settings, {"environment": f"{evil}:Letters", "steps": 1, "eval": {"tasks": 2}}])
+def test_a_run_of_this_user_on_this_machine_needs_no_trust_and_a_changed_one_does(
+    settings, evil, tmp_path, monkeypatch
+):
+    config = build_config(
+        [settings, {"environment": f"{evil}:Letters", "steps": 1, "eval": {"tasks": 2}}]
+    )
     Trainer(config, folder=tmp_path / "own").run()
     command = ["eval", "--run", tmp_path / "own", "--tasks", "1", "--samples", "1"]
     assert invoke(*command)[0] == 0
@@ -101,10 +124,14 @@ def test_a_run_of_this_user_on_this_machine_needs_no_trust_and_a_changed_one_doe
     assert invoke(*command)[0] == 2
 
 
-def test_a_state_folder_that_cannot_be_written_costs_the_note_and_not_the_run(settings, evil, tmp_path, monkeypatch, caplog):
+def test_a_state_folder_that_cannot_be_written_costs_the_note_and_not_the_run(
+    settings, evil, tmp_path, monkeypatch, caplog
+):
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
-    config = build_config([settings, {"environment": f"{evil}:Letters", "steps": 1, "eval": {"tasks": 2}}])
+    config = build_config(
+        [settings, {"environment": f"{evil}:Letters", "steps": 1, "eval": {"tasks": 2}}]
+    )
     Trainer(config, folder=tmp_path / "own").run()
     assert "will ask for --trust" in caplog.text
     assert (tmp_path / "own" / "final").is_dir()
@@ -127,13 +154,37 @@ def test_the_python_interface_asks_as_the_command_line_does(folder, evil, tmp_pa
         ({"eval": {"also": ["arithmetic", "/x/y.py:Env"]}}, ["eval.also.1"]),
         ({"model": {"name": "org/name", "trust_remote_code": True}}, ["model.trust_remote_code"]),
         ({"env": {"path": "data.jsonl", "reward": "/x/reward.py:score"}}, ["env.reward"]),
-        ({"mixture": {"dataset": {"env": {"reward": "/x/reward.py:score"}}}}, ["mixture.dataset.env.reward"]),
-        ({"judges": {"default": {"name": "llm", "settings": {"base_url": "http://x/v1"}}}}, ["judges.default.settings.base_url"]),
+        (
+            {"mixture": {"dataset": {"env": {"reward": "/x/reward.py:score"}}}},
+            ["mixture.dataset.env.reward"],
+        ),
+        (
+            {"judges": {"default": {"name": "llm", "settings": {"base_url": "http://x/v1"}}}},
+            ["judges.default.settings.base_url"],
+        ),
         ({"judges": {"default": {"name": "/x/judge.py:Judge"}}}, ["judges.default.name"]),
         ({"sandbox": {"name": "/x/box.py:Box"}}, ["sandbox.name"]),
-        ({"sandbox": {"name": "bubblewrap", "settings": {"python": "/x/python"}}}, ["sandbox.settings.python"]),
-        ({"environment": "arithmetic", "env": {"path": "/data/x.jsonl"}, "model": {"name": "/models/a.py/b"}}, []),
-        ({"provenance": {"environments": {"/x/y.py:Env": "1234"}}, "environment": None, "judges": None, "mixture": 3}, []),
+        (
+            {"sandbox": {"name": "bubblewrap", "settings": {"python": "/x/python"}}},
+            ["sandbox.settings.python"],
+        ),
+        (
+            {
+                "environment": "arithmetic",
+                "env": {"path": "/data/x.jsonl"},
+                "model": {"name": "/models/a.py/b"},
+            },
+            [],
+        ),
+        (
+            {
+                "provenance": {"environments": {"/x/y.py:Env": "1234"}},
+                "environment": None,
+                "judges": None,
+                "mixture": 3,
+            },
+            [],
+        ),
     ],
 )
 def test_what_runs_code_or_sends_data_is_known(config, names):

@@ -11,13 +11,13 @@ import pytest
 import torch
 from accelerate.optimizer import AcceleratedOptimizer
 
-from grpo_core.errors import ConfigError, RunStoppedError
-from grpo_core.train.batch import Row, collate
+from grpo_core.protocol.errors import ConfigError, RunStoppedError
+from grpo_core.train.compute.batch import Row, collate
 from grpo_core.train.models.adapter import add_adapter
 from grpo_core.train.models.load import ModelSource
-from grpo_core.train.optimizer import rate
 from grpo_core.train.policy.causal import Policy
-from grpo_core.train.update import Sums, Updater
+from grpo_core.train.update.optimizer import rate
+from grpo_core.train.update.updater import Sums, Updater
 
 from .arrange import random_rollouts, run_config, tiny_policy
 from .tiny import save_tiny, tiny_model, tiny_tokenizer
@@ -25,11 +25,20 @@ from .tiny import save_tiny, tiny_model, tiny_tokenizer
 P, G = 3, 4
 
 
-def batch(minibatches: int = 1, *, scored: torch.Tensor | None = None, seed: int = 0) -> list[list[Row]]:
+def batch(
+    minibatches: int = 1, *, scored: torch.Tensor | None = None, seed: int = 0
+) -> list[list[Row]]:
     generator = torch.Generator().manual_seed(seed)
     advantage_PG = torch.randn(P, G, dtype=torch.float64, generator=generator)
     scored_PG = torch.ones(P, G, dtype=torch.bool) if scored is None else scored
-    return collate(random_rollouts(P, G), advantage_PG, scored_PG, aggregation="sequence_mean", max_length=9, minibatches=minibatches)
+    return collate(
+        random_rollouts(P, G),
+        advantage_PG,
+        scored_PG,
+        aggregation="sequence_mean",
+        max_length=9,
+        minibatches=minibatches,
+    )
 
 
 def weights(policy: Policy) -> dict[str, torch.Tensor]:
@@ -38,7 +47,9 @@ def weights(policy: Policy) -> dict[str, torch.Tensor]:
 
 def test_at_learning_rate_zero_ratio_is_one_and_nothing_is_clipped():
     policy = tiny_policy(scale=0.0)
-    updater = Updater(policy, run_config(optimizer={"lr": 0.0}, trainer={"mu": 3, "minibatches": 2}), steps=1)
+    updater = Updater(
+        policy, run_config(optimizer={"lr": 0.0}, trainer={"mu": 3, "minibatches": 2}), steps=1
+    )
     before = weights(policy)
     values = updater.update(batch(2))
     assert values["clip_fraction"] == 0
@@ -51,7 +62,9 @@ def test_old_log_probs_are_those_before_the_first_of_several_updates():
     policy = tiny_policy()
     once = Updater(policy, run_config(optimizer={"lr": 0.05}), steps=1).update(batch())
     policy = tiny_policy()
-    twice = Updater(policy, run_config(optimizer={"lr": 0.05}, trainer={"mu": 4}), steps=1).update(batch())
+    twice = Updater(policy, run_config(optimizer={"lr": 0.05}, trainer={"mu": 4}), steps=1).update(
+        batch()
+    )
     assert once["clip_fraction"] == 0
     assert twice["clip_fraction"] > 0.05
 
@@ -100,21 +113,37 @@ def test_nothing_is_left_of_a_micro_batch_when_the_next_one_is_computed():
 
 def test_only_the_adapter_is_trained():
     policy = tiny_policy()
-    frozen = {name: p.detach().clone() for name, p in policy.model.named_parameters() if not p.requires_grad}
+    frozen = {
+        name: p.detach().clone()
+        for name, p in policy.model.named_parameters()
+        if not p.requires_grad
+    }
     before = weights(policy)
     Updater(policy, run_config(), steps=1).update(batch())
     assert all("lora_" in name for name in before)
     assert any(not torch.equal(before[name], tensor) for name, tensor in weights(policy).items())
-    assert all(torch.equal(frozen[name], p) for name, p in policy.model.named_parameters() if name in frozen)
+    assert all(
+        torch.equal(frozen[name], p)
+        for name, p in policy.model.named_parameters()
+        if name in frozen
+    )
 
 
 @pytest.mark.parametrize("name", ["adamw", "adamw8bit"])
 def test_an_update_raises_the_probability_of_what_was_rewarded(name):
     policy = tiny_policy()
-    config = run_config(optimizer={"name": name, "lr": 0.02}, kl={"beta": 0.0}, schedule={"warmup": 0.0})
+    config = run_config(
+        optimizer={"name": name, "lr": 0.02}, kl={"beta": 0.0}, schedule={"warmup": 0.0}
+    )
     advantage_PG = torch.zeros(P, G, dtype=torch.float64)
     advantage_PG[0, 1] = 1.0
-    rows = collate(random_rollouts(P, G), advantage_PG, torch.ones(P, G, dtype=torch.bool), aggregation="sequence_mean", max_length=9)
+    rows = collate(
+        random_rollouts(P, G),
+        advantage_PG,
+        torch.ones(P, G, dtype=torch.bool),
+        aggregation="sequence_mean",
+        max_length=9,
+    )
     updater = Updater(policy, config, steps=10)
     (micro, *_) = updater._micro_batches([rows[0][1]])
     before = policy.logprobs(micro, temperature=1.0)[0].sum().item()
@@ -128,7 +157,9 @@ def test_unscored_attempts_leave_every_denominator():
     scored[0, 1] = scored[2] = False
     (rows,) = batch(scored=scored)
     assert len(rows) == 7
-    assert sum(row.weight * max(1, sum(row.rollout.trainable)) for row in rows) == pytest.approx(1.0)
+    assert sum(row.weight * max(1, sum(row.rollout.trainable)) for row in rows) == pytest.approx(
+        1.0
+    )
 
 
 def test_a_step_in_which_nothing_was_scored_changes_nothing():
@@ -136,7 +167,9 @@ def test_a_step_in_which_nothing_was_scored_changes_nothing():
     before = weights(policy)
     updater = Updater(policy, run_config(), steps=1)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # torch takes the step that is left out for one that was forgotten
+        warnings.simplefilter(
+            "error"
+        )  # torch takes the step that is left out for one that was forgotten
         values = updater.update(batch(scored=torch.zeros(P, G, dtype=torch.bool)))
     assert values["loss"] == 0
     assert math.isnan(values["entropy"]), "a mean over no token was reported as a number"
@@ -179,21 +212,31 @@ def test_a_tuned_adapter_is_its_own_frozen_reference(tmp_path: Path):
     tuned = tiny_policy(scale=0.3)
     tuned.model.save_pretrained(tmp_path / "tuned", selected_adapters=["default"])
     source = ModelSource("tuned", str(base), adapter_path=str(tmp_path / "tuned"))
-    policy = Policy(add_adapter(tiny_model(), run_config().lora, source).to(torch.float64), tiny_tokenizer())
-    updater = Updater(policy, run_config(optimizer={"lr": 0.02}, schedule={"warmup": 0.0}), steps=10)
+    policy = Policy(
+        add_adapter(tiny_model(), run_config().lora, source).to(torch.float64), tiny_tokenizer()
+    )
+    updater = Updater(
+        policy, run_config(optimizer={"lr": 0.02}, schedule={"warmup": 0.0}), steps=10
+    )
     (micro, *_) = updater._micro_batches(batch()[0])
     start = policy.logprobs(micro, temperature=1.0)[0].detach()
     torch.testing.assert_close(policy.reference_logprobs(micro, temperature=1.0), start)
     with policy.model.disable_adapter():
         plain = policy.logprobs(micro, temperature=1.0)[0]
-    assert (plain - start).abs().max() > 0.01, "the tuned adapter does nothing, so the test shows nothing"
+    assert (plain - start).abs().max() > 0.01, (
+        "the tuned adapter does nothing, so the test shows nothing"
+    )
     updater.update(batch())
     assert (policy.logprobs(micro, temperature=1.0)[0] - start).abs().max() > 1e-6
     torch.testing.assert_close(policy.reference_logprobs(micro, temperature=1.0), start)
 
 
 def test_full_fine_tuning_keeps_a_copied_reference(tmp_path: Path):
-    config = run_config(model={"name": str(save_tiny(tmp_path / "m")), "dtype": "float64"}, lora={"enabled": False}, optimizer={"lr": 1e-3})
+    config = run_config(
+        model={"name": str(save_tiny(tmp_path / "m")), "dtype": "float64"},
+        lora={"enabled": False},
+        optimizer={"lr": 1e-3},
+    )
     policy = Policy.load(config, need_reference=True)
     updater = Updater(policy, config, steps=10)
     (micro, *_) = updater._micro_batches(batch()[0])
@@ -216,7 +259,13 @@ def test_sampling_leaves_the_weights_bitwise_as_they_were():
 def test_an_adapter_that_is_more_than_a_product_is_sampled_from_as_it_is(more):
     import peft
 
-    lora = peft.LoraConfig(r=4, target_modules=["q_proj", "down_proj"], task_type="CAUSAL_LM", init_lora_weights=False, **more)
+    lora = peft.LoraConfig(
+        r=4,
+        target_modules=["q_proj", "down_proj"],
+        task_type="CAUSAL_LM",
+        init_lora_weights=False,
+        **more,
+    )
     policy = Policy(peft.get_peft_model(tiny_model(), lora).to(torch.float64), tiny_tokenizer())
     ids = torch.tensor([[5, 6, 7, 8]])
     with torch.inference_mode():
@@ -230,7 +279,11 @@ def test_an_adapter_beside_bfloat16_weights_computes_in_their_type_and_is_traine
     found = {}
     for dtype in (torch.float32, torch.bfloat16):
         torch.manual_seed(0)
-        model = add_adapter(tiny_model(dtype=torch.bfloat16).to(dtype), run_config().lora, ModelSource("tiny", "tiny"))
+        model = add_adapter(
+            tiny_model(dtype=torch.bfloat16).to(dtype),
+            run_config().lora,
+            ModelSource("tiny", "tiny"),
+        )
         generator, types = torch.Generator().manual_seed(1), set()
         for name, parameter in model.named_parameters():
             if "lora_" in name:
@@ -241,7 +294,11 @@ def test_an_adapter_beside_bfloat16_weights_computes_in_their_type_and_is_traine
                 )
         policy = Policy(model, tiny_tokenizer())
         types.clear()
-        (micro,) = policy.micro_batches([Row(r, 1.0, 1.0) for r in random_rollouts(1, 4)[0]], max_tokens=10_000, dtype=torch.float32)
+        (micro,) = policy.micro_batches(
+            [Row(r, 1.0, 1.0) for r in random_rollouts(1, 4)[0]],
+            max_tokens=10_000,
+            dtype=torch.float32,
+        )
         logprob_BT, _ = policy.logprobs(micro, temperature=1.0)
         (logprob_BT * micro.real_BT).sum().backward()
         assert types == {dtype}
@@ -260,7 +317,9 @@ def test_an_overflow_of_the_float16_scaler_lowers_its_scale_and_is_no_failure():
     updater.accelerator.scaler = scaler  # accelerate makes one on CUDA only
     updater.optimizer = AcceleratedOptimizer(updater.optimizer.optimizer, scaler=scaler)
     before = weights(policy)
-    updater.update([[Row(row.rollout, 1000 * row.advantage, row.weight) for row in batch()[0]]])  # 2^127 times this is infinite
+    updater.update(
+        [[Row(row.rollout, 1000 * row.advantage, row.weight) for row in batch()[0]]]
+    )  # 2^127 times this is infinite
     assert scaler.get_scale() < 2.0**127
     assert updater.skipped == 0
     assert all(torch.equal(before[name], tensor) for name, tensor in weights(policy).items())
@@ -275,18 +334,27 @@ def test_the_loss_that_is_logged_is_the_one_that_is_lowered_bonus_included():
     rows = batch()[0]
     policy, total = tiny_policy(), 0.0
     for micro in policy.micro_batches(rows, max_tokens=10_000, dtype=torch.float64):
-        loss, _ = Updater(policy, updater.config, steps=1).loss(micro, None, policy.reference_logprobs(micro, temperature=1.0), Sums())
+        loss, _ = Updater(policy, updater.config, steps=1).loss(
+            micro, None, policy.reference_logprobs(micro, temperature=1.0), Sums()
+        )
         total += loss.item()
     assert values["loss"] == pytest.approx(total, rel=1e-12)
     assert values["loss"] < values["policy_loss"] + values["kl_penalty"] - 0.1
 
 
-def test_a_first_batch_without_rows_is_no_failure_of_the_float16_scaler(monkeypatch: pytest.MonkeyPatch):
+def test_a_first_batch_without_rows_is_no_failure_of_the_float16_scaler(
+    monkeypatch: pytest.MonkeyPatch,
+):
     policy = Policy(tiny_policy().model.float(), tiny_tokenizer())
     updater = Updater(policy, run_config(kl={"beta": 0.0}), steps=10)
-    updater.accelerator.scaler, updater.accelerator.native_amp = torch.amp.GradScaler("cpu"), True  # accelerate makes one on CUDA only
+    updater.accelerator.scaler, updater.accelerator.native_amp = (
+        torch.amp.GradScaler("cpu"),
+        True,
+    )  # accelerate makes one on CUDA only
     monkeypatch.setitem(updater.accelerator.state._shared_state, "_mixed_precision", "fp16")
-    updater.optimizer = AcceleratedOptimizer(updater.optimizer.optimizer, scaler=updater.accelerator.scaler)
+    updater.optimizer = AcceleratedOptimizer(
+        updater.optimizer.optimizer, scaler=updater.accelerator.scaler
+    )
     updater.accelerator._optimizers = [updater.optimizer]
     before = weights(policy)
     assert updater.update([[]])["grad_norm"] == 0
@@ -315,5 +383,7 @@ def test_schedules_warm_up_and_end_where_they_say(settings, done, expected):
 
 @pytest.mark.parametrize("total", [5, 15, 25, 101])
 def test_a_warm_up_that_ends_between_two_steps_never_exceeds_the_peak(total):
-    shares = [rate(done, total, run_config(schedule={"warmup": 0.1}).schedule) for done in range(total)]
+    shares = [
+        rate(done, total, run_config(schedule={"warmup": 0.1}).schedule) for done in range(total)
+    ]
     assert max(shares) <= 1

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_core.overrides import build_config
+from grpo_core.config.overrides import build_config
 from grpo_core.runs.lines import read_lines
 from grpo_core.train.run.warnings import SIGNS, START, WINDOW, Watch
 from grpo_core.train.sft import WarmStart
@@ -17,7 +17,7 @@ from grpo_core.train.trainer import Trainer
 
 from .letters import Letters
 
-README = Path(__file__).parents[2] / "README.md"
+README = Path(__file__).parents[2] / "grpo_core" / "train" / "README.md"
 HEALTHY = {
     "reward/mean": 0.4,
     "reward/std": 0.3,
@@ -68,26 +68,49 @@ def test_what_a_solved_task_looks_like_is_no_sign():
     watch = Watch()
     for _ in range(START):
         watch.look(HEALTHY)
-    solved = {"pass_rate": 0.97, "entropy": 0.01, "completion_length/mean": 20.0, "reward/constant_share": 0.9, "reward/format": 1.0}
+    solved = {
+        "pass_rate": 0.97,
+        "entropy": 0.01,
+        "completion_length/mean": 20.0,
+        "reward/constant_share": 0.9,
+        "reward/format": 1.0,
+    }
     for step in range(100):
-        risen = {name: value + (solved.get(name, value) - value) * min(1.0, step / 40) for name, value in HEALTHY.items()}
+        risen = {
+            name: value + (solved.get(name, value) - value) * min(1.0, step / 40)
+            for name, value in HEALTHY.items()
+        }
         assert watch.look(risen) == []
 
 
 def test_in_a_mixture_the_rewards_of_each_environment_are_looked_at_by_themselves():
     """Beside one that is solved, and would hide the other in the means over all attempts."""
     watch = Watch()
-    solved = {"reward/format": 1.0, "reward/exact": 1.0, "reward/constant_share": 1.0, "pass_rate": 1.0}
+    solved = {
+        "reward/format": 1.0,
+        "reward/exact": 1.0,
+        "reward/constant_share": 1.0,
+        "pass_rate": 1.0,
+    }
     sick = {"reward/format": 0.97, "reward/constant_share": 0.9}
     said: list[str] = []
     for step in range(START + 3 * WINDOW):
-        line = {name: value for name, value in HEALTHY.items() if name not in ("reward/format", "reward/exact", "reward/constant_share")}
+        line = {
+            name: value
+            for name, value in HEALTHY.items()
+            if name not in ("reward/format", "reward/exact", "reward/constant_share")
+        }
         own = {name: HEALTHY[name] for name in solved}
         line |= {f"easy/{name}": value for name, value in solved.items()}
-        line |= {f"hard/{name}": value for name, value in (own | (sick if step >= START + WINDOW else {})).items()}
+        line |= {
+            f"hard/{name}": value
+            for name, value in (own | (sick if step >= START + WINDOW else {})).items()
+        }
         said += watch.look({**line, "pass_rate": 0.95})
     form, contrast = said
-    assert form.startswith("hard/reward/format went up to where nothing is left to gain while the pass rate stayed at 20%")
+    assert form.startswith(
+        "hard/reward/format rose to where nothing is left to gain while the pass rate stayed at 20%"
+    )
     assert contrast.startswith("90% (hard) of the reward comes from parts")
 
 
@@ -96,9 +119,17 @@ def test_a_sign_of_one_environment_is_said_beside_that_of_another_and_counts_the
     watch = Watch()
     said: list[tuple[int, str]] = []
     for step in range(100):
-        line: dict[str, float] = {name: value for name, value in HEALTHY.items() if not name.startswith("reward/constant")}
-        line |= {"first/reward/constant_share": 0.9, "first/pass_rate": 0.2, "second/pass_rate": 0.2 if step % 2 else math.nan}
-        line |= {"second/reward/constant_share": (0.85 if step >= 40 else 0.1) if step % 2 else math.nan}
+        line: dict[str, float] = {
+            name: value for name, value in HEALTHY.items() if not name.startswith("reward/constant")
+        }
+        line |= {
+            "first/reward/constant_share": 0.9,
+            "first/pass_rate": 0.2,
+            "second/pass_rate": 0.2 if step % 2 else math.nan,
+        }
+        line |= {
+            "second/reward/constant_share": (0.85 if step >= 40 else 0.1) if step % 2 else math.nan
+        }
         said += [(step, text) for text in watch.look(line)]
     (first, about_first), (second, about_second) = said
     assert about_first.startswith("90% (first) of the reward comes from parts")
@@ -118,10 +149,17 @@ def test_a_kl_above_1_needs_no_history_and_what_was_not_measured_is_no_sign():
 def test_a_run_that_learns_is_not_warned_about(settings, tmp_path):
     """A policy that writes six letters, a or b, learns to write a."""
     rng = random.Random(0)
-    rows = [{"prompt": f"letters {i}:", "completion": "".join(rng.choices("ab", k=6))} for i in range(400)]
+    rows = [
+        {"prompt": f"letters {i}:", "completion": "".join(rng.choices("ab", k=6))}
+        for i in range(400)
+    ]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     common = {**settings, "eval": {"tasks": 0}, "sampling": {"max_new_tokens": 16}}
-    warm = {"method": "sft", "steps": 40, "sft": {"data": str(tmp_path / "rows.jsonl"), "batch_size": 16}}
+    warm = {
+        "method": "sft",
+        "steps": 40,
+        "sft": {"data": str(tmp_path / "rows.jsonl"), "batch_size": 16},
+    }
     WarmStart(build_config([common, warm]), Letters(), folder=tmp_path / "warm").run()
     run = {"model": {"name": str(tmp_path / "warm")}, "optimizer": {"lr": 0.002}, "steps": 60}
     Trainer(build_config([common, run]), Letters(), folder=tmp_path / "run").run()
@@ -129,11 +167,17 @@ def test_a_run_that_learns_is_not_warned_about(settings, tmp_path):
     assert lines[0]["reward/mean"] < 0.6 < 0.8 < lines[-1]["reward/mean"]
     assert "warning" not in (tmp_path / "run" / "log.txt").read_text()
     assert max(line["sampling/logprob_gap"] for line in lines) < 1e-4
-    assert lines[-1]["kl/sequence"] == pytest.approx(lines[-1]["kl"] * lines[-1]["completion_length/mean"])
+    assert lines[-1]["kl/sequence"] == pytest.approx(
+        lines[-1]["kl"] * lines[-1]["completion_length/mean"]
+    )
 
 
 def test_the_documentation_names_every_sign():
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in README.read_text().splitlines() if line.startswith("| ")]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in README.read_text().splitlines()
+        if line.startswith("| ")
+    ]
     documented = {row[0]: (row[1].strip("`"), row[2]) for row in rows if len(row) == 3}
     for sign in SIGNS:
         assert documented[sign.name] == (sign.metric, sign.threshold)

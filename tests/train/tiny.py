@@ -36,7 +36,11 @@ def tiny_tokenizer(characters: str = string.printable) -> PreTrainedTokenizerFas
 
 
 def tiny_model(
-    *, dtype: torch.dtype = torch.float64, vocab: int = len(SPECIAL) + len(string.printable), layers: int = 2, seed: int = 0
+    *,
+    dtype: torch.dtype = torch.float64,
+    vocab: int = len(SPECIAL) + len(string.printable),
+    layers: int = 2,
+    seed: int = 0,
 ) -> LlamaForCausalLM:
     """Random weights fixed by `seed` (the global generator is left as it was), in eval mode, fit for `tiny_tokenizer`."""
     config = LlamaConfig(
@@ -62,7 +66,9 @@ def tiny_model(
     return model
 
 
-def save_tiny(folder: Path, *, dtype: torch.dtype = torch.float32, layers: int = 2, seed: int = 0) -> Path:
+def save_tiny(
+    folder: Path, *, dtype: torch.dtype = torch.float32, layers: int = 2, seed: int = 0
+) -> Path:
     """A model folder as a user would pass it to `--model`: weights in safetensors, config, tokenizer, chat template."""
     tiny_model(dtype=dtype, layers=layers, seed=seed).save_pretrained(folder)
     tiny_tokenizer().save_pretrained(folder)
@@ -73,7 +79,9 @@ def _norm_in_float64(model: LlamaForCausalLM) -> None:
     """Llama's own norm goes through float32, which would hide differences below 1e-7 from tests that promise 1e-10."""
     for name, module in list(model.named_modules()):
         if type(module).__name__ == "LlamaRMSNorm":
-            norm = torch.nn.RMSNorm(module.weight.shape[0], eps=module.variance_epsilon, dtype=torch.float64)
+            norm = torch.nn.RMSNorm(
+                module.weight.shape[0], eps=module.variance_epsilon, dtype=torch.float64
+            )
             norm.weight = module.weight
             parent, _, attribute = name.rpartition(".")
             setattr(model.get_submodule(parent), attribute, norm)

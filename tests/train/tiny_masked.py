@@ -19,9 +19,17 @@ def masked_tokenizer() -> PreTrainedTokenizerFast:
     vocabulary = {token: index for index, token in enumerate((*SPECIAL, MASK, *string.printable))}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token=UNKNOWN))
     tokenizer.decoder = decoders.Fuse()
-    tokenizer.post_processor = processors.TemplateProcessing(single=f"{START} $A", special_tokens=[(START, vocabulary[START])])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{START} $A", special_tokens=[(START, vocabulary[START])]
+    )
     tokenizer.add_special_tokens([*SPECIAL, MASK])
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token=PAD, unk_token=UNKNOWN, cls_token=START, mask_token=MASK)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        unk_token=UNKNOWN,
+        cls_token=START,
+        mask_token=MASK,
+    )
 
 
 def masked_model(*, dtype: torch.dtype = torch.float64, seed: int = 0) -> BertForMaskedLM:

@@ -46,7 +46,13 @@ class Zygote:
         mine, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command = [sys.executable, __file__, str(other.fileno())]
         env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-        self._server = subprocess.Popen(command, pass_fds=[other.fileno()], stdin=subprocess.DEVNULL, start_new_session=True, env=env)
+        self._server = subprocess.Popen(
+            command,
+            pass_fds=[other.fileno()],
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            env=env,
+        )
         other.close()
         self._socket = mine
         self._ask({"do": "wait"})
@@ -64,7 +70,15 @@ class Zygote:
         plots: bool = True,
     ) -> int:
         """Run `grpo` with `arguments` in a process group of its own; returns its id. plots: whether pictures are drawn, for a second."""
-        wish = {"do": "start", "arguments": list(arguments), "env": dict(env), "cwd": str(cwd), "uid": uid, "umask": umask, "plots": plots}
+        wish = {
+            "do": "start",
+            "arguments": list(arguments),
+            "env": dict(env),
+            "cwd": str(cwd),
+            "uid": uid,
+            "umask": umask,
+            "plots": plots,
+        }
         return int(self._ask(wish, [out, err]))
 
     def poll(self, pid: int) -> int | None:
@@ -95,21 +109,27 @@ def _serve(channel: socket.socket) -> None:
             importlib.import_module(name)
     threads = len(os.listdir("/proc/self/task"))
     if threads > 1:
-        raise RuntimeError(f"the imports have started {threads - 1} threads, which a fork would lack")
+        raise RuntimeError(
+            f"the imports have started {threads - 1} threads, which a fork would lack"
+        )
     running: set[int] = set()
     try:
         while message := socket.recv_fds(channel, _MESSAGE_BYTES, 2):
             data, descriptors = message[:2]
             if not data:
                 break
-            channel.send(json.dumps(_answer(json.loads(data), descriptors, running, channel)).encode())
+            channel.send(
+                json.dumps(_answer(json.loads(data), descriptors, running, channel)).encode()
+            )
     finally:
         for pid in running:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
 
 
-def _answer(wish: dict[str, Any], descriptors: list[int], running: set[int], channel: socket.socket) -> Any:
+def _answer(
+    wish: dict[str, Any], descriptors: list[int], running: set[int], channel: socket.socket
+) -> Any:
     if wish["do"] == "start":
         pid = os.fork()
         if pid == 0:
@@ -164,7 +184,9 @@ def _become(wish: dict[str, Any], descriptors: list[int]) -> None:
 def _stream(descriptor: int, errors: str) -> io.TextIOWrapper:
     """Return a stream as the interpreter opens it: the inherited one remembers what the server's was."""
     raw = io.FileIO(descriptor, "w", closefd=False)
-    return io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8", errors=errors, line_buffering=descriptor == 2)
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw), encoding="utf-8", errors=errors, line_buffering=descriptor == 2
+    )
 
 
 def _end_with(command: Any) -> None:

@@ -1,1 +1,4 @@
-"""How a model computes log-probs and continues texts: exact, each shared token once, in bounded memory."""
+"""Compute log-probs and continue texts with a model: exactly, in bounded memory.
+
+Each shared token is computed once.
+"""

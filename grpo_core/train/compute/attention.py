@@ -1,7 +1,7 @@
-"""Attention of packed trees (see `tree`), registered with transformers: only what some row may see is multiplied, and keys and values that
-several heads share are not repeated.
+"""Compute the attention of packed trees (see `tree`), registered with transformers.
 
-Everything else that is asked of it, it leaves to what transformers does through PyTorch.
+Only columns that some row may see are multiplied, and keys and values that several heads share are
+not repeated. Every other case is left to the attention of transformers through PyTorch.
 """
 
 from __future__ import annotations
@@ -18,35 +18,46 @@ from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_f
 from transformers.masking_utils import sdpa_mask
 
 NAME = "grpo_tree"
+"""Name under which the attention is registered."""
 
 ROWS = 256
-"""Of a block: smaller ones see less in vain, and multiply more slowly (4 trees of 1,024 nodes, 2 cores: 64 to 512 rows differ by 20 %)."""
+"""Rows of a block. Smaller blocks compute fewer masked pairs but multiply more slowly (4 trees of
+1,024 nodes, 2 cores: 64 to 512 rows differ by 20 %)."""
 
 FEW_ROWS = 64
-"""Up to so many queries, those of the heads that share keys are laid side by side, with a mask for each."""
+"""Up to this many queries, those of the heads that share keys are stacked, with a mask for each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Rows (queries), and the columns (keys) that one of them may see."""
+    """Select rows (queries) and the columns (keys) that at least one of them may see."""
 
     rows: slice
     columns: tuple[slice, ...]
 
 
 WHOLE = (Block(slice(None), (slice(None),)),)
+"""A single block in which every row may see every column."""
 
 
 def blocks(ends: Sequence[int]) -> tuple[Block, ...]:
-    """Of nodes, depth first; ends: one past the last descendant of each, the largest where several trees stand side by side."""
-    found = []
+    """Return the blocks of a tree whose nodes are in depth-first order.
+
+    Args:
+        ends: one past the last descendant of each node; the largest of these where several trees
+            stand side by side.
+    """
+    tree_blocks = []
     for start in range(0, len(ends), ROWS):
         stop = min(start + ROWS, len(ends))
-        seen = [j for j in range(stop) if ends[j] > start or j >= start]
-        gaps = [i for i in range(1, len(seen)) if seen[i] != seen[i - 1] + 1]
-        columns = (slice(seen[a], seen[b - 1] + 1) for a, b in zip([0, *gaps], [*gaps, len(seen)], strict=True))
-        found.append(Block(slice(start, stop), tuple(columns)))
-    return tuple(found)
+        visible = [j for j in range(stop) if ends[j] > start or j >= start]
+        gaps = [i for i in range(1, len(visible)) if visible[i] != visible[i - 1] + 1]
+        columns = (
+            slice(visible[a], visible[b - 1] + 1)
+            for a, b in zip([0, *gaps], [*gaps, len(visible)], strict=True)
+        )
+        tree_blocks.append(Block(slice(start, stop), tuple(columns)))
+    return tuple(tree_blocks)
 
 
 def adopt(model: Any) -> None:
@@ -56,9 +67,9 @@ def adopt(model: Any) -> None:
         base.set_attn_implementation(NAME)
 
 
-def arguments(model: Any, found: tuple[Block, ...]) -> dict[str, Any]:
-    """For a forward pass of `model`, to compute with the blocks `found`."""
-    return {"tree_blocks": found} if model.config._attn_implementation == NAME else {}
+def arguments(model: Any, tree_blocks: tuple[Block, ...]) -> dict[str, Any]:
+    """Return the keyword arguments by which a forward pass of `model` uses the given blocks."""
+    return {"tree_blocks": tree_blocks} if model.config._attn_implementation == NAME else {}
 
 
 def attend(
@@ -73,24 +84,45 @@ def attend(
     tree_blocks: tuple[Block, ...] = (),
     **more: Any,
 ) -> tuple[Tensor, None]:
-    """query (B, heads, N, D), key and value (B, shared heads, S, D), additive mask (B, 1, N, S) -> (B, N, heads, D)."""
-    if not tree_blocks or attention_mask is None or query.shape[2] == 1 or more.get("position_bias") is not None:
+    """Compute attention in the signature that transformers expects.
+
+    Args:
+        module: the attention layer.
+        query: (B, heads, N, D).
+        key: (B, shared heads, S, D).
+        value: (B, shared heads, S, D).
+        attention_mask: additive, (B, 1, N, S).
+        scaling: factor of the scores.
+        dropout: dropout probability.
+        tree_blocks: blocks to compute; without them transformers' attention is used.
+        more: arguments that transformers passes on.
+
+    Returns:
+        The output (B, N, heads, D), and None in place of attention weights.
+    """
+    if (
+        not tree_blocks
+        or attention_mask is None
+        or query.shape[2] == 1
+        or more.get("position_bias") is not None
+    ):
         plain: tuple[Tensor, None] = sdpa_attention_forward(
             module, query, key, value, attention_mask, scaling=scaling, dropout=dropout, **more
         )
         return plain
     groups = query.shape[1] // key.shape[1]
     if groups > 1 and query.shape[2] <= FEW_ROWS:
-        return _side_by_side(query, key, value, attention_mask, groups, scaling, dropout), None
-    native = query.device.type == "cpu"  # elsewhere a mask and shared keys together are slower than repeated keys
+        return _attend_stacked(query, key, value, attention_mask, groups, scaling, dropout), None
+    # Elsewhere a mask with shared keys is slower than repeated keys.
+    native = query.device.type == "cpu"
     if groups > 1 and not native:
         key, value = repeat_kv(key, groups), repeat_kv(value, groups)
     parts = [
         scaled_dot_product_attention(
             query[:, :, block.rows],
-            _chosen(key, block.columns, 2),
-            _chosen(value, block.columns, 2),
-            attn_mask=_chosen(attention_mask[:, :, block.rows], block.columns, 3),
+            _select_columns(key, block.columns, 2),
+            _select_columns(value, block.columns, 2),
+            attn_mask=_select_columns(attention_mask[:, :, block.rows], block.columns, 3),
             dropout_p=dropout,
             scale=scaling,
             enable_gqa=groups > 1 and native,
@@ -100,17 +132,29 @@ def attend(
     return torch.cat(parts, dim=2).transpose(1, 2).contiguous(), None
 
 
-def _side_by_side(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, groups: int, scaling: float | None, dropout: float) -> Tensor:
+def _attend_stacked(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor,
+    groups: int,
+    scaling: float | None,
+    dropout: float,
+) -> Tensor:
+    """Compute attention with the queries of the heads that share keys stacked along the rows."""
     B, heads, N, D = query.shape
     mask = mask.expand(B, groups, N, mask.shape[-1]).reshape(B, 1, groups * N, mask.shape[-1])
     query = query.reshape(B, heads // groups, groups * N, D)
-    found = scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout, scale=scaling)
-    return found.reshape(B, heads, N, -1).transpose(1, 2).contiguous()
+    output = scaled_dot_product_attention(
+        query, key, value, attn_mask=mask, dropout_p=dropout, scale=scaling
+    )
+    return output.reshape(B, heads, N, -1).transpose(1, 2).contiguous()
 
 
-def _chosen(states: Tensor, columns: tuple[slice, ...], dim: int) -> Tensor:
-    found = [states[(slice(None),) * dim + (column,)] for column in columns]
-    return found[0] if len(found) == 1 else torch.cat(found, dim=dim)
+def _select_columns(states: Tensor, columns: tuple[slice, ...], dim: int) -> Tensor:
+    """Return the given column slices of `states` along `dim`, joined."""
+    parts = [states[(slice(None),) * dim + (column,)] for column in columns]
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=dim)
 
 
 AttentionInterface.register(NAME, attend)

@@ -1,7 +1,9 @@
-"""From the model's last hidden states to the log-prob of what was chosen: the one place that applies a temperature and normalises.
+"""Compute the log-probs of chosen tokens from a model's last hidden states.
 
-The logits of a batch are the largest tensor of an update by far: one number for each token of the vocabulary. They are made, used and
-dropped in chunks of bounded size, so that memory depends on neither vocabulary nor batch.
+This is the one place that applies a temperature and normalises. The logits of a batch are by far
+the largest tensor of an update, with one number for each token of the vocabulary. They are
+computed, used and dropped in chunks of bounded size, so that memory depends on neither vocabulary
+nor batch.
 """
 
 from __future__ import annotations
@@ -17,22 +19,30 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 COPIES = 3
-"""How many tensors of the size of a chunk's logits there are at most at a time."""
+"""Most tensors of the size of a chunk's logits that exist at the same time."""
 
 
 def tempered(logits: Tensor, temperature: float) -> Tensor:
-    """Logits at the sampling temperature, in at least float32.
+    """Return logits at the sampling temperature, in at least float32.
 
-    Temperature 0 (greedy) leaves them as they are: a log-prob of a greedy token is that of the plain distribution.
+    Temperature 0 (greedy) leaves them unchanged: the log-prob of a greedy token is that of the
+    plain distribution.
     """
     logits = logits if logits.dtype == torch.float64 else logits.float()
     return logits if temperature in (0.0, 1.0) else logits / temperature
 
 
 def token_logprobs(logits_KV: Tensor, place_M: Tensor, tokens_M: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-probs (M,) of `tokens_M` and the entropies (M,) of their distributions, in few passes over the vocabulary.
+    """Compute log-probs and entropies in few passes over the vocabulary.
 
-    place_M: which of the K distributions each token was drawn from; several tokens may share one.
+    Args:
+        logits_KV: logits of K distributions.
+        place_M: index of the distribution that each token was drawn from; several tokens may share
+            one.
+        tokens_M: the tokens.
+
+    Returns:
+        The log-probs (M,) of `tokens_M` and the entropies (M,) of their distributions.
     """
     logprob_M, entropy_K = _TokenLogprobs.apply(logits_KV, place_M, tokens_M)  # type: ignore[no-untyped-call]
     return logprob_M, entropy_K[place_M]
@@ -40,77 +50,120 @@ def token_logprobs(logits_KV: Tensor, place_M: Tensor, tokens_M: Tensor) -> tupl
 
 @contextmanager
 def head_at(model: Any, places_K: Tensor | None, *, bare: bool) -> Iterator[None]:
-    """The model's head computes for `places_K` of its (B * N) hidden states only, as (1, K, V), or for all as they come if that is None.
+    """Restrict the model's head to the hidden states at `places_K`.
 
-    bare: it gives the hidden states as they are; for models whose logits are the head's output and nothing more.
+    Args:
+        model: the model whose head is replaced inside the context.
+        places_K: indices into its (B * N) hidden states; the output has the shape (1, K, V). With
+            None the head computes all hidden states as they come.
+        bare: return the hidden states themselves instead of logits; for models whose logits are the
+            output of the head and nothing more.
     """
     head = model.get_output_embeddings()
-    compute, own = head.forward, vars(head).get("forward")
+    compute, own_forward = head.forward, vars(head).get("forward")
 
     def forward(hidden_BNH: Tensor) -> Tensor:
-        chosen = hidden_BNH if places_K is None else hidden_BNH.flatten(0, 1)[places_K].unsqueeze(0)
-        found: Tensor = chosen if bare else compute(chosen)
-        return found
+        hidden = hidden_BNH if places_K is None else hidden_BNH.flatten(0, 1)[places_K].unsqueeze(0)
+        output: Tensor = hidden if bare else compute(hidden)
+        return output
 
     head.forward = forward
     try:
         yield
     finally:
-        if own is None:
+        if own_forward is None:
             del head.forward
         else:
-            head.forward = own
+            head.forward = own_forward
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What makes logits of hidden states, at a temperature, with at most `max_bytes` for the logits of a chunk.
-
-    entropy: whether a gradient through the entropy is wanted.
-    """
+    """Compute log-probs of hidden states through a language model head, chunk by chunk."""
 
     module: Any
+    """The head: a module that turns hidden states into logits."""
     vocabulary: int
+    """Number of logits per hidden state."""
     temperature: float
+    """Sampling temperature of the distributions."""
     max_bytes: int
+    """Most bytes for the logits of a chunk, with their copies."""
     entropy: bool = False
+    """Whether a gradient through the entropy is needed."""
 
-    def logprobs(self, hidden_KH: Tensor, place_M: Tensor, tokens_M: Tensor) -> tuple[Tensor, Tensor]:
-        """As `token_logprobs`, of hidden states."""
+    def logprobs(
+        self, hidden_KH: Tensor, place_M: Tensor, tokens_M: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Compute what `token_logprobs` computes, from hidden states.
+
+        Args:
+            hidden_KH: last hidden states of K predictions.
+            place_M: index of the prediction that each token was drawn from.
+            tokens_M: the tokens.
+
+        Returns:
+            The log-probs (M,) and the entropies (M,) of their distributions.
+        """
         if not len(place_M):
-            nothing = tempered(hidden_KH[:0, 0], 1.0)
-            return nothing, nothing
-        rows = max(1, self.max_bytes // (COPIES * self.vocabulary * (8 if hidden_KH.dtype == torch.float64 else 4)))
-        order_M = place_M.argsort(stable=True)  # tokens of the same chunk side by side
+            empty = tempered(hidden_KH[:0, 0], 1.0)
+            return empty, empty
+        rows = max(
+            1,
+            self.max_bytes
+            // (COPIES * self.vocabulary * (8 if hidden_KH.dtype == torch.float64 else 4)),
+        )
+        order_M = place_M.argsort(stable=True)  # tokens of the same chunk are adjacent
         place_M, tokens_M, back_M = place_M[order_M], tokens_M[order_M], order_M.argsort()
         trained = any(parameter.requires_grad for parameter in self.module.parameters())
-        here = type(self.module) is torch.nn.Linear and self.module.weight.device.type != "meta"  # there if they are offloaded
-        if here and not trained and not self.entropy:
+        # Offloaded weights are on "meta" outside their forward pass.
+        present = type(self.module) is torch.nn.Linear and self.module.weight.device.type != "meta"
+        if present and not trained and not self.entropy:
             frozen = self.module.weight, self.module.bias, self.temperature or 1.0
             logprob_M, entropy_M = _FrozenHead.apply(hidden_KH, place_M, tokens_M, *frozen, rows)  # type: ignore[no-untyped-call]
         else:
             parts = [
-                checkpoint(self._chunk, hidden_KH[chunk], place_M[mine] - chunk.start, tokens_M[mine], use_reentrant=False)
-                for chunk, mine in _chunks(place_M, len(hidden_KH), rows)
+                checkpoint(
+                    self._chunk,
+                    hidden_KH[chunk],
+                    place_M[token_slice] - chunk.start,
+                    tokens_M[token_slice],
+                    use_reentrant=False,
+                )
+                for chunk, token_slice in _chunks(place_M, len(hidden_KH), rows)
             ]
             logprob_M, entropy_M = (torch.cat(values) for values in zip(*parts, strict=True))
         return logprob_M[back_M], entropy_M[back_M]
 
     def _chunk(self, hidden_KH: Tensor, place_M: Tensor, tokens_M: Tensor) -> tuple[Tensor, Tensor]:
+        """Return log-probs and entropies of the tokens of one chunk."""
         return token_logprobs(tempered(self.module(hidden_KH), self.temperature), place_M, tokens_M)
 
 
 def _chunks(place_M: Tensor, count: int, rows: int) -> Iterator[tuple[slice, slice]]:
-    """Parts of `count` distributions, and which of the tokens, whose places rise, are drawn from them."""
+    """Split `count` distributions into chunks of at most `rows`.
+
+    Args:
+        place_M: index of the distribution of each token, in ascending order.
+        count: number of distributions.
+        rows: most distributions per chunk.
+
+    Yields:
+        The slice of distributions, and the slice of tokens that are drawn from them.
+    """
     starts = torch.arange(0, count, rows, device=place_M.device)
     bounds = [*torch.searchsorted(place_M, starts).tolist(), len(place_M)]
-    for start, mine in zip(starts.tolist(), pairwise(bounds), strict=True):
-        yield slice(start, min(start + rows, count)), slice(*mine)
+    for start, token_range in zip(starts.tolist(), pairwise(bounds), strict=True):
+        yield slice(start, min(start + rows, count)), slice(*token_range)
 
 
 class _FrozenHead(torch.autograd.Function):
-    """Log-probs through a head that is not trained: instead of probabilities over the vocabulary it keeps, for each token, the direction
-    in which the hidden state would have to move, (onehot(token) - probs) W, and the backward pass only scales it."""
+    """Compute log-probs through a head that is not trained.
+
+    Instead of probabilities over the vocabulary it keeps, for each token, the gradient of its
+    log-prob with respect to the hidden state, (onehot(token) - probs) W. The backward pass only
+    scales it.
+    """
 
     @staticmethod
     def forward(
@@ -126,15 +179,27 @@ class _FrozenHead(torch.autograd.Function):
         device, number = hidden_KH.device, torch.promote_types(hidden_KH.dtype, torch.float32)
         weight_VH = weight_VH.to(hidden_KH.dtype)
         shape = min(rows, len(hidden_KH)), len(weight_VH)
-        # Made once: tensors of this size, made anew for each chunk, would leave holes in the memory that the next one does not fit in.
+        # Allocated once: tensors of this size, allocated again for each chunk, would fragment the
+        # memory so that the next one does not fit.
         raw_RV = torch.empty(shape, dtype=hidden_KH.dtype, device=device)
-        logits_RV = raw_RV if raw_RV.dtype == number else torch.empty(shape, dtype=number, device=device)
+        logits_RV = (
+            raw_RV if raw_RV.dtype == number else torch.empty(shape, dtype=number, device=device)
+        )
         probs_RV = torch.empty(shape, dtype=number, device=device)
-        logprob_M, entropy_M = torch.empty_like(place_M, dtype=number), torch.empty_like(place_M, dtype=number)
-        directions, edges, places, found = [], [], [], 0
-        for chunk, mine in _chunks(place_M, len(hidden_KH), rows):
-            hidden_CH, place_m, token_m = hidden_KH[chunk], place_M[mine] - chunk.start, tokens_M[mine]
-            raw_CV, logits_CV, probs_CV = (buffer[: len(hidden_CH)] for buffer in (raw_RV, logits_RV, probs_RV))
+        logprob_M, entropy_M = (
+            torch.empty_like(place_M, dtype=number),
+            torch.empty_like(place_M, dtype=number),
+        )
+        directions, edges, places, pair_count = [], [], [], 0
+        for chunk, token_slice in _chunks(place_M, len(hidden_KH), rows):
+            hidden_CH, place_m, token_m = (
+                hidden_KH[chunk],
+                place_M[token_slice] - chunk.start,
+                tokens_M[token_slice],
+            )
+            raw_CV, logits_CV, probs_CV = (
+                buffer[: len(hidden_CH)] for buffer in (raw_RV, logits_RV, probs_RV)
+            )
             torch.mm(hidden_CH, weight_VH.T, out=raw_CV)
             if logits_CV.dtype != raw_CV.dtype:
                 logits_CV.copy_(raw_CV)
@@ -147,17 +212,19 @@ class _FrozenHead(torch.autograd.Function):
             total_C1 = probs_CV.sum(dim=-1, keepdim=True)
             probs_CV /= total_C1
             norm_C = total_C1.log().squeeze(-1)
-            logprob_M[mine] = logits_CV[place_m, token_m] - norm_C[place_m]
+            logprob_M[token_slice] = logits_CV[place_m, token_m] - norm_C[place_m]
             logits_CV.clamp_(min=torch.finfo(number).min).mul_(probs_CV)  # 0 * -inf is 0 here
-            entropy_M[mine] = (norm_C - logits_CV.sum(dim=-1))[place_m]
+            entropy_M[token_slice] = (norm_C - logits_CV.sum(dim=-1))[place_m]
             if not ctx.needs_input_grad[0]:
                 continue
-            # Equal tokens that were drawn from the same distribution share a direction.
-            pairs_E2, edge_m = torch.unique(torch.stack([place_m, token_m], dim=1), dim=0, return_inverse=True)
+            # Equal tokens drawn from the same distribution share a direction.
+            pairs_E2, edge_m = torch.unique(
+                torch.stack([place_m, token_m], dim=1), dim=0, return_inverse=True
+            )
             directions += _directions(probs_CV, pairs_E2, weight_VH, rows)
             places.append(pairs_E2[:, 0] + chunk.start)
-            edges.append(edge_m + found)
-            found += len(pairs_E2)
+            edges.append(edge_m + pair_count)
+            pair_count += len(pairs_E2)
         ctx.rows, ctx.temperature = len(hidden_KH), temperature
         if directions:
             ctx.save_for_backward(torch.cat(directions), torch.cat(places), torch.cat(edges))
@@ -169,48 +236,73 @@ class _FrozenHead(torch.autograd.Function):
         direction_EH, place_E, edge_M = ctx.saved_tensors
         grad_E = grad_M.new_zeros(len(place_E)).index_add_(0, edge_M, grad_M) / ctx.temperature
         gradient_EH = (grad_E.unsqueeze(-1) * direction_EH).to(direction_EH.dtype)
-        gradient_KH = gradient_EH.new_zeros(ctx.rows, gradient_EH.shape[1]).index_add_(0, place_E, gradient_EH)
+        gradient_KH = gradient_EH.new_zeros(ctx.rows, gradient_EH.shape[1]).index_add_(
+            0, place_E, gradient_EH
+        )
         return gradient_KH, None, None, None, None, None, None
 
 
 def _directions(probs_CV: Tensor, pairs_E2: Tensor, weight_VH: Tensor, rows: int) -> list[Tensor]:
-    """(onehot(token) - probs) W for each pair of a place and a token, `rows` at a time. Overwrites probs if each place has one token."""
+    """Return (onehot(token) - probs) W for each pair of a place and a token.
+
+    Works on `rows` pairs at a time. Overwrites `probs_CV` if each place has exactly one token.
+    """
     device, (place_E, token_E) = probs_CV.device, pairs_E2.unbind(dim=1)
     single = torch.equal(place_E, torch.arange(len(probs_CV), device=device))
-    found = []
+    directions = []
     for start in range(0, len(pairs_E2), rows):
-        push_RV = (probs_CV if single else probs_CV[place_E[start : start + rows]]).neg_()
-        push_RV[torch.arange(len(push_RV), device=device), token_E[start : start + rows]] += 1
-        found.append(push_RV.to(weight_VH.dtype) @ weight_VH)
-    return found
+        direction_RV = (probs_CV if single else probs_CV[place_E[start : start + rows]]).neg_()
+        direction_RV[
+            torch.arange(len(direction_RV), device=device), token_E[start : start + rows]
+        ] += 1
+        directions.append(direction_RV.to(weight_VH.dtype) @ weight_VH)
+    return directions
 
 
 class _TokenLogprobs(torch.autograd.Function):
-    """Keeps one tensor of probabilities and makes the gradient of it; autograd over logsumexp and gather would keep and fill four."""
+    """Compute log-probs and entropies, keeping one tensor of probabilities.
+
+    The backward pass makes the gradient from it; autograd over logsumexp and gather would keep and
+    fill four.
+    """
 
     @staticmethod
-    def forward(ctx: Any, logits_KV: Tensor, place_M: Tensor, tokens_M: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, logits_KV: Tensor, place_M: Tensor, tokens_M: Tensor
+    ) -> tuple[Tensor, Tensor]:
         highest_K1 = logits_KV.amax(dim=-1, keepdim=True)
         probs_KV = (logits_KV - highest_K1).exp_()
         total_K1 = probs_KV.sum(dim=-1, keepdim=True)
         norm_K = (total_K1.log() + highest_K1).squeeze(-1)
         probs_KV.div_(total_K1)
-        entropy_K = norm_K - torch.linalg.vecdot(probs_KV, logits_KV.clamp(min=torch.finfo(logits_KV.dtype).min))  # 0 * -inf is 0 here
+        # 0 * -inf is 0 here.
+        entropy_K = norm_K - torch.linalg.vecdot(
+            probs_KV, logits_KV.clamp(min=torch.finfo(logits_KV.dtype).min)
+        )
         ctx.save_for_backward(probs_KV, entropy_K, place_M, tokens_M)
-        ctx.set_materialize_grads(False)  # an entropy that only goes into the log costs no backward pass
+        ctx.set_materialize_grads(False)  # an entropy that is only logged costs no backward pass
         return logits_KV[place_M, tokens_M] - norm_K[place_M], entropy_K
 
     @staticmethod
-    def backward(ctx: Any, grad_M: Tensor | None, entropy_grad_K: Tensor | None) -> tuple[Tensor, None, None]:
-        """d logprob / d logits = onehot(token) - probs, summed over the tokens of a distribution; d entropy / d logits =
-        -probs (log probs + entropy)."""
+    def backward(
+        ctx: Any, grad_M: Tensor | None, entropy_grad_K: Tensor | None
+    ) -> tuple[Tensor, None, None]:
+        """Return the gradient of the logits.
+
+        d logprob / d logits = onehot(token) - probs, summed over the tokens of a distribution;
+        d entropy / d logits = -probs (log probs + entropy).
+        """
         probs_KV, entropy_K, place_M, tokens_M = ctx.saved_tensors
         gradient_KV = torch.zeros_like(probs_KV)
         if grad_M is not None:
-            grad_K = torch.zeros(probs_KV.shape[0], dtype=grad_M.dtype, device=grad_M.device).index_add_(0, place_M, grad_M)
+            grad_K = torch.zeros(
+                probs_KV.shape[0], dtype=grad_M.dtype, device=grad_M.device
+            ).index_add_(0, place_M, grad_M)
             gradient_KV = probs_KV * -grad_K.unsqueeze(-1)
             gradient_KV.index_put_((place_M, tokens_M), grad_M, accumulate=True)
         if entropy_grad_K is not None:
-            surprise_KV = torch.special.xlogy(probs_KV, probs_KV) + probs_KV * entropy_K.unsqueeze(-1)
-            gradient_KV -= surprise_KV * entropy_grad_K.unsqueeze(-1)
+            weighted_KV = torch.special.xlogy(probs_KV, probs_KV) + probs_KV * entropy_K.unsqueeze(
+                -1
+            )
+            gradient_KV -= weighted_KV * entropy_grad_K.unsqueeze(-1)
         return gradient_KV, None, None

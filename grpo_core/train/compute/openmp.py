@@ -1,12 +1,14 @@
-"""On a CPU: one set of waiting threads instead of two.
+"""Keep at most one spinning set of OpenMP threads on a CPU.
 
-OpenMP gives each thread that computes a set of helpers, which wait for the next piece of work by spinning: decoding one token is thousands
-of pieces, and waking a helper that sleeps costs more than most of them take. With a second set (ours decodes in a thread of its own) there
-are more helpers than cores, and libgomp lets all of them sleep almost at once (its manual: GOMP_SPINCOUNT); a rollout took 1.8 times as
-long. So a thread gives its helpers back before another one computes.
+OpenMP gives each thread that computes a set of helper threads, which wait for the next piece of
+work by spinning: decoding one token takes thousands of pieces, and waking a sleeping helper costs
+more than most of them take. With a second set (the built-in sampler decodes in a thread of its own)
+there are more helpers than cores, and libgomp then lets all of them sleep almost at once (its
+manual: GOMP_SPINCOUNT); a rollout took 1.8 times as long. So a thread releases its helpers before
+another one computes.
 
-Where programs of others want the same cores, spinning is what hurts (a step took 2.5 times as long beside one busy process), so there the
-helpers are kept, both sets, and sleep.
+Where other programs use the same cores, spinning itself does the harm (a step took 2.5 times as
+long beside one busy process), so there both sets of helpers are kept, and sleep.
 """
 
 from __future__ import annotations
@@ -20,26 +22,32 @@ import psutil
 import torch
 
 SLACK = 0.2
-"""So many cores may be busy elsewhere besides."""
+"""Load of other programs, in cores, that is tolerated beyond the cores left over."""
 PARALLEL = 2**20
-"""A tensor of so many numbers is filled by all threads."""
+"""Size of a tensor that is large enough to be filled by all threads."""
 SHORTEST = 0.2
-"""Seconds that tell anything about what the others do."""
+"""Shortest interval, in seconds, over which the load by other programs is measured."""
 _HARD = 2  # omp_pause_hard
 
 
 class Helpers:
-    """Those of the threads of this process, of which one computes at a time. Whether the cores are its own is judged by the last time that
-    another thread computed, or by the time since this module was imported."""
+    """Manage the helper threads of this process, in which one thread computes at a time.
+
+    Whether the cores are free of other programs is measured over the last time that another thread
+    computed, or since this module was imported.
+    """
 
     def __init__(self) -> None:
         self._handed_over = False
         self._before = STARTED
         self._alone = True
-        self._judge()
+        self._measure_load()
 
     def hand_over(self) -> None:
-        """Before another thread computes: give the calling thread's helpers back if the cores are ours, and keep them otherwise."""
+        """Prepare for another thread to compute.
+
+        Releases the helpers of the calling thread if the cores are free, and keeps them otherwise.
+        """
         self._handed_over = self._alone
         if self._handed_over:
             release()
@@ -48,34 +56,48 @@ class Helpers:
         self._before = _clock()
 
     def hand_back(self) -> None:
-        """From that thread, when it is done."""
+        """Release the helpers of the calling thread where `hand_over` released those of the first.
+
+        To be called by the other thread when it is done.
+        """
         if self._handed_over:
             release()
-        self._judge()
+        self._measure_load()
 
-    def _judge(self) -> None:
-        passed, own, every = (now - then for now, then in zip(_clock(), self._before, strict=True))
-        if passed > SHORTEST:  # the system counts in hundredths
-            self._alone = max(0.0, every - own) / passed + torch.get_num_threads() <= _cores() + SLACK
+    def _measure_load(self) -> None:
+        """Measure whether the cores are free of other programs."""
+        elapsed, own, total = (now - then for now, then in zip(_clock(), self._before, strict=True))
+        if elapsed > SHORTEST:  # the system counts hundredths of a second
+            self._alone = (
+                max(0.0, total - own) / elapsed + torch.get_num_threads() <= _cores() + SLACK
+            )
 
 
 def release() -> None:
-    """End the helpers of the calling thread; its next piece of work makes new ones. Does nothing where OpenMP cannot (before 5.0)."""
-    if sys.platform == "linux" and (pause := getattr(ctypes.CDLL(None), "omp_pause_resource_all", None)) is not None:
+    """End the helper threads of the calling thread; its next piece of work starts new ones.
+
+    Does nothing where OpenMP has no such call (before 5.0).
+    """
+    if (
+        sys.platform == "linux"
+        and (pause := getattr(ctypes.CDLL(None), "omp_pause_resource_all", None)) is not None
+    ):
         pause(_HARD)
 
 
 def _clock() -> tuple[float, float, float]:
-    """Seconds: of the clock, of CPU time of this process, and of all."""
-    own, every = psutil.Process().cpu_times(), psutil.cpu_times()
-    idle = every.idle + getattr(every, "iowait", 0.0)
-    twice = getattr(every, "guest", 0.0) + getattr(every, "guest_nice", 0.0)  # also in user and nice
-    return time.monotonic(), own.user + own.system, sum(every) - idle - twice
+    """Return seconds: the clock, the CPU time of this process, and that of all processes."""
+    own, total = psutil.Process().cpu_times(), psutil.cpu_times()
+    idle = total.idle + getattr(total, "iowait", 0.0)
+    # The user and nice times already include the guest times.
+    guest = getattr(total, "guest", 0.0) + getattr(total, "guest_nice", 0.0)
+    return time.monotonic(), own.user + own.system, sum(total) - idle - guest
 
 
 def _cores() -> int:
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 STARTED = _clock()
-"""When this was imported; once a model is loaded, that is long enough ago."""
+"""Times at the import of this module; long enough ago once a model is loaded."""

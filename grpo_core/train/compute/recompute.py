@@ -1,8 +1,9 @@
-"""Gradient checkpointing (Chen et al., arXiv 1604.06174): between forward and backward pass only what enters each layer is kept, and the
-layer is computed a second time.
+"""Recompute layers in the backward pass: gradient checkpointing (Chen et al., arXiv 1604.06174).
 
-transformers' own switch works in train mode only. A policy's model is always in eval mode, since in train mode older architectures drop
-out by a rate in their configuration, which would make every ratio a random number.
+Between forward and backward pass only the input of each layer is kept, and the layer is computed a
+second time. The switch of transformers works in train mode only. A policy's model is always in eval
+mode, since in train mode older architectures apply dropout at a rate in their configuration, which
+would make every ratio a random number.
 """
 
 from __future__ import annotations
@@ -15,34 +16,42 @@ import torch
 from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from grpo_core.errors import ConfigError
+from grpo_core.protocol.errors import ConfigError
 from grpo_core.train.compute.heap import give_back_freed_memory
 
 
 def recompute(model: Any) -> None:
-    """Let every layer of `model` be computed again in the backward pass; on a CPU, what is freed goes back to the system at once."""
-    found = layers(model)
-    if not found:
+    """Let every layer of `model` be computed again in the backward pass.
+
+    On a CPU, freed memory then returns to the system at once.
+
+    Raises:
+        ConfigError: the model does not mark its layers for checkpointing.
+    """
+    marked_layers = layers(model)
+    if not marked_layers:
         raise ConfigError(
-            f"{type(model).__name__} does not mark its layers, so trainer.gradient_checkpointing cannot work; "
-            "leave it away, or lower trainer.micro_batch_tokens"
+            f"{type(model).__name__} does not mark its layers, so trainer.gradient_checkpointing "
+            "cannot work; remove that setting, or lower trainer.micro_batch_tokens instead"
         )
-    for layer in found:
+    for layer in marked_layers:
         layer.forward = _Recomputed(layer.forward)
     give_back_freed_memory()
 
 
 def layers(model: Any) -> list[Any]:
+    """Return the layers of `model` that can be recomputed."""
     return [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
 
 
 def is_recomputed(layer: Any) -> bool:
+    """Return True if `layer` is computed again in the backward pass."""
     return isinstance(layer.forward, _Recomputed)
 
 
 @contextmanager
 def kept(layer: Any) -> Iterator[None]:
-    """What this one layer makes is kept for the backward pass."""
+    """Keep the results of this one layer for the backward pass, instead of recomputing them."""
     layer.forward.keeps = True
     try:
         yield
@@ -51,11 +60,12 @@ def kept(layer: Any) -> Iterator[None]:
 
 
 class _Recomputed:
-    """A layer's forward. keeps: compute it once, as if this were not there."""
+    """Wrap a layer's forward function so that it is computed again in the backward pass."""
 
     def __init__(self, forward: Any) -> None:
         self.forward = forward
         self.keeps = False
+        """Compute the layer once and keep its results, as without this wrapper."""
 
     def __call__(self, *args: Any, **more: Any) -> Any:
         if self.keeps or not torch.is_grad_enabled():

@@ -1,9 +1,12 @@
-"""Rows as packed trees: a token that several rows share, with everything before it, is computed once, and nothing is padded.
+"""Pack rows into trees, in which a token that several rows share is computed once.
 
-The nodes are tokens. A node attends to its ancestors alone, by a mask, and has the position that it would have in its own row. So one
-forward pass of N nodes gives exactly the log-probs of all rows, and the gradient of a shared node is the sum over everything that
-follows it. Prompts share their common start; the short completions of one prompt share most of what they say. Attention computes some
-of what the mask hides, too, so rows that share little stand in trees of their own, side by side.
+The nodes of a tree are tokens, and rows share a node if they have it and everything before it in
+common. A node attends to its ancestors alone, by a mask, and has the position that it would have in
+its own row. So one forward pass of N nodes gives exactly the log-probs of all rows, without
+padding, and the gradient of a shared node is the sum over everything that follows it. Prompts share
+their common start; the short completions of one prompt share most of their tokens. Attention also
+computes some of what the mask hides, so rows that share little are put into trees of their own,
+side by side.
 """
 
 from __future__ import annotations
@@ -20,30 +23,40 @@ from grpo_core.train.compute.kv import cache_argument
 from grpo_core.train.compute.logprob import head_at
 
 MIN_COMMON = 8
-"""A shorter common start is not worth a forward pass of its own."""
+"""Least length of a common start that is worth a forward pass of its own."""
 
 MASKED_ATTENTION = (attention.NAME, "sdpa", "eager")
-"""Implementations that take a mask of their own shape."""
+"""Attention implementations that take a mask of any shape."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trees:
-    """B trees, padded to the N nodes of the largest. tokens_BN, positions_BN: the nodes, depth first; mask_B1NN: True where a node (row)
-    attends to another (column); blocks: which of those there are at all.
-
-    predictors_K: which of the B * N nodes have logits that are needed; place_M: for each completion token, row by row, which of the K
-    predicts it.
-    """
+    """Hold B trees, padded to the N nodes of the largest."""
 
     tokens_BN: Tensor
+    """Tokens of the nodes, in depth-first order."""
     positions_BN: Tensor
+    """Positions of the nodes in their rows."""
     mask_B1NN: Tensor
+    """True where a node (row) attends to another (column)."""
     blocks: tuple[attention.Block, ...]
+    """Blocks of the mask that contain a visible pair."""
     predictors_K: Tensor
+    """Indices of the nodes, out of B * N, whose logits are needed."""
     place_M: Tensor
+    """Which of the K predicts each completion token, row by row."""
 
-    def through(self, model: Any, dtype: torch.dtype, *, cache: Any = None, bare: bool = False) -> Tensor:
-        """The model's logits of the predictors (K, V), by one forward pass; bare: its last hidden states instead."""
+    def forward(
+        self, model: Any, dtype: torch.dtype, *, cache: Any = None, bare: bool = False
+    ) -> Tensor:
+        """Return the model's logits (K, V) of the predictors, by one forward pass.
+
+        Args:
+            model: the model.
+            dtype: type of the additive mask.
+            cache: a cache to fill, if any.
+            bare: return the last hidden states (K, H) instead.
+        """
         with head_at(model, self.predictors_K, bare=bare):
             out = model(
                 input_ids=self.tokens_BN,
@@ -53,42 +66,59 @@ class Trees:
                 use_cache=cache is not None,
                 **attention.arguments(model, self.blocks),
             )
-        found: Tensor = out.logits[0]
-        return found
+        logits: Tensor = out.logits[0]
+        return logits
 
 
 def pair_cost(model: Any) -> float:
-    """What a pair of nodes costs of what a node costs, by the model's shape: 2 operations for each node and weight, 4 for each pair, layer
-    and number that attention compares."""
+    """Return the cost of a pair of nodes relative to that of a node, from the model's shape.
+
+    A node costs 2 operations per weight, and a pair 4 per layer and number that attention compares.
+    """
     config = model.config.get_text_config(decoder=True)
-    embeddings = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)}
-    weights = sum(parameter.numel() for parameter in model.parameters() if id(parameter) not in embeddings)
+    embeddings = {
+        id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)
+    }
+    weights = sum(
+        parameter.numel() for parameter in model.parameters() if id(parameter) not in embeddings
+    )
     return float(2 * config.num_hidden_layers * config.hidden_size / weights)
 
 
 @dataclass(frozen=True, slots=True)
 class _Tree:
-    """tokens, positions: the nodes, depth first; ends: one past a node's last descendant; predictors: of each row, the nodes that predict
-    its completion."""
+    """Hold one tree of rows."""
 
     tokens: list[int]
+    """Tokens of the nodes, in depth-first order."""
     positions: list[int]
+    """Positions of the nodes in their rows."""
     ends: list[int]
+    """One past each node's last descendant."""
     predictors: list[list[int]]
+    """For each row, the nodes that predict its completion."""
 
 
-def plant(
+def pack_trees(
     prompts: Sequence[Sequence[int]],
     completions: Sequence[Sequence[int]],
     *,
     device: torch.device,
     together: Sequence[int] | None = None,
 ) -> Trees:
-    """The trees of rows, a prompt (not empty) and a completion each. together: how many of the rows stand in each tree; all in one, if left
-    out. The last token of a row predicts nothing, so it needs no node."""
+    """Pack rows, each a prompt and a completion, into trees.
+
+    The last token of a row predicts nothing, so it has no node.
+
+    Args:
+        prompts: the prompts, none of them empty.
+        completions: one per prompt.
+        device: where the tensors are made.
+        together: number of rows in each tree; all rows share one tree if None.
+    """
     trees, start = [], 0
     for count in together or [len(prompts)]:
-        trees.append(_grow(prompts[start : start + count], completions[start : start + count]))
+        trees.append(_pack_tree(prompts[start : start + count], completions[start : start + count]))
         start += count
     width = max(len(tree.tokens) for tree in trees)
 
@@ -97,32 +127,43 @@ def plant(
 
     ends = [padded(tree.ends) for tree in trees]
     node_N, end_BN = torch.arange(width, device=device), torch.tensor(ends, device=device)
-    above_BNN = (node_N <= node_N[:, None]) & (node_N[:, None] < end_BN[:, None])
-    above_BNN |= torch.eye(width, dtype=torch.bool, device=device)  # padding, which has to see something, sees itself
-    places = [[b * width + node for node in nodes] for b, tree in enumerate(trees) for nodes in tree.predictors]
+    visible_BNN = (node_N <= node_N[:, None]) & (node_N[:, None] < end_BN[:, None])
+    # Padding has to attend to something: it attends to itself.
+    visible_BNN |= torch.eye(width, dtype=torch.bool, device=device)
+    places = [
+        [b * width + node for node in nodes]
+        for b, tree in enumerate(trees)
+        for nodes in tree.predictors
+    ]
     needed = sorted({node for nodes in places for node in nodes})
     rank = {node: k for k, node in enumerate(needed)}
     return Trees(
         tokens_BN=torch.tensor([padded(tree.tokens) for tree in trees], device=device),
         positions_BN=torch.tensor([padded(tree.positions) for tree in trees], device=device),
-        mask_B1NN=above_BNN[:, None],
+        mask_B1NN=visible_BNN[:, None],
         blocks=attention.blocks([max(column) for column in zip(*ends, strict=True)]),
         predictors_K=torch.tensor(needed, device=device, dtype=torch.long),
-        place_M=torch.tensor([rank[node] for nodes in places for node in nodes], device=device, dtype=torch.long),
+        place_M=torch.tensor(
+            [rank[node] for nodes in places for node in nodes], device=device, dtype=torch.long
+        ),
     )
 
 
-def _grow(prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]) -> _Tree:
-    rows = [[*prompt, *completion[:-1]] for prompt, completion in zip(prompts, completions, strict=True)]
+def _pack_tree(prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]) -> _Tree:
+    """Pack rows into a single tree."""
+    rows = [
+        [*prompt, *completion[:-1]] for prompt, completion in zip(prompts, completions, strict=True)
+    ]
     tree = _Tree([], [], [], [[] for _ in rows])
-    before: list[int] = []  # the row before
+    previous: list[int] = []  # the row before
     path: list[int] = []  # its nodes
-    # In lexicographic order a row has more in common with the row before than with any earlier one, so the nodes come out depth first.
+    # In lexicographic order a row shares more with the row before than with any earlier one, so the
+    # nodes come out in depth-first order.
     for i in sorted(range(len(rows)), key=rows.__getitem__):
-        row, shared = rows[i], _alike(before, rows[i])
+        row, shared = rows[i], _shared_length(previous, rows[i])
         for node in path[shared:]:
             tree.ends[node] = len(tree.tokens)
-        before, new = row, row[shared:]
+        previous, new = row, row[shared:]
         path = [*path[:shared], *range(len(tree.tokens), len(tree.tokens) + len(new))]
         tree.tokens.extend(new)
         tree.positions.extend(range(shared, len(row)))
@@ -134,32 +175,51 @@ def _grow(prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]
 
 
 def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """The mask as attention adds it to its scores."""
-    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, torch.finfo(dtype).min)
+    """Return the mask in the form that attention adds to its scores."""
+    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(
+        ~mask, torch.finfo(dtype).min
+    )
 
 
 def size(prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]) -> int:
-    """Nodes of the tree of these distinct prompts and their completions, at most."""
+    """Return the number of nodes, at most, of a tree of distinct prompts and their completions."""
     start = common_length(prompts)
     return start + sum(len(p) - start for p in prompts) + sum(map(len, completions))
 
 
 def common_length(prompts: Sequence[Sequence[int]]) -> int:
-    """How many tokens all prompts share at the start, leaving at least one token to each; 0 if too few to pay for a pass of their own."""
-    first, last = min(prompts, key=list), max(prompts, key=list)  # the lexicographic extremes differ earliest
-    common = min(_alike(first, last), min(map(len, prompts)) - 1)
+    """Return how many tokens all prompts share at the start.
+
+    At least one token is left to each prompt; the result is 0 if the common start is too short to
+    pay for a forward pass of its own.
+    """
+    # The lexicographic extremes differ earliest.
+    first, last = min(prompts, key=list), max(prompts, key=list)
+    common = min(_shared_length(first, last), min(map(len, prompts)) - 1)
     return common if len(prompts) > 1 and common >= MIN_COMMON else 0
 
 
 def can_be_masked(model: Any) -> bool:
-    """Whether every layer of the model attends to everything before it, through an attention that takes our mask."""
+    """Return True if the model can be given a mask of any shape.
+
+    That needs an attention implementation that takes one, and layers that all attend to everything
+    before a token.
+    """
     config = model.config
     layers = set(getattr(config, "layer_types", None) or ["full_attention"])
-    window = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
-    return config._attn_implementation in MASKED_ATTENTION and layers == {"full_attention"} and window is None
+    window = (
+        getattr(config, "sliding_window", None)
+        if getattr(config, "use_sliding_window", True)
+        else None
+    )
+    return (
+        config._attn_implementation in MASKED_ATTENTION
+        and layers == {"full_attention"}
+        and window is None
+    )
 
 
-def _alike(first: Sequence[int], second: Sequence[int]) -> int:
-    """How many tokens two sequences have in common at the start."""
+def _shared_length(first: Sequence[int], second: Sequence[int]) -> int:
+    """Return how many tokens two sequences have in common at the start."""
     pairs = enumerate(zip(first, second, strict=False))
     return next((i for i, (a, b) in pairs if a != b), min(len(first), len(second)))

@@ -1,1 +1,1 @@
-"""Models by name: found, fetched, loaded, quantised, adapted, and written again; prompts as tokens."""
+"""Find, fetch, load, quantise, adapt and save models by name; turn prompts into tokens."""

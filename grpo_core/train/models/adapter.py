@@ -1,4 +1,4 @@
-"""LoRA adapters of peft: put on, and folded into the weights for sampling."""
+"""Add peft's LoRA adapters to a model, and merge them into the weights for sampling."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from grpo_core.errors import ConfigError
-from grpo_core.settings import LoraConfig
+from grpo_core.config.settings import LoraConfig
+from grpo_core.protocol.errors import ConfigError
 from grpo_core.train.models.load import ModelSource
 from grpo_core.train.models.quiet import quiet_loading
 from grpo_core.train.models.reference import ADAPTER
@@ -17,11 +17,19 @@ from grpo_core.train.models.reference import ADAPTER
 ALL_LINEAR = ("all-linear",)
 
 
-def add_adapter(base: Any, config: LoraConfig, source: ModelSource, *, task: str | None = "CAUSAL_LM") -> Any:
-    """`base` with a trainable LoRA adapter in float32; one that the source brings is continued, as it is but for the dropout, and kept
-    frozen as reference, too.
+def add_adapter(
+    base: Any, config: LoraConfig, source: ModelSource, *, task: str | None = "CAUSAL_LM"
+) -> Any:
+    """Return `base` with a trainable LoRA adapter in float32.
 
-    task: peft's word for what the model does; None, where it has none.
+    An adapter that the source brings is trained further, unchanged but for the dropout; a frozen
+    copy of it is kept as the reference.
+
+    Args:
+        task: peft's name for what the model does; None if it has none.
+
+    Raises:
+        ConfigError: `lora.targets` does not fit the model.
     """
     with quiet_loading():
         import peft
@@ -42,68 +50,89 @@ def add_adapter(base: Any, config: LoraConfig, source: ModelSource, *, task: str
             stored = peft.PeftConfig.from_pretrained(source.adapter_path)
             if isinstance(stored, peft.LoraConfig):
                 stored.lora_dropout = config.dropout
-            model = peft.PeftModel.from_pretrained(base, source.adapter_path, is_trainable=True, config=stored)
+            model = peft.PeftModel.from_pretrained(
+                base, source.adapter_path, is_trainable=True, config=stored
+            )
             model.load_adapter(source.adapter_path, adapter_name=ADAPTER, is_trainable=False)
             return model
     except ValueError as error:
-        raise ConfigError(f"lora.targets={config.targets!r} does not fit the model: {error}") from None
+        raise ConfigError(
+            f"lora.targets={config.targets!r} does not fit the model: {error}"
+        ) from None
 
 
-def continued(model: Any) -> dict[str, Any]:
-    """What the adapter that the source brought really has, under the names of the config; nothing for a fresh one, or none.
+def continued_settings(model: Any) -> dict[str, Any]:
+    """Return the settings of the adapter that the source brought, under the names of the config.
 
-    Modules are named by their ends where these mean the same ones, as they would in a model with more layers.
+    The dict is empty if the adapter is new or there is none. Modules are named by the last part of
+    their path where that selects the same modules, as it would in a model with more layers.
     """
     configs = getattr(model, "peft_config", {})
     if ADAPTER not in configs or not hasattr(configs[ADAPTER], "lora_alpha"):
         return {}
-    own = configs[ADAPTER]
-    adapted = {name for name, module in model.named_modules() if _is_adapted(module)}
-    ends = {_end(name) for name in adapted}
-    if {name for name, _ in model.named_modules() if _end(name) in ends} == adapted:
-        targets = sorted(ends)
+    adapter_config = configs[ADAPTER]
+    adapted_names = {name for name, module in model.named_modules() if _is_adapted(module)}
+    last_parts = {_last_part(name) for name in adapted_names}
+    if {
+        name for name, _ in model.named_modules() if _last_part(name) in last_parts
+    } == adapted_names:
+        targets = sorted(last_parts)
     else:
-        targets = [own.target_modules] if isinstance(own.target_modules, str) else sorted(own.target_modules or ())
-    return {"r": own.r, "alpha": float(own.lora_alpha), "targets": targets}
+        targets = (
+            [adapter_config.target_modules]
+            if isinstance(adapter_config.target_modules, str)
+            else sorted(adapter_config.target_modules or ())
+        )
+    return {"r": adapter_config.r, "alpha": float(adapter_config.lora_alpha), "targets": targets}
 
 
-def without_effect(model: Any, config: LoraConfig) -> list[str]:
-    """Settings that somebody chose and an adapter that is continued does not have, as text. all-linear is not looked at: the adapter names
-    the modules that it found."""
+def ineffective_settings(model: Any, config: LoraConfig) -> list[str]:
+    """Return as text the settings that the user chose but the continued adapter does not have.
+
+    The setting all-linear is not compared: the adapter lists the modules that it stood for.
+    """
     return [
-        f"lora.{name}={chosen!r} (it has {_named(real) if name == 'targets' else real})"
-        for name, real in continued(model).items()
-        if name in config.model_fields_set and (chosen := getattr(config, name)) != real and not _same_targets(chosen, real)
+        f"lora.{name}={configured!r} (it has "
+        f"{_format_targets(actual) if name == 'targets' else actual})"
+        for name, actual in continued_settings(model).items()
+        if name in config.model_fields_set
+        and (configured := getattr(config, name)) != actual
+        and not _same_targets(configured, actual)
     ]
 
 
-def _same_targets(chosen: Any, real: Any) -> bool:
-    """Whether both name the same modules, be it by their whole paths or by their ends."""
-    return isinstance(chosen, tuple) and (chosen == ALL_LINEAR or set(chosen) in (set(real), set(map(_end, real))))
+def _same_targets(configured: Any, actual: Any) -> bool:
+    """Return whether both select the same modules, by whole paths or by their last parts."""
+    return isinstance(configured, tuple) and (
+        configured == ALL_LINEAR or set(configured) in (set(actual), set(map(_last_part, actual)))
+    )
 
 
-def _named(modules: Sequence[str]) -> str:
+def _format_targets(modules: Sequence[str]) -> str:
     return ", ".join(modules) if len(modules) < 10 else f"{len(modules)} modules"
 
 
-def _end(name: str) -> str:
+def _last_part(name: str) -> str:
     return name.rpartition(".")[2]
 
 
 @contextmanager
 def merged(model: Any) -> Iterator[None]:
-    """The adapter folded into a copy of the weights: 210 pairs of small products less in every decode step of a model of 30 layers.
+    """Sample with the adapter merged into a copy of the weights.
 
-    Only for an adapter that is a sum of weight products and nothing else (no DoRA, biases or further trained modules), on weights that
-    are numbers and not quantised or elsewhere. The weights
-    themselves are put back untouched, so that nothing drifts.
+    This saves 210 pairs of small matrix products in every decode step of a model with 30 layers. It
+    is done only for an adapter that is a sum of weight products and nothing else (no DoRA, biases
+    or further trained modules), on weights that are neither quantised nor offloaded. The original
+    weights are put back untouched, so nothing drifts.
     """
     layers = adapted_layers(model)
     if not layers or not _is_plain(model, layers):
         yield
         return
     adapter = model.active_adapter
-    weights = [(layer.get_base_layer().weight, layer.get_base_layer().weight.data) for layer in layers]
+    weights = [
+        (layer.get_base_layer().weight, layer.get_base_layer().weight.data) for layer in layers
+    ]
     try:
         for layer, (weight, original) in zip(layers, weights, strict=True):
             if adapter in layer.lora_A:
@@ -117,36 +146,52 @@ def merged(model: Any) -> Iterator[None]:
 
 @contextmanager
 def in_type_of_input(layers: Sequence[Any]) -> Iterator[None]:
-    """The adapter computes in the type of its input, to which autocast brings its weights; else peft casts every input to theirs."""
-    own = [layer.cast_input_dtype_enabled for layer in layers]
+    """Let the adapter compute in the dtype of its input.
+
+    Autocast casts the adapter's weights to that dtype; without this, peft casts every input to the
+    dtype of the weights.
+    """
+    enabled_before = [layer.cast_input_dtype_enabled for layer in layers]
     try:
         for layer in layers:
             layer.cast_input_dtype_enabled = False
         yield
     finally:
-        for layer, enabled in zip(layers, own, strict=True):
+        for layer, enabled in zip(layers, enabled_before, strict=True):
             layer.cast_input_dtype_enabled = enabled
 
 
 def product(layer: Any) -> tuple[Any, Any] | None:
-    """The two matrices (r, in) and (out, r) whose product the adapter adds to the weights of `layer` as it computes now; None where it
-    adds something else, or nothing."""
+    """Return the two matrices whose product the adapter now adds to the weights of `layer`.
+
+    Returns:
+        The matrices (r, in) and (out, r), the second already scaled; None if the adapter adds
+        something else, or nothing.
+    """
     if layer.disable_adapters or layer.merged or len(layer.active_adapters) != 1:
         return None
     (name,) = layer.active_adapters
-    if name not in layer.lora_A or name in layer.lora_variant or layer.lora_B[name].bias is not None:
+    if (
+        name not in layer.lora_A
+        or name in layer.lora_variant
+        or layer.lora_B[name].bias is not None
+    ):
         return None
     return layer.lora_A[name].weight, layer.lora_B[name].weight * layer.scaling[name]
 
 
 def merged_bytes(model: Any) -> int:
-    """Of the copy that `merged` makes."""
+    """Return the size in bytes of the copy of the weights that `merged` makes."""
     layers = adapted_layers(model)
-    return sum(layer.get_base_layer().weight.nbytes for layer in layers) if layers and _is_plain(model, layers) else 0
+    return (
+        sum(layer.get_base_layer().weight.nbytes for layer in layers)
+        if layers and _is_plain(model, layers)
+        else 0
+    )
 
 
 def adapted_layers(model: Any) -> list[Any]:
-    """The layers that have a LoRA adapter."""
+    """Return the layers that have a LoRA adapter."""
     return [module for module in model.modules() if _is_adapted(module)]
 
 
@@ -159,6 +204,11 @@ def _is_matrix(layer: Any) -> bool:
 
 
 def _is_plain(model: Any, layers: list[Any]) -> bool:
+    """Return whether the adapter is a sum of weight products and nothing else, on unquantised
+    weights.
+    """
     config = model.peft_config[model.active_adapter]
-    more = ("use_dora", "lora_bias", "modules_to_save", "trainable_token_indices")
-    return all(_is_matrix(m.get_base_layer()) for m in layers) and not any(getattr(config, n, None) for n in more)
+    excluded_options = ("use_dora", "lora_bias", "modules_to_save", "trainable_token_indices")
+    return all(_is_matrix(layer.get_base_layer()) for layer in layers) and not any(
+        getattr(config, name, None) for name in excluded_options
+    )

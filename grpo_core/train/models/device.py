@@ -1,4 +1,4 @@
-"""Where a model computes and in which precision: "auto" is what the hardware does well."""
+"""Choose the device and precision of a model; "auto" takes what the hardware does well."""
 
 from __future__ import annotations
 
@@ -8,44 +8,86 @@ from pathlib import Path
 import psutil
 import torch
 
-from grpo_core.errors import ConfigError, UnknownNameError
+from grpo_core.protocol.errors import ConfigError, UnknownNameError
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
+DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float64": torch.float64,
+}
 DEVICES = ("auto", "cpu", "cuda", "mps")
-CPU_BFLOAT16_UNITS = ("amx_bf16", "avx512_bf16", "sve_bf16", "bf16")  # x86 server, x86, ARM server, ARM
+CPU_BFLOAT16_UNITS = ("amx_bf16", "avx512_bf16", "sve_bf16", "bf16")
+"""Names of CPU features with bfloat16 units: x86 server, x86, ARM server, ARM."""
 
 
 def pick_device(name: str = "auto") -> torch.device:
-    """The named device; "auto" takes CUDA, then Apple's GPU, then the CPU."""
+    """Return the named device; "auto" takes CUDA, then Apple's GPU, then the CPU.
+
+    With several processes on one machine, each takes the CUDA device of its local rank.
+
+    Raises:
+        UnknownNameError: there is no device of that name.
+        ConfigError: the device is not available.
+    """
     if name not in DEVICES:
         raise UnknownNameError("device", name, DEVICES, hint=f"known: {', '.join(DEVICES)}")
-    local_rank = int(os.environ.get("LOCAL_RANK", "0"))  # of several processes on one machine
-    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
-    found = next(device for device, there in available.items() if there) if name == "auto" else name
-    if available[found]:
-        return torch.device(found, local_rank) if found == "cuda" and local_rank else torch.device(found)
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))  # set with several processes
+    available = {
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+        "cpu": True,
+    }
+    chosen = (
+        next(device for device, is_there in available.items() if is_there)
+        if name == "auto"
+        else name
+    )
+    if available[chosen]:
+        return (
+            torch.device(chosen, local_rank)
+            if chosen == "cuda" and local_rank
+            else torch.device(chosen)
+        )
     if name == "cuda" and torch.version.cuda is None and torch.version.hip is None:
         raise ConfigError(
-            f"device 'cuda' was asked for, but torch {torch.__version__} is a build without it; install another, or use 'auto'"
+            f"device 'cuda' was asked for, but torch {torch.__version__} is a build without CUDA; "
+            "install another build, or use 'auto'"
         )
-    raise ConfigError(f"device {name!r} was asked for, but torch {torch.__version__} finds none on this machine; use 'auto'")
+    raise ConfigError(
+        f"device {name!r} was asked for, but torch {torch.__version__} finds none on this "
+        "machine; use 'auto'"
+    )
 
 
 def pick_dtype(name: str, device: torch.device) -> torch.dtype:
-    """The named dtype; "auto" is bfloat16 where `device` has units for it (without them it is slower than float32), else float32."""
+    """Return the named dtype.
+
+    "auto" is bfloat16 where `device` has units for it (without them it is slower than float32),
+    else float32.
+
+    Raises:
+        UnknownNameError: there is no dtype of that name.
+        ConfigError: the device cannot train in that dtype.
+    """
     if name == "auto":
         return torch.bfloat16 if _has_bfloat16(device) else torch.float32
     if name not in DTYPES:
         raise UnknownNameError("dtype", name, DTYPES, hint=f"known: auto, {', '.join(DTYPES)}")
     if name == "float16" and device.type == "cpu":
-        raise ConfigError("dtype 'float16' overflows in training on a CPU and is slow there; use 'auto', 'bfloat16' or 'float32'")
+        raise ConfigError(
+            "dtype 'float16' overflows in training on a CPU and is slow there; use 'auto', "
+            "'bfloat16' or 'float32'"
+        )
     if name == "float64" and device.type == "mps":
-        raise ConfigError("dtype 'float64' does not exist on device 'mps'; use 'float32', or device 'cpu'")
+        raise ConfigError(
+            "dtype 'float64' does not exist on device 'mps'; use 'float32', or device 'cpu'"
+        )
     return DTYPES[name]
 
 
 def used_memory(device: torch.device) -> int:
-    """Bytes of tensors on an accelerator; on a CPU those of the whole process."""
+    """Return the bytes of tensors on an accelerator; on a CPU, those of the whole process."""
     if device.type == "cuda":
         return torch.cuda.memory_allocated(device)
     if device.type == "mps":
@@ -54,29 +96,42 @@ def used_memory(device: torch.device) -> int:
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that this process may have, with what it has: of a container only what it was given, on a CPU a part for each process."""
+    """Return the bytes that this process may use, including what it uses now.
+
+    In a container, only the container's limit counts; on a CPU, free memory is divided among the
+    processes.
+    """
     if device.type == "cuda":
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + unused + used_memory(device)
     if device.type == "mps":
         return torch.mps.recommended_max_memory()
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return min([int(psutil.virtual_memory().available), *_left_in_cgroup()]) // processes + used_memory(device)
+    return min(
+        [int(psutil.virtual_memory().available), *_free_in_cgroup()]
+    ) // processes + used_memory(device)
 
 
-def _left_in_cgroup() -> list[int]:
-    """What the limit of this process's control group (v2) leaves; [] without one. Pages of files give way."""
+def _free_in_cgroup() -> list[int]:
+    """Return the bytes left under the limit of this process's control group (v2), as a list of one.
+
+    The list is empty without a limit. Cached file pages count as free, since the kernel can reclaim
+    them.
+    """
     folder = Path("/sys/fs/cgroup")
     try:
-        most, now = (folder / "memory.max").read_text().strip(), int((folder / "memory.current").read_text())
+        limit, used = (
+            (folder / "memory.max").read_text().strip(),
+            int((folder / "memory.current").read_text()),
+        )
         counts = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
     except OSError:  # no such control group here
         return []
-    return [] if most == "max" else [int(most) - now + int(counts.get("inactive_file", 0))]
+    return [] if limit == "max" else [int(limit) - used + int(counts.get("inactive_file", 0))]
 
 
 def described() -> str:
-    """What "auto" means on this machine, in words."""
+    """Return in words what "auto" means on this machine."""
     device = pick_device()
     dtype = str(pick_dtype("auto", device)).removeprefix("torch.")
     units = "" if dtype == "bfloat16" else " (it has no units for bfloat16)"
@@ -92,5 +147,6 @@ def _has_bfloat16(device: torch.device) -> bool:
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     if device.type == "mps":
         return bool(torch.backends.mps.is_macos_or_newer(14, 0))
-    capabilities = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}  # older torch: the safe choice
+    # An older torch cannot report the units; none is the safe assumption.
+    capabilities = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
     return any(capabilities.get(unit, False) for unit in CPU_BFLOAT16_UNITS)

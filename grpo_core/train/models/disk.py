@@ -1,4 +1,4 @@
-"""A full disk by its own name, whichever library was writing."""
+"""Report a failed write as OSError, whichever library was writing."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from collections.abc import Iterator
 from safetensors import SafetensorError
 
 _TORCH_WORDS = ("write", "iostream", "inline_container", "PytorchStreamWriter", "unexpected pos")
-"""What torch.save says of a file that it could not write; a device out of memory is another matter."""
+"""Words in the messages of torch.save when a file cannot be written.
+
+They tell it apart from other RuntimeErrors, such as a device out of memory.
+"""
 
 
 @contextlib.contextmanager
 def as_os_error() -> Iterator[None]:
-    """Turn what safetensors and torch.save say of a failed write in the block into OSError."""
+    """Turn the errors of safetensors and torch.save for a failed write into OSError."""
     try:
         yield
     except SafetensorError as error:

@@ -1,4 +1,7 @@
-"""Models of the Hugging Face hub: brought completely into its cache once, so that everything after `resolve` needs no network."""
+"""Fetch models of the Hugging Face hub completely into its cache.
+
+Everything after `resolve` then needs no network.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,25 @@ from pathlib import Path
 
 import huggingface_hub
 from huggingface_hub import constants
-from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, RepositoryNotFoundError, RevisionNotFoundError
+from huggingface_hub.errors import (
+    GatedRepoError,
+    LocalEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
 
-from grpo_core.errors import UserError
-from grpo_core.modelcache import missing_files
+from grpo_core.config.modelcache import missing_files
+from grpo_core.protocol.errors import UserError
 from grpo_core.train.models.progress import Report
 from grpo_core.train.models.quiet import quiet_loading
 
 ANSWER_SECONDS = 5.0
+"""Timeout of the query for the list of files."""
 TEXT_FILES = ("*.json", "*.jinja", "*.txt", "*.model")
 
 
 class HubUnreachableError(UserError):
-    """The hub could not be asked; another source may still have the model."""
+    """The hub could not be reached; another source may still have the model."""
 
 
 class HubRefusedError(UserError):
@@ -26,7 +35,7 @@ class HubRefusedError(UserError):
 
 
 def is_cached(repo: str, revision: str | None) -> bool:
-    """Whether config and all weights of `repo` are in the hub's cache."""
+    """Return whether the config and all weights of `repo` are in the hub's cache."""
     try:
         return not missing_files(Path(snapshot(repo, revision)))
     except (LocalEntryNotFoundError, ValueError):
@@ -34,43 +43,87 @@ def is_cached(repo: str, revision: str | None) -> bool:
 
 
 def snapshot(repo: str, revision: str | None) -> str:
-    """The folder of `repo` in the hub's cache."""
-    return huggingface_hub.snapshot_download(repo, revision=revision, local_files_only=True, allow_patterns=["config.json"])
+    """Return the folder of `repo` in the hub's cache; never use the network."""
+    return huggingface_hub.snapshot_download(
+        repo, revision=revision, local_files_only=True, allow_patterns=["config.json"]
+    )
 
 
 def fetch(repo: str, revision: str | None, *, code: bool, report: Report) -> None:
-    """Bring `repo` into the hub's cache: weights as safetensors where it has them, its Python files only with `code`."""
+    """Download `repo` into the hub's cache.
+
+    Weights come as safetensors where the repository has them.
+
+    Args:
+        revision: branch, tag or commit; None for the default.
+        code: also fetch the repository's Python files.
+        report: shows the progress.
+
+    Raises:
+        HubUnreachableError: the hub cannot be reached, or the download broke off.
+        HubRefusedError: the hub does not have the model, or not for this user.
+    """
     sizes = _file_sizes(repo, revision)
-    weights = "*.safetensors" if any(name.endswith(".safetensors") for name in sizes if "/" not in name) else "pytorch_model*.bin"
+    weights = (
+        "*.safetensors"
+        if any(name.endswith(".safetensors") for name in sizes if "/" not in name)
+        else "pytorch_model*.bin"
+    )
     patterns = [*TEXT_FILES, weights, *(["*.py"] if code else [])]
-    wanted = [name for name in sizes if "/" not in name and any(Path(name).match(pattern) for pattern in patterns)]
+    file_names = [
+        name
+        for name in sizes
+        if "/" not in name and any(Path(name).match(pattern) for pattern in patterns)
+    ]
     cache = Path(constants.HF_HUB_CACHE) / f"models--{repo.replace('/', '--')}"
-    total = sum(sizes[name] for name in wanted)
+    total = sum(sizes[name] for name in file_names)
     try:
-        with quiet_loading(), report.step(f"Fetching {repo} from the hub", folder=cache, total_bytes=total):
-            huggingface_hub.snapshot_download(repo, revision=revision, allow_patterns=wanted)
+        with (
+            quiet_loading(),
+            report.step(f"Fetching {repo} from the hub", folder=cache, total_bytes=total),
+        ):
+            huggingface_hub.snapshot_download(repo, revision=revision, allow_patterns=file_names)
     except Exception as error:  # see _file_sizes
-        raise HubUnreachableError(f"the download of {repo!r} from the hub broke off ({_short(error)}); run again to continue it") from error
+        raise HubUnreachableError(
+            f"the download of {repo!r} from the hub broke off ({_root_cause(error)}); run again "
+            "to continue it"
+        ) from error
 
 
 def _file_sizes(repo: str, revision: str | None) -> dict[str, int]:
-    """The files of `repo`, asked without retries: an unreachable hub is known within seconds."""
-    where = repo if revision is None else f"{repo}@{revision}"
+    """Return the size in bytes of each file of `repo`, by its name.
+
+    The hub is asked without retries, so that an unreachable hub is known within seconds.
+    """
+    model_name = repo if revision is None else f"{repo}@{revision}"
     if constants.HF_HUB_OFFLINE:
-        raise HubUnreachableError(f"model {where!r} is not cached and HF_HUB_OFFLINE is set; unset it, or pass a model folder")
+        raise HubUnreachableError(
+            f"model {model_name!r} is not cached and HF_HUB_OFFLINE is set; unset it, or pass a "
+            "model folder"
+        )
     try:
-        info = huggingface_hub.HfApi().model_info(repo, revision=revision, timeout=ANSWER_SECONDS, files_metadata=True)
+        info = huggingface_hub.HfApi().model_info(
+            repo, revision=revision, timeout=ANSWER_SECONDS, files_metadata=True
+        )
     except GatedRepoError as error:
-        raise HubRefusedError(f"model {where!r} is gated; accept its licence on the hub and set HF_TOKEN") from error
+        raise HubRefusedError(
+            f"model {model_name!r} is gated; accept its licence on the hub and set HF_TOKEN"
+        ) from error
     except (RepositoryNotFoundError, RevisionNotFoundError) as error:
-        raise HubRefusedError(f"the hub has no model {where!r}, or it is private; check the name, or set HF_TOKEN") from error
-    except Exception as error:  # the client raises its own, its HTTP library's and the system's errors; all mean the same here
-        reason = f"model {where!r} is not cached and the hub cannot be reached ({_short(error)})"
-        raise HubUnreachableError(f"{reason}; connect once, or pass a model folder") from error
+        raise HubRefusedError(
+            f"the hub has no model {model_name!r}, or it is private; check the name, or set "
+            "HF_TOKEN"
+        ) from error
+    except Exception as error:  # of the client, its HTTP library or the system: all mean the same
+        raise HubUnreachableError(
+            f"model {model_name!r} is not cached and the hub cannot be reached "
+            f"({_root_cause(error)}); connect once, or pass a model folder"
+        ) from error
     return {file.rfilename: file.size or 0 for file in info.siblings or ()}
 
 
-def _short(error: BaseException) -> str:
-    while error.__cause__ is not None:  # the client wraps "no such host" in advice of its own
+def _root_cause(error: BaseException) -> str:
+    """Return the type and first line of the error that started the chain of causes."""
+    while error.__cause__ is not None:  # the client wraps "no such host" in other advice
         error = error.__cause__
     return f"{type(error).__name__}: {error}".splitlines()[0]

@@ -1,4 +1,4 @@
-"""A finished run as a model that needs neither peft nor its base."""
+"""Export a finished run as a model that needs neither peft nor its base model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,13 @@ from grpo_core.train.models.quiet import quiet_loading
 
 
 def save_merged(final: Path, out: Path, *, dtype: str) -> None:
-    """The adapter in `final` added to its base, with the tokenizer, in `out`. The sum is made in float32 and rounded once."""
+    """Write the adapter in `final` merged into its base model, with the tokenizer, to `out`.
+
+    The sum is computed in float32 and rounded once.
+
+    Args:
+        dtype: of the weights in `out`; "auto" is the dtype that suits a CPU.
+    """
     with quiet_loading():
         import peft
 
@@ -25,7 +31,8 @@ def save_merged(final: Path, out: Path, *, dtype: str) -> None:
     if source.adapter_path is not None:
         with quiet_loading():
             model = peft.PeftModel.from_pretrained(model, source.adapter_path).merge_and_unload()
-    model = model.to(pick_dtype(dtype, device) if dtype == "auto" else DTYPES[dtype])  # only stored here: float16 is as good as another
+    # Weights are only stored here, so float16 is allowed although the device is a CPU.
+    model = model.to(pick_dtype(dtype, device) if dtype == "auto" else DTYPES[dtype])
     with writing(out, then="export again"), as_os_error(), whole_folder(out) as folder:
         model.save_pretrained(folder)
         load_tokenizer(source).save_pretrained(folder)

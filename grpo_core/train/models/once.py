@@ -1,4 +1,7 @@
-"""Builds a folder exactly once: whole or not there, whoever is killed and however many processes want it."""
+"""Build a folder exactly once, even if processes are killed or several want the same folder.
+
+The folder is either complete or absent.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,21 @@ from filelock import FileLock, Timeout
 from grpo_core.runs.atomic import whole_folder
 
 
-def build_once(target: Path, build: Callable[[Path], None], *, is_ready: Callable[[Path], bool], on_wait: Callable[[], None]) -> Path:
-    """`target`, filled by `build` unless `is_ready` says that it is there.
+def build_once(
+    target: Path,
+    build: Callable[[Path], None],
+    *,
+    is_ready: Callable[[Path], bool],
+    on_wait: Callable[[], None],
+) -> Path:
+    """Return `target`; fill it with `build` unless `is_ready` reports that it is complete.
 
-    Only the holder of the lock builds; the kernel frees the lock of a killed process. `on_wait` is called once when another process builds.
+    Only the process that holds the lock builds; the kernel frees the lock of a killed process.
+
+    Args:
+        build: fills the folder that it is given.
+        is_ready: returns whether a folder is complete.
+        on_wait: is called once if another process is building.
     """
     if is_ready(target):
         return target

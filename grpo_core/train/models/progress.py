@@ -1,4 +1,7 @@
-"""How long preparations are shown: a bar on a terminal, plain lines elsewhere, on stderr so that stdout stays machine-readable."""
+"""Show long preparations: a bar on a terminal, plain lines elsewhere.
+
+They go to stderr, so that stdout stays machine-readable.
+"""
 
 from __future__ import annotations
 
@@ -11,24 +14,33 @@ from pathlib import Path
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from grpo_core.console import PrintableConsole
+from grpo_core.calls.console import PrintableConsole
 
 POLL_SECONDS = 0.2
 MEGABYTE = 1_000_000
 
 
 class Report:
-    """Says what is being done. A silent one (`enabled=False`) says nothing."""
+    """Prints what is being done; with `enabled=False` it prints nothing."""
 
     def __init__(self, *, enabled: bool = True, console: PrintableConsole | None = None) -> None:
-        self._console = console or PrintableConsole(file=sys.stderr, quiet=not enabled)  # this stderr, also while it is redirected
+        # sys.stderr of now, also if it is redirected later.
+        self._console = console or PrintableConsole(file=sys.stderr, quiet=not enabled)
 
     def say(self, text: str) -> None:
+        """Print one line of text."""
         self._console.print(text, soft_wrap=True)
 
     @contextlib.contextmanager
-    def step(self, text: str, *, folder: Path | None = None, total_bytes: int | None = None) -> Iterator[None]:
-        """Show `text` while the body works; with `folder`, how many of `total_bytes` have arrived in it."""
+    def step(
+        self, text: str, *, folder: Path | None = None, total_bytes: int | None = None
+    ) -> Iterator[None]:
+        """Show `text` while the body runs.
+
+        Args:
+            folder: a download goes into it; its growth in bytes is shown.
+            total_bytes: size of the whole download.
+        """
         start = time.monotonic()
         if self._console.is_terminal:
             with self._bar(text, folder, total_bytes):
@@ -49,24 +61,28 @@ class Report:
         with Progress(*columns, console=self._console) as progress:
             task = progress.add_task(text, total=total_bytes, size="")
 
-            def show(found: int) -> None:
-                size = f"{min(found, total_bytes or found) // MEGABYTE} of {(total_bytes or 0) // MEGABYTE} MB"
-                progress.update(task, completed=min(found, total_bytes or found), size=size)
+            def show(received: int) -> None:
+                shown = min(received, total_bytes or received)
+                size = f"{shown // MEGABYTE} of {(total_bytes or 0) // MEGABYTE} MB"
+                progress.update(task, completed=shown, size=size)
 
-            with _watching(folder, show) if folder else contextlib.nullcontext():
+            with _polling_size(folder, show) if folder else contextlib.nullcontext():
                 yield
             progress.update(task, total=total_bytes or 1, completed=total_bytes or 1)
 
 
 @contextlib.contextmanager
-def _watching(folder: Path, show: Callable[[int], None]) -> Iterator[None]:
-    """Tell `show` how many bytes `folder` has gained: works with any downloader, whatever its own progress looks like."""
+def _polling_size(folder: Path, show: Callable[[int], None]) -> Iterator[None]:
+    """Call `show` regularly with the number of bytes that `folder` has gained.
+
+    This works with any downloader, whatever its own progress looks like.
+    """
     done = threading.Event()
-    before = folder_bytes(folder)
+    bytes_before = folder_bytes(folder)
 
     def poll() -> None:
         while not done.wait(POLL_SECONDS):
-            show(folder_bytes(folder) - before)
+            show(folder_bytes(folder) - bytes_before)
 
     thread = threading.Thread(target=poll, daemon=True)
     thread.start()
@@ -78,7 +94,10 @@ def _watching(folder: Path, show: Callable[[int], None]) -> Iterator[None]:
 
 
 def folder_bytes(folder: Path) -> int:
-    """Bytes of the files below `folder`, links not followed; files that vanish meanwhile count as nothing."""
+    """Return the bytes of the files below `folder`; links are not followed.
+
+    Files that vanish meanwhile count as 0.
+    """
     total = 0
     for path in folder.rglob("*"):
         with contextlib.suppress(OSError):

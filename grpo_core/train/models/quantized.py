@@ -1,5 +1,8 @@
-"""Frozen weights in 8 bits (LLM.int8(), Dettmers et al., arXiv 2208.07339) or 4 (NF4, QLoRA, Dettmers et al., arXiv 2305.14314), by
-bitsandbytes through transformers."""
+"""Quantise frozen weights with bitsandbytes, through transformers.
+
+They take 8 bits (LLM.int8(), Dettmers et al., arXiv 2208.07339) or 4 bits (NF4, QLoRA, Dettmers et
+al., arXiv 2305.14314).
+"""
 
 from __future__ import annotations
 
@@ -9,33 +12,57 @@ from typing import Any
 import torch
 import transformers
 
-from grpo_core.errors import ConfigError
+from grpo_core.protocol.errors import ConfigError
 
 BYTES = {"8bit": 1.0, "4bit": 0.516}
-"""Of a weight: NF4 keeps a scale of 8 bits for 64 of them, and one of 32 bits for 256 of those."""
+"""Bytes per weight: NF4 keeps a scale of 8 bits for 64 weights, and one of 32 bits for 256 scales.
+"""
 
 
-def arguments(name: str, quantization: str, dtype: torch.dtype, device: torch.device, *, gguf: bool) -> dict[str, Any]:
-    """Of `from_pretrained`."""
+def loading_arguments(
+    name: str, quantization: str, dtype: torch.dtype, device: torch.device, *, gguf: bool
+) -> dict[str, Any]:
+    """Return the arguments of `from_pretrained` that quantise the weights.
+
+    Args:
+        name: of the model, for messages.
+        quantization: "8bit" or "4bit".
+        dtype: in which products are computed with 4-bit weights.
+        gguf: whether the weights are a GGUF file.
+
+    Raises:
+        ConfigError: the device or the file cannot be combined with quantisation.
+    """
     if device.type not in ("cpu", "cuda"):
-        raise ConfigError(f"bitsandbytes has no {quantization} weights for device {device.type!r}; leave model.quantization away")
+        raise ConfigError(
+            f"bitsandbytes has no {quantization} weights for device {device.type!r}; leave out "
+            "model.quantization"
+        )
     if gguf:
         raise ConfigError(
-            f"{name!r} is a GGUF file, which is quantised in its own way; convert it to safetensors, or leave model.quantization away"
+            f"{name!r} is a GGUF file, which is quantised in its own way; convert it to "
+            "safetensors, or leave out model.quantization"
         )
     if quantization == "4bit":
         config = transformers.BitsAndBytesConfig(
-            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=dtype
+            load_in_4bit=True,
+            bnb_4bit_quant_type="nf4",
+            bnb_4bit_use_double_quant=True,
+            bnb_4bit_compute_dtype=dtype,
         )
     else:
         config = transformers.BitsAndBytesConfig(load_in_8bit=True)
     return {"quantization_config": config, "device_map": {"": device}}
 
 
-def settle(model: Any) -> None:
-    """Keep bitsandbytes from two habits. It says in every pass that 8-bit products are made of float16. And on some CPUs it lays 4-bit
-    weights out anew in the first forward pass without a gradient, for products in bfloat16 that have none: what is sampled would not be
-    what is trained, and no gradient would be right any more."""
+def patch_bitsandbytes(model: Any) -> None:
+    """Switch off two behaviours of bitsandbytes.
+
+    It logs in every pass that 8-bit products are made of float16. And on some CPUs it re-lays out
+    4-bit weights in the first forward pass without a gradient, for bfloat16 products that have no
+    gradient: then sampling would not use the weights that are trained, and no later gradient would
+    be right.
+    """
     getLogger("bitsandbytes.autograd").setLevel("ERROR")
     for module in model.modules():
         if hasattr(module, "support_avx512bf16_for_cpu"):
@@ -43,4 +70,5 @@ def settle(model: Any) -> None:
 
 
 def is_quantized(model: Any) -> bool:
+    """Return whether the weights of `model` are quantised."""
     return getattr(model, "quantization_method", None) is not None

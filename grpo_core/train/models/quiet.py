@@ -1,4 +1,7 @@
-"""Loads weights with transformers, without its bars and advice, but never with a tensor that the files do not have."""
+"""Load weights with transformers, without its progress bars and advice.
+
+A tensor that the files do not have is an error.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,21 @@ _BITSANDBYTES = getLogger("bitsandbytes")
 
 @contextlib.contextmanager
 def quiet_loading() -> Iterator[None]:
-    """No progress bars, only errors, and no word of what libraries deprecate in one another; the user's own settings afterwards."""
-    verbosity, hub_verbosity, bars = logging.get_verbosity(), hub_logging.get_verbosity(), logging.is_progress_bar_enabled()
+    """Show no progress bars, no log messages below errors and no deprecation warnings of libraries.
+
+    The user's own settings are restored afterwards.
+    """
+    verbosity, hub_verbosity, bars_enabled = (
+        logging.get_verbosity(),
+        hub_logging.get_verbosity(),
+        logging.is_progress_bar_enabled(),
+    )
     level = _BITSANDBYTES.level
-    _BITSANDBYTES.setLevel("ERROR")  # peft imports it, and it asks for a kernel that nothing here uses
+    # peft imports bitsandbytes, which warns of a missing kernel that nothing here uses.
+    _BITSANDBYTES.setLevel("ERROR")
     logging.set_verbosity(logging.ERROR)
     hub_logging.set_verbosity(logging.ERROR)
-    logging.disable_progress_bar()  # also switches off those of the hub's client
+    logging.disable_progress_bar()  # also those of the hub's client
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)
@@ -32,14 +43,20 @@ def quiet_loading() -> Iterator[None]:
         _BITSANDBYTES.setLevel(level)
         logging.set_verbosity(verbosity)
         hub_logging.set_verbosity(hub_verbosity)
-        if bars:
+        if bars_enabled:
             logging.enable_progress_bar()
 
 
 def load_whole(kind: Any, folder: str, **arguments: Any) -> transformers.PreTrainedModel:
-    """A model whose every weight comes from `folder`; transformers itself fills gaps with random numbers and a warning.
+    """Return a model whose every weight comes from `folder`.
 
-    kind: transformers' class, such as AutoModelForCausalLM.
+    transformers itself fills gaps with random numbers and a warning.
+
+    Args:
+        kind: transformers' class, such as AutoModelForCausalLM.
+
+    Raises:
+        ValueError: the files lack some of the tensors.
     """
     with quiet_loading():
         model, info = kind.from_pretrained(folder, output_loading_info=True, **arguments)

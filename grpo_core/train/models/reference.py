@@ -1,4 +1,4 @@
-"""The reference that a KL is measured against: frozen, or following the policy at a distance."""
+"""Provide the reference policy of the KL: frozen, or following the policy at a distance."""
 
 from __future__ import annotations
 
@@ -9,16 +9,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_core.errors import ConfigError
-from grpo_core.settings import KLConfig
+from grpo_core.config.settings import KLConfig
+from grpo_core.protocol.errors import ConfigError
 
 ADAPTER = "reference"
-"""Name of the frozen copy of a pre-tuned adapter."""
+"""Name of the frozen copy of an adapter that the model brought."""
 
 
 class Reference:
-    """copied: a whole frozen model, for full fine-tuning; without it, `model` itself is the reference with its adapter switched off, or
-    with a frozen one in its place, or, once it follows the policy, with other weights in the adapter."""
+    """Provides the reference policy that a KL is measured against.
+
+    Args:
+        model: the policy's model. Unless there is a copy, it also serves as the reference: with its
+            adapter switched off, with a frozen adapter in its place, or, once the reference follows
+            the policy, with other weights in the adapter.
+        copied: a whole frozen model, for full fine-tuning.
+    """
 
     def __init__(self, model: Any, copied: Any = None) -> None:
         self._model = model
@@ -26,45 +32,65 @@ class Reference:
         self._weights: dict[str, Tensor] = {}
 
     def follow(self) -> None:
-        """Get ready for `refresh`, before the first step: from here on the reference has trainable weights of its own."""
+        """Prepare for `refresh`, before the first step.
+
+        From here on the reference has its own copy of the trainable weights.
+        """
         source = self._model if self._copied is None else self._copied
-        names = {name for name, p in self._model.named_parameters() if p.requires_grad}
-        found = {name: p.detach() for name, p in source.named_parameters() if name in names}
-        self._weights = found if self._copied is not None else {name: p.clone() for name, p in found.items()}
+        names = {
+            name for name, parameter in self._model.named_parameters() if parameter.requires_grad
+        }
+        weights = {
+            name: parameter.detach()
+            for name, parameter in source.named_parameters()
+            if name in names
+        }
+        self._weights = (
+            weights
+            if self._copied is not None
+            else {name: parameter.clone() for name, parameter in weights.items()}
+        )
 
     @torch.no_grad()
     def refresh(self, config: KLConfig, step: int) -> None:
-        """After every `refresh_every` steps, go from where it is to the policy by `refresh_rate`. Of an adapter the matrices are moved,
-        not their product."""
+        """Move towards the policy by `refresh_rate`, after every `refresh_every` steps.
+
+        Of an adapter the matrices are moved, not their product.
+        """
         if config.refresh_every is not None and step % config.refresh_every == 0:
             parameters = dict(self._model.named_parameters())
             for name, weight in self._weights.items():
                 weight.lerp_(parameters[name].to(weight.dtype), config.refresh_rate)
 
     def models(self) -> list[Any]:
-        """What it and the policy compute with: one model, or two."""
+        """Return the models that the reference and the policy compute with: one, or two."""
         return [self._model] if self._copied is None else [self._model, self._copied]
 
     def weights(self) -> dict[str, Tensor]:
-        """What a refresh has moved, for checkpoints; empty if it does not follow the policy."""
+        """Return the weights that a refresh moves, for checkpoints.
+
+        The dict is empty if the reference does not follow the policy.
+        """
         return self._weights
 
     @contextmanager
     def model(self) -> Iterator[Any]:
-        """A model that computes as the reference does."""
+        """Yield a model that computes as the reference does."""
         if self._copied is not None:
             yield self._copied
         elif not hasattr(self._model, "peft_config"):
-            raise ConfigError("this policy keeps no reference; load it with need_reference=True or set kl.beta=0")
+            raise ConfigError(
+                "this policy keeps no reference; load it with need_reference=True or set kl.beta=0"
+            )
         elif self._weights:
             parameters = dict(self._model.named_parameters())
-            own = {name: parameters[name].data for name in self._weights}
+            policy_weights = {name: parameters[name].data for name in self._weights}
             try:
                 for name, weight in self._weights.items():
                     parameters[name].data = weight
                 yield self._model
             finally:
-                for name, weight in own.items():
+                for name, weight in policy_weights.items():
                     parameters[name].data = weight
         elif ADAPTER in self._model.peft_config:
             active = self._model.active_adapter

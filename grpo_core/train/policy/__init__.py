@@ -1,1 +1,1 @@
-"""What is trained: a model seen through the log-probs of what it says, and what samples from it."""
+"""Wrap the trained model: its log-probs, and the sampler that draws completions from it."""

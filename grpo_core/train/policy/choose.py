@@ -1,8 +1,8 @@
-"""Which policy a model makes, and what samples from it."""
+"""Choose the policy class that fits a model, and the built-in sampler that fits a policy."""
 
 from __future__ import annotations
 
-from grpo_core.config import RunConfig
+from grpo_core.config.config import RunConfig
 from grpo_core.train.models.load import is_masked, resolve
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.masked import MaskedPolicy
@@ -11,12 +11,20 @@ from grpo_core.train.policy.sampler import Engine, Sampler
 
 
 def load_policy(config: RunConfig, *, need_reference: bool) -> Policy:
-    """The configured model: one that continues texts, or one that fills gaps."""
-    name = f"{config.model.name}@{config.model.revision}" if config.model.revision else config.model.name
+    """Load the configured model as the policy class that fits it.
+
+    That is one that continues texts, or one that fills gaps.
+    """
+    name = (
+        f"{config.model.name}@{config.model.revision}"
+        if config.model.revision
+        else config.model.name
+    )
     source = resolve(name, trust_remote_code=config.model.trust_remote_code)
-    kind = MaskedPolicy if is_masked(source, config.model.kind) else Policy
-    return kind.load(config, need_reference=need_reference, source=source)
+    policy_class = MaskedPolicy if is_masked(source, config.model.kind) else Policy
+    return policy_class.load(config, need_reference=need_reference, source=source)
 
 
 def builtin_sampler(policy: Policy) -> Sampler:
+    """Return the built-in sampler for `policy`."""
     return Filler(policy) if isinstance(policy, MaskedPolicy) else Engine(policy)

@@ -1,7 +1,8 @@
-"""A policy that fills gaps: a masked language model, which fills all gaps of an input at once, each by itself.
+"""Train a policy that fills gaps: a masked language model.
 
-Every log-prob of an attempt comes from one forward pass of its prompt, so the attempts at a prompt share that pass whole: sampling,
-update and reference need one for each prompt.
+It fills all gaps of an input at once. Every log-prob of a completion comes from one forward pass of
+its prompt, so all completions of a prompt share that pass: sampling, update and reference each need
+one per prompt.
 """
 
 from __future__ import annotations
@@ -15,86 +16,142 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from grpo_core.errors import ConfigError
 from grpo_core.extract import parse_json
-from grpo_core.train.batch import MicroBatch, Row, packed
+from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.types import MASK, Message
+from grpo_core.train.compute.batch import MicroBatch, Row, packed
 from grpo_core.train.compute.logprob import head_at
 from grpo_core.train.policy.causal import Policy, unwritten
-from grpo_core.types import MASK, Message
 
 
 class MaskedPolicy(Policy):
-    """As `Policy`, of a model with a head for masked tokens. A prompt is raw text with `MASK` wherever a token is to be filled in; what
-    the policy says is a JSON array of texts, one for each run of neighbouring gaps."""
+    """Wrap a model with a head for masked tokens as a `Policy`.
+
+    A prompt is raw text with `MASK` wherever a token is to be filled in. The text of a completion
+    is a JSON array with one text for each run of neighbouring gaps.
+    """
 
     fills: ClassVar[bool] = True
     _task: ClassVar[str | None] = None
 
     def __init__(self, model: Any, tokenizer: Any, **more: Any) -> None:
         if tokenizer.mask_token_id is None:
-            raise ConfigError("the tokenizer of this masked language model has no mask token, so nothing says where its gaps are")
+            raise ConfigError(
+                "the tokenizer of this masked language model has no mask token, so the gaps of a "
+                "prompt cannot be marked; use a model with a mask token"
+            )
         self.mask_id: int = tokenizer.mask_token_id
         super().__init__(model, tokenizer, **more)
-        self.end_ids = ()  # a gap has as many tokens as it has; none of them ends it
+        self.end_ids = ()  # the number of tokens is that of the gaps; no token ends a completion
 
     def _prepare(self) -> bool:
+        """Return True: prompts can always be shared."""
         return True
 
-    def encode(self, prompt: str | tuple[Message, ...], *, tools: Sequence[Mapping[str, Any]] = ()) -> tuple[int, ...]:
+    def encode(
+        self, prompt: str | tuple[Message, ...], *, tools: Sequence[Mapping[str, Any]] = ()
+    ) -> tuple[int, ...]:
+        """Return the tokens of a prompt of raw text.
+
+        Raises:
+            ConfigError: the prompt consists of chat messages, or its gaps do not match its mask
+                tokens.
+        """
         if not isinstance(prompt, str):
             raise ConfigError(
-                "a masked language model fills gaps in raw text, and this environment asks in chat messages; take one that asks with "
+                "a masked language model fills gaps in raw text, but the prompts of this "
+                "environment are chat messages; use an environment whose prompts contain "
                 f"{MASK}, or a causal language model"
             )
         ids = tuple(self.tokenizer(prompt.replace(MASK, self.tokenizer.mask_token))["input_ids"])
-        if (found := ids.count(self.mask_id)) != prompt.count(MASK):
-            raise ConfigError(f"the prompt has {prompt.count(MASK)} gaps ({MASK}), and its tokens have {found}: {prompt[:100]!r}")
+        if (mask_count := ids.count(self.mask_id)) != prompt.count(MASK):
+            raise ConfigError(
+                f"the prompt has {prompt.count(MASK)} gaps ({MASK}), but its tokens contain "
+                f"{mask_count} mask tokens; remove mask tokens from the text of the prompt: "
+                f"{prompt[:100]!r}"
+            )
         return ids
 
     def encode_checked(
-        self, prompt: str | tuple[Message, ...], *, max_new_tokens: int, tools: Sequence[Mapping[str, Any]] = ()
+        self,
+        prompt: str | tuple[Message, ...],
+        *,
+        max_new_tokens: int,
+        tools: Sequence[Mapping[str, Any]] = (),
     ) -> tuple[int, ...]:
-        """`encode`, refusing a prompt without gaps, with more than the budget, and one that the model cannot read."""
+        """Return the tokens of a prompt, as `encode`, and check its size.
+
+        Raises:
+            ConfigError: the prompt has no gaps, more gaps than `max_new_tokens`, or more tokens
+                than the model's context.
+        """
         ids = self.encode(prompt, tools=tools)
-        gaps, most = len(self.slots(ids)), self.context
-        if not 0 < gaps <= max_new_tokens:
-            raise ConfigError(f"a prompt has {gaps} tokens to fill in, and between 1 and {max_new_tokens} may be; set --max-new-tokens")
-        if most is not None and len(ids) > most:
-            raise ConfigError(f"a prompt of {len(ids)} tokens exceeds the model's context of {most}; take shorter texts")
+        gap_count, context = len(self.slots(ids)), self.context
+        if not 0 < gap_count <= max_new_tokens:
+            raise ConfigError(
+                f"a prompt has {gap_count} tokens to fill in, but must have between 1 and "
+                f"{max_new_tokens}; set --max-new-tokens"
+            )
+        if context is not None and len(ids) > context:
+            raise ConfigError(
+                f"a prompt of {len(ids)} tokens exceeds the model's context of {context}; "
+                "use shorter texts"
+            )
         return ids
 
     def encode_answer(self, prompt: str | tuple[Message, ...], answer: str) -> tuple[int, ...]:
-        """Tokens of `answer`, a JSON array with a text for each gap; each has to have as many tokens as its gap."""
-        gaps, found = list(_runs(self.slots(self.encode(prompt)))), parse_json(answer)
-        fills = None if found is None else found.value
+        """Return the tokens of `answer`, a JSON array with a text for each gap.
+
+        Raises:
+            ConfigError: the answer is not such an array, or a text has not as many tokens as its
+                gap.
+        """
+        gaps, parsed = list(_runs(self.slots(self.encode(prompt)))), parse_json(answer)
+        fills = None if parsed is None else parsed.value
         if not isinstance(fills, list) or not all(isinstance(fill, str) for fill in fills):
-            raise ConfigError(f"an answer to a text with gaps is a JSON array with a text for each; found {answer[:100]!r}")
-        tokens = [self.tokenizer(fill, add_special_tokens=False)["input_ids"] for fill in fills]
-        if [len(each) for each in tokens] != [len(gap) for gap in gaps]:
             raise ConfigError(
-                f"it fills gaps of {[len(gap) for gap in gaps]} tokens with texts of {[len(each) for each in tokens]}: {answer[:100]}"
+                "an answer to a text with gaps must be a JSON array with a text for each gap; "
+                f"found {answer[:100]!r}"
             )
-        return tuple(token for each in tokens for token in each)
+        tokens = [self.tokenizer(fill, add_special_tokens=False)["input_ids"] for fill in fills]
+        if [len(fill_ids) for fill_ids in tokens] != [len(gap) for gap in gaps]:
+            raise ConfigError(
+                f"the answer fills gaps of {[len(gap) for gap in gaps]} tokens with texts of "
+                f"{[len(fill_ids) for fill_ids in tokens]} tokens; the numbers must be equal: "
+                f"{answer[:100]}"
+            )
+        return tuple(token for fill_ids in tokens for token in fill_ids)
 
     def said(self, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> str:
+        """Return the text of a completion: a JSON array with a text for each gap."""
         tokens = iter(token_ids)
         fills = [self.decode([next(tokens) for _ in gap]) for gap in _runs(self.slots(prompt_ids))]
         return json.dumps(fills, ensure_ascii=False)
 
     def slots(self, prompt_ids: Sequence[int]) -> tuple[int, ...]:
+        """Return the positions of the gaps in the prompt."""
         return tuple(place for place, token in enumerate(prompt_ids) if token == self.mask_id)
 
-    def blank(self, asked: int, said: int, number: int) -> Row:
-        return unwritten((1,) * asked + (self.mask_id,) * said, said, number)
+    def blank(self, prompt_length: int, new_tokens: int, number: int) -> Row:
+        """Return a row for measuring, as `Policy.blank`, whose completion fills gaps."""
+        return unwritten((1,) * prompt_length + (self.mask_id,) * new_tokens, new_tokens, number)
 
     def unwritten(self, prompt_ids: Sequence[int], budget: int, number: int) -> Row:
+        """Return a row that fills all gaps of the prompt; `budget` is not used."""
         return unwritten(prompt_ids, len(self.slots(prompt_ids)), number)
 
-    def passes(self, rows: Sequence[Row], *, max_tokens: int) -> Iterator[tuple[list[list[Row]], int]]:
-        """Longest prompts first; all rows of a prompt in the same pass, where it counts once."""
+    def passes(
+        self, rows: Sequence[Row], *, max_tokens: int
+    ) -> Iterator[tuple[list[list[Row]], int]]:
+        """Group rows into forward passes, the longest prompts first.
+
+        All rows of a prompt are in the same pass, where the prompt counts once.
+        """
         groups: dict[Any, list[Row]] = {}
         for number, row in enumerate(rows):
-            groups.setdefault(row.rollout.prompt_ids if self.shared_prefix else number, []).append(row)
+            groups.setdefault(row.rollout.prompt_ids if self.shared_prefix else number, []).append(
+                row
+            )
 
         def padded(chunk: Sequence[list[Row]]) -> int:
             return len(chunk) * max(len(group[0].rollout.prompt_ids) for group in chunk)
@@ -102,16 +159,33 @@ class MaskedPolicy(Policy):
         return packed(groups.values(), max_tokens=max_tokens, padded=padded)
 
     def gaps(self, model: Any, prompts: Sequence[Sequence[int]], *, bare: bool = False) -> Tensor:
-        """The model's logits (K, V) at the gaps of all prompts, one after the other; bare: its last hidden states instead."""
+        """Return the model's logits (K, V) at the gaps of all prompts, one after the other.
+
+        With `bare`, return its last hidden states (K, H) instead.
+        """
         width = max(map(len, prompts))
-        tokens_PN = torch.tensor([[*p, *[self.pad_id] * (width - len(p))] for p in prompts], device=self.device)
-        real_PN = torch.tensor([[1] * len(p) + [0] * (width - len(p)) for p in prompts], device=self.device)
-        gaps_K = torch.tensor([n * width + slot for n, p in enumerate(prompts) for slot in self.slots(p)], device=self.device)
+        tokens_PN = torch.tensor(
+            [[*prompt, *[self.pad_id] * (width - len(prompt))] for prompt in prompts],
+            device=self.device,
+        )
+        real_PN = torch.tensor(
+            [[1] * len(prompt) + [0] * (width - len(prompt)) for prompt in prompts],
+            device=self.device,
+        )
+        gaps_K = torch.tensor(
+            [
+                row * width + slot
+                for row, prompt in enumerate(prompts)
+                for slot in self.slots(prompt)
+            ],
+            device=self.device,
+        )
         with head_at(model, gaps_K, bare=True) if bare else nullcontext():
-            found: Tensor = model(input_ids=tokens_PN, attention_mask=real_PN).logits
-        return found[0] if bare else found.flatten(0, 1)[gaps_K]
+            logits: Tensor = model(input_ids=tokens_PN, attention_mask=real_PN).logits
+        return logits[0] if bare else logits.flatten(0, 1)[gaps_K]
 
     def _predictions(self, model: Any, micro: MicroBatch, *, bare: bool) -> tuple[Tensor, Tensor]:
+        """Return the predictions at all gaps of the micro-batch (see `Policy._predictions`)."""
         prompts = [micro.rows[first].rollout.prompt_ids for first in _starts(micro.together)]
         start, places = 0, []
         for prompt, rows in zip(prompts, micro.together, strict=True):
@@ -122,10 +196,11 @@ class MaskedPolicy(Policy):
 
 
 def _starts(lengths: Sequence[int]) -> list[int]:
+    """Return the index at which each of several parts of the given lengths starts."""
     return [sum(lengths[:i]) for i in range(len(lengths))]
 
 
 def _runs(slots: Sequence[int]) -> Iterator[list[int]]:
-    """Slots that stand side by side."""
+    """Yield runs of neighbouring slots."""
     for _, run in groupby(enumerate(slots), key=lambda pair: pair[1] - pair[0]):
         yield [slot for _, slot in run]

@@ -1,7 +1,9 @@
-"""Weights that several processes share out: each keeps its part of them, of their gradients and of the optimizer's state.
+"""Shard weights over several processes.
 
-This is torch's FSDP (`fully_shard`; Zhao et al., arXiv 2304.11277): a layer's weights are put together while it computes. Every forward
-pass is then a collective, so processes have to make equally many, except where the weights are `whole`.
+Each process keeps its part of the weights, of their gradients and of the optimizer's state. This is
+torch's FSDP (`fully_shard`; Zhao et al., arXiv 2304.11277): the weights of a layer are gathered
+while it computes. Every forward pass is then a collective, so all processes have to make the same
+number of passes, except where the weights are `whole`.
 """
 
 from __future__ import annotations
@@ -19,7 +21,10 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 
 def shard(model: Any) -> None:
-    """Share out `model`, which each process has whole, over all processes: layer by layer, and what is left as one."""
+    """Shard `model`, of which each process has a full copy, over all processes.
+
+    Each layer is a unit of its own, and the remaining weights are one more.
+    """
     mesh = init_device_mesh(next(model.parameters()).device.type, (dist.get_world_size(),))
     layers = set(getattr(model, "_no_split_modules", None) or ())
     for module in list(model.modules()):
@@ -30,7 +35,10 @@ def shard(model: Any) -> None:
 
 @contextmanager
 def whole(model: Any) -> Iterator[None]:
-    """All weights in every process, which may then make as many forward passes as it likes. To be entered by all."""
+    """Gather all weights in every process for the duration of the context.
+
+    Processes may then make different numbers of forward passes. All processes have to enter it.
+    """
     parts = [module for module in model.modules() if isinstance(module, FSDPModule)]
     for part in parts:
         part.set_reshard_after_forward(False, recurse=False)
@@ -44,7 +52,10 @@ def whole(model: Any) -> Iterator[None]:
 
 
 def put_together(value: Any) -> Any:
-    """`value` with every shared tensor in it whole; by all processes."""
+    """Return `value` with every sharded tensor in it replaced by the full one.
+
+    All processes have to call it.
+    """
     if isinstance(value, DTensor):
         return value.full_tensor()
     if isinstance(value, dict):
@@ -55,20 +66,29 @@ def put_together(value: Any) -> Any:
 
 
 def like(parameter: Tensor, tensor: Tensor) -> Tensor:
-    """This process's part of a whole tensor, if `parameter` is shared out."""
+    """Return this process's part of a full tensor if `parameter` is sharded, else the tensor."""
     if not isinstance(parameter, DTensor):
         return tensor
     device = parameter.device_mesh.device_type
-    return distribute_tensor(tensor.to(device), parameter.device_mesh, parameter.placements, src_data_rank=None)
+    return distribute_tensor(
+        tensor.to(device), parameter.device_mesh, parameter.placements, src_data_rank=None
+    )
 
 
 def optimizer_state_like(parameters: Sequence[Tensor], state: dict[str, Any]) -> dict[str, Any]:
-    """A whole optimizer's state dict for parameters that may be shared out."""
-    found = {
+    """Return an optimizer's state dict with its full tensors sharded like the parameters.
+
+    Args:
+        parameters: the parameters, sharded or not, in the optimizer's order.
+        state: a state dict with full tensors.
+    """
+    sharded = {
         i: {
-            name: like(parameters[i], value) if isinstance(value, torch.Tensor) and value.shape == parameters[i].shape else value
+            name: like(parameters[i], value)
+            if isinstance(value, torch.Tensor) and value.shape == parameters[i].shape
+            else value
             for name, value in values.items()
         }
         for i, values in state["state"].items()
     }
-    return {**state, "state": found}
+    return {**state, "state": sharded}

@@ -1,1 +1,1 @@
-"""What surrounds the steps of a run: evaluations, logs, checkpoints, warnings, and the end."""
+"""Surround the steps of a run with evaluations, logs, checkpoints, warnings, and its end."""

@@ -1,4 +1,7 @@
-"""How a run ended, as a value: the command line, log.txt and plugins each say it in their way."""
+"""Describe as a value how a run ended.
+
+The command line, log.txt and plugins each report it in their own form.
+"""
 
 from __future__ import annotations
 
@@ -7,36 +10,33 @@ from enum import StrEnum
 
 
 class EndKind(StrEnum):
-    """What ended a run."""
+    """Names what ended a run."""
 
     FINISHED = "finished"
-    """The last step or a stop rule was reached; final/ is there."""
+    """The last step or a stop rule was reached; final/ exists."""
     UNSCORED = "unscored"
-    """As FINISHED, but no held-out task could be scored, so nobody knows what was learned."""
+    """Like FINISHED, but no held-out task could be scored, so the gain is unknown."""
     STOPPED = "stopped"
-    """Somebody asked it to stop; it can be continued."""
+    """A stop was requested; the run can be resumed."""
     CANCELLED = "cancelled"
-    """The task or the program that it ran in was cancelled."""
+    """The task or the program that the run was part of was cancelled."""
     FAILED = "failed"
-    """An error; it can be continued once the cause is removed."""
+    """An error ended the run; it can be resumed once the cause is removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunEnd:
-    """How a run ended.
-
-    Attributes:
-        step: the last finished step.
-        total: the steps that were planned.
-        reason: in words, such as the message of an error; may be empty.
-        saved: what of it was saved, in words.
-    """
+    """Describes how a run ended."""
 
     kind: EndKind
     step: int
+    """The last finished step."""
     total: int
+    """The number of planned steps."""
     reason: str = ""
+    """The reason in words, such as the message of an error; may be empty."""
     saved: str = ""
+    """What was saved, in words; may be empty."""
 
     def __str__(self) -> str:
         parts = [f"{self.kind} after step {self.step} of {self.total}"]

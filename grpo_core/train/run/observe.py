@@ -1,35 +1,44 @@
-"""How a run speaks to whoever watches it; the command line shows it as a progress bar."""
+"""Report the progress of a run to an observer; the command line shows it as a progress bar."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from grpo_core.deadline import describe
-from grpo_core.evaluate import Gain
+from grpo_core.calls.deadline import describe
+from grpo_core.report.statistics import Gain
 
 
 class Observer:
-    """Every method is called from the trainer's loop, in order. This one does nothing: the default in notebooks and tests."""
+    """Receives the events of a run; every method is called from the trainer's loop, in order.
 
-    def say(self, text: str) -> None: ...
+    This one does nothing: it is the default in notebooks and tests.
+    """
 
-    def warn(self, text: str) -> None: ...
+    def say(self, text: str) -> None:
+        """Receive a message."""
 
-    def step(self, step: int, total: int, metrics: Mapping[str, float]) -> None: ...
+    def warn(self, text: str) -> None:
+        """Receive a warning."""
 
-    def evaluating(self, done: int, total: int) -> None: ...
+    def step(self, step: int, total: int, metrics: Mapping[str, float]) -> None:
+        """Receive the metrics of a finished step."""
 
-    def evaluated(self, step: int, metrics: Mapping[str, float]) -> None: ...
+    def evaluating(self, done: int, total: int) -> None:
+        """Receive how many held-out tasks are done, and their total."""
 
-    def finished(self, gains: Mapping[str, Gain]) -> None: ...
+    def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Receive the metrics of an evaluation after `step`."""
+
+    def finished(self, gains: Mapping[str, Gain]) -> None:
+        """Receive the gains on held-out tasks at the end of the run."""
 
 
-class Unfailing(Observer):
-    """Passes everything on to an observer, and drops what fails there: a run outlives its display.
+class SafeObserver(Observer):
+    """Forwards all events to an observer and drops its errors: a run continues without its display.
 
     Args:
-        observer: the one that shows something.
-        note: is told of the first failure.
+        observer: receives the events.
+        note: is called with a message at the first error.
     """
 
     def __init__(self, observer: Observer, note: Callable[[str], None]) -> None:
@@ -61,4 +70,7 @@ class Unfailing(Observer):
         except Exception as error:  # noqa: BLE001 - an observer may raise anything
             if not self._failed:
                 self._failed = True
-                self._note(f"what shows the run failed, and the run goes on without it: {describe(error)}")
+                self._note(
+                    "the display of the run failed, and the run continues without it: "
+                    f"{describe(error)}"
+                )

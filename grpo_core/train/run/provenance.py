@@ -1,4 +1,7 @@
-"""What config.json holds beside what the user set: what was chosen for it, and with which versions."""
+"""Build what config.json holds besides the user's settings.
+
+That is: what was chosen for the user, and with which versions.
+"""
 
 from __future__ import annotations
 
@@ -6,27 +9,35 @@ import dataclasses
 import importlib.metadata
 from typing import Any
 
-from grpo_core.train.models.adapter import continued
+from grpo_core.train.models.adapter import continued_settings
 from grpo_core.train.run.steps import Steps
 
 PACKAGES = ("grpo-core", "torch", "transformers", "peft")
+"""Packages whose versions are recorded."""
 
 
 def recorded_config(trainer: Steps) -> dict[str, Any]:
-    """The config with every default that depends on environment or hardware resolved, so that a replay elsewhere asks the same."""
+    """Return the config with every default that depends on environment or hardware resolved.
+
+    A replay elsewhere then runs with the same settings.
+    """
     config, policy = trainer.config, trainer.policy
     record = config.model_dump(mode="json")
-    turns = {budget.turn for budget in trainer.budgets.values()}
-    if len(turns) == 1:  # else each environment has its own
-        record["sampling"]["max_new_tokens"] = turns.pop()
+    turn_tokens = {budget.turn for budget in trainer.budgets.values()}
+    if len(turn_tokens) == 1:  # else each environment has its own
+        record["sampling"]["max_new_tokens"] = turn_tokens.pop()
     record["model"]["dtype"] = str(policy.compute_dtype).removeprefix("torch.")
     if config.epochs is None:
         record["steps"] = trainer.total
     for name, source in zip(config.members(), trainer.sources, strict=True):
         if dataclasses.is_dataclass(source.env.config) and not isinstance(source.env.config, type):
-            place = record["mixture"].get(name, {}) if config.environment != name else record
-            place["env"] = dataclasses.asdict(source.env.config)
-    record["lora"] |= continued(policy.model)
+            section = record["mixture"].get(name, {}) if config.environment != name else record
+            section["env"] = dataclasses.asdict(source.env.config)
+    record["lora"] |= continued_settings(policy.model)
     versions = {name: importlib.metadata.version(name) for name in PACKAGES}
-    record["provenance"] = {"versions": versions, "environments": trainer.fingerprints(), "device": policy.device.type}
+    record["provenance"] = {
+        "versions": versions,
+        "environments": trainer.fingerprints(),
+        "device": policy.device.type,
+    }
     return record

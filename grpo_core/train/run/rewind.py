@@ -1,4 +1,4 @@
-"""Chooses the checkpoint from which a run goes on, and refuses what is damaged with a way on."""
+"""Choose the checkpoint from which a run resumes; refuse damaged files and name a remedy."""
 
 from __future__ import annotations
 
@@ -7,46 +7,46 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grpo_core.errors import ConfigError
+from grpo_core.protocol.errors import ConfigError
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.log import Mark
 from grpo_core.runs.seal import DamagedError, check_manifest
 from grpo_core.train.run.checkpoint import PREFIX, check_checkpoint, checkpoints
 
 START = "start"
+"""Name of the start of a run, after `--from`."""
 BEST = "checkpoints/best"
-"""How `--allow` names the best weights."""
+"""Name of the best weights, after `--allow`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """Where a run goes on.
-
-    Attributes:
-        checkpoint: its folder; None: from the start.
-        progress: what the checkpoint says of the run.
-        repairs: what is wrong with each log that the user allows to be damaged.
-        drop_best: whether the best weights are damaged, which the user allows.
-    """
+    """Describes where a run resumes."""
 
     checkpoint: Path | None
+    """Folder of the checkpoint; None: from the start."""
     progress: dict[str, Any]
+    """What the checkpoint records of the run."""
     repairs: dict[str, str]
+    """What is wrong with each log that the user allows to be damaged, by its name."""
     drop_best: bool = False
+    """Whether the best weights are damaged, which the user allows."""
 
     @property
     def step(self) -> int:
-        """The last step that is done."""
+        """Return the last finished step."""
         return int(self.progress["step"])
 
     @property
     def marks(self) -> dict[str, Mark]:
-        """The end of each log when the checkpoint was made."""
+        """Return the end of each log when the checkpoint was made."""
         return marks_of(self.progress)
 
 
-def choose_checkpoint(folder: RunFolder, *, name: str | None = None, allowed: Collection[str] = ()) -> Restart:
-    """Return where the run in `folder` goes on; everything that is needed there has been checked.
+def choose_checkpoint(
+    folder: RunFolder, *, name: str | None = None, allowed: Collection[str] = ()
+) -> Restart:
+    """Return where the run in `folder` resumes; everything that is needed there has been checked.
 
     Args:
         name: of a checkpoint, such as "step-20", or "start"; None takes the newest.
@@ -54,35 +54,37 @@ def choose_checkpoint(folder: RunFolder, *, name: str | None = None, allowed: Co
 
     Raises:
         ConfigError: there is no such checkpoint, or it, a log or the best weights are damaged. A
-            damaged checkpoint is never passed over in silence.
+            damaged checkpoint is never skipped silently.
     """
-    found = checkpoints(folder.path / "checkpoints")
-    checkpoint = _named(name, found, folder)
+    paths = checkpoints(folder.path / "checkpoints")
+    checkpoint = _select_checkpoint(name, paths, folder)
     drop_best = checkpoint is not None and _best_is_damaged(folder, allowed)
     if checkpoint is None:
         return Restart(None, {"step": 0, "logs": {}}, {})
     try:
         progress = check_checkpoint(checkpoint)
     except DamagedError as error:
-        others = _whole_ones(folder, [path for path in found if path != checkpoint])
+        options = _intact_options(folder, [path for path in paths if path != checkpoint])
         raise ConfigError(
-            f"the checkpoint {checkpoint} is damaged: {error}; restore it from a copy, or go on from another one: {others}"
+            f"the checkpoint {checkpoint} is damaged: {error}; restore it from a copy, or "
+            f"continue from another one: {options}"
         ) from None
     problems = folder.check_logs(marks_of(progress))
     for log, problem in problems.items():
         if log not in allowed:
-            others = _whole_ones(folder, [path for path in found if path != checkpoint])
+            options = _intact_options(folder, [path for path in paths if path != checkpoint])
             raise ConfigError(
-                f"{folder.path / log} is not as {checkpoint.name} recorded it: {problem}; restore it, or go on with the lines that are "
-                f"left: --allow {log}, or from another checkpoint: {others}"
+                f"{folder.path / log} is not as {checkpoint.name} recorded it: {problem}; restore "
+                f"it, or continue with the lines that are left: --allow {log}, or from another "
+                f"checkpoint: {options}"
             )
     return Restart(checkpoint, progress, problems, drop_best)
 
 
 def later_checkpoints(folder: RunFolder, restart: Restart) -> list[Path]:
-    """Return the checkpoints that a run which goes on at `restart` gives up."""
-    found = checkpoints(folder.path / "checkpoints")
-    return found if restart.checkpoint is None else found[found.index(restart.checkpoint) + 1 :]
+    """Return the checkpoints that a run which resumes at `restart` gives up."""
+    paths = checkpoints(folder.path / "checkpoints")
+    return paths if restart.checkpoint is None else paths[paths.index(restart.checkpoint) + 1 :]
 
 
 def marks_of(progress: dict[str, Any]) -> dict[str, Mark]:
@@ -93,39 +95,41 @@ def marks_of(progress: dict[str, Any]) -> dict[str, Mark]:
     return {name: {"bytes": size} for name, size in progress.get("sizes", {}).items()}
 
 
-def _named(name: str | None, found: list[Path], folder: RunFolder) -> Path | None:
+def _select_checkpoint(name: str | None, paths: list[Path], folder: RunFolder) -> Path | None:
+    """Return the checkpoint of that name, or the newest; None for the start."""
     if name == START:
         return None
     if name is None:
-        return found[-1] if found else None
+        return paths[-1] if paths else None
     digits = name.removeprefix(PREFIX)
-    for path in found:
+    for path in paths:
         if digits.isdecimal() and int(digits) == int(path.name.removeprefix(PREFIX)):
             return path
-    names = ", ".join([*(path.name for path in found), START])
+    names = ", ".join([*(path.name for path in paths), START])
     raise ConfigError(f"{folder.shown} has no checkpoint {name!r}; --from takes one of: {names}")
 
 
-def _whole_ones(folder: RunFolder, paths: list[Path]) -> str:
-    """Return the options that name a checkpoint which is whole, the newest first, and the start."""
+def _intact_options(folder: RunFolder, paths: list[Path]) -> str:
+    """Return the option for the newest intact checkpoint, and the one for the start."""
     for path in reversed(paths):
         try:
-            whole = not folder.check_logs(marks_of(check_checkpoint(path)))
+            is_intact = not folder.check_logs(marks_of(check_checkpoint(path)))
         except (DamagedError, ConfigError):
             continue
-        if whole:
+        if is_intact:
             return f"--from {path.name} (or --from {START})"
     return f"--from {START}"
 
 
 def _best_is_damaged(folder: RunFolder, allowed: Collection[str]) -> bool:
+    """Return whether the best weights are damaged; raise ConfigError if that is not allowed."""
     try:
         check_manifest(folder.path / BEST)
     except DamagedError as error:
         if BEST in allowed:
             return True
         raise ConfigError(
-            f"the best weights so far, in {folder.path / BEST}, are damaged: {error}; restore that folder from a copy, or go on without "
-            f"them: --allow {BEST}"
+            f"the best weights so far, in {folder.path / BEST}, are damaged: {error}; restore "
+            f"that folder from a copy, or continue without them: --allow {BEST}"
         ) from None
     return False

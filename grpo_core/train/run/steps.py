@@ -1,53 +1,63 @@
-"""What a run drives, step by step: the trainer, as `session` and its helpers see it."""
+"""Describe the trainer as the session and its helpers see it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from grpo_core.config import RunConfig
-from grpo_core.curriculum import Curriculum
-from grpo_core.error_rate import ErrorRate
-from grpo_core.plugins import Observers
+from grpo_core.config.config import RunConfig
+from grpo_core.config.settings import SamplingConfig
+from grpo_core.plugins.host import Observers
+from grpo_core.protocol.types import Group, Task
 from grpo_core.runs.folder import RunFolder
-from grpo_core.settings import SamplingConfig
-from grpo_core.sources import Sources
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.memory import Footprint, Workload
 from grpo_core.train.ranks import Ranks
-from grpo_core.train.rollout import Budget
+from grpo_core.train.rollout.curriculum import Curriculum
+from grpo_core.train.rollout.dialogue import Budget
 from grpo_core.train.run.ending import RunEnd
 from grpo_core.train.run.observe import Observer
-from grpo_core.train.update import Updater
-from grpo_core.types import Group, Task
+from grpo_core.train.update.updater import Updater
+from grpo_core.verify.error_rate import ErrorRate
+from grpo_core.verify.sources import Sources
 
 
 class Judged(Protocol):
+    """Types `Trainer.judged`, with the arguments that evaluations use."""
+
     async def __call__(
         self, tasks_P: Sequence[Task[Any]], *, attempts: int, step: int, sampling: SamplingConfig
     ) -> tuple[list[Group[Any]], float]: ...
 
 
 class Steps(Protocol):
-    """The `Trainer`."""
+    """Declares the parts of the `Trainer` that the session uses; methods are documented there."""
 
     config: RunConfig
     sources: Sources
     total: int
+    """Number of steps of the run."""
     done: int
+    """The last finished step."""
     stop_requested: bool
     stop_reason: str
+    """Why a stop was requested; "" if none was."""
     end: RunEnd | None
+    """How the run ended; None before its end."""
     ranks: Ranks
     load_seconds: float
+    """Seconds that loading the model took; 0 once they are logged."""
     folder: RunFolder
     policy: Policy
     updater: Updater
     budgets: dict[str, Budget]
+    """Limits of a rollout, by environment."""
     curriculum: Curriculum
     position: int
+    """Number of prompts dealt so far."""
     observer: Observer
     plugins: Observers
+    """Plugins and trackers that observe the run."""
     error_rate: ErrorRate
     footprint: Footprint
 
@@ -70,7 +80,7 @@ class Steps(Protocol):
     def stops(self) -> bool: ...
 
 
-def tell(trainer: Steps, text: str) -> None:
-    """Say it to whoever watches, and in log.txt."""
+def announce(trainer: Steps, text: str) -> None:
+    """Show `text` to the observer and write it to log.txt."""
     trainer.observer.say(text)
     trainer.folder.log(text)

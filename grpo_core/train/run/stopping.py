@@ -1,4 +1,7 @@
-"""When a run should end before its last step: knowing when to stop is half of training on rewards."""
+"""Decide when a run should end before its last step.
+
+Knowing when to stop is half of training on rewards.
+"""
 
 from __future__ import annotations
 
@@ -8,55 +11,77 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
-from grpo_core.config import RunConfig
+from grpo_core.config.config import RunConfig
 
 KL_STEPS, REWARD_STEPS = 5, 10
+"""Last steps over which the KL and the reward are averaged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """The evaluation with the highest held-out reward."""
+    """Names the evaluation with the highest held-out reward."""
 
     step: int
     reward: float
 
 
 class Stopping:
-    """Reads the lines of metrics.jsonl as they are written (a resumed run reads the old ones again) and says when to stop, and why."""
+    """Reads the lines of metrics.jsonl as they are written and decides when to stop, and why.
+
+    A resumed run reads the old lines again.
+    """
 
     def __init__(self, config: RunConfig) -> None:
         self._stop = config.stop
         self._evaluates = bool(config.eval.every and config.eval.tasks)
         self._kl: deque[float] = deque(maxlen=KL_STEPS)
         self._reward: deque[float] = deque(maxlen=REWARD_STEPS)
-        self._without_better = 0
+        self._evaluations_without_gain = 0
         self.best: Best | None = None
 
     def look(self, line: Mapping[str, float | None]) -> str | None:
-        """The reason to stop that this line gives, if it does."""
+        """Return the reason to stop that this line of metrics gives; None if it gives none."""
         if "eval/reward/mean" in line:
             return self._evaluated(int(line["step"] or 0), _number(line["eval/reward/mean"]))
         self._kl.append(_number(line.get("kl")))
         self._reward.append(_number(line.get("reward/mean")))
-        if self._stop.max_kl is not None and len(self._kl) == KL_STEPS and fmean(self._kl) > self._stop.max_kl:
-            return f"the KL to the reference was {fmean(self._kl):.3g} over {KL_STEPS} steps, above stop.max_kl={self._stop.max_kl:g}"
+        if (
+            self._stop.max_kl is not None
+            and len(self._kl) == KL_STEPS
+            and fmean(self._kl) > self._stop.max_kl
+        ):
+            return (
+                f"the KL to the reference was {fmean(self._kl):.3g} over {KL_STEPS} steps, above "
+                f"stop.max_kl={self._stop.max_kl:g}"
+            )
         if not self._evaluates and len(self._reward) == REWARD_STEPS:
             return self._reached(fmean(self._reward), f"mean over {REWARD_STEPS} steps")
         return None
 
     def _evaluated(self, step: int, reward: float) -> str | None:
-        """The evaluation before the first step is what others are compared with, but it is not a policy worth keeping."""
-        if math.isnan(reward):  # nothing could be judged: no evaluation
+        """Return the reason to stop that an evaluation gives.
+
+        The evaluation before the first step is what others are compared with, but it is not a
+        policy worth keeping.
+        """
+        if math.isnan(reward):  # no task could be scored
             return None
         if self.best is None or reward > self.best.reward:
-            self.best, self._without_better = Best(step, reward), 0
+            self.best, self._evaluations_without_gain = Best(step, reward), 0
         else:
-            self._without_better += 1
-        if self._stop.patience is not None and self._without_better >= self._stop.patience:
-            return f"{self._without_better} evaluations in a row were no better than {self.best.reward:.3f} after step {self.best.step}"
+            self._evaluations_without_gain += 1
+        if (
+            self._stop.patience is not None
+            and self._evaluations_without_gain >= self._stop.patience
+        ):
+            return (
+                f"{self._evaluations_without_gain} evaluations in a row were no better than "
+                f"{self.best.reward:.3f} after step {self.best.step}"
+            )
         return self._reached(reward, "held-out") if step and self._evaluates else None
 
     def _reached(self, reward: float, which: str) -> str | None:
+        """Return the reason to stop if `reward` has reached stop.reward."""
         if self._stop.reward is None or math.isnan(reward) or reward < self._stop.reward:
             return None
         return f"the reward ({which}) is {reward:.3f}, and stop.reward={self._stop.reward:g}"

@@ -1,1 +1,1 @@
-"""What runs inside a jail: the standard library and these files, whose text is handed to its Python."""
+"""The code that runs inside a jail: its text is passed to a Python that has no other packages."""

@@ -1,7 +1,7 @@
-"""One call, inside its child: it reads its own request, gives up every right, and runs the program.
+"""Runs one call in a child: it reads its own request, gives up all rights, and runs the program.
 
-A program never learns more than one input, and has no say in the verdict: it may only claim a
-value, which whoever asked judges outside.
+A program never sees more than one input, and does not decide the verdict: it may only claim a
+value, which the verifier judges outside the jail.
 """
 
 from __future__ import annotations
@@ -35,16 +35,21 @@ def run_call(
     """Run the call whose body comes next on the stream of requests, in this process.
 
     Args:
-        head: the size of the body and the limits.
-        place: where the call runs.
-        system_calls: a filter to apply on arrival, if there is one.
-        writers: the pipes for its result, stdout and stderr.
+        head: The size of the body and the limits.
+        place: Where the call runs.
+        system_calls: A filter to apply in that place, if any.
+        writers: The pipes for its result, stdout and stderr.
     """
     body = read_exactly(head["size"])
     if len(body) != head["size"]:
         os._exit(0)  # nothing is marked as started: the supervisor reports a broken jail
     os.setsid()
-    sources = (os.open(os.devnull, os.O_RDONLY), writers["stdout"], writers["stderr"], writers["result"])
+    sources = (
+        os.open(os.devnull, os.O_RDONLY),
+        writers["stdout"],
+        writers["stderr"],
+        writers["result"],
+    )
     copies = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, FIRST_FREE) for descriptor in sources]
     for target, descriptor in enumerate(copies):
         os.dup2(descriptor, target)
@@ -60,26 +65,26 @@ def run_call(
 
 
 def _limit(limits: dict[str, Any], own_processes: int) -> None:
-    seconds = max(1, round(limits["cpu_seconds"] + 0.499))  # whole ones, rounded up
-    # At the soft limit comes SIGXCPU, which tells this end from others. Whatever ignores that
-    # signal is killed a second later.
+    seconds = max(1, round(limits["cpu_seconds"] + 0.499))  # whole seconds, rounded up
+    # At the soft limit the kernel sends SIGXCPU, which distinguishes this end from others. A
+    # program that ignores that signal is killed a second later.
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     for name, most in (
         (resource.RLIMIT_AS, limits["memory_mb"] << 20),
         (resource.RLIMIT_FSIZE, limits["file_mb"] << 20),
         (resource.RLIMIT_NPROC, limits["processes"] + own_processes),
         (resource.RLIMIT_NOFILE, 64),
-        (resource.RLIMIT_CORE, 1),  # 0 would still feed a core to a program that collects them
+        (resource.RLIMIT_CORE, 1),  # with 0, a program that collects cores would still get one
         (resource.RLIMIT_MSGQUEUE, 0),
         (resource.RLIMIT_MEMLOCK, 0),
     ):
         resource.setrlimit(name, (most, most))
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-        file.write("1000")  # memory that runs out takes the program, not the supervisor
+        file.write("1000")  # without memory, the kernel kills the program, not the supervisor
 
 
 def _run(body: bytes, cap: int) -> NoReturn:
-    """Run the program and claim its value. What the program patches, it patches for itself."""
+    """Run the program and claim its value. A patch by the program affects only this process."""
     claim: dict[str, Any]
     try:
         request = json.loads(body)
@@ -90,7 +95,7 @@ def _run(body: bytes, cap: int) -> NoReturn:
         claim = {"oom": ""}
     except NotPlainError as error:
         claim = {"bad": error.args[0]}
-    except BaseException as error:  # noqa: BLE001 - also SystemExit: a program that leaves has claimed nothing
+    except BaseException as error:  # noqa: BLE001 - also SystemExit, which claims nothing
         claim = {"error": _describe(error)}
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(BaseException):

@@ -1,13 +1,16 @@
-"""A seccomp filter that refuses what no program of a task needs and what a jail must not allow.
+"""A seccomp filter that refuses system calls which no task needs or a jail must not allow.
 
-It refuses what Docker's default profile refuses without capabilities, and beyond it: files that
-live in memory only (memfd), which no limit of memory counts; sockets of other families than Unix,
-since there is no network to reach, and what their buffers hold is not counted either; whatever two
-calls could tell each other by a file that both may only read, or by a device (locks, watches, times,
-questions and hints about the page cache, waiting at an address of a file that both have in memory,
-orders to a file system or a device); orders to the disks of the whole machine; and every system
-call that is newer than this list. For a file is the same one in all jails, also where each sees it
-in a folder of its own.
+It refuses what Docker's default profile refuses without capabilities, and in addition:
+
+* files that exist in memory only (memfd), which no memory limit counts;
+* sockets of other families than Unix, since there is no network, and the contents of their buffers
+  are not counted either;
+* every way in which two calls could communicate by a file that both may only read, or by a device:
+  locks, watches, times, queries and hints about the page cache, waiting at an address of a file
+  that both have in memory, commands to a file system or a device. A file is the same one in all
+  jails, even if each jail sees it in a folder of its own;
+* commands to the disks of the whole machine;
+* every system call that is newer than this list.
 
 Source: linux/seccomp.h, linux/filter.h, asm/unistd.h; Docker's profile: moby/profiles/seccomp.
 """
@@ -22,7 +25,7 @@ from collections.abc import Iterable
 
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 LAST_KNOWN = 448
-"""process_mrelease. What comes after it is refused as if the kernel did not have it."""
+"""process_mrelease. Later calls are refused as if the kernel did not have them."""
 REFUSED = {
     # name: (number on x86_64, number on aarch64)
     "mincore": (27, 232),
@@ -111,7 +114,8 @@ REFUSED = {
     "process_mrelease": (448, 448),
 }
 ABSENT = {"x86_64": (327, 328), "aarch64": (286, 287)}
-"""preadv2 and pwritev2, which tell whether a page is in the page cache. The C library does without."""
+"""preadv2 and pwritev2, which reveal whether a page is in the page cache. The C library works
+without them."""
 SESSION = {"x86_64": 112, "aarch64": 157}
 """setsid."""
 SHARED = {"x86_64": (29, 64, 68), "aarch64": (194, 190, 186)}
@@ -121,20 +125,21 @@ SOCKETS = {"x86_64": (41, 53), "aarch64": (198, 199)}
 """socket and socketpair."""
 FCNTL = {"x86_64": 72, "aarch64": 25}
 ALLOWED_FCNTLS = (0, 1, 2, 3, 4, 1030, 1031, 1032)
-"""Copies and flags of descriptors, and sizes of pipes. No leases, watches, hints; nobody may ask for
-the locks of others."""
+"""Copies and flags of descriptors, and sizes of pipes. There are no leases, watches or hints, and
+the locks of others cannot be queried."""
 LOCKING_FCNTLS = (6, 7, 37, 38)
-"""F_SETLK, F_SETLKW and the same for open files: they seem to succeed, as SQLite takes locks. What a
-call may write is its own anyway, and nobody else sees it."""
+"""F_SETLK, F_SETLKW and the same for open files: they seem to succeed, because SQLite takes locks.
+The files that a call may write are its own anyway, and no other process sees them."""
 IOCTL = {"x86_64": 16, "aarch64": 29}
 ALLOWED_IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 """TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX."""
 FUTEX = {"x86_64": 202, "aarch64": 98}
 FUTEX_PRIVATE = 128
 FUTEX_WAITS, FUTEX_WAKES = (0, 9, 9 | 256), (1, 10)
-"""The C library waits so for the end of a thread, which the kernel tells it."""
+"""Operations by which the C library waits for the end of a thread, which the kernel reports."""
 ESCAPES = 0x7E028000
-"""Every CLONE_NEW... flag that `clone` takes, and CLONE_PARENT: a sibling is not counted with a call."""
+"""Every CLONE_NEW... flag that `clone` takes, and CLONE_PARENT, since a sibling is not counted with
+the call."""
 AF_UNIX = 1
 X32 = 0x40000000
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
@@ -150,13 +155,13 @@ class _Program(ctypes.Structure):
 
 
 class SystemCallFilter:
-    """A filter of this machine's processor, ready to be applied to a process.
+    """A filter for this machine's processor, ready to be applied to a process.
 
     Applying the whole filter takes a third of a millisecond, so a supervisor applies it once, to
     itself, without the calls that its children need to isolate themselves; each child adds those.
 
     Raises:
-        OSError: the processor is not one whose system calls are listed here.
+        OSError: The system calls of this processor are not listed here.
     """
 
     def __init__(self, code: bytes) -> None:
@@ -166,31 +171,34 @@ class SystemCallFilter:
 
     @classmethod
     def of_jail(cls, still_needed: tuple[str, ...]) -> SystemCallFilter:
-        """Return the whole filter, but for the calls named in `still_needed`."""
+        """Return the whole filter without the calls named in `still_needed`."""
         return cls(build(_machine(), still_needed))
 
     @classmethod
     def of_call(cls, names: tuple[str, ...]) -> SystemCallFilter:
         """Return a filter that refuses the calls named in `names` and keeps a call in its session.
 
-        A session is what the kernel gives a fair share of the processors, however many processes
-        it has. A program is told that it left, so that one which is right stays right.
+        The kernel gives each session a fair share of the processors, however many processes it
+        has. `setsid` seems to succeed, so that a correct program that calls it stays correct.
         """
         machine = _machine()
         column = list(ARCHITECTURES).index(machine)
         numbers = [number for name in names if (number := REFUSED[name][column]) is not None]
         stay = _if(_EQUAL, SESSION[machine], 0)
-        return cls(_pack([(_LOAD, 0, 0, _NUMBER_AT), *_refused(numbers), *stay, _ALLOWED]))
+        return cls(_pack([(_LOAD, 0, 0, _NUMBER_AT), *_refuse_all(numbers), *stay, _ALLOWED]))
 
     def apply(self) -> None:
         """Put this process and all its later children under the filter, for good."""
         address = ctypes.byref(self._program)
-        if self._libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 or self._libc.prctl(_PR_SET_SECCOMP, _FILTER, address, 0, 0) != 0:
+        if (
+            self._libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0
+            or self._libc.prctl(_PR_SET_SECCOMP, _FILTER, address, 0, 0) != 0
+        ):
             raise OSError(ctypes.get_errno(), "this system has no seccomp filters")
 
 
 def build(machine: str, still_needed: tuple[str, ...] = ()) -> bytes:
-    """Return the filter as the kernel takes it: instructions of classic BPF, 8 bytes each."""
+    """Return the filter as instructions of classic BPF, 8 bytes each."""
     column = list(ARCHITECTURES).index(machine)
     rows = [row for name, row in REFUSED.items() if name not in still_needed]
     refused = [number for row in rows if (number := row[column]) is not None]
@@ -203,13 +211,13 @@ def build(machine: str, still_needed: tuple[str, ...] = ()) -> bytes:
         *_if(_AT_LEAST, X32, errno.ENOSYS),
         *_if(_AT_LEAST, LAST_KNOWN + 1, errno.ENOSYS),
         *_if(_EQUAL, CLONE3, errno.ENOSYS),  # its flags cannot be read: libc falls back to clone
-        *_each(ABSENT[machine], errno.ENOSYS),
-        *_refused([*refused, *SHARED[machine]]),
-        *_where(CLONE[machine], _FIRST_AT, _if(_ANY_BIT, ESCAPES, errno.EPERM)),
-        *_where(FCNTL[machine], _SECOND_AT, _fcntls()),
-        *_where(IOCTL[machine], _SECOND_AT, _unless(ALLOWED_IOCTLS, errno.ENOTTY)),
-        *_where(FUTEX[machine], _SECOND_AT, _futexes()),
-        *[step for number in SOCKETS[machine] for step in _where(number, _FIRST_AT, local)],
+        *_refuse_each(ABSENT[machine], errno.ENOSYS),
+        *_refuse_all([*refused, *SHARED[machine]]),
+        *_if_call(CLONE[machine], _FIRST_AT, _if(_ANY_BIT, ESCAPES, errno.EPERM)),
+        *_if_call(FCNTL[machine], _SECOND_AT, _fcntl_steps()),
+        *_if_call(IOCTL[machine], _SECOND_AT, _unless(ALLOWED_IOCTLS, errno.ENOTTY)),
+        *_if_call(FUTEX[machine], _SECOND_AT, _futex_steps()),
+        *[step for number in SOCKETS[machine] for step in _if_call(number, _FIRST_AT, local)],
         _ALLOWED,
     ]
     return _pack(code)
@@ -219,7 +227,9 @@ def _machine() -> str:
     machine = os.uname().machine
     if machine not in ARCHITECTURES:
         names = ", ".join(ARCHITECTURES)
-        raise OSError(errno.ENOTSUP, f"no system call filter for {machine}; there is one for {names}")
+        raise OSError(
+            errno.ENOTSUP, f"no system call filter for {machine}; there is one for {names}"
+        )
     return machine
 
 
@@ -227,43 +237,45 @@ def _pack(code: list[tuple[int, int, int, int]]) -> bytes:
     return b"".join(struct.pack("HBBI", *instruction) for instruction in code)
 
 
-def _refused(numbers: list[int]) -> list[tuple[int, int, int, int]]:
-    return _each(numbers, errno.EPERM)
+def _refuse_all(numbers: list[int]) -> list[tuple[int, int, int, int]]:
+    return _refuse_each(numbers, errno.EPERM)
 
 
-def _each(values: Iterable[int], number: int) -> list[tuple[int, int, int, int]]:
-    """Refuse the call with error `number`, or let it seem done (0), for each of `values`."""
+def _refuse_each(values: Iterable[int], number: int) -> list[tuple[int, int, int, int]]:
+    """Refuse the call with error `number`, or let it seem to succeed (0), for each of `values`."""
     return [step for value in values for step in _if(_EQUAL, value, number)]
 
 
-def _where(number: int, argument_at: int, steps: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
-    """Take `steps` with one of the arguments loaded, where the call has this number."""
-    looked_at = [(_LOAD, 0, 0, argument_at), *steps, (_LOAD, 0, 0, _NUMBER_AT)]
-    return [(_EQUAL, 0, len(looked_at), number), *looked_at]
+def _if_call(
+    number: int, argument_at: int, steps: list[tuple[int, int, int, int]]
+) -> list[tuple[int, int, int, int]]:
+    """Run `steps` with one of the arguments loaded, if the call has this number."""
+    block = [(_LOAD, 0, 0, argument_at), *steps, (_LOAD, 0, 0, _NUMBER_AT)]
+    return [(_EQUAL, 0, len(block), number), *block]
 
 
-def _fcntls() -> list[tuple[int, int, int, int]]:
-    return [*_each(LOCKING_FCNTLS, 0), *_unless(ALLOWED_FCNTLS, errno.EPERM)]
+def _fcntl_steps() -> list[tuple[int, int, int, int]]:
+    return [*_refuse_each(LOCKING_FCNTLS, 0), *_unless(ALLOWED_FCNTLS, errno.EPERM)]
 
 
-def _futexes() -> list[tuple[int, int, int, int]]:
-    """Let nobody wait, or wake others, at an address by which another jail may find the same page."""
+def _futex_steps() -> list[tuple[int, int, int, int]]:
+    """Refuse to wait, or to wake, at an address that another jail may have as the same page."""
     steps = [
-        *_each(FUTEX_WAITS, errno.EAGAIN),
-        *_each(FUTEX_WAKES, 0),  # nobody waits
+        *_refuse_each(FUTEX_WAITS, errno.EAGAIN),
+        *_refuse_each(FUTEX_WAKES, 0),  # no process waits
         _error(errno.ENOSYS),
     ]
     return [(_ANY_BIT, len(steps), 0, FUTEX_PRIVATE), *steps]
 
 
 def _unless(values: tuple[int, ...], number: int) -> list[tuple[int, int, int, int]]:
-    """Refuse the call with error `number` unless what was loaded is one of `values`."""
-    steps = [(_EQUAL, len(values) - place, 0, value) for place, value in enumerate(values)]
+    """Refuse the call with error `number` unless the loaded value is one of `values`."""
+    steps = [(_EQUAL, len(values) - index, 0, value) for index, value in enumerate(values)]
     return [*steps, _error(number)]
 
 
 def _if(test: int, value: int, number: int) -> list[tuple[int, int, int, int]]:
-    """Refuse the call with error `number` where `test` holds for what was loaded."""
+    """Refuse the call with error `number` if `test` holds for the loaded value."""
     return [(test, 0, 1, value), _error(number)]
 
 

@@ -1,10 +1,10 @@
 """The stream between a supervisor and the process outside: 8 bytes of length, then a JSON head.
 
-The head of a request holds its limits and the size of its body. The supervisor reads the head;
-the body (the program and its input) is left in the stream for the child that will run it, so that
-nothing of it is ever in the memory from which later calls are forked. A reply is no JSON, but
-numbers and then the bytes that the program wrote, straight from memory that children do not inherit:
-how much somebody else's program printed or returned may be all that another one needs.
+The head of a request has its limits and the size of its body. The supervisor reads the head and
+leaves the body (the program and its input) in the stream for the child that will run it, so the
+body is never in the memory from which later calls are forked. A reply is not JSON: it is numbers
+and then the bytes that the program wrote, straight from memory that children do not inherit, since
+even the size of another program's output may be enough to communicate.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ LENGTH_BYTES = 8
 MAX_HEAD_BYTES = 1_000_000
 MAX_BODY_BYTES = 64_000_000
 STATUSES = (
-    "claimed", "no_result", "bad_result", "output_limit", "timeout_cpu", "timeout_wall", "oom", "signal",
+    "claimed", "no_result", "bad_result", "output_limit", "timeout_cpu", "timeout_wall", "oom",
+    "signal",
 )  # fmt: skip
 REPLY = struct.Struct("!BiddB3Q")
-"""Place in STATUSES, wait status, seconds of processor time, seconds, whether the jail is as it was,
+"""Index in STATUSES, wait status, seconds of processor time, seconds, whether the jail is clean,
 and the sizes of the result, stdout and stderr."""
 REQUESTS, REPLIES, FIRST_FREE = 30, 31, 32
 """Descriptors of the two streams in a supervisor, and the first one above them."""
@@ -35,7 +36,7 @@ def pack(head: dict[str, Any]) -> bytes:
 
 
 def read_head() -> dict[str, Any] | None:
-    """Return the head of the next request; None at the end of the stream."""
+    """Read the head of the next request, or return None at the end of the stream."""
     size = int.from_bytes(read_exactly(LENGTH_BYTES), "big")
     text = read_exactly(size) if 0 < size <= MAX_HEAD_BYTES else b""
     head: dict[str, Any] | None = json.loads(text) if text else None
@@ -43,7 +44,7 @@ def read_head() -> dict[str, Any] | None:
 
 
 def read_exactly(size: int) -> bytes:
-    """Return the next `size` bytes of the requests; empty bytes if the stream ends before."""
+    """Read the next `size` bytes of the requests, or return b"" if the stream ends before."""
     parts = []
     while size > 0:
         part = os.read(REQUESTS, min(size, 1 << 20))
@@ -55,7 +56,7 @@ def read_exactly(size: int) -> bytes:
 
 
 def write(parts: Sequence[bytes | memoryview]) -> None:
-    """Write `parts` to the replies, in one piece where the stream takes it."""
+    """Write `parts` to the replies, in one piece if the stream takes it."""
     rest = [memoryview(part) for part in parts if part]
     while rest:
         written = os.writev(REPLIES, rest)

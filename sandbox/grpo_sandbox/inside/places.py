@@ -1,4 +1,7 @@
-"""Where a call runs, and how everything of it is ended: under a uid of its own (Docker), or in namespaces of its own (bubblewrap)."""
+"""The places in which calls run, and how a call is ended and cleaned up.
+
+A call runs under a uid of its own (Docker), or in namespaces of its own (bubblewrap).
+"""
 
 from __future__ import annotations
 
@@ -13,29 +16,29 @@ from collections.abc import Callable
 from typing import Any
 
 KILL_SECONDS, CLEAN_SECONDS = 1.5, 4.0
-"""How long ending a call and cleaning up after it may take. With a kill on either side of it, that
-is less than whoever asked waits for a supervisor beyond the limit of a call (`jail.GRACE_SECONDS`).
-"""
+"""How long ending a call and cleaning up after it may take. With a kill before and after it, this
+is less than the time that a caller waits for a supervisor beyond the limit of a call
+(`jail.GRACE_SECONDS`)."""
 FOLDER_MODE = 0o777
 _CLONE_NEWNS, _CLONE_NEWUSER, _CLONE_NEWPID = 0x20000, 0x10000000, 0x20000000
 _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 2, 4, 8
 _PR_SET_PDEATHSIG = 1
 _CAPABILITY_VERSION = 0x20080522
 _SETTLE_SECONDS = 0.5
-_OURS = 4
+_CALL_DESCRIPTORS = 4
 """Descriptors below this one are a call's own: its three streams and its result."""
 
 
 class OwnUid:
-    """Every call of this jail runs under one uid, in a folder that is made for the call.
+    """Runs every call of a jail under one uid, in a folder that is made for the call.
 
-    The supervisor is root without the right to signal others or to look into their files, so what
-    ends and cleans is done by processes that take the call's uid.
+    The supervisor is root without the right to signal other users' processes or to read their
+    files, so processes that take the call's uid end the call and clean up.
 
     Attributes:
-        folder: where a call may write.
-        system_calls: those that a call needs to get there, and must not have afterwards.
-        own_processes: how many processes of ours count against the call's limit of processes.
+        folder: Where a call may write.
+        system_calls: System calls that a call needs to enter, and must not have afterwards.
+        own_processes: Number of this package's processes that count against the call's limit.
     """
 
     system_calls: tuple[str, ...] = ()
@@ -49,12 +52,12 @@ class OwnUid:
         self._room = self._free()
 
     def begin(self) -> None:
-        """Make the folder: with it, its mode, its times and its attributes are new."""
+        """Make the folder; its mode, times and attributes are new, too."""
         os.mkdir(self.folder)
         os.chmod(self.folder, FOLDER_MODE)
 
     def enter(self) -> None:
-        """Become the call's user. In the child."""
+        """Become the call's user; called in the child."""
         os.setgroups([])
         os.setresgid(self._uid, self._uid, self._uid)
         os.setresuid(self._uid, self._uid, self._uid)
@@ -64,7 +67,11 @@ class OwnUid:
         self._as_call(lambda: os.kill(-1, signal.SIGKILL), KILL_SECONDS)
 
     def clean(self) -> bool:
-        """Reap what the call left and renew its folder; False if the jail has to be replaced."""
+        """Reap the call's processes and renew its folder.
+
+        Returns:
+            False if the jail has to be replaced.
+        """
         deadline = time.monotonic() + CLEAN_SECONDS
         if not _reap(self.kill, deadline):
             return False
@@ -80,8 +87,8 @@ class OwnUid:
     def _has_room(self, deadline: float) -> bool:
         """Return whether the file system is as empty as at the start.
 
-        A removed file whose descriptor was sent through a socket that nobody has any more stays
-        until the kernel collects such sockets, which it does when another one is closed.
+        A removed file whose descriptor was sent through a socket that no process has any more
+        stays until the kernel collects such sockets, which it does when another one is closed.
         """
         while self._free() != self._room:
             if time.monotonic() > deadline:
@@ -96,9 +103,9 @@ class OwnUid:
         return status.f_bfree, status.f_ffree
 
     def _as_call(self, work: Callable[[], None], seconds: float) -> bool:
-        """Do `work` in a process that may do what the call may; return whether it was done in time.
+        """Do `work` in a process with the call's rights; return whether it was done in time.
 
-        Only its effective uid is that of the call, so that no process of the call may signal it.
+        Only the effective uid is the call's, so that no process of the call may signal the helper.
         """
         helper = os.fork()
         if helper == 0:
@@ -115,11 +122,11 @@ class OwnUid:
 
 
 class OwnNamespaces:
-    """Every call has user, pid and mount namespaces and a folder of its own, which end with it.
+    """Gives every call its own user, pid and mount namespaces and folder, which end with it.
 
-    Without a second uid, this is what hides the supervisor and the neighbours from a program. It
-    needs no ipc namespace: the filter of the jail refuses whatever makes objects in one.
-    The attributes are those of OwnUid.
+    Without a second uid, this hides the supervisor and other calls from a program. An ipc namespace
+    is not needed: the filter of the jail refuses every system call that makes objects in one. The
+    attributes are those of OwnUid.
     """
 
     system_calls = ("unshare", "mount")
@@ -132,11 +139,11 @@ class OwnNamespaces:
         self._libc = ctypes.CDLL(None, use_errno=True)
 
     def enter(self) -> None:
-        """Make the namespaces. In the child; only its children are in the new pid namespace.
+        """Make the namespaces; called in the child, whose children are in the new pid namespace.
 
-        The first of them does nothing but be process 1 there, which signals do not reach. The
-        caller goes on as the second. The process that was waits, ends the namespace with its
-        process 1, and ends as the second did.
+        The first of these children is process 1 there, which signals do not reach, and does nothing
+        else. The second one returns from this function. The calling process waits for the second
+        one, ends the namespace by killing process 1, and then ends as the second one did.
         """
         self._unshare(_CLONE_NEWNS)
         flags = _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
@@ -147,7 +154,7 @@ class OwnNamespaces:
         first = os.fork()
         if first == 0:
             self._libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-            os.closerange(0, _OURS)
+            os.closerange(0, _CALL_DESCRIPTORS)
             while True:
                 signal.pause()
         pid = os.fork()
@@ -155,7 +162,7 @@ class OwnNamespaces:
             self._libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
             os.setsid()
             return
-        os.closerange(0, _OURS)
+        os.closerange(0, _CALL_DESCRIPTORS)
         _, status = os.waitpid(pid, 0)
         os.kill(first, signal.SIGKILL)
         os.waitpid(first, 0)
@@ -171,11 +178,11 @@ class OwnNamespaces:
             os.kill(-1, signal.SIGKILL)
 
     def clean(self) -> bool:
-        """Reap what the call left; False if the jail has to be replaced."""
+        """Reap the call's processes; return False if the jail has to be replaced."""
         return _reap(self.kill, time.monotonic() + CLEAN_SECONDS)
 
     def _drop_capabilities(self) -> None:
-        """Give up those over the new namespaces, which whoever makes them has."""
+        """Give up the capabilities over the new namespaces, which their maker has."""
         header, none = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0), (ctypes.c_uint32 * 6)()
         if self._libc.capset(header, none) != 0:
             raise OSError(ctypes.get_errno(), "capabilities cannot be given up")
@@ -186,15 +193,15 @@ class OwnNamespaces:
 
 
 def wipe(folder: str) -> None:
-    """Empty `folder`, however deep it is and whatever the modes in it. Nobody else may be in it."""
+    """Empty `folder`, whatever its depth and modes; no other process may use it meanwhile."""
     os.chdir(folder)
-    waiting = [_empty_but_for_folders()]
+    waiting = [_remove_files()]
     while True:
         if waiting[-1]:
             name = waiting[-1][-1]
             os.chmod(name, 0o700)
             os.chdir(name)
-            waiting.append(_empty_but_for_folders())
+            waiting.append(_remove_files())
         elif len(waiting) == 1:
             return
         else:
@@ -203,7 +210,7 @@ def wipe(folder: str) -> None:
             os.rmdir(waiting[-1].pop())
 
 
-def _empty_but_for_folders() -> list[str]:
+def _remove_files() -> list[str]:
     """Remove everything but the folders from the working folder, and return their names."""
     with os.scandir(".") as entries:
         listed = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
@@ -214,7 +221,7 @@ def _empty_but_for_folders() -> list[str]:
 
 
 def _reap(kill: Callable[[], None], deadline: float) -> bool:
-    """Kill and reap until no child is left; False if that takes too long."""
+    """Kill and reap until no child is left; return False if that takes too long."""
     with contextlib.suppress(ChildProcessError):
         while time.monotonic() < deadline:
             pid, _ = os.waitpid(-1, os.WNOHANG)
@@ -226,7 +233,7 @@ def _reap(kill: Callable[[], None], deadline: float) -> bool:
 
 
 def _wait(pid: int, seconds: float) -> bool:
-    """Return whether the child `pid` ends well within `seconds`. One that does not is left alone."""
+    """Return whether the child `pid` ends with status 0 within `seconds`; do not kill it."""
     pidfd = os.pidfd_open(pid)
     try:
         if not select.select([pidfd], [], [], max(0.0, seconds))[0]:

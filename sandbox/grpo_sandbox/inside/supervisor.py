@@ -1,9 +1,10 @@
-"""The one process inside a jail that is ours: it forks a child for each call, ends it with all it
-started, and reports how it ended.
+"""The supervisor: the trusted process inside a jail.
 
-It is process 1 of its pid namespace: whatever a program leaves behind becomes its child, and when
-it ends, the kernel ends the rest. It ends when its stdin closes. It never reads a program, an
-input or an output (see `frames` and `watch`): its memory is what every later call is forked from.
+It forks a child for each call, ends the child with all processes it started, and reports how it
+ended. It is process 1 of its pid namespace: processes that a program leaves behind become its
+children, and when it ends, the kernel ends the rest. It ends when its stdin closes. It never reads
+a program, an input or an output (see `frames` and `watch`), because every later call is forked from
+its memory.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ COMMON = (
     "bisect collections copy dataclasses datetime decimal enum fractions functools heapq itertools "
     "math operator random re statistics string types typing"
 )
-"""Imported once, before any fork, so that a program that imports them pays nothing."""
+"""Modules that are imported once, before any fork, so that programs import them without delay."""
 _PR_SET_DUMPABLE = 4
 _CGROUP_V2 = "/sys/fs/cgroup/memory.events"
 _CGROUP_V1 = "/sys/fs/cgroup/memory/memory."
@@ -39,9 +40,9 @@ def main(settings: dict[str, Any]) -> None:
     """Serve calls until stdin closes.
 
     Args:
-        settings: uid, which each call becomes (null: it gets nested namespaces instead); folder,
-            the one place where a call may write, with folder_mb and inodes; forbidden, names of
-            packages that must not be visible in here.
+        settings: `uid`, under which each call runs (null: it gets nested namespaces instead);
+            `folder`, the only one in which a call may write, with `folder_mb` and `inodes`;
+            `forbidden`, names of packages that must not be visible in the jail.
     """
     os.dup2(0, REQUESTS, inheritable=False)
     os.dup2(1, REPLIES, inheritable=False)
@@ -66,7 +67,7 @@ def main(settings: dict[str, Any]) -> None:
 
 
 class _Jail:
-    """What the supervisor keeps from call to call."""
+    """The state that the supervisor keeps from call to call."""
 
     def __init__(self, place: OwnUid | OwnNamespaces) -> None:
         self._place = place
@@ -86,27 +87,31 @@ class _Jail:
                 "stderr": limits["output_bytes"],
             }
         )
-        watch, wall = self._watched(head)
+        watch, wall = self._fork_and_watch(head)
         if not self._capture.started():
             self._give_up()
         cpu = watch.usage.ru_utime + watch.usage.ru_stime
         status = self._status(watch, cpu, limits)
         try:
             clean = self._place.clean()
-        except Exception:  # noqa: BLE001 - whatever a program left that way, the jail is replaced
+        except Exception:  # noqa: BLE001 - whatever the program left behind, the jail is replaced
             clean = False
         clean = clean and not self._memory.ran_out()
         write(self._capture.reply(status, watch.status or 0, cpu, wall, clean=clean))
         self._capture.forget()
 
     def _give_up(self) -> NoReturn:
-        """End the jail, which is broken: the child never came as far as the program."""
+        """End the jail, which is broken: the child never started the program."""
         with contextlib.suppress(OSError):
             os.write(2, self._capture.parts()[STREAMS.index("stderr")])
         os._exit(1)
 
-    def _watched(self, head: dict[str, Any]) -> tuple[Watch, float]:
-        """Fork the child and follow it to its end; return the watch and the seconds for which it ran."""
+    def _fork_and_watch(self, head: dict[str, Any]) -> tuple[Watch, float]:
+        """Fork the child and follow it to its end.
+
+        Returns:
+            The watch, and the seconds for which the child ran.
+        """
         pipes = {name: os.pipe() for name in STREAMS}
         self._memory.mark()
         started = time.monotonic()
@@ -127,20 +132,20 @@ class _Jail:
         if watch.status is None:
             self._place.kill()
             if not watch.reap_killed(KILL_SECONDS):
-                os._exit(1)  # the end of process 1 ends what nothing else could
+                os._exit(1)  # the end of process 1 ends even a process that cannot be killed here
         for reader, _ in pipes.values():
             os.close(reader)
         return watch, wall
 
     def _status(self, watch: Watch, cpu: float, limits: dict[str, Any]) -> str:
-        """Return how the call ended. What it claims itself ("claimed") is read outside."""
+        """Return how the call ended; a claim ("claimed") is read outside."""
         killed = os.WIFSIGNALED(watch.status or 0)
         if watch.over:
             return "bad_result" if watch.over == "result" else "output_limit"
         if killed and os.WTERMSIG(watch.status or 0) == signal.SIGXCPU:
             return "timeout_cpu"
         if cpu >= 0.95 * limits["cpu_seconds"] and (watch.late or killed):
-            return "timeout_cpu"  # it ignores the signal, or it is several processes together
+            return "timeout_cpu"  # it ignores the signal, or has several processes
         if cpu > limits["cpu_seconds"]:  # the kernel's limit has whole seconds
             return "timeout_cpu"
         if watch.late:
@@ -151,34 +156,39 @@ class _Jail:
 
 
 class _MemoryEvents:
-    """Tells whether the kernel killed a process because this container's own memory ran out.
+    """Detects whether the kernel killed a process because this container's own memory ran out.
 
-    The count of kills alone would also count those of a machine that is short of memory.
+    The number of kills alone would include those of a machine that is short of memory.
     """
 
     def __init__(self) -> None:
         self._kills = _open(_CGROUP_V2) or _open(f"{_CGROUP_V1}oom_control")
         self._version_2 = os.path.exists(_CGROUP_V2)
-        self._highest, self._limit = _open(f"{_CGROUP_V1}max_usage_in_bytes"), _open(f"{_CGROUP_V1}limit_in_bytes")
+        self._highest, self._limit = (
+            _open(f"{_CGROUP_V1}max_usage_in_bytes"),
+            _open(f"{_CGROUP_V1}limit_in_bytes"),
+        )
         self._before = (0, 0)
         self.mark()
 
     def mark(self) -> None:
-        """Remember the counts of now."""
+        """Remember the current counts."""
         self._before = self._counts()
 
     def ran_out(self) -> bool:
-        """Return whether memory ran out since `mark`; False where no file tells."""
+        """Return whether memory ran out since `mark`; False without the kernel's files."""
         (kills, limit), (kills_before, limit_before) = self._counts(), self._before
         if kills <= kills_before:
             return False
         if self._version_2:
             return limit > limit_before
-        return _number(self._highest) >= _NEARLY_ALL * _number(self._limit)
+        return _read_number(self._highest) >= _NEARLY_ALL * _read_number(self._limit)
 
     def _counts(self) -> tuple[int, int]:
-        """Return how often the kernel killed, and how often it found no memory below the limit."""
-        return _number(self._kills, "oom_kill"), _number(self._kills, "oom") if self._version_2 else 0
+        """Return the number of kills, and how often there was no memory left below the limit."""
+        return _read_number(self._kills, "oom_kill"), _read_number(
+            self._kills, "oom"
+        ) if self._version_2 else 0
 
 
 def _open(path: str) -> int | None:
@@ -188,8 +198,8 @@ def _open(path: str) -> int | None:
         return None
 
 
-def _number(descriptor: int | None, key: str = "") -> int:
-    """Return the number in the line that begins with `key`; without a key, the only number."""
+def _read_number(descriptor: int | None, key: str = "") -> int:
+    """Return the number in the line that begins with `key`, or the only number without a key."""
     if descriptor is None:
         return 0
     for line in os.pread(descriptor, 4096, 0).decode().splitlines():
@@ -201,24 +211,24 @@ def _number(descriptor: int | None, key: str = "") -> int:
 
 def visible_packages(names: list[str]) -> list[str]:
     """Return the paths of packages or distributions of these names anywhere in this jail."""
-    wanted = set(names)
+    forbidden = set(names)
     paths: list[str] = []
-    for folder, folders, files in os.walk("/") if wanted else ():
+    for folder, folders, files in os.walk("/") if forbidden else ():
         if folder == "/":
             folders[:] = [name for name in folders if name not in ("proc", "sys", "dev")]
-        if "__init__.py" in files:  # what is in another package is a package of another name
+        if "__init__.py" in files:  # packages inside this one have other names
             folders.clear()
             continue
         for name in (*folders, *files):
             path = os.path.join(folder, name)
             stem = name.partition(".")[0].partition("-")[0]
-            if stem in wanted and _package_name(path) in wanted:
+            if stem in forbidden and _package_name(path) in forbidden:
                 paths.append(path)
     return paths
 
 
 def _package_name(path: str) -> str:
-    """Return the name of the package, module or distribution at `path`; "" if there is none."""
+    """Return the name of the package, module or distribution at `path`, or "" if there is none."""
     name = os.path.basename(path)
     if name.endswith((".dist-info", ".egg-info", ".egg", ".whl", ".zip")):
         return name.partition("-")[0]

@@ -1,4 +1,7 @@
-"""Python values as JSON, with tags for the types that JSON lacks. Both sides of a jail use it."""
+"""Converts Python values to JSON, with tags for the types that JSON lacks.
+
+Both sides of a jail use it.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,10 @@ class NotPlainError(Exception):
 def encode(value: Any, depth: int = MAX_DEPTH) -> Any:
     """Return `value` as data for `json.dumps`.
 
-    Only exact built-in types are taken, so that no object of a program's own class leaves a jail.
+    Only exact built-in types are allowed, so that no object of a program's own class leaves a jail.
 
     Raises:
-        NotPlainError: `value` holds anything else, or is nested too deeply.
+        NotPlainError: `value` contains another type, or is nested too deeply.
     """
     if depth == 0:
         raise NotPlainError("the value is nested too deeply")
@@ -39,17 +42,19 @@ def encode(value: Any, depth: int = MAX_DEPTH) -> Any:
     if kind in TAGS:
         return {TAGS[kind]: [encode(item, depth - 1) for item in value]}
     if kind is dict:
-        return {"d": [[encode(key, depth - 1), encode(item, depth - 1)] for key, item in value.items()]}
+        return {
+            "d": [[encode(key, depth - 1), encode(item, depth - 1)] for key, item in value.items()]
+        }
     if kind is bytes:
         return {"b": value.hex()}
     raise NotPlainError(f"a {kind.__name__} is not a plain value")
 
 
 def decode(data: Any, depth: int = MAX_DEPTH) -> Any:
-    """Return the value that `encode` wrote as `data`.
+    """Return the value that `encode` converted to `data`.
 
     Args:
-        data: parsed JSON, which anybody may have written.
+        data: Parsed JSON from an untrusted source.
 
     Raises:
         NotPlainError: `encode` never writes such data.

@@ -1,4 +1,4 @@
-"""Watches one call from outside: takes what it writes, keeps its deadline, and sees how it ends."""
+"""Watches one call from outside: captures its output, enforces its deadline, records its end."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from grpo_sandbox.inside.frames import REPLY, REQUESTS, STATUSES
 
 STREAMS = ("result", "stdout", "stderr")
 STARTED = b"\x01"
-"""What a child writes to its result before it touches the program: without it, it never ran."""
+"""Written by a child to its result before it starts the program; without it, the program never
+ran."""
 TICK_SECONDS = 0.5
 STALL_SECONDS = 0.5
-"""A supervisor that wakes up this much later than it should was stopped, or its machine was."""
+"""If a supervisor wakes up this much later than it should, it or its machine was stopped."""
 _VIEWS, _NUMBERS = 64, 512
-"""More of each than a call ever has at once."""
+"""More memory views and more numbers than a call ever has at once."""
 
 
 class Capture:
-    """Memory for replies and what calls write, which processes forked from this one do not inherit.
+    """Memory for replies and the output of calls, which forked processes do not inherit.
 
-    One call's output must not be in the memory of the next one's process, where it could be read.
+    One call's output must not be in the memory of the next call's process, where it could be read.
     The bytes go from the pipe into this memory and from there into the reply, and nowhere else.
     """
 
@@ -35,19 +36,19 @@ class Capture:
         self.size: dict[str, int] = {}
 
     def prepare(self, caps: dict[str, int]) -> None:
-        """Make room for one call: so many bytes of each stream, and one more to see an excess."""
+        """Make room for one call: `caps` bytes of each stream, and one more to detect an excess."""
         self._cap, self.size = caps, dict.fromkeys(caps, 0)
-        wanted = REPLY.size
+        total = REPLY.size
         for name, cap in caps.items():
-            self._start[name] = wanted
-            wanted += cap + 1
-        if len(self._memory) < wanted:
+            self._start[name] = total
+            total += cap + 1
+        if len(self._memory) < total:
             self._memory.close()
-            self._memory = mmap.mmap(-1, wanted, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            self._memory = mmap.mmap(-1, total, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self._memory.madvise(mmap.MADV_DONTFORK)
 
     def take(self, name: str, reader: int) -> int:
-        """Read once from the pipe `reader`; return the number of bytes, 0 at its end."""
+        """Read once from the pipe `reader`, and return the number of bytes, 0 at its end."""
         first = self._start[name] + self.size[name]
         last = self._start[name] + self._cap[name] + 1
         with memoryview(self._memory)[first:last] as room:
@@ -56,28 +57,34 @@ class Capture:
         return count
 
     def is_over(self, name: str) -> bool:
+        """Return whether the stream has more bytes than its cap."""
         return self.size[name] > self._cap[name]
 
     def started(self) -> bool:
-        """Return whether the child came as far as the program."""
+        """Return whether the child started the program."""
         return self.size["result"] > 0 and self._memory[REPLY.size : REPLY.size + 1] == STARTED
 
-    def reply(self, status: str, wait_status: int, cpu: float, wall: float, *, clean: bool) -> list[memoryview]:
-        """Return the reply to a call that ended so, ready to be written."""
+    def reply(
+        self, status: str, wait_status: int, cpu: float, wall: float, *, clean: bool
+    ) -> list[memoryview]:
+        """Return the reply to a call, ready to be written."""
         parts = self.parts()
         numbers = (STATUSES.index(status), wait_status, cpu, wall, clean)
         REPLY.pack_into(self._memory, 0, *numbers, *map(len, parts))
         return [memoryview(self._memory)[: REPLY.size], *parts]
 
     def forget(self) -> None:
-        """Overwrite what told how much a call wrote: freed objects stay in memory, which is inherited."""
+        """Overwrite the sizes of a call's output.
+
+        Freed objects stay in memory, which children inherit, so new objects have to replace them.
+        """
         self.size = dict.fromkeys(self.size, 0)
         view = memoryview(self._memory)
         [view[:0] for _ in range(_VIEWS)]
-        list(range(-_NUMBERS, -5))  # not those that are kept ready
+        list(range(-_NUMBERS, -5))  # without the small integers that Python caches
 
     def parts(self) -> list[memoryview]:
-        """Return what was captured of each stream, up to its cap and without the start mark."""
+        """Return the captured bytes of each stream, up to its cap and without the start mark."""
         view = memoryview(self._memory)
         parts = []
         for name in STREAMS:
@@ -91,11 +98,11 @@ class Watch:
     """Follows a child until it ends, its time is up, or it writes too much.
 
     Attributes:
-        over: the stream of which it wrote too much, or None.
-        late: whether its deadline passed.
-        stalled_seconds: for how long this jail was stopped as a whole meanwhile.
-        status: its wait status once it has ended, else None.
-        usage: its resource usage once it has ended.
+        over: The stream to which it wrote too much, or None.
+        late: Whether its deadline passed.
+        stalled_seconds: How long this jail was stopped as a whole meanwhile.
+        status: Its wait status once it has ended, else None.
+        usage: Its resource usage once it has ended.
     """
 
     def __init__(self, pid: int, readers: dict[str, int], capture: Capture) -> None:
@@ -108,7 +115,7 @@ class Watch:
         self._pidfd = os.pidfd_open(pid)
         self._poller = select.poll()
         self._poller.register(self._pidfd, select.POLLIN)
-        self._poller.register(REQUESTS, 0)  # tells when whoever asked has gone
+        self._poller.register(REQUESTS, 0)  # reports when the caller has closed the stream
         for reader in readers.values():
             os.set_blocking(reader, False)
             self._poller.register(reader, select.POLLIN)
@@ -135,7 +142,7 @@ class Watch:
         os.close(self._pidfd)
 
     def reap(self) -> None:
-        """Take the status of the child, which has ended."""
+        """Read the status of the child, which has ended."""
         _, self.status, self.usage = os.wait4(self.pid, 0)
 
     def reap_killed(self, seconds: float) -> bool:
@@ -156,7 +163,7 @@ class Watch:
         return [descriptor for descriptor, _ in events]
 
     def _drain(self, name: str, reader: int) -> None:
-        """Take what is there, up to the cap."""
+        """Read the available bytes, up to the cap."""
         while self.over is None:
             try:
                 count = self._capture.take(name, reader)

@@ -1,0 +1,102 @@
+"""Tell services such as sandboxes about the call into an environment during which they work."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+import time
+from collections.abc import Iterator
+from contextvars import ContextVar
+
+
+class Call:
+    """Tracks the time that one call may take, and whether its result may be cached.
+
+    A sandbox or a judge stops the clock while the call waits for its turn, or for infrastructure
+    that is unavailable, or for work whose time the service limits itself. Code that stops the clock
+    must limit its own wait; nothing else does. The class is thread-safe.
+
+    Args:
+        seconds: how long the call may take, without the time during which the clock is stopped.
+        outer: the call around this one; stops, resumes and `keep_out_of_caches` apply to it too.
+    """
+
+    def __init__(self, seconds: float, outer: Call | None = None) -> None:
+        self._lock = threading.Lock()
+        self._seconds = seconds
+        self._outer = outer
+        self._started = time.monotonic()
+        self._stopped_seconds = 0.0
+        self._stops = 0
+        self._stopped_at = 0.0
+        self._cacheable = True
+
+    @property
+    def cacheable(self) -> bool:
+        """Return whether the result may be cached: no service has called `keep_out_of_caches`."""
+        return self._cacheable
+
+    def keep_out_of_caches(self) -> None:
+        """Record that the result rests on a suspicion, or on how busy the machine was.
+
+        It counts, but the same call may have a different result later.
+        """
+        self._cacheable = False
+        if self._outer is not None:
+            self._outer.keep_out_of_caches()
+
+    def left(self) -> float:
+        """Return the seconds that are left; negative once the time limit has passed."""
+        with self._lock:
+            now = self._stopped_at if self._stops else time.monotonic()
+            return self._seconds - (now - self._started - self._stopped_seconds)
+
+    def stop(self) -> None:
+        """Stop the clock until `resume` has been called once for every `stop`."""
+        with self._lock:
+            if self._stops == 0:
+                self._stopped_at = time.monotonic()
+            self._stops += 1
+        if self._outer is not None:
+            self._outer.stop()
+
+    def resume(self) -> None:
+        """Undo one `stop`."""
+        with self._lock:
+            self._stops -= 1
+            if self._stops == 0:
+                self._stopped_seconds += time.monotonic() - self._stopped_at
+        if self._outer is not None:
+            self._outer.resume()
+
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Stop the clock inside a `with` block."""
+        self.stop()
+        try:
+            yield
+        finally:
+            self.resume()
+
+    @contextlib.contextmanager
+    def current(self) -> Iterator[None]:
+        """Make `current_call` return this call, also in tasks that the `with` block starts."""
+        token = _CURRENT.set(self)
+        try:
+            yield
+        finally:
+            _CURRENT.reset(token)
+
+
+_CURRENT: ContextVar[Call | None] = ContextVar("grpo_call", default=None)
+
+
+def enclosing_call() -> Call | None:
+    """Return the call that is being served, or None outside of any call."""
+    return _CURRENT.get()
+
+
+def current_call() -> Call:
+    """Return the call that is being served; outside of any call, one without a time limit."""
+    return _CURRENT.get() or Call(math.inf)

@@ -1,0 +1,139 @@
+"""Enforce time limits on calls.
+
+Nothing here waits for code that does not end, and nothing uses signals.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, ParamSpec, TypeVar
+
+from grpo_core.calls.call import Call, enclosing_call
+from grpo_core.calls.isolation import clip, reason
+
+T = TypeVar("T")
+P = ParamSpec("P")
+_GRACE_SECONDS = 0.5
+"""How long to wait for work to end after it was cancelled."""
+_TICK_SECONDS = 0.05
+"""The shortest wait before the clock is read again: stopped, it may show almost no time left."""
+
+
+class DeadlineError(Exception):
+    """The time limit was reached.
+
+    This is not a TimeoutError, because environments raise those themselves.
+    """
+
+
+async def within(work: Coroutine[Any, Any, T], seconds: float) -> T:
+    """Return the result of `work`; raise DeadlineError if it takes longer than `seconds`.
+
+    `asyncio.wait_for` would wait forever for work that suppresses its cancellation. Services that
+    `work` calls may stop the clock while it waits for its turn (see `grpo_core.calls.call`).
+    """
+    call = Call(seconds, enclosing_call())
+    with call.current():
+        job = asyncio.ensure_future(_without_exits(work))
+    try:
+        while not job.done() and (left := call.left()) > 0:
+            await asyncio.wait({job}, timeout=max(left, _TICK_SECONDS))
+    finally:
+        if not job.done():
+            job.cancel()
+    if not job.done():
+        await asyncio.wait({job}, timeout=_GRACE_SECONDS)
+        job.add_done_callback(_retrieve_exception)
+        raise DeadlineError
+    if job.cancelled():
+        raise RuntimeError("it was cancelled by its own code")
+    return job.result()
+
+
+async def in_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """Run blocking code in a daemon thread of its own and return its result.
+
+    Code that hangs there does not keep the program from exiting, as it would in the default
+    executor.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def set_once(setter: Callable[[Any], None], value: object) -> None:
+        if not future.done():
+            setter(value)
+
+    def run() -> None:
+        setter: Callable[[Any], None] = future.set_result
+        value: object
+        try:
+            value = function(*args, **kwargs)
+        except BaseException as error:  # noqa: BLE001 - sys.exit() must be reported, too
+            setter, value = future.set_exception, _ordinary_exception(error)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nothing waits any longer
+            loop.call_soon_threadsafe(set_once, setter, value)
+
+    name = f"grpo {getattr(function, '__name__', 'call')}"
+    context = contextvars.copy_context()  # so that services know which call they serve
+    threading.Thread(target=context.run, args=(run,), name=name, daemon=True).start()
+    return await future
+
+
+class Slots:
+    """Limits how many calls may run at once, in whichever event loop is running.
+
+    A plain Semaphore works only in the first event loop that uses it.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._semaphore = asyncio.Semaphore(count)
+
+    def here(self) -> asyncio.Semaphore:
+        """Return the semaphore of the running event loop; a new loop gets a new one."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._loop, self._semaphore = loop, asyncio.Semaphore(self._count)
+        return self._semaphore
+
+
+def describe(error: BaseException) -> str:
+    """Return one line of limited length: type, message and the line of code that raised."""
+    while isinstance(error, _Carrier) and error.__cause__ is not None:
+        error = error.__cause__
+    return clip(reason(error))
+
+
+class _Carrier(Exception):
+    """Wraps an exception that asyncio rejects or would act on itself; the cause holds it.
+
+    Those are StopIteration, SystemExit, KeyboardInterrupt and CancelledError.
+    """
+
+
+async def _without_exits(work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of `work`; wrap the exceptions that would end the whole event loop."""
+    try:
+        return await work
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise _ordinary_exception(error) from error
+
+
+def _ordinary_exception(error: BaseException) -> Exception:
+    """Return the exception itself, or a _Carrier of it if asyncio cannot pass it on."""
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    carrier = _Carrier(type(error).__name__)
+    carrier.__cause__ = error
+    return carrier
+
+
+def _retrieve_exception(job: asyncio.Future[Any]) -> None:
+    """Retrieve the exception of a job that was given up, so that asyncio does not report it."""
+    if not job.cancelled():
+        job.exception()

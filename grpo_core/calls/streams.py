@@ -1,0 +1,101 @@
+"""Provide streams that convert everything written to them to `printable` text.
+
+While a command runs, `sys.stdout` and `sys.stderr` are PrintableStreams: whatever an environment, a
+plugin or a library prints, warns or logs is made printable. The command line itself makes its text
+printable first and then writes it, with colours, to the streams beneath.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from collections.abc import Iterable, Iterator
+from typing import IO, TextIO, cast
+
+from grpo_core.calls.printable import printable
+from grpo_core.protocol.errors import OutputError
+
+
+@contextlib.contextmanager
+def writing_output() -> Iterator[None]:
+    """Turn a failed write to stdout or stderr in the `with` block into OutputError."""
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(error) from error
+
+
+class PrintableStream(io.TextIOBase):
+    """Makes text printable and writes it to the stream beneath.
+
+    It reports that it is not a terminal, so that libraries neither colour their text nor draw
+    progress bars. Text that is written in pieces is made printable piece by piece. A carriage
+    return at the end of a piece is held back, because a newline may follow in the next piece.
+
+    Args:
+        beneath: the stream that gets the printable text.
+    """
+
+    def __init__(self, beneath: TextIO) -> None:
+        self.beneath = beneath
+        self._holds_return = False
+
+    def write(self, text: str) -> int:
+        """Write a text; a carriage return alone, as progress bars use it, ends the line."""
+        pending = "\r" * self._holds_return + text
+        self._holds_return = pending.endswith("\r")
+        complete = pending.removesuffix("\r").replace("\r\n", "\n").replace("\r", "\n")
+        self.beneath.write(printable(complete))
+        return len(text)
+
+    # typeshed also allows bytes in the next method
+    def writelines(self, lines: Iterable[str]) -> None:  # type: ignore[override]
+        """Write several texts."""
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None:
+        """Flush the stream beneath, unless it is closed."""
+        if not self.beneath.closed:
+            self.beneath.flush()
+
+    def fileno(self) -> int:
+        """Return the file descriptor of the stream beneath, which child processes inherit."""
+        return self.beneath.fileno()
+
+    def isatty(self) -> bool:
+        """Return False: this is not a terminal."""
+        return False
+
+    def writable(self) -> bool:
+        """Return True: the stream can be written to."""
+        return True
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """Return the encoding of the stream beneath."""
+        return self.beneath.encoding
+
+    @property
+    def errors(self) -> str | None:  # type: ignore[override]
+        """Return how the stream beneath handles characters that its encoding lacks."""
+        return self.beneath.errors
+
+
+def beneath(stream: IO[str]) -> TextIO:
+    """Return the stream that a PrintableStream writes to; any other stream is returned as it is."""
+    while isinstance(stream, PrintableStream):
+        stream = stream.beneath
+    return cast(TextIO, stream)
+
+
+@contextlib.contextmanager
+def printable_streams() -> Iterator[None]:
+    """Make everything printable that is printed in the `with` block, in any thread."""
+    out, err = sys.stdout, sys.stderr
+    with (
+        contextlib.redirect_stdout(PrintableStream(out)),
+        contextlib.redirect_stderr(PrintableStream(err)),
+    ):
+        yield

@@ -1,0 +1,1 @@
+"""From text to a checked RunConfig: settings, overrides, and where models are kept."""

@@ -1,0 +1,277 @@
+"""Build a validated RunConfig from recipes, command-line options and `--set`.
+
+Layers of settings are merged from left to right. Errors name the nearest known key.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
+from operator import getitem
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+
+from grpo_core.config.config import RunConfig
+from grpo_core.config.modelcache import ALIASES
+from grpo_core.config.settings import K_ESTIMATORS, PLUGIN, Section
+from grpo_core.protocol.errors import ConfigError, did_you_mean
+from grpo_core.protocol.spec import names_file
+
+_KEY_PARTS = re.compile(r'"[^"]+"|[^."]+')
+
+
+def build_config(layers: Sequence[Mapping[str, Any]]) -> RunConfig:
+    """Merge nested mappings and validate the result.
+
+    Args:
+        layers: settings by section and name; a later layer wins key by key.
+
+    Raises:
+        ConfigError: a key is not known or a value is not allowed. The message names the key, and
+            for an unknown key the nearest known one.
+    """
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        if "provenance" in layer:
+            # This is the config.json of a run. Its digest is not a setting, since a recipe may be
+            # edited.
+            layer = {key: value for key, value in layer.items() if key != "digest"}
+        if "epochs" in layer or "steps" in layer:
+            # They exclude each other, so a layer that sets one of them resets the other.
+            merged = {key: value for key, value in merged.items() if key not in ("epochs", "steps")}
+        earlier_advantage = merged.get("advantage")
+        if isinstance(earlier_advantage, dict) and _sets_estimator_without_k(
+            layer.get("advantage")
+        ):
+            # The k belonged to the estimator of an earlier layer.
+            earlier_advantage.pop("k", None)
+        _merge(merged, _with_absolute_paths(layer))
+    _make_judge_paths_absolute(merged)
+    try:
+        return RunConfig.model_validate(merged)
+    except ValidationError as error:
+        raise ConfigError("; ".join(_explain(details) for details in error.errors())) from None
+
+
+def _sets_estimator_without_k(advantage: object) -> bool:
+    """Return whether the section `advantage` of a layer names an estimator that has no k."""
+    if not isinstance(advantage, Mapping) or "k" in advantage:
+        return False
+    return str(advantage.get("name", PLUGIN)) not in K_ESTIMATORS and not str(
+        advantage.get("name", PLUGIN)
+    ).startswith(PLUGIN)
+
+
+def _with_absolute_paths(layer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy in which files are given by absolute paths.
+
+    This covers environments, sandboxes, models and examples. With absolute paths a run can be
+    continued from any folder.
+    """
+    result: dict[str, Any] = _deep_copy(layer)
+    for section, setting, make_absolute in (
+        ("model", "name", _absolute_if_exists),
+        ("sft", "data", _absolute_if_exists),
+        ("sandbox", "name", full_name),
+    ):
+        if isinstance(values := result.get(section), dict) and isinstance(values.get(setting), str):
+            values[setting] = make_absolute(values[setting])
+    if isinstance(result.get("environment"), str):
+        result["environment"] = full_name(result["environment"])
+    if isinstance(result.get("mixture"), Mapping):
+        result["mixture"] = {full_name(name): member for name, member in result["mixture"].items()}
+    if isinstance(result.get("eval"), Mapping) and (also := result["eval"].get("also")):
+        names = also.split(",") if isinstance(also, str) else also
+        if isinstance(names, list | tuple) and all(isinstance(name, str) for name in names):
+            result["eval"] = {**result["eval"], "also": [full_name(name.strip()) for name in names]}
+    return result
+
+
+def _make_judge_paths_absolute(merged: dict[str, Any]) -> None:
+    """Make the paths of judges and of their models absolute, in place.
+
+    Judges behind an endpoint are left as they are: the name of their model may by chance be the
+    name of a local file or folder.
+    """
+    for judge in merged["judges"].values() if isinstance(merged.get("judges"), dict) else ():
+        if not isinstance(judge, dict) or judge.get("name") in ("llm", "judge/llm"):
+            continue
+        if isinstance(name := judge.get("name"), str):
+            judge["name"] = full_name(name)
+        if isinstance(settings := judge.get("settings"), dict) and isinstance(
+            model := settings.get("model"), str
+        ):
+            settings["model"] = _absolute_if_exists(model)
+
+
+def _deep_copy(value: Any) -> Any:
+    return (
+        {key: _deep_copy(item) for key, item in value.items()}
+        if isinstance(value, Mapping)
+        else copy.deepcopy(value)
+    )
+
+
+def full_name(name: str) -> str:
+    """Return FILE.py:CLASS with an absolute path, and any other name unchanged."""
+    return str(_absolute(name)) if names_file(name) else name
+
+
+def _absolute_if_exists(name: str) -> str:
+    """Return an existing file or folder as an absolute path, and any other name unchanged.
+
+    Other names are, for example, hub ids.
+    """
+    return (
+        name
+        if not name or name in ALIASES or not os.path.exists(path := _absolute(name))
+        else str(path)
+    )
+
+
+def _absolute(name: str) -> Path:
+    try:
+        return Path(name).expanduser().absolute()
+    except RuntimeError as error:  # "~user" of an unknown user
+        raise ConfigError(f"{name!r} is not a path: {error}") from None
+
+
+def _merge(into: dict[str, Any], layer: Mapping[str, Any]) -> None:
+    """Write the values of `layer` into `into`; merge a mapping with a mapping."""
+    for key, value in layer.items():
+        if isinstance(value, Mapping) and isinstance(into.get(key), dict):
+            _merge(into[key], value)
+        else:
+            into[key] = value
+
+
+def _explain(error: Any) -> str:
+    """Return the message for one of the errors that pydantic found."""
+    key = ".".join(str(part) for part in error["loc"])
+    if error["type"] == "extra_forbidden":
+        return f"setting {key!r} is not known{did_you_mean(key, known_keys())}"
+    if error["type"] == "missing":
+        return f"setting {key!r} is missing; set it with --set {key}=..."
+    message = error["msg"].removeprefix("Value error, ")
+    return (
+        message
+        if not key
+        else f"setting {key!r}: {message[0].lower()}{message[1:]}; found {error['input']!r}"
+    )
+
+
+def known_keys(section: type[Section] = RunConfig, prefix: str = "") -> Iterator[str]:
+    """Yield every setting's key in dotted form, such as "kl.beta"."""
+    yield from (name for name, _ in _iterate_fields(section, prefix))
+
+
+def find_setting(key: str) -> list[tuple[str, FieldInfo]]:
+    """Return the setting called `key`, or all settings of the section called `key`.
+
+    Returns:
+        (key in dotted form, its pydantic FieldInfo) of each setting.
+
+    Raises:
+        ConfigError: there is no such setting or section.
+    """
+    matching_settings = [
+        (name, info)
+        for name, info in _iterate_fields(RunConfig, "")
+        if name == key or name.startswith(f"{key}.")
+    ]
+    if not matching_settings:
+        raise ConfigError(
+            f"setting {key!r} is not known{did_you_mean(key, known_keys())} "
+            "`grpo config show` lists all of them"
+        )
+    return matching_settings
+
+
+def _iterate_fields(section: type[Section], prefix: str) -> Iterator[tuple[str, FieldInfo]]:
+    for name, info in section.model_fields.items():
+        annotation = info.annotation
+        if isinstance(annotation, type) and issubclass(annotation, Section):
+            yield from _iterate_fields(annotation, f"{prefix}{name}.")
+        else:
+            yield prefix + name, info
+
+
+def flat(config: RunConfig) -> dict[str, Any]:
+    """Return the value of every setting by its key in dotted form."""
+    values = config.model_dump()
+    return {key: reduce(getitem, key.split("."), values) for key in known_keys()}
+
+
+def parse_setting(text: str) -> dict[str, Any]:
+    """Return "a.b=c" as {"a": {"b": c}}."""
+    return nested(dict([split_setting(text)]))
+
+
+def split_setting(text: str) -> tuple[str, Any]:
+    """Return "a.b=c" as ("a.b", c).
+
+    c is read as a TOML value (a number, true, a list) if it is one, else as plain text.
+    """
+    key, separator, value = map(str.strip, text.partition("="))
+    if not separator or not key or ".".join(_split_key(key)) != key.replace('"', ""):
+        raise ConfigError(
+            f"--set needs key=value, for example --set optimizer.lr=1e-5; found {text!r}"
+        )
+    return key, _parse_toml_value(value)
+
+
+def nested(dotted: Mapping[str, Any]) -> dict[str, Any]:
+    """Return {"a.b": c} as {"a": {"b": c}}; later keys win.
+
+    A part of a key that contains dots is written in double quotes.
+    """
+    result: dict[str, Any] = {}
+    for key, value in dotted.items():
+        *parents, last = _split_key(key)
+        section = result
+        for parent in parents:
+            if not isinstance(section.get(parent), dict):
+                section[parent] = {}
+            section = section[parent]
+        section[last] = value
+    return result
+
+
+def _split_key(key: str) -> list[str]:
+    return [part.strip('"') for part in _KEY_PARTS.findall(key)]
+
+
+def _parse_toml_value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def read_recipe(path: Path) -> dict[str, Any]:
+    """Return the settings of a recipe file: TOML, or the config.json of a run.
+
+    Raises:
+        ConfigError: the file cannot be read, is not valid, or does not hold settings by name.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        settings: Any = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"recipe {str(path)!r} cannot be read: {error}") from None
+    except ValueError as error:
+        file_format = "JSON" if path.suffix == ".json" else "TOML"
+        raise ConfigError(f"recipe {str(path)!r} is not valid {file_format}: {error}") from None
+    if not isinstance(settings, dict):
+        raise ConfigError(
+            f"recipe {str(path)!r} must hold settings by name; found a {type(settings).__name__}"
+        )
+    return settings

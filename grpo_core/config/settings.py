@@ -1,0 +1,475 @@
+"""Define the sections of a run's config: each setting with its type, bounds, default and meaning.
+
+`grpo_core.config.config` combines them. The docstring under a setting is what `grpo config
+explain` prints.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+)
+from pydantic_core import core_schema
+
+Positive = Annotated[int, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+
+PLUGIN = "plugin:"
+"""Prefix of a name that refers to a plugin's component."""
+K_ESTIMATORS = ("passk", "maxk", "pkpo")
+"""The advantage estimators that need advantage.k."""
+
+
+@dataclass(frozen=True)
+class Named:
+    """Validate a name: one of `names`, or plugin:NAME for a component that a plugin offers.
+
+    The form plugin:NAME is all that is checked; the installed plugins are not known here.
+    """
+
+    names: tuple[str, ...]
+    """The built-in names."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
+        return core_schema.no_info_after_validator_function(self._check_name, handler(source))
+
+    def __get_pydantic_json_schema__(self, _: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {
+            "anyOf": [
+                {"type": "string", "enum": list(self.names)},
+                {"type": "string", "pattern": f"^{PLUGIN}.+", "examples": [f"{PLUGIN}NAME"]},
+            ]
+        }
+
+    def _check_name(self, name: str) -> str:
+        if name not in self.names and not (name.startswith(PLUGIN) and name != PLUGIN):
+            raise ValueError(f"it has to be {', '.join(self.names)} or {PLUGIN}NAME")
+        return name
+
+
+class Section(BaseModel):
+    """Make settings immutable and refuse unknown keys and numbers that JSON does not have."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+
+def _split_at_commas(value: Any) -> Any:
+    """Return the items of a text separated by commas, as written after --set; else `value`."""
+    return (
+        [part.strip() for part in value.split(",") if part.strip()]
+        if isinstance(value, str)
+        else value
+    )
+
+
+Listed = BeforeValidator(_split_at_commas)
+"""Accepts a list, or a text whose items are separated by commas."""
+
+
+class ModelConfig(Section):
+    """Select the model to train and how its weights are loaded."""
+
+    name: str = "smollm2-135m"
+    """A hub id (with @revision), a folder, or an alias (`grpo model list`)."""
+    kind: Literal["auto", "causal", "masked"] = "auto"
+    """causal: continues a text; masked: fills all gaps of an input at once; auto: decided by the
+    model's config."""
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """Device to compute on; auto uses the accelerator if there is one."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16", "float64"] = "auto"
+    """Type of the frozen weights; auto uses bfloat16 where the hardware computes in it, else
+    float32."""
+    quantization: Literal["none", "8bit", "4bit"] = "none"
+    """Keep the frozen weights in 8 bits (LLM.int8()) or 4 bits (NF4, as in QLoRA), with
+    bitsandbytes; the adapter stays in float32."""
+    offload: bool = False
+    """Keep the frozen weights in the CPU's memory and copy each layer's weights to the accelerator
+    while it computes, with accelerate; slow, and only with trainer.gradient_checkpointing."""
+    trust_remote_code: bool = False
+    """Run the Python code that comes with the model."""
+    revision: str | None = None
+    """Branch, tag or commit of a hub id; equivalent to @revision after its name."""
+    chat_template: str | None = None
+    """A Jinja chat template, for a tokenizer that has none or to replace the tokenizer's."""
+    chat_template_args: dict[str, Any] = Field(default_factory=dict)
+    """Additional arguments of the chat template, such as enable_thinking=false."""
+    system_prompt: str | None = None
+    """System message of every chat prompt; it replaces the environment's system message."""
+
+
+class SamplingConfig(Section):
+    """Set how completions are sampled and how many are decoded at the same time."""
+
+    max_new_tokens: Positive | None = None
+    """Maximum tokens of a completion (of each turn of a dialogue); unset: the environment's
+    recommendation."""
+    max_dialogue_tokens: Positive | None = None
+    """Maximum tokens of a dialogue after its prompt, including the environment's turns; unset: the
+    rest of the model's context."""
+    temperature: NotNegative = 1.0
+    """The logits are divided by this before sampling and wherever a log-probability is computed."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Sample from the smallest set of tokens that holds this much probability."""
+    top_k: Annotated[int, Field(ge=0)] = 0
+    """Sample from the k most likely tokens; 0: off."""
+    min_p: Fraction = 0.0
+    """Sample from tokens at least this fraction as likely as the most likely token; 0: off."""
+    stop: tuple[str, ...] = ()
+    """Stop strings: a completion ends with the token that completes one of them."""
+    refills: Annotated[int, Field(ge=0)] = 0
+    """Replace groups whose advantages are all 0 by groups of other prompts, at most this many times
+    in a step (DAPO's dynamic sampling)."""
+    max_rows: Positive = 256
+    """Maximum number of completions decoded at the same time; when a quarter of them has ended,
+    waiting ones take their places."""
+    kv_mb: Positive = 4096
+    """Maximum memory, in MB, for the keys and values of the completions decoded at the same time,
+    computed from the greatest length that they can reach."""
+    prepack: bool = True
+    """Decode with a copy of the weights in the layout that a CPU multiplies fastest, where that is
+    faster; the copy needs as much memory as the weights."""
+
+
+class OptimizerConfig(Section):
+    """Set the optimizer and its learning rate."""
+
+    name: Literal["adamw", "adamw8bit"] = "adamw"
+    """adamw (torch) or adamw8bit (bitsandbytes: a quarter of the optimizer's memory)."""
+    lr: NotNegative = 3e-4
+    """Peak learning rate; 3e-4 suits LoRA on a small model, full fine-tuning needs about 1e-6."""
+    weight_decay: NotNegative = 0.0
+    """Decoupled weight decay."""
+    betas: tuple[Fraction, Fraction] = (0.9, 0.999)
+    """Decay rates of Adam's two running means."""
+    max_grad_norm: Annotated[float, Field(gt=0)] = 0.25
+    """The gradient norm is clipped to this value. Late in a run the rewards of few groups still
+    differ; normalised advantages give these groups large gradients."""
+
+
+class ScheduleConfig(Section):
+    """Set how the learning rate changes during the run."""
+
+    name: Literal["constant", "linear", "cosine"] = "linear"
+    """Shape of the learning rate after the warm-up; linear and cosine end at 0."""
+    warmup: NotNegative = 0.1
+    """Length of the warm-up: below 1 a fraction of all optimizer steps, else a number of steps."""
+
+
+class KLConfig(Section):
+    """Set the KL penalty that keeps the policy close to the reference policy."""
+
+    beta: NotNegative = 0.12
+    """Weight in the loss of the KL to the reference policy; 0 omits the reference policy's forward
+    pass."""
+    estimator: Literal["k1", "k2", "k3", "k3_reverse", "k3_st"] = "k3_st"
+    """k3 = exp(-d) + d - 1 with d = log pi - log pi_ref (Schulman), never negative. k3_st has the
+    value of k3 and the gradient of the KL itself. The gradient of k3 is not that of the KL: where
+    the policy's probability of a token has become small, k3 pulls it back with an unbounded
+    weight."""
+    importance: bool = False
+    """Multiply by the importance ratio to the policy that sampled, which keeps the estimate
+    unbiased over several optimizer steps."""
+    placement: Literal["loss", "reward"] = "loss"
+    """loss: add the KL to the loss; reward: subtract beta times the KL of each completion (summed
+    over its tokens, before the update) from its reward."""
+    target: Annotated[float, Field(gt=0)] | None = None
+    """Adapt beta so that the KL per token stays near this value."""
+    horizon: Positive = 10_000
+    """Number of completions in which an adaptive beta may change by 20 %."""
+    refresh_every: Positive | None = None
+    """Make the current policy the reference every this many steps."""
+    refresh_rate: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """How far a refresh moves the reference towards the policy; below 1, with refresh_every=1, the
+    reference is a running mean of the policy."""
+
+
+class LoraConfig(Section):
+    """Set the LoRA adapter, or train all weights."""
+
+    enabled: bool = True
+    """Train an adapter; false trains all weights (and copies the model as the reference)."""
+    r: Positive = 16
+    """Rank of the adapter."""
+    alpha: Annotated[float, Field(gt=0)] = 32.0
+    """The adapter's output is scaled by alpha / r."""
+    targets: Annotated[tuple[str, ...], Listed] = ("all-linear",)
+    """Modules that get an adapter: all-linear, or names such as q_proj; a list, or separated by
+    commas."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Dropout before the adapter, in `grpo sft` only: in GRPO it would make every importance ratio
+    and KL a random number."""
+
+
+class AdvantageConfig(Section):
+    """Set how the rewards of a group become advantages."""
+
+    name: Annotated[
+        str,
+        Named(
+            (
+                "grpo",
+                "mean_only",
+                "rloo",
+                "gdpo",
+                "maxk",
+                "passk",
+                "pkpo",
+                "best_minus_second",
+                "maxrl",
+            )
+        ),
+    ] = "gdpo"
+    """Estimator. mean_only = r - mean; grpo = (r - mean) / (std + eps); gdpo normalises each reward
+    part in this way and adds the parts by their weights. With one part, gdpo equals grpo up to one
+    factor for the batch. With several parts, grpo weighs a group that differs only in a detail as
+    much as a group that differs in the main part, and the policy converges to answers that are
+    nearly right. passk, maxk and pkpo train the best of k. plugin:NAME uses an estimator that a
+    plugin offers."""
+    k: Positive | None = None
+    """The k of passk, maxk and pkpo, below group_size."""
+    ddof: Literal[0, 1] = 0
+    """0 divides the variance by the group size G, 1 by G - 1."""
+    eps: NotNegative = 1e-6
+    """Added to the standard deviation."""
+    clip: Annotated[float, Field(gt=0)] | None = None
+    """Clamp advantages to [-clip, clip] after normalisation."""
+    whiten: bool = False
+    """Subtract the mean of all advantages of the step and divide by their standard deviation,
+    before clipping."""
+    keep: Annotated[int, Field(ge=2)] | None = None
+    """Train only on this many completions of each group, chosen for the largest variance of their
+    rewards (PODS)."""
+    overlong_buffer: Annotated[int, Field(ge=0)] = 0
+    """Penalise completions that reach the last this many tokens of their budget, by up to 1 at its
+    end (DAPO); 0: off."""
+    overlong_weight: NotNegative = 1.0
+    """Weight in the reward of the penalty of overlong_buffer."""
+
+
+class LossConfig(Section):
+    """Set the policy loss."""
+
+    name: Annotated[str, Named(("clip", "reinforce", "cispo", "sapo"))] = "clip"
+    """Policy surrogate: clip (PPO, GRPO), reinforce, cispo, sapo, or plugin:NAME for a surrogate
+    that a plugin offers."""
+    level: Literal["token", "sequence_mean", "sequence"] = "token"
+    """What the importance ratio is computed for: token: each token; sequence_mean: the completion,
+    as the mean of the log-ratios over its tokens (GSPO); sequence: the whole completion."""
+    anchor: Literal["old", "reference"] = "old"
+    """The policy in the denominator of the importance ratio: old: the policy that sampled;
+    reference: the reference policy."""
+    clip_low: Fraction = 0.2
+    """The importance ratio is clipped at 1 - clip_low."""
+    clip_high: NotNegative = 0.2
+    """The importance ratio is clipped at 1 + clip_high."""
+    dual_clip: Annotated[float, Field(gt=1)] | None = None
+    """Only for loss.name=clip: where the advantage is negative, bound the loss at this value times
+    the size of the advantage."""
+    sapo_positive: Annotated[float, Field(gt=0)] = 1.0
+    """Only for loss.name=sapo: temperature where the advantage is positive."""
+    sapo_negative: Annotated[float, Field(gt=0)] = 1.05
+    """Only for loss.name=sapo: temperature where the advantage is not positive."""
+    tis_cap: Annotated[float, Field(gt=0)] | None = None
+    """Weight each token by the ratio of the training engine's probability to the sampler's, capped
+    at this value (2 is usual); unset: off."""
+    tis_floor: NotNegative = 0.0
+    """Lower bound of the weight that tis_cap caps."""
+    entropy: NotNegative = 0.0
+    """Weight of the policy's entropy, which is added to the objective that is maximised."""
+    mask_truncated: bool = False
+    """Exclude truncated completions from the loss and its denominators; they still count in their
+    group's mean and standard deviation."""
+    aggregation: Literal["sequence_mean", "token_mean", "sequence_sum", "constant"] = (
+        "sequence_mean"
+    )
+    """How token losses are aggregated; sequence_mean is GRPO's, token_mean DAPO's, constant Dr.
+    GRPO's."""
+
+
+class TrainerConfig(Section):
+    """Set how a rollout batch becomes optimizer steps, and what that may cost in memory."""
+
+    mu: Positive = 1
+    """Passes over each rollout batch."""
+    minibatches: Positive = 1
+    """Optimizer steps in each pass; the batch is split by prompts."""
+    micro_batch_tokens: Positive = 2048
+    """Maximum tokens in one forward pass (gradients are accumulated; the result does not depend on
+    it)."""
+    logits_mb: Annotated[int, Field(ge=0)] = 64
+    """Maximum memory for logits at a time, in MB, wherever log-probabilities are computed; 0: the
+    logits of a whole forward pass at once."""
+    gradient_checkpointing: bool = False
+    """Keep only the input of each layer for the backward pass and compute the layer again there:
+    less memory, about a third more time."""
+    memory_check: Literal["refuse", "warn", "off"] = "refuse"
+    """What to do with a run that is estimated to need more memory than is free (refuse: only if it
+    is clearly more)."""
+    shared_prefix: bool = True
+    """Compute each prompt once for all its completions instead of once per completion."""
+    shard: bool = False
+    """With several processes: shard weights, gradients and the optimizer's state across them
+    instead of keeping all of them in each process (FSDP)."""
+    meeting_seconds: Annotated[float, Field(gt=0)] = 3600.0
+    """With several processes: how long they wait for the slowest one before each update."""
+    shuffle_rewards: bool = False
+    """Control experiment: permute the rewards within each group. If the run still learns, it has a
+    leak."""
+
+
+class VerifyConfig(Section):
+    """Set how verifiers run: workers, timeouts, retries and the verdict cache."""
+
+    workers: Positive | None = None
+    """Worker processes for synchronous verifiers; unset: one per core, at most 4."""
+    timeout_seconds: Annotated[float, Field(gt=0)] | None = None
+    """Timeout of one verdict; unset: the environment's timeout."""
+    retries: Annotated[int, Field(ge=0)] = 1
+    """How many times judging a completion is retried after a failure."""
+    isolation: Literal["auto", "process", "inline"] = "auto"
+    """process: in a worker that is killed at the timeout; inline: in the trainer; auto: inline only
+    if the environment is trusted."""
+    worker_environment: Annotated[tuple[str, ...], Listed] = ()
+    """Names of additional environment variables that workers inherit; keys and most other variables
+    stay in the trainer."""
+    max_error_rate: Fraction = 0.2
+    """The run stops when more than this share of recent completions could not be judged."""
+    cache: Literal["off", "memory", "disk"] = "memory"
+    """Where verdicts are cached, so that equal completions of a task are judged once; disk: also
+    for later runs. Verdicts of environments that judge whole groups, or that are declared stateful
+    or not deterministic, are never cached."""
+    cache_entries: Positive = 100_000
+    """How many verdicts are cached; the oldest are removed first."""
+    overlap: bool = True
+    """Judge a completion as soon as it has ended, while others are generated; environments that are
+    stateful or judge whole groups wait for the batch."""
+
+
+class SandboxConfig(Section):
+    """Select the sandbox for code that the model wrote."""
+
+    name: str = "auto"
+    """Sandbox that runs code that the model wrote: docker, bubblewrap, or one that a plugin offers;
+    auto: Docker where it is ready, else bubblewrap."""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the sandbox."""
+
+
+class JudgeConfig(Section):
+    """Select a judge model."""
+
+    name: str
+    """Kind of judge: scorer, likelihood, llm, or one that a plugin offers."""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the judge."""
+
+
+class CheckpointConfig(Section):
+    """Set when checkpoints are saved and how many are kept."""
+
+    every: Annotated[int, Field(ge=0)] = 50
+    """Save every this many steps; 0: only at the end and when interrupted."""
+    keep: Positive = 2
+    """How many checkpoints are kept."""
+
+
+class EvalConfig(Section):
+    """Set how the policy is evaluated on held-out tasks."""
+
+    every: Annotated[int, Field(ge=0)] = 0
+    """Evaluate on held-out tasks every this many steps; 0: only before and after training."""
+    tasks: Annotated[int, Field(ge=0)] = 128
+    """Number of held-out tasks; 0: no evaluation."""
+    temperature: NotNegative | None = None
+    """Sampling temperature of evaluation; unset: sampling.temperature; 0: greedy."""
+    also: Annotated[tuple[str, ...], Listed] = ()
+    """Environments that are only evaluated, to see what the model forgets while it is trained on
+    the others."""
+
+
+class StopConfig(Section):
+    """Set when the run stops early."""
+
+    patience: Positive | None = None
+    """Stop after this many evaluations in a row (every eval.every steps) without a better held-out
+    reward."""
+    max_kl: Annotated[float, Field(gt=0)] | None = None
+    """Stop when the KL to the reference policy, as a mean over the last 5 steps, is above this
+    value."""
+    reward: float | None = None
+    """Stop when the reward reaches this value: the held-out reward if eval.every is set, else the
+    mean reward over the last 10 steps."""
+
+
+class MemberConfig(Section):
+    """Configure one environment of a mixture."""
+
+    share: NotNegative = 1.0
+    """Its share of the prompts, relative to the other shares; 0: it is only evaluated."""
+    level: Fraction | None = None
+    """Difficulty of its tasks; unset: the run's level."""
+    env: dict[str, Any] = Field(default_factory=dict)
+    """Its settings."""
+    weights: dict[str, float] = Field(default_factory=dict)
+    """New weights for its reward parts."""
+
+
+class CurriculumConfig(Section):
+    """Set how the difficulty follows the pass rate."""
+
+    enabled: bool = False
+    """Adapt the level of each environment to its pass rate, starting at `level`. Held-out tasks
+    keep the initial level."""
+    low: Fraction = 0.3
+    """The level falls when a smaller share of recent attempts passes."""
+    high: Fraction = 0.7
+    """The level rises when a larger share of recent attempts passes."""
+    attempts: Positive = 128
+    """Number of recent completions at a level from which the pass rate is computed."""
+    step: Annotated[float, Field(gt=0, le=1)] = 0.1
+    """How much the level changes at a time."""
+
+
+class SftConfig(Section):
+    """Set the warm start, `grpo sft` (`grpo run` ignores this section)."""
+
+    data: str | None = None
+    """JSONL file of examples: prompt and completion, each a text or messages, or messages that end
+    with the assistant's; unset: the environment's reference answers."""
+    batch_size: Positive = 32
+    """Examples per optimizer step."""
+    max_length: Positive | None = None
+    """Examples with more tokens than this, including the prompt, are left out; unset: the model's
+    context length."""
+
+
+class LogConfig(Section):
+    """Set what a run logs and where metrics are sent."""
+
+    compress: bool = True
+    """At a checkpoint, compress the content of rollouts.jsonl, once it is larger than log.part_mb,
+    into rollouts-000001.jsonl.gz and so on."""
+    part_mb: Annotated[float, Field(gt=0)] = 64
+    """Size of rollouts.jsonl, in MB, above which it is compressed."""
+    samples_every: Annotated[int, Field(ge=0)] = 10
+    """Write one group with its verdicts to log.txt every this many steps; 0: never."""
+    trackers: Annotated[
+        tuple[Annotated[str, Named(("tensorboard", "wandb", "mlflow", "trackio"))], ...], Listed
+    ] = ()
+    """Where metrics are sent in addition to metrics.jsonl: tensorboard, wandb, mlflow, trackio or
+    plugin:NAME; a list, or separated by commas. Each tracker is configured by its own environment
+    variables, such as WANDB_MODE=offline."""
+    project: str = "grpo"
+    """Name under which trackers store the run: the project in wandb and trackio, the experiment in
+    mlflow."""

@@ -1,0 +1,229 @@
+"""Make the same tasks and verdicts in a fresh process, and report the verifier's side effects.
+
+`python -m grpo_core.kit.observer PARENT_PID` is this process, started with another PYTHONHASHSEED.
+It reads a request and writes its report, both as JSON. An audit hook records what the verifier does
+with the network, with programs and with the policy's text; at the end the process counts what was
+left behind. Open files, threads and memory are read from /proc on Linux, and are not known on other
+systems.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import hashlib
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+from grpo_core.calls.deadline import describe
+from grpo_core.kit.texts import MARKER
+from grpo_core.kit.verdicts import verify_directly
+from grpo_core.plugins.environments import build_environment
+from grpo_core.protocol.environment import Environment
+from grpo_core.protocol.spec import Spec
+from grpo_core.protocol.types import Task, TaskKey
+from grpo_core.verify.checks import BrokenContractError, check_task, check_verdict
+from grpo_core.verify.worker import die_with_parent, resident_mb
+
+_NETWORK = {"socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto"}
+"""Audit events of network use."""
+_GROWTH_SECONDS = 2.0
+_GROWTH_VERDICTS = 400
+"""Memory growth is measured over this many verdicts, or as many as fit into the seconds above."""
+_SETTLE_SECONDS = 0.3
+"""How long threads and processes get to end before the leftovers are counted."""
+_VERDICTS_SECONDS = 40.0
+"""No further attempt is judged after this time."""
+_CREATES = os.O_CREAT
+_MOST = 50
+"""The most leftovers of each kind in the report."""
+
+
+def main() -> None:
+    """Read the request from standard input and write the report to standard output."""
+    die_with_parent(int(sys.argv[1]))
+    request = json.load(sys.stdin)
+    output = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what the environment prints must not mix with the report
+    try:
+        env = build_environment(Spec(**request["boot"]["spec"]), request["boot"]["overrides"])
+    except Exception as error:  # noqa: BLE001 - an import may raise anything
+        json.dump({"build_error": describe(error)}, output)
+        output.close()
+        os._exit(0)
+    if not env.trusted:  # as in a worker; a trusted environment keeps the folder of the trainer
+        os.chdir(os.environ["TMPDIR"])
+    json.dump(asyncio.run(_observe(env, request)), output)
+    output.close()
+    os._exit(0)  # without waiting for threads that were left behind
+
+
+async def _observe(env: Environment[Any], request: Mapping[str, Any]) -> dict[str, Any]:
+    """Make the tasks and verdicts of `request`, and return the report."""
+    side_effects, created_files = dict[str, str](), dict[str, None]()
+    tasks = {}
+    for key in (TaskKey(**key) for key in request["keys"]):
+        tasks[key.split, key.index, key.level] = check_task(env.task(key), key)
+    attempts = [(tasks[tuple(address)], text) for address, text in request["attempts"]]
+    before = _open_resources()
+    sys.addaudithook(
+        lambda event, arguments: _record(side_effects, created_files, event, arguments)
+    )
+    executable = [(tasks[tuple(address)], text) for address, text in request["executable"]]
+    for task, text in executable:
+        await _verdict(env, task, text)
+    verdicts, started = [], time.monotonic()
+    for task, text in attempts:
+        if time.monotonic() - started > _VERDICTS_SECONDS:
+            break
+        verdicts.append(await _verdict(env, task, text))
+    report = {
+        "prompts": [digest(task) for task in tasks.values()],
+        "references": [env.reference(task) for task in tasks.values()]
+        if request["references"]
+        else None,
+        "verdicts": verdicts,
+        "side_effects": dict(side_effects),
+        "growth": await _growth(env, attempts[: len(verdicts)]),
+    }
+    await asyncio.sleep(_SETTLE_SECONDS)
+    leftovers = _new_resources(before, _open_resources())
+    return {**report, "leftovers": leftovers, "files": _existing(created_files)}
+
+
+async def _verdict(env: Environment[Any], task: Task[Any], text: str) -> Any:
+    """Return a verdict as `Verdict.to_json` without times, or the error where there is none."""
+    try:
+        verdict = check_verdict(await verify_directly(env, task, text), env).to_json()
+    except BrokenContractError as error:
+        return str(error)
+    except Exception as error:  # noqa: BLE001 - environments raise what they like
+        return describe(error)
+    for part in verdict["rewards"].values():
+        del part["seconds"]
+    return {name: verdict[name] for name in ("rewards", "passed", "answer", "error")}
+
+
+def _record(
+    side_effects: dict[str, str],
+    created_files: dict[str, None],
+    event: str,
+    arguments: tuple[Any, ...],
+) -> None:
+    """Record an audit event that is a side effect of judging; keep the first of each kind."""
+    if event == "open" and isinstance(arguments[0], (str, bytes)) and arguments[2] & _CREATES:
+        path = os.path.abspath(os.fsdecode(arguments[0]))
+        if not path.startswith(("/dev/", "/proc/")) and "__pycache__" not in path:
+            created_files[path] = None
+    elif event in _NETWORK and not (
+        event == "socket.connect" and isinstance(arguments[1], (str, bytes))
+    ):
+        # the first argument of these two events is the socket
+        has_socket = event in ("socket.connect", "socket.sendto")
+        address = arguments[1:] if has_socket else arguments[:2]
+        side_effects.setdefault("network", f"{event} {address}"[:200])
+    elif event == "exec" and isinstance(arguments[0], CodeType) and _has_marker(arguments[0]):
+        side_effects.setdefault(
+            "eval", f"code of {arguments[0].co_filename} holds the name {MARKER}"
+        )
+    elif event in ("os.system", "subprocess.Popen") and MARKER in str(arguments):
+        side_effects.setdefault("eval", f"{event} {arguments}"[:200])
+
+
+def _has_marker(code: CodeType) -> bool:
+    """Return whether `code` was made from one of the kit's executable texts."""
+    return MARKER in code.co_names or any(MARKER in str(constant) for constant in code.co_consts)
+
+
+async def _growth(
+    env: Environment[Any], attempts: Sequence[tuple[Task[Any], str]]
+) -> dict[str, float] | None:
+    """Return the number of verdicts and by how many MB they grew the process.
+
+    Up to 20 verdicts are made first as a warm-up. None where memory cannot be read.
+    """
+    if not resident_mb() or not attempts:
+        return None
+    for task, text in attempts[:20]:
+        await _verdict(env, task, text)
+    gc.collect()
+    before, started, count = resident_mb(), time.monotonic(), 0
+    while count < _GROWTH_VERDICTS and time.monotonic() - started < _GROWTH_SECONDS:
+        await _verdict(env, *attempts[count % len(attempts)])
+        count += 1
+    gc.collect()
+    return {"verdicts": count, "mb": resident_mb() - before}
+
+
+def _open_resources() -> dict[str, list[str]] | None:
+    """Return the open files, threads and child processes, or None where /proc is missing."""
+    if not Path("/proc/self/fd").is_dir():
+        return None
+    files = []
+    for entry in os.scandir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            files.append(os.readlink(entry.path))
+    children = []
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):  # the thread has ended, or the kernel has no such file
+            children += (task / "children").read_text().split()
+    return {
+        "open files": files,
+        "threads": [thread.name for thread in threading.enumerate()],
+        "processes": [f"{child} {_command(child)}" for child in children],
+    }
+
+
+def _existing(paths: Iterable[str]) -> list[str]:
+    """Return the paths that exist."""
+    return [path for path in paths if os.path.lexists(path)][:_MOST]
+
+
+def _command(pid: str) -> str:
+    """Return the command line of a process."""
+    try:
+        return (
+            Path(f"/proc/{pid}/cmdline")
+            .read_bytes()
+            .replace(b"\0", b" ")
+            .decode(errors="replace")
+            .strip()
+        )
+    except OSError:
+        return "(gone)"
+
+
+def _new_resources(
+    before: Mapping[str, list[str]] | None, after: Mapping[str, list[str]] | None
+) -> dict[str, list[str]] | None:
+    """Return the resources in `after` that are not in `before`, counting equal ones."""
+    if before is None or after is None:
+        return None
+    new = {kind: list(names) for kind, names in after.items()}
+    for kind, names in before.items():
+        for name in names:
+            if name in new[kind]:
+                new[kind].remove(name)
+    return {kind: names[:_MOST] for kind, names in new.items()}
+
+
+def digest(task: Task[Any]) -> str:
+    """Return the SHA-256 of the prompt of `task`."""
+    prompt = (
+        task.prompt
+        if isinstance(task.prompt, str)
+        else [(message.role, message.content) for message in task.prompt]
+    )
+    return hashlib.sha256(json.dumps(prompt).encode()).hexdigest()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,314 @@
+"""Checks that compare an environment with a second process, and that observe its side effects.
+
+The second process (`grpo_core.kit.observer`) makes the same tasks and verdicts, and reports what
+else the verifier does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from grpo_core.calls.deadline import DeadlineError, in_thread, within
+from grpo_core.kit.observer import digest
+from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
+from grpo_core.kit.subject import Subject, describe_verdict, shorten, task_label
+from grpo_core.kit.texts import EXECUTABLE
+from grpo_core.kit.verdicts import ordinary_attempts
+from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.spec import Spec
+from grpo_core.protocol.types import Verdict
+from grpo_core.verify.hosts import boot_message
+
+_SECONDS = 120.0
+"""The timeout of the second process."""
+_REFERENCE_SECONDS = 1.0
+"""A reference that takes longer is not computed in the second process."""
+_PIPES_SECONDS = 5.0
+"""How long to wait for the pipes of the ended process to close."""
+_HASH_SEED = "20261"
+"""The PYTHONHASHSEED of the second process."""
+_LEAK_COUNT = 20
+"""This many leftovers come from every verdict; fewer may be a pool that was opened once."""
+_GROWTH_MB = 24.0
+"""The check of memory fails if it grows by more than this in total and for each verdict (below)."""
+_GROWTH_KB_PER_VERDICT = 50.0
+"""The allowed growth for each verdict."""
+
+
+class SecondProcess:
+    """A process that runs once, when a check first needs its report.
+
+    Args:
+        subject: The environment with its tasks.
+        spec: How the process finds the environment; by default by its class.
+    """
+
+    def __init__(self, subject: Subject, spec: Spec | None) -> None:
+        self._subject = subject
+        self._spec = spec
+        self._report: Mapping[str, Any] | None = None
+        self._failure = ""
+        """Why there is no report; "" if there is one, or the process has not run."""
+
+    async def report(self, *, verdicts: bool = True) -> Mapping[str, Any]:
+        """Return what the process reported.
+
+        Args:
+            verdicts: Whether the caller reads results of verdicts.
+
+        Raises:
+            NotCheckedError: There is no report, or no verdicts in it.
+            BrokenPromiseError: The environment ended the process; only the first call raises this.
+        """
+        if self._report is None and not self._failure:
+            # stays if the run below is interrupted, so that the process is not started again
+            self._failure = "the second process did not come to an end"
+            await self._run()
+        if self._report is None:
+            raise NotCheckedError(self._failure)
+        if verdicts and self._subject.env.needs:
+            raise NotCheckedError(
+                "its verdicts come from services, which a second process does not share"
+            )
+        return self._report
+
+    async def _run(self) -> None:
+        """Run the process and set `_report` or `_failure`."""
+        subject = self._subject
+        if not subject.tasks:
+            self._failure = "there are no tasks in the train split"
+            return
+        try:
+            boot = boot_message(
+                subject.env, self._spec, subject.settings if self._spec is not None else None
+            )
+        except ConfigError as error:
+            self._failure = str(error)
+            return
+        attempts = [] if subject.env.needs else ordinary_attempts(subject)[::-1]
+        executable = [
+            (task, reply)
+            for task in subject.tasks[:2]
+            for text in EXECUTABLE
+            for reply in subject.reply_variants(text)
+        ]
+        request = {
+            "boot": boot,
+            "references": subject.reference_seconds < _REFERENCE_SECONDS
+            and not subject.reference_error,
+            "keys": [asdict(task.key) for task in reversed(subject.tasks)],
+            "attempts": [[_task_address(task), text] for task, text in attempts],
+            "executable": []
+            if subject.env.needs
+            else [[_task_address(task), text] for task, text in executable],
+        }
+        try:
+            status, output, errors = await within(_communicate(json.dumps(request)), _SECONDS)
+        except DeadlineError:
+            self._failure = f"the second process took more than {_SECONDS:g} s"
+            return
+        except NotCheckedError as error:
+            self._failure = str(error)
+            return
+        if status == -signal.SIGKILL:
+            self._failure = "the second process was killed, as happens where memory is short"
+            return
+        if status or not output:
+            last_line = (errors.strip().splitlines() or ["no output"])[-1]
+            self._failure = f"in a process of its own it ended with status {status}: {last_line}"
+            raise BrokenPromiseError(self._failure)
+        report = json.loads(output)
+        if "build_error" in report:
+            self._failure = f"a second process cannot build it: {report['build_error']}"
+        else:
+            self._report = report
+
+
+def _task_address(task: Any) -> list[Any]:
+    """Return what names a task in the request to the process."""
+    return [task.key.split, task.key.index, task.key.level]
+
+
+async def _communicate(request: str) -> tuple[int, str, str]:
+    """Send `request` to a second process; return its exit status, standard output and errors."""
+    with _started_process() as process:
+        # In threads: asyncio closes pipes some time after the process ended, which no longer
+        # happens if Ctrl-C ends the loop.
+        communication = asyncio.ensure_future(in_thread(process.communicate, request.encode()))
+        await in_thread(process.wait)
+        _end(process)  # processes that it left behind hold its pipes open
+        if not (await asyncio.wait({communication}, timeout=_PIPES_SECONDS))[0]:
+            raise NotCheckedError(
+                "the second process started one that left its process group and holds its output "
+                "open"
+            )
+        output, errors = communication.result()
+    return process.returncode, output.decode(), errors.decode(errors="replace")
+
+
+@contextlib.contextmanager
+def _started_process() -> Iterator[subprocess.Popen[bytes]]:
+    """Start the second process; at the end kill it with all processes that it left behind."""
+    with tempfile.TemporaryDirectory(prefix="grpo-kit-", ignore_cleanup_errors=True) as folder:
+        import_path = os.pathsep.join(map(os.path.abspath, sys.path))
+        environ = os.environ | {
+            "PYTHONHASHSEED": _HASH_SEED,
+            "TMPDIR": folder,
+            "PYTHONPATH": import_path,
+        }
+        command = [sys.executable, "-P", "-m", "grpo_core.kit.observer", str(os.getpid())]
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=pipe, env=environ, start_new_session=True
+        )
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                _end(process)
+            process.wait()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill the process group."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+async def check_same_tasks(process: SecondProcess, subject: Subject) -> str:
+    """Check that a second process makes the same prompts and references."""
+    report = await process.report(verdicts=False)
+    prompts = report["prompts"]
+    for task, reported_digest in zip(reversed(subject.tasks), prompts, strict=True):
+        if digest(task) != reported_digest:
+            raise BrokenPromiseError(
+                f"{task_label(task)} has another prompt in a process with another PYTHONHASHSEED; "
+                "do not iterate over sets, nor use hash(), id() or the time"
+            )
+    for task, local_result, remote_result in zip(
+        reversed(subject.tasks),
+        reversed(subject.references),
+        report["references"] or (),
+        strict=False,
+    ):
+        if local_result != remote_result:
+            raise BrokenPromiseError(
+                f"the reference of {task_label(task)} is {shorten(local_result)} in one process "
+                f"and {shorten(remote_result)} in one with another PYTHONHASHSEED; do not iterate "
+                "over sets"
+            )
+    return f"{len(prompts)} tasks are the same in another process with another PYTHONHASHSEED"
+
+
+async def check_same_verdicts(process: SecondProcess, subject: Subject) -> str:
+    """Check that a second process gives the same verdicts."""
+    if not subject.env.deterministic:
+        raise NotCheckedError("the environment declares deterministic = False")
+    verdicts = (await process.report())["verdicts"]
+    # the process reports as many verdicts as it had time for
+    attempts = ordinary_attempts(subject)[::-1][: len(verdicts)]
+    for (task, text), local_result, remote_result in zip(
+        attempts, await subject.verdicts(attempts), verdicts, strict=True
+    ):
+        if isinstance(remote_result, str):
+            raise BrokenPromiseError(
+                f"the answer {shorten(text)} at {task_label(task)} "
+                f"{describe_verdict(local_result)}, and in another process failed: {remote_result}"
+            )
+        elsewhere = Verdict.from_json({**remote_result, "metrics": {}, "detail": {}})
+        if local_result.scored and (
+            local_result.rewards,
+            local_result.passed,
+            local_result.answer,
+        ) != (
+            elsewhere.rewards,
+            elsewhere.passed,
+            elsewhere.answer,
+        ):
+            raise BrokenPromiseError(
+                f"the answer {shorten(text)} at {task_label(task)} "
+                f"{describe_verdict(local_result)}, and in a process with another PYTHONHASHSEED "
+                f"it {describe_verdict(elsewhere)}"
+            )
+    return (
+        f"{len(verdicts)} attempts got the same verdicts in another process with another "
+        "PYTHONHASHSEED"
+    )
+
+
+async def check_executed(process: SecondProcess, subject: Subject) -> str:
+    """Check that the verifier does not execute text of the policy in its own process."""
+    side_effects = (await process.report())["side_effects"]
+    if "eval" in side_effects:
+        raise BrokenPromiseError(
+            f"the verifier executed what the policy wrote ({side_effects['eval']}): no eval(), "
+            "exec() or sympy's parser on answers; parse, or use a sandbox"
+        )
+    return f"{len(EXECUTABLE)} answers that are code were not executed"
+
+
+async def check_network(process: SecondProcess, subject: Subject) -> str:
+    """Check that the verifier uses no network."""
+    side_effects = (await process.report())["side_effects"]
+    if "network" in side_effects:
+        raise BrokenPromiseError(
+            f"the verifier used the network ({side_effects['network']}); bring the data along, or "
+            "ask a service"
+        )
+    return "judging used no network"
+
+
+async def check_files(process: SecondProcess, subject: Subject) -> str:
+    """Check that judging leaves no files behind."""
+    leftovers: list[str] = (await process.report())["files"]
+    if len(leftovers) >= _LEAK_COUNT:
+        raise BrokenPromiseError(
+            f"judging left {len(leftovers)} files or more behind, such as {leftovers[0]!r}; write "
+            "into a folder that is removed"
+        )
+    return "judging left no files behind"
+
+
+async def check_processes(process: SecondProcess, subject: Subject) -> str:
+    """Check that judging leaves no processes, threads or open files behind."""
+    report = await process.report()
+    for kind in ("processes", "threads", "open files"):
+        leftovers = _leftovers(report, kind)
+        if len(leftovers) >= _LEAK_COUNT:
+            raise BrokenPromiseError(
+                f"judging left {len(leftovers)} {kind} or more behind, such as {leftovers[-1]!r}; "
+                "close what a verdict opened"
+            )
+    return "judging left no processes, threads or open files behind"
+
+
+def _leftovers(report: Mapping[str, Any], kind: str) -> list[str]:
+    """Return the processes, threads or open files that judging left behind."""
+    if report["leftovers"] is None:
+        raise NotCheckedError("this platform does not tell what a process holds")
+    leftovers: list[str] = report["leftovers"][kind]
+    return leftovers
+
+
+async def check_memory(process: SecondProcess, subject: Subject) -> str:
+    """Check that memory does not grow over many verdicts."""
+    growth = (await process.report())["growth"]
+    if growth is None:
+        raise NotCheckedError("this platform does not tell how much memory a process has")
+    kb_per_verdict = 1000 * growth["mb"] / growth["verdicts"]
+    if growth["mb"] > _GROWTH_MB and kb_per_verdict > _GROWTH_KB_PER_VERDICT:
+        raise BrokenPromiseError(
+            f"{growth['verdicts']} verdicts left {growth['mb']:.0f} MB behind, "
+            f"{kb_per_verdict:.0f} kB each; something keeps them"
+        )
+    return f"{growth['verdicts']} verdicts changed the process by {growth['mb']:+.1f} MB"

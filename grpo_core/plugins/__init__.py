@@ -1,0 +1,1 @@
+"""Load plugins and create the environments that they offer and the services these need."""

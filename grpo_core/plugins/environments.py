@@ -1,0 +1,143 @@
+"""Create an environment from its name and settings, and validate the settings."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from grpo_core.calls.isolation import reason
+from grpo_core.plugins.host import PluginHost
+from grpo_core.protocol.environment import Environment, Services
+from grpo_core.protocol.errors import ConfigError, GrpoError, PluginError, did_you_mean
+from grpo_core.protocol.spec import Spec
+
+
+def load_environment(
+    host: PluginHost,
+    name: str,
+    overrides: Mapping[str, object] | None = None,
+    *,
+    lend: Callable[[type[Environment[Any]]], Services] | None = None,
+) -> Environment[Any]:
+    """Return a new environment.
+
+    Args:
+        host: the installed plugins.
+        name: name of the environment, or FILE.py:CLASS.
+        overrides: settings that replace the defaults of its Config.
+        lend: returns the services that the environment's class needs; None: it gets none.
+
+    Raises:
+        ConfigError: a setting is not known or not valid.
+        PluginError: the environment cannot be loaded or created.
+    """
+    env_class = environment_class(host, name)
+    try:
+        return _create(env_class, name, overrides or {}, lend)
+    except GrpoError:
+        raise
+    except Exception as error:
+        raise PluginError(f"environment {name!r} cannot be created: {reason(error)}") from error
+
+
+def environment_class(host: PluginHost, name: str) -> type[Environment[Any]]:
+    """Return the environment class called `name`.
+
+    Raises:
+        PluginError: it cannot be loaded, or is not an environment class.
+    """
+    return _check_class(host.load("environment", name), name)
+
+
+def build_environment(
+    spec: Spec, overrides: Mapping[str, object] | None = None
+) -> Environment[Any]:
+    """Return a new environment from its Spec, without services or a plugin host.
+
+    A worker process uses this: it is sent the Spec.
+    """
+    return _create(_check_class(spec.load(), spec.name), spec.name, overrides or {}, None)
+
+
+def _check_class(component: Any, name: str) -> type[Environment[Any]]:
+    """Return `component` if it is an environment class; raise PluginError if it is not."""
+    if not isinstance(component, type) or not issubclass(component, Environment):
+        raise PluginError(
+            f"environment {name!r} is {component!r}; "
+            "its Spec must name a subclass of grpo_core.Environment"
+        )
+    return component
+
+
+def _create(
+    env_class: type[Environment[Any]],
+    name: str,
+    overrides: Mapping[str, object],
+    lend: Callable[[type[Environment[Any]]], Services] | None,
+) -> Environment[Any]:
+    settings = settings_of(env_class, name, overrides, prefix="env")
+    return env_class(settings, lend(env_class) if lend else None)
+
+
+def settings_of(
+    component_class: Any, name: str, overrides: Mapping[str, object], *, prefix: str
+) -> Any:
+    """Return the validated Config of a component.
+
+    Args:
+        component_class: class of an environment, sandbox or judge.
+        name: its name, for error messages.
+        overrides: settings that replace the defaults of its Config.
+        prefix: path of these settings in a recipe and after --set; error messages name a setting
+            as `prefix.key`.
+
+    Raises:
+        ConfigError: a setting is not known or not valid.
+        PluginError: the class has no Config that is a dataclass.
+    """
+    config_class: Any = getattr(component_class, "Config", None)
+    if not dataclasses.is_dataclass(config_class):
+        raise PluginError(
+            f"the Config of {name!r} is {config_class!r}; write it as a frozen dataclass"
+        )
+    _refuse_unknown_keys(config_class, overrides, name=name, prefix=f"{prefix}.")
+    try:
+        return TypeAdapter(config_class).validate_python(dict(overrides))
+    except ValidationError as error:
+        raise ConfigError(
+            "; ".join(_explain(details, name, prefix) for details in error.errors())
+        ) from None
+
+
+def _refuse_unknown_keys(
+    config_class: Any, overrides: Mapping[str, object], *, name: str, prefix: str
+) -> None:
+    """Raise ConfigError for a key that the Config does not have, at any depth.
+
+    pydantic ignores unknown keys of standard dataclasses, and the user would not notice that a
+    setting has no effect.
+    """
+    known_keys = [prefix + field.name for field in dataclasses.fields(config_class)]
+    types = typing.get_type_hints(config_class)
+    for key, value in overrides.items():
+        if prefix + key not in known_keys:
+            suggestion = did_you_mean(prefix + key, known_keys)
+            listing = f"; it has {', '.join(known_keys) or 'none'}."
+            hint = listing if suggestion == "." else suggestion
+            raise ConfigError(f"{prefix}{key} is not a setting of {name!r}{hint}")
+        if dataclasses.is_dataclass(types[key]) and isinstance(value, Mapping):
+            _refuse_unknown_keys(types[key], value, name=name, prefix=f"{prefix}{key}.")
+
+
+def _explain(details: Any, name: str, prefix: str) -> str:
+    """Return the message for one of the errors that pydantic found."""
+    key = ".".join([prefix, *(str(part) for part in details["loc"])])
+    message = details["msg"].removeprefix("Value error, ")
+    if not details["loc"] or details["type"] == "missing":
+        # A check over several settings, or a setting without a default: no single value is wrong.
+        return f"{key} of {name!r}: {message}"
+    return f"{key} of {name!r}: {message[0].lower()}{message[1:]}; found {details['input']!r}"

@@ -1,0 +1,407 @@
+"""Find installed plugins without importing them, and import a plugin when it is first used.
+
+A plugin that fails does not affect the others.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import os
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType, ModuleType
+from typing import Any
+
+import pluggy
+
+from grpo_core.calls.isolation import ForeignError, isolated
+from grpo_core.protocol import hookspecs
+from grpo_core.protocol.errors import GrpoError, PluginError, UnknownNameError
+from grpo_core.protocol.hookspecs import OFFER_HOOKS, PROJECT, Event, Kind
+from grpo_core.protocol.spec import Spec, names_file
+
+Offers = Mapping[Kind, tuple[Spec, ...]]
+"""The components that a plugin offers, by kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """Hold an entry point as its distribution declares it."""
+
+    name: str
+    """Name of the entry point."""
+    distribution: str
+    """Normalised name of the distribution."""
+    version: str
+    """Version of the distribution; "?" if it declares none."""
+    target: str
+    """What the entry point refers to: "package" or "package.module:object"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Pair a component with the plugin that offers it."""
+
+    spec: Spec
+    plugin: Plugin
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Explain why a plugin cannot be used."""
+
+    plugin: Plugin
+    reason: str
+    """Why it cannot be used."""
+    fix: str
+    """What the user can do."""
+
+    def __str__(self) -> str:
+        plugin = self.plugin
+        return (
+            f"plugin {plugin.name!r} ({plugin.distribution} {plugin.version}) cannot be used: "
+            f"{self.reason}; {self.fix}"
+        )
+
+
+class PluginHost:
+    """Hold the installed plugins by name. Creating a host reads metadata and imports nothing.
+
+    Attributes:
+        plugins: the installed plugins by name.
+        disabled: the names of those that are switched off.
+    """
+
+    def __init__(self, *, disabled: str | None = None) -> None:
+        """Read the metadata of the installed plugins.
+
+        Args:
+            disabled: names of plugins to switch off, separated by commas, or "all"; None: the
+                value of GRPO_DISABLE_PLUGINS.
+        """
+        plugins: dict[str, Plugin] = {}
+        self._failures: list[Failure] = []
+        for plugin in _iterate_installed(self._failures):
+            if plugin.name in plugins:
+                self._failures.append(_duplicate_failure(plugin, first=plugins[plugin.name]))
+            else:
+                plugins[plugin.name] = plugin
+        self.plugins: Mapping[str, Plugin] = MappingProxyType(plugins)
+        text = os.environ.get("GRPO_DISABLE_PLUGINS", "") if disabled is None else disabled
+        names = {name.strip() for name in text.split(",")}
+        self.disabled = frozenset(plugins if "all" in names else names & plugins.keys())
+        self._manager = _new_manager()
+        self._loaded_plugins: dict[str, _LoadedPlugin] = {}
+        self._load_failures: dict[str, Failure] = {}
+
+    @property
+    def failures(self) -> tuple[Failure, ...]:
+        """Return the failures known so far; a plugin's own failure is known once it was loaded."""
+        return (*self._failures, *self._load_failures.values())
+
+    def get(self, kind: Kind, name: str) -> Spec:
+        """Return the Spec of a component. Of all plugins, only the named one is imported.
+
+        Args:
+            kind: kind of the component.
+            name: "plugin", "plugin/variant" or "path/to/file.py:Class".
+
+        Raises:
+            UnknownNameError: no plugin has this name, or it offers no such component.
+            PluginError: the plugin cannot be used, or the name of the file is not complete.
+        """
+        if names_file(name):
+            return _file_spec(name)
+        listing = (
+            f"`grpo {'envs' if kind == 'environment' else 'plugins'}` lists what is installed."
+        )
+        plugin_name = name.partition("/")[0]
+        if plugin_name not in self.plugins:
+            raise UnknownNameError(kind, plugin_name, self.plugins, hint=listing)
+        offers = self.offers(plugin_name)
+        for spec in offers[kind]:
+            if spec.name == name:
+                return spec
+        offered_names = [spec.name for spec in offers[kind]]
+        offered = ", ".join(map(repr, offered_names)) or f"no {kind}"
+        raise UnknownNameError(
+            kind,
+            name,
+            offered_names,
+            hint=f"The plugin {plugin_name!r} offers {offered}. {listing}",
+        )
+
+    def load(self, kind: Kind, name: str) -> Any:
+        """Import a component and return the object that its target names.
+
+        Raises:
+            UnknownNameError: there is no such component.
+            PluginError: its plugin cannot be used, or its import fails.
+        """
+        spec = self.get(kind, name)
+        try:
+            return isolated(spec.load)
+        except ForeignError as error:
+            if isinstance(error.__cause__, GrpoError):
+                raise error.__cause__ from None
+            plugin = self.plugins.get(name.partition("/")[0])
+            raise PluginError(
+                str(_explain_failure(plugin, error))
+                if plugin
+                else f"{name!r} cannot be used: {error}"
+            ) from error
+
+    def specs(self, kind: Kind) -> list[Offer]:
+        """Return the components of one kind of all plugins, in order of the plugins' names.
+
+        Plugins that cannot be used are skipped and appear in `failures`.
+        """
+        offers = []
+        for name in sorted(self.plugins.keys() - self.disabled):
+            try:
+                offers += [Offer(spec, self.plugins[name]) for spec in self.offers(name)[kind]]
+            except PluginError:
+                continue  # it is in `failures`
+        return offers
+
+    def offers(self, name: str) -> Offers:
+        """Return everything that one plugin offers; import the plugin if this was not done yet."""
+        return self._load(name).offers
+
+    def observers(
+        self,
+        names: Iterable[str],
+        *,
+        more: Mapping[str, object] = MappingProxyType({}),
+        report: Callable[[str], None] = warnings.warn,
+    ) -> Observers:
+        """Return the event hooks of some plugins.
+
+        Args:
+            names: the plugins that a run names.
+            more: further objects with event hooks, by name.
+            report: called with one line about each plugin that fails.
+        """
+        return Observers(
+            {**{name: self._load(name).module for name in names}, **more}, report=report
+        )
+
+    def _load(self, name: str) -> _LoadedPlugin:
+        if name not in self.plugins:
+            raise UnknownNameError(
+                "plugin", name, self.plugins, hint="`grpo plugins` lists what is installed."
+            )
+        if name in self.disabled:
+            raise PluginError(
+                f"plugin {name!r} is switched off by GRPO_DISABLE_PLUGINS; "
+                "remove its name from that variable"
+            )
+        if name not in self._loaded_plugins and name not in self._load_failures:
+            plugin = self.plugins[name]
+            try:
+                self._loaded_plugins[name] = isolated(
+                    functools.partial(_import, plugin, self._manager)
+                )
+            except ForeignError as error:
+                self._load_failures[name] = _explain_failure(plugin, error)
+        if name in self._load_failures:
+            raise PluginError(str(self._load_failures[name]))
+        return self._loaded_plugins[name]
+
+
+class Observers:
+    """Call the event hooks of plugins during a run.
+
+    Hooks only observe: a plugin whose hook raises is reported once and is not called again.
+    """
+
+    def __init__(self, modules: Mapping[str, object], *, report: Callable[[str], None]) -> None:
+        self._managers = {name: _new_manager() for name in modules}
+        for name, manager in self._managers.items():
+            manager.register(modules[name], name)
+        self._report = report
+
+    @classmethod
+    def none(cls) -> Observers:
+        """Return an object without plugins, which calls nothing."""
+        return cls({}, report=warnings.warn)
+
+    def notify(self, event: Event, **facts: object) -> None:
+        """Call one event hook of every plugin.
+
+        Args:
+            event: name of the hook.
+            facts: the arguments that `hookspecs` names for it.
+        """
+        read_only = {name: _as_read_only(fact) for name, fact in facts.items()}
+        for name, manager in list(self._managers.items()):
+            try:
+                isolated(functools.partial(getattr(manager.hook, event), **read_only))
+            except ForeignError as error:
+                del self._managers[name]
+                self._report(
+                    f"plugin {name!r} failed in {event} and is not called again in this run: "
+                    f"{error}"
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class _LoadedPlugin:
+    """Hold an imported plugin and what it offers."""
+
+    module: object
+    offers: Offers
+
+
+# A module with the hooks only: pluggy inspects every name in it again for every plugin.
+_HOOK_SPECS = ModuleType("hooks")
+_HOOK_SPECS.__dict__.update(
+    {name: value for name, value in vars(hookspecs).items() if name.startswith("grpo_")}
+)
+
+
+def _new_manager() -> pluggy.PluginManager:
+    manager = pluggy.PluginManager(PROJECT)
+    manager.add_hookspecs(_HOOK_SPECS)
+    return manager
+
+
+def _import(plugin: Plugin, manager: pluggy.PluginManager) -> _LoadedPlugin:
+    """Import one plugin, check its hooks and collect everything it offers.
+
+    Every exception that this raises is a failure of the plugin.
+
+    Args:
+        plugin: the plugin to import.
+        manager: a plugin manager that holds no plugin before and after this call, so that no call
+            of a hook can reach two plugins.
+    """
+    module = importlib.metadata.EntryPoint(plugin.name, plugin.target, PROJECT).load()
+    try:
+        manager.register(module, plugin.name)
+        manager.check_pending()
+        if not manager.get_hookcallers(module):
+            raise PluginError(
+                f"{plugin.target!r} implements no hook; mark its functions with @grpo_core.hookimpl"
+            )
+        return _LoadedPlugin(
+            module,
+            MappingProxyType(
+                {
+                    kind: _call_offer_hook(manager, plugin, hook)
+                    for kind, hook in OFFER_HOOKS.items()
+                }
+            ),
+        )
+    finally:
+        manager.unregister(name=plugin.name)
+
+
+def _call_offer_hook(manager: pluggy.PluginManager, plugin: Plugin, hook: str) -> tuple[Spec, ...]:
+    """Return what the plugin offers through one hook; raise PluginError if that is not valid."""
+    caller = getattr(manager.hook, hook)
+    results = caller()
+    if len(results) < len(caller.get_hookimpls()):  # pluggy drops results that are None
+        raise PluginError(f"{hook}() returned None; return a list of Spec")
+    specs: list[Spec] = []
+    for result in results:
+        if not isinstance(result, list | tuple) or not all(
+            isinstance(spec, Spec) for spec in result
+        ):
+            raise PluginError(f"{hook}() returned {result!r:.80}; return a list of Spec")
+        specs += result
+    names = [spec.name for spec in specs]
+    for name in names:
+        if name.partition("/")[0] != plugin.name:
+            raise PluginError(
+                f"{hook}() offers {name!r}; "
+                f"call it {plugin.name!r} or '{plugin.name}/...', after the entry point"
+            )
+        if names.count(name) > 1:
+            raise PluginError(f"{hook}() offers {name!r} twice")
+    return tuple(specs)
+
+
+def _file_spec(name: str) -> Spec:
+    """Return the Spec of a component in a file, given as FILE.py:CLASS.
+
+    The folder of the file is not part of the component's name, so that its tasks do not depend on
+    where the file is stored.
+    """
+    file, _, attribute = name.rpartition(":")
+    if not file.endswith(".py") or not attribute:
+        raise PluginError(f"{name!r} does not name a class; write it as path/to/file.py:Class")
+    return Spec(f"{Path(file).name}:{attribute}", f"{Path(file).resolve()}:{attribute}")
+
+
+def _as_read_only(fact: object) -> object:
+    """Return a dict or list in read-only form, and anything else unchanged."""
+    if isinstance(fact, dict):
+        return MappingProxyType(fact)
+    return tuple(fact) if isinstance(fact, list) else fact
+
+
+def _iterate_installed(failures: list[Failure]) -> Iterator[Plugin]:
+    """Yield the entry points of all distributions on sys.path.
+
+    Those of grpo-core come first, the others follow by the name of their distribution.
+
+    Distributions are read one by one, unlike in `importlib.metadata.entry_points`, where a single
+    broken file would hide all plugins.
+
+    Args:
+        failures: receives a Failure for each distribution whose metadata cannot be read.
+    """
+    plugins_by_distribution: dict[str, list[Plugin]] = {}
+    for distribution in importlib.metadata.distributions():
+        try:
+            if f"[{PROJECT}]" not in (distribution.read_text("entry_points.txt") or ""):
+                continue
+            name = distribution.metadata["Name"].lower().replace("_", "-")
+            entries = sorted(
+                distribution.entry_points.select(group=PROJECT), key=lambda entry: entry.name
+            )
+            plugins = [
+                Plugin(entry.name, name, distribution.metadata["Version"] or "?", entry.value)
+                for entry in entries
+            ]
+        except Exception as error:  # noqa: BLE001 - metadata of other projects may hold anything
+            unreadable = Plugin("?", str(getattr(distribution, "_path", "?")), "?", "")
+            failures.append(
+                Failure(
+                    unreadable,
+                    f"its metadata cannot be read: {error!r}",
+                    "reinstall the distribution",
+                )
+            )
+            continue
+        # Python imports the distribution that comes first on sys.path.
+        plugins_by_distribution.setdefault(name, plugins)
+    for name in sorted(plugins_by_distribution, key=lambda name: (name != "grpo-core", name)):
+        yield from plugins_by_distribution[name]
+
+
+def _duplicate_failure(plugin: Plugin, *, first: Plugin) -> Failure:
+    reason = f"the name is taken by {first.distribution} {first.version}"
+    return Failure(plugin, reason, f"uninstall one of them: pip uninstall {plugin.distribution}")
+
+
+def _explain_failure(plugin: Plugin, error: ForeignError) -> Failure:
+    cause, reason = error.__cause__, str(error)
+    if isinstance(cause, PluginError | pluggy.PluginValidationError):
+        # The text of these is complete. The line number in our own code would not help.
+        reason = " ".join(str(cause).split())
+    first_advice = (
+        "install it"
+        if isinstance(cause, ModuleNotFoundError)
+        else f"try `pip install --upgrade {plugin.distribution}`"
+    )
+    return Failure(
+        plugin,
+        reason,
+        f"{first_advice}, or uninstall {plugin.distribution}, "
+        f"or set GRPO_DISABLE_PLUGINS={plugin.name}",
+    )

@@ -1,0 +1,1 @@
+"""Define the interfaces that authors implement: environments, sandboxes, judges and hooks."""

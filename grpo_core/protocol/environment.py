@@ -1,0 +1,251 @@
+"""Define the environment, which turns task keys into prompts, and rollouts into verdicts.
+
+This is the only interface between a task and the rest of the SDK.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, is_dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Literal
+
+from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.judge import Judge
+from grpo_core.protocol.sandbox import Sandbox
+from grpo_core.protocol.tools import answers
+from grpo_core.protocol.types import Data, Group, Message, Rollout, Split, Task, TaskKey, Verdict
+
+Need = Literal["sandbox", "judge"]
+"""A kind of service that an environment can use."""
+Rung = Literal["verify", "averify", "verify_batch"]
+"""A method by which an environment can verify."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoConfig:
+    """Is the config of an environment that has no settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Holds the sandboxes and judges that the host gives to an environment, by name.
+
+    Asking for a name that is missing raises a ConfigError that says how to configure it.
+    """
+
+    sandboxes: Mapping[str, Sandbox] = field(default_factory=dict)
+    judges: Mapping[str, Judge] = field(default_factory=dict)
+
+    def sandbox(self, name: str = "default") -> Sandbox:
+        """Return the sandbox of that name; raise ConfigError if there is none."""
+        if name not in self.sandboxes:
+            raise ConfigError(
+                f"no sandbox {name!r} is configured (found: {sorted(self.sandboxes) or 'none'}); "
+                'put "sandbox" into the environment\'s `needs`, or pass Services(sandboxes=...)'
+            )
+        return self.sandboxes[name]
+
+    def judge(self, name: str = "default") -> Judge:
+        """Return the judge of that name; raise ConfigError if there is none."""
+        if name not in self.judges:
+            raise ConfigError(
+                f"no judge {name!r} is configured (found: {sorted(self.judges) or 'none'}); "
+                f'put "judge" into the environment\'s `needs` and set judges.{name}.name, '
+                "or pass Services(judges=...)"
+            )
+        return self.judges[name]
+
+
+class Environment(ABC, Generic[Data]):
+    """Generates prompts and verifies the rollouts that answer them.
+
+    Write `task` and one of `verify`, `averify` and `verify_batch`. If a class overrides several,
+    the engine calls the last of them in this order. An environment simply raises when it cannot
+    judge: only the engine turns exceptions and timeouts into `Verdict.error`. A wrong, malformed
+    or hostile answer is not an error: it gets a reward, the floor.
+
+    Args:
+        config: an instance of `Config`; its defaults if left out.
+        services: the sandboxes and judges that the environment may use.
+    """
+
+    Config: ClassVar[type[Any]] = NoConfig
+    """A frozen dataclass of settings, each with its recommended value as the default.
+
+    Its values are validated before an instance reaches the environment.
+    """
+    parts: ClassVar[Mapping[str, float]] = {"reward": 1.0}
+    """Names and default weights of the reward parts; a run can set other weights in its config."""
+    reward_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    """The smallest and the largest total reward under the default weights."""
+    floor: ClassVar[float] = 0.0
+    """The total reward of the worst answer."""
+    needs: ClassVar[frozenset[Need]] = frozenset()
+    """The services without which the environment cannot work."""
+    timeout_seconds: ClassVar[float] = 10.0
+    """The time limit of one verdict."""
+    max_turns: ClassVar[int] = 1
+    """The most turns that the policy may take in one rollout."""
+    max_new_tokens: ClassVar[int] = 256
+    """The recommended limit of a completion, or of one turn of a dialogue, in tokens."""
+    deterministic: ClassVar[bool] = True
+    """The same (task, rollout) always gets the same verdict."""
+    stateful: ClassVar[bool] = False
+    """A verdict depends on earlier ones."""
+    open_ended: ClassVar[bool] = False
+    """There is no best answer, as where the reward is a distance.
+
+    A reference must pass then, but need not get the highest total.
+    """
+    levels: ClassVar[bool] = True
+    """Tasks become harder as the level of their key rises."""
+    answer_in_prompt: ClassVar[bool] = False
+    """A prompt may contain its answer, as in multiple choice."""
+    trusted: ClassVar[bool] = False
+    """`task` and `verify` are fast, bounded and written by people you trust.
+
+    They may then run in the trainer's own process. Otherwise they run in a worker process that is
+    killed when the time limit is reached.
+    """
+
+    def __init__(self, config: Any = None, services: Services | None = None) -> None:
+        self.config: Any = type(self).Config() if config is None else config
+        self.services = services or Services()
+
+    @abstractmethod
+    def task(self, key: TaskKey) -> Task[Data]:
+        """Return the task that `key` names.
+
+        It must be a pure function of the key and the config; take random numbers from `key.rng()`.
+        """
+
+    def size(self, split: Split) -> int | None:
+        """Return the number of tasks in the split; None if tasks are generated without end."""
+        return None
+
+    def verify(self, task: Task[Data], rollout: Rollout) -> Verdict:
+        """Judge one rollout, synchronously."""
+        raise NotImplementedError
+
+    async def averify(self, task: Task[Data], rollout: Rollout) -> Verdict:
+        """Judge one rollout without blocking the event loop.
+
+        Call sandboxes and judges through `self.services`.
+        """
+        raise NotImplementedError
+
+    async def verify_batch(self, groups: Sequence[Group[Data]]) -> list[list[Verdict]]:
+        """Judge whole groups; a batch that fails is retried group by group.
+
+        Returns:
+            One list of verdicts per group, in the order of its rollouts.
+        """
+        raise NotImplementedError
+
+    async def reply(
+        self, task: Task[Data], messages: Sequence[Message]
+    ) -> Sequence[Message] | None:
+        """Return the environment's next turn, or None to end the dialogue.
+
+        Unless you override it, the tools answer the calls in the last message, and a message
+        without calls ends the dialogue.
+
+        Args:
+            task: the task of the rollout.
+            messages: the turns after the prompt so far.
+        """
+        return answers(self.tools(), messages[-1].content) if self.tools() else None
+
+    def tools(self) -> Sequence[Callable[..., object]]:
+        """Return the functions that the policy may call between its turns (set `max_turns`).
+
+        The chat template gets their names, docstrings and types. They run where `verify` runs,
+        within its time limit.
+        """
+        return ()
+
+    async def close(self) -> None:
+        """Release what the environment opened."""
+
+    def reference(self, task: Task[Data]) -> str | None:
+        """Return an answer that must pass, or None if there is none."""
+        return None
+
+    def cheats(self, task: Task[Data]) -> Sequence[str]:
+        """Return answers that must score at the floor."""
+        return ()
+
+    def canaries(self) -> Sequence[Task[Data]]:
+        """Return tasks for which an honest answer can get no more than the floor."""
+        return ()
+
+    def audit(self, task: Task[Data], rollout: Rollout) -> float | None:
+        """Return the score of a stricter check that training never sees; None if there is none."""
+        return None
+
+    def render(self, task: Task[Data], rollout: Rollout, folder: Path) -> Sequence[Path]:
+        """Write pictures for reports into `folder` and return their paths."""
+        return ()
+
+    def fingerprint(self) -> str:
+        """Return a digest of config and code, so that verdicts of different verifiers never mix.
+
+        It covers the source files of the class and of the classes it inherits from. When you
+        override it, add a digest of your data and of other files that decide a verdict.
+        """
+        config = (
+            asdict(self.config)
+            if is_dataclass(self.config) and not isinstance(self.config, type)
+            else {}
+        )
+        classes = [cls for cls in type(self).__mro__ if cls not in Environment.__mro__]
+        sources = list(dict.fromkeys(map(_source_of, classes)))
+        text = json.dumps([type(self).__qualname__, sources, config], sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @classmethod
+    def rung(cls) -> Rung:
+        """Return the verify method that the engine calls: the last overridden one.
+
+        The order is verify, averify, verify_batch; a class that overrides none raises ConfigError.
+        """
+        methods: tuple[Rung, ...] = ("verify_batch", "averify", "verify")
+        for name in methods:
+            if getattr(cls, name) is not getattr(Environment, name):
+                return name
+        raise ConfigError(
+            f"{cls.__qualname__} overrides none of verify, averify, verify_batch; write one of them"
+        )
+
+
+def _source_of(cls: type) -> str:
+    """Return text that identifies the code of a class: the source of its module, if there is one.
+
+    For a class written in a notebook it is the source of the class alone, and for one written at
+    an interactive prompt, whose source is not kept, the bytecode of its methods.
+    """
+    try:
+        return inspect.getsource(inspect.getmodule(cls) or cls)
+    except (OSError, TypeError):
+        pass
+    try:
+        return inspect.getsource(cls)
+    except (OSError, TypeError):
+        method_codes = {
+            name: value.__code__ for name, value in vars(cls).items() if inspect.isfunction(value)
+        }
+        return repr(
+            {
+                name: (
+                    code.co_code,
+                    [constant for constant in code.co_consts if not inspect.iscode(constant)],
+                    code.co_names,
+                )
+                for name, code in method_codes.items()
+            }
+        )

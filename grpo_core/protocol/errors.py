@@ -1,0 +1,87 @@
+"""Define the errors that the SDK raises on purpose.
+
+For a UserError the command line prints one message without a traceback and exits with status 2.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class GrpoError(Exception):
+    """Is the base class of all errors that the SDK raises on purpose."""
+
+    exit_status = 1
+    """The status with which the command line exits."""
+
+
+class UserError(GrpoError):
+    """The user can fix this error.
+
+    The message says what is wrong, what was found and what to do.
+    """
+
+    exit_status = 2
+
+
+class ConfigError(UserError):
+    """A setting does not exist, has the wrong type or contradicts another."""
+
+
+class UnknownNameError(UserError):
+    """Nothing that is installed has this name.
+
+    Args:
+        kind: the kind of thing that is named, such as "environment".
+        name: the name that the user gave.
+        known: the names that exist, among which a similar one is suggested.
+        hint: a sentence to add to the message.
+    """
+
+    def __init__(self, kind: str, name: str, known: Iterable[str], *, hint: str = "") -> None:
+        known = sorted(known)
+        message = f"{kind} {name!r} is not known{did_you_mean(name, known)}"
+        super().__init__(f"{message} {hint}".rstrip())
+
+
+class PluginError(UserError):
+    """A plugin could not be found or loaded; the message carries its reason and the fix."""
+
+
+class MissingExtraError(UserError):
+    """A package of an optional extra is not installed.
+
+    Args:
+        what: the feature that needs the extra.
+        extra: the name of the extra.
+        package: the package that is missing, if it is known.
+    """
+
+    def __init__(self, what: str, extra: str, *, package: str = "") -> None:
+        missing = f" ({package!r} is not installed)" if package else ""
+        super().__init__(
+            f"{what} needs the extra {extra!r}{missing}: pip install 'grpo-core[{extra}]'"
+        )
+
+
+class RunStoppedError(GrpoError):
+    """The run must not go on; the steps done so far are saved.
+
+    Reasons are too many verifier errors, non-finite updates and a full disk.
+    """
+
+
+class OutputError(GrpoError):
+    """Writing to stdout or stderr failed: its reader is gone, or its disk is full."""
+
+    def __init__(self, error: OSError) -> None:
+        self.closed = isinstance(error, BrokenPipeError)
+        """The reader is gone, as after `| head`; programs then end without a message."""
+        super().__init__(f"the output cannot be written: {error.strerror or error}")
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return the end of a message: "; did you mean 'fizzbuzz'?" for a similar name, else "."."""
+    similar_names = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {similar_names[0]!r}?" if similar_names else "."

@@ -1,0 +1,119 @@
+"""Declare all hooks of the plugin system.
+
+Offer hooks return Specs of components; event hooks only observe a run. The plugin reference in
+environments/README.md is generated from the docstrings in this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import pluggy
+
+from grpo_core.protocol.spec import Spec
+from grpo_core.protocol.types import Group
+
+PROJECT = "grpo"
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+Kind = Literal[
+    "environment", "sandbox", "judge", "sampler", "executor", "algorithm", "recipe", "tracker"
+]
+Event = Literal["grpo_run_start", "grpo_verdicts", "grpo_step_end", "grpo_eval_end", "grpo_run_end"]
+
+OFFER_HOOKS: Mapping[Kind, str] = {
+    "environment": "grpo_environments",
+    "sandbox": "grpo_sandboxes",
+    "judge": "grpo_judges",
+    "sampler": "grpo_samplers",
+    "executor": "grpo_executors",
+    "algorithm": "grpo_algorithms",
+    "recipe": "grpo_recipes",
+    "tracker": "grpo_trackers",
+}
+
+
+@hookspec
+def grpo_environments() -> Sequence[Spec]:
+    """Offer tasks with verifiers: targets are subclasses of `grpo_core.Environment`."""
+    return ()
+
+
+@hookspec
+def grpo_sandboxes() -> Sequence[Spec]:
+    """Offer places to run untrusted code: targets make a `grpo_core.Sandbox`."""
+    return ()
+
+
+@hookspec
+def grpo_judges() -> Sequence[Spec]:
+    """Offer models that score texts: targets make a `grpo_core.Judge`."""
+    return ()
+
+
+@hookspec
+def grpo_samplers() -> Sequence[Spec]:
+    """Offer generation engines: targets make a Sampler."""
+    return ()
+
+
+@hookspec
+def grpo_executors() -> Sequence[Spec]:
+    """Offer ways to distribute verification over processes or machines."""
+    return ()
+
+
+@hookspec
+def grpo_algorithms() -> Sequence[Spec]:
+    """Offer advantages and losses: targets are pure functions that the config names."""
+    return ()
+
+
+@hookspec
+def grpo_recipes() -> Sequence[Spec]:
+    """Offer settings that belong together: targets are mappings like those in a recipe file."""
+    return ()
+
+
+@hookspec
+def grpo_trackers() -> Sequence[Spec]:
+    """Offer places that show a run's metrics: targets are functions that make a tracker.
+
+    They take the run folder. The tracker has the methods of accelerate's trackers: start,
+    store_init_configuration, log and finish.
+    """
+    return ()
+
+
+@hookspec
+def grpo_run_start(run_dir: Path, config: Mapping[str, Any]) -> None:
+    """The run folder exists and the first step is about to begin.
+
+    `config` is the content of config.json.
+    """
+
+
+@hookspec
+def grpo_verdicts(run_dir: Path, step: int, groups: Sequence[Group[Any]]) -> None:
+    """All rollouts of a step have their verdicts."""
+
+
+@hookspec
+def grpo_step_end(run_dir: Path, step: int, metrics: Mapping[str, float]) -> None:
+    """The weights are updated; `metrics` is the line in metrics.jsonl."""
+
+
+@hookspec
+def grpo_eval_end(run_dir: Path, step: int, metrics: Mapping[str, float]) -> None:
+    """Held-out tasks were evaluated."""
+
+
+@hookspec
+def grpo_run_end(run_dir: Path, step: int, reason: str) -> None:
+    """The run has ended after `step` steps.
+
+    `reason` is "finished", "interrupted" or the description of what stopped it.
+    """

@@ -1,0 +1,101 @@
+"""Describe the components that plugins offer; a component is imported on first use."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from grpo_core.protocol.errors import MissingExtraError, PluginError
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """Names a component and says where to import it from."""
+
+    name: str
+    """The name of the component: "plugin" or "plugin/variant"."""
+    target: str
+    """Where the component is: "package.module:Attribute" or "/path/of/a/file.py:Attribute".
+
+    The second form is for code that is not in a package.
+    """
+    summary: str | None = ""
+    """A description for lists of components."""
+    extra: str | None = None
+    """The extra of the distribution that the component needs."""
+
+    def load(self) -> Any:
+        """Import the target and return it.
+
+        Raises:
+            MissingExtraError: a package of `extra` is missing; the message names the extra.
+            PluginError: the target cannot be imported; the message names it or what is missing.
+        """
+        module_name, _, attribute = self.target.rpartition(":")
+        if not module_name or not attribute:
+            raise PluginError(
+                f"{self.name!r} has the target {self.target!r}; "
+                "write it as 'package.module:Attribute'"
+            )
+        try:
+            return getattr(
+                _import_file(Path(module_name))
+                if module_name.endswith(".py")
+                else importlib.import_module(module_name),
+                attribute,
+            )
+        except ModuleNotFoundError as error:
+            if self.extra:
+                raise MissingExtraError(
+                    f"{self.name!r}", self.extra, package=error.name or ""
+                ) from error
+            raise PluginError(
+                f"{self.name!r} cannot be loaded: {error}; install the missing package"
+            ) from error
+        except AttributeError as error:
+            raise PluginError(
+                f"{self.name!r} cannot be loaded: {error}; its target is {self.target!r}"
+            ) from error
+
+
+def names_file(name: str) -> bool:
+    """Return whether `name` is a file's and not that of something installed.
+
+    It is a file's as path/to/file.py:Class, and also as path/to/file.py, which lacks the class.
+    """
+    return ".py:" in name or name.endswith(".py")
+
+
+def _import_file(path: Path) -> ModuleType:
+    """Import a file as a module.
+
+    The file can import modules in its folder as if it were run as a script, except those whose
+    name belongs to something installed.
+    """
+    if not path.is_file():
+        raise PluginError(
+            f"{str(path)!r} is not a file; name one that exists, as in path/to/file.py:Class"
+        )
+    name = f"grpo_file_{path.resolve()}".replace(
+        ".", "_"
+    )  # no dot, or Python would look for a parent package
+    if name in sys.modules:
+        return sys.modules[name]
+    module_spec = importlib.util.spec_from_file_location(name, path)
+    assert module_spec is not None  # the name ends in .py
+    assert module_spec.loader is not None
+    module = importlib.util.module_from_spec(module_spec)
+    if str(path.parent.resolve()) not in sys.path:
+        sys.path.append(str(path.parent.resolve()))
+    sys.modules[name] = module  # a dataclass looks up its module there
+    try:
+        module_spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module

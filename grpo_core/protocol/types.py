@@ -1,0 +1,258 @@
+"""Define the data types that all parts of the SDK exchange.
+
+They are frozen, small and JSON-ready, and need only the standard library.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Generic, Literal, TypeVar
+
+Split = Literal["train", "eval"]
+Finish = Literal["stop", "length", "error"]
+Role = Literal["system", "user", "assistant", "tool"]
+Data = TypeVar("Data")
+MASK = "[MASK]"
+"""Stands for one token to fill in, in the raw text prompt of a masked language model.
+
+The policy replaces it with the mask token of its tokenizer.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskKey:
+    """Identifies one task.
+
+    A task is a pure function of its key, so a key from a log is enough to create the task again.
+    """
+
+    env: str
+    """The name of the environment."""
+    split: Split
+    index: int
+    """The number of the task within the split."""
+    seed: int = 0
+    """The seed of the run, which selects a stream of tasks; it is never added to the index."""
+    level: float = 0.0
+    """The difficulty, from 0 (easiest) to 1."""
+
+    def rng(self, *salt: str | int) -> random.Random:
+        """Return a generator seeded with the sha256 of every field and of `salt`.
+
+        Neighbouring keys therefore share no random numbers. A seed of `seed + index` would make
+        (seed 1, index 0) and (seed 0, index 1) the same task, so that held-out tasks leak into
+        training.
+        """
+        name = json.dumps(
+            [self.env, self.split, int(self.index), int(self.seed), float(self.level), *salt]
+        )
+        return random.Random(int.from_bytes(hashlib.sha256(name.encode()).digest(), "big"))
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """Holds one turn of a chat."""
+
+    role: Role
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Task(Generic[Data]):
+    """Holds a prompt for the policy, and data that only the verifier sees."""
+
+    key: TaskKey
+    prompt: str | tuple[Message, ...]
+    """A str is raw text without a chat template (base models, masked fill-in).
+
+    A tuple of messages is a chat.
+    """
+    data: Data
+    """What the verifier needs and the policy must not see."""
+    draw: int = 0
+    """The seed of the test inputs that the verifier draws.
+
+    The engine sets it from (run seed, step). It is the same for all rollouts of a group, and it is
+    logged. Held-out test inputs depend only on (key, draw), so a verdict can be reproduced exactly.
+    """
+
+    def rng(self) -> random.Random:
+        """Return the generator for inputs drawn during verification, seeded by (key, draw)."""
+        return self.key.rng("draw", self.draw)
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """Records one attempt of the policy at one task.
+
+    P is the number of tokens in the prompt, T the number of tokens after it.
+    """
+
+    messages: tuple[Message, ...]
+    """The turns after the prompt, the policy's and the environment's, in order."""
+    finish: Finish = "stop"
+    """How the rollout ended.
+
+    "stop": an end token or a stop string. "length": the token budget was used up. "error": the
+    dialogue failed; such a rollout is never scored.
+    """
+    prompt_ids: tuple[int, ...] = ()
+    """(P,) The tokens of the prompt."""
+    token_ids: tuple[int, ...] = ()
+    """(T,) All tokens after the prompt, in the order in which the policy saw them."""
+    logprobs: tuple[float, ...] = ()
+    """(T,) The log-probability of each token when it was sampled.
+
+    It refers to the full distribution at the sampling temperature.
+    """
+    trainable: tuple[int, ...] = ()
+    """(T,) 1 where the policy wrote the token, 0 where the environment did."""
+    positions: tuple[int, ...] | None = None
+    """(T,) For masked fill-in, the slot that each token fills; None for causal text."""
+    error: str = ""
+    """Why the dialogue failed, if `finish` is "error"."""
+
+    @property
+    def text(self) -> str:
+        """Return the last message of the policy; "" if there is none."""
+        return next(
+            (message.content for message in reversed(self.messages) if message.role == "assistant"),
+            "",
+        )
+
+    @classmethod
+    def of(cls, text: str) -> Rollout:
+        """Return a finished one-turn rollout with the completion `text`.
+
+        Tests and `grpo env score` judge such rollouts.
+        """
+        return cls(messages=(Message("assistant", text),))
+
+
+@dataclass(frozen=True, slots=True)
+class Reward:
+    """Holds one named part of a verdict."""
+
+    value: float
+    weight: float = 1.0
+    note: str = ""
+    """A remark for logs and reports."""
+    seconds: float = field(default=0.0, compare=False)
+    """How long this part took to compute; comparisons ignore it."""
+
+
+def _read_only_copy(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
+    return MappingProxyType(dict(mapping))
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Holds the verifier's judgement of one rollout: a reward or an error.
+
+    A reward of 0 never stands for an error.
+    """
+
+    rewards: Mapping[str, Reward] = field(default_factory=dict)
+    """The reward parts by name.
+
+    All verdicts of an environment have the same names, including that of the worst answer.
+    """
+    passed: bool = False
+    """The rollout succeeded, by the environment's own definition."""
+    answer: str | None = None
+    """The answer that was extracted from the text."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Further numbers to log."""
+    detail: Mapping[str, Any] = field(default_factory=dict)
+    """Further data as small JSON (sandbox outcome, stderr, paths of pictures)."""
+    error: str | None = None
+    """Why the rollout could not be judged (infrastructure, a bug in the verifier).
+
+    Such a rollout is left out of mean, standard deviation, loss and denominators.
+    """
+    cacheable: bool = True
+    """Asking again would give the same verdict.
+
+    The engine sets it to False if a service reports that its answer rests on a suspicion or on how
+    busy the machine was: the verdict counts in this step, and no cache keeps it.
+    """
+
+    def __post_init__(self) -> None:
+        for name in ("rewards", "metrics", "detail"):
+            object.__setattr__(self, name, _read_only_copy(getattr(self, name)))
+
+    @property
+    def total(self) -> float:
+        """Return the sum of weight * value over the parts.
+
+        It is exactly rounded, so the order of the parts does not matter.
+        """
+        return math.fsum(reward.weight * reward.value for reward in self.rewards.values())
+
+    @property
+    def scored(self) -> bool:
+        """Return whether the verdict is a reward and not an error."""
+        return self.error is None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle and copy the contents, because read-only mappings support neither."""
+        return Verdict, (
+            dict(self.rewards),
+            self.passed,
+            self.answer,
+            dict(self.metrics),
+            dict(self.detail),
+            self.error,
+            self.cacheable,
+        )
+
+    @classmethod
+    def failed(cls, error: str) -> Verdict:
+        """Return a verdict that says that the rollout could not be judged, and why."""
+        return cls(error=error)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the verdict as JSON data; `total` is None if there is an error."""
+        return {
+            "total": self.total if self.scored else None,
+            "passed": self.passed,
+            "answer": self.answer,
+            "error": self.error,
+            "rewards": {
+                name: {
+                    "value": reward.value,
+                    "weight": reward.weight,
+                    "note": reward.note,
+                    "seconds": reward.seconds,
+                }
+                for name, reward in self.rewards.items()
+            },
+            "metrics": dict(self.metrics),
+            "detail": dict(self.detail),
+            **({} if self.cacheable else {"cacheable": False}),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Verdict:
+        """Return the verdict that `to_json` wrote."""
+        rewards = {name: Reward(**part) for name, part in data["rewards"].items()}
+        return cls(
+            **{name: value for name, value in data.items() if name != "total"}
+            | {"rewards": rewards}
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Group(Generic[Data]):
+    """Holds a task with its rollouts, whose rewards are compared with each other."""
+
+    task: Task[Data]
+    rollouts: Sequence[Rollout]
+    verdicts: Sequence[Verdict] = ()
+    """The verdicts of the rollouts, in the same order."""

@@ -1,0 +1,1 @@
+"""Compute rewards, advantages, losses and refills as pure functions of tensors."""

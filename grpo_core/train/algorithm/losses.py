@@ -1,0 +1,258 @@
+"""Compute the loss by pure tensor functions: ratios, surrogates, KL estimators, aggregation.
+
+Advantages are in `advantages.py`. Axes: B rows (completions), T completion tokens. Formulas are
+those of DeepSeekMath, arXiv 2402.03300, where no other source is named. Where implementations
+differ, the function states which convention it follows. `logprob` is l = log pi(token), with its
+gradient; `anchor` is the log-prob that a ratio compares it with: that of the policy that sampled,
+or of the reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from grpo_core.config.settings import KLConfig, LossConfig
+
+# --- ratio levels: (logprob_BT, anchor_BT, trainable_BT) -> log_ratio_BT. At the sequence levels
+# every token of a row has the ratio of the row.
+
+
+def token(logprob_BT: Tensor, anchor_BT: Tensor, trainable_BT: Tensor) -> Tensor:
+    """Return l - anchor for each token by itself."""
+    return logprob_BT - anchor_BT
+
+
+def sequence_mean(logprob_BT: Tensor, anchor_BT: Tensor, trainable_BT: Tensor) -> Tensor:
+    """Return the mean of l - anchor over the tokens of the row (GSPO, arXiv 2507.18071).
+
+    Under every aggregation its gradient is that of GSPO's token form, sg[log s] + l - sg[l].
+    """
+    return _row_sum(logprob_BT - anchor_BT, trainable_BT) / trainable_BT.sum(
+        dim=1, keepdim=True
+    ).clamp(min=1)
+
+
+def sequence(logprob_BT: Tensor, anchor_BT: Tensor, trainable_BT: Tensor) -> Tensor:
+    """Return the sum of l - anchor over the tokens of the row: the log-ratio of completions."""
+    return _row_sum(logprob_BT - anchor_BT, trainable_BT)
+
+
+def _row_sum(values_BT: Tensor, trainable_BT: Tensor) -> Tensor:
+    """Return the sum over the trainable tokens of each row, repeated for each of its tokens."""
+    return (
+        torch.where(trainable_BT != 0, values_BT, 0.0).sum(dim=1, keepdim=True).expand_as(values_BT)
+    )
+
+
+LEVELS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "token": token,
+    "sequence_mean": sequence_mean,
+    "sequence": sequence,
+}
+"""Ratio levels by the name that `loss.level` takes."""
+
+
+MAX_LOG_RATIO = 20.0
+"""Upper bound of a log-ratio in `ratio`."""
+
+
+def ratio(log_ratio_BT: Tensor) -> Tensor:
+    """Return rho = exp(log-ratio), with the logarithm bounded to 20 from above.
+
+    Beyond the bound the ratio of a whole completion becomes infinite, and 0 times infinity NaN. The
+    gradient stays that of rho at the bound, so that a completion with a negative advantage is still
+    made less likely; in verl, which clamps the logarithm at 20 as well, it gets no gradient.
+    """
+    return (log_ratio_BT - (log_ratio_BT - MAX_LOG_RATIO).clamp(min=0).detach()).exp()
+
+
+# --- surrogates: (log_ratio_BT, logprob_BT, advantage_B1, config) -> loss_BT, to be minimised.
+
+
+def clip(
+    log_ratio_BT: Tensor, logprob_BT: Tensor, advantage_B1: Tensor, config: LossConfig
+) -> Tensor:
+    """Return -min(rho A, clip(rho, 1 - clip_low, 1 + clip_high) A) (PPO, arXiv 1707.06347).
+
+    DAPO (arXiv 2503.14476) has clip_low 0.2 and clip_high 0.28. With dual_clip = c, the loss is at
+    most -c A where A < 0 (arXiv 1912.09729; verl and OpenRLHF: c = 3).
+    """
+    ratio_BT = ratio(log_ratio_BT)
+    clipped_BT = ratio_BT.clamp(1 - config.clip_low, 1 + config.clip_high)
+    loss_BT = -torch.minimum(ratio_BT * advantage_B1, clipped_BT * advantage_B1)
+    if config.dual_clip is None:
+        return loss_BT
+    return torch.where(
+        advantage_B1 < 0, torch.minimum(loss_BT, -config.dual_clip * advantage_B1), loss_BT
+    )
+
+
+def reinforce(
+    log_ratio_BT: Tensor, logprob_BT: Tensor, advantage_B1: Tensor, config: LossConfig
+) -> Tensor:
+    """Return -A l: the plain policy gradient, without a ratio."""
+    return -advantage_B1 * logprob_BT
+
+
+def cispo(
+    log_ratio_BT: Tensor, logprob_BT: Tensor, advantage_B1: Tensor, config: LossConfig
+) -> Tensor:
+    """Return -sg(clip(rho, 1 - clip_low, 1 + clip_high)) A l (CISPO, arXiv 2506.13585).
+
+    verl and slime clamp in the same way; TRL clamps at clip_high without the 1.
+    """
+    weight_BT = log_ratio_BT.exp().clamp(1 - config.clip_low, 1 + config.clip_high).detach()
+    return -weight_BT * advantage_B1 * logprob_BT
+
+
+def sapo(
+    log_ratio_BT: Tensor, logprob_BT: Tensor, advantage_B1: Tensor, config: LossConfig
+) -> Tensor:
+    """Return -(4 / tau) sigmoid(tau (rho - 1)) A.
+
+    One tau holds for A > 0 and another for the rest (TRL, verl: 1.0 and 1.05).
+    """
+    tau_B1 = torch.full_like(advantage_B1, config.sapo_negative).masked_fill(
+        advantage_B1 > 0, config.sapo_positive
+    )
+    return -4 / tau_B1 * torch.sigmoid(tau_B1 * (ratio(log_ratio_BT) - 1)) * advantage_B1
+
+
+Surrogate = Callable[[Tensor, Tensor, Tensor, LossConfig], Tensor]
+"""Signature of a surrogate: (log_ratio_BT, logprob_BT, advantage_B1, config) -> loss_BT."""
+SURROGATES: dict[str, Surrogate] = {
+    "clip": clip,
+    "reinforce": reinforce,
+    "cispo": cispo,
+    "sapo": sapo,
+}
+"""Built-in surrogates by the name that `loss.name` takes."""
+
+
+def clipped(log_ratio_BT: Tensor, advantage_B1: Tensor, config: LossConfig) -> Tensor:
+    """Return True (B, T) where clipping removes the gradient.
+
+    That is where the ratio has left the trust region on the side that the advantage pushes towards.
+    """
+    ratio_BT = log_ratio_BT.exp()
+    over_BT = (ratio_BT > 1 + config.clip_high) & (advantage_B1 > 0)
+    under_BT = (ratio_BT < 1 - config.clip_low) & (advantage_B1 < 0)
+    return over_BT | under_BT
+
+
+def truncated_importance(old_BT: Tensor, generated_BT: Tensor, config: LossConfig) -> Tensor:
+    """Return sg(clip(exp(old - generated), tis_floor, tis_cap)): a weight for each token (B, T).
+
+    It corrects for tokens that were sampled by another engine than the one that trains.
+    """
+    return (old_BT - generated_BT).exp().clamp(config.tis_floor, config.tis_cap).detach()
+
+
+# --- KL to the reference, per token, with d = logprob - reference (Schulman, "Approximating KL
+# divergence").
+
+
+def k1(logprob_BT: Tensor, reference_BT: Tensor) -> Tensor:
+    """Return d: unbiased as a value; as a loss its expected gradient is zero."""
+    return logprob_BT - reference_BT
+
+
+def k2(logprob_BT: Tensor, reference_BT: Tensor) -> Tensor:
+    """Return d^2 / 2: biased as a value, with the gradient of the KL."""
+    return (logprob_BT - reference_BT) ** 2 / 2
+
+
+def k3(logprob_BT: Tensor, reference_BT: Tensor) -> Tensor:
+    """Return exp(-d) + d - 1: unbiased and never negative."""
+    difference_BT = logprob_BT - reference_BT
+    return torch.exp(-difference_BT) + difference_BT - 1
+
+
+def k3_reverse(logprob_BT: Tensor, reference_BT: Tensor) -> Tensor:
+    """Return exp(d) - d - 1: k3 with the sign of d reversed.
+
+    It is unbiased for samples of the reference, not of the policy.
+    """
+    return k3(reference_BT, logprob_BT)
+
+
+def k3_st(logprob_BT: Tensor, reference_BT: Tensor) -> Tensor:
+    """Return the value of k3 with the gradient of k2 ("straight through").
+
+    The gradient of k3 itself is that of the forward KL, with weights exp(-d): a single sampled
+    token to which the policy now gives almost no probability can outweigh all rewards of a batch.
+    The gradient of k2 is that of the KL from the policy to the reference, with weights d.
+    """
+    squared_BT = k2(logprob_BT, reference_BT)
+    return squared_BT - squared_BT.detach() + k3(logprob_BT, reference_BT).detach()
+
+
+KL_ESTIMATORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "k1": k1,
+    "k2": k2,
+    "k3": k3,
+    "k3_reverse": k3_reverse,
+    "k3_st": k3_st,
+}
+"""KL estimators by the name that `kl.estimator` takes."""
+
+
+def divergence(
+    logprob_BT: Tensor, old_BT: Tensor, reference_BT: Tensor, config: KLConfig
+) -> Tensor:
+    """Return the configured KL estimate for each token (B, T).
+
+    With `importance` it is multiplied by rho = exp(l - old), gradient included, so that it stays
+    unbiased after the policy has changed since it sampled.
+    """
+    kl_BT = KL_ESTIMATORS[config.estimator](logprob_BT, reference_BT)
+    return (logprob_BT - old_BT).exp() * kl_BT if config.importance else kl_BT
+
+
+def adapted(beta: float, kl: float, attempts: int, config: KLConfig) -> float:
+    """Return the next beta of the adaptive KL controller (Ziegler et al., arXiv 1909.08593).
+
+    It is beta (1 + clip(KL / target - 1, -0.2, 0.2) attempts / horizon), or beta without a target.
+
+    Args:
+        beta: the present weight of the KL.
+        kl: the measured KL per token.
+        attempts: completions of the step.
+        config: sets target and horizon.
+    """
+    if config.target is None:
+        return beta
+    return beta * (1 + min(0.2, max(-0.2, kl / config.target - 1)) * attempts / config.horizon)
+
+
+# --- aggregation: the weight of each token of a row, so that a loss is the plain sum of weight *
+# token loss over all rows of the optimizer step. It is fixed before the first backward pass, so
+# micro-batches, order, padding and processes cannot change it.
+
+
+def row_weights(lengths: Sequence[int], aggregation: str, *, max_length: int) -> list[float]:
+    """Return the weight of each token's loss, per row, for the rows of one optimizer step.
+
+    Args:
+        lengths: trainable tokens of each row that counts. An empty completion counts in B with loss
+            0; unscored rows are not included.
+        aggregation: the value of `loss.aggregation`.
+        max_length: the configured generation budget in tokens, for `constant`; never the padded
+            width.
+
+    Raises:
+        ValueError: the aggregation is unknown.
+    """
+    rows, tokens = len(lengths), sum(lengths)
+    if aggregation == "sequence_mean":
+        return [1 / (rows * max(n, 1)) for n in lengths]
+    if aggregation == "token_mean":  # DAPO, arXiv 2503.14476
+        return [1 / max(tokens, 1)] * rows
+    if aggregation == "sequence_sum":
+        return [1 / rows] * rows
+    if aggregation == "constant":  # Dr. GRPO, arXiv 2503.20783
+        return [1 / (rows * max_length)] * rows
+    raise ValueError(f"unknown aggregation {aggregation!r}")

@@ -1,0 +1,219 @@
+"""Turn rollouts with advantages into tensors.
+
+Rows get their exact weights in the loss, and are packed into micro-batches of bounded size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from grpo_core.protocol.types import Rollout
+from grpo_core.train.algorithm.losses import row_weights
+from grpo_core.train.compute.tree import size as tree_size
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Hold one scored completion with its advantage."""
+
+    rollout: Rollout
+    """The completion with its prompt."""
+    advantage: float
+    """Advantage of the completion."""
+    weight: float
+    """Weight of the loss of each trainable token in the sum over the optimizer step (see
+    `losses.row_weights`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatch:
+    """Hold B rows that share a forward pass, padded on the right to T completion tokens."""
+
+    rows: tuple[Row, ...]
+    """The rows, tree by tree."""
+    together: tuple[int, ...]
+    """Number of rows in each tree."""
+    tokens_BT: Tensor
+    """Completion tokens."""
+    real_BT: Tensor
+    """1 where a token is not padding."""
+    trainable_BT: Tensor
+    """1 where the policy wrote the token."""
+    generated_BT: Tensor
+    """Log-prob of each token when it was sampled."""
+    advantage_B1: Tensor
+    """Advantage of each row."""
+    weight_B1: Tensor
+    """`Row.weight` of each row."""
+
+
+def collate(
+    rollouts_PG: Sequence[Sequence[Rollout]],
+    advantage_PG: Tensor,
+    scored_PG: Tensor,
+    *,
+    aggregation: str,
+    max_length: int,
+    minibatches: int = 1,
+    mask_truncated: bool = False,
+    skip_dead: bool = False,
+) -> list[list[Row]]:
+    """Split the completions of one batch into a list of rows per optimizer step.
+
+    The split is by prompts, as even as possible. Unscored completions are left out of everything,
+    and a step without a scored row is left out. The weights of a step's rows are fixed here, over
+    the whole step.
+
+    Args:
+        rollouts_PG: rollouts of P prompts, G each.
+        advantage_PG: their advantages.
+        scored_PG: which of them were scored.
+        aggregation: how token losses are weighted (see `row_weights`).
+        max_length: the configured generation budget in tokens.
+        minibatches: number of optimizer steps.
+        mask_truncated: leave truncated completions out of the loss and its denominators, too.
+        skip_dead: do not compute groups whose advantages are all exactly 0, but keep them in the
+            denominators. This is exact where the loss depends on nothing but the advantage.
+    """
+    P = len(rollouts_PG)
+    steps = []
+    for i in range(minibatches):
+        prompts = range(i * P // minibatches, (i + 1) * P // minibatches)
+        kept = [(p, g) for p in prompts for g in range(len(rollouts_PG[p])) if scored_PG[p, g]]
+        if mask_truncated:
+            kept = [(p, g) for p, g in kept if rollouts_PG[p][g].finish != "length"]
+        lengths = [sum(rollouts_PG[p][g].trainable) for p, g in kept]
+        weights = row_weights(lengths, aggregation, max_length=max_length) if kept else []
+        if kept:
+            live = [bool(advantage_PG[p].any()) or not skip_dead for p in range(P)]
+            rows = [
+                (Row(rollouts_PG[p][g], float(advantage_PG[p, g]), w), live[p])
+                for (p, g), w in zip(kept, weights, strict=True)
+            ]
+            steps.append([row for row, computed in rows if computed])
+    return steps
+
+
+def passes(
+    rows: Sequence[Row], *, max_tokens: int, shared_prefix: bool = True, pair: float = 0.0
+) -> Iterator[tuple[list[list[Row]], int]]:
+    """Group rows into trees, and trees into forward passes.
+
+    A pass has at most `max_tokens` tokens, padding included, unless a single tree has more. The
+    longest trees come first, so that trees that are padded to the same size are similar.
+
+    Args:
+        rows: the rows to compute.
+        max_tokens: most tokens of a pass.
+        shared_prefix: put neighbouring rows into one tree, in which shared tokens count once, as
+            long as that costs less than two trees.
+        pair: cost of a pair of nodes relative to that of a node.
+
+    Yields:
+        The trees of a pass, as lists of rows, and its number of tokens.
+    """
+    if not shared_prefix:
+        return packed([[row] for row in rows], max_tokens=max_tokens, padded=_padded)
+    trees = list(_trees(rows, max_tokens=max_tokens, pair=pair))
+    sizes = {id(tree): _nodes(tree) for tree in trees}
+    return packed(
+        trees,
+        max_tokens=max_tokens,
+        padded=lambda chunk: len(chunk) * max(sizes[id(tree)] for tree in chunk),
+    )
+
+
+def packed(
+    parts: Iterable[list[Row]], *, max_tokens: int, padded: Callable[[Sequence[list[Row]]], int]
+) -> Iterator[tuple[list[list[Row]], int]]:
+    """Pack `parts`, the longest first, into chunks of at most `max_tokens`.
+
+    Args:
+        parts: lists of rows that have to stay together.
+        max_tokens: most tokens of a chunk, unless a single part has more.
+        padded: returns the tokens of a chunk, padding included.
+
+    Yields:
+        A chunk and its number of tokens.
+    """
+    chunk: list[list[Row]] = []
+    for part in sorted(parts, key=lambda part: -padded([part])):
+        if chunk and padded([*chunk, part]) > max_tokens:
+            yield chunk, padded(chunk)
+            chunk = []
+        chunk.append(part)
+    if chunk:
+        yield chunk, padded(chunk)
+
+
+def _trees(rows: Sequence[Row], *, max_tokens: int, pair: float) -> Iterator[list[Row]]:
+    """Yield lists of neighbouring rows that cost less in one tree than apart."""
+
+    def cost(nodes: int) -> float:
+        return nodes + pair * nodes**2
+
+    tree: list[Row] = []
+    tree_nodes = 0
+    for row in rows:
+        joint_nodes, row_nodes = _nodes([*tree, row]), _nodes([row])
+        if tree and (
+            joint_nodes > max_tokens or cost(joint_nodes) > cost(tree_nodes) + cost(row_nodes)
+        ):
+            yield tree
+            tree, joint_nodes = [], row_nodes
+        tree.append(row)
+        tree_nodes = joint_nodes
+    if tree:
+        yield tree
+
+
+def _nodes(rows: Sequence[Row]) -> int:
+    """Return the number of nodes, at most, of a tree of `rows`."""
+    return tree_size(
+        list({row.rollout.prompt_ids for row in rows}), [row.rollout.token_ids for row in rows]
+    )
+
+
+def _padded(parts: Sequence[list[Row]]) -> int:
+    """Return the padded size of rows that share nothing.
+
+    Each takes the length of the longest prompt plus that of the longest completion.
+    """
+    rows = [part[0].rollout for part in parts]
+    return len(rows) * (
+        max(len(row.prompt_ids) for row in rows) + max(len(row.token_ids) for row in rows)
+    )
+
+
+def tensors(
+    parts: Sequence[Sequence[Row]], *, device: torch.device, dtype: torch.dtype
+) -> MicroBatch:
+    """Build the micro-batch of a forward pass.
+
+    Args:
+        parts: its trees, as lists of rows.
+        device: where the tensors are made.
+        dtype: type of log-probs, advantages and weights.
+    """
+    rows = [row for part in parts for row in part]
+    width = max(1, *(len(row.rollout.token_ids) for row in rows))
+
+    def padded(values: Sequence[Sequence[float]], dtype: torch.dtype = torch.int64) -> Tensor:
+        return torch.tensor(
+            [[*v, *[0] * (width - len(v))] for v in values], device=device, dtype=dtype
+        )
+
+    return MicroBatch(
+        rows=tuple(rows),
+        together=tuple(map(len, parts)),
+        tokens_BT=padded([row.rollout.token_ids for row in rows]),
+        real_BT=padded([[1] * len(row.rollout.token_ids) for row in rows]),
+        trainable_BT=padded([row.rollout.trainable for row in rows]),
+        generated_BT=padded([row.rollout.logprobs for row in rows], dtype),
+        advantage_B1=torch.tensor([[row.advantage] for row in rows], device=device, dtype=dtype),
+        weight_B1=torch.tensor([[row.weight] for row in rows], device=device, dtype=dtype),
+    )

@@ -1,0 +1,1 @@
+"""Turn tasks into rollouts: dialogues, verification that overlaps with them, the curriculum."""

@@ -1,0 +1,1 @@
+"""Turn rollouts into new weights: the optimizer, its schedule, and the update."""

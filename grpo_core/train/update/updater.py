@@ -1,0 +1,420 @@
+"""Update the policy on one rollout batch.
+
+A batch is trained on in `mu` passes of `minibatches` optimizer steps, and each step computes
+micro-batches of bounded size.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import partial
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import GradientAccumulationPlugin
+from torch import Tensor
+
+from grpo_core.config.config import RunConfig
+from grpo_core.config.settings import PLUGIN
+from grpo_core.protocol.errors import RunStoppedError
+from grpo_core.protocol.types import Rollout
+from grpo_core.train.algorithm.losses import (
+    KL_ESTIMATORS,
+    LEVELS,
+    SURROGATES,
+    Surrogate,
+    adapted,
+    clipped,
+    divergence,
+    truncated_importance,
+)
+from grpo_core.train.compute.batch import MicroBatch, Row
+from grpo_core.train.policy.causal import Policy
+from grpo_core.train.policy.sharding import put_together
+from grpo_core.train.ranks import Ranks
+from grpo_core.train.update.optimizer import build_optimizer, build_schedule
+
+MAX_NONFINITE = 3
+"""Number of optimizer steps in a row with a loss or gradient that is not finite at which the run
+stops."""
+IDLE = Row(Rollout((), "stop", (0,), (0,), (0.0,), (0,)), 0.0, 0.0)
+"""A row that adds nothing to loss and gradient, for a process that has to make a forward pass
+without rows of its own."""
+
+
+@dataclass(slots=True)
+class Sums:
+    """Hold totals over the micro-batches of one optimizer step.
+
+    They stay on the device until the step is over. Losses are weighted sums over tokens (see
+    `row_weights`); the other totals are plain sums.
+    """
+
+    policy_loss: float | Tensor = 0.0
+    """Loss of the surrogate."""
+    kl_loss: float | Tensor = 0.0
+    """KL as it enters the loss, before its weight beta."""
+    bonus: float | Tensor = 0.0
+    """Entropy bonus, which is subtracted from the loss."""
+    kl: float | Tensor = 0.0
+    """KL of the tokens; NaN without a reference."""
+    entropy: float | Tensor = 0.0
+    """Entropy of the distributions that the tokens were drawn from."""
+    logprob: float | Tensor = 0.0
+    """Log-prob of the tokens."""
+    gap: float | Tensor = 0.0
+    """Absolute difference between recomputed and sampled log-prob of the tokens."""
+    clipped: float | Tensor = 0.0
+    """Number of tokens whose gradient was clipped away."""
+    tokens: float | Tensor = 0.0
+    """Number of trainable tokens."""
+    rows: float | Tensor = 0.0
+    """Number of rows with a trainable token."""
+
+    def add_up(self, ranks: Ranks) -> None:
+        """Replace each total by its sum over all processes."""
+        names = [field.name for field in fields(self)]
+        values_by_process = ranks.everywhere([float(getattr(self, name)) for name in names])
+        for name, values in zip(names, zip(*values_by_process, strict=True), strict=True):
+            setattr(self, name, sum(values))
+
+    def means(self, beta: float) -> dict[str, float]:
+        """Return the metrics of the step, most of them means per token.
+
+        They are NaN where nothing was measured (no token, or no reference).
+        """
+        tokens = float(self.tokens) or math.nan
+        penalty = beta * float(self.kl_loss)
+        return {
+            "loss": float(self.policy_loss) + penalty - float(self.bonus),
+            "policy_loss": float(self.policy_loss),
+            "kl": float(self.kl) / tokens,
+            "kl/sequence": float(self.kl) / (float(self.rows) or math.nan),
+            "kl_penalty": penalty,
+            "entropy": float(self.entropy) / tokens,
+            "logprob/mean": float(self.logprob) / tokens,
+            "sampling/logprob_gap": float(self.gap) / tokens,
+            "clip_fraction": float(self.clipped) / tokens,
+        }
+
+
+class Updater:
+    """Turn rows into optimizer steps.
+
+    Args:
+        policy: the policy to train.
+        config: the configuration of the run.
+        steps: number of rollout batches of the run, for the schedule.
+        surrogate: surrogate of a plugin, in place of the one that the config names.
+        ranks: the processes that share the rows.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        config: RunConfig,
+        *,
+        steps: int,
+        surrogate: Surrogate | None = None,
+        ranks: Ranks | None = None,
+    ) -> None:
+        self.policy = policy
+        self._ranks = ranks or Ranks(meeting_seconds=config.trainer.meeting_seconds)
+        self.config = config
+        self.beta = config.kl.beta
+        """Present weight of the KL."""
+        self._surrogate = surrogate or SURROGATES[config.loss.name]
+        # Only float16 needs accelerate's gradient scaler; the policy decides the type of the
+        # forward pass. The plugin sets num_steps=1 explicitly: without it an environment variable
+        # could rescale every loss.
+        self.accelerator = Accelerator(
+            cpu=policy.device.type == "cpu",
+            mixed_precision="fp16" if policy.compute_dtype == torch.float16 else "no",
+            gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=1),
+        )
+        self.parameters = [p for _, p in policy.trainable()]
+        self.steps_per_batch = config.trainer.mu * config.trainer.minibatches
+        """Optimizer steps by which the schedule advances with each batch."""
+        self.optimizer = self.accelerator.prepare(
+            build_optimizer(self.parameters, config.optimizer)
+        )
+        self.schedule = build_schedule(
+            self.optimizer.optimizer, config.schedule, total=steps * self.steps_per_batch
+        )
+        self.skipped = 0
+        """Steps skipped so far because loss or gradient was not finite."""
+        self.skipped_in_a_row = 0
+        """Steps skipped since the last one that was taken."""
+        self.steps = 0
+        """Optimizer steps taken in the present batch."""
+
+    def update(self, steps: Sequence[Sequence[Row]]) -> dict[str, float]:
+        """Train on the rows of one rollout batch.
+
+        Args:
+            steps: the rows of each optimizer step of a pass.
+
+        Returns:
+            Metrics, as means over the optimizer steps. If no row gives a training signal, the loss
+            is 0 and means over tokens are NaN.
+        """
+        self.steps = 0
+        micros = [self._micro_batches(self._ranks.share(rows)) for rows in steps]
+        # Until the first optimizer step the policy is the one that sampled: its log-probs come from
+        # the training pass, without a forward pass of their own.
+        old: list[list[Tensor | None]] = [
+            [self._present_logprobs(m) if i else None for m in step]
+            for i, step in enumerate(micros)
+        ]
+        reference = [[self._reference_logprobs(m) for m in step] for step in micros]
+        history: list[dict[str, float]] = []
+        for _ in range(self.config.trainer.mu):
+            for i in range(self.config.trainer.minibatches):
+                if i < len(micros):
+                    values, old[i] = self._optimizer_step(micros[i], old[i], reference[i])
+                    history.append(values)
+                self._advance()
+        if not history:
+            return {**Sums().means(self._loss_beta()), "grad_norm": math.nan, "lr": self._rate()}
+        return {
+            name: _mean_of_measured([values[name] for values in history]) for name in history[0]
+        }
+
+    def adapt(self, kl: float, *, attempts: int) -> None:
+        """Move beta towards the KL target.
+
+        Args:
+            kl: the measured KL per token of the last step.
+            attempts: completions of that step.
+        """
+        if math.isfinite(kl):
+            self.beta = adapted(self.beta, kl, attempts, self.config.kl)
+
+    @torch.no_grad()
+    def divergences(self, rollouts_PG: Sequence[Sequence[Rollout]]) -> Tensor:
+        """Return the KL of each completion (P, G) to the reference, summed over its tokens.
+
+        It is computed with the present policy, for a KL in the reward.
+        """
+        rows = [Row(rollout, 0.0, 0.0) for rollouts in rollouts_PG for rollout in rollouts]
+        kl_by_row: dict[int, float] = {}
+        for micro in self._micro_batches(rows):
+            logprob_BT, reference_BT = (
+                self._present_logprobs(micro),
+                self._reference_logprobs(micro),
+            )
+            assert reference_BT is not None
+            kl_BT = KL_ESTIMATORS[self.config.kl.estimator](logprob_BT, reference_BT)
+            sums = torch.where(micro.trainable_BT != 0, kl_BT, 0.0).sum(dim=1).tolist()
+            kl_by_row |= {id(row): value for row, value in zip(micro.rows, sums, strict=True)}
+        return torch.tensor([kl_by_row[id(row)] for row in rows], dtype=torch.float64).reshape(
+            len(rollouts_PG), -1
+        )
+
+    def loss(
+        self, micro: MicroBatch, old_BT: Tensor | None, reference_BT: Tensor | None, sums: Sums
+    ) -> tuple[Tensor, Tensor]:
+        """Compute the micro-batch's share of the loss of its step, and add its totals to `sums`.
+
+        Args:
+            micro: the micro-batch.
+            old_BT: log-probs of the policy that sampled; None if that is the present policy.
+            reference_BT: log-probs of the reference, if there is one.
+            sums: totals of the optimizer step.
+
+        Returns:
+            The loss, and the log-probs (B, T) of the policy that sampled: `old_BT`, or the present
+            ones if it is None.
+        """
+        config = self.config
+        logprob_BT, entropy_BT = self.policy.logprobs(
+            micro, temperature=config.sampling.temperature, entropy=config.loss.entropy != 0
+        )
+        old_BT = logprob_BT.detach() if old_BT is None else old_BT
+        weight_BT = micro.weight_B1 * micro.trainable_BT
+        anchor_BT = old_BT if reference_BT is None or config.loss.anchor == "old" else reference_BT
+        log_ratio_BT = LEVELS[config.loss.level](logprob_BT, anchor_BT, micro.trainable_BT)
+        loss_BT = self._surrogate(log_ratio_BT, logprob_BT, micro.advantage_B1, config.loss)
+        if config.loss.tis_cap is not None:
+            loss_BT = loss_BT * truncated_importance(old_BT, micro.generated_BT, config.loss)
+        loss = _masked_sum(loss_BT, weight_BT)
+        sums.policy_loss += loss.detach()
+        if config.loss.entropy:
+            bonus = config.loss.entropy * _masked_sum(entropy_BT, weight_BT)
+            loss = loss - bonus
+            sums.bonus += bonus.detach()
+        if reference_BT is not None:
+            kl_BT = divergence(logprob_BT, old_BT, reference_BT, config.kl)
+            kl_loss = _masked_sum(kl_BT, weight_BT)
+            loss = loss + self._loss_beta() * kl_loss
+            sums.kl_loss += kl_loss.detach()
+            sums.kl += _masked_sum(kl_BT.detach(), micro.trainable_BT)
+        with torch.no_grad():
+            sums.tokens += micro.trainable_BT.sum()
+            sums.rows += micro.trainable_BT.any(dim=1).sum()
+            sums.gap += _masked_sum((old_BT - micro.generated_BT).abs(), micro.trainable_BT)
+            sums.entropy += _masked_sum(entropy_BT, micro.trainable_BT)
+            sums.logprob += _masked_sum(logprob_BT, micro.trainable_BT)
+            sums.clipped += _masked_sum(
+                clipped(log_ratio_BT, micro.advantage_B1, config.loss), micro.trainable_BT
+            )
+        return loss, old_BT
+
+    def _optimizer_step(
+        self,
+        micros: Sequence[MicroBatch],
+        old: Sequence[Tensor | None],
+        reference: Sequence[Tensor | None],
+    ) -> tuple[dict[str, float], list[Tensor | None]]:
+        """Make one optimizer step, or skip it if loss or gradient is not finite.
+
+        Args:
+            micros: the micro-batches of the step.
+            old: for each, log-probs of the policy that sampled; None if that is the present policy.
+            reference: for each, log-probs of the reference, if there is one.
+
+        Returns:
+            The metrics of the step, and the log-probs of the policy that sampled.
+        """
+        sums = Sums(kl=0.0 if self.config.needs_reference else math.nan)
+        old_logprobs: list[Tensor | None] = []
+        self.optimizer.zero_grad()
+        # Float16's scaler is initialised when it scales its first loss.
+        if not micros and self.accelerator.scaler is not None:
+            self.accelerator.scaler.scale(torch.zeros((), device=self.policy.device))
+        for micro, old_BT, reference_BT in zip(micros, old, reference, strict=True):
+            loss, used_old_BT = self.loss(micro, old_BT, reference_BT, sums)
+            # The gradients of sharded weights are averaged over the processes; their sum is needed.
+            self.accelerator.backward(loss * self._ranks.size if self.policy.sharded else loss)
+            del loss  # the rest of its graph would fragment the memory that the next one needs
+            old_logprobs.append(used_old_BT)
+        for parameter in self.parameters:
+            # Without rows the optimizer still steps by its momentum, as with a gradient of 0.
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        if self._ranks.size > 1:
+            # Row weights are those of the whole step, so the sums need no rescaling.
+            sums.add_up(self._ranks)
+            if not self.policy.sharded:
+                self._ranks.add(
+                    [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+                )
+        norm = float(
+            put_together(
+                self.accelerator.clip_grad_norm_(
+                    self.parameters, self.config.optimizer.max_grad_norm
+                )
+            )
+        )
+        values = {**sums.means(self._loss_beta()), "grad_norm": norm, "lr": self._rate()}
+        if math.isfinite(values["loss"]) and (math.isfinite(norm) or self._scaler_will_adjust()):
+            self.optimizer.step()
+            self.steps += 1
+            self.skipped_in_a_row = 0
+        else:
+            self._skip(values["loss"], norm)
+        return values, old_logprobs
+
+    def _scaler_will_adjust(self) -> bool:
+        """Return True if an infinite gradient only means that float16's scale is too large.
+
+        The scaler then skips the step by itself and lowers the scale.
+        """
+        scaler = self.accelerator.scaler
+        return scaler is not None and scaler.get_scale() > 1
+
+    def _skip(self, loss: float, norm: float) -> None:
+        """Skip the optimizer step.
+
+        Raises:
+            RunStoppedError: this happened in MAX_NONFINITE steps in a row.
+        """
+        self.optimizer.zero_grad()
+        if self.accelerator.scaler is not None:
+            self.accelerator.scaler.update()  # resets the record that the gradients were unscaled
+        self.skipped += 1
+        self.skipped_in_a_row += 1
+        if self.skipped_in_a_row >= MAX_NONFINITE:
+            raise RunStoppedError(
+                f"loss or gradient was not finite in {MAX_NONFINITE} optimizer steps in a row "
+                f"(loss {loss}, gradient norm {norm}); lower optimizer.lr, or use --dtype float32"
+            )
+
+    @property
+    def only_advantages(self) -> bool:
+        """Return True if a completion with an advantage of 0 adds nothing to the loss.
+
+        It then need not be computed.
+        """
+        return (
+            self._loss_beta() == 0
+            and not self.config.loss.entropy
+            and not self.config.loss.name.startswith(PLUGIN)
+        )
+
+    def _loss_beta(self) -> float:
+        """Return the weight of the KL in the loss; 0 if it is in the reward."""
+        return self.beta if self.config.kl.placement == "loss" else 0.0
+
+    def _advance(self) -> None:
+        """Advance the schedule by one optimizer step, also past a skipped one.
+
+        torch warns about skipped steps, since it assumes that they were forgotten.
+        """
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Detected call of `lr_scheduler.step")
+            self.schedule.step()
+
+    def _rate(self) -> float:
+        """Return the present learning rate."""
+        return float(self.schedule.get_last_lr()[0])
+
+    def _micro_batches(self, rows: Sequence[Row]) -> list[MicroBatch]:
+        """Return the micro-batches of this process's rows."""
+        dtype = (
+            torch.float64 if next(iter(self.parameters)).dtype == torch.float64 else torch.float32
+        )
+        policy = self.policy
+        make_micros = partial(
+            policy.micro_batches, max_tokens=self.config.trainer.micro_batch_tokens, dtype=dtype
+        )
+        micros = list(make_micros(rows))
+        if policy.sharded:  # every process has to make as many passes
+            micros += list(make_micros([IDLE])) * (
+                max(self._ranks.everywhere(len(micros))) - len(micros)
+            )
+        return micros
+
+    @torch.no_grad()
+    def _present_logprobs(self, micro: MicroBatch) -> Tensor:
+        """Return log-probs (B, T) under the present policy."""
+        return self.policy.logprobs(micro, temperature=self.config.sampling.temperature)[0]
+
+    def _reference_logprobs(self, micro: MicroBatch) -> Tensor | None:
+        """Return log-probs (B, T) under the reference; None if none is needed."""
+        if not self.config.needs_reference:
+            return None
+        return self.policy.reference_logprobs(micro, temperature=self.config.sampling.temperature)
+
+
+def _mean_of_measured(values: Sequence[float]) -> float:
+    """Return the mean of the values that are not NaN; NaN if there is none."""
+    measured = [value for value in values if not math.isnan(value)]
+    return sum(measured) / len(measured) if measured else math.nan
+
+
+def _masked_sum(values_BT: Tensor, weight_BT: Tensor) -> Tensor:
+    """Return the sum of weight * value.
+
+    Values at weight 0 (padding) may be anything, also infinite, and contribute neither value nor
+    gradient.
+    """
+    return (
+        torch.where(
+            weight_BT != 0, values_BT.to(torch.promote_types(values_BT.dtype, torch.float32)), 0.0
+        )
+        * weight_BT
+    ).sum()

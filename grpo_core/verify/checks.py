@@ -1,0 +1,227 @@
+"""Check tasks and verdicts before they are used.
+
+An object that breaks the protocol is a bug of the environment; the message describes it in one
+line.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from numbers import Real
+from typing import Any
+
+from grpo_core.calls.isolation import clip, reason
+from grpo_core.extract import is_text
+from grpo_core.protocol.environment import Environment
+from grpo_core.protocol.errors import GrpoError
+from grpo_core.protocol.types import Message, Reward, Split, Task, TaskKey, Verdict
+
+_TOLERANCE = 1e-6
+"""How far a total reward may exceed reward_range, because of rounding."""
+
+
+class BrokenContractError(Exception):
+    """An environment returned an object that the protocol does not allow.
+
+    The engine turns this into an error verdict or a GrpoError; it never leaves the engine.
+    """
+
+
+def check_task(task: object, key: TaskKey) -> Task[Any]:
+    """Return `task` if it is a Task with this key and a prompt that is not empty.
+
+    Raises:
+        BrokenContractError: it is not.
+    """
+    if not isinstance(task, Task):
+        raise BrokenContractError(f"task() returned {_describe_type(task)}; it must return a Task")
+    if task.key != key:
+        raise BrokenContractError(
+            f"task() returned the task of {task.key} when called with {key}; "
+            "pass the key on unchanged"
+        )
+    if isinstance(task.prompt, str):
+        texts = [task.prompt]
+    elif isinstance(task.prompt, tuple) and all(
+        isinstance(message, Message) for message in task.prompt
+    ):
+        texts = [message.content for message in task.prompt]
+    else:
+        raise BrokenContractError(
+            f"task().prompt is {_describe_type(task.prompt)}; "
+            "it must be a str or a tuple of Message"
+        )
+    if not any(text.strip() for text in texts):
+        raise BrokenContractError(
+            f"task().prompt is empty for {key}; the policy needs something to answer"
+        )
+    return task
+
+
+def size_of(env: Environment[Any], split: Split) -> int | None:
+    """Return how many tasks a split has; None if it is unlimited.
+
+    Raises:
+        GrpoError: size() fails or returns anything else.
+    """
+    try:
+        size = env.size(split)
+    except Exception as error:  # noqa: BLE001 - environments raise what they like
+        raise GrpoError(f"the environment failed in size({split!r}): {reason(error)}") from None
+    if size is None or (type(size) is int and size >= 0):
+        return size
+    raise GrpoError(
+        f"size({split!r}) returned {_describe_type(size)}; "
+        "it must return the number of tasks, or None if that is unlimited"
+    )
+
+
+def check_verdict(verdict: object, env: type[Environment[Any]] | Environment[Any]) -> Verdict:
+    """Return `verdict` with plain numbers and the environment's default weights.
+
+    Raises:
+        BrokenContractError: the verdict breaks the protocol.
+    """
+    if not isinstance(verdict, Verdict):
+        raise BrokenContractError(
+            f"the verifier returned {_describe_type(verdict)}; it must return a Verdict"
+        )
+    if verdict.error is not None:
+        error, detail = clip(str(verdict.error)), _json_copy_or(verdict.detail, {})
+        return replace(verdict, error=error, rewards={}, metrics={}, detail=detail)
+    if set(verdict.rewards) != set(env.parts):
+        actual_parts, declared_parts = sorted(map(str, verdict.rewards)), sorted(env.parts)
+        raise BrokenContractError(
+            f"the verdict has the parts {actual_parts}, `parts` declares {declared_parts}; "
+            "every verdict lists every part"
+        )
+    rewards = {
+        name: _check_reward(name, verdict.rewards[name], weight)
+        for name, weight in env.parts.items()
+    }
+    detail = _json_copy_or(verdict.detail, None)
+    if detail is None:
+        raise BrokenContractError(
+            "the verdict's detail is not JSON "
+            "(strings, finite numbers, lists, dicts with string keys)"
+        )
+    checked = replace(
+        verdict,
+        rewards=rewards,
+        passed=bool(verdict.passed),
+        metrics=_check_metrics(verdict.metrics),
+        detail=detail,
+    )
+    low, high = env.reward_range
+    if not low - _TOLERANCE <= checked.total <= high + _TOLERANCE:
+        raise BrokenContractError(
+            f"the total reward {checked.total:g} is outside reward_range {low:g}..{high:g}"
+        )
+    if checked.answer is not None and not isinstance(checked.answer, str):
+        raise BrokenContractError(
+            f"the verdict's answer is {_describe_type(checked.answer)}; it must be a str or None"
+        )
+    return checked
+
+
+def check_reply(turn: object) -> Sequence[Message] | None:
+    """Return the environment's turn `turn` if it can be added to a dialogue.
+
+    Raises:
+        BrokenContractError: it is not None and not a sequence of messages with valid text.
+    """
+    if turn is None:
+        return None
+    if not isinstance(turn, list | tuple) or not all(
+        isinstance(message, Message) for message in turn
+    ):
+        raise BrokenContractError(
+            f"reply() returned {_describe_type(turn)}; "
+            "it must return a list or tuple of Message, or None"
+        )
+    if not all(is_text(message.content) for message in turn):
+        raise BrokenContractError(
+            "reply() returned half of a surrogate pair, which is not valid text and has no tokens"
+        )
+    return turn
+
+
+def check_audit(value: object) -> float | None:
+    """Return the result of `audit` as a float, or None.
+
+    Raises:
+        BrokenContractError: it is neither a finite number nor None.
+    """
+    return None if value is None else _to_finite_float(value, "the audit")
+
+
+def reweigh(verdict: Verdict, weights: Mapping[str, float]) -> Verdict:
+    """Return the verdict with the run's own weights; parts without one keep theirs."""
+    if not weights or not verdict.scored:
+        return verdict
+    return replace(
+        verdict,
+        rewards={
+            name: replace(reward, weight=weights.get(name, reward.weight))
+            for name, reward in verdict.rewards.items()
+        },
+    )
+
+
+def _check_reward(name: str, reward: object, weight: float) -> Reward:
+    if not isinstance(reward, Reward):
+        raise BrokenContractError(
+            f"the reward part {name!r} is {_describe_type(reward)}; it must be a Reward"
+        )
+    if reward.weight not in (1.0, weight):
+        raise BrokenContractError(
+            f"the reward part {name!r} has the weight {reward.weight:g}, "
+            f"`parts` declares {weight:g}; omit the weight, the engine sets it"
+        )
+    value = _to_finite_float(reward.value, f"the reward part {name!r}")
+    return Reward(
+        value,
+        float(weight),
+        str(reward.note),
+        _to_finite_float(reward.seconds, f"the seconds of the reward part {name!r}"),
+    )
+
+
+def _check_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:
+    return {
+        str(name): _to_finite_float(value, f"the metric {name!r}")
+        for name, value in metrics.items()
+    }
+
+
+def _to_finite_float(value: Any, what: str) -> float:
+    """Return `value` as a float, or raise BrokenContractError if it is not a finite number.
+
+    Args:
+        value: the value to convert.
+        what: what the error message calls it.
+    """
+    if not isinstance(value, Real):
+        raise BrokenContractError(f"{what} is {_describe_type(value)}; it must be a number")
+    try:
+        number = float(value)
+    except OverflowError:  # an int beyond any float
+        number = math.inf
+    if not math.isfinite(number):
+        raise BrokenContractError(f"{what} is {number}; it must be finite")
+    return number
+
+
+def _json_copy_or(detail: Mapping[str, Any], otherwise: Any) -> Any:
+    """Return a copy of `detail` as JSON values, or `otherwise` if it is not JSON."""
+    try:
+        return json.loads(json.dumps(dict(detail), allow_nan=False))
+    except (TypeError, ValueError, RecursionError):
+        return otherwise
+
+
+def _describe_type(value: object) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"

@@ -1,0 +1,69 @@
+"""Stop a run whose verifier fails too often, since a silent mass failure is worse than a crash."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable
+
+from grpo_core.protocol.errors import RunStoppedError
+from grpo_core.protocol.types import Verdict
+
+_REASONS_SHOWN = 3
+"""How many of the most common reasons the message lists."""
+_MAX_REASON_CHARACTERS = 300
+"""Length above which a reason is cut."""
+
+
+class ErrorRate:
+    """Track the share of recent verdicts that are errors, and stop the run if it is too high."""
+
+    def __init__(self, *, stop_above: float = 0.2, window: int = 100, minimum: int = 20) -> None:
+        """Start without verdicts.
+
+        Args:
+            stop_above: the run stops when the share of errors is above this value.
+            window: number of recent verdicts that count.
+            minimum: number of verdicts below which the run does not stop.
+        """
+        self.stop_above = stop_above
+        self.minimum = minimum
+        self._errors: deque[str | None] = deque(maxlen=window)
+
+    @property
+    def rate(self) -> float:
+        """Return the share of the recent verdicts that are errors."""
+        return (
+            sum(error is not None for error in self._errors) / len(self._errors)
+            if self._errors
+            else 0.0
+        )
+
+    def add(self, verdicts: Iterable[Verdict]) -> None:
+        """Count these verdicts.
+
+        Raises:
+            RunStoppedError: too many rollouts could not be judged; the message lists the most
+                common reasons.
+        """
+        for verdict in verdicts:
+            self._errors.append(verdict.error)
+            if len(self._errors) >= self.minimum and self.rate > self.stop_above:
+                raise RunStoppedError(self._explanation())
+
+    def _explanation(self) -> str:
+        reasons = Counter(_first_line(error) for error in self._errors if error is not None)
+        common_reasons = reasons.most_common(_REASONS_SHOWN)
+        lines = [f"\n  {count} x {reason}" for reason, count in common_reasons]
+        other_count = sum(reasons.values()) - sum(count for _, count in common_reasons)
+        if other_count:
+            lines.append(f"\n  {other_count} x others")
+        return (
+            f"{sum(reasons.values())} of the last {len(self._errors)} rollouts could not be "
+            f"judged, more than verify.max_error_rate allows ({self.stop_above:g} of them); "
+            f"fix the cause and resume. The most common reasons:{''.join(lines)}"
+        )
+
+
+def _first_line(error: str) -> str:
+    line = error.strip().splitlines()[0] if error.strip() else "(no reason given)"
+    return line if len(line) <= _MAX_REASON_CHARACTERS else line[:_MAX_REASON_CHARACTERS] + "..."

@@ -1,0 +1,286 @@
+"""Combine the environments of a run: one, or a mixture.
+
+The members of a mixture are distinguished by the environment's name in a task's key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from grpo_core.config.config import RunConfig
+from grpo_core.config.modelcache import cache_folder
+from grpo_core.plugins.environments import load_environment
+from grpo_core.plugins.host import Offer, PluginHost
+from grpo_core.plugins.services import Lender
+from grpo_core.protocol.environment import Environment, Services
+from grpo_core.protocol.errors import ConfigError, UnknownNameError
+from grpo_core.protocol.types import Group, Message, Rollout, Task, TaskKey, Verdict
+from grpo_core.verify.cache import VerdictCache
+from grpo_core.verify.engine import Verifier, VerifySettings, VerifyStats
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Hold one environment of a run with the verifier that calls it."""
+
+    name: str
+    """Name of the environment, as in its task keys."""
+    env: Environment[Any]
+    verifier: Verifier
+    share: float
+    """Its share of the prompts, relative to the other shares; 0: it is only evaluated."""
+    level: float
+    """Difficulty of its tasks, from 0 to 1."""
+    offer: Offer | None = None
+    """The plugin that it comes from; None: from a file, or created by the caller."""
+
+
+class Sources:
+    """Get tasks and verdicts from all environments of a run.
+
+    Use it as `async with`, only once.
+
+    Attributes:
+        closed: whether it was used and has been closed.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        *,
+        lender: Lender | None = None,
+        cache: VerdictCache | None = None,
+    ) -> None:
+        """Combine some environments.
+
+        Args:
+            sources: the environments.
+            lender: their services, which are closed with the sources.
+            cache: their verdict cache, which is closed with the sources.
+
+        Raises:
+            ConfigError: two environments have the same name.
+        """
+        self._sources: dict[str, Source] = {}
+        self._lender = lender
+        self._cache = cache
+        for source in sources:
+            if source.name in self._sources:
+                raise ConfigError(
+                    f"two environments of the run are called {source.name!r}; "
+                    "rename a file or a class"
+                )
+            self._sources[source.name] = source
+        self._exit_stack: contextlib.AsyncExitStack | None = None
+        self.closed = False
+
+    @classmethod
+    def of(
+        cls,
+        config: RunConfig,
+        envs: Mapping[str, Environment[Any]],
+        *,
+        host: PluginHost | None = None,
+        closes_given: bool = True,
+        lend: Callable[[type[Environment[Any]]], Services] | None = None,
+    ) -> Sources:
+        """Return the environments that a config names.
+
+        Args:
+            config: the run's config.
+            envs: environments that exist already, by name; the others are loaded.
+            host: the installed plugins; None: they are searched when an environment is loaded.
+            closes_given: whether the environments in `envs` are closed at the end.
+            lend: returns the services that an environment's class needs; None: services are
+                opened as the config says.
+
+        Raises:
+            UnknownNameError: `envs` has a name that the config does not have, or an environment is
+                not installed.
+        """
+        if unknown_names := sorted(envs.keys() - config.members().keys()):
+            raise UnknownNameError(
+                "environment",
+                unknown_names[0],
+                config.members(),
+                hint="Name it in environment, mixture or eval.also.",
+            )
+        sources = []
+        lender: Lender | None = None
+        cache = _open_cache(config)
+        setting_names = {"workers", "timeout_seconds", "retries", "isolation", "worker_environment"}
+        shared_settings = VerifySettings(**config.verify.model_dump(include=setting_names))
+        for name, member in config.members().items():
+            settings = replace(shared_settings, weights=dict(member.weights))
+            if name in envs:
+                env, source_name, offer = envs[name], name, None
+                verifier = Verifier(env, settings=settings, closes_env=closes_given, cache=cache)
+            else:
+                host = host or PluginHost()
+                lender = lender or Lender(host, config.sandbox, config.judges)
+                spec = host.get("environment", name)
+                env = load_environment(host, name, member.env, lend=lend or lender.services)
+                source_name = spec.name
+                plugin = host.plugins.get(source_name.partition("/")[0])
+                offer = None if plugin is None else Offer(spec, plugin)
+                verifier = Verifier(
+                    env, spec=spec, overrides=member.env, settings=settings, cache=cache
+                )
+            sources.append(
+                Source(source_name, env, verifier, member.share, member.level or 0.0, offer)
+            )
+        return cls(sources, lender=lender, cache=cache)
+
+    def __getitem__(self, name: str) -> Source:
+        return self._sources[name]
+
+    def __iter__(self) -> Iterator[Source]:
+        return iter(self._sources.values())
+
+    def __len__(self) -> int:
+        return len(self._sources)
+
+    @property
+    def trained(self) -> list[Source]:
+        """Return the environments that the policy is trained on."""
+        return [source for source in self if source.share > 0]
+
+    async def __aenter__(self) -> Self:
+        async with contextlib.AsyncExitStack() as stack:
+            if self._cache is not None:
+                stack.callback(self._cache.close)
+            if self._lender is not None:
+                # Closed after the environments, which use its services.
+                stack.push_async_callback(self._lender.close)
+            for source in self:
+                await stack.enter_async_context(source.verifier)
+            self._exit_stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.closed = True
+        if self._exit_stack is not None:
+            await self._exit_stack.aclose()
+
+    async def tasks(self, keys: Sequence[TaskKey], draws: int = 0) -> list[Task[Any]]:
+        """Return the tasks of `keys`, in their order, with one draw for all of them.
+
+        Raises:
+            GrpoError: a task cannot be created.
+        """
+        tasks_by_env = await asyncio.gather(
+            *(
+                self[name].verifier.tasks([keys[index] for index in indices], draws)
+                for name, indices in _group_by_env(keys)
+            )
+        )
+        return _restore_order(keys, tasks_by_env)
+
+    async def references(self, tasks_P: Sequence[Task[Any]]) -> list[str | None]:
+        """Return the environments' reference answers; None for a task that has none.
+
+        Raises:
+            GrpoError: an environment fails to give one.
+        """
+        return list(
+            await asyncio.gather(*(self[task.key.env].verifier.reference(task) for task in tasks_P))
+        )
+
+    async def verify(
+        self, tasks_P: Sequence[Task[Any]], rollouts_PG: Sequence[Sequence[Rollout]]
+    ) -> list[list[Verdict]]:
+        """Return one verdict per rollout.
+
+        Args:
+            tasks_P: the tasks.
+            rollouts_PG: the rollouts of each task.
+        """
+        keys = [task.key for task in tasks_P]
+        verdicts_by_env = await asyncio.gather(
+            *(
+                self[name].verifier.verify(
+                    [tasks_P[index] for index in indices],
+                    [rollouts_PG[index] for index in indices],
+                )
+                for name, indices in _group_by_env(keys)
+            )
+        )
+        return _restore_order(keys, verdicts_by_env)
+
+    async def audited(self, groups: Sequence[Group[Any]]) -> list[Group[Any]]:
+        """Return the groups with the audits of those environments that have one.
+
+        See `Verifier.audited`.
+        """
+        return list(
+            await asyncio.gather(
+                *(self[group.task.key.env].verifier.audited(group) for group in groups)
+            )
+        )
+
+    def forget_stats(self) -> None:
+        """Set the counts of all verifiers to 0."""
+        for source in self:
+            source.verifier.stats = VerifyStats()
+
+    def cache_hit_rate(self) -> float | None:
+        """Return the share of cache lookups since `forget_stats` that were hits.
+
+        None if there were no lookups.
+        """
+        lookups = sum(source.verifier.stats.cache_lookups for source in self)
+        hits = sum(source.verifier.stats.cache_hits for source in self)
+        return hits / lookups if lookups else None
+
+    async def reply(self, task: Task[Any], messages: Sequence[Message]) -> Sequence[Message] | None:
+        """Return the next turn of the task's environment; None if it ends the dialogue.
+
+        Raises:
+            GrpoError: the environment fails.
+        """
+        return await self[task.key.env].verifier.reply(task, messages)
+
+
+def _group_by_env(keys: Sequence[TaskKey]) -> list[tuple[str, list[int]]]:
+    """Return the name of each environment with the indices of its keys in `keys`."""
+    indices: dict[str, list[int]] = {}
+    for index, key in enumerate(keys):
+        indices.setdefault(key.env, []).append(index)
+    return list(indices.items())
+
+
+def _restore_order(keys: Sequence[TaskKey], items_by_env: Sequence[Sequence[T]]) -> list[T]:
+    """Return the items of all environments in the order of `keys`.
+
+    Args:
+        keys: the task keys.
+        items_by_env: the items of each environment, in the order of `_group_by_env`.
+    """
+    iterators = {
+        name: iter(items)
+        for (name, _), items in zip(_group_by_env(keys), items_by_env, strict=True)
+    }
+    return [next(iterators[key.env]) for key in keys]
+
+
+def _open_cache(config: RunConfig) -> VerdictCache | None:
+    """Return the verdict cache that the config asks for; None if it is off."""
+    verify = config.verify
+    if verify.cache == "off":
+        return None
+    return VerdictCache(
+        cache_folder() / "verdicts.sqlite" if verify.cache == "disk" else None,
+        entries=verify.cache_entries,
+    )

@@ -1,0 +1,108 @@
+"""Write the tables of commands and settings into the documentation, from the code.
+
+python tests/docs_tables.py          # exit with 1 if a table is out of date
+python tests/docs_tables.py --write  # rewrite the tables
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import typer.main
+
+from grpo_core.cli.app import app
+from grpo_core.config.overrides import find_setting, known_keys
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = ("grpo_core/cli/README.md", "grpo_core/train/README.md")
+"""The pages that hold generated tables."""
+END = "<!-- end -->"
+_BLOCK = re.compile(rf"<!-- generated: (\w+) -->\n.*?{END}", re.DOTALL)
+
+
+def commands_table() -> str:
+    """Return a row for each command: its name with required arguments, and what it does."""
+    rows = [
+        (f"`{' '.join(path)}`", _first_sentence(command.help or ""))
+        for path, command in _leaf_commands(typer.main.get_command(app), ("grpo",))
+    ]
+    return _table(("command", "what it does"), rows)
+
+
+def settings_table() -> str:
+    """Return a row for each setting: its key, its default and its meaning."""
+    rows = []
+    for key in known_keys():
+        ((_, info),) = [item for item in find_setting(key) if item[0] == key]
+        default = shown_default(info.get_default(call_default_factory=True))
+        rows.append((f"`{key}`", f"`{default}`", info.description or ""))
+    return _table(("setting", "default", "meaning"), rows)
+
+
+def shown_default(value: Any) -> str:
+    """Return a default as the table shows it: text as it is, None as unset, the rest as JSON."""
+    if value is None:
+        return "unset"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def with_tables(page: str) -> str:
+    """Return the page with its generated blocks as the code has them now."""
+    return _BLOCK.sub(
+        lambda block: f"<!-- generated: {block[1]} -->\n{TABLES[block[1]]()}\n{END}", page
+    )
+
+
+def _leaf_commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    if hasattr(command, "commands"):
+        for name, child in command.commands.items():
+            yield from _leaf_commands(child, (*path, name))
+        return
+    required = [parameter for parameter in command.params if parameter.required]
+    words = [
+        name.upper() if kind == "argument" else f"{options[0]} {name.upper()}"
+        for name, kind, options in (
+            (str(parameter.name), parameter.param_type_name, parameter.opts)
+            for parameter in required
+        )
+    ]
+    yield (*path, *words), command
+
+
+def _first_sentence(text: str) -> str:
+    return re.split(r"(?<=[.!?])\s+(?=[A-Z])", " ".join(text.split()), maxsplit=1)[0]
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [head, ("---",) * len(head), *rows]
+    return "\n".join(
+        f"| {' | '.join(' '.join(cell.split()).replace('|', chr(92) + '|') for cell in line)} |"
+        for line in lines
+    )
+
+
+TABLES: Mapping[str, Callable[[], str]] = {"commands": commands_table, "settings": settings_table}
+
+
+def main() -> int:
+    """Check the pages, or rewrite them with --write; return the exit status."""
+    stale = []
+    for name in PAGES:
+        page = (ROOT / name).read_text(encoding="utf-8")
+        current = with_tables(page)
+        if current != page and "--write" in sys.argv[1:]:
+            (ROOT / name).write_text(current, encoding="utf-8")
+        elif current != page:
+            stale.append(name)
+    if stale:
+        print(f"out of date: {', '.join(stale)}; run: python tests/docs_tables.py --write")
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

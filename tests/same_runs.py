@@ -1,0 +1,229 @@
+"""Compares what two checkouts of this project compute: the same runs, to the last bit.
+
+    git worktree add /tmp/before COMMIT
+    python tests/same_runs.py --before /tmp/before [--only arithmetic] [--keep FOLDER]
+
+Each case is run by the command line of both checkouts, one after the other. Compared are the lines
+of metrics.jsonl (without times, memory and `kind`) and, of every attempt in rollouts.jsonl, the
+task's key and draw, messages, rewards, whether it passed, the answer, whether there was an error,
+and the advantage; token ids and log-probabilities, which the log does not hold, are written beside
+it by a wrapper around the function that logs. Texts of notes and errors, details and fingerprints
+may differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve()
+TIMED = ("time/", "memory/", "verify/seconds/", "eval/verify/seconds/", "eval/seconds")
+SMALL = ["--set", "eval.tasks=16"]
+CASES: dict[str, list[list[str]]] = {
+    "arithmetic": [["run", "--env", "arithmetic", "--steps", "20", *SMALL]],
+    "fizzbuzz": [["run", "--env", "fizzbuzz", "--steps", "3", *SMALL]],
+    "besiege-small": [["run", "--recipe", "besiege-small", "--steps", "5", *SMALL]],
+    "sft": [["sft", "--env", "arithmetic", "--steps", "10", *SMALL]],
+    "masked": [
+        [
+            "run",
+            "--env",
+            "{place}/vowels.py:Vowels",
+            "--model",
+            "{place}/masked",
+            "--steps",
+            "20",
+            *SMALL,
+        ]
+    ],
+    "two processes": [
+        ["processes=2", "run", "--env", "arithmetic", "--steps", "5", "--dtype", "float32", *SMALL]
+    ],
+    "resumed": [
+        ["run", "--env", "arithmetic", "--steps", "6", "--set", "checkpoint.every=3", *SMALL],
+        ["back to step 3"],
+        ["run", "--resume", "{run}"],
+    ],
+}
+VOWELS = '''
+import json
+from grpo_core import MASK, Environment, Reward, Task, Verdict
+
+class Vowels(Environment):
+    """Fill the gaps with vowels. Reward: the share of them."""
+
+    trusted = True
+    max_new_tokens = 8
+
+    def task(self, key):
+        rng = key.rng()
+        words = ["".join(rng.choice("bcdfgh") for _ in range(4)) for _ in range(rng.randint(1, 4))]
+        gaps = [word[: rng.randint(0, 2)] + MASK * 2 + word[2:] for word in words[:2]]
+        return Task(key, " ".join([*gaps, *words[2:]]), len(gaps))
+
+    def verify(self, task, rollout):
+        fills = json.loads(rollout.text)
+        share = sum(letter in "aeiou" for fill in fills for letter in fill) / (2 * task.data)
+        return Verdict({"reward": Reward(share)}, passed=share == 1, answer=rollout.text[:50])
+'''
+
+
+def drive(arguments: list[str]) -> None:
+    """Run the command line of the checkout on the path, and write the tokens of each attempt."""
+    from grpo_core.cli import main
+    from grpo_core.runs.folder import RunFolder
+
+    write = RunFolder.rollouts
+
+    def rollouts(self: Any, step: int, group: Any, advantages: Any = None) -> None:
+        write(self, step, group, advantages)
+        with (self.path / "tokens.jsonl").open("a") as file:
+            for rollout in group.rollouts:
+                values = [value.hex() for value in rollout.logprobs]
+                file.write(json.dumps([step, rollout.token_ids, values, rollout.trainable]) + "\n")
+
+    RunFolder.rollouts = rollouts  # type: ignore[method-assign]
+    sys.argv = ["grpo", *arguments]
+    main()
+
+
+def run(checkout: Path, name: str, place: Path, folder: Path) -> None:
+    """Run one case with the code of a checkout, into `folder`."""
+    roots = [checkout, *(checkout / root for root in ("environments", "plugins", "sandbox"))]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(map(str, roots)),
+        "XDG_STATE_HOME": str(folder.parent / "state"),
+        "OMP_NUM_THREADS": "2",
+    }
+    for command in CASES[name]:
+        if command == ["back to step 3"]:
+            shutil.rmtree(folder / "final")
+            shutil.rmtree(folder / "checkpoints" / "step-000006")
+            continue
+        words = [
+            word.replace("{place}", str(place)).replace("{run}", str(folder)) for word in command
+        ]
+        launcher = [sys.executable]
+        if words[0].startswith("processes="):
+            count = words.pop(0).partition("=")[2]
+            launcher += ["-m", "torch.distributed.run", "--nproc-per-node", count]
+        out = [] if "--resume" in words else ["--out", str(folder)]
+        done = subprocess.run(
+            [*launcher, str(HERE), "--drive", *words, *out],
+            capture_output=True,
+            text=True,
+            env=environment,
+            cwd=place,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise SystemExit(
+                f"{name} failed with {checkout}:\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
+            )
+
+
+def differences(name: str, before: Path, after: Path) -> Iterator[str]:
+    """Yield what differs between two run folders."""
+    for title, read in (("metrics", _metrics), ("rollouts", _rollouts), ("tokens", _tokens)):
+        old, new = read(before), read(after)
+        if len(old) != len(new):
+            yield f"{name}: {title} has {len(new)} lines, before {len(old)}"
+        for number, (a, b) in enumerate(zip(old, new, strict=False), 1):
+            if a != b:
+                yield f"{name}: {title}, line {number}: {_difference(a, b)}"
+                break
+
+
+def _metrics(folder: Path) -> list[Any]:
+    lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    return [
+        {key: value for key, value in line.items() if key != "kind" and not key.startswith(TIMED)}
+        for line in lines
+    ]
+
+
+def _rollouts(folder: Path) -> list[Any]:
+    return [
+        _attempt(json.loads(line)) for line in (folder / "rollouts.jsonl").read_text().splitlines()
+    ]
+
+
+def _attempt(line: dict[str, Any]) -> dict[str, Any]:
+    verdict = line["verdict"]
+    kept = {
+        name: line[name]
+        for name in ("step", "key", "draw", "messages", "finish", "tokens", "advantage")
+        if name in line
+    }
+    rewards = {name: [part["value"], part["weight"]] for name, part in verdict["rewards"].items()}
+    kept["key"] = {**kept["key"], "env": kept["key"]["env"].rpartition("/")[2]}
+    return kept | {
+        "rewards": rewards,
+        "passed": verdict["passed"],
+        "answer": verdict["answer"],
+        "error": verdict["error"] is not None,
+    }
+
+
+def _tokens(folder: Path) -> list[Any]:
+    return (folder / "tokens.jsonl").read_text().splitlines()
+
+
+def _difference(a: Any, b: Any) -> str:
+    if isinstance(a, dict) and isinstance(b, dict):
+        keys = [key for key in {**a, **b} if a.get(key) != b.get(key)]
+        return "; ".join(f"{key} was {a.get(key)!r}, is {b.get(key)!r}" for key in keys[:3])[:500]
+    return f"was {str(a)[:200]}, is {str(b)[:200]}"
+
+
+def models(place: Path) -> None:
+    """Make the tiny masked model and its environment."""
+    sys.path.insert(0, str(HERE.parent / "train"))
+    from tiny_masked import save_masked
+
+    save_masked(place / "masked")
+    (place / "vowels.py").write_text(VOWELS)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--drive"]:
+        drive(sys.argv[2:])
+        sys.exit(0)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--before", type=Path, required=True, help="another checkout")
+    parser.add_argument("--only", choices=list(CASES), action="append")
+    parser.add_argument("--keep", type=Path, help="folder for the runs; a temporary one by default")
+    options = parser.parse_args()
+    status = 0
+    with tempfile.TemporaryDirectory() as temporary:
+        place = (options.keep or Path(temporary)).resolve()
+        place.mkdir(parents=True, exist_ok=True)
+        models(place)
+        for case in options.only or CASES:
+            folders = {side: place / side / case.replace(" ", "-") for side in ("before", "after")}
+            for side, folder in folders.items():
+                folder.parent.mkdir(exist_ok=True)
+                run(
+                    options.before.resolve() if side == "before" else HERE.parents[1],
+                    case,
+                    place,
+                    folder,
+                )
+            found = list(differences(case, folders["before"], folders["after"]))
+            lines = len(_tokens(folders["after"]))
+            print(
+                "\n".join(found) or f"{case}: equal to the last bit ({lines} attempts)", flush=True
+            )
+            status |= bool(found)
+    sys.exit(status)
