@@ -410,7 +410,7 @@ def test_the_estimate_of_the_disk_is_above_what_a_run_takes_and_near_it(whole: P
     log = (whole / "log.txt").read_text()
     (line,) = [line for line in log.splitlines() if line.startswith("disk: ")]
     assert re.match(
-        r"disk: \d+ KiB at most, of [\d.]+ GiB that are free: 4 checkpoints of \d+ KiB, trained weights \d+ KiB, logs \d+ KiB",
+        r"disk: \d+ [KM]iB at most, of [\d.]+ GiB that are free: 4 checkpoints of \d+ KiB, trained weights \d+ KiB, logs \d+ KiB",
         line,
     )
     from grpo_core.train.run.space import ATTEMPT_BYTES, STEP_BYTES, TOKEN_BYTES

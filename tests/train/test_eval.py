@@ -116,6 +116,7 @@ def test_a_run_is_asked_as_its_own_evaluations_were(run_folder):
     """Greedy, if they were; another environment has a budget of its own."""
     config = json.loads((run_folder / "config.json").read_text())
     config["eval"]["temperature"] = 0.0
+    del config["digest"]
     (run_folder / "config.json").write_text(json.dumps(config))
     found = json.loads(
         evaluated("--run", run_folder, "--tasks", "3", "--samples", "2", "--json").stdout

@@ -47,7 +47,14 @@ def test_an_unfinished_run_goes_on_to_what_it_would_have_become(place: Path) -> 
     assert "after step 2 of 4" in grpo(
         "run", "--resume", run, "--allow", "arithmetic"
     )  # whose code may have changed since
-    assert metrics(run) == metrics(place / "finished")
+    for line, expected in zip(metrics(run), metrics(place / "finished"), strict=True):
+        assert line.keys() == expected.keys()
+        numbers = [
+            [value for value in one.values() if value is not None] for one in (line, expected)
+        ]
+        assert numbers[0] == pytest.approx(
+            numbers[1], rel=1e-3, abs=1e-5
+        )  # made on another machine
     assert "digest" in json.loads((run / "config.json").read_text())
     assert grpo("eval", "--run", run, "--tasks", "2", "--samples", "1")
 

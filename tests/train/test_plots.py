@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from typer.testing import CliRunner
 
 from grpo_core.cli.app import app
 from grpo_core.config.overrides import build_config
+from grpo_core.protocol.errors import ConfigError
 from grpo_core.report.plots import draw_plots
 from grpo_core.train.sft import WarmStart
 from grpo_core.train.trainer import Trainer
@@ -54,10 +56,12 @@ def test_what_was_not_measured_is_not_drawn(settings: dict[str, Any], tmp_path: 
 
 
 def test_a_picture_that_cannot_be_drawn_does_not_hide_how_the_run_ended(
-    tiny_folder: Path, tmp_path: Path
+    tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "metrics.jsonl").write_text("garbage\n")
+    def broken(folder: Path) -> None:
+        raise ConfigError(f"{folder} cannot be drawn")
+
+    monkeypatch.setattr("grpo_core.report.plots.draw_plots", broken)
     options = [
         "--env",
         f"{Path(__file__).parent / 'letters.py'}:Letters",

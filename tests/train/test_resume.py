@@ -77,7 +77,7 @@ def test_edited_settings_are_shown_and_refused_and_nothing_is_lost(interrupted: 
     ):
         Trainer.resumed(interrupted, Letters())
     assert (interrupted / "metrics.jsonl").read_bytes() == before
-    with pytest.raises(ConfigError, match=r"checkpoint: kl\.beta was 0\.12, is 0\.7\. Put"):
+    with pytest.raises(ConfigError, match=r"checkpoint: kl\.beta was 0\.12, is 0\.7\. Restore"):
         Trainer.resumed(interrupted, Letters(), allow=["optimizer"])
     assert Trainer.resumed(interrupted, Letters(), allow=["optimizer.lr", "kl.beta"]).done == 2
 
@@ -229,7 +229,7 @@ def test_a_changed_level_is_trained_at_and_that_there_is_no_gain_is_said(
 def test_a_run_goes_on_with_its_method(interrupted: Path) -> None:
     before = (interrupted / "config.json").read_bytes()
     with pytest.raises(
-        ConfigError, match=r"Trainer goes on with runs of method grpo, but .* would be one of sft"
+        ConfigError, match=r"Trainer resumes runs of method grpo, but .* would be one of sft"
     ):
         Trainer.resumed(interrupted, Letters(), changes={"method": "sft"})
     assert (interrupted / "config.json").read_bytes() == before

@@ -304,7 +304,8 @@ def test_a_reward_part_with_the_name_of_a_number_of_the_run_is_refused(settings,
         parts: ClassVar[dict[str, float]] = {"share": 1.0, "std": 0.0}
 
     with pytest.raises(
-        ConfigError, match=r"'letters' has a reward part 'std', but reward/std is .* rename it"
+        ConfigError,
+        match=r"'letters' has a reward part 'std', but reward/std is .* rename the part",
     ):
         make(settings, tmp_path / "run", env=Taken())
     assert not (tmp_path / "run").exists()
