@@ -36,7 +36,10 @@ ADDED = {
 
 def measure(steps: int, every: int) -> dict[str, Any]:
     """Return seconds per step, and the share that the functions of ADDED take."""
-    from grpo_core.config.overrides import build_config
+    try:
+        from grpo_core.config.overrides import build_config
+    except ModuleNotFoundError:  # a checkout from before the core had rooms
+        from grpo_core.overrides import build_config  # type: ignore[import-not-found, no-redef]
     from grpo_core.train.run.observe import Observer
     from grpo_core.train.trainer import Trainer
 
