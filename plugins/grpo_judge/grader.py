@@ -10,7 +10,9 @@ import asyncio
 import itertools
 import logging
 import random
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,6 +60,36 @@ class Spent:
         return {name: getattr(self, name) for name in COSTS}
 
 
+class Turns:
+    """Lets calls for texts run together, or one of them alone."""
+
+    def __init__(self) -> None:
+        self._gate = asyncio.Lock()
+        self._running = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @asynccontextmanager
+    async def together(self) -> AsyncIterator[None]:
+        """Wait while a call runs alone, then run beside others."""
+        async with self._gate:
+            self._running += 1
+            self._idle.clear()
+        try:
+            yield
+        finally:
+            self._running -= 1
+            if not self._running:
+                self._idle.set()
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """Wait until no other call runs, and keep others waiting meanwhile."""
+        async with self._gate:
+            await self._idle.wait()
+            yield
+
+
 class Grader:
     """Asks an endpoint for grades. It belongs to the event loop in which it was made.
 
@@ -74,6 +106,8 @@ class Grader:
         self._secret = secret
         self._spent = spent
         self._probes = itertools.count()
+        self._turns = Turns()
+        self._texts = Counter[str]()
         self._endpoint = Endpoint(
             key=key,
             base_url=config.base_url or None,
@@ -98,30 +132,65 @@ class Grader:
             number: Index of the vote among those for this text; its seeds depend on it.
         """
         prompt = messages(request, rubric=self._config.rubric, secret=self._secret)
+        self._texts[request.candidate] += 1
+        try:
+            return await self._vote(request, prompt, number=number)
+        finally:
+            self._texts[request.candidate] -= 1
+            if not self._texts[request.candidate]:
+                del self._texts[request.candidate]
+
+    async def _vote(
+        self, request: JudgeRequest, prompt: Sequence[dict[str, str]], *, number: int
+    ) -> Judgement:
         spent, failures, outages = Spent(), 0, 0
+        had_company = False
         for attempt in itertools.count():
+            seed = number + 1000 * attempt
             try:
-                seed = number + 1000 * attempt
-                score, reason = await self._call(prompt, seed=seed, spent=spent)
+                async with self._turns.together():
+                    score, reason = await self._call(prompt, seed=seed, spent=spent)
                 return Judgement(score, reason, detail=spent.detail())
             except EndpointAwayError as error:
                 return self._error(str(error))
             except CallError as error:
                 failure = error
+            had_company = had_company or len(self._texts) > 1
             try:
                 counts = await self._outage.is_candidates_fault()
             except EndpointAwayError as error:
                 return self._error(f"{failure}; asked about a neutral text: {error}")
-            if counts:
-                failures += 1
-                if failures > self._config.retries or failure.kind is Kind.REFUSED:
-                    return self._lowest(failure, failures, spent)
-                await asyncio.sleep(self._pause(failure, failures))
+            failures, outages = failures + counts, outages + (not counts)
+            if failures > self._config.retries or (counts and failure.kind is Kind.REFUSED):
+                blame = failures
+            elif outages >= MOST_OUTAGES:
+                blame = outages
             else:
-                outages += 1
-                if outages >= MOST_OUTAGES:  # nothing else has crashed the endpoint each time
-                    return self._lowest(failure, outages, spent)
+                if counts:
+                    await asyncio.sleep(self._pause(failure, failures))
+                continue
+            if failure.kind is Kind.UNAVAILABLE and had_company:
+                return await self._trial(prompt, seed=seed + 1000, spent=spent, failures=blame)
+            return self._lowest(failure, blame, spent)
         raise AssertionError("counting ends only by a return")
+
+    async def _trial(
+        self, prompt: Sequence[dict[str, str]], *, seed: int, spent: Spent, failures: int
+    ) -> Judgement:
+        """Ask for a grade while no other text is being graded, and blame the text if that fails.
+
+        Another text may have crashed the endpoint at each earlier failure. Here the endpoint has
+        just graded a neutral text, and nothing else can have crashed it since.
+        """
+        async with self._turns.alone():
+            try:
+                await self._outage.is_candidates_fault()  # returns once the endpoint is available
+                score, reason = await self._call(prompt, seed=seed, spent=spent)
+            except EndpointAwayError as error:
+                return self._error(str(error))
+            except CallError as failure:
+                return self._lowest(failure, failures + 1, spent)
+            return Judgement(score, reason, detail=spent.detail())
 
     async def close(self) -> None:
         """Stop waiting and close the connections."""

@@ -279,7 +279,7 @@ def test_the_median_of_several_votes_counts(endpoint: Endpoint) -> None:
     endpoint.reply = lambda asked: (
         good(5) if asked["seed"] % 1000 == 0 and not is_probe(asked) else "no"
     )
-    (found,) = judged(endpoint.judge(votes=3, retries=0), "hello")
+    (found,) = judged(endpoint.judge(votes=3, retries=0, patience_seconds=1), "hello")
     assert "could not be read" in found.error
 
 
