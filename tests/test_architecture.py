@@ -50,11 +50,12 @@ ORDER = """
     train/policy
     train/rollout
     train/update
+    train/actor
     train/run
-    train/trainer
+    train/grpo
     train/sft
-    train/measure
-    train/probing
+    train/build
+    train/trainer
     cli
 """
 """The rooms (folders) and faces (files beside them) of the core: each imports only from those above it."""

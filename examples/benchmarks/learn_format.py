@@ -21,7 +21,6 @@ from typing import Any
 from small import train_or_read
 
 from grpo_core.plugins.host import PluginHost
-from grpo_core.train.trainer import Trainer
 
 POINTS = 0.2
 REPORTED = {
@@ -64,7 +63,7 @@ def main() -> int:
         "optimizer": {"lr": 3e-4},
         "eval": {"tasks": options.tasks},
     }
-    lines = train_or_read(Trainer, [recipe, small], options.out / f"seed-{options.seed}")
+    lines = train_or_read([recipe, small], options.out / f"seed-{options.seed}")
     before, *_, after = (line for line in lines if "eval/pass_rate" in line)
     steps = [line for line in lines if "time/step" in line]
     for name, key in REPORTED.items():

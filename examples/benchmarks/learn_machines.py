@@ -34,8 +34,6 @@ from grpo_core import Message, TaskKey
 from grpo_core.plugins.host import PluginHost
 from grpo_core.report.statistics import paired_gain
 from grpo_core.runs.folder import RunFolder
-from grpo_core.train.sft import WarmStart
-from grpo_core.train.trainer import Trainer
 from grpo_env_besiege.cold_start import BEAM, LOG, WHEEL, compact
 from grpo_env_besiege.env import Car, Config
 from grpo_env_besiege.growing import grow
@@ -150,9 +148,9 @@ def main() -> int:
             **({"k": 8} if options.estimator == "maxk" else {}),
         },
     }
-    train_or_read(WarmStart, [recipe, task, warm], folder / "warm")
+    train_or_read([recipe, task, warm, {"method": "sft"}], folder / "warm")
     run = folder / ("shuffled" if options.shuffle else options.estimator)
-    lines = train_or_read(Trainer, [recipe, task, refined], run)
+    lines = train_or_read([recipe, task, refined], run)
     minutes = sum(line.get("time/step", 0.0) + line.get("eval/seconds", 0.0) for line in lines) / 60
     last = max(line["step"] for line in lines if "eval/pass_rate" in line)
     before, after = Measured.of(run, 0), Measured.of(run, last)

@@ -24,8 +24,6 @@ from grpo_core import TaskKey
 from grpo_core.report.gains import logged_scores
 from grpo_core.report.statistics import paired_gain
 from grpo_core.runs.folder import RunFolder
-from grpo_core.train.sft import WarmStart
-from grpo_core.train.trainer import Trainer
 from grpo_env_fizzbuzz.env import FizzBuzz
 
 WARM_REWARD = 0.5
@@ -90,9 +88,9 @@ def main() -> int:
         "trainer": {"minibatches": 2, "shuffle_rewards": options.shuffle},
         "advantage": {"name": "grpo"},
     }
-    train_or_read(WarmStart, [task, warm], folder / "warm")
+    train_or_read([task, warm, {"method": "sft"}], folder / "warm")
     run = folder / ("shuffled" if options.shuffle else "grpo")
-    lines = train_or_read(Trainer, [task, refined], run)
+    lines = train_or_read([task, refined], run)
     minutes = sum(line.get("time/step", 0.0) + line.get("eval/seconds", 0.0) for line in lines) / 60
     passed = [
         {

@@ -39,7 +39,6 @@ from grpo_core.plugins.host import PluginHost
 from grpo_core.runs.folder import RunFolder
 from grpo_core.train.compute.batch import Row
 from grpo_core.train.policy.causal import Policy
-from grpo_core.train.sft import WarmStart
 from grpo_core.train.trainer import Trainer
 from grpo_env_arithmetic.env import Arithmetic
 
@@ -89,10 +88,11 @@ def divergence(folder: Path, start: Path, tasks: int) -> tuple[float, float]:
         for rollout in group.rollouts
     ]
     differences: list[float] = []
-    for micro in trainer.policy.micro_batches(rows, max_tokens=4096, dtype=torch.float32):
+    for micro in trainer.actor.policy.micro_batches(rows, max_tokens=4096, dtype=torch.float32):
         with torch.no_grad():
             own_BT, other_BT = (
-                policy.logprobs(micro, temperature=1.0)[0] for policy in (trainer.policy, first)
+                policy.logprobs(micro, temperature=1.0)[0]
+                for policy in (trainer.actor.policy, first)
             )
         differences += ((own_BT - other_BT) * micro.trainable_BT).sum(dim=1).tolist()
     return fmean(differences), stdev(differences) / math.sqrt(len(differences))
@@ -137,8 +137,8 @@ def main() -> int:
         "trainer": {"mu": 1, "minibatches": 2},
         "eval": {"every": 100},
     }
-    warmed = train_or_read(WarmStart, [recipe, task, warm], folder / "warm")
-    lines = train_or_read(Trainer, [recipe, task, scaled], folder / "grpo")
+    warmed = train_or_read([recipe, task, warm, {"method": "sft"}], folder / "warm")
+    lines = train_or_read([recipe, task, scaled], folder / "grpo")
     minutes = (
         sum(
             line.get("time/step", 0.0) + line.get("eval/seconds", 0.0) for line in [*warmed, *lines]

@@ -16,9 +16,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from grpo_core.config.overrides import build_config
+from grpo_core.report.observer import Observer
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
-from grpo_core.train.run.observe import Observer
 from grpo_core.train.trainer import Trainer
 
 SPECIAL = PAD, UNKNOWN, START, END = "<|pad|>", "<|unk|>", "<|im_start|>", "<|im_end|>"
@@ -107,15 +107,13 @@ def make_model(folder: Path, tokenizer: Tokenizer, seed: int) -> None:
     LlamaForCausalLM(config).save_pretrained(folder)
 
 
-def train_or_read(
-    kind: type[Trainer], layers: list[Mapping[str, Any]], folder: Path
-) -> list[dict[str, Any]]:
+def train_or_read(layers: list[Mapping[str, Any]], folder: Path) -> list[dict[str, Any]]:
     """Start or continue the run in `folder`, unless it is finished, and return its metrics."""
     if not (folder / "final").is_dir():
         observer = EvaluationPrinter(folder.name)
         if (folder / "config.json").exists():
-            trainer = kind.resumed(folder, observer=observer)
+            trainer = Trainer.resumed(folder, observer=observer)
         else:
-            trainer = kind(build_config(layers), folder=folder, observer=observer)
+            trainer = Trainer(build_config(layers), folder=folder, observer=observer)
         trainer.run()
     return list(read_lines(RunFolder.open(folder).path / "metrics.jsonl"))

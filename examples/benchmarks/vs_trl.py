@@ -99,7 +99,7 @@ def our_side(given: str) -> None:
     trainer = Trainer(
         config, workload.Prompts(), folder=Path(settings["out"]) / "ours", observer=turns
     )
-    trainer.policy.end_ids = ()
+    trainer.actor.policy.end_ids = ()
     turns.wait()
     trainer.run()
 

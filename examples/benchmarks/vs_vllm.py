@@ -19,6 +19,7 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from sides import Side, machine
@@ -31,9 +32,9 @@ def our_side(given: str) -> None:
     import numpy as np
 
     from grpo_core.config.overrides import build_config
-    from grpo_core.config.settings import SamplingConfig
+    from grpo_core.protocol.sampler import Completion, Request
     from grpo_core.train.policy.causal import Policy
-    from grpo_core.train.policy.sampler import Engine, Request
+    from grpo_core.train.policy.engine import Engine
 
     settings = json.loads(given)
     config = build_config(
@@ -51,6 +52,10 @@ def our_side(given: str) -> None:
     policy = Policy.load(config, need_reference=False)
     policy.end_ids = ()
     engine = Engine(policy)
+
+    async def complete_all(requests: Sequence[Request]) -> list[Completion]:
+        return await asyncio.gather(*map(engine.generate, requests))
+
     rng = np.random.default_rng(0)
     while sys.stdin.readline():
         uniforms = rng.random(
@@ -62,7 +67,7 @@ def our_side(given: str) -> None:
             for numbers in rows
         ]
         started = time.perf_counter()
-        completions = asyncio.run(engine.sample(requests, SamplingConfig()))
+        completions = asyncio.run(complete_all(requests))
         seconds = time.perf_counter() - started
         tokens = sum(len(completion.token_ids) for completion in completions)
         print("@" + json.dumps({"seconds": seconds, "tokens": tokens}), flush=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from grpo_core.cli.measuring import run_with_trainer
+from grpo_core.cli.measuring import run_with_actor
 from grpo_core.cli.options import Device, Dtype, Envs, MaxNewTokens, Model, Seed, Settings, Trust
 from grpo_core.cli.output import INTERRUPTED, console, new_file, print_json, print_line, remark
 from grpo_core.protocol.errors import ConfigError
@@ -18,7 +18,7 @@ from grpo_core.protocol.errors import ConfigError
 if TYPE_CHECKING:
     from grpo_core.config.config import RunConfig
     from grpo_core.report.summary import Summary
-    from grpo_core.train.trainer import Trainer
+    from grpo_core.train.actor import Actor
 
 
 def register(app: typer.Typer) -> None:
@@ -115,7 +115,7 @@ def evaluate(
     attempts = new_file(attempts, "--attempts")
     config = _read_config(env or [], run, options, settings or [], trust=trust)
     started = time.monotonic()
-    trainer, summaries = _measure(
+    actor, summaries = _measure(
         config, level or [], tasks=tasks, samples=samples, attempts=attempts
     )
     seconds = time.monotonic() - started
@@ -129,7 +129,7 @@ def evaluate(
         )
     else:
         _print_table(config.model.name, summaries, seconds)
-    if trainer.stop_requested:
+    if actor.stop.is_made:
         remark("stopped before all tasks were done; these are the statistics of those that were")
         raise typer.Exit(INTERRUPTED)
 
@@ -257,8 +257,8 @@ def _read_config(
 
 def _measure(
     config: RunConfig, levels: Sequence[float], *, tasks: int, samples: int, attempts: Path | None
-) -> tuple[Trainer, list[Summary]]:
-    """Sample the held-out tasks, and return the trainer with a summary per environment and level.
+) -> tuple[Actor, list[Summary]]:
+    """Sample the held-out tasks, and return the actor with a summary per environment and level.
 
     Args:
         config: the settings.
@@ -270,27 +270,24 @@ def _measure(
     from grpo_core.runs.folder import write_attempts
     from grpo_core.verify.sources import Sources
 
-    temperature = (
-        config.sampling.temperature if config.eval.temperature is None else config.eval.temperature
-    )
-    sampling = config.sampling.model_copy(update={"temperature": temperature})
+    params = config.sampling.params(config.eval.temperature)
 
     def start_measuring(
-        trainer: Trainer, progress: Callable[[int, int], None]
+        actor: Actor, progress: Callable[[int, int], None]
     ) -> Coroutine[Any, Any, list[Summary]]:
-        from grpo_core.train.measure import measure
+        from grpo_core.train.run.measure import measure
 
         return measure(
-            trainer,
+            actor,
             tasks=tasks,
             samples=samples,
             levels=levels,
-            sampling=sampling,
+            params=params,
             progress=progress,
             keep=lambda group: None if attempts is None else write_attempts(attempts, group),
         )
 
-    return run_with_trainer(
+    return run_with_actor(
         config, Sources.of(config, {}), start_measuring, title="sampling held-out tasks"
     )
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from grpo_core.cli.options import Trust
-from grpo_core.cli.output import print_text
-from grpo_core.protocol.errors import ConfigError, MissingExtraError, UserError
+from grpo_core.cli.output import needs_training, print_text
+from grpo_core.protocol.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
     from grpo_core.config.config import RunConfig
@@ -158,28 +158,13 @@ def _answer(
     temperature: float,
     seed: int,
 ) -> str:
-    try:
-        import asyncio
+    with needs_training("grpo generate"):
+        from grpo_core.train.actor import answer, build_actor
+        from grpo_core.train.build import open_ranks
+    from grpo_core.calls.blocking import wait_for
+    from grpo_core.report.observer import Observer
+    from grpo_core.verify.sources import Sources
 
-        from grpo_core.train.policy.choose import builtin_sampler, load_policy
-        from grpo_core.train.rollout.dialogue import Budget, roll_out
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("grpo generate", "train", package=error.name or "") from None
-    from grpo_core.protocol.types import Task, TaskKey
-
-    policy = load_policy(config, need_reference=False)
-    sampling = config.sampling.model_copy(update={"temperature": temperature})
-    if policy.fills and not isinstance(prompt, str):  # a fill-in policy takes plain text, no chat
-        prompt = prompt[-1].content
-    task = Task(TaskKey("generate", "eval", 0, seed), prompt, None)
-    pending_groups = roll_out(
-        [task],
-        attempts=1,
-        policy=policy,
-        sampler=builtin_sampler(policy),
-        sampling=sampling,
-        budget=Budget(budget),
-        seed=seed,
-        step=0,
-    )
-    return asyncio.run(pending_groups)[0][0][0].text
+    actor = build_actor(config, Sources([]), ranks=open_ranks(config), observer=Observer())
+    params = config.sampling.params(temperature)
+    return wait_for(answer(actor, prompt, budget=budget, params=params, seed=seed))

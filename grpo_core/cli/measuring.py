@@ -1,41 +1,40 @@
-"""Share code of `grpo eval` and `grpo env probe`: a trainer that only samples and scores."""
+"""Share code of `grpo eval` and `grpo env probe`: a policy that only samples and is scored."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from grpo_core.cli.output import console, live, prints_to_stderr
+from grpo_core.cli.output import console, live, needs_training, prints_to_stderr
 
 if TYPE_CHECKING:
     from grpo_core.config.config import RunConfig
-    from grpo_core.train.trainer import Trainer
+    from grpo_core.train.actor import Actor
     from grpo_core.verify.sources import Sources
 
 T = TypeVar("T")
 
 
-def run_with_trainer(
+def run_with_actor(
     config: RunConfig,
     sources: Sources,
-    work: Callable[[Trainer, Callable[[int, int], None]], Coroutine[Any, Any, T]],
+    work: Callable[[Actor, Callable[[int, int], None]], Coroutine[Any, Any, T]],
     *,
     title: str,
-) -> tuple[Trainer, T]:
-    """Run `work` with a trainer that writes nothing, and show a progress bar on stderr.
+) -> tuple[Actor, T]:
+    """Run `work` with the policy that the config names, and show a progress bar on stderr.
 
-    Ctrl-C asks the trainer to stop.
+    Ctrl-C asks the actor to stop.
 
     Args:
         config: the settings.
         sources: the sources of `config`. The caller makes them, which checks names and settings
             before torch is imported here; that import takes seconds.
-        work: gets the trainer, and a function that sets the progress: (done, total).
+        work: gets the actor, and a function that sets the progress: (done, total).
         title: the label of the progress bar.
 
     Returns:
-        The trainer and the result of `work`.
+        The actor and the result of `work`.
 
     Raises:
         MissingExtraError: a package of the extra "train" is not installed.
@@ -49,12 +48,13 @@ def run_with_trainer(
     )
 
     from grpo_core.calls.blocking import wait_for
-    from grpo_core.cli.training import import_trainer, stoppable
-    from grpo_core.runs.folder import RunFolder
+    from grpo_core.cli.training import stoppable
+    from grpo_core.report.observer import Observer
 
-    trainer = import_trainer("grpo", command="measuring a policy")(
-        config, sources=sources, folder=RunFolder(Path())
-    )
+    with needs_training("measuring a policy"):
+        from grpo_core.train.actor import build_actor
+        from grpo_core.train.build import open_ranks
+    actor = build_actor(config, sources, ranks=open_ranks(config), observer=Observer())
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -65,10 +65,8 @@ def run_with_trainer(
     with (
         prints_to_stderr(),
         live(progress) as bar,
-        stoppable(trainer, "finishing the rollouts that were started"),
+        stoppable(actor.stop, "finishing the rollouts that were started"),
     ):
         bar_task = bar.add_task(title)
-        result = work(
-            trainer, lambda done, total: bar.update(bar_task, completed=done, total=total)
-        )
-        return trainer, wait_for(result, on_interrupt=trainer.request_stop)
+        result = work(actor, lambda done, total: bar.update(bar_task, completed=done, total=total))
+        return actor, wait_for(result, on_interrupt=actor.stop.make)

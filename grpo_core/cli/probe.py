@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from grpo_core.cli.envs import AsJson, Name
-from grpo_core.cli.measuring import run_with_trainer
+from grpo_core.cli.measuring import run_with_actor
 from grpo_core.cli.options import Device, Dtype, MaxNewTokens, Model, Seed, Settings
 from grpo_core.cli.output import INTERRUPTED, console, print_json, print_line, remark
 from grpo_core.protocol.errors import ConfigError
@@ -17,7 +17,7 @@ from grpo_core.protocol.errors import ConfigError
 if TYPE_CHECKING:
     from grpo_core.config.config import RunConfig
     from grpo_core.report.probe import Bin, LevelReport, Quantiles, Report, Sampled
-    from grpo_core.train.trainer import Trainer
+    from grpo_core.train.actor import Actor
     from grpo_core.verify.sources import Source
 
 LEVELS = (0.0, 0.5, 1.0)
@@ -96,16 +96,14 @@ def probe(
     levels = _choose_levels(source, level or [])
 
     def start_probing(
-        trainer: Trainer, progress: Callable[[int, int], None]
+        actor: Actor, progress: Callable[[int, int], None]
     ) -> Coroutine[Any, Any, list[Sampled]]:
-        from grpo_core.train.probing import probe as sample
+        from grpo_core.train.run.probing import probe as sample
 
-        return sample(trainer, tasks=tasks, samples=samples, levels=levels, progress=progress)
+        return sample(actor, tasks=tasks, samples=samples, levels=levels, progress=progress)
 
-    trainer, sampled = run_with_trainer(
-        config, sources, start_probing, title="sampling training tasks"
-    )
-    report = _make_report(sampled, config, source, budget=trainer.budgets[source.name].turn)
+    actor, sampled = run_with_actor(config, sources, start_probing, title="sampling training tasks")
+    report = _make_report(sampled, config, source, budget=actor.budgets[source.name].turn)
     seconds = round(time.monotonic() - started, 1)
     if as_json:
         print_json(
@@ -123,7 +121,7 @@ def probe(
             f"{config.model.name}: {samples} attempts at each training task of {source.name}",
             seconds,
         )
-    if trainer.stop_requested:
+    if actor.stop.is_made:
         remark("stopped before all tasks were done; these are the statistics of those that were")
         raise typer.Exit(INTERRUPTED)
     raise typer.Exit(0 if report.trainable else 1)

@@ -15,7 +15,7 @@ from grpo_core.calls.console import PrintableConsole
 from grpo_core.calls.printable import printable
 from grpo_core.cli.output import MESSAGE_LIMIT, live
 from grpo_core.protocol.errors import OutputError
-from grpo_core.train.run.observe import Observer
+from grpo_core.report.observer import Observer
 
 if TYPE_CHECKING:
     from grpo_core.report.statistics import Gain

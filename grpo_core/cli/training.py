@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from grpo_core.cli.output import BROKEN_PIPE, INTERRUPTED, console, fail
+from grpo_core.cli.output import BROKEN_PIPE, INTERRUPTED, console, fail, needs_training
 from grpo_core.protocol.errors import ConfigError, GrpoError
 
 if TYPE_CHECKING:
     from grpo_core.cli.progress import RunProgress
     from grpo_core.config.config import RunConfig
+    from grpo_core.train.actor import StopRequest
     from grpo_core.train.trainer import Trainer
 
 
@@ -249,7 +250,7 @@ def continue_run(
     trainer = trainer_class.resumed(
         path, observer=progress, changes=changes, allow=allow, trust=trust, start_from=start_from
     )
-    progress.say(f"continuing {path} after step {trainer.done} of {trainer.total}")
+    progress.say(f"continuing {path} after step {trainer.done} of {trainer.method.total}")
     _train(trainer, progress)
 
 
@@ -264,25 +265,18 @@ def _is_later_rank() -> bool:
     return int(os.environ.get("RANK", "0")) > 0
 
 
-def import_trainer(method: str, *, command: str | None = None) -> type[Trainer]:
-    """Return the trainer class of a method.
+def import_trainer(method: str) -> type[Trainer]:
+    """Return the trainer.
 
     Args:
-        method: the run's method, "grpo" or "sft"; a run may be continued by either command.
-        command: the name of the command for the message; None for the command of the method.
+        method: "grpo" or "sft", for the message.
 
     Raises:
         MissingExtraError: a package of the extra "train" is not installed.
     """
-    from grpo_core.protocol.errors import MissingExtraError
-
-    try:
-        from grpo_core.train.sft import WarmStart
+    with needs_training(f"grpo {'run' if method == 'grpo' else method}"):
         from grpo_core.train.trainer import Trainer
-    except ModuleNotFoundError as error:
-        command = command or f"grpo {'run' if method == 'grpo' else method}"
-        raise MissingExtraError(command, "train", package=error.name or "") from None
-    return WarmStart if method == "sft" else Trainer
+    return Trainer
 
 
 def _train(trainer: Trainer, progress: RunProgress) -> None:
@@ -294,9 +288,9 @@ def _train(trainer: Trainer, progress: RunProgress) -> None:
     from grpo_core.report.plots import draw_plots
     from grpo_core.train.run.ending import EndKind
 
-    with progress, stoppable(trainer, "finishing this step, then saving") as stop:
+    with progress, stoppable(trainer.actor.stop, "finishing this step, then saving") as stop:
         progress.on_lost(
-            lambda text: stop.ask(trainer, text, BROKEN_PIPE if progress.closed else 1)
+            lambda text: stop.ask(trainer.actor.stop, text, BROKEN_PIPE if progress.closed else 1)
         )
         try:
             trainer.run()
@@ -329,23 +323,23 @@ class _Stop:
     status: int = INTERRUPTED
     """The exit status that tells the reason."""
 
-    def ask(self, trainer: Trainer, reason: str, status: int) -> None:
-        """Ask the trainer to end after this step; the first request decides the exit status."""
-        if not trainer.stop_requested:
+    def ask(self, request: StopRequest, reason: str, status: int) -> None:
+        """Make the request to stop; the first one decides the exit status."""
+        if not request.is_made:
             self.status = status
-        trainer.request_stop(reason)
+        request.make(reason)
 
 
 @contextmanager
-def stoppable(trainer: Trainer, how: str) -> Iterator[_Stop]:
-    """Make Ctrl-C, SIGTERM and SIGHUP ask the trainer to end during the block.
+def stoppable(request: StopRequest, how: str) -> Iterator[_Stop]:
+    """Make Ctrl-C, SIGTERM and SIGHUP request a stop during the block.
 
     A second signal ends the process at once, and its workers with it. A SIGHUP that is ignored, as
     under nohup, stays ignored.
 
     Args:
-        trainer: the trainer that is asked to end.
-        how: how it will end, for the message.
+        request: the request to stop that is made.
+        how: how the work will end, for the message.
     """
 
     signal_times: list[float] = []
@@ -357,7 +351,7 @@ def stoppable(trainer: Trainer, how: str) -> Iterator[_Stop]:
         if now - signal_times[0] > ONE_KEY_PRESS_SECONDS:
             os._exit(128 + number)
         if len(signal_times) == 1:
-            stop.ask(trainer, f"{signal.Signals(number).name} was received", 128 + number)
+            stop.ask(request, f"{signal.Signals(number).name} was received", 128 + number)
             # After SIGHUP the terminal may no longer exist. os.write, because a signal can arrive
             # in the middle of a print, which is not reentrant.
             with suppress(OSError):

@@ -19,6 +19,8 @@ from pydantic import (
 )
 from pydantic_core import core_schema
 
+from grpo_core.protocol.sampler import SamplingParams
+
 Positive = Annotated[int, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
@@ -139,6 +141,20 @@ class SamplingConfig(Section):
     prepack: bool = True
     """Decode with a copy of the weights in the layout that a CPU multiplies fastest, where that is
     faster; the copy needs as much memory as the weights."""
+
+    def params(self, temperature: float | None = None) -> SamplingParams:
+        """Return what decides how a completion is drawn.
+
+        Args:
+            temperature: instead of the configured one.
+        """
+        return SamplingParams(
+            self.temperature if temperature is None else temperature,
+            self.top_p,
+            self.top_k,
+            self.min_p,
+            self.stop,
+        )
 
 
 class OptimizerConfig(Section):

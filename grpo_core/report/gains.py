@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from grpo_core.protocol.types import TaskKey, Verdict
 from grpo_core.report.statistics import Gain, paired_gain
 from grpo_core.runs.folder import RunFolder
+from grpo_core.runs.metrics import Kind, kind_of
 
 Scores = dict[TaskKey, dict[str, float]]
 """By task, the compared values by name: reward, pass_rate, audit."""
@@ -33,7 +34,7 @@ def recorded_gains(folder: RunFolder) -> tuple[list[int], dict[str, Gain]]:
     The gains are empty if the run was evaluated fewer than two times.
     """
     steps = sorted(
-        {int(line["step"]) for line in folder.metric_lines() if "eval/reward/mean" in line}
+        {int(line["step"]) for line in folder.metric_lines() if kind_of(line) is Kind.EVALUATION}
     )
     if len(steps) < 2:
         return steps, {}

@@ -11,6 +11,7 @@ from typing import Any
 from grpo_core.calls.printable import printable
 from grpo_core.protocol.errors import MissingExtraError
 from grpo_core.runs.lines import read_lines
+from grpo_core.runs.metrics import Kind, kind_of
 
 SMOOTH = 10
 """Steps of the moving average."""
@@ -57,8 +58,8 @@ def draw_plots(
     except ImportError:
         raise MissingExtraError("drawing plots", "train", package="matplotlib") from None
     lines = list(read_lines(folder / "metrics.jsonl"))
-    steps = [line for line in lines if "loss" in line]
-    evals = [line for line in lines if "eval/reward/mean" in line]
+    steps = [line for line in lines if kind_of(line) is Kind.STEP]
+    evals = [line for line in lines if kind_of(line) is Kind.EVALUATION]
     paths = []
     for name, draw in PICTURES.items():
         figure = Figure(figsize=(8, 4.5), layout="constrained")

@@ -60,7 +60,7 @@ class Ranks:
         """
         return list(items[self.rank :: self.size])
 
-    def gathered(self, mine: Sequence[T]) -> list[T]:
+    def gather(self, mine: Sequence[T]) -> list[T]:
         """Return the parts of all processes, in the order that `share` took them from.
 
         Raises:
@@ -76,11 +76,11 @@ class Ranks:
 
     def any(self, flag: bool) -> bool:
         """Return True if `flag` is true in any process."""
-        return any(self.everywhere(flag))
+        return any(self.gather_values(flag))
 
-    def everywhere(self, value: T) -> list[T]:
+    def gather_values(self, value: T) -> list[T]:
         """Return the value of each process, in the order of their ranks."""
-        return self.gathered([value])
+        return self.gather([value])
 
     def add(self, tensors: Sequence[Tensor]) -> None:
         """Sum each tensor over the processes, in place."""

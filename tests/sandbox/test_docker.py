@@ -465,10 +465,11 @@ def test_every_container_is_hardened(engine: Engine) -> None:
 
 
 def test_a_daemon_that_stops_ends_the_run_with_its_reason_and_the_run_goes_on_later(
-    engine: Engine, tmp_path: Path
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("torch")
-    from grpo_core.train.run.observe import Observer
+    from grpo_core.report.observer import Observer
+    from grpo_core.train.rollout.dialogue import Attempt
     from grpo_core.train.trainer import Trainer
 
     settings = {
@@ -488,19 +489,8 @@ def test_a_daemon_that_stops_ends_the_run_with_its_reason_and_the_run_goes_on_la
                 engine.stop()
 
     trainer = Trainer(build_config([settings]), folder=tmp_path / "run", observer=StopsTheDaemon())
-    attempt = trainer.attempt
-
-    async def writes_programs(tasks_P: Any, *, attempts: int, ended: Any, **more: Any) -> Any:
-        def said(place: int, rollout: Any) -> None:
-            ended(place, _saying(tasks_P[place // attempts], rollout))
-
-        rollouts_PG, kept = await attempt(tasks_P, attempts=attempts, ended=said, **more)
-        return [
-            [_saying(task, rollout) for rollout in row]
-            for task, row in zip(tasks_P, rollouts_PG, strict=True)
-        ], kept
-
-    trainer.attempt = writes_programs  # type: ignore[method-assign]
+    rollout = Attempt.rollout
+    monkeypatch.setattr(Attempt, "rollout", lambda attempt: _saying(attempt.task, rollout(attempt)))
     try:
         with pytest.raises(
             RunStoppedError, match=r"(?s)could not be judged.*Docker could not make a container"

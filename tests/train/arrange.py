@@ -2,23 +2,68 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from grpo_core.config.config import RunConfig
 from grpo_core.config.overrides import build_config
-from grpo_core.protocol.types import Message, Rollout
+from grpo_core.config.settings import SamplingConfig
+from grpo_core.protocol.sampler import Completion, Request, Sampler
+from grpo_core.protocol.types import Message, Rollout, Task
 from grpo_core.train.compute.batch import MicroBatch, Row, passes, tensors
 from grpo_core.train.models.adapter import add_adapter
 from grpo_core.train.models.load import ModelSource
 from grpo_core.train.policy.causal import Policy
+from grpo_core.train.policy.choose import builtin_sampler
+from grpo_core.train.rollout.dialogue import Budget, Dialogues, Replies, start_attempts
 
 from .tiny import tiny_model, tiny_tokenizer
 
 CPU = torch.device("cpu")
+
+
+def sampled(policy: Policy, requests: Sequence[Request], **settings: Any) -> list[Completion]:
+    """Return the built-in sampler's completions of requests that arrive together."""
+    config = SamplingConfig(**settings)
+    params = config.params()
+
+    async def together() -> list[Completion]:
+        sampler = builtin_sampler(policy, config)
+        return await asyncio.gather(
+            *(sampler.generate(replace(request, params=params)) for request in requests)
+        )
+
+    return asyncio.run(together())
+
+
+async def rolled_out(
+    policy: Policy,
+    sampler: Sampler,
+    tasks: Sequence[Task[Any]],
+    *,
+    attempts: int,
+    budget: Budget,
+    replies: Replies | None = None,
+    seed: int = 0,
+    step: int = 1,
+) -> list[list[Rollout]]:
+    """Return `attempts` rollouts of each task."""
+    budgets: Mapping[str, Budget] = {task.key.env: budget for task in tasks}
+    started = start_attempts(tasks, attempts, policy=policy, budgets=budgets, dealt=Counter())
+    dialogues = Dialogues(
+        policy, sampler, SamplingConfig().params(), replies=replies, seed=seed, step=step
+    )
+    async with aclosing(dialogues.finished(started)) as finished:
+        assert sorted([place async for place in finished]) == list(range(len(started)))
+    rollouts = [attempt.rollout() for attempt in started]
+    return [rollouts[i : i + attempts] for i in range(0, len(rollouts), attempts)]
 
 
 def run_config(**sections: Any) -> RunConfig:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from grpo_core.train.run.observe import Observer
+from grpo_core.report.observer import Observer
 
 
 @contextmanager

@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import pickle
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 from letters import Letters
 
 from grpo_core.config.overrides import build_config, nested
-from grpo_core.config.settings import SamplingConfig
+from grpo_core.protocol.sampler import Completion, Request
 from grpo_core.train.policy.causal import Policy
-from grpo_core.train.policy.sampler import Completion, Ended, Engine, Request
+from grpo_core.train.policy.engine import Engine
 from grpo_core.train.trainer import Trainer
 
 
@@ -25,25 +24,18 @@ class Recorder:
         self.engine = Engine(policy)
         self.table: dict[tuple[float, ...], Completion] = {}
 
-    async def sample(
-        self, requests: Sequence[Request], config: SamplingConfig, *, ended: Ended | None = None
-    ) -> list[Completion]:
-        found = await self.engine.sample(requests, config, ended=ended)
-        self.table |= {
-            tuple(request.uniforms): completion
-            for request, completion in zip(requests, found, strict=True)
-        }
-        return found
+    async def generate(self, request: Request) -> Completion:
+        completion = await self.engine.generate(request)
+        self.table[tuple(request.uniforms)] = completion
+        return completion
 
 
 class Player:
     def __init__(self, table: dict[tuple[float, ...], Completion]) -> None:
         self.table = table
 
-    async def sample(
-        self, requests: Sequence[Request], config: SamplingConfig, *, ended: Ended | None = None
-    ) -> list[Completion]:
-        return [self.table[tuple(request.uniforms)] for request in requests]
+    async def generate(self, request: Request) -> Completion:
+        return self.table[tuple(request.uniforms)]
 
 
 def main(file: str, mode: str, out: str, settings: str) -> None:

@@ -12,9 +12,9 @@ from grpo_core import Rollout, Task
 from grpo_core.cli.app import app
 from grpo_core.config.overrides import build_config
 from grpo_core.report.gains import against_audit
+from grpo_core.report.observer import Observer
 from grpo_core.report.statistics import Gain
 from grpo_core.runs.lines import read_lines
-from grpo_core.train.run.observe import Observer
 from grpo_core.train.trainer import Trainer
 
 from .letters import Audited, Letters

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from grpo_core.config.overrides import build_config
-from grpo_core.config.settings import SamplingConfig
 from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.sampler import Completion, Request, Sampler
 from grpo_core.protocol.types import Message, Rollout, Task, TaskKey
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
@@ -21,12 +21,12 @@ from grpo_core.train.compute.batch import Row
 from grpo_core.train.models import chat
 from grpo_core.train.models.chat import Frame
 from grpo_core.train.policy.causal import Policy
-from grpo_core.train.policy.sampler import Completion, Ended, Engine, Request, Sampler
-from grpo_core.train.rollout.dialogue import Budget, roll_out
+from grpo_core.train.policy.engine import Engine
+from grpo_core.train.rollout.dialogue import Budget
 from grpo_core.train.trainer import Trainer
 from grpo_core.verify.engine import Verifier, VerifySettings
 
-from .arrange import CPU, micro_batches, tiny_policy
+from .arrange import CPU, micro_batches, rolled_out, tiny_policy
 from .guessing import Config, Guessing
 from .tiny import save_tiny
 
@@ -45,19 +45,11 @@ class Scripted:
         self.turns = list(turns)
         self.requests: list[Request] = []
 
-    async def sample(
-        self, requests: Sequence[Request], config: SamplingConfig, *, ended: Ended | None = None
-    ) -> list[Completion]:
-        (request,) = requests
+    async def generate(self, request: Request) -> Completion:
         self.requests.append(request)
-        tokens = list(self.turns[len(self.requests) - 1])[: len(request.uniforms)]
-        return [
-            Completion(
-                tokens,
-                [-1.0] * len(tokens),
-                "stop" if tokens == list(self.turns[len(self.requests) - 1]) else "length",
-            )
-        ]
+        turn = tuple(self.turns[len(self.requests) - 1])
+        tokens = turn[: len(request.uniforms)]
+        return Completion(tokens, (-1.0,) * len(tokens), "stop" if tokens == turn else "length")
 
 
 def said(policy: Policy, text: str) -> list[int]:
@@ -80,18 +72,10 @@ def play(
             env(config or Config()), settings=VerifySettings(isolation="inline", retries=0)
         ) as verifier:
             tasks_P = await verifier.tasks([TaskKey("guessing", "train", i) for i in range(tasks)])
-            rolled = roll_out(
-                tasks_P,
-                attempts=attempts,
-                policy=policy,
-                sampler=sampler,
-                sampling=SamplingConfig(),
-                budget=budget,
-                seed=0,
-                step=1,
-                replies=verifier,
+            rolled = rolled_out(
+                policy, sampler, tasks_P, attempts=attempts, budget=budget, replies=verifier
             )
-            return [rollout for group in (await rolled)[0] for rollout in group]
+            return [rollout for group in await rolled for rollout in group]
 
     return asyncio.run(through())
 
@@ -227,18 +211,15 @@ def test_a_raw_prompt_goes_on_with_the_bare_words(policy):
         ) -> Sequence[Message] | None:
             return (Message("user", " next: "),)
 
-    rolled = roll_out(
+    rolled = rolled_out(
+        policy,
+        Scripted(said(policy, "3"), said(policy, "4")),
         [task],
         attempts=1,
-        policy=policy,
-        sampler=Scripted(said(policy, "3"), said(policy, "4")),
-        sampling=SamplingConfig(),
         budget=Budget(4, turns=2),
-        seed=0,
-        step=0,
         replies=Counting(),
     )
-    (rollout,) = asyncio.run(rolled)[0][0]
+    ((rollout,),) = asyncio.run(rolled)
     assert list(rollout.token_ids) == said(policy, "3 next: 4")
     assert rollout.trainable == (1, *[0] * 7, 1)
 

@@ -21,11 +21,13 @@ from grpo_core import Message, Rollout, Task, TaskKey, Verdict
 from grpo_core.cli.app import app
 from grpo_core.config.overrides import build_config
 from grpo_core.protocol.errors import ConfigError, UserError
+from grpo_core.report.observer import Observer
 from grpo_core.runs.folder import RunFolder
 from grpo_core.train.models.load import resolve
 from grpo_core.train.run.checkpoint import RandomStates
 from grpo_core.train.run.ending import EndKind
-from grpo_core.train.run.observe import Observer
+from grpo_core.train.run.journal import Journal
+from grpo_core.train.run.method import Batch
 from grpo_core.train.run.saving import Saving
 from grpo_core.train.trainer import Trainer
 
@@ -465,14 +467,14 @@ def test_whatever_ends_a_run_saves_its_last_step_and_leaves_a_reason(
     settings: dict[str, Any], tmp_path: Path, whole: Path, error: BaseException
 ) -> None:
     trainer = Trainer(build_config([settings, MORE]), Letters(), folder=tmp_path / "run")
-    step = trainer.step
+    collect = trainer.method.collect
 
-    async def broken(number: int) -> dict[str, float]:
-        if number == 6:
+    async def broken(step: int) -> Batch:
+        if step == 6:
             raise error
-        return await step(number)
+        return await collect(step)
 
-    trainer.step = broken  # type: ignore[method-assign]
+    trainer.method.collect = broken  # type: ignore[method-assign]
     with pytest.raises(type(error)):
         trainer.run()
     assert trainer.end is not None
@@ -524,7 +526,7 @@ def test_random_states_are_those_after_the_last_finished_step(
     settings: dict[str, Any], tmp_path: Path
 ) -> None:
     trainer = Trainer(build_config([settings]), Letters(), folder=tmp_path / "run")
-    saving = Saving(trainer)
+    saving = Saving(trainer.method, trainer.folder, Journal(trainer.observer, trainer.folder))
     before = RandomStates.now()
     torch.rand(3)
     assert torch.equal(saving._states.torch, before.torch)

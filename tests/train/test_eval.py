@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from grpo_core.cli.app import app
 from grpo_core.config.overrides import build_config
 from grpo_core.runs.lines import read_lines
+from grpo_core.train.actor import Actor
 from grpo_core.train.trainer import Trainer
 
 LETTERS = f"{Path(__file__).parent / 'letters.py'}:Letters"
@@ -140,13 +141,13 @@ def test_a_run_is_asked_as_its_own_evaluations_were(run_folder):
 
 def test_a_stop_prints_what_was_measured(tiny_folder, monkeypatch):
     monkeypatch.setattr("grpo_core.train.measure.CHUNK", 2)
-    judged = Trainer.judged
+    roll_out = Actor.roll_out
 
-    async def and_stop(self: Trainer, *arguments: Any, **more: Any) -> Any:
+    async def and_stop(self: Actor, *arguments: Any, **more: Any) -> Any:
         self.request_stop()
-        return await judged(self, *arguments, **more)
+        return await roll_out(self, *arguments, **more)
 
-    monkeypatch.setattr(Trainer, "judged", and_stop)
+    monkeypatch.setattr(Actor, "roll_out", and_stop)
     done = CliRunner().invoke(
         app,
         [

@@ -17,7 +17,6 @@ from grpo_core.protocol.types import Verdict
 from grpo_core.runs.lines import read_lines
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.rollout.examples import read_examples
-from grpo_core.train.sft import WarmStart
 from grpo_core.train.trainer import Trainer
 
 LETTERS = f"{Path(__file__).parent / 'letters.py'}:Letters"
@@ -71,7 +70,7 @@ def test_good_attempts_are_written_once_with_their_prompts_and_can_be_learned_fr
             },
         ]
     )
-    WarmStart(config, folder=tmp_path / "warm").run()
+    Trainer(config, folder=tmp_path / "warm").run()
     assert (tmp_path / "warm" / "final").is_dir()
 
 

@@ -69,7 +69,7 @@ def lines(run: Trainer) -> list[dict[str, float]]:
 def test_the_generators_checkpoint_loads_whole_or_not_at_all(models: Path, tmp_path: Path) -> None:
     found = trainer(models, tmp_path / "run")
     stored = load_file(models / "generator" / "model.safetensors")
-    loaded = found.policy.model.state_dict()
+    loaded = found.actor.policy.model.state_dict()
     assert all(torch.equal(loaded[name], tensor) for name, tensor in stored.items())
     save_masked(tmp_path / "broken")
     first, *kept = sorted(stored)
@@ -92,9 +92,9 @@ def test_the_judge_has_to_be_a_sequence_scorer(models: Path, tmp_path: Path) -> 
 def test_reference_and_judge_are_frozen_and_what_they_were_after_the_run(
     run: Trainer, models: Path
 ) -> None:
-    reference = run.policy.reference.models()[1]
+    reference = run.actor.policy.reference.models()[1]
     start = load_file(models / "generator" / "model.safetensors")
-    judge = run.sources.trained[0].env.services.judge()._frozen.model  # type: ignore[attr-defined]
+    judge = run.actor.sources.trained[0].env.services.judge()._frozen.model  # type: ignore[attr-defined]
     for model, stored in (
         (reference, start),
         (judge, load_file(models / "judge" / "model.safetensors")),
@@ -103,16 +103,16 @@ def test_reference_and_judge_are_frozen_and_what_they_were_after_the_run(
         assert not any(parameter.requires_grad for parameter in model.parameters())
         assert all(torch.equal(model.state_dict()[name], tensor) for name, tensor in stored.items())
     assert any(
-        not torch.equal(run.policy.model.state_dict()[name], tensor)
+        not torch.equal(run.actor.policy.model.state_dict()[name], tensor)
         for name, tensor in start.items()
     )
 
 
 def test_the_inputs_are_masked_and_the_mask_token_is_known(run: Trainer) -> None:
-    assert run.policy.tokenizer.mask_token_id is not None
+    assert run.actor.policy.tokenizer.mask_token_id is not None
     groups = run.sample(4, attempts=1)
     assert all(MASK in group.task.prompt for group in groups)
-    assert all(run.policy.mask_id in group.rollouts[0].prompt_ids for group in groups)  # type: ignore[attr-defined]
+    assert all(run.actor.policy.mask_id in group.rollouts[0].prompt_ids for group in groups)  # type: ignore[attr-defined]
 
 
 def test_ten_steps_run_and_nothing_fails(run: Trainer) -> None:

@@ -12,10 +12,10 @@ import torch
 
 from grpo_core import Group, Reward, Rollout, Task, Verdict
 from grpo_core.config.overrides import build_config, nested
-from grpo_core.config.settings import SamplingConfig
 from grpo_core.protocol.errors import RunStoppedError
+from grpo_core.protocol.sampler import Completion, Request
 from grpo_core.runs.folder import RunFolder
-from grpo_core.train.policy.sampler import Completion, Ended, Engine, Request
+from grpo_core.train.policy.engine import Engine
 from grpo_core.train.trainer import Trainer
 
 from .arrange import tiny_policy
@@ -56,28 +56,20 @@ class Comparing(Judge):
 
 
 class Late:
-    """The built-in engine, which tells of completions one by one, and breaks after half of them if it `fails`."""
+    """The built-in engine, whose completions arrive one by one, and which breaks after half of them if it `fails`."""
 
     def __init__(self, engine: Engine, *, fails: bool = False) -> None:
-        self.engine, self.fails, self.owed = engine, fails, 0
+        self.engine, self.fails, self.owed, self.asked = engine, fails, 0, 0
 
-    async def sample(
-        self, requests: Sequence[Request], config: SamplingConfig, *, ended: Ended | None = None
-    ) -> list[Completion]:
-        assert ended is not None
-        told: list[int] = []
-        found = await self.engine.sample(
-            requests, config, ended=lambda place, _: told.append(place)
-        )
-        assert sorted(told) == list(range(len(requests)))
-        self.owed = len(requests)
-        for place in told:
-            ended(place, found[place])
-            self.owed -= 1
-            await asyncio.sleep(0.01)
-            if self.fails and self.owed <= len(requests) / 2:
-                raise RunStoppedError("the sampler broke")
-        return found
+    async def generate(self, request: Request) -> Completion:
+        self.owed, self.asked = self.owed + 1, self.asked + 1
+        place = self.asked
+        completion = await self.engine.generate(request)
+        await asyncio.sleep(0.1 + 0.02 * place)
+        self.owed -= 1
+        if self.fails and self.owed <= self.asked / 2:
+            raise RunStoppedError("the sampler broke")
+        return completion
 
 
 def trainer(
@@ -132,7 +124,8 @@ def test_the_event_loop_goes_on_while_tokens_are_drawn_and_a_cancelled_rollout_p
 
     async def run() -> int:
         ticks = 0
-        sampled = asyncio.ensure_future(Engine(policy).sample(requests, SamplingConfig()))
+        engine = Engine(policy)
+        sampled = asyncio.gather(*(engine.generate(request) for request in requests))
         while ticks < 20:
             await asyncio.sleep(0.01)
             assert not sampled.done()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -25,16 +24,15 @@ from grpo_core import (
 )
 from grpo_core.cli.app import app
 from grpo_core.config.overrides import build_config, nested
-from grpo_core.config.settings import SamplingConfig
+from grpo_core.protocol.sampler import Request
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
 from grpo_core.train.compute.batch import Row
-from grpo_core.train.policy.choose import builtin_sampler, load_policy
+from grpo_core.train.policy.choose import load_policy
 from grpo_core.train.policy.masked import MaskedPolicy
-from grpo_core.train.policy.sampler import Request
-from grpo_core.train.sft import WarmStart
 from grpo_core.train.trainer import Trainer
 
+from .arrange import sampled as sampled_together
 from .tiny import save_tiny, tiny_tokenizer
 from .tiny_masked import masked_model, masked_tokenizer, save_masked
 
@@ -87,7 +85,7 @@ def requests(found: MaskedPolicy, attempts: int, *, seed: int = 0) -> list[Reque
 
 
 def sampled(found: MaskedPolicy, asked: list[Request], **settings: Any) -> list[Any]:
-    return asyncio.run(builtin_sampler(found).sample(asked, SamplingConfig(**settings)))
+    return sampled_together(found, asked, **settings)
 
 
 def rows(found: MaskedPolicy, **settings: Any) -> list[Row]:
@@ -340,14 +338,16 @@ def test_an_optimizer_step_lowers_the_loss_of_its_own_batch(tmp_path: Path) -> N
 
     def gain() -> float:
         total = 0.0
-        for micro in trainer.policy.micro_batches(every, max_tokens=1000, dtype=torch.float64):
+        for micro in trainer.actor.policy.micro_batches(
+            every, max_tokens=1000, dtype=torch.float64
+        ):
             with torch.no_grad():
-                logprob_BT, _ = trainer.policy.logprobs(micro, temperature=1.0)
+                logprob_BT, _ = trainer.actor.policy.logprobs(micro, temperature=1.0)
             total += float((logprob_BT * micro.advantage_B1 * micro.trainable_BT).sum())
         return total
 
     before = gain()
-    trainer.updater.update([every])
+    trainer.method.updater.update([every])
     assert gain() > before
 
 
@@ -367,7 +367,7 @@ def test_a_warm_start_on_references_and_on_a_file(tmp_path: Path) -> None:
             "eval.tasks": 4,
             **more,
         }
-        WarmStart(config(tmp_path, **settings), Vowels(), folder=tmp_path / name).run()
+        Trainer(config(tmp_path, **settings), Vowels(), folder=tmp_path / name).run()
         lines = [line for line in metrics(tmp_path / name) if "loss" in line]
         assert lines[-1]["loss"] < 0.5 * lines[0]["loss"]
 
@@ -399,7 +399,7 @@ def test_rollouts_know_which_slot_each_token_fills(tmp_path: Path) -> None:
     for group in trainer.sample(2, attempts=2):
         for rollout in group.rollouts:
             assert rollout.positions == tuple(
-                i for i, t in enumerate(rollout.prompt_ids) if t == trainer.policy.mask_id
+                i for i, t in enumerate(rollout.prompt_ids) if t == trainer.actor.policy.mask_id
             )  # type: ignore[attr-defined]
             assert len(rollout.token_ids) == len(rollout.positions)
     assert replace(rollout, positions=None) != rollout

@@ -226,7 +226,9 @@ def test_components_are_what_torch_says(settings) -> None:
     trainer = Trainer(
         config(settings, **{"lora.enabled": False, "optimizer.lr": 1e-4}), Letters(), policy=policy
     )
-    found = trainer.footprint.estimate(policy, trainer.config, trainer.workload([(1,) * 10])).always
+    found = trainer.actor.footprint.estimate(
+        policy, trainer.config, trainer.method.workload([(1,) * 10])
+    ).always
     size = sum(p.nbytes for p in policy.model.parameters())
     assert (found["weights"], found["reference"], found["adapter"], found["gradients"]) == (
         size,
@@ -234,8 +236,10 @@ def test_components_are_what_torch_says(settings) -> None:
         0,
         size,
     )
-    trainer.updater.update([[Row(rollout, 1.0, 1.0) for rollout in random_rollouts(1, 3)[0]]])
-    state = trainer.updater.optimizer.optimizer.state.values()
+    trainer.method.updater.update(
+        [[Row(rollout, 1.0, 1.0) for rollout in random_rollouts(1, 3)[0]]]
+    )
+    state = trainer.method.updater.optimizer.optimizer.state.values()
     assert found["optimizer"] == sum(
         tensor.nbytes for values in state for tensor in values.values() if tensor.ndim
     )
@@ -247,13 +251,15 @@ def test_the_optimizers_state_is_counted_as_it_is(settings, wide_folder: Path, n
         settings, **{"model.name": str(wide_folder), "optimizer.name": name, "lora.r": 64}
     )
     trainer = Trainer(chosen, Letters())
-    found = trainer.footprint.estimate(
-        trainer.policy, chosen, trainer.workload([(1,) * 10])
+    found = trainer.actor.footprint.estimate(
+        trainer.actor.policy, chosen, trainer.method.workload([(1,) * 10])
     ).always["optimizer"]
-    trainer.updater.update([[Row(rollout, 1.0, 1.0) for rollout in random_rollouts(1, 3)[0]]])
+    trainer.method.updater.update(
+        [[Row(rollout, 1.0, 1.0) for rollout in random_rollouts(1, 3)[0]]]
+    )
     state = [
         t
-        for v in trainer.updater.optimizer.optimizer.state.values()
+        for v in trainer.method.updater.optimizer.optimizer.state.values()
         for n, t in v.items()
         if getattr(t, "ndim", 0) and "qmap" not in n
     ]

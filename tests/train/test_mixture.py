@@ -108,8 +108,10 @@ def test_a_mixture_trains_with_metrics_for_each_environment_and_resumes_exactly(
     assert second.done == 2
     second.run()
     assert lines(tmp_path / "parts") == found
-    expected = dict(whole.policy.trainable())
-    assert all(torch.equal(expected[name], tensor) for name, tensor in second.policy.trainable())
+    expected = dict(whole.actor.policy.trainable())
+    assert all(
+        torch.equal(expected[name], tensor) for name, tensor in second.actor.policy.trainable()
+    )
 
 
 def test_the_share_of_an_environment_that_is_a_file_can_change_when_a_run_goes_on(
@@ -155,12 +157,12 @@ def test_the_tasks_of_all_environments_are_evaluated_in_batches_which_the_estima
     settings, tmp_path
 ):
     trainer = make({**settings, "eval": {"tasks": 20}}, tmp_path / "run")
-    assert trainer.workload([(1,) * 10]).decoded[-1] == (60, 1)
+    assert trainer.method.workload([(1,) * 10]).decoded[-1] == (60, 1)
 
 
 def test_each_environment_keeps_its_own_budget(settings, tmp_path):
     trainer = make({**settings, "sampling": {}}, tmp_path / "run")
-    assert {name: budget.turn for name, budget in trainer.budgets.items()} == {
+    assert {name: budget.turn for name, budget in trainer.actor.budgets.items()} == {
         "letters": 8,
         "guessing": 6,
         "arithmetic": 16,

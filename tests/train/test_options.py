@@ -18,11 +18,11 @@ from grpo_core.config.overrides import build_config
 from grpo_core.config.settings import LossConfig
 from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.errors import ConfigError, UnknownNameError
+from grpo_core.report.observer import Observer
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
 from grpo_core.train.algorithm.losses import clip
 from grpo_core.train.policy.causal import Policy
-from grpo_core.train.run.observe import Observer
 from grpo_core.train.trainer import Trainer
 
 from ..core.distributions import install_plugin
@@ -301,9 +301,9 @@ def test_a_reference_that_is_refreshed_starts_at_the_model_and_becomes_the_polic
     trainer.run()
     kls = [line["kl"] for line in steps(trainer)]
     assert [abs(kl) < 1e-6 for kl in kls] == [True, False, True, False, True]
-    names = {name for name, _ in trainer.policy.trainable()}
-    assert trainer.policy.reference.weights().keys() == names
-    assert all(p.grad_fn is None for p in trainer.policy.reference.weights().values())
+    names = {name for name, _ in trainer.actor.policy.trainable()}
+    assert trainer.actor.policy.reference.weights().keys() == names
+    assert all(p.grad_fn is None for p in trainer.actor.policy.reference.weights().values())
 
 
 def test_a_reference_may_follow_at_a_distance_and_is_saved(
@@ -312,9 +312,9 @@ def test_a_reference_may_follow_at_a_distance_and_is_saved(
     kl = {"beta": 0.1, "refresh_every": 1, "refresh_rate": 0.25}
     settings = {**settings, "steps": 6, "kl": kl, "checkpoint": {"every": 2}, "eval": {"tasks": 4}}
     whole = make(settings, tmp_path / "whole")
-    start = {name: p.detach().clone() for name, p in whole.policy.trainable()}
+    start = {name: p.detach().clone() for name, p in whole.actor.policy.trainable()}
     whole.run()
-    first_weights = dict(whole.policy.reference.weights())
+    first_weights = dict(whole.actor.policy.reference.weights())
     assert any(not torch.equal(first_weights[name], start[name]) for name in start)
 
     with killed(tmp_path / "parts", step=5) as observer:
@@ -323,7 +323,7 @@ def test_a_reference_may_follow_at_a_distance_and_is_saved(
     assert second.resume() == 4
     second.run()
     assert untimed(tmp_path / "parts") == untimed(tmp_path / "whole")
-    for name, weight in second.policy.reference.weights().items():
+    for name, weight in second.actor.policy.reference.weights().items():
         assert torch.equal(weight, first_weights[name])
 
 

@@ -13,7 +13,6 @@ from grpo_core.cli.app import app
 from grpo_core.config.overrides import build_config
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.report.plots import draw_plots
-from grpo_core.train.sft import WarmStart
 from grpo_core.train.trainer import Trainer
 
 from .letters import Answered, Letters
@@ -49,7 +48,7 @@ def test_a_run_is_drawn_with_every_part_and_every_phase(
 
 def test_what_was_not_measured_is_not_drawn(settings: dict[str, Any], tmp_path: Path) -> None:
     config = build_config([settings, {"method": "sft", "steps": 2, "eval": {"tasks": 0}}])
-    WarmStart(config, Answered(), folder=tmp_path / "warm").run()
+    Trainer(config, Answered(), folder=tmp_path / "warm").run()
     found = drawn(tmp_path / "warm", tmp_path)
     assert sorted(found) == ["time", "training_curve"]
     assert ">loss<" in found["training_curve"]

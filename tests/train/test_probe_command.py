@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from grpo_core.cli.app import app
-from grpo_core.train.trainer import Trainer
+from grpo_core.train.actor import Actor
 
 CODE = '''
 from grpo_core import Environment, Reward, Task, Verdict
@@ -176,13 +176,13 @@ def test_the_tasks_are_those_that_a_run_begins_with_each_once(
     probe: Any, file: str, tiny_folder: Path, monkeypatch: Any
 ) -> None:
     asked = []
-    judged = Trainer.judged
+    roll_out = Actor.roll_out
 
-    async def seen(self: Trainer, tasks: Any, **more: Any) -> Any:
+    async def seen(self: Actor, tasks: Any, **more: Any) -> Any:
         asked.extend(task.key for task in tasks)
-        return await judged(self, tasks, **more)
+        return await roll_out(self, tasks, **more)
 
-    monkeypatch.setattr(Trainer, "judged", seen)
+    monkeypatch.setattr(Actor, "roll_out", seen)
     assert probe("Parity", "--level", "0.5", "--tasks", "9", "--seed", "3").exit_code == 0
     assert [(key.split, key.seed, key.level) for key in asked] == [("train", 3, 0.5)] * 5
     probed = [key.index for key in asked]
@@ -230,13 +230,13 @@ def test_the_same_seed_gives_the_same_report(probe: Any) -> None:
 
 def test_a_stop_prints_what_was_sampled(probe: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr("grpo_core.train.probing.CHUNK", 12)
-    judged = Trainer.judged
+    roll_out = Actor.roll_out
 
-    async def and_stop(self: Trainer, *arguments: Any, **more: Any) -> Any:
+    async def and_stop(self: Actor, *arguments: Any, **more: Any) -> Any:
         self.request_stop()
-        return await judged(self, *arguments, **more)
+        return await roll_out(self, *arguments, **more)
 
-    monkeypatch.setattr(Trainer, "judged", and_stop)
+    monkeypatch.setattr(Actor, "roll_out", and_stop)
     done = probe("Parity", "--json")
     assert done.exit_code == 130
     (level,) = json.loads(done.stdout)["levels"]

@@ -222,19 +222,19 @@ def test_a_process_that_waits_for_another_goes_on_judging_within_its_deadlines(
         "import asyncio, os, sys\n"
         f"sys.path.insert(0, {str(HERE)!r})\n"
         "from letters import Letters\n"
-        "from grpo_core.train.policy.sampler import Engine\n"
+        "from grpo_core.train.policy.engine import Engine\n"
         "class Late(Letters):\n"
         "    timeout_seconds = 2.0\n"
         "    async def averify(self, task, rollout):\n"
         "        for _ in range(10): await asyncio.sleep(0.05)\n"
         "        return self.verify(task, rollout)\n"
-        "at_once = Engine.sample\n"
-        "async def sample(self, *args, **more):\n"
+        "at_once = Engine.generate\n"
+        "async def generate(self, *args, **more):\n"
         "    await asyncio.sleep(5 if os.environ['RANK'] == '1' else 0)\n"
         "    found = await at_once(self, *args, **more)\n"
         "    await asyncio.sleep(0.2)\n"  # long enough for verdicts to be under way
         "    return found\n"
-        "Engine.sample = sample\n"
+        "Engine.generate = generate\n"
     )
     given = options(
         tiny_folder,

@@ -5,29 +5,26 @@ Heavy: the model is fetched if it is not in the cache. Where it computes in bflo
 
 from __future__ import annotations
 
-import asyncio
 import json
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from grpo_core import TaskKey
 from grpo_core.config.overrides import build_config
-from grpo_core.config.settings import SamplingConfig
 from grpo_core.plugins.environments import load_environment
 from grpo_core.plugins.host import PluginHost
+from grpo_core.protocol.sampler import Request
 from grpo_core.protocol.types import Rollout
 from grpo_core.train.compute.batch import Row
 from grpo_core.train.policy.causal import Policy
-from grpo_core.train.policy.sampler import Completion, Engine, Request
 from grpo_core.train.rollout.dialogue import uniforms
 
-from .arrange import micro_batches
+from .arrange import micro_batches, sampled
 
 pytestmark = pytest.mark.heavy
 TOKENS = 12
@@ -55,8 +52,7 @@ def requests(policy: Policy) -> list[Request]:
     ]
 
 
-def sample(policy: Policy, requests: list[Request], **settings: Any) -> list[Completion]:
-    return asyncio.run(Engine(policy).sample(requests, SamplingConfig(**settings)))
+sample = sampled
 
 
 def test_greedy_tokens_equal_those_of_generate(policy: Policy, requests: list[Request]) -> None:

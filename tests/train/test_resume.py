@@ -18,8 +18,8 @@ from grpo_core import Rollout, Task, Verdict
 from grpo_core.cli.app import app
 from grpo_core.config.overrides import build_config
 from grpo_core.protocol.errors import ConfigError
+from grpo_core.report.observer import Observer
 from grpo_core.runs.lines import read_lines
-from grpo_core.train.run.observe import Observer
 from grpo_core.train.trainer import Trainer
 from grpo_core.train.update.optimizer import rate
 
@@ -86,7 +86,7 @@ def test_a_setting_can_be_changed_by_name_and_is_what_the_run_is_from_then_on(
     interrupted: Path,
 ) -> None:
     trainer = Trainer.resumed(interrupted, Letters(), changes={"steps": 8, "checkpoint.every": 1})
-    assert trainer.total == 8
+    assert trainer.method.total == 8
     trainer.run()
     stored = json.loads((interrupted / "config.json").read_text())
     assert (stored["steps"], stored["checkpoint"]["every"], stored["optimizer"]["lr"]) == (
@@ -114,7 +114,7 @@ def test_a_changed_optimizer_acts_from_the_first_resumed_step_on(interrupted: Pa
         "kl.beta": 0.5,
     }
     trainer = Trainer.resumed(interrupted, Letters(), changes=changes)
-    (group,) = trainer.updater.optimizer.param_groups
+    (group,) = trainer.method.updater.optimizer.param_groups
     assert (group["weight_decay"], group["betas"], group["initial_lr"]) == (0.3, (0.5, 0.7), 0.001)
     trainer.run()
     plan = trainer.config.schedule
@@ -142,7 +142,7 @@ def test_a_run_that_was_resumed_with_other_settings_is_resumed_again_without_nam
     Trainer.resumed(interrupted, Letters(), changes=changes)
     gc.collect()
     again = Trainer.resumed(interrupted, Letters())
-    assert (again.done, again.total, again.updater.beta) == (2, 8, 0.5)
+    assert (again.done, again.method.total, again.method.updater.beta) == (2, 8, 0.5)
     (said,) = [
         line
         for line in (interrupted / "log.txt").read_text().splitlines()
@@ -173,7 +173,7 @@ def test_another_optimizer_begins_without_running_means_and_this_is_said(
     assert said == [
         f"the checkpoint holds the running means of {before}; {after} begins without any"
     ]
-    assert not again.updater.optimizer.state
+    assert not again.method.updater.optimizer.state
     again.run()
     assert again.folder.finished
 
@@ -199,7 +199,7 @@ def test_a_change_takes_back_what_excludes_it(
     trainer.observer.step = lambda number, total, metrics: trainer.request_stop()  # type: ignore[method-assign]
     trainer.run()
     again = Trainer.resumed(tmp_path / "run", Few(), changes=changes)
-    assert (again.done, again.total) == (1, total)
+    assert (again.done, again.method.total) == (1, total)
     again.run()
     assert again.folder.finished
 
@@ -247,9 +247,14 @@ def test_a_beta_that_was_adapted_is_kept_unless_another_is_configured(
     trainer = Trainer(build_config([settings, more]), Letters(), folder=tmp_path / "run")
     trainer.observer.step = lambda number, total, metrics: trainer.request_stop()  # type: ignore[method-assign]
     trainer.run()
-    assert Trainer.resumed(tmp_path / "run", Letters()).updater.beta == trainer.updater.beta != 0.1
     assert (
-        Trainer.resumed(tmp_path / "run", Letters(), changes={"kl.beta": 0.3}).updater.beta == 0.3
+        Trainer.resumed(tmp_path / "run", Letters()).method.updater.beta
+        == trainer.method.updater.beta
+        != 0.1
+    )
+    assert (
+        Trainer.resumed(tmp_path / "run", Letters(), changes={"kl.beta": 0.3}).method.updater.beta
+        == 0.3
     )
 
 
@@ -259,16 +264,16 @@ def test_a_reference_that_follows_from_a_resume_on_begins_as_the_model_before_tr
 ) -> None:
     more = {"steps": 4, "eval": {"tasks": 0}, "lora": {"enabled": lora}, "checkpoint": {"every": 1}}
     trainer = Trainer(build_config([settings, more]), Letters(), folder=tmp_path / "run")
-    start = {name: p.detach().clone() for name, p in trainer.policy.trainable()}
+    start = {name: p.detach().clone() for name, p in trainer.actor.policy.trainable()}
     trainer.observer.step = lambda number, total, metrics: trainer.request_stop()  # type: ignore[method-assign]
     trainer.run()
     again = Trainer.resumed(tmp_path / "run", Letters(), changes={"kl.refresh_every": 2})
     assert again.done == 1
     assert all(
         torch.equal(weight, start[name])
-        for name, weight in again.policy.reference.weights().items()
+        for name, weight in again.actor.policy.reference.weights().items()
     )
-    assert not all(torch.equal(p, start[name]) for name, p in again.policy.trainable())
+    assert not all(torch.equal(p, start[name]) for name, p in again.actor.policy.trainable())
     again.run()
     kls = [line["kl"] for line in read_lines(tmp_path / "run" / "metrics.jsonl") if "loss" in line]
     assert [abs(kl) < 1e-6 for kl in kls] == [

@@ -11,6 +11,7 @@ import torch
 from transformers.cache_utils import DynamicLayer
 
 from grpo_core.config.settings import SamplingConfig
+from grpo_core.protocol.sampler import Request, SamplingParams
 from grpo_core.protocol.types import Message, Rollout, Task, TaskKey
 from grpo_core.train.compute.batch import Row
 from grpo_core.train.compute.kv import GrowingLayer, bytes_per_token
@@ -19,10 +20,11 @@ from grpo_core.train.compute.prepack import packed_bytes
 from grpo_core.train.models.adapter import add_adapter
 from grpo_core.train.models.load import ModelSource
 from grpo_core.train.policy.causal import Policy
-from grpo_core.train.policy.sampler import Completion, Engine, Request, draw
-from grpo_core.train.rollout.dialogue import Budget, roll_out, uniforms
+from grpo_core.train.policy.drawing import draw
+from grpo_core.train.policy.engine import Engine
+from grpo_core.train.rollout.dialogue import Budget, uniforms
 
-from .arrange import CPU, micro_batches, run_config, tiny_policy
+from .arrange import CPU, micro_batches, rolled_out, run_config, sampled, tiny_policy
 from .tiny import tiny_model, tiny_tokenizer
 
 
@@ -40,8 +42,7 @@ def prompts(count: int, *, seed: int = 0) -> list[tuple[int, ...]]:
     ]
 
 
-def sample(policy: Policy, requests: list[Request], **settings: object) -> list[Completion]:
-    return asyncio.run(Engine(policy).sample(requests, SamplingConfig(**settings)))
+sample = sampled
 
 
 def requests_for(prefixes: list[tuple[int, ...]], count: int, *, length: int = 12) -> list[Request]:
@@ -327,14 +328,14 @@ def test_waiting_rows_take_the_places_of_those_that_ended(policy, monkeypatch):
 def test_the_cache_stays_within_its_memory(policy, monkeypatch):
     """Room for 100 tokens, requests of 34 to 36: two at a time; and one that fits nowhere is decoded alone."""
     monkeypatch.setattr(Lines, "_cost", alone)
-    monkeypatch.setattr("grpo_core.train.policy.sampler.bytes_per_token", lambda _: 2**20 // 100)
+    monkeypatch.setattr("grpo_core.train.policy.decoding.bytes_per_token", lambda _: 2**20 // 100)
     requests = requests_for(prompts(4), 1, length=20)
     assert max(len(r.prefix) for r in requests) in range(14, 17)  # two requests fit, three do not
     assert max(forward_passes(policy, requests, kv_mb=1)) == 2
     assert [c.token_ids for c in sample(policy, requests, kv_mb=1)] == [
         c.token_ids for c in sample(policy, requests)
     ]
-    monkeypatch.setattr("grpo_core.train.policy.sampler.bytes_per_token", lambda _: 2**20)
+    monkeypatch.setattr("grpo_core.train.policy.decoding.bytes_per_token", lambda _: 2**20)
     assert max(forward_passes(policy, requests, kv_mb=1)) == 1
 
 
@@ -475,7 +476,7 @@ def test_the_draw_follows_the_distribution():
         logits.unsqueeze(0),
         torch.zeros(count, dtype=torch.long),
         numbers,
-        SamplingConfig(temperature=0.8),
+        SamplingParams(temperature=0.8),
     )
     probs = torch.softmax(logits / 0.8, dim=-1)
     observed = torch.bincount(tokens, minlength=8)
@@ -500,7 +501,7 @@ def test_narrowing_draws_only_from_what_it_keeps_and_says_how_much(settings, all
         probs.log().unsqueeze(0),
         torch.zeros(500, dtype=torch.long),
         numbers,
-        SamplingConfig(**settings),
+        SamplingParams(**settings),
     )
     assert set(tokens.tolist()) == allowed
     assert kept[0].item() == pytest.approx(sum(probs[t].item() for t in allowed))
@@ -511,7 +512,7 @@ def test_a_token_of_probability_zero_is_never_drawn_even_by_the_largest_number()
     logits = torch.full((1, 50_000), 0.0)
     logits[0, 40_000:] = -torch.inf
     token, _, _ = draw(
-        logits, torch.tensor([0]), torch.tensor([1 - 2**-53], dtype=torch.float64), SamplingConfig()
+        logits, torch.tensor([0]), torch.tensor([1 - 2**-53], dtype=torch.float64), SamplingParams()
     )
     assert token.item() < 40_000
 
@@ -525,19 +526,17 @@ def test_what_is_drawn_is_fixed_by_the_place_in_the_run(policy):
         order: list[int], attempts: int, *, step: int = 1, seed: int = 0
     ) -> dict[int, list[str]]:
         chosen = [tasks[i] for i in order]
-        rolled = roll_out(
+        rolled = rolled_out(
+            policy,
+            Engine(policy),
             chosen,
             attempts=attempts,
-            policy=policy,
-            sampler=Engine(policy),
-            sampling=SamplingConfig(),
             budget=Budget(8),
             seed=seed,
             step=step,
         )
         return {
-            i: [r.text for r in group]
-            for i, group in zip(order, asyncio.run(rolled)[0], strict=True)
+            i: [r.text for r in group] for i, group in zip(order, asyncio.run(rolled), strict=True)
         }
 
     everything = drawn([0, 1, 2], 4)
@@ -549,15 +548,6 @@ def test_what_is_drawn_is_fixed_by_the_place_in_the_run(policy):
 
 def test_equal_tasks_of_one_step_are_attempted_independently(policy):
     task = Task(TaskKey("letters", "train", 0), (Message("user", "say"),), None)
-    rolled = roll_out(
-        [task, task],
-        attempts=3,
-        policy=policy,
-        sampler=Engine(policy),
-        sampling=SamplingConfig(),
-        budget=Budget(8),
-        seed=0,
-        step=1,
-    )
-    first, second = asyncio.run(rolled)[0]
+    rolled = rolled_out(policy, Engine(policy), [task, task], attempts=3, budget=Budget(8))
+    first, second = asyncio.run(rolled)
     assert [r.text for r in first] != [r.text for r in second]

@@ -16,11 +16,10 @@ from grpo_core.cli.app import app
 from grpo_core.config.overrides import build_config
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.types import Message
+from grpo_core.report.observer import Observer
 from grpo_core.runs.lines import read_lines
 from grpo_core.train.models.adapter import adapted_layers
 from grpo_core.train.rollout.examples import Example, read_examples
-from grpo_core.train.run.observe import Observer
-from grpo_core.train.sft import WarmStart
 from grpo_core.train.trainer import Trainer
 
 from .arrange import tiny_policy
@@ -80,7 +79,7 @@ def test_the_loss_is_the_mean_cross_entropy_of_the_answers_tokens(settings, tmp_
         sft={"data": data, "batch_size": 3},
         sampling={"temperature": 0.5},
     )
-    WarmStart(config, policy=tiny_policy(), folder=tmp_path / "run").run()
+    Trainer(config, policy=tiny_policy(), folder=tmp_path / "run").run()
     assert logged(tmp_path / "run", "loss") == pytest.approx([total.item() / count], rel=1e-9)
     assert logged(tmp_path / "run", "grad_norm") == pytest.approx([norm], rel=1e-9)
     assert logged(tmp_path / "run", "tokens/trained") == [count]
@@ -88,7 +87,7 @@ def test_the_loss_is_the_mean_cross_entropy_of_the_answers_tokens(settings, tmp_
 
 def test_references_are_learned_and_the_held_out_gain_is_told(settings, tmp_path):
     config = sft(settings, steps=30, optimizer={"lr": 0.02}, eval={"tasks": 8})
-    gains = WarmStart(config, Answered(), folder=tmp_path / "run").run()
+    gains = Trainer(config, Answered(), folder=tmp_path / "run").run()
     losses = logged(tmp_path / "run", "loss")
     assert losses[-1] < 0.2 < losses[0]
     assert gains["reward"].mean > 0.5
@@ -112,10 +111,10 @@ def test_a_warm_start_that_was_killed_goes_on_as_if_nothing_had_happened(
         settings, steps=6, lora={"dropout": 0.3}, checkpoint={"every": 2}, eval={"tasks": 0}, **more
     )
 
-    WarmStart(config, Answered(), folder=tmp_path / "whole").run()
+    Trainer(config, Answered(), folder=tmp_path / "whole").run()
     with killed(tmp_path / "killed", step=3) as observer:
-        WarmStart(config, Answered(), folder=tmp_path / "killed", observer=observer).run()
-    resumed = WarmStart.resumed(tmp_path / "killed", Answered())
+        Trainer(config, Answered(), folder=tmp_path / "killed", observer=observer).run()
+    resumed = Trainer.resumed(tmp_path / "killed", Answered())
     assert resumed.done == 2
     resumed.run()
     for name in ("loss", "grad_norm"):
@@ -127,7 +126,7 @@ def test_dropout_acts_in_a_warm_start_and_nowhere_else(settings, tmp_path):
     losses = []
     for dropout in (0.0, 0.5):
         folder = tmp_path / str(dropout)
-        WarmStart(
+        Trainer(
             sft(settings, lora={"dropout": dropout}, eval={"tasks": 0}), Answered(), folder=folder
         ).run()
         losses.append(logged(folder, "loss"))
@@ -153,7 +152,7 @@ def test_what_the_base_model_itself_would_drop_out_stays(settings, tmp_path):
     losses = []
     for dropout in (0.0, 1e-9):
         folder = tmp_path / str(dropout)
-        WarmStart(
+        Trainer(
             sft(settings, lora={"dropout": dropout}, eval={"tasks": 0}), Answered(), folder=folder
         ).run()
         losses.append(logged(folder, "loss"))
@@ -181,7 +180,7 @@ def test_a_file_alone_is_trained_on_and_an_environment_only_measures(settings, t
         "optimizer": {"lr": 0.0},
         **only,
     }
-    trainer = WarmStart(
+    trainer = Trainer(
         sft(settings, sft={"data": data, "batch_size": 3}, **more),
         {"letters": Letters()},
         folder=tmp_path / "run",
@@ -206,11 +205,11 @@ def test_an_adapter_that_is_continued_keeps_its_shape_takes_the_dropout_and_says
     settings = {**settings, "environment": None, "steps": 2}
     stored = {"r": 8, "alpha": 4, "targets": ["q_proj", "v_proj"]}
     source = {"data": data, "batch_size": 3}
-    WarmStart(sft(settings, lora=stored, sft=source), folder=tmp_path / "first").run()
+    Trainer(sft(settings, lora=stored, sft=source), folder=tmp_path / "first").run()
     observer = Chosen()
     model = {"name": str(tmp_path / "first"), "dtype": "float32"}
     chosen = {"r": 2, "dropout": 0.5, "targets": ["q_proj"]}
-    again = WarmStart(
+    again = Trainer(
         sft(settings, model=model, lora=chosen, sft=source),
         folder=tmp_path / "again",
         observer=observer,
@@ -227,11 +226,11 @@ def test_an_adapter_that_is_continued_keeps_its_shape_takes_the_dropout_and_says
         "targets": ["q_proj", "v_proj"],
         "dropout": 0.5,
     }
-    assert {layer.lora_dropout["default"].p for layer in adapted_layers(again.policy.model)} == {
-        0.5
-    }
+    assert {
+        layer.lora_dropout["default"].p for layer in adapted_layers(again.actor.policy.model)
+    } == {0.5}
     replayed = Chosen()
-    WarmStart(
+    Trainer(
         build_config(
             [{**settings, "method": "sft", "model": model, "lora": recorded, "sft": source}]
         ),
@@ -244,7 +243,7 @@ def test_what_a_run_with_a_continued_adapter_recorded_adapts_all_of_a_deeper_mod
     settings, tmp_path
 ):
     settings = {**settings, "steps": 1, "eval": {"tasks": 0}}
-    WarmStart(sft(settings), Answered(), folder=tmp_path / "first").run()
+    Trainer(sft(settings), Answered(), folder=tmp_path / "first").run()
     model = {"name": str(tmp_path / "first"), "dtype": "float32"}
     Trainer(build_config([{**settings, "model": model}]), Letters(), folder=tmp_path / "run").run()
     recorded = json.loads((tmp_path / "run" / "config.json").read_text())
@@ -252,8 +251,8 @@ def test_what_a_run_with_a_continued_adapter_recorded_adapts_all_of_a_deeper_mod
     deeper = Trainer(
         build_config([recorded, {"model": {"name": str(tmp_path / "deeper")}}]), Letters()
     )
-    linear = [m for m in deeper.policy.model.modules() if hasattr(m, "base_layer")]
-    assert len(adapted_layers(deeper.policy.model)) == len(linear) == 4 * 7
+    linear = [m for m in deeper.actor.policy.model.modules() if hasattr(m, "base_layer")]
+    assert len(adapted_layers(deeper.actor.policy.model)) == len(linear) == 4 * 7
     assert len(recorded["lora"]["targets"]) == 7
 
 
@@ -261,13 +260,13 @@ def test_a_file_is_gone_through_in_a_new_order_each_epoch(settings, tmp_path):
     data = written(
         tmp_path / "rows.jsonl", [{"prompt": f"{i}:", "completion": str(i)} for i in range(8)]
     )
-    trainer = WarmStart(
+    trainer = Trainer(
         sft(settings, environment=None, steps=None, sft={"data": data, "batch_size": 3}),
         folder=tmp_path / "run",
     )
-    assert trainer.total == 8  # three epochs
+    assert trainer.method.total == 8  # three epochs
     orders = [
-        [trainer._nth_example(8 * epoch + place).answer for place in range(8)] for epoch in range(3)
+        [trainer.method._nth_example(8 * epoch + place).answer for place in range(8)] for epoch in range(3)
     ]
     assert all(sorted(order) == [str(i) for i in range(8)] for order in orders)
     assert len(set(map(tuple, orders))) == 3
@@ -351,7 +350,7 @@ def test_an_environment_without_references_is_refused_before_anything_is_written
     with pytest.raises(
         ConfigError, match=r"'letters' has no reference answer for task 0.*--data FILE\.jsonl"
     ):
-        WarmStart(sft(settings), Letters(), folder=tmp_path / "run").run()
+        Trainer(sft(settings), Letters(), folder=tmp_path / "run").run()
     assert not (tmp_path / "run").exists()
 
 
@@ -361,7 +360,7 @@ def test_examples_that_are_too_long_are_left_out_and_said_once(settings, tmp_pat
     config = sft(
         settings, environment=None, steps=3, sft={"data": data, "batch_size": 4, "max_length": 50}
     )
-    WarmStart(config, folder=tmp_path / "run", observer=observer).run()
+    Trainer(config, folder=tmp_path / "run", observer=observer).run()
     assert [
         warning for warning in observer.warnings if "more than 50 tokens" in warning
     ] == observer.warnings
@@ -371,7 +370,7 @@ def test_examples_that_are_too_long_are_left_out_and_said_once(settings, tmp_pat
 
 def test_another_file_under_the_same_name_is_refused(settings, tmp_path):
     data = written(tmp_path / "rows.jsonl", [{"prompt": "p:", "completion": "a"}])
-    trainer = WarmStart(
+    trainer = Trainer(
         sft(settings, environment=None, sft={"data": data, "batch_size": 2}),
         folder=tmp_path / "run",
     )
@@ -379,7 +378,7 @@ def test_another_file_under_the_same_name_is_refused(settings, tmp_path):
     trainer.run()
     written(tmp_path / "rows.jsonl", [{"prompt": "p:", "completion": "b"}])
     with pytest.raises(ConfigError, match=r"'sft\.data' has changed since the run began"):
-        WarmStart.resumed(tmp_path / "run")
+        Trainer.resumed(tmp_path / "run")
 
 
 def test_from_the_command_line_to_a_run_that_goes_on_with_it(tiny_folder, tmp_path):

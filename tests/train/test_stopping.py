@@ -16,8 +16,8 @@ from safetensors.torch import load_file
 from grpo_core import Reward, Rollout, Task, Verdict
 from grpo_core.config.overrides import build_config
 from grpo_core.protocol.errors import ConfigError
+from grpo_core.report.observer import Observer
 from grpo_core.runs.lines import read_lines
-from grpo_core.train.run.observe import Observer
 from grpo_core.train.run.stopping import Best, Stopping
 from grpo_core.train.trainer import Trainer
 
@@ -115,7 +115,9 @@ def test_the_best_weights_of_steps_that_were_cut_are_not_taken_for_those_of_the_
     best = json.loads(file.read_text())
     assert best["step"] == 4
     saved = load_file(file.parent / "adapter_model.safetensors")
-    trained = {name.replace(".default", ""): value for name, value in trainer.policy.trainable()}
+    trained = {
+        name.replace(".default", ""): value for name, value in trainer.actor.policy.trainable()
+    }
     assert saved.keys() == trained.keys()
     assert all(torch.equal(saved[name], trained[name]) for name in saved)
     trainer.run()

@@ -15,11 +15,10 @@ from grpo_core import Message, Task, TaskKey
 from grpo_core.config.config import RunConfig
 from grpo_core.config.overrides import build_config
 from grpo_core.protocol.errors import ConfigError, RunStoppedError
+from grpo_core.report.observer import Observer
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
 from grpo_core.train.run.checkpoint import checkpoints
-from grpo_core.train.run.observe import Observer
-from grpo_core.train.sft import WarmStart
 from grpo_core.train.trainer import Trainer
 
 from .killing import killed
@@ -147,7 +146,7 @@ def test_the_final_adapter_is_loadable_by_peft_and_is_the_trained_one(
     loaded = peft.PeftModel.from_pretrained(base, tmp_path / "run" / "final")
     ids = torch.tensor([[5, 6, 7, 8]])
     with torch.no_grad():
-        torch.testing.assert_close(loaded(ids).logits, trainer.policy.model(ids).logits)
+        torch.testing.assert_close(loaded(ids).logits, trainer.actor.policy.model(ids).logits)
     assert transformers.AutoTokenizer.from_pretrained(tmp_path / "run" / "final")("abc")[
         "input_ids"
     ]
@@ -187,8 +186,10 @@ def test_a_resumed_run_is_bitwise_the_undisturbed_one(settings, tmp_path, optimi
     assert second.resume() == 4
     second.run()
     assert untimed(tmp_path / "parts") == untimed(tmp_path / "whole")
-    expected = dict(whole.policy.trainable())
-    assert all(torch.equal(expected[name], tensor) for name, tensor in second.policy.trainable())
+    expected = dict(whole.actor.policy.trainable())
+    assert all(
+        torch.equal(expected[name], tensor) for name, tensor in second.actor.policy.trainable()
+    )
     texts = [[line["messages"] for line in t.folder.rollout_lines()] for t in (whole, second)]
     assert texts[0] == texts[1]
 
@@ -270,7 +271,7 @@ def test_a_run_without_environments_has_no_tasks_to_sample(settings, tmp_path):
         ]
     )
     with pytest.raises(ConfigError, match="has no environment to take tasks from"):
-        WarmStart(config, folder=tmp_path / "run").sample(2)
+        Trainer(config, folder=tmp_path / "run").sample(2)
 
 
 def test_what_is_saved_when_a_disk_is_full_goes_on_with_the_next_tasks(settings, tmp_path):
@@ -287,7 +288,7 @@ def test_what_is_saved_when_a_disk_is_full_goes_on_with_the_next_tasks(settings,
     with pytest.raises(RunStoppedError):
         trainer.run()
     again = Trainer.resumed(tmp_path / "run", Letters())
-    assert (again.done, again.position) == (2, 2 * again.config.prompts_per_step)
+    assert (again.done, again.method.state()["position"]) == (2, 2 * again.config.prompts_per_step)
     again.run()
     keys = [
         (line["step"], line["key"]["index"])
@@ -322,7 +323,7 @@ def test_checkpoints_beyond_keep_are_removed(settings, tmp_path):
 def test_a_half_written_checkpoint_is_not_taken_for_one(settings, tmp_path):
     trainer = run(settings, tmp_path / "run")
     (tmp_path / "run" / "checkpoints" / ".step-000099.partial-0a1b2c3d").mkdir()
-    assert make(settings, tmp_path / "run").resume() == trainer.total
+    assert make(settings, tmp_path / "run").resume() == trainer.method.total
 
 
 def test_a_verifier_that_always_breaks_stops_the_run_with_its_reason_and_keeps_what_was_done(
@@ -433,7 +434,7 @@ def test_epochs_go_through_every_task_once_each(settings, tmp_path):
 
     config = {key: value for key, value in settings.items() if key != "steps"} | {"epochs": 2.0}
     trainer = run(config, tmp_path / "run", env=Twelve())
-    assert trainer.total == 6
+    assert trainer.method.total == 6
     asked = [
         line["key"]["index"]
         for line in trainer.folder.rollout_lines()

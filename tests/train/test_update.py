@@ -71,7 +71,7 @@ def test_old_log_probs_are_those_before_the_first_of_several_updates():
 
 def test_what_is_not_finite_in_one_process_is_not_finite_in_all():
     class Two:
-        def everywhere(self, values: list[float]) -> list[list[float]]:
+        def gather_values(self, values: list[float]) -> list[list[float]]:
             return [values, [1.0] * len(values)]
 
     sums = Sums(policy_loss=math.nan, kl_loss=2.0, tokens=3.0)

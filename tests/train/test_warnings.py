@@ -12,7 +12,6 @@ import pytest
 from grpo_core.config.overrides import build_config
 from grpo_core.runs.lines import read_lines
 from grpo_core.train.run.warnings import SIGNS, START, WINDOW, Watch
-from grpo_core.train.sft import WarmStart
 from grpo_core.train.trainer import Trainer
 
 from .letters import Letters
@@ -160,7 +159,7 @@ def test_a_run_that_learns_is_not_warned_about(settings, tmp_path):
         "steps": 40,
         "sft": {"data": str(tmp_path / "rows.jsonl"), "batch_size": 16},
     }
-    WarmStart(build_config([common, warm]), Letters(), folder=tmp_path / "warm").run()
+    Trainer(build_config([common, warm]), Letters(), folder=tmp_path / "warm").run()
     run = {"model": {"name": str(tmp_path / "warm")}, "optimizer": {"lr": 0.002}, "steps": 60}
     Trainer(build_config([common, run]), Letters(), folder=tmp_path / "run").run()
     lines = list(read_lines(tmp_path / "run" / "metrics.jsonl"))

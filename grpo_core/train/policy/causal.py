@@ -21,6 +21,7 @@ from grpo_core.train.compute.heap import share_heap
 from grpo_core.train.compute.logprob import Head, head_at, tempered, token_logprobs
 from grpo_core.train.compute.prepack import packed_bytes, prepacked
 from grpo_core.train.compute.recompute import recompute
+from grpo_core.train.compute.thread import ComputeThread
 from grpo_core.train.compute.tree import can_be_masked, pack_trees, pair_cost
 from grpo_core.train.models import chat, quantized
 from grpo_core.train.models.adapter import (
@@ -109,6 +110,8 @@ class Policy:
         # Offloaded weights are on no device.
         weight = next(p for p in model.parameters() if p.device.type != "meta")
         self.device: torch.device = weight.device
+        self.thread = ComputeThread(self.device)
+        """Runs everything that samples from the policy or changes its weights."""
         self.compute_dtype: torch.dtype = compute_dtype or weight.dtype
         """Type of the forward pass; trained weights are kept in float32 and cast in the pass."""
         self._cast = self.compute_dtype != weight.dtype
@@ -336,7 +339,7 @@ class Policy:
             end_id=last if last in self.end_ids else None,
         )
 
-    def said(self, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> str:
+    def completion_text(self, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> str:
         """Return the text of the completion `token_ids` of a prompt."""
         return self.decode(list(token_ids))
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from grpo_core.config.config import RunConfig
+from grpo_core.config.settings import SamplingConfig
+from grpo_core.protocol.sampler import Sampler
 from grpo_core.train.models.load import is_masked, resolve
 from grpo_core.train.policy.causal import Policy
+from grpo_core.train.policy.engine import Engine
 from grpo_core.train.policy.masked import MaskedPolicy
 from grpo_core.train.policy.masked_sampler import Filler
-from grpo_core.train.policy.sampler import Engine, Sampler
 
 
 def load_policy(config: RunConfig, *, need_reference: bool) -> Policy:
@@ -25,6 +27,11 @@ def load_policy(config: RunConfig, *, need_reference: bool) -> Policy:
     return policy_class.load(config, need_reference=need_reference, source=source)
 
 
-def builtin_sampler(policy: Policy) -> Sampler:
-    """Return the built-in sampler for `policy`."""
-    return Filler(policy) if isinstance(policy, MaskedPolicy) else Engine(policy)
+def builtin_sampler(policy: Policy, limits: SamplingConfig) -> Sampler:
+    """Return the built-in sampler for `policy`.
+
+    Args:
+        limits: how many completions are decoded at a time, and in how much memory.
+    """
+    sampler_class = Filler if isinstance(policy, MaskedPolicy) else Engine
+    return sampler_class(policy, limits)

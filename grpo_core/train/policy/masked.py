@@ -122,7 +122,7 @@ class MaskedPolicy(Policy):
             )
         return tuple(token for fill_ids in tokens for token in fill_ids)
 
-    def said(self, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> str:
+    def completion_text(self, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> str:
         """Return the text of a completion: a JSON array with a text for each gap."""
         tokens = iter(token_ids)
         fills = [self.decode([next(tokens) for _ in gap]) for gap in _runs(self.slots(prompt_ids))]

@@ -107,8 +107,9 @@ class Estimate:
 
     def __str__(self) -> str:
         """Describe the peak and its components for people."""
-        parts = ", ".join(f"{name} {said(size)}" for name, size in self.components.items())
-        return f"{said(self.peak)} at most, of {said(self.free)} that are free: {parts}"
+        parts = ", ".join(f"{name} {format_bytes(size)}" for name, size in self.components.items())
+        peak, free = format_bytes(self.peak), format_bytes(self.free)
+        return f"{peak} at most, of {free} that are free: {parts}"
 
     def check(self, config: RunConfig, warn: Callable[[str], None]) -> None:
         """Check that the run fits; do nothing with trainer.memory_check=off.
@@ -333,7 +334,7 @@ def _vocabulary_size(policy: Policy) -> int:
     return int(policy.model.config.get_text_config(decoder=True).vocab_size)
 
 
-def said(size: float) -> str:
+def format_bytes(size: float) -> str:
     """Format a number of bytes for people."""
     if size >= 2**30:
         return f"{size / 2**30:.1f} GiB"

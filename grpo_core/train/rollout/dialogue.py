@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -17,11 +17,10 @@ import numpy as np
 from grpo_core.config.settings import SamplingConfig
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import ConfigError, GrpoError
+from grpo_core.protocol.sampler import Completion, Request, Sampler, SamplingParams
 from grpo_core.protocol.tools import schemas
 from grpo_core.protocol.types import Finish, Message, Rollout, Task, TaskKey
 from grpo_core.train.policy.causal import Policy
-from grpo_core.train.policy.sampler import Completion, Request, Sampler
-from grpo_core.train.ranks import Ranks
 
 
 class Replies(Protocol):
@@ -113,109 +112,137 @@ def uniforms(
     return numbers
 
 
-async def roll_out(
-    tasks_P: Sequence[Task[Any]],
-    *,
-    attempts: int,
-    policy: Policy,
-    sampler: Sampler,
-    sampling: SamplingConfig,
-    budget: Budget | Mapping[str, Budget],
-    seed: int,
-    step: int,
-    replies: Replies | None = None,
-    ranks: Ranks | None = None,
-    ended: Callable[[int, Rollout], None] | None = None,
-    seen: Counter[TaskKey] | None = None,
-) -> tuple[list[list[Rollout]], float]:
-    """Generate `attempts` rollouts of each task.
+class Dialogues:
+    """Play attempts to their ends: a turn of the policy, a reply of the environment, and so on.
+
+    The dialogues take their turns in rounds: the policy's next turns are requested once every
+    environment has replied, so what is computed together does not depend on how fast they are.
 
     Args:
-        attempts: rollouts per task (G).
-        budget: the limits of every rollout, or those of each environment by name.
-        replies: answers after each turn but the last; without it the policy has a single turn. A
+        policy: encodes replies and decodes completions.
+        sampler: draws the policy's turns.
+        params: how they are drawn.
+        replies: answers after each turn but the last; None: the policy has a single turn. A
             dialogue in which it fails ends with finish="error".
-        ranks: the processes that share the work; each of them gets all rollouts.
-        ended: is called with each rollout of this process's share and its place there, as soon as
-            it is complete.
-        seen: how often each task was dealt in this step before; it is updated. A task that is dealt
-            again is drawn with other random numbers.
-
-    Returns:
-        The rollouts of each task (P, G), and the least probability mass that top-p, top-k and min-p
-        kept in any draw.
+        seed: the run's.
+        step: number of the step; with the seed it fixes the random numbers.
     """
-    all_attempts: list[_Attempt] = []
-    seen = Counter() if seen is None else seen
+
+    def __init__(
+        self,
+        policy: Policy,
+        sampler: Sampler,
+        params: SamplingParams,
+        *,
+        replies: Replies | None,
+        seed: int,
+        step: int,
+    ) -> None:
+        self._policy, self._sampler, self._params = policy, sampler, params
+        self._replies = replies
+        self._seed, self._step = seed, step
+
+    async def finished(self, attempts: Sequence[Attempt]) -> AsyncGenerator[int, None]:
+        """Yield the place of each attempt as soon as it has ended.
+
+        If the generator is closed early, the dialogues that have not ended are given up.
+        """
+        rounds = _Rounds(len(attempts))
+        places = {
+            asyncio.create_task(self._play(attempt, place, rounds)): place
+            for place, attempt in enumerate(attempts)
+        }
+        running = set(places)
+        try:
+            while running:
+                ended, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                for task in sorted(ended, key=places.__getitem__):
+                    task.result()
+                    yield places[task]
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+
+    async def _play(self, attempt: Attempt, place: int, rounds: _Rounds) -> None:
+        """Play one dialogue to its end."""
+        try:
+            while True:
+                await rounds.wait_for_others(place)
+                request = attempt.request(self._params, seed=self._seed, step=self._step)
+                attempt.add_completion(await self._sampler.generate(request), self._policy)
+                if self._replies is None or not attempt.may_continue:
+                    return
+                if not await attempt.add_reply(self._replies, self._policy):
+                    return
+        finally:
+            rounds.leave()
+
+
+class _Rounds:
+    """Let dialogues wait until all that have not ended are ready for their next turn.
+
+    They then continue in the order of their places, whichever was ready first.
+    """
+
+    def __init__(self, members: int) -> None:
+        self._members = members
+        self._ready: dict[int, asyncio.Future[None]] = {}
+
+    async def wait_for_others(self, place: int) -> None:
+        """Wait until every member is ready."""
+        loop = asyncio.get_running_loop()
+        self._ready[place] = loop.create_future()
+        loop.call_soon(self._start_if_all_are_ready)
+        await self._ready[place]
+
+    def leave(self) -> None:
+        """Take part in no further round."""
+        self._members -= 1
+        asyncio.get_running_loop().call_soon(self._start_if_all_are_ready)
+
+    def _start_if_all_are_ready(self) -> None:
+        if len(self._ready) < self._members:
+            return
+        for _, future in sorted(self._ready.items()):
+            if not future.done():
+                future.set_result(None)
+        self._ready.clear()
+
+
+def start_attempts(
+    tasks_P: Sequence[Task[Any]],
+    count: int,
+    *,
+    policy: Policy,
+    budgets: Mapping[str, Budget],
+    dealt: Counter[TaskKey],
+) -> list[Attempt]:
+    """Return `count` attempts at each task, before their first token.
+
+    Args:
+        budgets: the limits of a rollout, by environment.
+        dealt: how often each task was dealt in this step before; it is updated. A task that is
+            dealt again is drawn with other random numbers.
+
+    Raises:
+        ConfigError: a prompt is empty or too long.
+    """
+    attempts: list[Attempt] = []
     for task in tasks_P:
-        task_budget = budget if isinstance(budget, Budget) else budget[task.key.env]
+        budget = budgets[task.key.env]
         prompt_ids = policy.encode_checked(
-            task.prompt, max_new_tokens=task_budget.turn, tools=task_budget.tools
+            task.prompt, max_new_tokens=budget.turn, tools=budget.tools
         )
-        all_attempts += [
-            _Attempt(task, task_budget, prompt_ids, number, seen[task.key])
-            for number in range(attempts)
+        attempts += [
+            Attempt(task, budget, prompt_ids, number, dealt[task.key]) for number in range(count)
         ]
-        seen[task.key] += 1
-    own_attempts = all_attempts if ranks is None else ranks.share(all_attempts)
-    place_of = {id(attempt): place for place, attempt in enumerate(own_attempts)}
-
-    def report_end(attempt: _Attempt) -> None:
-        if ended is not None:
-            ended(place_of[id(attempt)], attempt.rollout())
-
-    def on_completion(attempt: _Attempt, completion: Completion) -> None:
-        attempt.add_completion(completion, policy)
-        if replies is None or not attempt.may_continue:
-            report_end(attempt)
-
-    active = own_attempts
-    while active:
-        requests = [attempt.request(seed=seed, step=step) for attempt in active]
-        await _sample_turn(active, requests, sampler, sampling, on_completion)
-        if replies is None:
-            break
-        waiting = [attempt for attempt in active if attempt.may_continue]
-        continuing = await asyncio.gather(
-            *(attempt.add_reply(replies, policy) for attempt in waiting)
-        )
-        active = []
-        for attempt, goes_on in zip(waiting, continuing, strict=True):
-            if goes_on:
-                active.append(attempt)
-            else:
-                report_end(attempt)
-    rollouts = [attempt.rollout() for attempt in own_attempts]
-    kept_mass = min((attempt.kept_mass for attempt in own_attempts), default=1.0)
-    if ranks is not None:
-        await ranks.arrive()
-        rollouts, kept_mass = ranks.gathered(rollouts), min(ranks.everywhere(kept_mass))
-    return [rollouts[i : i + attempts] for i in range(0, len(rollouts), attempts)], kept_mass
-
-
-async def _sample_turn(
-    active: Sequence[_Attempt],
-    requests: Sequence[Request],
-    sampler: Sampler,
-    sampling: SamplingConfig,
-    on_completion: Callable[[_Attempt, Completion], None],
-) -> None:
-    """Let the policy take a turn in every attempt of `active`.
-
-    `on_completion` is called with each completion once, as early as the sampler reports it.
-    """
-    unreported = dict(enumerate(active))
-
-    def report(place: int, completion: Completion) -> None:
-        on_completion(unreported.pop(place), completion)
-
-    completions = await sampler.sample(requests, sampling, ended=report)
-    for place in list(unreported):
-        report(place, completions[place])
+        dealt[task.key] += 1
+    return attempts
 
 
 @dataclass(slots=True)
-class _Attempt:
+class Attempt:
     """Holds a rollout in progress: the tokens after the prompt, their authors, and the messages."""
 
     task: Task[Any]
@@ -247,7 +274,7 @@ class _Attempt:
         """
         return self.finish == "stop" and self.turn < self.budget.turns
 
-    def request(self, *, seed: int, step: int) -> Request:
+    def request(self, params: SamplingParams, *, seed: int, step: int) -> Request:
         """Return the request for the policy's next turn."""
         prefix = (*self.prompt_ids, *self.token_ids)
         count = self.budget.remaining(prompt=len(self.prompt_ids), written=len(self.token_ids))
@@ -263,13 +290,14 @@ class _Attempt:
                 count=count,
                 occurrence=occurrence,
             ),
+            params,
         )
 
     def add_completion(self, completion: Completion, policy: Policy) -> None:
         """Append the policy's turn."""
         self._append(completion.token_ids, completion.logprobs, trainable=1)
         self.messages.append(
-            Message("assistant", policy.said(self.prompt_ids, completion.token_ids))
+            Message("assistant", policy.completion_text(self.prompt_ids, completion.token_ids))
         )
         self.positions = policy.slots(self.prompt_ids)
         self.finish = completion.finish

@@ -63,7 +63,7 @@ class Judging:
             judged.cancel()
         await asyncio.gather(*self._begun.values(), return_exceptions=True)
 
-    def ended(self, place: int, rollout: Rollout) -> None:
+    def begin(self, place: int, rollout: Rollout) -> None:
         """Start to judge a rollout that ended; `place` is its place in this process's share."""
         task, early = self._own_rollouts[place]
         if early:
@@ -81,7 +81,7 @@ class Judging:
         verdicts_of = dict(
             zip(self._begun, await asyncio.gather(*self._begun.values()), strict=True)
         )
-        rows = self._ranks.gathered(
+        rows = self._ranks.gather(
             [
                 verdicts_of[place][0] if place in verdicts_of else []
                 for place in range(len(self._own_rollouts))
@@ -105,4 +105,4 @@ class Judging:
             [self._tasks_P[place] for place in own_places],
             [rollouts_PG[place] for place in own_places],
         )
-        return iter(self._ranks.gathered(verdicts_PG))
+        return iter(self._ranks.gather(verdicts_PG))

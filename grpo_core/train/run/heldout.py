@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from grpo_core.protocol.types import Group, Verdict
 from grpo_core.report.gains import Scores, score
+from grpo_core.runs.folder import RunFolder
+from grpo_core.train.actor import Actor
 from grpo_core.train.rollout.tasks import counted_sources, eval_keys
-from grpo_core.train.run.attempts import sample_and_judge
 from grpo_core.train.run.metrics import group_metrics
-from grpo_core.train.run.steps import Steps
 
 CHUNK = 64
 """Tasks between two updates of the progress bar."""
 
 
+def decoded_together(actor: Actor) -> list[tuple[int, int]]:
+    """Return the prompts and rollouts per prompt that an evaluation decodes together, if any."""
+    tasks = actor.config.eval.tasks * len(actor.sources)
+    return [(min(CHUNK, tasks), 1)] if tasks else []
+
+
 async def evaluate_held_out(
-    trainer: Steps, *, step: int
+    actor: Actor, folder: RunFolder, *, step: int, progress: Callable[[int, int], None]
 ) -> tuple[Scores, dict[str, float], list[Verdict]] | None:
     """Sample one rollout for each held-out task of every environment.
 
@@ -30,24 +36,19 @@ async def evaluate_held_out(
         a stop was requested half-way: a part of the tasks is no evaluation.
     """
     started = time.perf_counter()
-    config, sources = trainer.config, trainer.sources
-    temperature = (
-        config.sampling.temperature if config.eval.temperature is None else config.eval.temperature
-    )
-    sampling = config.sampling.model_copy(update={"temperature": temperature})
+    config, sources = actor.config, actor.sources
     keys = [key for source in sources for key in eval_keys(source, config.eval.tasks)]
-    (groups,) = await sample_and_judge(
-        trainer,
+    (groups,) = await actor.evaluate(
         [keys],
         samples=1,
-        sampling=sampling,
+        params=config.sampling.params(config.eval.temperature),
         chunk=CHUNK,
-        progress=trainer.observer.evaluating,
+        progress=progress,
     )
     if len(groups) < len(keys):
         return None
     for group in groups:
-        trainer.folder.rollouts(step, group)
+        folder.rollouts(step, group)
     scores = {
         group.task.key: score(group.verdicts[0]) for group in groups if group.verdicts[0].scored
     }

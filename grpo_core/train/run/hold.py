@@ -60,5 +60,5 @@ def shared_run_folder(
     """
     if ranks.first and not isinstance(folder, RunFolder):
         folder = RunFolder.unused(folder, name=name)
-    path = ranks.everywhere(folder.path if isinstance(folder, RunFolder) else Path())[0]
+    path = ranks.gather_values(folder.path if isinstance(folder, RunFolder) else Path())[0]
     return folder if isinstance(folder, RunFolder) and ranks.first else Unwritten(path)

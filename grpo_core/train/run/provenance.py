@@ -10,26 +10,26 @@ import importlib.metadata
 from typing import Any
 
 from grpo_core.train.models.adapter import continued_settings
-from grpo_core.train.run.steps import Steps
+from grpo_core.train.run.method import Method
 
 PACKAGES = ("grpo-core", "torch", "transformers", "peft")
 """Packages whose versions are recorded."""
 
 
-def recorded_config(trainer: Steps) -> dict[str, Any]:
+def recorded_config(method: Method) -> dict[str, Any]:
     """Return the config with every default that depends on environment or hardware resolved.
 
     A replay elsewhere then runs with the same settings.
     """
-    config, policy = trainer.config, trainer.policy
+    actor, config, policy = method.actor, method.actor.config, method.actor.policy
     record = config.model_dump(mode="json")
-    turn_tokens = {budget.turn for budget in trainer.budgets.values()}
+    turn_tokens = {budget.turn for budget in actor.budgets.values()}
     if len(turn_tokens) == 1:  # else each environment has its own
         record["sampling"]["max_new_tokens"] = turn_tokens.pop()
     record["model"]["dtype"] = str(policy.compute_dtype).removeprefix("torch.")
     if config.epochs is None:
-        record["steps"] = trainer.total
-    for name, source in zip(config.members(), trainer.sources, strict=True):
+        record["steps"] = method.total
+    for name, source in zip(config.members(), actor.sources, strict=True):
         if dataclasses.is_dataclass(source.env.config) and not isinstance(source.env.config, type):
             section = record["mixture"].get(name, {}) if config.environment != name else record
             section["env"] = dataclasses.asdict(source.env.config)
@@ -37,7 +37,7 @@ def recorded_config(trainer: Steps) -> dict[str, Any]:
     versions = {name: importlib.metadata.version(name) for name in PACKAGES}
     record["provenance"] = {
         "versions": versions,
-        "environments": trainer.fingerprints(),
+        "environments": method.fingerprints(),
         "device": policy.device.type,
     }
     return record

@@ -15,7 +15,9 @@ from filelock import FileLock
 
 from grpo_core.calls.deadline import describe
 from grpo_core.runs.atomic import remove_folder, whole_folder
+from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import JsonObject, finite, writing
+from grpo_core.runs.metrics import Kind, kind_of
 from grpo_core.runs.seal import write_manifest
 from grpo_core.train.models.disk import as_os_error
 from grpo_core.train.policy.memory import MB
@@ -28,25 +30,30 @@ from grpo_core.train.run.checkpoint import (
 )
 from grpo_core.train.run.ending import EndKind, RunEnd
 from grpo_core.train.run.hold import hold
+from grpo_core.train.run.journal import Journal
+from grpo_core.train.run.method import Method
 from grpo_core.train.run.resume import settings_of
 from grpo_core.train.run.rewind import Restart, later_checkpoints
-from grpo_core.train.run.steps import Steps, announce
 from grpo_core.train.run.stopping import Best
 
 
 class Saving:
-    """Writes the state of `trainer`, in the one process that holds the run's folder."""
+    """Writes the state of a method to a run folder, in the one process that holds the folder."""
 
-    def __init__(self, trainer: Steps) -> None:
-        self._trainer = trainer
+    def __init__(self, method: Method, folder: RunFolder, journal: Journal) -> None:
+        self._method, self._folder, self._journal = method, folder, journal
+        actor = method.actor
+        self._config, self._policy, self._ranks = actor.config, actor.policy, actor.ranks
+        self._updater = method.updater
+        self._step = 0
         self._progress: dict[str, Any] = {}
         self._states = RandomStates.now()
         self._lock: FileLock | None = None
 
     def hold(self) -> None:
         """Lock the run's folder, in the process that writes it."""
-        if self._trainer.ranks.first and self._lock is None:
-            self._lock = hold(self._trainer.folder.path)
+        if self._ranks.first and self._lock is None:
+            self._lock = hold(self._folder.path)
 
     def release(self) -> None:
         """Release the lock of the run's folder."""
@@ -54,19 +61,19 @@ class Saving:
             self._lock.release()
             self._lock = None
 
-    def note(self, pending: Mapping[str, Any] | None = None) -> None:
+    def note(self, step: int, pending: Mapping[str, Any] | None = None) -> None:
         """Record what a checkpoint of now has to hold: a step that fails later must not change it.
 
         Args:
+            step: the last finished step.
             pending: the step's line of metrics.jsonl if it is not written yet: the disk may be
                 full.
         """
-        trainer = self._trainer
+        self._step = step
         self._states = RandomStates.now()
         self._progress = {
-            "logs": trainer.folder.marks(),
-            "curriculum": trainer.curriculum.state(),
-            "position": trainer.position,
+            "logs": self._folder.marks(),
+            **self._method.state(),
             "pending": None if pending is None else finite(pending),
         }
 
@@ -76,31 +83,30 @@ class Saving:
         Returns:
             What was saved, in words.
         """
-        trainer = self._trainer
-        if trainer.done == 0:
+        if self._step == 0:
             return "no step was finished, so there is nothing to save"
-        path = trainer.folder.path / "checkpoints"
-        learned = Learned.of(trainer.policy, trainer.updater)
-        if trainer.ranks.first:
-            trainer.folder.sync()  # a checkpoint must not outlive the log lines that it refers to
+        path = self._folder.path / "checkpoints"
+        learned = Learned.of(self._policy, self._updater)
+        if self._ranks.first:
+            self._folder.sync()  # a checkpoint must not outlive the log lines that it refers to
             path = save_checkpoint(
                 path,
                 learned,
-                step=trainer.done,
-                policy=trainer.policy,
-                updater=trainer.updater,
+                step=self._step,
+                policy=self._policy,
+                updater=self._updater,
                 states=self._states,
                 more=self._extra(),
-                keep=trainer.config.checkpoint.keep,
+                keep=self._config.checkpoint.keep,
             )
-            if trainer.config.log.compress:
-                trainer.folder.compress_logs(above_bytes=trainer.config.log.part_mb * MB)
-        return f"saved {path.name}; continue with --resume {trainer.folder.shown}"
+            if self._config.log.compress:
+                self._folder.compress_logs(above_bytes=self._config.log.part_mb * MB)
+        return f"saved {path.name}; continue with --resume {self._folder.shown}"
 
     def rewind(self, restart: Restart) -> None:
         """Remove what was written after the checkpoint from which the run resumes."""
-        trainer, folder = self._trainer, self._trainer.folder
-        if not trainer.ranks.first:
+        folder = self._folder
+        if not self._ranks.first:
             return
         for path in later_checkpoints(folder, restart):
             remove_folder(path)
@@ -115,38 +121,37 @@ class Saving:
         for name in ("metrics.jsonl", "rollouts.jsonl"):
             dropped = folder.repair(name, lambda line: _is_before(line, restart.step))
             if name in restart.repairs:
-                announce(
-                    trainer,
+                self._journal.announce(
                     f"{name} was damaged ({restart.repairs[name]}): {dropped} lines could not be "
-                    "read and were dropped",
+                    "read and were dropped"
                 )
         self._write_pending(restart)
 
     def record_settings(self) -> None:
         """Record the present settings in the newest checkpoint, so that it can be resumed again."""
-        paths = checkpoints(self._trainer.folder.path / "checkpoints")
-        if paths and self._trainer.ranks.first:
-            record_settings(paths[-1], updater=self._trainer.updater, more=self._extra())
+        paths = checkpoints(self._folder.path / "checkpoints")
+        if paths and self._ranks.first:
+            record_settings(paths[-1], updater=self._updater, more=self._extra())
 
     def _extra(self) -> dict[str, Any]:
         """Return what a checkpoint records of the run besides the weights."""
-        return {**self._progress, "config": settings_of(self._trainer.folder.config())}
+        return {**self._progress, "config": settings_of(self._folder.config())}
 
     def _write_pending(self, restart: Restart) -> None:
         """Write the metrics line that did not fit on the disk when the checkpoint was made."""
         if pending := restart.progress.get("pending"):
-            self._trainer.folder.metrics(pending)
+            self._folder.metrics(pending)
 
     def save_best(self, best: Best) -> None:
         """Write checkpoints/best/: the weights with the highest held-out reward so far.
 
         transformers and peft can load them.
         """
-        state = self._trainer.policy.state()
-        if not self._trainer.ranks.first:
+        state = self._policy.state()
+        if not self._ranks.first:
             return
         with writing(self.best_folder), as_os_error(), whole_folder(self.best_folder) as partial:
-            self._trainer.policy.save(partial, state)
+            self._policy.save(partial, state)
             (partial / "best.json").write_text(
                 json.dumps({"step": best.step, "reward": best.reward}) + "\n", encoding="utf-8"
             )
@@ -160,19 +165,19 @@ class Saving:
         Args:
             best: the best evaluation that the run still has in its log.
         """
-        trainer, folder = self._trainer, self.best_folder
+        folder = self.best_folder
         is_outdated = folder.exists() and (best is None or self.best_step() != best.step)
-        if not trainer.ranks.any(is_outdated):
+        if not self._ranks.any(is_outdated):
             return
-        if trainer.ranks.first:
+        if self._ranks.first:
             remove_folder(folder)
-        if best is not None and best.step == trainer.done > 0:
+        if best is not None and best.step == self._step > 0:
             self.save_best(best)
 
     @property
     def best_folder(self) -> Path:
         """Return the folder of the best weights; it may not exist."""
-        return self._trainer.folder.path / "checkpoints" / "best"
+        return self._folder.path / "checkpoints" / "best"
 
     def best_step(self) -> int | None:
         """Return the step whose weights are in `best_folder`; None if there are none."""
@@ -190,27 +195,25 @@ class Saving:
         A run that ended with an error keeps its last finished step, if the weights are still those
         after it. Nothing that fails here hides what ended the run.
         """
-        trainer = self._trainer
         # Without the lock, another process is writing the run, or nothing has begun.
-        if trainer.ranks.first and self._lock is None:
+        if self._ranks.first and self._lock is None:
             return end
-        if not (trainer.folder.path / "config.json").exists():
+        if not (self._folder.path / "config.json").exists():
             return end
         if end.kind in (EndKind.CANCELLED, EndKind.FAILED):
             end = replace(end, saved=self._save_last_step())
-            trainer.observer.say(end.saved)
+            self._journal.observer.say(end.saved)
         try:
-            trainer.folder.log(str(end))
+            self._folder.log(str(end))
         except Exception as error:  # noqa: BLE001 - the caller needs the cause of the end
-            trainer.observer.say(f"log.txt could not be written: {describe(error)}")
+            self._journal.observer.say(f"log.txt could not be written: {describe(error)}")
         return end
 
     def _save_last_step(self) -> str:
         """Save the last finished step, if that is possible; say what was saved."""
-        trainer = self._trainer
-        if trainer.policy.sharded:  # the other processes, whose parts are missing here, may be gone
+        if self._policy.sharded:  # the other processes, whose parts are missing here, may be gone
             return "the weights are spread over several processes, so the older checkpoints count"
-        if trainer.updater.steps:
+        if self._updater.steps:
             return "the unfinished step had changed weights, so the older checkpoints count"
         try:
             return self.checkpoint()
@@ -223,7 +226,7 @@ def _is_before(line: JsonObject, step: int) -> bool:
     number, key = line.get("step"), line.get("key")
     if not isinstance(number, int):
         return False
-    evaluation = "eval/reward/mean" in line or (
+    evaluation = kind_of(line) is Kind.EVALUATION or (
         isinstance(key, dict) and key.get("split") == "eval"
     )
     return number < step or (number == step and not evaluation)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grpo_core.config.config import RunConfig
-from grpo_core.train.policy.memory import Footprint, said
+from grpo_core.train.policy.memory import Footprint, format_bytes
 
 ATTEMPT_BYTES = 700
 """Bytes of a line of rollouts.jsonl without its text: key, verdict, reward parts."""
@@ -43,10 +43,11 @@ class DiskEstimate:
 
     def __str__(self) -> str:
         parts = (
-            f"{self.kept} checkpoints of {said(self.checkpoint)}, trained weights "
-            f"{said(self.weights)}, logs {said(self.logs)}"
+            f"{self.kept} checkpoints of {format_bytes(self.checkpoint)}, trained weights "
+            f"{format_bytes(self.weights)}, logs {format_bytes(self.logs)}"
         )
-        return f"{said(self.total)} at most, of {said(self.free)} that are free: {parts}"
+        total, free = format_bytes(self.total), format_bytes(self.free)
+        return f"{total} at most, of {free} that are free: {parts}"
 
     def check(self, warn: Callable[[str], None]) -> None:
         """Warn if the disk may be too small."""

@@ -10,8 +10,10 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
+from typing import Any
 
 from grpo_core.config.config import RunConfig
+from grpo_core.runs.metrics import Kind, kind_of
 
 KL_STEPS, REWARD_STEPS = 5, 10
 """Last steps over which the KL and the reward are averaged."""
@@ -39,9 +41,9 @@ class Stopping:
         self._evaluations_without_gain = 0
         self.best: Best | None = None
 
-    def look(self, line: Mapping[str, float | None]) -> str | None:
+    def look(self, line: Mapping[str, Any]) -> str | None:
         """Return the reason to stop that this line of metrics gives; None if it gives none."""
-        if "eval/reward/mean" in line:
+        if kind_of(line) is Kind.EVALUATION:
             return self._evaluated(int(line["step"] or 0), _number(line["eval/reward/mean"]))
         self._kl.append(_number(line.get("kl")))
         self._reward.append(_number(line.get("reward/mean")))

@@ -51,12 +51,12 @@ class Tracked:
         self._tracker.finish()
 
 
-def trackers(config: LogConfig, host: Callable[[], PluginHost]) -> dict[str, Tracked]:
+def trackers(config: LogConfig, host: PluginHost) -> dict[str, Tracked]:
     """Return the trackers that the config names.
 
     Args:
-        host: returns the host of plugins, which is asked for a function of the run folder that
-            makes a tracker with the methods of accelerate's.
+        host: offers functions of the run folder that make a tracker with the methods of
+            accelerate's.
 
     Raises:
         MissingExtraError: the package of a tracker is not installed.
@@ -64,7 +64,7 @@ def trackers(config: LogConfig, host: Callable[[], PluginHost]) -> dict[str, Tra
     tracked = {}
     for name in config.trackers:
         if name.startswith(PLUGIN):
-            tracked[name] = Tracked(host().load("tracker", name.removeprefix(PLUGIN)))
+            tracked[name] = Tracked(host.load("tracker", name.removeprefix(PLUGIN)))
         elif importlib.util.find_spec(name) is None:
             raise MissingExtraError(f"log.trackers={name}", "trackers", package=name)
         else:

@@ -77,7 +77,7 @@ class Sums:
     def add_up(self, ranks: Ranks) -> None:
         """Replace each total by its sum over all processes."""
         names = [field.name for field in fields(self)]
-        values_by_process = ranks.everywhere([float(getattr(self, name)) for name in names])
+        values_by_process = ranks.gather_values([float(getattr(self, name)) for name in names])
         for name, values in zip(names, zip(*values_by_process, strict=True), strict=True):
             setattr(self, name, sum(values))
 
@@ -384,7 +384,7 @@ class Updater:
         micros = list(make_micros(rows))
         if policy.sharded:  # every process has to make as many passes
             micros += list(make_micros([IDLE])) * (
-                max(self._ranks.everywhere(len(micros))) - len(micros)
+                max(self._ranks.gather_values(len(micros))) - len(micros)
             )
         return micros
 

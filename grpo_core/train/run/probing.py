@@ -9,9 +9,8 @@ from typing import Any
 
 from grpo_core.protocol.types import Group
 from grpo_core.report.probe import Sampled
+from grpo_core.train.actor import Actor
 from grpo_core.train.rollout.tasks import train_keys
-from grpo_core.train.run.attempts import sample_and_judge
-from grpo_core.train.trainer import Trainer
 from grpo_core.verify.checks import size_of
 
 CHUNK = 64
@@ -23,14 +22,14 @@ TIMING_SECONDS = 20.0
 
 
 async def probe(
-    trainer: Trainer,
+    actor: Actor,
     *,
     tasks: int,
     samples: int,
     levels: Sequence[float],
     progress: Callable[[int, int], None],
 ) -> list[Sampled]:
-    """Sample the first training tasks of a run of `trainer` at each level.
+    """Sample the first training tasks of a run of `actor` at each level.
 
     A requested stop ends it early, with the results so far.
 
@@ -39,31 +38,28 @@ async def probe(
         samples: rollouts per task.
         progress: is called with the number of tasks done and their total.
     """
-    (source,) = trainer.sources
+    (source,) = actor.sources
     size = size_of(source.env, "train")
     count = tasks if size is None else min(tasks, size)
     keys = [
-        train_keys(trainer.config, trainer.sources, 0, count, {source.name: level})
-        for level in levels
+        train_keys(actor.config, actor.sources, 0, count, {source.name: level}) for level in levels
     ]
-    async with trainer.sources:
-        sampling = trainer.config.sampling
-        groups_per_level = await sample_and_judge(
-            trainer,
+    async with actor.sources:
+        groups_per_level = await actor.evaluate(
             keys,
             samples=samples,
-            sampling=sampling,
+            params=actor.config.sampling.params(),
             chunk=CHUNK,
             progress=progress,
             audit=False,
         )
         return [
-            Sampled(level, groups, await _verdict_seconds(trainer, groups))
+            Sampled(level, groups, await _verdict_seconds(actor, groups))
             for level, groups in zip(levels, groups_per_level, strict=True)
         ]
 
 
-async def _verdict_seconds(trainer: Trainer, groups: Sequence[Group[Any]]) -> list[float]:
+async def _verdict_seconds(actor: Actor, groups: Sequence[Group[Any]]) -> list[float]:
     """Return the wall-clock seconds of single verdicts as a run gets them.
 
     They include worker process, sandbox and judge, but not the cache, which the caller has switched
@@ -74,8 +70,8 @@ async def _verdict_seconds(trainer: Trainer, groups: Sequence[Group[Any]]) -> li
     started = time.perf_counter()
     for task, rollout in attempts[:: max(1, math.ceil(len(attempts) / TIMED))]:
         before = time.perf_counter()
-        if trainer.stops() or before - started > TIMING_SECONDS:
+        if actor.stops() or before - started > TIMING_SECONDS:
             break
-        await trainer.sources.verify([task], [[rollout]])
+        await actor.sources.verify([task], [[rollout]])
         seconds.append(time.perf_counter() - before)
     return seconds

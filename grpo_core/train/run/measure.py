@@ -9,28 +9,27 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from grpo_core.config.settings import SamplingConfig
+from grpo_core.protocol.sampler import SamplingParams
 from grpo_core.protocol.types import Group
 from grpo_core.report.summary import Summary, summarize
+from grpo_core.train.actor import Actor
 from grpo_core.train.rollout.tasks import eval_keys
-from grpo_core.train.run.attempts import sample_and_judge
-from grpo_core.train.trainer import Trainer
 
 CHUNK = 256
 """Rollouts between two checks for a requested stop."""
 
 
 async def measure(
-    trainer: Trainer,
+    actor: Actor,
     *,
     tasks: int,
     samples: int,
     levels: Sequence[float],
-    sampling: SamplingConfig,
+    params: SamplingParams,
     progress: Callable[[int, int], None],
     keep: Callable[[Group[Any]], None],
 ) -> list[Summary]:
-    """Measure every environment of `trainer` at every level; train nothing.
+    """Measure every environment of `actor` at every level; train nothing.
 
     A requested stop ends it early, with the results so far.
 
@@ -42,18 +41,17 @@ async def measure(
         keep: is called with each group.
     """
     source_levels = [
-        (source, level) for source in trainer.sources for level in levels or [source.level]
+        (source, level) for source in actor.sources for level in levels or [source.level]
     ]
     keys = [
         [replace(key, level=level) for key in eval_keys(source, tasks)]
         for source, level in source_levels
     ]
-    async with trainer.sources:
-        groups_per_level = await sample_and_judge(
-            trainer,
+    async with actor.sources:
+        groups_per_level = await actor.evaluate(
             keys,
             samples=samples,
-            sampling=sampling,
+            params=params,
             chunk=CHUNK,
             progress=progress,
             keep=keep,

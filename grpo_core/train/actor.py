@@ -1,0 +1,326 @@
+"""Let a policy act in environments: sample rollouts of their tasks and get their verdicts.
+
+An `Actor` is all that `grpo eval`, `grpo env probe` and `grpo generate` build; a run adds a method
+that learns from what the actor did.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+from grpo_core.config.config import RunConfig
+from grpo_core.protocol.sampler import Request, Sampler, SamplingParams
+from grpo_core.protocol.types import Group, Message, Rollout, Task, TaskKey
+from grpo_core.report.observer import Observer
+from grpo_core.train.models.adapter import ineffective_settings
+from grpo_core.train.policy.causal import Policy
+from grpo_core.train.policy.choose import builtin_sampler, load_policy
+from grpo_core.train.policy.memory import Footprint
+from grpo_core.train.ranks import Ranks
+from grpo_core.train.rollout.clock import Clock
+from grpo_core.train.rollout.dialogue import (
+    Budget,
+    Dialogues,
+    budget_of,
+    start_attempts,
+    uniforms,
+)
+from grpo_core.train.rollout.judging import Judging
+from grpo_core.verify.sources import Sources
+
+
+@dataclass(frozen=True, slots=True)
+class Rollouts:
+    """Hold the groups of some tasks, as an actor returns them."""
+
+    groups: list[Group[Any]]
+    """A group of rollouts for each task, with verdicts unless none were asked for."""
+    kept_mass: float
+    """Least probability mass that top-p, top-k and min-p kept in any draw."""
+
+
+class StopRequest:
+    """Ask work that is in progress to end soon; the first reason counts."""
+
+    def __init__(self) -> None:
+        self.is_made = False
+        self.reason = ""
+
+    def make(self, reason: str = "a stop was requested") -> None:
+        """Request the stop."""
+        self.reason = self.reason or reason
+        self.is_made = True
+
+    def withdraw(self) -> None:
+        """Forget the request, which has been fulfilled."""
+        self.is_made, self.reason = False, ""
+
+
+class Actor:
+    """Hold a policy, its sampler and the environments that it acts in.
+
+    Args:
+        config: the configuration of the run.
+        sources: the environments; whoever uses the actor opens and closes them.
+        policy: the policy.
+        sampler: draws its completions.
+        footprint: what the policy needs in memory, measured before it was sharded.
+        ranks: the processes that share the work.
+        load_seconds: how long it took to load all of this.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        sources: Sources,
+        *,
+        policy: Policy,
+        sampler: Sampler,
+        footprint: Footprint,
+        ranks: Ranks,
+        load_seconds: float = 0.0,
+    ) -> None:
+        self.config = config
+        self.sources = sources
+        self.policy = policy
+        self.sampler = sampler
+        self.footprint = footprint
+        self.ranks = ranks
+        self.load_seconds = load_seconds
+        self.budgets: Mapping[str, Budget] = {
+            source.name: budget_of(source.env, policy, config.sampling) for source in sources
+        }
+        """Limits of a rollout, by environment."""
+        self.stop = StopRequest()
+
+    def stops(self) -> bool:
+        """Return whether a stop was requested in any process.
+
+        All processes have to ask at the same place.
+        """
+        self.stop.is_made = self.ranks.any(self.stop.is_made)
+        return self.stop.is_made
+
+    async def attempt(
+        self,
+        tasks_P: Sequence[Task[Any]],
+        *,
+        attempts: int,
+        step: int = 0,
+        params: SamplingParams | None = None,
+        sources: Sources | None = None,
+    ) -> Rollouts:
+        """Sample `attempts` rollouts of each task, without verdicts.
+
+        Args:
+            step: fixes the random numbers, with the run's seed.
+            params: how tokens are drawn; as configured if left out.
+            sources: reply in dialogues; the actor's if left out.
+        """
+        rollouts_PG, kept_mass = await self._sample(
+            tasks_P,
+            attempts,
+            self._dialogues(step, params, sources or self.sources),
+            dealt=Counter(),
+        )
+        return Rollouts(
+            [Group(*pair) for pair in zip(tasks_P, rollouts_PG, strict=True)], kept_mass
+        )
+
+    async def roll_out(
+        self,
+        tasks_P: Sequence[Task[Any]],
+        *,
+        attempts: int,
+        step: int = 0,
+        params: SamplingParams | None = None,
+        dealt: Counter[TaskKey] | None = None,
+        clock: Clock | None = None,
+    ) -> Rollouts:
+        """Sample `attempts` rollouts of each task and judge them.
+
+        Args:
+            step: fixes the random numbers, with the run's seed.
+            params: how tokens are drawn; as configured if left out.
+            dealt: as for `start_attempts`.
+            clock: measures the phases.
+        """
+        clock = clock or Clock()
+        overlap = self.config.verify.overlap
+        async with Judging(
+            self.sources, self.ranks, tasks_P, attempts=attempts, overlap=overlap
+        ) as judging:
+            rollouts_PG, kept_mass = await self._sample(
+                tasks_P,
+                attempts,
+                self._dialogues(step, params, self.sources),
+                dealt=Counter() if dealt is None else dealt,
+                judging=judging,
+            )
+            clock.lap("rollout")
+            verdicts_PG = await judging.verdicts(rollouts_PG)
+            clock.lap("verify")
+        groups = [Group(*row) for row in zip(tasks_P, rollouts_PG, verdicts_PG, strict=True)]
+        return Rollouts(groups, kept_mass)
+
+    async def evaluate(
+        self,
+        key_lists: Sequence[Sequence[TaskKey]],
+        *,
+        samples: int,
+        params: SamplingParams,
+        chunk: int,
+        progress: Callable[[int, int], None],
+        audit: bool = True,
+        keep: Callable[[Group[Any]], None] = lambda group: None,
+    ) -> list[list[Group[Any]]]:
+        """Return judged groups for each list of task keys; the caller has opened the sources.
+
+        After a requested stop the lists are shorter, or empty.
+
+        Args:
+            key_lists: the tasks, in lists that are returned separately.
+            samples: rollouts per task.
+            params: how tokens are drawn.
+            chunk: rollouts between two checks for a requested stop.
+            progress: is called with the number of tasks done and their total.
+            audit: also ask the audit judge of those environments that have one; each process
+                audits its share.
+            keep: is called with each group.
+        """
+        total, done, groups_per_list = sum(map(len, key_lists)), 0, []
+        tasks_per_chunk = max(1, chunk // samples)
+        for keys in key_lists:
+            groups: list[Group[Any]] = []
+            for start in range(0, len(keys), tasks_per_chunk):
+                if self.stops():
+                    break
+                progress(done, total)
+                tasks_P = await self.sources.tasks(keys[start : start + tasks_per_chunk])
+                judged = (await self.roll_out(tasks_P, attempts=samples, params=params)).groups
+                if audit:
+                    audited = await self.sources.audited(self.ranks.share(judged))
+                    judged = self.ranks.gather(audited)
+                for group in judged:
+                    keep(group)
+                groups += judged
+                done += len(tasks_P)
+            groups_per_list.append(groups)
+        if done:
+            progress(done, total)
+        return groups_per_list
+
+    def _dialogues(self, step: int, params: SamplingParams | None, replies: Sources) -> Dialogues:
+        return Dialogues(
+            self.policy,
+            self.sampler,
+            params or self.config.sampling.params(),
+            replies=replies,
+            seed=self.config.seed,
+            step=step,
+        )
+
+    async def _sample(
+        self,
+        tasks_P: Sequence[Task[Any]],
+        attempts: int,
+        dialogues: Dialogues,
+        *,
+        dealt: Counter[TaskKey],
+        judging: Judging | None = None,
+    ) -> tuple[list[list[Rollout]], float]:
+        """Return the rollouts (P, G), in every process, and the least probability mass kept.
+
+        Each process plays its share of the dialogues; all weights are gathered meanwhile.
+        """
+        started = start_attempts(
+            tasks_P, attempts, policy=self.policy, budgets=self.budgets, dealt=dealt
+        )
+        own_attempts = self.ranks.share(started)
+        with self.policy.whole():
+            async with aclosing(dialogues.finished(own_attempts)) as finished:
+                async for place in finished:
+                    if judging is not None:
+                        judging.begin(place, own_attempts[place].rollout())
+            await self.ranks.arrive()
+        rollouts = self.ranks.gather([attempt.rollout() for attempt in own_attempts])
+        kept_mass = min((attempt.kept_mass for attempt in own_attempts), default=1.0)
+        return (
+            [rollouts[i : i + attempts] for i in range(0, len(rollouts), attempts)],
+            min(self.ranks.gather_values(kept_mass)),
+        )
+
+
+async def answer(
+    actor: Actor,
+    prompt: str | tuple[Message, ...],
+    *,
+    budget: int,
+    params: SamplingParams,
+    seed: int,
+) -> str:
+    """Return the policy's answer to a prompt that belongs to no environment.
+
+    Args:
+        budget: most tokens of the answer.
+        params: how they are drawn.
+        seed: fixes the random numbers.
+    """
+    policy = actor.policy
+    if policy.fills and not isinstance(prompt, str):  # it takes plain text, no chat
+        prompt = prompt[-1].content
+    prompt_ids = policy.encode_checked(prompt, max_new_tokens=budget)
+    numbers = uniforms(
+        TaskKey("generate", "eval", 0, seed), seed=seed, step=0, attempt=0, turn=0, count=budget
+    )
+    completion = await actor.sampler.generate(Request(prompt_ids, numbers, params))
+    return policy.completion_text(prompt_ids, completion.token_ids)
+
+
+def build_actor(
+    config: RunConfig,
+    sources: Sources,
+    *,
+    ranks: Ranks,
+    observer: Observer,
+    need_reference: bool = False,
+    policy: Policy | None = None,
+    sampler: Sampler | None = None,
+) -> Actor:
+    """Load the model and return the actor.
+
+    Args:
+        need_reference: whether the frozen reference is needed.
+        observer: receives warnings about the model.
+        policy: instead of the one that the config names.
+        sampler: instead of the built-in one.
+
+    Raises:
+        UserError: the model cannot be loaded, or the environments need what it cannot do.
+    """
+    started = time.perf_counter()
+    policy = policy or load_policy(config, need_reference=need_reference)
+    if ignored := ineffective_settings(policy.model, config.lora):
+        observer.warn(
+            "the model brings an adapter, which is trained further as it is, so these "
+            f"settings have no effect: {', '.join(ignored)}"
+        )
+    if need_reference and config.kl.refresh_every is not None:
+        policy.reference.follow()
+    footprint = Footprint(policy)
+    if config.trainer.shard and ranks.size > 1:
+        policy.shard()
+    return Actor(
+        config,
+        sources,
+        policy=policy,
+        sampler=sampler or builtin_sampler(policy, config.sampling),
+        footprint=footprint,
+        ranks=ranks,
+        load_seconds=time.perf_counter() - started,
+    )

@@ -1,0 +1,122 @@
+"""Build the parts of a run from its config, in functions that return complete objects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from grpo_core.config.config import RunConfig
+from grpo_core.config.settings import PLUGIN
+from grpo_core.plugins.host import Observers, PluginHost
+from grpo_core.protocol.sampler import Sampler
+from grpo_core.report.observer import Observer, SafeObserver
+from grpo_core.runs.folder import RunFolder
+from grpo_core.train.actor import Actor, build_actor
+from grpo_core.train.grpo import Grpo
+from grpo_core.train.models.device import pick_device
+from grpo_core.train.policy.causal import Policy
+from grpo_core.train.ranks import Ranks
+from grpo_core.train.run.method import Method
+from grpo_core.train.run.trackers import trackers
+from grpo_core.train.sft import Sft
+from grpo_core.verify.sources import Sources
+
+
+def open_ranks(config: RunConfig) -> Ranks:
+    """Return this process's place among those of the run."""
+    return Ranks(
+        meeting_seconds=config.trainer.meeting_seconds,
+        on_cpu=pick_device(config.model.device).type == "cpu",
+    )
+
+
+def open_observer(
+    observer: Observer | None, ranks: Ranks, folder: Callable[[], RunFolder | None]
+) -> Observer:
+    """Return the observer, in the first process only, so that its errors do not end the run.
+
+    Args:
+        observer: as the caller gave it; None for none.
+        folder: returns the run folder, or None before there is one: log.txt notes a failed display.
+    """
+
+    def note(text: str) -> None:
+        run_folder = folder()
+        if run_folder is not None and (run_folder.path / "config.json").exists():
+            run_folder.log(text)
+
+    if observer is None or not ranks.first:
+        return Observer()
+    return SafeObserver(observer, note)
+
+
+def open_plugins(
+    config: RunConfig, host: PluginHost, ranks: Ranks, observer: Observer
+) -> Observers:
+    """Return the plugins and trackers that observe this run, in the first process only.
+
+    No plugin is loaded if the config names none.
+    """
+    if not ranks.first:
+        return Observers.none()
+    return host.observers(config.plugins, more=trackers(config.log, host), report=observer.warn)
+
+
+def build_method(
+    config: RunConfig,
+    sources: Sources,
+    *,
+    ranks: Ranks,
+    host: PluginHost,
+    observer: Observer,
+    policy: Policy | None = None,
+    sampler: Sampler | None = None,
+) -> Method:
+    """Load the model and return the method that the config names.
+
+    Raises:
+        UserError: a setting does not fit the environments or the model.
+    """
+    if not config.lora.enabled and config.optimizer.lr > 1e-4:
+        observer.warn(
+            f"optimizer.lr={config.optimizer.lr:g} suits LoRA; full fine-tuning wants about 1e-6"
+        )
+
+    def make_actor(need_reference: bool) -> Actor:
+        return build_actor(
+            config,
+            sources,
+            ranks=ranks,
+            observer=observer,
+            need_reference=need_reference,
+            policy=policy,
+            sampler=sampler,
+        )
+
+    def load_algorithm(name: str) -> Any:
+        if not name.startswith(PLUGIN):
+            return None
+        return host.load("algorithm", name.removeprefix(PLUGIN))
+
+    method: Method
+    if config.method == "sft":
+        method = Sft.build(config, sources, make_actor=make_actor, warn=observer.warn)
+    else:
+        method = Grpo.build(config, sources, make_actor=make_actor, load_algorithm=load_algorithm)
+    _tell_slow_paths(method.actor, observer)
+    return method
+
+
+def _tell_slow_paths(actor: Actor, observer: Observer) -> None:
+    """Say which ways to compute this model does not allow."""
+    policy, trainer = actor.policy, actor.config.trainer
+    if trainer.shared_prefix and not policy.shared_prefix:
+        observer.say(
+            "this model cannot compute shared prompts once; each completion is computed with "
+            "its own copy"
+        )
+    if trainer.logits_mb and not policy.logits_bytes and not policy.sharded:
+        observer.say(
+            "this model's logits are not just the output of its head, so they are computed "
+            "all at once, which takes more memory"
+        )

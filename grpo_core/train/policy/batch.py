@@ -1,0 +1,52 @@
+"""Hold the requests that a sampler computes together, and hand out their completions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from grpo_core.protocol.sampler import Completion, Request, SamplingParams
+
+
+class Batch:
+    """Hold requests with the same sampling parameters, each with the future of its completion.
+
+    The thread that computes calls `end` and reads `dropped`; the event loop does the rest.
+    """
+
+    def __init__(
+        self, requests: Sequence[Request], futures: Sequence[asyncio.Future[Completion]]
+    ) -> None:
+        self.requests = requests
+        self._futures = futures
+        self._loop = asyncio.get_running_loop()
+        self.dropped: set[int] = set()
+        """Indices of the requests whose completions nobody waits for any more."""
+
+    @property
+    def params(self) -> SamplingParams:
+        """Return the sampling parameters of all requests."""
+        return self.requests[0].params
+
+    @property
+    def is_dropped(self) -> bool:
+        """Return whether nobody waits for any completion."""
+        return len(self.dropped) == len(self.requests)
+
+    def end(self, index: int, completion: Completion) -> None:
+        """Report the completion of a request; called from the thread that computes."""
+        self._loop.call_soon_threadsafe(self._resolve, index, completion)
+
+    def fail(self, error: BaseException) -> None:
+        """Raise an error in all callers that still wait."""
+        for future in self._futures:
+            if not future.done():
+                future.set_exception(error)
+
+    def drop(self, future: asyncio.Future[Completion]) -> None:
+        """Give up the request of a future."""
+        self.dropped.add(self._futures.index(future))
+
+    def _resolve(self, index: int, completion: Completion) -> None:
+        if not self._futures[index].done():
+            self._futures[index].set_result(completion)

@@ -1,0 +1,184 @@
+"""Decode many requests at a time with a causal model, computing shared tokens once.
+
+What several completions have in common is computed once, from the common start of the prompts to
+the token where two completions diverge, and finished completions are dropped. Each token is drawn
+with a fixed uniform number, so what is drawn for a row does not depend on the other rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from grpo_core.config.settings import SamplingConfig
+from grpo_core.protocol.sampler import Completion, Request
+from grpo_core.protocol.types import Finish
+from grpo_core.train.compute.kv import bytes_per_token
+from grpo_core.train.compute.prefix import Lines
+from grpo_core.train.policy.batch import Batch
+from grpo_core.train.policy.causal import Policy
+from grpo_core.train.policy.drawing import draw, not_finite
+
+
+@dataclass(slots=True)
+class Drawn:
+    """Collect the tokens that are drawn for a request (see `Completion`)."""
+
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    finish: Finish = "length"
+    kept_mass: float = 1.0
+
+    def add(self, token: int, logprob: float, kept_mass: float) -> None:
+        """Add a token.
+
+        Raises:
+            RunStoppedError: the log-prob is NaN, as where the logits are not finite.
+        """
+        if math.isnan(logprob):
+            raise not_finite()
+        self.token_ids.append(token)
+        self.logprobs.append(logprob)
+        self.kept_mass = min(self.kept_mass, kept_mass)
+
+    def completion(self) -> Completion:
+        """Return the tokens so far as a completion."""
+        return Completion(tuple(self.token_ids), tuple(self.logprobs), self.finish, self.kept_mass)
+
+
+class Decoding:
+    """Decode requests: as many at a time as fit.
+
+    When enough have ended, waiting requests take their places. Rows (requests) whose tokens are
+    equal so far share one line of the cache, until they diverge.
+    """
+
+    def __init__(self, policy: Policy, limits: SamplingConfig, batch: Batch) -> None:
+        self._policy, self._limits, self._batch = policy, limits, batch
+        self._params = batch.params
+        self._requests = requests = batch.requests
+        self._drawn = [Drawn() for _ in requests]
+        self._waiting = deque(i for i, request in enumerate(requests) if len(request.uniforms) > 0)
+        self._active: list[int] = []  # requests that are being decoded
+        self._line: list[int] = []  # the line of each active request
+        self._lines: Lines | None = None
+        self._uniform_BT = _uniforms(requests, policy.device)
+        self._max_cached_tokens = limits.kv_mb * 2**20 // bytes_per_token(policy.model)
+
+    def run(self) -> None:
+        """Decode until all requests have ended or are given up."""
+        for i, request in enumerate(self._requests):
+            if not len(request.uniforms):
+                self._batch.end(i, Completion())
+        while self._waiting or self._active:
+            self._admit()
+            if self._active:
+                self._draw()
+
+    def _admit(self) -> None:
+        """Let waiting requests in once a quarter of the places is free.
+
+        A forward pass for a few prompts costs much of one for many.
+        """
+        max_rows = self._limits.max_rows
+        if self._batch.dropped:
+            self._waiting = deque(i for i in self._waiting if i not in self._batch.dropped)
+        if not self._waiting:
+            return
+        if self._active and (
+            len(self._active) > max_rows * 3 / 4 or not (self._lines and self._lines.joinable)
+        ):
+            return
+        longest = max((self._longest(i) for i in self._active), default=0)
+        new: list[int] = []
+        while self._waiting and len(self._active) + len(new) < max_rows:
+            longest = max(longest, self._longest(self._waiting[0]))
+            if (self._active or new) and (
+                len(self._active) + len(new) + 1
+            ) * longest > self._max_cached_tokens:
+                break
+            new.append(self._waiting.popleft())
+        if not new:
+            return
+        prompts = list(dict.fromkeys(self._requests[i].prefix for i in new))
+        place = {prompt: k for k, prompt in enumerate(prompts)}
+        lines, before = self._prefill(prompts), 0
+        if self._lines is not None and self._active:
+            before = len(self._lines.logits_KV)
+            self._lines.join(lines)
+        else:
+            self._lines = lines
+        self._line += [before + place[self._requests[i].prefix] for i in new]
+        self._active += new
+
+    def _draw(self) -> None:
+        """Draw the next token of each row, and extend the lines that continue."""
+        policy, active, line = self._policy, self._active, self._line
+        assert self._lines is not None
+        lengths = [len(self._drawn[i].token_ids) for i in active]
+        line_B = torch.tensor(line, device=policy.device)
+        token_B, logprob_B, kept_B = draw(
+            self._lines.logits_KV, line_B, self._uniform_BT[active, lengths], self._params
+        )
+        tokens, values = token_B.tolist(), torch.stack([logprob_B, kept_B]).tolist()
+        for i, token, logprob, kept in zip(active, tokens, *values, strict=True):
+            drawn = self._drawn[i]
+            drawn.add(token, logprob, kept)
+            if token in policy.end_ids or self._hits_stop(drawn.token_ids):
+                drawn.finish = "stop"
+        continuing = [
+            b
+            for b, i in enumerate(active)
+            if self._drawn[i].finish != "stop"
+            and i not in self._batch.dropped
+            and lengths[b] + 1 < len(self._requests[i].uniforms)
+        ]
+        for b in sorted(set(range(len(active))) - set(continuing)):
+            self._batch.end(active[b], self._drawn[active[b]].completion())
+        branches = list(dict.fromkeys((line[b], tokens[b]) for b in continuing))
+        place = {branch: k for k, branch in enumerate(branches)}
+        self._active, self._line = (
+            [active[b] for b in continuing],
+            [place[line[b], tokens[b]] for b in continuing],
+        )
+        if continuing:
+            self._lines.extend(
+                policy.model, [parent for parent, _ in branches], [token for _, token in branches]
+            )
+
+    def _longest(self, i: int) -> int:
+        """Return the most tokens that request `i` can reach, its prefix included."""
+        return len(self._requests[i].prefix) + len(self._requests[i].uniforms)
+
+    def _prefill(self, prompts: Sequence[tuple[int, ...]]) -> Lines:
+        """Compute the lines of new prompts."""
+        policy = self._policy
+        dtype = policy.compute_dtype if policy.shared_prefix else None
+        return Lines.prefill(
+            policy.model, prompts, pad_id=policy.pad_id, dtype=dtype, device=policy.device
+        )
+
+    def _hits_stop(self, token_ids: list[int]) -> bool:
+        """Return True if the last token completed a stop string.
+
+        A tail is enough: n bytes span at most n visible tokens.
+        """
+        stop = self._params.stop
+        if not stop:
+            return False
+        tail = self._policy.decode(token_ids[-(max(len(s.encode()) for s in stop) + 1) :])
+        return any(s in tail for s in stop)
+
+
+def _uniforms(requests: Sequence[Request], device: torch.device) -> Tensor:
+    """Return the uniforms of all requests (B, T) on the device; MPS has no float64."""
+    width = max((len(r.uniforms) for r in requests), default=0)
+    rows = [[*r.uniforms, *[0.0] * (width - len(r.uniforms))] for r in requests]
+    return torch.tensor(
+        rows, dtype=torch.float32 if device.type == "mps" else torch.float64, device=device
+    )

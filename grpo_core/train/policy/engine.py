@@ -1,0 +1,102 @@
+"""Sample from the policy's own model, in this process: the built-in sampler."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Future, wait
+from contextlib import nullcontext
+
+import torch
+
+from grpo_core.config.settings import SamplingConfig
+from grpo_core.protocol.sampler import Completion, Request
+from grpo_core.train.compute.prepack import FEW_ROWS, FEW_TOKENS
+from grpo_core.train.policy.batch import Batch
+from grpo_core.train.policy.causal import Policy
+from grpo_core.train.policy.decoding import Decoding
+
+_NO_LIMITS = SamplingConfig()
+
+
+class Engine:
+    """Sample from a causal policy.
+
+    Requests that arrive in the same pass of the event loop are decoded together; later ones wait
+    until that batch has ended. So a batch, and with it the last bits of its log-probs, does not
+    depend on how fast anything is.
+
+    Args:
+        policy: the policy to sample from.
+        limits: how many completions are decoded at a time, and in how much memory.
+    """
+
+    def __init__(self, policy: Policy, limits: SamplingConfig = _NO_LIMITS) -> None:
+        self.policy = policy
+        self._limits = limits
+        self._waiting: dict[asyncio.Future[Completion], Request] = {}
+        self._serving: asyncio.Task[None] | None = None
+        self._batch: Batch | None = None
+        self._computation: Future[None] | None = None
+
+    async def generate(self, request: Request) -> Completion:
+        """Return a completion of the request (see `Sampler.generate`).
+
+        Raises:
+            RunStoppedError: the model's logits are not finite.
+        """
+        future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
+        self._waiting[future] = request
+        if self._serving is None or self._serving.done():
+            self._serving = asyncio.create_task(self._serve())
+        try:
+            return await future
+        finally:
+            if future.cancelled():
+                self._give_up(future)
+
+    def _give_up(self, future: asyncio.Future[Completion]) -> None:
+        """Forget a request whose caller was cancelled.
+
+        If nobody waits for the batch any more, wait until its computation has ended, so that the
+        weights are restored before others use them.
+        """
+        if self._waiting.pop(future, None) is not None or self._batch is None:
+            return
+        self._batch.drop(future)
+        if self._batch.is_dropped and self._computation is not None:
+            wait([self._computation])
+
+    async def _serve(self) -> None:
+        """Compute the requests that wait, one batch of equal sampling parameters after another."""
+        while self._waiting:
+            params = next(iter(self._waiting.values())).params
+            futures = [f for f, request in self._waiting.items() if request.params == params]
+            batch = self._batch = Batch([self._waiting.pop(f) for f in futures], futures)
+            self._computation = self.policy.thread.submit(lambda: self._compute(batch))  # noqa: B023
+            try:
+                await asyncio.wrap_future(self._computation)
+            except asyncio.CancelledError:
+                batch.dropped.update(range(len(futures)))
+                wait([self._computation])
+                raise
+            except Exception as error:  # noqa: BLE001 - each caller gets it
+                batch.fail(error)
+            finally:
+                self._batch = self._computation = None
+
+    def _compute(self, batch: Batch) -> None:
+        """Compute a batch with weights and types set up; runs in the policy's thread."""
+        policy = self.policy
+        with torch.inference_mode(), policy.autocast(), policy.merged():
+            self._generate(batch)
+
+    def _generate(self, batch: Batch) -> None:
+        """Report a completion of each request; stop early if all are dropped."""
+        limits, rows = self._limits, min(len(batch.requests), self._limits.max_rows)
+        prepack = (
+            limits.prepack
+            and rows >= FEW_ROWS
+            and max(len(request.uniforms) for request in batch.requests) >= FEW_TOKENS
+        )
+        with self.policy.prepacked(rows) if prepack else nullcontext():
+            Decoding(self.policy, limits, batch).run()

@@ -1,0 +1,80 @@
+"""Declare what a run expects of a training method: `collect` a batch, `update` on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from grpo_core.protocol.types import Group, TaskKey
+from grpo_core.train.actor import Actor
+from grpo_core.train.compute.batch import Row
+from grpo_core.train.policy.memory import Workload
+from grpo_core.train.rollout.clock import Clock
+from grpo_core.train.update.updater import Updater
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Hold what one step trains on."""
+
+    step: int
+    """Number of the step, from 1."""
+    rows: Sequence[Sequence[Row]]
+    """The rows of each optimizer step."""
+    clock: Clock
+    """Measures the phases of the step."""
+    groups: Sequence[Group[Any]] = ()
+    """All groups that were sampled, with their verdicts, also those that are not trained on."""
+    advantage_PG: Tensor | None = None
+    """The advantages of `groups`; 0 where a rollout is not trained on."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Metrics of what was collected."""
+
+
+class Method(Protocol):
+    """Train a policy, one batch after another."""
+
+    name: str
+    """Name in messages and titles."""
+    actor: Actor
+    updater: Updater
+    total: int
+    """Number of steps of the run."""
+
+    def fingerprints(self) -> dict[str, str]:
+        """Return the fingerprint of each source of tasks or examples, by name."""
+        ...
+
+    def first_keys(self) -> list[TaskKey]:
+        """Return the keys of the first tasks, which are tried before anything is written."""
+        ...
+
+    async def prepare(self) -> None:
+        """Raise UserError for what would fail in the first step, as far as it can be known.
+
+        It is called, with open sources, before anything is written.
+        """
+        ...
+
+    def workload(self, prompts: Sequence[tuple[int, ...]]) -> Workload:
+        """Estimate the largest batches from the tokens of the first tasks' prompts."""
+        ...
+
+    async def collect(self, step: int) -> Batch:
+        """Return the batch of step 1, 2, ...; change no weights."""
+        ...
+
+    async def update(self, batch: Batch) -> dict[str, float]:
+        """Train on the batch; return the metrics of the step."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps besides weights and optimizer, as JSON."""
+        ...
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Restore the state of a checkpoint."""
+        ...

@@ -1,0 +1,355 @@
+"""Run a method's steps with evaluations, logs, checkpoints, stop rules and a safe end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from grpo_core.calls.deadline import describe
+from grpo_core.plugins.host import Observers
+from grpo_core.protocol.errors import GrpoError, RunStoppedError
+from grpo_core.report.card import make_card
+from grpo_core.report.gains import Scores, against_audit, gains_of, logged_scores
+from grpo_core.report.observer import Observer
+from grpo_core.report.statistics import Gain
+from grpo_core.runs.folder import RunFolder
+from grpo_core.runs.metrics import Kind, kind_of
+from grpo_core.train.compute.heap import Heap
+from grpo_core.train.policy.memory import MB, format_bytes
+from grpo_core.train.run.checkpoint import load_checkpoint, saved_optimizer_name
+from grpo_core.train.run.ending import EndKind, RunEnd
+from grpo_core.train.run.heldout import evaluate_held_out, format_group
+from grpo_core.train.run.journal import Journal
+from grpo_core.train.run.method import Batch, Method
+from grpo_core.train.run.metrics import peak_memory_mb
+from grpo_core.train.run.notices import notices
+from grpo_core.train.run.opening import Needs, encode_first_prompts, estimate_needs
+from grpo_core.train.run.provenance import recorded_config
+from grpo_core.train.run.rewind import Restart, choose_checkpoint
+from grpo_core.train.run.saving import Saving
+from grpo_core.train.run.stopping import Stopping
+from grpo_core.train.run.unscored import UnscoredReasons
+from grpo_core.train.run.warnings import Watch
+from grpo_core.verify.error_rate import ErrorRate
+from grpo_core.verify.sources import Source
+
+
+class Run:
+    """Train by a method, from the first evaluation to the folder final/.
+
+    Args:
+        method: collects batches and updates on them.
+        folder: where everything is written; nothing is before the first step.
+        observer: shows the progress.
+        plugins: plugins and trackers that observe the run.
+    """
+
+    def __init__(
+        self, method: Method, folder: RunFolder, *, observer: Observer, plugins: Observers
+    ) -> None:
+        self.method = method
+        self.folder = folder
+        self.done = 0
+        """The last finished step."""
+        self.end: RunEnd | None = None
+        """How the run ended; None before its end."""
+        self._actor, self._config = method.actor, method.actor.config
+        self._plugins = plugins
+        self._journal = Journal(observer, folder)
+        self._saving = Saving(method, folder, self._journal)
+        self._stopping = Stopping(self._config)
+        self._watch = Watch()
+        self._error_rate = ErrorRate(stop_above=self._config.verify.max_error_rate)
+        self._unscored = UnscoredReasons(self._journal)
+        self._needs: Needs
+        self._heap: Heap
+        self._load_seconds = self._actor.load_seconds
+        self._stop_reason: str | None = None
+        self._scores: tuple[int, Scores] = (-1, {})
+
+    async def train(self) -> dict[str, Gain]:
+        """Train until the last step, a stop rule or a requested stop.
+
+        Returns:
+            The gains on held-out tasks, by environment; {} after a requested stop.
+
+        Raises:
+            RunStoppedError: the device is out of memory, or too many rollouts could not be scored.
+        """
+        end = self._end_now(EndKind.FAILED)
+        try:
+            async with self._actor.sources:
+                await self._open()
+                with notices(self._journal.warn):
+                    gains, end = await self._train()
+            return gains
+        except torch.OutOfMemoryError as error:
+            advice = (
+                "lower trainer.micro_batch_tokens or sampling.max_rows, then continue with --resume"
+            )
+            end = self._end_now(EndKind.FAILED, f"out of memory: {error}; {advice}")
+            raise RunStoppedError(end.reason) from error
+        except asyncio.CancelledError:  # Ctrl-C in a script, which installs no handler of its own
+            end = self._end_now(EndKind.CANCELLED)
+            raise
+        except BaseException as error:
+            reason = str(error) if isinstance(error, GrpoError) else describe(error)
+            end = self._end_now(EndKind.FAILED, reason)
+            raise
+        finally:
+            self.end = self._saving.end(end)
+            self._plugins.notify(
+                "grpo_run_end",
+                run_dir=self.folder.path,
+                step=self.done,
+                reason=end.reason or str(end.kind),
+            )
+            self._saving.release()
+
+    def resume(self, restart: Restart | None = None) -> int:
+        """Go back to a checkpoint, by default the newest, or to the start.
+
+        Returns:
+            The step of the checkpoint.
+        """
+        self._saving.hold()
+        restart = restart or choose_checkpoint(self.folder)
+        if restart.checkpoint is not None:
+            load_checkpoint(
+                restart.checkpoint, policy=self._actor.policy, updater=self.method.updater
+            )
+        self._saving.rewind(restart)
+        self._actor.ranks.meet()
+        self.done = self._journal.step = restart.step
+        if restart.checkpoint is not None:
+            self.method.restore(restart.progress)
+            saved_name = saved_optimizer_name(restart.progress)
+            if saved_name != (name := self._config.optimizer.name):
+                self._journal.observer.warn(
+                    f"the checkpoint holds the running means of {saved_name}; {name} "
+                    "begins without any"
+                )
+        self._saving.note(self.done)
+        self._read_metrics()
+        self._saving.restore_best(self._stopping.best)
+        return self.done
+
+    def record_changes(self, changed: Mapping[str, str]) -> None:
+        """Record that the run continues with other settings.
+
+        Args:
+            changed: for each setting that differs, its old and new value, as text.
+        """
+        self.folder.start(recorded_config(self.method))
+        if changed:
+            self._journal.announce(f"from step {self.done + 1} on: {'; '.join(changed.values())}")
+        self._saving.note(self.done)
+        self._saving.record_settings()
+
+    async def _open(self) -> None:
+        """Check and announce what the run needs, and start its folder."""
+        actor, observer = self._actor, self._journal.observer
+        prompts = await encode_first_prompts(self.method, observer)
+        self._needs = estimate_needs(
+            self.method,
+            prompts,
+            path=self.folder.path,
+            steps=self.method.total - self.done,
+            observer=observer,
+        )
+        self._heap = Heap(actor.policy.device, expected=self._needs.memory.peak)
+        record = recorded_config(self.method)
+        self._saving.hold()
+        if self.done == 0:
+            self.folder.start(record)
+        cards = {source.name: await self._card(source) for source in actor.sources}
+        self.folder.cards({name: card for name, card in cards.items() if card is not None})
+        self._journal.announce(f"memory: {self._needs.memory}")
+        self._journal.announce(f"disk: {self._needs.disk}")
+        self._plugins.notify("grpo_run_start", run_dir=self.folder.path, config=record)
+
+    async def _train(self) -> tuple[dict[str, Gain], RunEnd]:
+        """Train, evaluate, and write final/; return the gains and how the run ended."""
+        actor, total = self._actor, self.method.total
+        before = await self._scores_at_start()
+        if 0 < self.done < total:
+            # A run that was stopped in that step has not evaluated after it.
+            await self._evaluate_if_due(self.done)
+        while self.done < total and not actor.stops() and self._stop_reason is None:
+            await self._step(self.done + 1)
+        saved = self._saving.checkpoint()
+        if self._stop_reason is not None:
+            self._journal.announce(
+                f"stopping after step {self.done} of {total}: {self._stop_reason}"
+            )
+        after = None if actor.stops() else await self._evaluate(self.done)
+        if before is None or after is None:
+            end = self._end_now(EndKind.STOPPED, actor.stop.reason, saved)
+            self._journal.observer.say(str(end))
+            return {}, end
+        self._write_result()
+        gains = gains_of(before, after, [source.name for source in actor.sources])
+        if before and after and before.keys().isdisjoint(after):
+            self._journal.observer.warn(
+                "the held-out tasks are not those of the start, as the settings changed, so no "
+                "gains can be reported"
+            )
+        self._journal.observer.finished(gains)
+        for warning in against_audit(gains):
+            self._journal.warn(warning)
+        if self._config.eval.tasks and len(actor.sources) and not after:
+            return gains, self._end_now(
+                EndKind.UNSCORED,
+                "none of the held-out tasks could be scored "
+                f"({self._unscored.most_common}), so the gain is unknown",
+            )
+        return gains, self._end_now(EndKind.FINISHED, self._stop_reason or "")
+
+    async def _step(self, step: int) -> None:
+        """Do a step, and the evaluation and checkpoint that are due after it."""
+        batch = await self.method.collect(step)
+        self._record(batch)
+        metrics = await self.method.update(batch)
+        if self._load_seconds:
+            metrics["time/load"], self._load_seconds = self._load_seconds, 0.0
+            metrics["memory/estimated_mb"] = self._needs.memory.peak / MB
+        self.done = self._journal.step = step
+        line = {"step": step, "kind": Kind.STEP, **metrics}
+        self._saving.note(step, pending=line)
+        self.folder.metrics(line)
+        self._saving.note(step)
+        self._publish(step, metrics)
+        self._heap.step_ended()
+        if step < self.method.total and not self._actor.stops():
+            await self._evaluate_if_due(step)
+            if _is_due(step, self._config.checkpoint.every):
+                self._saving.checkpoint()
+
+    def _record(self, batch: Batch) -> None:
+        """Log every rollout, write one group to log.txt now and then, and notify the plugins.
+
+        Raises:
+            RunStoppedError: too many rollouts could not be scored.
+        """
+        if batch.advantage_PG is None:
+            return
+        advantages = batch.advantage_PG.tolist()
+        for group, advantage_G in zip(batch.groups, advantages, strict=True):
+            self.folder.rollouts(batch.step, group, advantage_G)
+        if _is_due(batch.step, self._config.log.samples_every):
+            self.folder.log(format_group(batch.step, batch.groups[0], advantages[0]))
+        verdicts = [verdict for group in batch.groups for verdict in group.verdicts]
+        self._unscored.warn(verdicts, f"attempts of step {batch.step}")
+        self._error_rate.add(verdicts)
+        self._plugins.notify(
+            "grpo_verdicts", run_dir=self.folder.path, step=batch.step, groups=batch.groups
+        )
+
+    def _publish(self, step: int, metrics: dict[str, float]) -> None:
+        """Report a finished step to observer, plugins, warnings and stop rules."""
+        self._journal.observer.step(step, self.method.total, metrics)
+        self._plugins.notify("grpo_step_end", run_dir=self.folder.path, step=step, metrics=metrics)
+        for warning in self._watch.look(metrics):
+            self._journal.warn(warning)
+        self._stop_reason = self._stopping.look({"step": step, "kind": Kind.STEP, **metrics})
+
+    async def _evaluate_if_due(self, step: int) -> None:
+        if _is_due(step, self._config.eval.every):
+            await self._evaluate(step)
+            self._saving.note(self.done)
+
+    async def _evaluate(self, step: int) -> Scores | None:
+        """Evaluate on held-out tasks, unless that was done after this step.
+
+        Returns:
+            The scores by task; {} if evaluation is off, None if a stop was requested before the
+            end.
+        """
+        if not self._config.eval.tasks or not len(self._actor.sources):
+            return {}
+        if self._scores[0] == step:
+            return self._scores[1]
+        self._heap.empty()
+        observer = self._journal.observer
+        evaluation = await evaluate_held_out(
+            self._actor, self.folder, step=step, progress=observer.evaluating
+        )
+        self._heap.empty()
+        if evaluation is None:
+            return None
+        scores, metrics, verdicts = evaluation
+        self._scores = (step, scores)
+        self._unscored.warn(verdicts, "held-out tasks")
+        line = {"step": step, "kind": Kind.EVALUATION, **metrics}
+        self.folder.metrics(line)
+        observer.evaluated(step, metrics)
+        self._plugins.notify("grpo_eval_end", run_dir=self.folder.path, step=step, metrics=metrics)
+        self._error_rate.add(verdicts)
+        best_before = self._stopping.best
+        self._stop_reason = self._stopping.look(line) or self._stop_reason
+        best = self._stopping.best
+        if step and self._config.eval.every and best is not None and best != best_before:
+            self._saving.save_best(best)
+        return scores
+
+    async def _scores_at_start(self) -> Scores | None:
+        """Return the scores before training; a resumed run reads them from its log."""
+        return await self._evaluate(0) if self.done == 0 else logged_scores(self.folder, [0])[0]
+
+    def _read_metrics(self) -> None:
+        """Bring warnings, stop rules and scores to where the log of a resumed run ends."""
+        for line in self.folder.metric_lines():
+            kind = kind_of(line)
+            if kind is Kind.STEP:
+                self._watch.look(line)  # reported already
+            self._stop_reason = self._stopping.look(line) or (
+                self._stop_reason if kind is Kind.EVALUATION else None
+            )
+            if kind is Kind.EVALUATION and line["step"] == self.done:
+                self._scores = (self.done, logged_scores(self.folder, [self.done])[self.done])
+
+    async def _card(self, source: Source) -> dict[str, Any] | None:
+        """Return the card of an environment for the run folder.
+
+        If it cannot be made, the run continues without it.
+        """
+        try:
+            return (await make_card(source, seed=self._config.seed)).to_json()
+        except GrpoError as error:
+            self._journal.observer.warn(f"the run's folder has no card of {source.name!r}: {error}")
+            return None
+
+    def _write_result(self) -> None:
+        """Write final/, and say what is known at the end."""
+        actor, policy = self._actor, self._actor.policy
+        best = self._stopping.best
+        if best is not None and 0 < best.step < self.done:
+            kept = (
+                f"; those weights are in {self._saving.best_folder}"
+                if self._saving.best_step() == best.step
+                else ""
+            )
+            self._journal.announce(
+                f"the held-out reward was highest after step {best.step} ({best.reward:.3f}){kept}"
+            )
+        measured = peak_memory_mb(policy.device) * MB
+        self._journal.announce(
+            f"memory: at most {format_bytes(measured)} were used; "
+            f"{format_bytes(self._needs.memory.peak)} had been estimated"
+        )
+        names = " and ".join(source.name for source in actor.sources.trained) or "examples"
+        state = policy.state()
+        title = f"{self._config.model.name} trained on {names} by {self.method.name}"
+        self.folder.finish(lambda folder: policy.save(folder, state), title=title)
+        actor.ranks.meet()
+
+    def _end_now(self, kind: EndKind, reason: str = "", saved: str = "") -> RunEnd:
+        """Return the end of the run at the last finished step."""
+        return RunEnd(kind, self.done, self.method.total, reason, saved)
+
+
+def _is_due(step: int, every: int) -> bool:
+    return every > 0 and step % every == 0
