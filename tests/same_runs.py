@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve()
-TIMED = ("time/", "memory/", "verify/seconds/", "eval/verify/seconds/", "eval/seconds")
+TIMED = ("kind", "time/", "memory/", "verify/seconds/", "eval/verify/seconds/", "eval/seconds")
 SMALL = ["--set", "eval.tasks=16"]
 CASES: dict[str, list[list[str]]] = {
     "arithmetic": [["run", "--env", "arithmetic", "--steps", "20", *SMALL]],

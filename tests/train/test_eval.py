@@ -140,11 +140,11 @@ def test_a_run_is_asked_as_its_own_evaluations_were(run_folder):
 
 
 def test_a_stop_prints_what_was_measured(tiny_folder, monkeypatch):
-    monkeypatch.setattr("grpo_core.train.measure.CHUNK", 2)
+    monkeypatch.setattr("grpo_core.train.run.measure.CHUNK", 2)
     roll_out = Actor.roll_out
 
     async def and_stop(self: Actor, *arguments: Any, **more: Any) -> Any:
-        self.request_stop()
+        self.stop.make()
         return await roll_out(self, *arguments, **more)
 
     monkeypatch.setattr(Actor, "roll_out", and_stop)

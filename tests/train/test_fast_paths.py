@@ -25,7 +25,7 @@ def metrics(settings: dict[str, Any], folder: Path, **more: Any) -> list[dict[st
     )
     Trainer(config, Letters(), folder=RunFolder(folder)).run()
     assert len(list(RunFolder(folder).rollout_lines())) == 4 * 4 * 6 + 2 * 6
-    timed = ("time/", "verify/seconds/", "memory/", "eval/seconds")
+    timed = ("kind", "time/", "verify/seconds/", "memory/", "eval/seconds")
     return [
         {k: v for k, v in line.items() if not k.startswith(timed)}
         for line in read_lines(folder / "metrics.jsonl")

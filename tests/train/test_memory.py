@@ -54,7 +54,7 @@ def untimed(lines: list[dict[str, float]]) -> list[dict[str, float]]:
         {
             name: value
             for name, value in line.items()
-            if not name.startswith(("time/", "verify/", "memory/", "eval/"))
+            if not name.startswith(("kind", "time/", "verify/", "memory/", "eval/"))
         }
         for line in lines
     ]

@@ -39,10 +39,13 @@ def settings(tiny_folder: Path) -> dict[str, Any]:
     }
 
 
-def make(settings: dict[str, Any], folder: Path) -> Trainer:
+def make(settings: dict[str, Any], folder: Path, **more: Any) -> Trainer:
     """Two environments that are given, one that is found by its name."""
     return Trainer(
-        build_config([settings]), {"letters": Letters(), "guessing": Guessing()}, folder=folder
+        build_config([settings]),
+        {"letters": Letters(), "guessing": Guessing()},
+        folder=folder,
+        **more,
     )
 
 
@@ -101,9 +104,7 @@ def test_a_mixture_trains_with_metrics_for_each_environment_and_resumes_exactly(
     assert {count for (number, _, _), count in groups.items() if number < 4} == {3}
 
     with killed(tmp_path / "parts", step=3) as observer:
-        first = make(settings, tmp_path / "parts")
-        first.observer = observer
-        first.run()
+        make(settings, tmp_path / "parts", observer=observer).run()
     second = Trainer.resumed(tmp_path / "parts", {"letters": Letters(), "guessing": Guessing()})
     assert second.done == 2
     second.run()

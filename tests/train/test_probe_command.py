@@ -229,11 +229,11 @@ def test_the_same_seed_gives_the_same_report(probe: Any) -> None:
 
 
 def test_a_stop_prints_what_was_sampled(probe: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr("grpo_core.train.probing.CHUNK", 12)
+    monkeypatch.setattr("grpo_core.train.run.probing.CHUNK", 12)
     roll_out = Actor.roll_out
 
     async def and_stop(self: Actor, *arguments: Any, **more: Any) -> Any:
-        self.request_stop()
+        self.stop.make()
         return await roll_out(self, *arguments, **more)
 
     monkeypatch.setattr(Actor, "roll_out", and_stop)

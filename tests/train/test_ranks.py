@@ -17,7 +17,7 @@ from grpo_core.train.run.checkpoint import checkpoints
 
 from .processes import HERE, ended, launch, said, start
 
-TIMED = ("time/", "verify/", "eval/verify/", "memory/", "eval/seconds")
+TIMED = ("kind", "time/", "verify/", "eval/verify/", "memory/", "eval/seconds")
 LETTERS = f"{HERE / 'letters.py'}:Letters"
 
 

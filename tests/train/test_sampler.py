@@ -68,7 +68,7 @@ def test_greedy_tokens_equal_those_of_generate(policy):
             pad_token_id=policy.pad_id,
             eos_token_id=list(policy.end_ids),
         )
-        assert completion.token_ids == expected[0, len(request.prefix) :].tolist()
+        assert list(completion.token_ids) == expected[0, len(request.prefix) :].tolist()
 
 
 def test_dropping_finished_rows_changes_nothing_for_the_others(policy):

@@ -266,7 +266,8 @@ def test_a_file_is_gone_through_in_a_new_order_each_epoch(settings, tmp_path):
     )
     assert trainer.method.total == 8  # three epochs
     orders = [
-        [trainer.method._nth_example(8 * epoch + place).answer for place in range(8)] for epoch in range(3)
+        [trainer.method._nth_example(8 * epoch + place).answer for place in range(8)]
+        for epoch in range(3)
     ]
     assert all(sorted(order) == [str(i) for i in range(8)] for order in orders)
     assert len(set(map(tuple, orders))) == 3
