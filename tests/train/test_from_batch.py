@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from grpo_core.train.update.from_batch import AS_WRITTEN, loss_from_batch
+from .seed_loss import AS_WRITTEN, loss_from_batch
 
 
 def batch(**changes: Any) -> dict[str, Any]:

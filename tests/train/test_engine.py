@@ -1,0 +1,186 @@
+"""The built-in sampler as a service: requests that come and go, and computations that follow one another."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+
+from grpo_core.config.settings import SamplingConfig
+from grpo_core.protocol.errors import RunStoppedError
+from grpo_core.protocol.sampler import Completion, Request, SamplingParams
+from grpo_core.train.compute.thread import ComputeThread
+from grpo_core.train.policy.causal import Policy
+from grpo_core.train.policy.engine import Engine
+
+from .arrange import sampled, tiny_policy
+from .test_sampler import prompts, requests_for
+
+
+@pytest.fixture(scope="module")
+def policy() -> Policy:
+    return tiny_policy()
+
+
+def batches(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of the batches that the engine computes from now on."""
+    sizes: list[int] = []
+    generate = Engine._generate
+
+    def counted(engine: Engine, batch: object) -> None:
+        sizes.append(len(batch.requests))  # type: ignore[attr-defined]
+        generate(engine, batch)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Engine, "_generate", counted)
+    return sizes
+
+
+def test_requests_with_other_parameters_are_a_batch_of_their_own(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = batches(policy, monkeypatch)
+    plain = requests_for(prompts(2), 2)
+    greedy = [replace(request, params=SamplingParams(temperature=0.0)) for request in plain[:3]]
+
+    async def together() -> list[Completion]:
+        engine = Engine(policy)
+        return await asyncio.gather(*map(engine.generate, [*plain[:2], *greedy, *plain[2:]]))
+
+    completions = asyncio.run(together())
+    assert sizes == [4, 3]
+    expected = [*sampled(policy, plain)[:2], *sampled(policy, plain[:3], temperature=0.0)]
+    assert [c.token_ids for c in completions[:5]] == [c.token_ids for c in expected]
+
+
+def test_a_request_that_comes_while_others_are_decoded_is_computed_next(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = batches(policy, monkeypatch)
+    requests = requests_for(prompts(3), 1, length=60)
+
+    async def one_late() -> None:
+        engine = Engine(policy)
+        first = [asyncio.create_task(engine.generate(request)) for request in requests[:2]]
+        await asyncio.sleep(0.005)
+        late = await engine.generate(requests[2])
+        assert len(late.token_ids) > 0
+        await asyncio.gather(*first)
+
+    asyncio.run(one_late())
+    assert sizes == [2, 1]
+
+
+def test_a_request_that_is_given_up_costs_the_others_nothing() -> None:
+    policy = tiny_policy()
+    policy.end_ids = ()  # so that all are long
+    requests = requests_for(prompts(4), 1, length=200)
+    expected = sampled(policy, requests)
+
+    async def one_given_up() -> list[Completion | BaseException]:
+        engine = Engine(policy)
+        tasks = [asyncio.create_task(engine.generate(request)) for request in requests]
+        await asyncio.sleep(0.05)
+        tasks[1].cancel()
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    found = asyncio.run(one_given_up())
+    assert isinstance(found[1], asyncio.CancelledError)
+    for place in (0, 2, 3):
+        completion = found[place]
+        assert isinstance(completion, Completion)
+        assert completion.token_ids == expected[place].token_ids
+
+
+def test_a_request_that_is_given_up_while_it_waits_is_not_computed(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = batches(policy, monkeypatch)
+    first, second, third = requests_for(prompts(3), 1, length=60)
+
+    async def given_up() -> None:
+        engine = Engine(policy)
+        running = asyncio.create_task(engine.generate(first))
+        await asyncio.sleep(0.005)
+        waiting = [asyncio.create_task(engine.generate(request)) for request in (second, third)]
+        await asyncio.sleep(0)
+        waiting[0].cancel()
+        await asyncio.gather(running, *waiting, return_exceptions=True)
+        assert waiting[0].cancelled()
+
+    asyncio.run(given_up())
+    assert sizes == [1, 1]
+
+
+def test_logits_that_are_not_finite_reach_every_caller_and_the_engine_goes_on() -> None:
+    policy = tiny_policy()
+    requests = requests_for(prompts(2), 2)
+    head = policy.model.get_output_embeddings().weight
+    before = head.detach().clone()
+
+    async def broken_then_whole() -> None:
+        engine = Engine(policy)
+        with torch.no_grad():
+            head.fill_(float("nan"))
+        outcomes = await asyncio.gather(*map(engine.generate, requests), return_exceptions=True)
+        assert all(isinstance(outcome, RunStoppedError) for outcome in outcomes)
+        with torch.no_grad():
+            head.copy_(before)
+        assert all(c.token_ids for c in await asyncio.gather(*map(engine.generate, requests)))
+
+    asyncio.run(broken_then_whole())
+
+
+def test_a_request_without_numbers_is_answered_with_nothing(policy: Policy) -> None:
+    request = Request(prompts(1)[0], ())
+    assert sampled(policy, [request, *requests_for(prompts(1), 1)])[0] == Completion()
+    assert SamplingConfig(temperature=0.7).params(0.0) == SamplingParams(temperature=0.0)
+
+
+def test_computations_follow_one_another_in_one_thread_while_the_loop_goes_on() -> None:
+    thread = ComputeThread(torch.device("cpu"))
+    names: list[str] = []
+
+    def compute() -> int:
+        names.append(threading.current_thread().name)
+        time.sleep(0.1)
+        return len(names)
+
+    async def both() -> int:
+        first, second = (
+            asyncio.ensure_future(thread.run(compute)),
+            asyncio.ensure_future(thread.run(compute)),
+        )
+        ticks = 0
+        while not second.done():
+            await asyncio.sleep(0.01)
+            ticks += 1
+        assert (first.result(), second.result()) == (1, 2)
+        return ticks
+
+    assert asyncio.run(both()) >= 10
+    assert len(set(names)) == 1
+    assert names[0] != threading.main_thread().name
+
+
+def test_a_caller_that_is_cancelled_waits_for_the_end_of_its_computation() -> None:
+    thread = ComputeThread(torch.device("cpu"))
+    steps: list[str] = []
+
+    def compute() -> None:
+        steps.append("began")
+        time.sleep(0.2)
+        steps.append("ended")
+
+    async def cancelled() -> None:
+        task = asyncio.create_task(thread.run(compute))
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert steps == ["began", "ended"]
+
+    asyncio.run(cancelled())
