@@ -222,7 +222,7 @@ class Grpo:
             : math.ceil(config.prompts_per_step / config.trainer.minibatches)
         ]
         rows = [
-            actor.policy.unwritten(prompt, new, attempt)
+            actor.policy.longest_row(prompt, new, attempt)
             for prompt in minibatch_prompts
             for attempt in range(config.group_size)
         ]

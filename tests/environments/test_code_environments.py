@@ -449,9 +449,8 @@ def test_nobody_passes_an_impossible_problem_and_nobody_learns_the_answers(
         assert verdict.rewards["passed"].value < 0.5
 
 
-@pytest.mark.parametrize(
-    "env_class", [Parentheses, pytest.param(FizzBuzz, marks=pytest.mark.heavy)]
-)
+@pytest.mark.heavy
+@pytest.mark.parametrize("env_class", BOTH)
 def test_no_attack_is_paid_and_none_disturbs_the_verdict_of_an_honest_neighbour(
     env_class: type[Any], services: Services
 ) -> None:

@@ -464,6 +464,7 @@ def test_every_container_is_hardened(engine: Engine) -> None:
     assert not host["Binds"]
 
 
+@pytest.mark.heavy
 def test_a_daemon_that_stops_ends_the_run_with_its_reason_and_the_run_goes_on_later(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

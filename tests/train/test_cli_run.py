@@ -118,7 +118,7 @@ def test_a_run_from_the_command_line_trains_draws_answers_and_can_be_replayed(
     ("method", "number"),
     [
         ("run", signal.SIGINT),
-        ("sft", signal.SIGINT),
+        pytest.param("sft", signal.SIGINT, marks=pytest.mark.heavy),
         pytest.param("run", signal.SIGTERM, marks=pytest.mark.heavy),
     ],
 )
@@ -239,7 +239,11 @@ def limited(room: int, *arguments: str | Path, cwd: Path) -> subprocess.Complete
 
 @pytest.mark.parametrize(
     ("method", "room"),
-    [("run", 2_000), pytest.param("run", 30_000, marks=pytest.mark.heavy), ("sft", 30_000)],
+    [
+        ("run", 2_000),
+        pytest.param("run", 30_000, marks=pytest.mark.heavy),
+        pytest.param("sft", 30_000, marks=pytest.mark.heavy),
+    ],
     ids=str,
 )
 def test_a_full_disk_stops_the_run_with_one_line_and_loses_nothing(
@@ -272,6 +276,7 @@ def test_a_full_disk_stops_the_run_with_one_line_and_loses_nothing(
         assert lines
 
 
+@pytest.mark.heavy
 def test_a_full_disk_stops_an_export_with_one_line_and_leaves_no_part_of_it(tiny_folder, tmp_path):
     done = run(
         "run",

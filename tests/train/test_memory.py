@@ -209,7 +209,7 @@ def test_the_estimate_is_said_logged_and_compared_with_the_peak(settings, tmp_pa
 def test_the_estimate_expects_that_shorter_attempts_fill_a_pass_better(settings) -> None:
     """Four attempts of 40 tokens take a pass each; shorter ones would take up to `trainer.micro_batch_tokens` together."""
     policy = Policy.load(config(settings), need_reference=False)
-    rows = [policy.unwritten((number + 1,) * 20, 20, number) for number in range(4)]
+    rows = [policy.longest_row((number + 1,) * 20, 20, number) for number in range(4)]
 
     def activations(most: int, count: int = 4) -> float:
         chosen = config(settings, **{"trainer.micro_batch_tokens": most})

@@ -48,7 +48,7 @@ from grpo_core.train.models.reference import Reference
 from grpo_core.train.policy import sharding
 
 
-def unwritten(prompt: Sequence[int], budget: int, number: int) -> Row:
+def row_of_length(prompt: Sequence[int], budget: int, number: int) -> Row:
     """Return a row for measuring: a prompt and `budget` completion tokens, which are all `number`.
 
     Rows with different numbers therefore share no completion token.
@@ -119,7 +119,7 @@ class Policy:
         self._adapted = adapted_layers(model) if half else []
         model.eval()  # no dropout wherever a log-prob is computed, also in training
         can_share = self._prepare()
-        rows = [self.blank(4, 3, 5), self.blank(4, 2, 6)]
+        rows = [self.measuring_row(4, 3, 5), self.measuring_row(4, 2, 6)]
         (micro,) = self.micro_batches(rows, max_tokens=10_000, dtype=torch.float32)
         with torch.no_grad():
             plain_logprobs, _ = self._logprobs(self.model, micro, 1.0)
@@ -347,16 +347,16 @@ class Policy:
         """Return the prompt positions that a completion fills; None if it follows the prompt."""
         return None
 
-    def blank(self, prompt_length: int, new_tokens: int, number: int) -> Row:
+    def measuring_row(self, prompt_length: int, new_tokens: int, number: int) -> Row:
         """Return a row for measuring, with prompt and completion of the given lengths.
 
         Rows with different numbers share no completion token.
         """
-        return unwritten((1,) * prompt_length, new_tokens, number)
+        return row_of_length((1,) * prompt_length, new_tokens, number)
 
-    def unwritten(self, prompt_ids: Sequence[int], budget: int, number: int) -> Row:
+    def longest_row(self, prompt_ids: Sequence[int], budget: int, number: int) -> Row:
         """Return the longest row that a prompt may become with `budget` new tokens."""
-        return unwritten(prompt_ids, budget, number)
+        return row_of_length(prompt_ids, budget, number)
 
     def passes(
         self, rows: Sequence[Row], *, max_tokens: int
@@ -498,7 +498,7 @@ class Policy:
         if not self.sharded:
             return None
         adapter = hasattr(self.model, "peft_config")
-        full_weights: dict[str, Tensor] = sharding.put_together(
+        full_weights: dict[str, Tensor] = sharding.gather_full(
             {
                 n: p.detach()
                 for n, p in (self.trainable() if adapter else self.model.named_parameters())

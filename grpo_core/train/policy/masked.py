@@ -21,7 +21,7 @@ from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.types import MASK, Message
 from grpo_core.train.compute.batch import MicroBatch, Row, packed
 from grpo_core.train.compute.logprob import head_at
-from grpo_core.train.policy.causal import Policy, unwritten
+from grpo_core.train.policy.causal import Policy, row_of_length
 
 
 class MaskedPolicy(Policy):
@@ -132,13 +132,15 @@ class MaskedPolicy(Policy):
         """Return the positions of the gaps in the prompt."""
         return tuple(place for place, token in enumerate(prompt_ids) if token == self.mask_id)
 
-    def blank(self, prompt_length: int, new_tokens: int, number: int) -> Row:
-        """Return a row for measuring, as `Policy.blank`, whose completion fills gaps."""
-        return unwritten((1,) * prompt_length + (self.mask_id,) * new_tokens, new_tokens, number)
+    def measuring_row(self, prompt_length: int, new_tokens: int, number: int) -> Row:
+        """Return a row for measuring, as `Policy.measuring_row`, whose completion fills gaps."""
+        return row_of_length(
+            (1,) * prompt_length + (self.mask_id,) * new_tokens, new_tokens, number
+        )
 
-    def unwritten(self, prompt_ids: Sequence[int], budget: int, number: int) -> Row:
+    def longest_row(self, prompt_ids: Sequence[int], budget: int, number: int) -> Row:
         """Return a row that fills all gaps of the prompt; `budget` is not used."""
-        return unwritten(prompt_ids, len(self.slots(prompt_ids)), number)
+        return row_of_length(prompt_ids, len(self.slots(prompt_ids)), number)
 
     def passes(
         self, rows: Sequence[Row], *, max_tokens: int

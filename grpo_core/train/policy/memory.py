@@ -291,7 +291,7 @@ def _measure_kept(policy: Policy, nodes: int) -> int:
         return tensor
 
     prompt_length = max(1, nodes // 2)
-    row = policy.blank(prompt_length, nodes - prompt_length + 1, 1)
+    row = policy.measuring_row(prompt_length, nodes - prompt_length + 1, 1)
     (micro,) = policy.micro_batches([row], max_tokens=2 * nodes, dtype=torch.float32)
     with torch.enable_grad(), saved_tensors_hooks(pack, lambda tensor: tensor):
         graph = policy.logprobs(micro, temperature=1.0)

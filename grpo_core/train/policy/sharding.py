@@ -51,7 +51,7 @@ def whole(model: Any) -> Iterator[None]:
             part.reshard()
 
 
-def put_together(value: Any) -> Any:
+def gather_full(value: Any) -> Any:
     """Return `value` with every sharded tensor in it replaced by the full one.
 
     All processes have to call it.
@@ -59,9 +59,9 @@ def put_together(value: Any) -> Any:
     if isinstance(value, DTensor):
         return value.full_tensor()
     if isinstance(value, dict):
-        return {key: put_together(item) for key, item in value.items()}
+        return {key: gather_full(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(put_together(item) for item in value)
+        return type(value)(gather_full(item) for item in value)
     return value
 
 

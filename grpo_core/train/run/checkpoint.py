@@ -33,7 +33,7 @@ from grpo_core.runs.seal import (
 )
 from grpo_core.train.models.disk import as_os_error
 from grpo_core.train.policy.causal import Policy
-from grpo_core.train.policy.sharding import like, optimizer_state_like, put_together
+from grpo_core.train.policy.sharding import like, optimizer_state_like, gather_full
 from grpo_core.train.update.optimizer import load_optimizer, load_schedule
 from grpo_core.train.update.updater import Updater
 
@@ -56,7 +56,7 @@ class Learned:
     def of(cls, policy: Policy, updater: Updater) -> Learned:
         """Gather it from `policy` and `updater`; all processes have to call this."""
         weights = {name: tensor.detach() for name, tensor in policy.trainable()}
-        return cls(put_together(weights), put_together(updater.optimizer.state_dict()))
+        return cls(gather_full(weights), gather_full(updater.optimizer.state_dict()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,14 +33,14 @@ from grpo_core.train.algorithm.losses import (
 )
 from grpo_core.train.compute.batch import MicroBatch, Row
 from grpo_core.train.policy.causal import Policy
-from grpo_core.train.policy.sharding import put_together
+from grpo_core.train.policy.sharding import gather_full
 from grpo_core.train.ranks import Ranks
 from grpo_core.train.update.optimizer import build_optimizer, build_schedule
 
 MAX_NONFINITE = 3
 """Number of optimizer steps in a row with a loss or gradient that is not finite at which the run
 stops."""
-IDLE = Row(Rollout((), "stop", (0,), (0,), (0.0,), (0,)), 0.0, 0.0)
+EMPTY_ROW = Row(Rollout((), "stop", (0,), (0,), (0.0,), (0,)), 0.0, 0.0)
 """A row that adds nothing to loss and gradient, for a process that has to make a forward pass
 without rows of its own."""
 
@@ -303,7 +303,7 @@ class Updater:
                     [parameter.grad for parameter in self.parameters if parameter.grad is not None]
                 )
         norm = float(
-            put_together(
+            gather_full(
                 self.accelerator.clip_grad_norm_(
                     self.parameters, self.config.optimizer.max_grad_norm
                 )
@@ -383,7 +383,7 @@ class Updater:
         )
         micros = list(make_micros(rows))
         if policy.sharded:  # every process has to make as many passes
-            micros += list(make_micros([IDLE])) * (
+            micros += list(make_micros([EMPTY_ROW])) * (
                 max(self._ranks.gather_values(len(micros))) - len(micros)
             )
         return micros
