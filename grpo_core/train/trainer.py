@@ -1,7 +1,7 @@
 """Train from Python: `Trainer(config).run()`.
 
 The trainer only puts the parts together: a `Run` knows a method (`grpo.py`, `sft.py`), the method
-knows an `Actor`, and nobody looks back.
+knows an `Actor`, and no dependency points the other way.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from grpo_core.config.config import RunConfig
 from grpo_core.train.algorithm.advantages import advantages
-from grpo_core.train.algorithm.losses import LEVELS, SURROGATES, divergence, row_weights
+from grpo_core.train.algorithm.losses import AGGREGATIONS, LEVELS, SURROGATES, divergence
 from grpo_core.train.algorithm.rewards import Rewards
 
 KEYS = ("prompts", "responses", "rewards", "logprobs", "ref_logprobs", "prompt_ids")
@@ -69,7 +69,7 @@ def loss_from_batch(batch: Mapping[str, Any], config: RunConfig = AS_WRITTEN) ->
     log_ratio_B1 = LEVELS[config.loss.level](logprob_B1, anchor_B1, trainable_B1)
     loss_B1 = SURROGATES[config.loss.name](log_ratio_B1, logprob_B1, advantage_B1, config.loss)
     loss_B1 = loss_B1 + config.kl.beta * divergence(logprob_B1, old_B1, reference_B1, config.kl)
-    weights = row_weights([1] * len(logprob_B1), config.loss.aggregation, max_length=1)
+    weights = AGGREGATIONS[config.loss.aggregation]([1] * len(logprob_B1), 1)
     return (logprob_B1.new_tensor(weights).unsqueeze(1) * loss_B1).sum()
 
 

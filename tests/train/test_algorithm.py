@@ -12,13 +12,14 @@ import torch
 from grpo_core.config.config import RunConfig
 from grpo_core.config.settings import KLConfig, LossConfig
 from grpo_core.protocol.types import Rollout
-from grpo_core.train.algorithm.advantages import advantages
+from grpo_core.train.algorithm.advantages import ADVANTAGES, advantages
 from grpo_core.train.algorithm.losses import (
+    AGGREGATIONS,
     KL_ESTIMATORS,
+    LEVELS,
     SURROGATES,
     adapted,
     clipped,
-    row_weights,
     sequence,
 )
 from grpo_core.train.algorithm.rewards import Rewards
@@ -451,13 +452,23 @@ def test_the_ratio_of_a_clip_is_exact_up_to_20_nats_and_pushes_back_with_as_much
         )
 
 
+def test_every_function_has_a_name_that_the_config_takes_and_every_name_a_function():
+    schema = RunConfig.model_json_schema()["$defs"]
+
+    def names(section: str, setting: str) -> set[str]:
+        options = schema[section]["properties"][setting]
+        return set((options.get("anyOf") or [options])[0]["enum"])
+
+    assert names("AdvantageConfig", "name") == set(ADVANTAGES)
+    assert names("LossConfig", "name") == set(SURROGATES)
+    assert names("LossConfig", "level") == set(LEVELS)
+    assert names("LossConfig", "aggregation") == set(AGGREGATIONS)
+    assert names("KLConfig", "estimator") == set(KL_ESTIMATORS)
+
+
 @pytest.mark.parametrize("aggregation", ["sequence_mean", "token_mean"])
 def test_a_single_token_weighs_1_and_none_divides_by_0(aggregation):
-    assert (
-        row_weights([1], aggregation, max_length=9)
-        == row_weights([0], aggregation, max_length=9)
-        == [1.0]
-    )
+    assert AGGREGATIONS[aggregation]([1], 9) == AGGREGATIONS[aggregation]([0], 9) == [1.0]
 
 
 def test_an_adaptive_beta_moves_by_at_most_a_fifth_in_a_horizon():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -33,6 +35,22 @@ PER_STEP = {
     "tokens/generated", "tokens/trained", "steps/skipped_nonfinite", "verify/cache_hit_rate", "time/rollout", "time/verify",
     "time/update", "time/step", "memory/peak_mb",
 }  # fmt: skip
+
+
+def documented(names: Iterable[str]) -> list[str]:
+    """Metrics that the table on the page of the trainer does not name."""
+    page = (Path(__file__).parents[2] / "grpo_core" / "train" / "README.md").read_text()
+    section = page.partition("## Metrics\n")[2].partition("\n## ")[0]
+    cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    known = {name for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
+    patterns = [
+        re.compile(name.replace("PART", "[^/]+").replace("NAME", "[^/]+")) for name in known
+    ]
+    return [
+        name
+        for name in names
+        if name not in ("step", "kind") and not any(p.fullmatch(name) for p in patterns)
+    ]
 
 
 class Recorder(Observer):
@@ -118,6 +136,9 @@ def test_a_run_leaves_the_files_that_it_promises(settings, tmp_path):
     steps = [line for line in lines if "reward/mean" in line]
     assert [line["step"] for line in steps] == [1, 2, 3, 4, 5, 6]
     assert all(line.keys() >= PER_STEP for line in steps)
+    assert documented(steps[0].keys()) == []
+    assert {line["kind"] for line in steps} == {"step"}
+    assert [line["kind"] for line in lines if line["step"] == 0] == ["evaluation"]
     assert [("time/load" in line) for line in steps] == [True] + [False] * 5
     assert [line["step"] for line in lines if "eval/reward/mean" in line] == [0, 6]
     attempts = list(folder.rollout_lines())

@@ -75,7 +75,7 @@ def test_what_is_not_finite_in_one_process_is_not_finite_in_all():
             return [values, [1.0] * len(values)]
 
     sums = Sums(policy_loss=math.nan, kl_loss=2.0, tokens=3.0)
-    sums.add_up(Two())  # type: ignore[arg-type]
+    sums.sum_over_ranks(Two())  # type: ignore[arg-type]
     assert (sums.kl_loss, sums.tokens) == (3.0, 4.0)
     assert math.isnan(sums.policy_loss)
     assert math.isnan(sums.means(beta=0.1)["loss"])

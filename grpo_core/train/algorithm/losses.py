@@ -133,7 +133,7 @@ SURROGATES: dict[str, Surrogate] = {
 
 
 def clipped(log_ratio_BT: Tensor, advantage_B1: Tensor, config: LossConfig) -> Tensor:
-    """Return True (B, T) where clipping removes the gradient.
+    """Return True (B, T) where the clipping of PPO removes the gradient, whatever the surrogate.
 
     That is where the ratio has left the trust region on the side that the advantage pushes towards.
     """
@@ -233,26 +233,37 @@ def adapted(beta: float, kl: float, attempts: int, config: KLConfig) -> float:
 # micro-batches, order, padding and processes cannot change it.
 
 
-def row_weights(lengths: Sequence[int], aggregation: str, *, max_length: int) -> list[float]:
-    """Return the weight of each token's loss, per row, for the rows of one optimizer step.
+def sequence_mean(lengths: Sequence[int], max_length: int) -> list[float]:
+    """Average over the tokens of each row, then over the rows, as GRPO does."""
+    return [1 / (len(lengths) * max(length, 1)) for length in lengths]
 
-    Args:
-        lengths: trainable tokens of each row that counts. An empty completion counts in B with loss
-            0; unscored rows are not included.
-        aggregation: the value of `loss.aggregation`.
-        max_length: the configured generation budget in tokens, for `constant`; never the padded
-            width.
 
-    Raises:
-        ValueError: the aggregation is unknown.
-    """
-    rows, tokens = len(lengths), sum(lengths)
-    if aggregation == "sequence_mean":
-        return [1 / (rows * max(n, 1)) for n in lengths]
-    if aggregation == "token_mean":  # DAPO, arXiv 2503.14476
-        return [1 / max(tokens, 1)] * rows
-    if aggregation == "sequence_sum":
-        return [1 / rows] * rows
-    if aggregation == "constant":  # Dr. GRPO, arXiv 2503.20783
-        return [1 / (rows * max_length)] * rows
-    raise ValueError(f"unknown aggregation {aggregation!r}")
+def token_mean(lengths: Sequence[int], max_length: int) -> list[float]:
+    """Average over all tokens of the step (DAPO, arXiv 2503.14476)."""
+    return [1 / max(sum(lengths), 1)] * len(lengths)
+
+
+def sequence_sum(lengths: Sequence[int], max_length: int) -> list[float]:
+    """Sum over the tokens of each row, then average over the rows."""
+    return [1 / len(lengths)] * len(lengths)
+
+
+def constant(lengths: Sequence[int], max_length: int) -> list[float]:
+    """Divide the sum over all tokens by a constant (Dr. GRPO, arXiv 2503.20783)."""
+    return [1 / (len(lengths) * max_length)] * len(lengths)
+
+
+Aggregation = Callable[[Sequence[int], int], list[float]]
+"""Signature of an aggregation: (lengths, max_length) -> the weight of each token's loss, per row.
+
+`lengths` holds the trainable tokens of each row that counts: an empty completion counts with loss 0,
+and unscored rows are not included. `max_length` is the configured budget in tokens, never the padded
+width.
+"""
+AGGREGATIONS: dict[str, Aggregation] = {
+    "sequence_mean": sequence_mean,
+    "token_mean": token_mean,
+    "sequence_sum": sequence_sum,
+    "constant": constant,
+}
+"""Aggregations by the name that `loss.aggregation` takes."""

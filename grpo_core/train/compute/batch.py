@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from grpo_core.protocol.types import Rollout
-from grpo_core.train.algorithm.losses import row_weights
+from grpo_core.train.algorithm.losses import AGGREGATIONS
 from grpo_core.train.compute.tree import size as tree_size
 
 
@@ -26,7 +26,7 @@ class Row:
     """Advantage of the completion."""
     weight: float
     """Weight of the loss of each trainable token in the sum over the optimizer step (see
-    `losses.row_weights`)."""
+    `losses.AGGREGATIONS`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def collate(
         rollouts_PG: rollouts of P prompts, G each.
         advantage_PG: their advantages.
         scored_PG: which of them were scored.
-        aggregation: how token losses are weighted (see `row_weights`).
+        aggregation: how token losses are weighted (see `losses.AGGREGATIONS`).
         max_length: the configured generation budget in tokens.
         minibatches: number of optimizer steps.
         mask_truncated: leave truncated completions out of the loss and its denominators, too.
@@ -87,7 +87,7 @@ def collate(
         if mask_truncated:
             kept = [(p, g) for p, g in kept if rollouts_PG[p][g].finish != "length"]
         lengths = [sum(rollouts_PG[p][g].trainable) for p, g in kept]
-        weights = row_weights(lengths, aggregation, max_length=max_length) if kept else []
+        weights = AGGREGATIONS[aggregation](lengths, max_length) if kept else []
         if kept:
             live = [bool(advantage_PG[p].any()) or not skip_dead for p in range(P)]
             rows = [

@@ -30,7 +30,7 @@ def draw(
     logits_KV = tempered(logits_KV, params.temperature)
     narrowed = params.top_p < 1 or params.top_k > 0 or params.min_p > 0
     highest_K1 = logits_KV.amax(dim=-1, keepdim=True)
-    share_KV = (logits_KV - highest_K1).exp_()  # probabilities up to a factor
+    share_KV = (logits_KV - highest_K1).exp_()  # unnormalised probabilities
     kept_K = torch.ones_like(highest_K1[:, 0])
     if params.temperature == 0:
         norm_K = share_KV.sum(dim=-1).log() + highest_K1[:, 0]

@@ -33,7 +33,7 @@ from grpo_core.runs.seal import (
 )
 from grpo_core.train.models.disk import as_os_error
 from grpo_core.train.policy.causal import Policy
-from grpo_core.train.policy.sharding import like, optimizer_state_like, gather_full
+from grpo_core.train.policy.sharding import gather_full, like, optimizer_state_like
 from grpo_core.train.update.optimizer import load_optimizer, load_schedule
 from grpo_core.train.update.updater import Updater
 

@@ -29,13 +29,17 @@ class Batch:
     groups: Sequence[Group[Any]] = ()
     """All groups that were sampled, with their verdicts, also those that are not trained on."""
     advantage_PG: Tensor | None = None
-    """The advantages of `groups`; 0 where a rollout is not trained on."""
+    """The advantages of `groups`; 0 where a rollout is not trained on. None: the method
+    rolls nothing out, and no rollouts are logged."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Metrics of what was collected."""
 
 
 class Method(Protocol):
-    """Train a policy, one batch after another."""
+    """Train a policy, one batch after another.
+
+    Each method also has a classmethod `build`, which `grpo_core.train.build` calls.
+    """
 
     name: str
     """Name in messages and titles."""
@@ -68,7 +72,11 @@ class Method(Protocol):
         ...
 
     async def update(self, batch: Batch) -> dict[str, float]:
-        """Train on the batch; return the metrics of the step."""
+        """Train on the batch; return the metrics of the step.
+
+        The display needs loss, tokens/trained, time/update and time/step, and with reward/mean also
+        pass_rate, tokens/generated and time/rollout.
+        """
         ...
 
     def state(self) -> dict[str, Any]:

@@ -14,9 +14,9 @@ from grpo_core.runs.seal import DamagedError, check_manifest
 from grpo_core.train.run.checkpoint import PREFIX, check_checkpoint, checkpoints
 
 START = "start"
-"""Name of the start of a run, after `--from`."""
+"""Value of `--from` for the start of a run."""
 BEST = "checkpoints/best"
-"""Name of the best weights, after `--allow`."""
+"""Value of `--allow` for the best weights."""
 
 
 @dataclass(frozen=True, slots=True)

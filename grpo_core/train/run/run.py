@@ -134,7 +134,7 @@ class Run:
                 )
         self._saving.note(self.done)
         self._read_metrics()
-        self._saving.restore_best(self._stopping.best)
+        self._saving.align_best(self._stopping.best)
         return self.done
 
     def record_changes(self, changed: Mapping[str, str]) -> None:

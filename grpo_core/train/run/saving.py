@@ -116,8 +116,8 @@ class Saving:
             folder.cut(restart.marks)
             self._write_pending(restart)
             return
-        # Both logs must end at the same place: if one is cut by steps, an evaluation after the last
-        # step is dropped from both and done again.
+        # Both logs must end at the same step: lines are kept by step, so an evaluation after the
+        # last step is removed from both and repeated.
         for name in ("metrics.jsonl", "rollouts.jsonl"):
             dropped = folder.repair(name, lambda line: _is_before(line, restart.step))
             if name in restart.repairs:
@@ -157,8 +157,8 @@ class Saving:
             )
             write_manifest(partial)
 
-    def restore_best(self, best: Best | None) -> None:
-        """Restore the best weights after a resume.
+    def align_best(self, best: Best | None) -> None:
+        """Make checkpoints/best/ agree with the log after a resume.
 
         Weights of a later step, which was cut, are no longer the best ones and are removed.
 

@@ -50,7 +50,7 @@ class Sums:
     """Hold totals over the micro-batches of one optimizer step.
 
     They stay on the device until the step is over. Losses are weighted sums over tokens (see
-    `row_weights`); the other totals are plain sums.
+    `losses.AGGREGATIONS`); the other totals are plain sums.
     """
 
     policy_loss: float | Tensor = 0.0
@@ -68,13 +68,13 @@ class Sums:
     gap: float | Tensor = 0.0
     """Absolute difference between recomputed and sampled log-prob of the tokens."""
     clipped: float | Tensor = 0.0
-    """Number of tokens whose gradient was clipped away."""
+    """Number of tokens whose ratio PPO clipping would stop."""
     tokens: float | Tensor = 0.0
     """Number of trainable tokens."""
     rows: float | Tensor = 0.0
     """Number of rows with a trainable token."""
 
-    def add_up(self, ranks: Ranks) -> None:
+    def sum_over_ranks(self, ranks: Ranks) -> None:
         """Replace each total by its sum over all processes."""
         names = [field.name for field in fields(self)]
         values_by_process = ranks.gather_values([float(getattr(self, name)) for name in names])
@@ -297,7 +297,7 @@ class Updater:
                 parameter.grad = torch.zeros_like(parameter)
         if self._ranks.size > 1:
             # Row weights are those of the whole step, so the sums need no rescaling.
-            sums.add_up(self._ranks)
+            sums.sum_over_ranks(self._ranks)
             if not self.policy.sharded:
                 self._ranks.add(
                     [parameter.grad for parameter in self.parameters if parameter.grad is not None]
