@@ -284,7 +284,7 @@ def _measure(
             levels=levels,
             params=params,
             progress=progress,
-            keep=lambda group: None if attempts is None else write_attempts(attempts, group),
+            on_group=lambda group: None if attempts is None else write_attempts(attempts, group),
         )
 
     return run_with_actor(

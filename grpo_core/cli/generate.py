@@ -160,11 +160,11 @@ def _answer(
 ) -> str:
     with needs_training("grpo generate"):
         from grpo_core.train.actor import answer, build_actor
-        from grpo_core.train.build import open_ranks
+        from grpo_core.train.build import find_ranks
     from grpo_core.calls.blocking import wait_for
     from grpo_core.report.observer import Observer
     from grpo_core.verify.sources import Sources
 
-    actor = build_actor(config, Sources([]), ranks=open_ranks(config), observer=Observer())
+    actor = build_actor(config, Sources([]), ranks=find_ranks(config), observer=Observer())
     params = config.sampling.params(temperature)
     return wait_for(answer(actor, prompt, budget=budget, params=params, seed=seed))

@@ -53,8 +53,8 @@ def run_with_actor(
 
     with needs_training("measuring a policy"):
         from grpo_core.train.actor import build_actor
-        from grpo_core.train.build import open_ranks
-    actor = build_actor(config, sources, ranks=open_ranks(config), observer=Observer())
+        from grpo_core.train.build import find_ranks
+    actor = build_actor(config, sources, ranks=find_ranks(config), observer=Observer())
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),

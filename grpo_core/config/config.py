@@ -108,7 +108,8 @@ class RunConfig(settings.Section):
         if self.trainer.minibatches > self.prompts_per_step:
             raise ValueError(
                 f"trainer.minibatches is {self.trainer.minibatches}, "
-                f"but there are only {self.prompts_per_step} prompts per step"
+                f"but there are only {self.prompts_per_step} prompts per step; lower it, or raise "
+                "prompts_per_step"
             )
         if self.sampling.temperature == 0:
             raise ValueError(
@@ -122,7 +123,8 @@ class RunConfig(settings.Section):
         if kept_count > self.group_size:
             raise ValueError(
                 f"advantage.keep is {kept_count}, "
-                f"but a group has only {self.group_size} completions"
+                f"but a group has only {self.group_size} completions; lower it, or raise "
+                "group_size"
             )
         if advantage.name in settings.K_ESTIMATORS:
             smallest_k = 2 if advantage.name == "pkpo" else 1

@@ -99,14 +99,16 @@ class Actor:
         self.stop = StopRequest()
 
     def stops(self) -> bool:
-        """Return whether a stop was requested in any process.
+        """Return whether a stop was requested in any process, and share the request with all.
 
         All processes have to ask at the same place.
         """
-        self.stop.is_made = self.ranks.any(self.stop.is_made)
+        for is_made, reason in self.ranks.gather_values((self.stop.is_made, self.stop.reason)):
+            if is_made:
+                self.stop.make(reason)
         return self.stop.is_made
 
-    async def attempt(
+    async def sample(
         self,
         tasks_P: Sequence[Task[Any]],
         *,
@@ -132,7 +134,7 @@ class Actor:
             [Group(*pair) for pair in zip(tasks_P, rollouts_PG, strict=True)], kept_mass
         )
 
-    async def roll_out(
+    async def sample_and_verify(
         self,
         tasks_P: Sequence[Task[Any]],
         *,
@@ -177,7 +179,7 @@ class Actor:
         chunk: int,
         progress: Callable[[int, int], None],
         audit: bool = True,
-        keep: Callable[[Group[Any]], None] = lambda group: None,
+        on_group: Callable[[Group[Any]], None] = lambda group: None,
     ) -> list[list[Group[Any]]]:
         """Return judged groups for each list of task keys; the caller has opened the sources.
 
@@ -191,7 +193,7 @@ class Actor:
             progress: is called with the number of tasks done and their total.
             audit: also ask the audit judge of those environments that have one; each process
                 audits its share.
-            keep: is called with each group.
+            on_group: is called with each group.
         """
         total, done, groups_per_list = sum(map(len, key_lists)), 0, []
         tasks_per_chunk = max(1, chunk // samples)
@@ -202,12 +204,14 @@ class Actor:
                     break
                 progress(done, total)
                 tasks_P = await self.sources.tasks(keys[start : start + tasks_per_chunk])
-                judged = (await self.roll_out(tasks_P, attempts=samples, params=params)).groups
+                judged = (
+                    await self.sample_and_verify(tasks_P, attempts=samples, params=params)
+                ).groups
                 if audit:
                     audited = await self.sources.audited(self.ranks.share(judged))
                     judged = self.ranks.gather(audited)
                 for group in judged:
-                    keep(group)
+                    on_group(group)
                 groups += judged
                 done += len(tasks_P)
             groups_per_list.append(groups)

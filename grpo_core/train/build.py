@@ -22,7 +22,7 @@ from grpo_core.train.sft import Sft
 from grpo_core.verify.sources import Sources
 
 
-def open_ranks(config: RunConfig) -> Ranks:
+def find_ranks(config: RunConfig) -> Ranks:
     """Return this process's place among those of the run."""
     return Ranks(
         meeting_seconds=config.trainer.meeting_seconds,
@@ -30,7 +30,7 @@ def open_ranks(config: RunConfig) -> Ranks:
     )
 
 
-def open_observer(
+def choose_observer(
     observer: Observer | None, ranks: Ranks, folder: Callable[[], RunFolder | None]
 ) -> Observer:
     """Return the observer, in the first process only, so that its errors do not end the run.
@@ -50,7 +50,7 @@ def open_observer(
     return SafeObserver(observer, note)
 
 
-def open_plugins(
+def load_observers(
     config: RunConfig, host: PluginHost, ranks: Ranks, observer: Observer
 ) -> Observers:
     """Return the plugins and trackers that observe this run, in the first process only.
@@ -78,8 +78,10 @@ def build_method(
         UserError: a setting does not fit the environments or the model.
     """
     if not config.lora.enabled and config.optimizer.lr > 1e-4:
+        advice = "1e-5" if config.method == "sft" else "1e-6"
         observer.warn(
-            f"optimizer.lr={config.optimizer.lr:g} suits LoRA; full fine-tuning wants about 1e-6"
+            f"optimizer.lr={config.optimizer.lr:g} suits LoRA and is high for full fine-tuning; "
+            f"try --lr {advice}"
         )
 
     def make_actor(need_reference: bool) -> Actor:

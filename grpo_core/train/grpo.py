@@ -98,7 +98,7 @@ class Grpo:
         dealt: Counter[TaskKey] = Counter()
         while refill.missing:
             tasks_P = await self._stream.deal(sources, refill.missing, step=step)
-            rollouts = await self.actor.roll_out(
+            rollouts = await self.actor.sample_and_verify(
                 tasks_P, attempts=config.group_size, step=step, dealt=dealt, clock=clock
             )
             kept_mass = min(kept_mass, rollouts.kept_mass)
@@ -146,7 +146,6 @@ class Grpo:
             return metrics
 
         update_metrics = await policy.thread.run(compute)
-        updater.steps = 0
         batch.clock.lap("update")
         return {
             **batch.metrics,
@@ -230,7 +229,7 @@ class Grpo:
         return Workload(rows, decoded, prompt=max(map(len, prompts)), new=new)
 
     def state(self) -> dict[str, Any]:
-        """Return the state for a checkpoint, as JSON."""
+        """Return what a checkpoint stores, as a dict of JSON values."""
         return self._stream.state()
 
     def restore(self, state: Mapping[str, Any]) -> None:

@@ -26,7 +26,7 @@ from grpo_core.train.rollout.clock import Clock
 from grpo_core.train.rollout.examples import Example, read_examples
 from grpo_core.train.rollout.examples import fingerprint as file_fingerprint
 from grpo_core.train.rollout.stream import TaskStream
-from grpo_core.train.rollout.tasks import epoch_order, total_steps
+from grpo_core.train.rollout.tasks import epoch_order, refuse_missing_tasks, total_steps
 from grpo_core.train.run.heldout import decoded_together
 from grpo_core.train.run.method import Batch
 from grpo_core.train.run.metrics import peak_memory_mb
@@ -45,7 +45,7 @@ class Sft:
             evaluated on.
         updater: takes the optimizer steps, with the settings of `update_config`.
         total: number of steps of the run.
-        examples: those of the file; none to learn the environments' reference answers.
+        examples: those of the file; empty: the environments' reference answers are learned.
         warn: receives a warning about examples that are too long.
     """
 
@@ -121,7 +121,6 @@ class Sft:
                 return self.updater.update(batch.rows)
 
         update_metrics = await self.actor.policy.thread.run(compute)
-        self.updater.steps = 0
         batch.clock.lap("update")
         return {
             **{name: update_metrics[name] for name in ("loss", "entropy", "grad_norm", "lr")},
@@ -164,7 +163,7 @@ class Sft:
         )
 
     def state(self) -> dict[str, Any]:
-        """Return the state for a checkpoint, as JSON."""
+        """Return what a checkpoint stores, as a dict of JSON values."""
         return self._stream.state()
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -174,7 +173,8 @@ class Sft:
     @property
     def _longest(self) -> int | None:
         """Return the most tokens of an example; None if there is no limit."""
-        return self.actor.config.sft.max_length or self.actor.policy.context
+        limits = [self.actor.config.sft.max_length, self.actor.policy.context]
+        return min((limit for limit in limits if limit is not None), default=None)
 
     def _rollout(self, example: Example) -> Rollout | None:
         """Return the example as a rollout; None if it is too long."""
@@ -242,6 +242,7 @@ def _total_steps(config: RunConfig, sources: Sources, examples: int) -> int:
     """Return the number of steps; `examples` is the number in the file, 0 without a file."""
     if not examples:
         return total_steps(config, sources, batch=config.sft.batch_size)
+    refuse_missing_tasks(config, sources)
     if config.steps is not None:
         return config.steps
     return math.ceil((config.epochs or EPOCHS) * examples / config.sft.batch_size)

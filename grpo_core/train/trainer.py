@@ -6,6 +6,7 @@ knows an `Actor`, and no dependency points the other way.
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -26,7 +27,7 @@ from grpo_core.report.observer import Observer
 from grpo_core.report.statistics import Gain
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.trust import require_trust
-from grpo_core.train.build import build_method, open_observer, open_plugins, open_ranks
+from grpo_core.train.build import build_method, choose_observer, find_ranks, load_observers
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.rollout.tasks import counted_sources, eval_keys
 from grpo_core.train.run.ending import RunEnd
@@ -75,14 +76,14 @@ class Trainer:
         observer: Observer | None = None,
     ) -> None:
         self.config = config
-        ranks = open_ranks(config)
-        self.observer = open_observer(observer, ranks, lambda: getattr(self, "folder", None))
+        ranks = find_ranks(config)
+        self.observer = choose_observer(observer, ranks, lambda: getattr(self, "folder", None))
         host = host or PluginHost()
-        given = {str(config.environment): env} if isinstance(env, Environment) else dict(env or {})
+        given = _by_name(config, env)
         self._open_sources = partial(Sources.of, config, given, host=host)
         sources = sources or self._open_sources()
         refuse_taken_names({source.name: source.env.parts for source in sources})
-        plugins = open_plugins(config, host, ranks, self.observer)
+        plugins = load_observers(config, host, ranks, self.observer)
         names = [source.name for source in sources]
         self.folder = shared_run_folder(folder, ranks, name=names[0] if names else config.method)
         self.method = build_method(
@@ -136,7 +137,8 @@ class Trainer:
             raise ConfigError(
                 f"{folder} is a run of method {method} and cannot continue with {config.method}"
             )
-        refuse_held(run_folder.path)
+        if int(os.environ.get("RANK", "0")) == 0:  # the processes of a run would refuse each other
+            refuse_held(run_folder.path)
         restart = choose_checkpoint(run_folder, name=start_from, allowed=allow)
         settings_before = restart.progress.get("config", stored)
         refuse_changed_settings(build_config([stored]), settings_before, allowed=[*changes, *allow])
@@ -223,7 +225,7 @@ class Trainer:
 
         async def sampled() -> list[Group[Any]]:
             async with self._open_sources(closes_given=False) as sources:
-                rollouts = await actor.attempt(
+                rollouts = await actor.sample(
                     await sources.tasks(keys),
                     attempts=attempts or self.config.group_size,
                     step=self.done,
@@ -248,6 +250,21 @@ class Trainer:
         return wait_for(verified())
 
 
+def _by_name(
+    config: RunConfig, env: Environment[Any] | Mapping[str, Environment[Any]] | None
+) -> dict[str, Environment[Any]]:
+    """Return the environments that the caller has made, by their names in the config."""
+    if not isinstance(env, Environment):
+        return dict(env or {})
+    names = list(config.members()) if config.environment is None else [config.environment]
+    if len(names) != 1:
+        raise ConfigError(
+            f"this run has the environments {', '.join(names) or '(none)'}; give yours by name: "
+            f"Trainer(config, {{{names[0] if names else 'NAME'!r}: env}})"
+        )
+    return {names[0]: env}
+
+
 def _without_given(
     stored: Mapping[str, Any], env: Environment[Any] | Mapping[str, Environment[Any]] | None
 ) -> dict[str, Any]:
@@ -260,8 +277,11 @@ def _without_given(
         for name, member in (stored.get("mixture") or {}).items()
         if name not in given_envs
     }
+    evaluation = stored.get("eval") or {}
+    also = [name for name in evaluation.get("also") or () if name not in given_envs]
     return {
         **stored,
         "mixture": mixture,
+        "eval": {**evaluation, "also": also},
         **({"environment": None, "env": {}} if stored.get("environment") in given_envs else {}),
     }

@@ -273,13 +273,13 @@ def test_the_temperature_is_that_of_every_log_prob(policy, rollouts_PG, old):
     )
 
 
-LEVELS = ["token", "sequence_mean", "sequence"]
+LEVEL_NAMES = ["token", "sequence_mean", "sequence"]
 TIGHT = {"clip_low": 0.1, "clip_high": 0.3}
 SHIFTED = {"name": "mean_only", "clip": 0.35}
 
 
 @pytest.mark.parametrize("aggregation", ["sequence_mean", "token_mean", "sequence_sum", "constant"])
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", LEVEL_NAMES)
 @pytest.mark.parametrize("surrogate", list(SURROGATES))
 def test_every_loss_equals_the_oracle(
     policy, rollouts_PG, old, known, surrogate, level, aggregation
@@ -295,7 +295,7 @@ def test_every_loss_equals_the_oracle(
 
 @pytest.mark.parametrize("importance", [False, True])
 @pytest.mark.parametrize("estimator", list(KL_ESTIMATORS))
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", LEVEL_NAMES)
 def test_every_kl_beside_every_level_equals_the_oracle(
     policy, rollouts_PG, old, known, level, estimator, importance
 ):
@@ -313,7 +313,7 @@ def test_every_kl_beside_every_level_equals_the_oracle(
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.1])
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", LEVEL_NAMES)
 @pytest.mark.parametrize("surrogate", list(SURROGATES))
 def test_a_ratio_to_the_reference_equals_the_oracle(
     policy, rollouts_PG, old, known, surrogate, level, beta

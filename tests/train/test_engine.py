@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -184,3 +186,27 @@ def test_a_caller_that_is_cancelled_waits_for_the_end_of_its_computation() -> No
         assert steps == ["began", "ended"]
 
     asyncio.run(cancelled())
+
+
+def test_who_has_all_completions_finds_the_weights_restored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    policy = tiny_policy()
+    merged = policy.merged
+
+    @contextmanager
+    def slowly_restored() -> Iterator[None]:
+        with merged():
+            yield
+            time.sleep(0.2)
+
+    monkeypatch.setattr(policy, "merged", slowly_restored)
+    before = {name: p.detach().clone() for name, p in policy.model.named_parameters()}
+
+    async def sample_all() -> None:
+        engine = Engine(policy)
+        await asyncio.gather(*map(engine.generate, requests_for(prompts(3), 2)))
+        assert policy.trainable()
+        assert all(torch.equal(before[name], p) for name, p in policy.model.named_parameters())
+
+    asyncio.run(sample_all())

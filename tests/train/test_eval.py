@@ -141,13 +141,13 @@ def test_a_run_is_asked_as_its_own_evaluations_were(run_folder):
 
 def test_a_stop_prints_what_was_measured(tiny_folder, monkeypatch):
     monkeypatch.setattr("grpo_core.train.run.measure.CHUNK", 2)
-    roll_out = Actor.roll_out
+    roll_out = Actor.sample_and_verify
 
     async def and_stop(self: Actor, *arguments: Any, **more: Any) -> Any:
         self.stop.make()
         return await roll_out(self, *arguments, **more)
 
-    monkeypatch.setattr(Actor, "roll_out", and_stop)
+    monkeypatch.setattr(Actor, "sample_and_verify", and_stop)
     done = CliRunner().invoke(
         app,
         [

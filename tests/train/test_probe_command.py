@@ -176,13 +176,13 @@ def test_the_tasks_are_those_that_a_run_begins_with_each_once(
     probe: Any, file: str, tiny_folder: Path, monkeypatch: Any
 ) -> None:
     asked = []
-    roll_out = Actor.roll_out
+    roll_out = Actor.sample_and_verify
 
     async def seen(self: Actor, tasks: Any, **more: Any) -> Any:
         asked.extend(task.key for task in tasks)
         return await roll_out(self, tasks, **more)
 
-    monkeypatch.setattr(Actor, "roll_out", seen)
+    monkeypatch.setattr(Actor, "sample_and_verify", seen)
     assert probe("Parity", "--level", "0.5", "--tasks", "9", "--seed", "3").exit_code == 0
     assert [(key.split, key.seed, key.level) for key in asked] == [("train", 3, 0.5)] * 5
     probed = [key.index for key in asked]
@@ -230,13 +230,13 @@ def test_the_same_seed_gives_the_same_report(probe: Any) -> None:
 
 def test_a_stop_prints_what_was_sampled(probe: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr("grpo_core.train.run.probing.CHUNK", 12)
-    roll_out = Actor.roll_out
+    roll_out = Actor.sample_and_verify
 
     async def and_stop(self: Actor, *arguments: Any, **more: Any) -> Any:
         self.stop.make()
         return await roll_out(self, *arguments, **more)
 
-    monkeypatch.setattr(Actor, "roll_out", and_stop)
+    monkeypatch.setattr(Actor, "sample_and_verify", and_stop)
     done = probe("Parity", "--json")
     assert done.exit_code == 130
     (level,) = json.loads(done.stdout)["levels"]

@@ -233,22 +233,22 @@ def adapted(beta: float, kl: float, attempts: int, config: KLConfig) -> float:
 # micro-batches, order, padding and processes cannot change it.
 
 
-def sequence_mean(lengths: Sequence[int], max_length: int) -> list[float]:
+def average_sequences(lengths: Sequence[int], max_length: int) -> list[float]:
     """Average over the tokens of each row, then over the rows, as GRPO does."""
     return [1 / (len(lengths) * max(length, 1)) for length in lengths]
 
 
-def token_mean(lengths: Sequence[int], max_length: int) -> list[float]:
+def average_tokens(lengths: Sequence[int], max_length: int) -> list[float]:
     """Average over all tokens of the step (DAPO, arXiv 2503.14476)."""
     return [1 / max(sum(lengths), 1)] * len(lengths)
 
 
-def sequence_sum(lengths: Sequence[int], max_length: int) -> list[float]:
+def sum_sequences(lengths: Sequence[int], max_length: int) -> list[float]:
     """Sum over the tokens of each row, then average over the rows."""
     return [1 / len(lengths)] * len(lengths)
 
 
-def constant(lengths: Sequence[int], max_length: int) -> list[float]:
+def divide_by_budget(lengths: Sequence[int], max_length: int) -> list[float]:
     """Divide the sum over all tokens by a constant (Dr. GRPO, arXiv 2503.20783)."""
     return [1 / (len(lengths) * max_length)] * len(lengths)
 
@@ -256,14 +256,14 @@ def constant(lengths: Sequence[int], max_length: int) -> list[float]:
 Aggregation = Callable[[Sequence[int], int], list[float]]
 """Signature of an aggregation: (lengths, max_length) -> the weight of each token's loss, per row.
 
-`lengths` holds the trainable tokens of each row that counts: an empty completion counts with loss 0,
-and unscored rows are not included. `max_length` is the configured budget in tokens, never the padded
-width.
+`lengths` holds the trainable tokens of each row that counts: an empty completion counts with loss
+0, and unscored rows are not included. `max_length` is the configured budget in tokens, never the
+padded width.
 """
 AGGREGATIONS: dict[str, Aggregation] = {
-    "sequence_mean": sequence_mean,
-    "token_mean": token_mean,
-    "sequence_sum": sequence_sum,
-    "constant": constant,
+    "sequence_mean": average_sequences,
+    "token_mean": average_tokens,
+    "sequence_sum": sum_sequences,
+    "constant": divide_by_budget,
 }
 """Aggregations by the name that `loss.aggregation` takes."""

@@ -20,6 +20,8 @@ class Batch:
         self.requests = requests
         self._futures = futures
         self._loop = asyncio.get_running_loop()
+        self._unfinished = set(range(len(requests)))
+        self._held_back: list[tuple[int, Completion]] = []
         self.dropped: set[int] = set()
         """Indices of the requests whose completions nobody waits for any more."""
 
@@ -29,13 +31,26 @@ class Batch:
         return self.requests[0].params
 
     @property
-    def is_dropped(self) -> bool:
-        """Return whether nobody waits for any completion."""
-        return len(self.dropped) == len(self.requests)
+    def needs_nothing(self) -> bool:
+        """Return whether every request has ended or been dropped."""
+        return self._unfinished <= self.dropped
 
     def end(self, index: int, completion: Completion) -> None:
-        """Report the completion of a request; called from the thread that computes."""
-        self._loop.call_soon_threadsafe(self._resolve, index, completion)
+        """Report the completion of a request; called from the thread that computes.
+
+        The last one is held back until `finish`: who has all completions may use the weights, which
+        the computation first has to restore.
+        """
+        self._unfinished.discard(index)
+        if self.needs_nothing:
+            self._held_back.append((index, completion))
+        else:
+            self._loop.call_soon_threadsafe(self._resolve, index, completion)
+
+    def finish(self) -> None:
+        """Report what was held back; the computation has ended."""
+        for index, completion in self._held_back:
+            self._resolve(index, completion)
 
     def fail(self, error: BaseException) -> None:
         """Raise an error in all callers that still wait."""
@@ -43,9 +58,14 @@ class Batch:
             if not future.done():
                 future.set_exception(error)
 
-    def drop(self, future: asyncio.Future[Completion]) -> None:
-        """Give up the request of a future."""
+    def drop(self, future: asyncio.Future[Completion]) -> bool:
+        """Give up the request of a future; return whether nobody waits for the batch any more."""
         self.dropped.add(self._futures.index(future))
+        return all(future.done() for future in self._futures)
+
+    def drop_all(self) -> None:
+        """Give up all requests."""
+        self.dropped.update(range(len(self.requests)))
 
     def _resolve(self, index: int, completion: Completion) -> None:
         if not self._futures[index].done():

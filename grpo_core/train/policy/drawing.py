@@ -58,9 +58,16 @@ def draw(
 
 
 def narrow(probs_KV: Tensor, params: SamplingParams) -> Tensor:
-    """Return probabilities with those outside top-k, top-p and min-p set to 0.
+    """Set probabilities outside top-k, top-p and min-p to 0.
 
-    Each limit is applied to the full distribution; the result is not renormalised.
+    Each limit is applied to the full distribution.
+
+    Args:
+        probs_KV: K distributions over V tokens.
+        params: the limits.
+
+    Returns:
+        The remaining probabilities (K, V), not renormalised.
     """
     keep_KV = torch.ones_like(probs_KV, dtype=torch.bool)
     if 0 < params.top_k < probs_KV.shape[-1]:

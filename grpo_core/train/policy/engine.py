@@ -62,8 +62,7 @@ class Engine:
         """
         if self._waiting.pop(future, None) is not None or self._batch is None:
             return
-        self._batch.drop(future)
-        if self._batch.is_dropped and self._computation is not None:
+        if self._batch.drop(future) and self._computation is not None:
             wait([self._computation])
 
     async def _serve(self) -> None:
@@ -75,8 +74,9 @@ class Engine:
             self._computation = self.policy.thread.submit(lambda: self._compute(batch))  # noqa: B023
             try:
                 await asyncio.wrap_future(self._computation)
+                batch.finish()
             except asyncio.CancelledError:
-                batch.dropped.update(range(len(futures)))
+                batch.drop_all()
                 wait([self._computation])
                 raise
             except Exception as error:  # noqa: BLE001 - each caller gets it

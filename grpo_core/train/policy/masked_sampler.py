@@ -34,7 +34,7 @@ class Filler(Engine):
     def _generate(self, batch: Batch) -> None:
         """Report a completion of each request; stop early if all are dropped."""
         for places_by_prompt in self._passes(batch.requests):
-            if batch.is_dropped:
+            if batch.needs_nothing:
                 break
             for place, drawn in self._fill(batch, places_by_prompt).items():
                 batch.end(place, drawn.completion())

@@ -77,8 +77,8 @@ def budget_of(env: Environment[Any], policy: Policy, sampling: SamplingConfig) -
     tools = schemas(env.tools())
     if tools and env.max_turns < 2:
         raise ConfigError(
-            f"{type(env).__qualname__} offers tools, but with max_turns 1 no call would be "
-            "answered; raise it"
+            f"{type(env).__qualname__} offers tools, but its max_turns is {env.max_turns}, so no "
+            "tool call could be answered; set max_turns to 2 or more in the class"
         )
     turn_tokens = sampling.max_new_tokens or env.max_new_tokens
     if not policy.fills:
@@ -115,15 +115,15 @@ def uniforms(
 class Dialogues:
     """Play attempts to their ends: a turn of the policy, a reply of the environment, and so on.
 
-    The dialogues take their turns in rounds: the policy's next turns are requested once every
-    environment has replied, so what is computed together does not depend on how fast they are.
+    The next turns of all dialogues are requested together, once every environment has replied.
+    Batches therefore do not depend on the speed of environments.
 
     Args:
         policy: encodes replies and decodes completions.
         sampler: draws the policy's turns.
         params: how they are drawn.
-        replies: answers after each turn but the last; None: the policy has a single turn. A
-            dialogue in which it fails ends with finish="error".
+        replies: the environments; None: one turn each. If replying fails, the dialogue ends with
+            finish="error".
         seed: the run's.
         step: number of the step; with the seed it fixes the random numbers.
     """

@@ -65,7 +65,7 @@ class TaskStream:
         return self._curriculum.add(groups)
 
     def state(self) -> dict[str, Any]:
-        """Return the state for a checkpoint, as JSON."""
+        """Return what a checkpoint stores, as a dict of JSON values."""
         return {"curriculum": self._curriculum.state(), "position": self.position}
 
     def restore(self, state: Mapping[str, Any]) -> None:

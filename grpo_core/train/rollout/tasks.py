@@ -20,16 +20,8 @@ DEFAULT_STEPS = 150
 """Steps of a run that sets neither steps nor epochs."""
 
 
-def total_steps(config: RunConfig, sources: Sources, *, batch: int) -> int:
-    """Return the number of steps of the whole run.
-
-    Args:
-        batch: tasks per step.
-
-    Raises:
-        ConfigError: an environment lacks the tasks that the config asks for, or epochs have no
-            meaning for it.
-    """
+def refuse_missing_tasks(config: RunConfig, sources: Sources) -> None:
+    """Raise ConfigError if an environment lacks the tasks that the config asks for."""
     for source in sources.trained:
         if size_of(source.env, "train") == 0:
             raise ConfigError(
@@ -42,6 +34,19 @@ def total_steps(config: RunConfig, sources: Sources, *, batch: int) -> int:
                 f"environment {source.name!r} has no held-out tasks with these settings; set "
                 "eval.tasks=0 to skip evaluations"
             )
+
+
+def total_steps(config: RunConfig, sources: Sources, *, batch: int) -> int:
+    """Return the number of steps of the whole run.
+
+    Args:
+        batch: tasks per step.
+
+    Raises:
+        ConfigError: an environment lacks the tasks that the config asks for, or epochs have no
+            meaning for it.
+    """
+    refuse_missing_tasks(config, sources)
     if config.epochs is None:
         return config.steps or DEFAULT_STEPS
     if len(sources.trained) > 1:

@@ -55,7 +55,7 @@ def shared_run_folder(
     """Return the run folder, the same one for all processes, of which the first writes.
 
     Args:
-        folder: as the caller gave it; None creates a new one in runs/.
+        folder: as the caller gave it; None chooses an unused path in runs/.
         name: part of the name of a new folder.
     """
     if ranks.first and not isinstance(folder, RunFolder):

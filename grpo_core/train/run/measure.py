@@ -27,7 +27,7 @@ async def measure(
     levels: Sequence[float],
     params: SamplingParams,
     progress: Callable[[int, int], None],
-    keep: Callable[[Group[Any]], None],
+    on_group: Callable[[Group[Any]], None],
 ) -> list[Summary]:
     """Measure every environment of `actor` at every level; train nothing.
 
@@ -38,7 +38,7 @@ async def measure(
         samples: rollouts per task.
         levels: if empty, each environment is measured at its own level.
         progress: is called with the number of tasks done and their total.
-        keep: is called with each group.
+        on_group: is called with each group.
     """
     source_levels = [
         (source, level) for source in actor.sources for level in levels or [source.level]
@@ -54,7 +54,7 @@ async def measure(
             params=params,
             chunk=CHUNK,
             progress=progress,
-            keep=keep,
+            on_group=on_group,
         )
     return [
         summarize(

@@ -80,7 +80,7 @@ class Method(Protocol):
         ...
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps besides weights and optimizer, as JSON."""
+        """Return what a checkpoint stores besides weights and optimizer, as JSON values."""
         ...
 
     def restore(self, state: Mapping[str, Any]) -> None:

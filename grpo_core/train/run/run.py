@@ -10,7 +10,7 @@ import torch
 
 from grpo_core.calls.deadline import describe
 from grpo_core.plugins.host import Observers
-from grpo_core.protocol.errors import GrpoError, RunStoppedError
+from grpo_core.protocol.errors import ConfigError, GrpoError, RunStoppedError
 from grpo_core.report.card import make_card
 from grpo_core.report.gains import Scores, against_audit, gains_of, logged_scores
 from grpo_core.report.observer import Observer
@@ -60,15 +60,15 @@ class Run:
         self._plugins = plugins
         self._journal = Journal(observer, folder)
         self._saving = Saving(method, folder, self._journal)
-        self._stopping = Stopping(self._config)
-        self._watch = Watch()
-        self._error_rate = ErrorRate(stop_above=self._config.verify.max_error_rate)
         self._unscored = UnscoredReasons(self._journal)
         self._needs: Needs
         self._heap: Heap
         self._load_seconds = self._actor.load_seconds
-        self._stop_reason: str | None = None
-        self._scores: tuple[int, Scores] = (-1, {})
+        self._has_started = False
+        self._stop_reason: str | None
+        self._scores: tuple[int, Scores]
+        """Step of the last evaluation, and its scores."""
+        self._forget_metrics()
 
     async def train(self) -> dict[str, Gain]:
         """Train until the last step, a stop rule or a requested stop.
@@ -79,7 +79,9 @@ class Run:
         Raises:
             RunStoppedError: the device is out of memory, or too many rollouts could not be scored.
         """
-        end = self._end_now(EndKind.FAILED)
+        if self.end is not None and self.end.kind in (EndKind.FAILED, EndKind.CANCELLED):
+            self.resume()  # the unfinished step may have changed weights, logs and position
+        end = self._make_end(EndKind.FAILED)
         try:
             async with self._actor.sources:
                 await self._open()
@@ -87,26 +89,27 @@ class Run:
                     gains, end = await self._train()
             return gains
         except torch.OutOfMemoryError as error:
-            advice = (
-                "lower trainer.micro_batch_tokens or sampling.max_rows, then continue with --resume"
-            )
-            end = self._end_now(EndKind.FAILED, f"out of memory: {error}; {advice}")
+            advice = "lower trainer.micro_batch_tokens or sampling.max_rows"
+            if self._saving.is_holding:
+                advice += ", then continue with --resume"
+            end = self._make_end(EndKind.FAILED, f"out of memory: {error}; {advice}")
             raise RunStoppedError(end.reason) from error
         except asyncio.CancelledError:  # Ctrl-C in a script, which installs no handler of its own
-            end = self._end_now(EndKind.CANCELLED)
+            end = self._make_end(EndKind.CANCELLED)
             raise
         except BaseException as error:
             reason = str(error) if isinstance(error, GrpoError) else describe(error)
-            end = self._end_now(EndKind.FAILED, reason)
+            end = self._make_end(EndKind.FAILED, reason)
             raise
         finally:
             self.end = self._saving.end(end)
-            self._plugins.notify(
-                "grpo_run_end",
-                run_dir=self.folder.path,
-                step=self.done,
-                reason=end.reason or str(end.kind),
-            )
+            if self._has_started:
+                self._plugins.notify(
+                    "grpo_run_end",
+                    run_dir=self.folder.path,
+                    step=self.done,
+                    reason=end.reason or str(end.kind),
+                )
             self._saving.release()
 
     def resume(self, restart: Restart | None = None) -> int:
@@ -114,9 +117,25 @@ class Run:
 
         Returns:
             The step of the checkpoint.
+
+        Raises:
+            ConfigError: there is no checkpoint, but the weights are no longer those of the start.
         """
         self._saving.hold()
-        restart = restart or choose_checkpoint(self.folder)
+        try:
+            self._resume(restart or choose_checkpoint(self.folder))
+        except BaseException:
+            self._saving.release()
+            raise
+        return self.done
+
+    def _resume(self, restart: Restart) -> None:
+        if restart.checkpoint is None and (self.done or self.method.updater.steps):
+            raise ConfigError(
+                f"{self.folder.shown} has no checkpoint, and training has changed the weights; "
+                "make a new trainer to start again"
+            )
+        self._forget_metrics()
         if restart.checkpoint is not None:
             load_checkpoint(
                 restart.checkpoint, policy=self._actor.policy, updater=self.method.updater
@@ -135,7 +154,6 @@ class Run:
         self._saving.note(self.done)
         self._read_metrics()
         self._saving.align_best(self._stopping.best)
-        return self.done
 
     def record_changes(self, changed: Mapping[str, str]) -> None:
         """Record that the run continues with other settings.
@@ -170,6 +188,7 @@ class Run:
         self._journal.announce(f"memory: {self._needs.memory}")
         self._journal.announce(f"disk: {self._needs.disk}")
         self._plugins.notify("grpo_run_start", run_dir=self.folder.path, config=record)
+        self._has_started = True
 
     async def _train(self) -> tuple[dict[str, Gain], RunEnd]:
         """Train, evaluate, and write final/; return the gains and how the run ended."""
@@ -187,7 +206,7 @@ class Run:
             )
         after = None if actor.stops() else await self._evaluate(self.done)
         if before is None or after is None:
-            end = self._end_now(EndKind.STOPPED, actor.stop.reason, saved)
+            end = self._make_end(EndKind.STOPPED, actor.stop.reason, saved)
             self._journal.observer.say(str(end))
             return {}, end
         self._write_result()
@@ -201,12 +220,12 @@ class Run:
         for warning in against_audit(gains):
             self._journal.warn(warning)
         if self._config.eval.tasks and len(actor.sources) and not after:
-            return gains, self._end_now(
+            reason = f" ({self._unscored.most_common})" if self._unscored.most_common else ""
+            return gains, self._make_end(
                 EndKind.UNSCORED,
-                "none of the held-out tasks could be scored "
-                f"({self._unscored.most_common}), so the gain is unknown",
+                f"none of the held-out tasks could be scored{reason}, so the gain is unknown",
             )
-        return gains, self._end_now(EndKind.FINISHED, self._stop_reason or "")
+        return gains, self._make_end(EndKind.FINISHED, self._stop_reason or "")
 
     async def _step(self, step: int) -> None:
         """Do a step, and the evaluation and checkpoint that are due after it."""
@@ -219,6 +238,7 @@ class Run:
         self.done = self._journal.step = step
         line = {"step": step, "kind": Kind.STEP, **metrics}
         self._saving.note(step, pending=line)
+        self.method.updater.steps = 0  # from here on the weights are those after this step
         self.folder.metrics(line)
         self._saving.note(step)
         self._publish(step, metrics)
@@ -299,6 +319,14 @@ class Run:
         """Return the scores before training; a resumed run reads them from its log."""
         return await self._evaluate(0) if self.done == 0 else logged_scores(self.folder, [0])[0]
 
+    def _forget_metrics(self) -> None:
+        """Set what is derived from the metrics to what it is before the first line."""
+        self._stopping = Stopping(self._config)
+        self._watch = Watch()
+        self._error_rate = ErrorRate(stop_above=self._config.verify.max_error_rate)
+        self._stop_reason = None
+        self._scores = (-1, {})
+
     def _read_metrics(self) -> None:
         """Bring warnings, stop rules and scores to where the log of a resumed run ends."""
         for line in self.folder.metric_lines():
@@ -340,13 +368,14 @@ class Run:
             f"memory: at most {format_bytes(measured)} were used; "
             f"{format_bytes(self._needs.memory.peak)} had been estimated"
         )
-        names = " and ".join(source.name for source in actor.sources.trained) or "examples"
+        names = " and ".join(source.name for source in actor.sources.trained)
+        names = "examples" if self._config.has_data else names
         state = policy.state()
         title = f"{self._config.model.name} trained on {names} by {self.method.name}"
         self.folder.finish(lambda folder: policy.save(folder, state), title=title)
         actor.ranks.meet()
 
-    def _end_now(self, kind: EndKind, reason: str = "", saved: str = "") -> RunEnd:
+    def _make_end(self, kind: EndKind, reason: str = "", saved: str = "") -> RunEnd:
         """Return the end of the run at the last finished step."""
         return RunEnd(kind, self.done, self.method.total, reason, saved)
 

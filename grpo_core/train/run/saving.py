@@ -55,6 +55,11 @@ class Saving:
         if self._ranks.first and self._lock is None:
             self._lock = hold(self._folder.path)
 
+    @property
+    def is_holding(self) -> bool:
+        """Return whether this process holds the lock of the run's folder."""
+        return self._lock is not None
+
     def release(self) -> None:
         """Release the lock of the run's folder."""
         if self._lock is not None:
@@ -81,7 +86,7 @@ class Saving:
         """Save the state after the last finished step, unless no step was finished.
 
         Returns:
-            What was saved, in words.
+            What was saved, in words; "" in a process that does not write.
         """
         if self._step == 0:
             return "no step was finished, so there is nothing to save"
@@ -101,6 +106,8 @@ class Saving:
             )
             if self._config.log.compress:
                 self._folder.compress_logs(above_bytes=self._config.log.part_mb * MB)
+        else:
+            return ""
         return f"saved {path.name}; continue with --resume {self._folder.shown}"
 
     def rewind(self, restart: Restart) -> None:
