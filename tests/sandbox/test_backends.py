@@ -466,6 +466,22 @@ def test_a_lost_supervisor_costs_no_program_its_verdict(pool: JailPool) -> None:
     assert [outcome.value for outcome in row] == list(range(20))
 
 
+def test_a_lost_supervisor_does_not_excuse_a_program_that_ends_itself(backend: str) -> None:
+    before, pool = supervisors(), open_pool(backend, 1)
+    run(pool, PROBE)
+    source = "import os, time\ndef f(x):\n    time.sleep(1)\n    os.kill(os.getpid(), 9)"
+
+    async def disturbed() -> Sequence[Sequence[Outcome]]:
+        batch = asyncio.ensure_future(pool.run([Program(source, "f", [(1,)], SHORT)]))
+        await asyncio.sleep(0.4)
+        os.kill(min(supervisors() - before), signal.SIGKILL)
+        return await batch
+
+    ((outcome,),) = asyncio.run(disturbed())
+    asyncio.run(pool.close())
+    assert outcome.status == "signal", outcome
+
+
 def test_a_program_that_the_machine_ends_is_run_once_more(backend: str) -> None:
     """As a machine short of memory does, outside the container's own count: its choice falls on programs first."""
     before, pool = supervisors(), open_pool(backend, 1)

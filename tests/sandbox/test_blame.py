@@ -111,6 +111,21 @@ def test_one_success_clears_a_program(failure: Any, times: int) -> None:
     assert [source for source, _ in script.calls] == ["p", PROBE_SOURCE] * times + ["p"]
 
 
+def test_a_lost_jail_does_not_excuse_a_program_that_ends_itself_by_a_signal() -> None:
+    """One lost supervisor and one SIGKILL of itself were an error, which left the program out of the loss."""
+    failures = iter([JailLostError("gone")])
+
+    def answer(source: str, number: int) -> dict[str, Any]:
+        if source == PROBE_SOURCE:
+            return OK
+        for failure in failures:
+            raise failure
+        return KILLED
+
+    ((outcome,),) = Script(answer).run(PROGRAM)
+    assert (outcome.status, outcome.error is None) == ("signal", False)
+
+
 @pytest.mark.parametrize(
     "number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGBUS]
 )
