@@ -9,27 +9,33 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.table import Table
 
 from grpo_core.cli.measuring import run_with_actor
 from grpo_core.cli.options import Device, Dtype, Envs, MaxNewTokens, Model, Seed, Settings, Trust
-from grpo_core.cli.output import INTERRUPTED, console, new_file, print_json, print_line, remark
+from grpo_core.cli.output import INTERRUPTED, new_file, print_json, print_line, remark
+from grpo_core.cli.progress import gains_table
+from grpo_core.cli.run_config import environments
+from grpo_core.cli.screen import console
+from grpo_core.config.config import RunConfig
+from grpo_core.config.overrides import build_config, full_name, nested, parse_setting, split_setting
 from grpo_core.protocol.errors import ConfigError
+from grpo_core.report.gains import recorded_gains
+from grpo_core.report.summary import Summary
+from grpo_core.runs.folder import RunFolder, write_attempts
+from grpo_core.runs.trust import require_trust
+from grpo_core.verify.sources import Sources
 
 if TYPE_CHECKING:
-    from grpo_core.config.config import RunConfig
-    from grpo_core.report.summary import Summary
     from grpo_core.train.actor import Actor
 
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command(
-        "eval",
-        epilog="Example: grpo eval --env arithmetic --run runs/first --samples 8 "
-        "--level 0 --level 0.2",
-    )(evaluate)
+app = typer.Typer()
 
 
+@app.command(
+    "eval",
+    epilog="Example: grpo eval --env arithmetic --run runs/first --samples 8 --level 0 --level 0.2",
+)
 def evaluate(
     env: Envs = None,
     run: Annotated[
@@ -140,10 +146,6 @@ def _print_recorded(run: Path | None, *, as_json: bool) -> None:
     Raises:
         ConfigError: no run is named, or it was evaluated less than twice.
     """
-    from grpo_core.cli.progress import gains_table
-    from grpo_core.report.gains import recorded_gains
-    from grpo_core.runs.folder import RunFolder
-
     if run is None:
         raise ConfigError(
             "--recorded prints what a run measured itself; name the run: --run FOLDER"
@@ -195,17 +197,6 @@ def _read_config(
     Raises:
         ConfigError: the run is not finished or not trusted, or a setting is wrong.
     """
-    from grpo_core.cli.training import environments
-    from grpo_core.config.overrides import (
-        build_config,
-        full_name,
-        nested,
-        parse_setting,
-        split_setting,
-    )
-    from grpo_core.runs.folder import RunFolder
-    from grpo_core.runs.trust import require_trust
-
     stored: dict[str, Any] = {}
     if run is not None:
         opened = RunFolder.open(run)
@@ -267,9 +258,6 @@ def _measure(
         samples: completions per task.
         attempts: the JSONL file for the rollouts, or None.
     """
-    from grpo_core.runs.folder import write_attempts
-    from grpo_core.verify.sources import Sources
-
     params = config.sampling.params(config.eval.temperature)
 
     def start_measuring(
@@ -293,8 +281,6 @@ def _measure(
 
 
 def _print_table(model: str, summaries: Sequence[Summary], seconds: float) -> None:
-    from rich.table import Table
-
     several = len({summary.environment for summary in summaries}) > 1
     table = Table(
         "",

@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
+from grpo_core.calls.printable import printable_json
 from grpo_core.cli.options import Trust
-from grpo_core.cli.output import new_file, remark
-from grpo_core.protocol.errors import ConfigError, MissingExtraError
+from grpo_core.cli.output import needs_training, new_file, remark
+from grpo_core.config.overrides import build_config
+from grpo_core.extract import is_text
+from grpo_core.plugins.services import fingerprint
+from grpo_core.protocol.errors import ConfigError
+from grpo_core.report.export import Choice, choose, examples
+from grpo_core.runs.atomic import write_whole
+from grpo_core.runs.folder import RunFolder
+from grpo_core.runs.lines import writing
+from grpo_core.runs.trust import require_trust
+from grpo_core.train.run.resume import refuse_changed_environments
+from grpo_core.verify.sources import Sources
 
-if TYPE_CHECKING:
-    from grpo_core.report.export import Choice
-    from grpo_core.runs.folder import RunFolder
+app = typer.Typer()
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command(
-        "export",
-        epilog="Example: grpo export runs/first --rollouts good.jsonl "
-        "&& grpo sft --data good.jsonl",
-    )(export)
-
-
+@app.command(
+    epilog="Example: grpo export runs/first --rollouts good.jsonl && grpo sft --data good.jsonl"
+)
 def export(
     run: Annotated[Path, typer.Argument(help="A run folder.", readable=False, show_default=False)],
     rollouts: Annotated[
@@ -81,9 +85,6 @@ def export(
     trust: Trust = False,
 ) -> None:
     """Write the good rollouts of a run as examples (rejection sampling), or its merged weights."""
-    from grpo_core.report.export import Choice
-    from grpo_core.runs.folder import RunFolder
-
     if rollouts is None and weights is None:
         raise ConfigError("say what to export: --rollouts FILE.jsonl, --weights FOLDER or both")
     opened = RunFolder.open(run)
@@ -121,19 +122,6 @@ def _write_examples(
     Raises:
         ConfigError: no rollout is chosen, the run is not trusted, or an environment has changed.
     """
-    import asyncio
-
-    from grpo_core.calls.printable import printable_json
-    from grpo_core.config.overrides import build_config
-    from grpo_core.extract import is_text
-    from grpo_core.plugins.services import fingerprint
-    from grpo_core.report.export import choose, examples
-    from grpo_core.runs.atomic import write_whole
-    from grpo_core.runs.lines import writing
-    from grpo_core.runs.trust import require_trust
-    from grpo_core.train.run.resume import refuse_changed_environments
-    from grpo_core.verify.sources import Sources
-
     stored = opened.config()
     require_trust(opened.path, stored, used={**stored, "model": {}}, trust=trust)
     chosen = choose(opened.rollout_lines(), choice)
@@ -173,11 +161,7 @@ def _write_weights(opened: RunFolder, path: Path, dtype: str | None) -> None:
     Raises:
         MissingExtraError: a package of the extra "train" is not installed.
     """
-    try:
+    with needs_training("grpo export --weights"):
         from grpo_core.train.models.merging import save_merged
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(
-            "grpo export --weights", "train", package=error.name or ""
-        ) from None
     save_merged(opened.path / "final", path, dtype=dtype or opened.config()["model"]["dtype"])
     remark(f"the model is in {path}")

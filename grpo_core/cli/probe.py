@@ -7,18 +7,24 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.table import Table
 
-from grpo_core.cli.envs import AsJson, Name
+from grpo_core.cli.environment import AsJson, Name
 from grpo_core.cli.measuring import run_with_actor
 from grpo_core.cli.options import Device, Dtype, MaxNewTokens, Model, Seed, Settings
-from grpo_core.cli.output import INTERRUPTED, console, print_json, print_line, remark
+from grpo_core.cli.output import INTERRUPTED, print_json, print_line, remark
+from grpo_core.cli.run_config import environments
+from grpo_core.cli.screen import console
+from grpo_core.config.config import RunConfig
+from grpo_core.config.overrides import build_config, nested, parse_setting
 from grpo_core.protocol.errors import ConfigError
+from grpo_core.report.probe import Bin, LevelReport, Quantiles, Report, Sampled, Terms, probe_report
+from grpo_core.verify.sources import Source, Sources
 
 if TYPE_CHECKING:
-    from grpo_core.config.config import RunConfig
-    from grpo_core.report.probe import Bin, LevelReport, Quantiles, Report, Sampled
     from grpo_core.train.actor import Actor
-    from grpo_core.verify.sources import Source
+
+app = typer.Typer()
 
 LEVELS = (0.0, 0.5, 1.0)
 """The levels that are probed by default."""
@@ -26,14 +32,7 @@ _BAR_WIDTH = 8
 _BAR_HEIGHTS = "▁▂▃▄▅▆▇█"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command(
-        "probe",
-        epilog="Example: grpo env probe arithmetic --model smollm2-135m --level 0 --level 0.2",
-    )(probe)
-
-
+@app.command(epilog="Example: grpo env probe arithmetic --model smollm2-135m --level 0 --level 0.2")
 def probe(
     name: Name,
     model: Model = None,
@@ -79,8 +78,6 @@ def probe(
     fails, or completions with different rewards; for an open-ended environment only the rewards
     count. Ctrl-C prints the statistics of what was sampled so far.
     """
-    from grpo_core.verify.sources import Sources
-
     options = {
         "model.name": model,
         "sampling.max_new_tokens": max_new_tokens,
@@ -138,9 +135,6 @@ def _read_config(name: str, options: dict[str, Any], settings: Sequence[str]) ->
         options: the other options, by the dotted name of the setting that each stands for.
         settings: the values of --set.
     """
-    from grpo_core.cli.training import environments
-    from grpo_core.config.overrides import build_config, nested, parse_setting
-
     given = {key: value for key, value in options.items() if value is not None}
     fixed = {"kl": {"beta": 0.0}, "eval": {"tasks": 0, "also": []}, "verify": {"cache": "off"}}
     return build_config([environments([name]), nested(given), *map(parse_setting, settings), fixed])
@@ -163,8 +157,6 @@ def _make_report(
     sampled: Sequence[Sampled], config: RunConfig, source: Source, *, budget: int
 ) -> Report:
     """Return the report on the sampled groups; `budget` is the token budget of a turn."""
-    from grpo_core.report.probe import Terms, probe_report
-
     terms = Terms(
         parts=tuple(source.env.parts),
         budget=budget,
@@ -176,8 +168,6 @@ def _make_report(
 
 
 def _print_report(report: Report, title: str, seconds: float) -> None:
-    from rich.table import Table
-
     print_line(title, bold=True)
     table = Table("")
     for level in report.levels:
