@@ -145,8 +145,8 @@ COMMANDS: Mapping[str, Mapping[str, Entry]] = {
 class LazyCommand(TyperCommand):
     """Stand for a command in the list of its group, without its options."""
 
-    def __init__(self, name: str, entry: Entry) -> None:
-        super().__init__(name, help=entry.help)
+    def __init__(self, name: str, entry: Entry, *, markup_mode: Any) -> None:
+        super().__init__(name, help=entry.help, rich_markup_mode=markup_mode)
         self._command_name = name
         self._module = entry.module
 
@@ -156,6 +156,7 @@ class LazyCommand(TyperCommand):
         command = typer.main.get_group(app).commands[self._command_name]
         assert command.callback is not None
         command.callback = on_printable_streams(command.callback)
+        command.rich_markup_mode = self.rich_markup_mode
         return command
 
 
@@ -168,8 +169,10 @@ class LazyGroup(TyperGroup):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        entries = COMMANDS[self.name or ""]
-        lazy = {name: LazyCommand(name, entry) for name, entry in entries.items()}
+        lazy = {
+            name: LazyCommand(name, entry, markup_mode=self.rich_markup_mode)
+            for name, entry in COMMANDS[self.name or ""].items()
+        }
         self.commands = {**lazy, **self.commands}
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
