@@ -153,7 +153,7 @@ class LazyCommand(TyperCommand):
     def load(self) -> Any:
         """Import the command's module, and return the command as typer builds it."""
         app = import_module(self._module).app
-        command = typer.main.get_group(app).commands[self._command_name]
+        command: Any = typer.main.get_group(app).commands[self._command_name]
         assert command.callback is not None
         command.callback = on_printable_streams(command.callback)
         command.rich_markup_mode = self.rich_markup_mode

@@ -11,19 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
+from grpo_core.cli.eval_config import read_config
 from grpo_core.cli.measuring import run_with_actor
 from grpo_core.cli.options import Device, Dtype, Envs, MaxNewTokens, Model, Seed, Settings, Trust
 from grpo_core.cli.output import INTERRUPTED, new_file, print_json, print_line, remark
 from grpo_core.cli.progress import gains_table
-from grpo_core.cli.run_config import environments
 from grpo_core.cli.screen import console
 from grpo_core.config.config import RunConfig
-from grpo_core.config.overrides import build_config, full_name, nested, parse_setting, split_setting
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.report.gains import recorded_gains
 from grpo_core.report.summary import Summary
 from grpo_core.runs.folder import RunFolder, write_attempts
-from grpo_core.runs.trust import require_trust
 from grpo_core.verify.sources import Sources
 
 if TYPE_CHECKING:
@@ -119,7 +117,7 @@ def evaluate(
     if run is not None and model is not None:
         raise ConfigError("--run and --model exclude each other; give one of them")
     attempts = new_file(attempts, "--attempts")
-    config = _read_config(env or [], run, options, settings or [], trust=trust)
+    config = read_config(env or [], run, options, settings or [], trust=trust)
     started = time.monotonic()
     actor, summaries = _measure(
         config, level or [], tasks=tasks, samples=samples, attempts=attempts
@@ -172,78 +170,6 @@ def _print_recorded(run: Path | None, *, as_json: bool) -> None:
         return
     print_line(f"{name}, held-out tasks after step {steps[0]} and after step {steps[-1]}")
     console().print(gains_table(gains))
-
-
-def _read_config(
-    envs: Sequence[str],
-    run: Path | None,
-    options: dict[str, Any],
-    settings: Sequence[str],
-    *,
-    trust: bool,
-) -> RunConfig:
-    """Return the config of the evaluation.
-
-    From a run it takes the settings that determine tasks, verdicts and sampling. Nothing is
-    trained, so kl.beta is 0 and no reference policy is loaded.
-
-    Args:
-        envs: the values of --env; if empty, the environments of the run.
-        run: the folder of a finished run, or None.
-        options: the other options, by the dotted name of the setting that each stands for.
-        settings: the values of --set.
-        trust: whether the command line has --trust.
-
-    Raises:
-        ConfigError: the run is not finished or not trusted, or a setting is wrong.
-    """
-    stored: dict[str, Any] = {}
-    if run is not None:
-        opened = RunFolder.open(run)
-        if not opened.finished:
-            raise ConfigError(
-                f"the run {run} is not finished (it has no final/); continue it, "
-                "or name its checkpoints/best by --model"
-            )
-        run_config = opened.config()
-        named_files = list(map(full_name, envs))
-        # --env that names exactly the run's environments keeps the run's settings of them.
-        if sorted(map(full_name, envs)) == sorted(
-            run_config["mixture"] or [run_config["environment"]]
-        ):
-            envs = ()
-        environment_settings = () if envs else ("environment", "mixture", "env", "weights")
-        stored = {
-            name: run_config[name]
-            for name in (
-                *environment_settings,
-                "level",
-                "seed",
-                "model",
-                "sampling",
-                "verify",
-                "sandbox",
-                "judges",
-            )
-        }
-        named = [*named_files, *(split_setting(text)[0] for text in settings)]
-        require_trust(run, run_config, used=stored, named=named, trust=trust)
-        stored["model"] = run_config["model"] | {"name": str(run / "final"), "revision": None}
-        stored["eval"] = {"temperature": run_config["eval"]["temperature"]}
-        # Offloaded weights require gradient checkpointing.
-        stored["trainer"] = {"gradient_checkpointing": run_config["model"].get("offload", False)}
-        if envs:  # the run's token budget was for its own environment
-            stored["sampling"]["max_new_tokens"] = None
-    given = {key: value for key, value in options.items() if value is not None}
-    return build_config(
-        [
-            stored,
-            {"kl": {"beta": 0.0}},
-            environments(envs),
-            nested(given),
-            *map(parse_setting, settings),
-        ]
-    )
 
 
 def _measure(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -17,7 +17,8 @@ from grpo_core.config.overrides import build_config
 from grpo_core.extract import is_text
 from grpo_core.plugins.services import fingerprint
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.report.export import Choice, choose, examples
+from grpo_core.protocol.types import TaskKey
+from grpo_core.report.export import Choice, Rewarded, choose, examples
 from grpo_core.runs.atomic import write_whole
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import writing
@@ -130,20 +131,7 @@ def _write_examples(
             f"no rollout in {opened.path} fits; nothing was written. "
             "Lower --min-reward, or try --split all"
         )
-    sources = Sources.of(build_config([stored]), {})
-    # The log holds no prompts. They are made again from the task keys, which gives the same prompts
-    # only if the environment is unchanged.
-    fingerprints = {source.name: fingerprint(source.env) for source in sources}
-    refuse_changed_environments(stored["provenance"]["environments"], fingerprints, allowed=allow)
-
-    async def make_examples() -> list[str]:
-        async with sources:
-            tasks = await sources.tasks(list(chosen))
-        return [
-            json.dumps(example, ensure_ascii=False) for example in examples(chosen.values(), tasks)
-        ]
-
-    all_lines = asyncio.run(make_examples())
+    all_lines = asyncio.run(_make_examples(_open_unchanged(stored, allow), chosen))
     lines = [printable_json(line) for line in all_lines if is_text(line)]
     if len(lines) < len(all_lines):
         remark(
@@ -153,6 +141,34 @@ def _write_examples(
     with writing(path, then="export again"):
         write_whole(path, "".join(f"{line}\n" for line in lines))
     remark(f"{len(lines)} examples of {len(chosen)} tasks are in {path}")
+
+
+def _open_unchanged(stored: Mapping[str, Any], allow: Collection[str]) -> Sources:
+    """Return the sources of a run.
+
+    The log holds no prompts. They are made again from the task keys, which gives the same prompts
+    only if the environment is unchanged.
+
+    Args:
+        stored: the settings of the run.
+        allow: names of environments that may have changed since the run.
+
+    Raises:
+        ConfigError: an environment has changed.
+    """
+    sources = Sources.of(build_config([stored]), {})
+    fingerprints = {source.name: fingerprint(source.env) for source in sources}
+    refuse_changed_environments(stored["provenance"]["environments"], fingerprints, allowed=allow)
+    return sources
+
+
+async def _make_examples(
+    sources: Sources, chosen: Mapping[TaskKey, Sequence[Rewarded]]
+) -> list[str]:
+    """Return the chosen rollouts with their prompts, each as a line of JSON."""
+    async with sources:
+        tasks = await sources.tasks(list(chosen))
+    return [json.dumps(example, ensure_ascii=False) for example in examples(chosen.values(), tasks)]
 
 
 def _write_weights(opened: RunFolder, path: Path, dtype: str | None) -> None:
