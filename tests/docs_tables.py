@@ -63,6 +63,7 @@ def _leaf_commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[
         for name, child in command.commands.items():
             yield from _leaf_commands(child, (*path, name))
         return
+    command = command.load()
     required = [parameter for parameter in command.params if parameter.required]
     words = [
         name.upper() if kind == "argument" else f"{options[0]} {name.upper()}"

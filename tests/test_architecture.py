@@ -235,6 +235,20 @@ def test_only_one_file_makes_a_console_of_rich() -> None:
     assert [path for path in CORE.values() if bars.search(path.read_text(encoding="utf-8"))] == []
 
 
+def test_a_command_imports_inside_functions_only_what_needs_the_extra_train() -> None:
+    inside = {
+        f"{module} imports {ast.unparse(node)}"
+        for module, path in CORE.items()
+        if room(module) == "cli"
+        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    }
+    assert inside
+    assert [text for text in inside if "imports from grpo_core.train." not in text] == []
+
+
 def loaded_after(code: str, *arguments: str, path: list[Path]) -> set[str]:
     """The modules of a fresh interpreter after `code`."""
     script = f"import json, sys\ntry:\n    {code}\nfinally:\n    json.dump(sorted(sys.modules), sys.stderr)"

@@ -25,7 +25,7 @@ import pytest
 import typer.main
 
 from grpo_core.cli.app import app
-from grpo_core.cli.training import read_config
+from grpo_core.cli.run_config import read_config
 from grpo_core.config.config import RunConfig
 from grpo_core.config.overrides import known_keys
 
@@ -151,7 +151,7 @@ def test_every_command_is_one_that_the_command_line_understands(words: list[str]
     while hasattr(command, "commands"):
         assert words[0] in command.commands, f"{' '.join(path)} has no command {words[0]!r}"
         command, path, words = command.commands[words[0]], [*path, words[0]], words[1:]
-    command.make_context(
+    command.load().make_context(
         " ".join(path), list(words)
     )  # raises for unknown options, missing arguments and wrong types
 

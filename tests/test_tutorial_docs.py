@@ -80,7 +80,7 @@ def command_of(words: list[str]) -> tuple[Any, list[str]]:
             f"no command {words[0]!r} in {sorted(command.commands)}"
         )
         command, words = command.commands[words[0]], words[1:]
-    return command, words
+    return command.load(), words
 
 
 @pytest.mark.parametrize("words", RUN, ids=" ".join)

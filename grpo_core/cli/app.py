@@ -1,4 +1,4 @@
-"""Assemble the commands, and turn each error into one line and an exit status."""
+"""Assemble the groups of commands, and turn each error into one line and an exit status."""
 
 from __future__ import annotations
 
@@ -8,36 +8,14 @@ import sys
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from grpo_core import __version__
-from grpo_core.cli import (
-    card,
-    check,
-    config,
-    doctor,
-    envs,
-    evaluate,
-    export,
-    generate,
-    judge,
-    model,
-    new,
-    play,
-    plot,
-    plugins,
-    probe,
-    run,
-    sandbox,
-    sft,
-)
+from grpo_core.cli.commands import GROUPS, ROOT, LazyGroup
 from grpo_core.cli.output import (
     BROKEN_PIPE,
     INTERRUPTED,
-    default_to_false,
     drop_output,
     fail,
-    on_printable_streams,
     print_line,
     print_traceback,
     printable_usage_errors,
@@ -45,7 +23,7 @@ from grpo_core.cli.output import (
 from grpo_core.protocol.errors import GrpoError, OutputError
 
 
-class _Commands(TyperGroup):
+class _Commands(LazyGroup):
     """Map errors to exit statuses.
 
     Mistakes of the user exit with 2, other failures with 1, Ctrl-C with 130, and a closed output
@@ -69,12 +47,9 @@ class _Commands(TyperGroup):
         with printable_usage_errors():
             return super().make_context(*arguments, **options)
 
-    def get_help_option(self, ctx: Any) -> Any:
-        return default_to_false(super().get_help_option(ctx))
-
 
 app = typer.Typer(
-    name="grpo",
+    name=ROOT,
     cls=_Commands,
     no_args_is_help=True,
     add_completion=False,
@@ -83,22 +58,8 @@ app = typer.Typer(
     help="Train language models with GRPO on tasks that are ordinary Python packages.",
     epilog="Example: grpo run --env arithmetic",
 )
-run.register(app)
-sft.register(app)
-evaluate.register(app)
-export.register(app)
-plot.register(app)
-generate.register(app)
-envs.register(app)
-plugins.register(app)
-doctor.register(app)
-for command_module in (new, check, probe, play, card):
-    command_module.register(envs.env_app)
-app.add_typer(model.model_app, name="model")
-app.add_typer(config.config_app, name="config")
-app.add_typer(judge.judge_app, name="judge")
-app.add_typer(sandbox.sandbox_app, name="sandbox")
-on_printable_streams(app)
+for group, group_help in GROUPS.items():
+    app.add_typer(typer.Typer(cls=LazyGroup, no_args_is_help=True, help=group_help), name=group)
 
 
 def _print_version(requested: bool) -> None:

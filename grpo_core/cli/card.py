@@ -2,41 +2,38 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import replace
+from typing import Annotated
 
 import typer
+from rich.progress import BarColumn, Progress, TextColumn
 
 from grpo_core.calls.printable import plain_markdown
-from grpo_core.cli.envs import AsJson, Level, Name, Seed, Settings, open_environment
+from grpo_core.cli.environment import AsJson, Level, Name, Seed, Settings, open_environment
 from grpo_core.cli.output import (
     MESSAGE_LIMIT,
-    console,
-    live,
     print_columns,
     print_json,
     print_line,
     print_text,
     prints_to_stderr,
 )
+from grpo_core.cli.screen import console, live
+from grpo_core.protocol.environment import Services
 from grpo_core.protocol.errors import ConfigError, UserError
+from grpo_core.report.card import Card, Floor, make_card, measured
+from grpo_core.verify.sources import Sources
 
-if TYPE_CHECKING:
-    from grpo_core.report.card import Card, Floor
-    from grpo_core.verify.sources import Sources
+app = typer.Typer()
 
 _FLOOR_TITLES = ("answer", "mean reward", "passed", "tasks", "note")
 _PROMPT_LINES = (15, 10)
 """How many lines of a long prompt to print from its start, and from its end with the question."""
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command(
-        "card", epilog="Example: grpo env card arithmetic --tasks 50 --markdown > arithmetic.md"
-    )(card)
-
-
+@app.command(epilog="Example: grpo env card arithmetic --tasks 50 --markdown > arithmetic.md")
 def card(
     name: Name,
     tasks: Annotated[
@@ -60,8 +57,6 @@ def card(
     The floors are the rewards that the verifier gives to answers that ignore the task. If a sandbox
     or a judge is missing, they are not measured, and the rest is printed.
     """
-    import asyncio
-
     if markdown and as_json:
         raise ConfigError("--markdown and --json exclude each other; give one of them")
     with prints_to_stderr():
@@ -83,8 +78,6 @@ def _open_with_available_services(name: str, settings: Sequence[str]) -> tuple[s
     Returns:
         The environment's name in task keys, its sources, and why a service is missing, or "".
     """
-    from grpo_core.protocol.environment import Services
-
     try:
         return (*open_environment(name, settings), "")
     except UserError as error:
@@ -106,12 +99,6 @@ async def _make_card(
         level: difficulty of the tasks, from 0 to 1.
         missing: why a service is missing, or "".
     """
-    from dataclasses import replace
-
-    from rich.progress import BarColumn, Progress, TextColumn
-
-    from grpo_core.report.card import make_card, measured
-
     async with sources:
         unmeasured_card = await make_card(sources[name], seed=seed, level=level)
         if missing or not tasks:

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+from rich.text import Text
 
-from grpo_core.cli.envs import refuse_other_settings
-from grpo_core.cli.output import console, live, print_json, prints_to_stderr, remark
+from grpo_core.cli.environment import refuse_other_settings
+from grpo_core.cli.output import print_json, prints_to_stderr, remark
+from grpo_core.cli.run_config import read_config
+from grpo_core.cli.screen import console, live
+from grpo_core.config.config import RunConfig
+from grpo_core.kit.junit import write_junit
+from grpo_core.kit.result import CheckResult, Report, shown_status
+from grpo_core.kit.run import Examination, borrowed, examine, wanted
+from grpo_core.plugins.environments import environment_class, load_environment
+from grpo_core.plugins.host import PluginHost
+from grpo_core.plugins.services import Lender
 from grpo_core.protocol.errors import UserError
 
-if TYPE_CHECKING:
-    from grpo_core.config.config import RunConfig
-    from grpo_core.kit.result import CheckResult, Report
+app = typer.Typer()
 
 FAULTS, BLIND = 1, 3
 """The exit statuses if there are faults, and if no verdict could be obtained."""
@@ -24,11 +36,7 @@ TASKS = 20
 """The default number of training tasks to check."""
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command("check", epilog="Example: grpo env check arithmetic --only floor --seed 7")(check)
-
-
+@app.command(epilog="Example: grpo env check arithmetic --only floor --seed 7")
 def check(
     name: Annotated[
         str,
@@ -70,8 +78,6 @@ def check(
     Takes some seconds, and needs neither a model nor a GPU. Exits with 0 if there are no faults,
     with 1 if there are, and with 3 if no verdict could be obtained, so that little was checked.
     """
-    from grpo_core.kit.junit import write_junit
-
     refuse_other_settings(_USED_SECTIONS, settings or [])
     if junit is not None:
         # Fail before the checks if the file cannot be written, and leave no older report in place
@@ -124,17 +130,6 @@ def _run_checks(
         seed: random seed of generated tasks.
         settings: the values of --set.
     """
-    import asyncio
-    import shlex
-
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    from grpo_core.cli.training import read_config
-    from grpo_core.kit.run import Examination, borrowed, examine, wanted
-    from grpo_core.plugins.environments import environment_class, load_environment
-    from grpo_core.plugins.host import PluginHost
-    from grpo_core.plugins.services import Lender
-
     names = wanted(only)
     config = read_config([name], [], {}, list(settings))
     overrides = _environment_settings(config)
@@ -172,11 +167,6 @@ def _environment_settings(config: RunConfig) -> Mapping[str, Any]:
 
 
 def _print_report(report: Report) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    from grpo_core.kit.result import shown_status
-
     colours = {"valid": "green", "fault": "bold red", "warning": "yellow", "not checked": "dim"}
     table = Table(box=None, pad_edge=False, show_header=False, expand=False)
     for column in (12, 18, None):

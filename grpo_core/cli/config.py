@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from pydantic import TypeAdapter
+from pydantic.fields import FieldInfo
 
 from grpo_core.calls.printable import printable_json
 from grpo_core.cli.output import print_json, print_line
+from grpo_core.cli.run_config import read_config
+from grpo_core.config.config import RunConfig
+from grpo_core.config.overrides import find_setting, flat
 
-if TYPE_CHECKING:
-    from pydantic.fields import FieldInfo
-
-config_app = typer.Typer(
-    no_args_is_help=True, help="Show and explain the settings of a run, or print their JSON schema."
-)
+app = typer.Typer()
 
 Recipes = Annotated[
     list[str] | None, typer.Option("--recipe", help="As for `grpo run`; may be repeated.")
@@ -28,14 +28,11 @@ Settings = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, as config.json holds it.")]
 
 
-@config_app.command(epilog="Example: grpo config show --env arithmetic --set kl.beta=0")
+@app.command(epilog="Example: grpo config show --env arithmetic --set kl.beta=0")
 def show(
     env: Envs = None, recipe: Recipes = None, settings: Settings = None, as_json: AsJson = False
 ) -> None:
     """Print every setting that `grpo run` would use, with the default if it differs."""
-    from grpo_core.cli.training import read_config
-    from grpo_core.config.overrides import flat
-
     names = env or (
         []
         if recipe or any(text.startswith(("environment", "mixture")) for text in settings or [])
@@ -52,7 +49,7 @@ def show(
         print_line(f"{key} = {_to_json(value)}{note}", bold=changed)
 
 
-@config_app.command(epilog="Example: grpo config explain kl.beta")
+@app.command(epilog="Example: grpo config explain kl.beta")
 def explain(
     key: Annotated[
         str,
@@ -62,26 +59,19 @@ def explain(
     ],
 ) -> None:
     """Explain a setting: its meaning, the values that it takes and its default."""
-    from grpo_core.config.overrides import find_setting
-
     for name, info in find_setting(key):
         default = _to_json(info.get_default(call_default_factory=True))
         print_line(f"  {_format_type(info)}, default {default}", lead=name, bold=True)
         print_line(f"  {' '.join((info.description or '').split())}")
 
 
-@config_app.command(epilog="Example: grpo config schema > run.schema.json")
+@app.command(epilog="Example: grpo config schema > run.schema.json")
 def schema() -> None:
     """Print the JSON schema of recipes, for editors that complete and check them."""
-    from grpo_core.config.config import RunConfig
-
     print_json(RunConfig.model_json_schema())
 
 
 def _defaults() -> dict[str, Any]:
-    from grpo_core.config.config import RunConfig
-    from grpo_core.config.overrides import flat
-
     return flat(RunConfig(environment=""))
 
 
@@ -91,8 +81,6 @@ def _to_json(value: Any) -> str:
 
 def _format_type(info: FieldInfo) -> str:
     """Return the type and bounds of a setting in short form, Literal['a', 'b'] as "a | b"."""
-    from pydantic import TypeAdapter
-
     schema = TypeAdapter(info.rebuild_annotation()).json_schema()
     alternatives = schema.get("anyOf", [schema])
     names = [

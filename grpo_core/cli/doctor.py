@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
+import platform
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,6 +15,11 @@ from typing import Annotated, Literal
 import typer
 
 from grpo_core.cli.output import MESSAGE_LIMIT, print_json, print_line
+from grpo_core.config.modelcache import DEFAULT_MODEL, cache_folder, cached_models
+from grpo_core.kit.plugins import all_statuses
+from grpo_core.plugins.host import PluginHost
+
+app = typer.Typer()
 
 PACKAGES = ("grpo-core", "torch", "transformers", "peft", "accelerate", "bitsandbytes")
 DAEMON_SECONDS = 5.0
@@ -32,11 +41,7 @@ class Finding:
     """The version, the value or the error that was found."""
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command("doctor", epilog="Example: grpo doctor")(doctor)
-
-
+@app.command(epilog="Example: grpo doctor")
 def doctor(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print a JSON array for programs.")
@@ -77,16 +82,12 @@ def _run_check(check: Callable[[], Iterator[Finding]]) -> list[Finding]:
 
 
 def _python() -> Iterator[Finding]:
-    import platform
-
     yield Finding(
         "python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     )
 
 
 def _packages() -> Iterator[Finding]:
-    import importlib.metadata
-
     for name in PACKAGES:
         try:
             yield Finding(name, "ok", importlib.metadata.version(name))
@@ -111,10 +112,6 @@ def _hardware() -> Iterator[Finding]:
 
 
 def _disk() -> Iterator[Finding]:
-    import shutil
-
-    from grpo_core.config.modelcache import cache_folder
-
     for topic, folder in (("disk, here", Path.cwd()), ("disk, models", cache_folder())):
         existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
         free = shutil.disk_usage(existing).free / 2**20
@@ -129,9 +126,6 @@ def _disk() -> Iterator[Finding]:
 
 
 def _sandboxes() -> Iterator[Finding]:
-    import shutil
-    import subprocess
-
     docker = shutil.which("docker")
     if docker is None:
         yield Finding(
@@ -164,8 +158,6 @@ def _sandboxes() -> Iterator[Finding]:
 
 
 def _models() -> Iterator[Finding]:
-    from grpo_core.config.modelcache import DEFAULT_MODEL, cached_models
-
     names = [model.name for model in cached_models()]
     if names:
         yield Finding("models", "ok", ", ".join(names))
@@ -178,9 +170,6 @@ def _models() -> Iterator[Finding]:
 
 
 def _plugins() -> Iterator[Finding]:
-    from grpo_core.kit.plugins import all_statuses
-    from grpo_core.plugins.host import PluginHost
-
     statuses = all_statuses(PluginHost(), timeout_seconds=PLUGIN_SECONDS)
     working = [status.name for status in statuses if status.status == "ok"]
     yield Finding("plugins", "ok", f"{len(working)} work: {', '.join(working)}")

@@ -9,27 +9,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.table import Table
 
+from grpo_core.cli.eval_config import read_config
 from grpo_core.cli.measuring import run_with_actor
 from grpo_core.cli.options import Device, Dtype, Envs, MaxNewTokens, Model, Seed, Settings, Trust
-from grpo_core.cli.output import INTERRUPTED, console, new_file, print_json, print_line, remark
+from grpo_core.cli.output import INTERRUPTED, new_file, print_json, print_line, remark
+from grpo_core.cli.progress import gains_table
+from grpo_core.cli.screen import console
+from grpo_core.config.config import RunConfig
 from grpo_core.protocol.errors import ConfigError
+from grpo_core.report.gains import recorded_gains
+from grpo_core.report.summary import Summary
+from grpo_core.runs.folder import RunFolder, write_attempts
+from grpo_core.verify.sources import Sources
 
 if TYPE_CHECKING:
-    from grpo_core.config.config import RunConfig
-    from grpo_core.report.summary import Summary
     from grpo_core.train.actor import Actor
 
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command(
-        "eval",
-        epilog="Example: grpo eval --env arithmetic --run runs/first --samples 8 "
-        "--level 0 --level 0.2",
-    )(evaluate)
+app = typer.Typer()
 
 
+@app.command(
+    "eval",
+    epilog="Example: grpo eval --env arithmetic --run runs/first --samples 8 --level 0 --level 0.2",
+)
 def evaluate(
     env: Envs = None,
     run: Annotated[
@@ -113,7 +117,7 @@ def evaluate(
     if run is not None and model is not None:
         raise ConfigError("--run and --model exclude each other; give one of them")
     attempts = new_file(attempts, "--attempts")
-    config = _read_config(env or [], run, options, settings or [], trust=trust)
+    config = read_config(env or [], run, options, settings or [], trust=trust)
     started = time.monotonic()
     actor, summaries = _measure(
         config, level or [], tasks=tasks, samples=samples, attempts=attempts
@@ -140,10 +144,6 @@ def _print_recorded(run: Path | None, *, as_json: bool) -> None:
     Raises:
         ConfigError: no run is named, or it was evaluated less than twice.
     """
-    from grpo_core.cli.progress import gains_table
-    from grpo_core.report.gains import recorded_gains
-    from grpo_core.runs.folder import RunFolder
-
     if run is None:
         raise ConfigError(
             "--recorded prints what a run measured itself; name the run: --run FOLDER"
@@ -172,89 +172,6 @@ def _print_recorded(run: Path | None, *, as_json: bool) -> None:
     console().print(gains_table(gains))
 
 
-def _read_config(
-    envs: Sequence[str],
-    run: Path | None,
-    options: dict[str, Any],
-    settings: Sequence[str],
-    *,
-    trust: bool,
-) -> RunConfig:
-    """Return the config of the evaluation.
-
-    From a run it takes the settings that determine tasks, verdicts and sampling. Nothing is
-    trained, so kl.beta is 0 and no reference policy is loaded.
-
-    Args:
-        envs: the values of --env; if empty, the environments of the run.
-        run: the folder of a finished run, or None.
-        options: the other options, by the dotted name of the setting that each stands for.
-        settings: the values of --set.
-        trust: whether the command line has --trust.
-
-    Raises:
-        ConfigError: the run is not finished or not trusted, or a setting is wrong.
-    """
-    from grpo_core.cli.training import environments
-    from grpo_core.config.overrides import (
-        build_config,
-        full_name,
-        nested,
-        parse_setting,
-        split_setting,
-    )
-    from grpo_core.runs.folder import RunFolder
-    from grpo_core.runs.trust import require_trust
-
-    stored: dict[str, Any] = {}
-    if run is not None:
-        opened = RunFolder.open(run)
-        if not opened.finished:
-            raise ConfigError(
-                f"the run {run} is not finished (it has no final/); continue it, "
-                "or name its checkpoints/best by --model"
-            )
-        run_config = opened.config()
-        named_files = list(map(full_name, envs))
-        # --env that names exactly the run's environments keeps the run's settings of them.
-        if sorted(map(full_name, envs)) == sorted(
-            run_config["mixture"] or [run_config["environment"]]
-        ):
-            envs = ()
-        environment_settings = () if envs else ("environment", "mixture", "env", "weights")
-        stored = {
-            name: run_config[name]
-            for name in (
-                *environment_settings,
-                "level",
-                "seed",
-                "model",
-                "sampling",
-                "verify",
-                "sandbox",
-                "judges",
-            )
-        }
-        named = [*named_files, *(split_setting(text)[0] for text in settings)]
-        require_trust(run, run_config, used=stored, named=named, trust=trust)
-        stored["model"] = run_config["model"] | {"name": str(run / "final"), "revision": None}
-        stored["eval"] = {"temperature": run_config["eval"]["temperature"]}
-        # Offloaded weights require gradient checkpointing.
-        stored["trainer"] = {"gradient_checkpointing": run_config["model"].get("offload", False)}
-        if envs:  # the run's token budget was for its own environment
-            stored["sampling"]["max_new_tokens"] = None
-    given = {key: value for key, value in options.items() if value is not None}
-    return build_config(
-        [
-            stored,
-            {"kl": {"beta": 0.0}},
-            environments(envs),
-            nested(given),
-            *map(parse_setting, settings),
-        ]
-    )
-
-
 def _measure(
     config: RunConfig, levels: Sequence[float], *, tasks: int, samples: int, attempts: Path | None
 ) -> tuple[Actor, list[Summary]]:
@@ -267,9 +184,6 @@ def _measure(
         samples: completions per task.
         attempts: the JSONL file for the rollouts, or None.
     """
-    from grpo_core.runs.folder import write_attempts
-    from grpo_core.verify.sources import Sources
-
     params = config.sampling.params(config.eval.temperature)
 
     def start_measuring(
@@ -293,8 +207,6 @@ def _measure(
 
 
 def _print_table(model: str, summaries: Sequence[Summary], seconds: float) -> None:
-    from rich.table import Table
-
     several = len({summary.environment for summary in summaries}) > 1
     table = Table(
         "",

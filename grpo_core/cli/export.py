@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
+from grpo_core.calls.printable import printable_json
 from grpo_core.cli.options import Trust
-from grpo_core.cli.output import new_file, remark
-from grpo_core.protocol.errors import ConfigError, MissingExtraError
+from grpo_core.cli.output import needs_training, new_file, remark
+from grpo_core.config.overrides import build_config
+from grpo_core.extract import is_text
+from grpo_core.plugins.services import fingerprint
+from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.types import TaskKey
+from grpo_core.report.export import Choice, Rewarded, choose, examples
+from grpo_core.runs.atomic import write_whole
+from grpo_core.runs.folder import RunFolder
+from grpo_core.runs.lines import writing
+from grpo_core.runs.trust import require_trust
+from grpo_core.train.run.resume import refuse_changed_environments
+from grpo_core.verify.sources import Sources
 
-if TYPE_CHECKING:
-    from grpo_core.report.export import Choice
-    from grpo_core.runs.folder import RunFolder
+app = typer.Typer()
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command(
-        "export",
-        epilog="Example: grpo export runs/first --rollouts good.jsonl "
-        "&& grpo sft --data good.jsonl",
-    )(export)
-
-
+@app.command(
+    epilog="Example: grpo export runs/first --rollouts good.jsonl && grpo sft --data good.jsonl"
+)
 def export(
     run: Annotated[Path, typer.Argument(help="A run folder.", readable=False, show_default=False)],
     rollouts: Annotated[
@@ -81,9 +86,6 @@ def export(
     trust: Trust = False,
 ) -> None:
     """Write the good rollouts of a run as examples (rejection sampling), or its merged weights."""
-    from grpo_core.report.export import Choice
-    from grpo_core.runs.folder import RunFolder
-
     if rollouts is None and weights is None:
         raise ConfigError("say what to export: --rollouts FILE.jsonl, --weights FOLDER or both")
     opened = RunFolder.open(run)
@@ -121,19 +123,6 @@ def _write_examples(
     Raises:
         ConfigError: no rollout is chosen, the run is not trusted, or an environment has changed.
     """
-    import asyncio
-
-    from grpo_core.calls.printable import printable_json
-    from grpo_core.config.overrides import build_config
-    from grpo_core.extract import is_text
-    from grpo_core.plugins.services import fingerprint
-    from grpo_core.report.export import choose, examples
-    from grpo_core.runs.atomic import write_whole
-    from grpo_core.runs.lines import writing
-    from grpo_core.runs.trust import require_trust
-    from grpo_core.train.run.resume import refuse_changed_environments
-    from grpo_core.verify.sources import Sources
-
     stored = opened.config()
     require_trust(opened.path, stored, used={**stored, "model": {}}, trust=trust)
     chosen = choose(opened.rollout_lines(), choice)
@@ -142,20 +131,7 @@ def _write_examples(
             f"no rollout in {opened.path} fits; nothing was written. "
             "Lower --min-reward, or try --split all"
         )
-    sources = Sources.of(build_config([stored]), {})
-    # The log holds no prompts. They are made again from the task keys, which gives the same prompts
-    # only if the environment is unchanged.
-    fingerprints = {source.name: fingerprint(source.env) for source in sources}
-    refuse_changed_environments(stored["provenance"]["environments"], fingerprints, allowed=allow)
-
-    async def make_examples() -> list[str]:
-        async with sources:
-            tasks = await sources.tasks(list(chosen))
-        return [
-            json.dumps(example, ensure_ascii=False) for example in examples(chosen.values(), tasks)
-        ]
-
-    all_lines = asyncio.run(make_examples())
+    all_lines = asyncio.run(_make_examples(_open_unchanged(stored, allow), chosen))
     lines = [printable_json(line) for line in all_lines if is_text(line)]
     if len(lines) < len(all_lines):
         remark(
@@ -167,17 +143,41 @@ def _write_examples(
     remark(f"{len(lines)} examples of {len(chosen)} tasks are in {path}")
 
 
+def _open_unchanged(stored: Mapping[str, Any], allow: Collection[str]) -> Sources:
+    """Return the sources of a run.
+
+    The log holds no prompts. They are made again from the task keys, which gives the same prompts
+    only if the environment is unchanged.
+
+    Args:
+        stored: the settings of the run.
+        allow: names of environments that may have changed since the run.
+
+    Raises:
+        ConfigError: an environment has changed.
+    """
+    sources = Sources.of(build_config([stored]), {})
+    fingerprints = {source.name: fingerprint(source.env) for source in sources}
+    refuse_changed_environments(stored["provenance"]["environments"], fingerprints, allowed=allow)
+    return sources
+
+
+async def _make_examples(
+    sources: Sources, chosen: Mapping[TaskKey, Sequence[Rewarded]]
+) -> list[str]:
+    """Return the chosen rollouts with their prompts, each as a line of JSON."""
+    async with sources:
+        tasks = await sources.tasks(list(chosen))
+    return [json.dumps(example, ensure_ascii=False) for example in examples(chosen.values(), tasks)]
+
+
 def _write_weights(opened: RunFolder, path: Path, dtype: str | None) -> None:
     """Write the run's model with the adapter merged into its weights.
 
     Raises:
         MissingExtraError: a package of the extra "train" is not installed.
     """
-    try:
+    with needs_training("grpo export --weights"):
         from grpo_core.train.models.merging import save_merged
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(
-            "grpo export --weights", "train", package=error.name or ""
-        ) from None
     save_merged(opened.path / "final", path, dtype=dtype or opened.config()["model"]["dtype"])
     remark(f"the model is in {path}")

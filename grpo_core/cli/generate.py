@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from grpo_core.calls.blocking import wait_for
 from grpo_core.cli.options import Trust
 from grpo_core.cli.output import needs_training, print_text
+from grpo_core.config.config import RunConfig
+from grpo_core.config.overrides import build_config
+from grpo_core.plugins.environments import load_environment
+from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.errors import ConfigError, UserError
+from grpo_core.protocol.types import Message, TaskKey
+from grpo_core.report.observer import Observer
+from grpo_core.runs.folder import RunFolder, newest_run
+from grpo_core.runs.trust import require_trust
+from grpo_core.verify.sources import Sources
 
-if TYPE_CHECKING:
-    from grpo_core.config.config import RunConfig
-    from grpo_core.protocol.types import Message
+app = typer.Typer()
 
 RUNS = Path("runs")
 """The folder in which the newest finished run is looked for."""
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command("generate", epilog='Example: grpo generate "(4 - 9) + 6"')(generate)
-
-
+@app.command(epilog='Example: grpo generate "(4 - 9) + 6"')
 def generate(
     question: Annotated[
         str,
@@ -77,8 +81,6 @@ def generate(
 
 
 def _find_newest_run() -> Path:
-    from grpo_core.runs.folder import newest_run
-
     run = newest_run(RUNS)
     if run is None:
         raise ConfigError(
@@ -98,10 +100,6 @@ def _read_config(folder: Path | None, model: str | None, *, trust: bool) -> RunC
     Raises:
         ConfigError: the run is not finished or not trusted.
     """
-    from grpo_core.config.overrides import build_config
-    from grpo_core.runs.folder import RunFolder
-    from grpo_core.runs.trust import require_trust
-
     if folder is None:
         return build_config([{"environment": "none", "model": {"name": model}}])
     opened = RunFolder.open(folder)
@@ -116,8 +114,6 @@ def _read_config(folder: Path | None, model: str | None, *, trust: bool) -> RunC
 
 
 def _make_chat(question: str) -> tuple[Message, ...]:
-    from grpo_core.protocol.types import Message
-
     return (Message("user", question),)
 
 
@@ -129,10 +125,6 @@ def _make_prompt(config: RunConfig, question: str) -> str | tuple[Message, ...]:
     Raises:
         ConfigError: the environment cannot be used.
     """
-    from grpo_core.plugins.environments import load_environment
-    from grpo_core.plugins.host import PluginHost
-    from grpo_core.protocol.types import Message, TaskKey
-
     members = [(name, member) for name, member in config.members().items() if member.share]
     if not members:  # grpo sft --data trains on a file
         return _make_chat(question)
@@ -161,10 +153,6 @@ def _answer(
     with needs_training("grpo generate"):
         from grpo_core.train.actor import answer, build_actor
         from grpo_core.train.build import find_ranks
-    from grpo_core.calls.blocking import wait_for
-    from grpo_core.report.observer import Observer
-    from grpo_core.verify.sources import Sources
-
     actor = build_actor(config, Sources([]), ranks=find_ranks(config), observer=Observer())
     params = config.sampling.params(temperature)
     return wait_for(answer(actor, prompt, budget=budget, params=params, seed=seed))

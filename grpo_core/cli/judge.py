@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from grpo_core.cli.output import fail, print_json, print_line, remark
+from grpo_core.config.overrides import nested, split_setting
+from grpo_core.config.settings import JudgeConfig
+from grpo_core.plugins.host import PluginHost
+from grpo_core.plugins.services import open_judge
+from grpo_core.report.agreement import Agreement, agreement, read_pairs
 
-if TYPE_CHECKING:
-    from grpo_core.report.agreement import Agreement
-
-judge_app = typer.Typer(no_args_is_help=True, help="Test judge models before they give rewards.")
-
-
-@judge_app.callback()
-def _group() -> None:
-    """Keep `check` a subcommand although it is the only one."""
+app = typer.Typer()
 
 
-@judge_app.command(epilog="Example: grpo judge check pairs.jsonl --judge scorer --set model=FOLDER")
+@app.command(epilog="Example: grpo judge check pairs.jsonl --judge scorer --set model=FOLDER")
 def check(
     pairs: Annotated[
         Path,
@@ -59,11 +57,6 @@ def check(
 
     Exits with 1 if that share is too small, or if a pair could not be judged.
     """
-    import asyncio
-
-    from grpo_core.config.overrides import nested, split_setting
-    from grpo_core.report.agreement import read_pairs
-
     judge_settings = nested(dict(map(split_setting, settings or [])))
     text_pairs = read_pairs(pairs)
     remark(f"{len(text_pairs)} pairs: opening the judge {judge}")
@@ -105,11 +98,6 @@ async def _measure_agreement(
     name: str, settings: Mapping[str, Any], pairs: Any
 ) -> tuple[Agreement, str]:
     """Return the agreement of the judge with the pairs, and the judge's fingerprint."""
-    from grpo_core.config.settings import JudgeConfig
-    from grpo_core.plugins.host import PluginHost
-    from grpo_core.plugins.services import open_judge
-    from grpo_core.report.agreement import agreement
-
     judge = open_judge(PluginHost(), "NAME", JudgeConfig(name=name, settings=dict(settings)))
     try:
         return await agreement(judge, pairs), judge.fingerprint()

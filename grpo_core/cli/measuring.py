@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from grpo_core.cli.output import console, live, needs_training, prints_to_stderr
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from grpo_core.calls.blocking import wait_for
+from grpo_core.cli.output import needs_training, prints_to_stderr
+from grpo_core.cli.screen import console, live
+from grpo_core.cli.stopping import stoppable
+from grpo_core.config.config import RunConfig
+from grpo_core.report.observer import Observer
+from grpo_core.verify.sources import Sources
 
 if TYPE_CHECKING:
-    from grpo_core.config.config import RunConfig
     from grpo_core.train.actor import Actor
-    from grpo_core.verify.sources import Sources
 
 T = TypeVar("T")
 
@@ -39,18 +45,6 @@ def run_with_actor(
     Raises:
         MissingExtraError: a package of the extra "train" is not installed.
     """
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    from grpo_core.calls.blocking import wait_for
-    from grpo_core.cli.training import stoppable
-    from grpo_core.report.observer import Observer
-
     with needs_training("measuring a policy"):
         from grpo_core.train.actor import build_actor
         from grpo_core.train.build import find_ranks

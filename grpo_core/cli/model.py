@@ -7,16 +7,13 @@ from typing import Annotated
 
 import typer
 
-from grpo_core.cli.output import print_columns, print_json, print_line
+from grpo_core.cli.output import needs_training, print_columns, print_json, print_line
 from grpo_core.config.modelcache import ALIASES, DEFAULT_MODEL, cached_models
-from grpo_core.protocol.errors import MissingExtraError
 
-model_app = typer.Typer(
-    no_args_is_help=True, help="Download models, and list those that are on this machine."
-)
+app = typer.Typer()
 
 
-@model_app.command()
+@app.command()
 def pull(
     name: Annotated[
         str,
@@ -33,15 +30,13 @@ def pull(
 
     Example: grpo model pull smollm2-135m
     """
-    try:
+    with needs_training("`grpo model pull`"):
         from grpo_core.train.models.load import local_folder, resolve
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("`grpo model pull`", "train", package=error.name or "") from error
     source = resolve(name, trust_remote_code=trust_remote_code, refresh=True)
     print_line(local_folder(source))
 
 
-@model_app.command("list")
+@app.command("list")
 def list_models(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print [{name, path}] for programs.")

@@ -8,13 +8,12 @@ from typing import Annotated, Literal
 import typer
 
 from grpo_core.cli.output import print_line
+from grpo_core.kit.new import write_project
+
+app = typer.Typer()
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command("new", epilog="Example: grpo env new word-sums --kind text")(new)
-
-
+@app.command(epilog="Example: grpo env new word-sums --kind text")
 def new(
     name: Annotated[
         str,
@@ -43,8 +42,6 @@ def new(
     ] = None,
 ) -> None:
     """Write the package of a new environment with tests, ready to install and to train on."""
-    from grpo_core.kit.new import write_project
-
     project = write_project(name, kind=kind, folder=out)
     print_line(f"{project.folder} holds a complete environment. What to do next:")
     print_line()

@@ -15,7 +15,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+from typing import Any, NoReturn, TextIO
 
 import typer
 from typer.core import TyperCommand
@@ -23,11 +23,7 @@ from typer.core import TyperCommand
 from grpo_core.calls.printable import printable, printable_json
 from grpo_core.calls.streams import beneath, printable_streams, writing_output
 from grpo_core.protocol.errors import ConfigError, MissingExtraError, OutputError
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
-
-    from grpo_core.calls.console import PrintableConsole
+from grpo_core.runs.lines import finite
 
 INTERRUPTED = 130
 """The exit status after Ctrl-C, by the convention of shells: 128 plus the signal's number."""
@@ -113,8 +109,6 @@ def print_json(data: Any) -> None:
     NaN and infinities become null. Characters that are not printable are written as `\uXXXX`, which
     JSON reads as the same character.
     """
-    from grpo_core.runs.lines import finite
-
     text = json.dumps(finite(data), indent=2, ensure_ascii=False, allow_nan=False)
     _write("", printable_json(text), error=False, style={})
 
@@ -133,37 +127,14 @@ def print_columns(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         print_line(line.rstrip(), bold=number == 0)
 
 
-def console(*, stderr: bool = False, quiet: bool = False) -> PrintableConsole:
-    """Return the console for tables and progress bars; it interprets no markup in strings."""
-    from grpo_core.calls.console import PrintableConsole
-
-    return PrintableConsole(stderr=stderr, quiet=quiet)
-
-
-@contextlib.contextmanager
-def live(progress: Progress) -> Iterator[Progress]:
-    """Show a progress bar while the block runs; text printed meanwhile appears above it."""
-    # Entered after the bar, because the bar redirects the streams to itself.
-    with progress, printable_streams():
-        yield progress
-
-
 def prints_to_stderr() -> contextlib.redirect_stdout[TextIO]:
     """Redirect stdout to stderr, because what an environment prints is not part of the result."""
     return contextlib.redirect_stdout(sys.stderr)
 
 
-def on_printable_streams(app: typer.Typer) -> None:
-    """Make all commands of `app` run with streams that make all printed text printable."""
-    for command in app.registered_commands:
-        if command.callback is not None:
-            command.callback = _on_printable_streams(command.callback)
-    for group in app.registered_groups:
-        if group.typer_instance is not None:
-            on_printable_streams(group.typer_instance)
+def on_printable_streams(callback: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that runs `callback` with streams that make all printed text printable."""
 
-
-def _on_printable_streams(callback: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(callback)
     def command(*arguments: Any, **options: Any) -> Any:
         with printable_streams():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import select
 import signal
@@ -9,11 +10,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
-from grpo_core.cli.envs import (
+from grpo_core.cli.environment import (
     Index,
     Level,
     Name,
@@ -36,10 +37,11 @@ from grpo_core.cli.output import (
     remark,
 )
 from grpo_core.protocol.errors import GrpoError, UserError
+from grpo_core.protocol.types import Finish, Message, Rollout, Task, TaskKey, Verdict
+from grpo_core.verify.checks import size_of
+from grpo_core.verify.sources import Sources
 
-if TYPE_CHECKING:
-    from grpo_core.protocol.types import Finish, Message, Task, TaskKey, Verdict
-    from grpo_core.verify.sources import Sources
+app = typer.Typer()
 
 END = "."
 """The line that ends an answer."""
@@ -54,11 +56,7 @@ Anything else is an answer. End it with a line that holds only {END!r}.
 If the answer begins with a colon, write two colons."""
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command("play", epilog="Example: grpo env play arithmetic --level 0.4")(play)
-
-
+@app.command(epilog="Example: grpo env play arithmetic --level 0.4")
 def play(
     name: Name,
     split: SplitOption = "train",
@@ -72,10 +70,6 @@ def play(
     Answers are scored as in a run, with the same deadlines. At the end (:quit, Ctrl-D) a summary
     of the attempts is printed.
     """
-    import asyncio
-
-    from grpo_core.protocol.types import TaskKey
-
     with prints_to_stderr():
         env_name, sources = open_environment(name, settings or [])
         key = check_index(
@@ -169,8 +163,6 @@ class _Game:
             remark(str(error))
 
     async def _present_next(self) -> None:
-        from grpo_core.verify.checks import size_of
-
         size = size_of(self.sources[self.key.env].env, self.key.split)
         if size is not None and self.key.index + 1 >= size:
             raise UserError(f"this was the last of {size} tasks")
@@ -194,8 +186,6 @@ class _Game:
 
     async def _answer(self, text: str) -> None:
         """Add an answer to the attempt; score it when there is no reply or no turn left."""
-        from grpo_core.protocol.types import Message, Rollout
-
         self.messages.append(Message("assistant", text))
         finish: Finish = "stop"
         try:

@@ -9,13 +9,13 @@ import typer
 
 from grpo_core.cli.output import print_line
 from grpo_core.protocol.errors import ConfigError
+from grpo_core.report.plots import draw_plots
+from grpo_core.runs.folder import RunFolder
+
+app = typer.Typer()
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command("plot", epilog="Example: grpo plot runs/first --out pictures")(plot)
-
-
+@app.command(epilog="Example: grpo plot runs/first --out pictures")
 def plot(
     run: Annotated[
         Path,
@@ -32,9 +32,6 @@ def plot(
     ] = None,
 ) -> None:
     """Draw reward and pass rate, KL, reward parts and the time per phase, as PNG and SVG."""
-    from grpo_core.report.plots import draw_plots
-    from grpo_core.runs.folder import RunFolder
-
     RunFolder.open(run)
     try:
         if out is not None:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import asdict
+from typing import Annotated
 
 import typer
 
 from grpo_core.cli.output import MESSAGE_LIMIT, QuickCommand, print_columns, print_json, print_line
+from grpo_core.kit.plugins import PluginStatus, all_statuses
+from grpo_core.plugins.host import PluginHost
 
-if TYPE_CHECKING:
-    from grpo_core.kit.plugins import PluginStatus
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command("plugins", cls=QuickCommand, epilog="Example: grpo plugins --check")(plugins)
+app = typer.Typer()
 
 
+@app.command(cls=QuickCommand, epilog="Example: grpo plugins --check")
 def plugins(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print a JSON array for programs.")
@@ -40,11 +38,6 @@ def plugins(
 
     For each plugin that cannot be used, print the reason and the fix.
     """
-    from dataclasses import asdict
-
-    from grpo_core.kit.plugins import all_statuses
-    from grpo_core.plugins.host import PluginHost
-
     statuses = all_statuses(PluginHost(), timeout_seconds=timeout_seconds if check else None)
     if as_json:
         print_json([asdict(status) for status in statuses])

@@ -13,7 +13,8 @@ from rich.table import Table
 
 from grpo_core.calls.console import PrintableConsole
 from grpo_core.calls.printable import printable
-from grpo_core.cli.output import MESSAGE_LIMIT, live
+from grpo_core.cli.output import MESSAGE_LIMIT
+from grpo_core.cli.screen import live
 from grpo_core.protocol.errors import OutputError
 from grpo_core.report.observer import Observer
 

@@ -27,15 +27,12 @@ from grpo_core.cli.options import (
 )
 from grpo_core.cli.training import begin_or_continue
 
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command(
-        "run",
-        epilog="Example: grpo run --env arithmetic --steps 150 --set kl.beta=0.02 --out runs/first",
-    )(run)
+app = typer.Typer()
 
 
+@app.command(
+    epilog="Example: grpo run --env arithmetic --steps 150 --set kl.beta=0.02 --out runs/first"
+)
 def run(
     env: Envs = None,
     model: Model = None,

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Annotated, Any, TypeVar
 
 import typer
 
 from grpo_core.cli.output import MESSAGE_LIMIT, fail, print_line, print_text, remark
+from grpo_core.config.settings import SandboxConfig
+from grpo_core.kit.sandbox import check_sandbox
+from grpo_core.plugins.host import PluginHost
+from grpo_core.plugins.services import open_sandbox
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.protocol.sandbox import Sandbox
+from grpo_core.protocol.sandbox import Program, Sandbox
 
 T = TypeVar("T")
 
-sandbox_app = typer.Typer(
-    no_args_is_help=True,
-    help="Build, check and clean up the sandbox in which code of a model runs.",
-)
+app = typer.Typer()
 Name = Annotated[
     str, typer.Option("--name", help="Name of the sandbox; `grpo plugins` lists them.")
 ]
 
 
-@sandbox_app.command(epilog="Example: grpo sandbox build --from debian")
+@app.command(epilog="Example: grpo sandbox build --from debian")
 def build(
     origin: Annotated[
         str | None,
@@ -49,16 +51,12 @@ def build(
     print_line(f"the sandbox {name} is ready")
 
 
-@sandbox_app.command(epilog="Example: grpo sandbox check --name bubblewrap")
+@app.command(epilog="Example: grpo sandbox check --name bubblewrap")
 def check(name: Name = "auto") -> None:
     """Attack a sandbox with hostile programs to check its limits, isolation and clean-up.
 
     Exits with 1 if a check fails.
     """
-    import asyncio
-
-    from grpo_core.kit.sandbox import check_sandbox
-
     results = asyncio.run(_with_sandbox(name, None, check_sandbox))
     for result in results:
         colour = {"valid": typer.colors.GREEN, "invalid": typer.colors.RED}.get(result.status)
@@ -72,7 +70,7 @@ def check(name: Name = "auto") -> None:
         )
 
 
-@sandbox_app.command(epilog="Example: grpo sandbox prune")
+@app.command(epilog="Example: grpo sandbox prune")
 def prune(name: Name = "docker") -> None:
     """Remove the containers that killed trainers left behind."""
     _get_method(name, "prune")(say=print_line)
@@ -84,8 +82,6 @@ def _get_method(name: str, method: str) -> Any:
     Raises:
         ConfigError: the sandbox has no such method.
     """
-    from grpo_core.plugins.host import PluginHost
-
     component = PluginHost().load("sandbox", name)
     if not hasattr(component, method):
         raise ConfigError(f"the sandbox {name!r} has nothing to {method}")
@@ -98,10 +94,6 @@ def _run_test_program(name: str) -> None:
     Raises:
         ConfigError: the result is wrong.
     """
-    import asyncio
-
-    from grpo_core.protocol.sandbox import Program
-
     rows = asyncio.run(
         _with_sandbox(
             name, 1, lambda sandbox: sandbox.run([Program("def f(x): return x + 1", "f", [(1,)])])
@@ -124,10 +116,6 @@ async def _with_sandbox(
         jails: how many programs may run at once; None for the default.
         use: is called with the open sandbox.
     """
-    from grpo_core.config.settings import SandboxConfig
-    from grpo_core.plugins.host import PluginHost
-    from grpo_core.plugins.services import open_sandbox
-
     sandbox = open_sandbox(
         PluginHost(), SandboxConfig(name=name, settings={} if jails is None else {"jails": jails})
     )

@@ -27,16 +27,13 @@ from grpo_core.cli.options import (
 )
 from grpo_core.cli.training import begin_or_continue
 
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command(
-        "sft",
-        epilog="Example: grpo sft --env fizzbuzz --steps 50 --out runs/warm "
-        "&& grpo run --env fizzbuzz --model runs/warm",
-    )(sft)
+app = typer.Typer()
 
 
+@app.command(
+    epilog="Example: grpo sft --env fizzbuzz --steps 50 --out runs/warm "
+    "&& grpo run --env fizzbuzz --model runs/warm"
+)
 def sft(
     env: Envs = None,
     data: Annotated[

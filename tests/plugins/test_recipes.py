@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import grpo_recipes
-from grpo_core.cli.training import read_config
+from grpo_core.cli.run_config import read_config
 from grpo_core.config.config import RunConfig
 
 FOLDER = Path(grpo_recipes.__file__).parent

@@ -15,7 +15,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from grpo_core.cli.model import model_app
+from grpo_core.cli.model import app as model_app
 from grpo_core.config import modelcache
 from grpo_core.config.modelcache import Alias
 from grpo_core.protocol.errors import UserError
@@ -211,7 +211,7 @@ def test_a_failed_build_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_listing_and_its_help_load_no_torch(own_cache: Path) -> None:
-    script = "import sys; from grpo_core.cli.model import model_app; model_app(['list'], standalone_mode=False); print('torch' in sys.modules)"
+    script = "import sys; from grpo_core.cli.model import app; app(['list'], standalone_mode=False); print('torch' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", script],
         capture_output=True,

@@ -60,7 +60,7 @@ def test_a_picture_that_cannot_be_drawn_does_not_hide_how_the_run_ended(
     def broken(folder: Path) -> None:
         raise ConfigError(f"{folder} cannot be drawn")
 
-    monkeypatch.setattr("grpo_core.report.plots.draw_plots", broken)
+    monkeypatch.setattr("grpo_core.cli.training.draw_plots", broken)
     options = [
         "--env",
         f"{Path(__file__).parent / 'letters.py'}:Letters",

@@ -17,7 +17,7 @@ import grpo_env_fillin
 import grpo_env_fizzbuzz
 import grpo_env_gsm8k
 from grpo_core.cli.app import app
-from grpo_core.cli.training import read_config
+from grpo_core.cli.run_config import read_config
 from grpo_core.config.overrides import flat
 from grpo_core.runs.lines import read_lines
 from grpo_core.train.models.adapter import add_adapter

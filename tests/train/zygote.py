@@ -23,6 +23,9 @@ from typing import Any
 
 MODULES = (
     "grpo_core.cli.app",
+    "grpo_core.cli.run",
+    "grpo_core.cli.sft",
+    "grpo_core.cli.evaluate",
     "grpo_core.cli.progress",
     "grpo_core.train.trainer",
     "grpo_core.train.measure",
@@ -174,7 +177,7 @@ def _become(wish: dict[str, Any], descriptors: list[int]) -> None:
             os.setuid(wish["uid"])
         os.chdir(wish["cwd"])
         if not wish["plots"]:
-            importlib.import_module("grpo_core.report.plots").draw_plots = lambda run: []
+            importlib.import_module("grpo_core.cli.training").draw_plots = lambda run: []
         sys.argv = ["grpo", *wish["arguments"]]
         importlib.import_module("grpo_core.cli").main()
 

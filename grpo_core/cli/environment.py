@@ -1,0 +1,139 @@
+"""Share code of the commands `grpo env ...`: options, opening an environment, printing of tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Literal
+
+import typer
+
+from grpo_core.cli.output import MESSAGE_LIMIT, print_line, print_text
+from grpo_core.cli.run_config import read_config
+from grpo_core.protocol.environment import Environment, Services
+from grpo_core.protocol.errors import ConfigError, UserError
+from grpo_core.protocol.types import Task, TaskKey, Verdict
+from grpo_core.verify.checks import size_of
+from grpo_core.verify.sources import Sources
+
+Name = Annotated[
+    str, typer.Argument(help="Name of the environment; `grpo envs` lists them.", show_default=False)
+]
+SplitOption = Annotated[
+    Literal["train", "eval"],
+    typer.Option("--split", help="Use a training task or a held-out task."),
+]
+Index = Annotated[int, typer.Option("--index", min=0, help="Number of the task within its split.")]
+Seed = Annotated[
+    int, typer.Option("--seed", help="Random seed of generated tasks; corresponds to a run's seed.")
+]
+Level = Annotated[
+    float, typer.Option("--level", min=0.0, max=1.0, help="Difficulty, from 0 (easiest) to 1.")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="env.KEY=VALUE",
+        help="Change a setting of the environment (or of judges., sandbox. or verify.); "
+        "may be repeated.",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+_USED_SECTIONS = ("env", "judges", "sandbox", "verify")
+
+
+def open_environment(
+    name: str,
+    settings: Sequence[str],
+    *,
+    services_for: Callable[[type[Environment[Any]]], Services] | None = None,
+) -> tuple[str, Sources]:
+    """Open an environment with the verification engine of a run: same deadlines, same errors.
+
+    Args:
+        name: the environment.
+        settings: the values of --set.
+        services_for: returns the services for an environment class; None to open those that the
+            settings name.
+
+    Returns:
+        The environment's name in task keys, and its sources.
+
+    Raises:
+        ConfigError: a setting is wrong or would not be used.
+    """
+    refuse_other_settings(_USED_SECTIONS, settings)
+    sources = Sources.of(read_config([name], [], {}, settings), {}, lend=services_for)
+    return next(iter(sources)).name, sources
+
+
+def refuse_other_settings(sections: Sequence[str], settings: Sequence[str]) -> None:
+    """Refuse settings of other sections, which would be read but not used.
+
+    Args:
+        sections: the sections that the command uses.
+        settings: the values of --set.
+
+    Raises:
+        ConfigError: a setting is not in one of the sections.
+    """
+    for text in settings:
+        if text.partition(".")[0] not in sections:
+            raise ConfigError(
+                f"--set changes settings of {', '.join(sections)} here, "
+                f"as in --set env.digits=2; found {text!r}"
+            )
+
+
+def check_index(environment: Environment[Any], key: TaskKey) -> TaskKey:
+    """Return the key if its task exists.
+
+    Raises:
+        UserError: the index is not below the size of the split.
+    """
+    size = size_of(environment, key.split)
+    if size is not None and key.index >= size:
+        raise UserError(
+            f"--index {key.index} is too large: the {key.split} split of {key.env!r} "
+            f"holds {size} tasks, numbered from 0"
+        )
+    return key
+
+
+def print_prompt(task: Task[Any]) -> None:
+    """Print the prompt of a task, message by message."""
+    if isinstance(task.prompt, str):
+        print_turn("text", task.prompt)
+        return
+    for message in task.prompt:
+        print_turn(message.role, message.content)
+
+
+def print_reference(answer: str | None) -> None:
+    """Print the reference answer of a task, or that there is none."""
+    print_turn(
+        "reference", "(this environment has no reference answer)" if answer is None else answer
+    )
+
+
+def print_turn(role: str, content: str) -> None:
+    """Print a message below its role."""
+    print_line(f"[{role}]", bold=True)
+    print_text(content)
+
+
+def print_verdict(verdict: Verdict) -> None:
+    """Print the reward parts, the total and the extracted answer of a verdict."""
+    for name, reward in verdict.rewards.items():
+        print_text(
+            f"{name:<20} {reward.value:>8.4g}  x {reward.weight:<6.4g} {reward.note}".rstrip(),
+            limit=MESSAGE_LIMIT,
+        )
+    print_line(
+        f"{'total':<20} {verdict.total:>8.4g}  {'passed' if verdict.passed else 'not passed'}",
+        bold=True,
+    )
+    print_text(
+        f"{'answer':<20} {'(none found)' if verdict.answer is None else verdict.answer}",
+        limit=MESSAGE_LIMIT,
+    )

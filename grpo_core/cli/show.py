@@ -1,0 +1,74 @@
+"""Implement `grpo env show`, which prints one task."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from typing import Annotated, Any
+
+import typer
+
+from grpo_core.cli.environment import (
+    AsJson,
+    Index,
+    Level,
+    Name,
+    Seed,
+    Settings,
+    SplitOption,
+    check_index,
+    open_environment,
+    print_prompt,
+    print_reference,
+)
+from grpo_core.cli.output import print_json, prints_to_stderr
+from grpo_core.protocol.types import Task, TaskKey
+from grpo_core.verify.sources import Sources
+
+app = typer.Typer()
+
+
+@app.command(epilog="Example: grpo env show arithmetic --split eval --index 3 --reference")
+def show(
+    name: Name,
+    split: SplitOption = "train",
+    index: Index = 0,
+    seed: Seed = 0,
+    level: Level = 0.0,
+    reference: Annotated[
+        bool, typer.Option("--reference", help="Also print an answer that passes.")
+    ] = False,
+    as_json: AsJson = False,
+    settings: Settings = None,
+) -> None:
+    """Print the prompt of one task."""
+    with prints_to_stderr():
+        env_name, sources = open_environment(name, settings or [])
+        key = check_index(
+            sources[env_name].env,
+            TaskKey(env=env_name, split=split, index=index, seed=seed, level=level),
+        )
+        task, answer = asyncio.run(_make_task(sources, key, reference=reference))
+    if as_json:
+        prompt = (
+            task.prompt
+            if isinstance(task.prompt, str)
+            else [dataclasses.asdict(message) for message in task.prompt]
+        )
+        print_json(
+            {"key": dataclasses.asdict(task.key), "prompt": prompt}
+            | ({"reference": answer} if reference else {})
+        )
+        return
+    print_prompt(task)
+    if reference:
+        print_reference(answer)
+
+
+async def _make_task(
+    sources: Sources, key: TaskKey, *, reference: bool
+) -> tuple[Task[Any], str | None]:
+    """Return a task, and its reference answer if `reference` is true."""
+    async with sources:
+        (task,) = await sources.tasks([key])
+        return task, await sources[key.env].verifier.reference(task) if reference else None
