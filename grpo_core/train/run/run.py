@@ -32,7 +32,7 @@ from grpo_core.train.run.rewind import Restart, choose_checkpoint
 from grpo_core.train.run.saving import Saving
 from grpo_core.train.run.stopping import Stopping
 from grpo_core.train.run.unscored import UnscoredReasons
-from grpo_core.train.run.warnings import Watch
+from grpo_core.train.run.warnings import Watch, alarm_signs
 from grpo_core.verify.error_rate import ErrorRate
 from grpo_core.verify.sources import Source
 
@@ -61,7 +61,8 @@ class Run:
         self._journal = Journal(observer, folder)
         self._saving = Saving(method, folder, self._journal)
         self._stopping = Stopping(self._config)
-        self._watch = Watch()
+        trained = {source.name: source.env.alarms for source in self._actor.sources.trained}
+        self._watch = Watch(alarm_signs(trained))
         self._error_rate = ErrorRate(stop_above=self._config.verify.max_error_rate)
         self._unscored = UnscoredReasons(self._journal)
         self._needs: Needs
