@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from grpo_core.calls.call import Call, current_call
-from grpo_core.protocol.environment import Environment, NoConfig, Services
+from grpo_core.protocol.environment import Alarm, Environment, NoConfig, Services
 from grpo_core.protocol.errors import (
     ConfigError,
     GrpoError,
@@ -32,6 +32,7 @@ _LAZY = {"Trainer": "grpo_core.train.trainer", "build_config": "grpo_core.config
 """The names that are imported on first use: environments need neither torch nor pydantic."""
 __all__ = [
     "MASK",
+    "Alarm",
     "Call",
     "ConfigError",
     "Environment",

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from grpo_core.calls.blocking import wait_for
+from grpo_core.config.settings import SandboxConfig
 from grpo_core.kit.result import CheckResult, Report, Status
 from grpo_core.kit.run import Examination, borrowed, examine, wanted
 from grpo_core.plugins.host import PluginHost
@@ -168,7 +169,7 @@ class EnvironmentConformance:
                 for item in test_items
                 if "check" in item.callspec.params
             ]
-            lender = Lender(PluginHost())
+            lender = Lender(PluginHost(), SandboxConfig())
             services, unavailable = (
                 borrowed(lender, cls.environment) if cls.services is None else (cls.services, "")
             )

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import grpo_core
+from grpo_core.plugins.host import PluginHost
 
 ROOT = Path(__file__).parents[1]
 SOURCE_ROOTS = [ROOT / name for name in ("environments", "plugins", "sandbox")]
@@ -34,8 +35,8 @@ ORDER = """
     guards
     rubric
     __init__
-    config
     plugins
+    config
     runs
     verify
     programs
@@ -140,6 +141,46 @@ def test_the_core_imports_no_bundled_package() -> None:
         for module, path in CORE.items()
         for top in tops(path) & BUNDLED.keys()
     } == set()
+
+
+OWN_WORDS = {
+    "sandbox",
+    "judge",
+    "dataset",
+    "recipes",
+    "grpo",
+    "auto",
+    "rloo",
+    "cispo",
+    "passk",
+    "maxk",
+}
+"""Names of bundled plugins and components that are words of the core: kinds, defaults and algorithms."""
+NAMED = {
+    ("grpo_core.cli.doctor", "docker"),  # the programs that it looks for
+    ("grpo_core.cli.doctor", "bubblewrap"),
+    (
+        "grpo_core.cli.sandbox",
+        "docker",
+    ),  # the default of `grpo sandbox build`, which makes an image
+}
+"""What the core may name all the same, and why."""
+
+
+def test_the_core_names_no_bundled_plugin_and_nothing_that_one_offers() -> None:
+    """Only as an example in a help text or docstring; what is special about a component, its Spec or class declares."""
+    host = PluginHost()
+    ours = [name for name, plugin in host.plugins.items() if plugin.distribution == "grpo-core"]
+    names = {spec.name for name in ours for specs in host.offers(name).values() for spec in specs}
+    names = (names | {*ours}) - OWN_WORDS
+    assert {"fillin", "llm", "docker", "besiege-small", "besiege/car", "dapo"} <= names
+    constants = {
+        (module, node.value)
+        for module, path in CORE.items()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and node.value in names
+    }
+    assert constants == NAMED
 
 
 def test_bundled_packages_import_only_public_names_of_the_core() -> None:

@@ -13,7 +13,7 @@ def grpo_recipes() -> list[Spec]:
     return [
         Spec(
             "arithmetic",
-            "grpo_env_arithmetic.recipe:recipe",
+            "grpo_env_arithmetic:recipe.toml",
             summary="30 % to 70 % in 2,000 steps of full fine-tuning.",
         )
     ]

@@ -9,10 +9,6 @@ RECIPES = {
 }
 
 
-def _recipe(name: str) -> Spec:
-    return Spec(name, f"grpo_env_besiege.recipe:{name.replace('-', '_')}", summary=RECIPES[name])
-
-
 @hookimpl
 def grpo_environments() -> list[Spec]:
     names = ("car", "catapult", "delivery")
@@ -29,19 +25,6 @@ def grpo_environments() -> list[Spec]:
 
 @hookimpl
 def grpo_recipes() -> list[Spec]:
-    return [_recipe("besiege")]
-
-
-class _Recipe:
-    """Offers a recipe as a separate plugin, because a plugin's name is the recipe's id."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    @hookimpl
-    def grpo_recipes(self) -> list[Spec]:
-        return [_recipe(self._name)]
-
-
-offer_as_written = _Recipe("besiege-as-written")
-offer_small = _Recipe("besiege-small")
+    return [
+        Spec(name, f"grpo_env_besiege:{name}.toml", summary) for name, summary in RECIPES.items()
+    ]

@@ -16,6 +16,7 @@ from statistics import fmean
 from typing import Any, ClassVar, Literal
 
 from grpo_core import (
+    Alarm,
     ConfigError,
     Environment,
     Group,
@@ -76,6 +77,15 @@ class FillIn(Environment[Gaps]):
     timeout_seconds = 120.0
     max_new_tokens = 128
     trusted = True
+    alarms = (
+        Alarm(
+            "judge/over_reference",
+            above=0.0,
+            advice="the judge scores the policy's text {value:.3f} higher than the original text: "
+            "the policy has more likely found a weakness of the judge than learned to write "
+            "better; look at log.txt, and compare with an audit judge",
+        ),
+    )
 
     def __init__(self, config: Any = None, services: Services | None = None) -> None:
         given: Config = Config() if config is None else config

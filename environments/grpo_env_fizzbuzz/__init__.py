@@ -13,7 +13,7 @@ def grpo_recipes() -> list[Spec]:
     return [
         Spec(
             "fizzbuzz",
-            "grpo_env_fizzbuzz.recipe:recipe",
+            "grpo_env_fizzbuzz:recipe.toml",
             summary="The training loop on a GPU with 10 GB: five steps.",
         )
     ]

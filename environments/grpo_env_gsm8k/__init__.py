@@ -8,13 +8,7 @@ def grpo_environments() -> list[Spec]:
     return [Spec("gsm8k", "grpo_env_gsm8k.env:GSM8K", summary=__doc__)]
 
 
-class _Recipe:
-    """Offers the recipe as a separate plugin, because a plugin's name is the recipe's id."""
-
-    @hookimpl
-    def grpo_recipes(self) -> list[Spec]:
-        summary = "Five reward functions at once on GSM8K, as in the demo that many start from."
-        return [Spec("gsm8k-xml", "grpo_env_gsm8k.recipe:recipe", summary=summary)]
-
-
-offer_recipe = _Recipe()
+@hookimpl
+def grpo_recipes() -> list[Spec]:
+    summary = "Five reward functions at once on GSM8K, as in the demo that many start from."
+    return [Spec("gsm8k-xml", "grpo_env_gsm8k:recipe.toml", summary)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated
 
@@ -10,8 +11,12 @@ import typer
 from grpo_core.cli.output import MESSAGE_LIMIT, QuickCommand, print_columns, print_json, print_line
 from grpo_core.kit.plugins import PluginStatus, all_statuses
 from grpo_core.plugins.host import PluginHost
+from grpo_core.protocol.hookspecs import Kind
 
 app = typer.Typer()
+
+LISTED = 10
+"""Most components of one kind that are listed by their names."""
 
 
 @app.command(cls=QuickCommand, epilog="Example: grpo plugins --check")
@@ -47,12 +52,18 @@ def plugins(
         raise typer.Exit(1)
 
 
+def _format_names(kind: Kind, names: Sequence[str]) -> str:
+    """Return the names of some components of one kind, or their number if there are many."""
+    from grpo_core.protocol.hookspecs import OFFER_HOOKS
+
+    kinds = kind if len(names) == 1 else OFFER_HOOKS[kind].removeprefix("grpo_")
+    return f"{len(names)} {kinds}" if len(names) > LISTED else f"{kinds} {', '.join(names)}"
+
+
 def _print_table(statuses: list[PluginStatus]) -> None:
     rows = []
     for status in statuses:
-        offers = ", ".join(
-            f"{kind} {name}" for kind, names in status.offers.items() for name in names
-        )
+        offers = "; ".join(_format_names(kind, names) for kind, names in status.offers.items())
         seconds = "" if status.import_seconds is None else f"{status.import_seconds:.2f} s"
         rows.append(
             (status.name, f"{status.distribution} {status.version}", status.status, seconds, offers)

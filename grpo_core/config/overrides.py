@@ -22,7 +22,8 @@ from pydantic.fields import FieldInfo
 from grpo_core.config.config import RunConfig
 from grpo_core.config.modelcache import ALIASES
 from grpo_core.config.settings import K_ESTIMATORS, PLUGIN, Section
-from grpo_core.protocol.errors import ConfigError, did_you_mean
+from grpo_core.plugins.host import PluginHost
+from grpo_core.protocol.errors import ConfigError, UserError, did_you_mean
 from grpo_core.protocol.spec import names_file
 
 _KEY_PARTS = re.compile(r'"[^"]+"|[^."]+')
@@ -98,18 +99,28 @@ def _with_absolute_paths(layer: Mapping[str, Any]) -> dict[str, Any]:
 def _make_judge_paths_absolute(merged: dict[str, Any]) -> None:
     """Make the paths of judges and of their models absolute, in place.
 
-    Judges behind an endpoint are left as they are: the name of their model may by chance be the
-    name of a local file or folder.
+    Models of judges that ask a service elsewhere are left as they are: such a name may by chance
+    be that of a local file or folder.
     """
     for judge in merged["judges"].values() if isinstance(merged.get("judges"), dict) else ():
-        if not isinstance(judge, dict) or judge.get("name") in ("llm", "judge/llm"):
+        if not isinstance(judge, dict):
             continue
         if isinstance(name := judge.get("name"), str):
             judge["name"] = full_name(name)
         if isinstance(settings := judge.get("settings"), dict) and isinstance(
             model := settings.get("model"), str
         ):
-            settings["model"] = _absolute_if_exists(model)
+            path = _absolute_if_exists(model)
+            if path != model and not _is_remote(judge.get("name")):
+                settings["model"] = path
+
+
+def _is_remote(judge_name: object) -> bool:
+    """Return whether a judge declares that it asks a service elsewhere."""
+    try:
+        return PluginHost().get("judge", str(judge_name)).remote
+    except UserError:  # reported when the judge is opened
+        return False
 
 
 def _deep_copy(value: Any) -> Any:

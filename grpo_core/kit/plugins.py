@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
-from grpo_core.plugins.host import Failure, Plugin, PluginHost
+from grpo_core.plugins.host import Failure, Plugin, PluginHost, find_conflicts
 from grpo_core.protocol.errors import PluginError
 from grpo_core.protocol.hookspecs import Kind
 
@@ -50,8 +50,7 @@ def all_statuses(host: PluginHost, *, timeout_seconds: float | None = None) -> l
         timeout_seconds: Load each plugin in a process of its own, for at most this long; by default
             they are loaded in this process.
     """
-    # duplicates and unreadable metadata are known without an import
-    unusable = [_failed_status(failure) for failure in host.failures]
+    failures = list(host.failures)  # duplicates and unreadable metadata need no import
     statuses = []
     for plugin in host.plugins.values():
         if plugin.name in host.disabled:
@@ -62,7 +61,14 @@ def all_statuses(host: PluginHost, *, timeout_seconds: float | None = None) -> l
                 if timeout_seconds is None
                 else load_apart(plugin, timeout_seconds=timeout_seconds)
             )
-    return sorted(statuses + unusable, key=lambda status: (status.name, status.distribution))
+    failures += find_conflicts(
+        (host.plugins[status.name], kind, name)
+        for status in statuses
+        for kind, names in status.offers.items()
+        for name in names
+    ).values()
+    statuses += map(_failed_status, failures)
+    return sorted(statuses, key=lambda status: (status.name, status.distribution))
 
 
 def load_here(host: PluginHost, plugin: Plugin) -> PluginStatus:
@@ -85,16 +91,12 @@ def load_here(host: PluginHost, plugin: Plugin) -> PluginStatus:
 def load_apart(plugin: Plugin, *, timeout_seconds: float) -> PluginStatus:
     """Load `plugin` in a fresh process, which is killed with its children after the timeout."""
     command = [sys.executable, "-m", "grpo_core.kit.plugins", plugin.name]
-    with (
-        # files instead of pipes, which a grandchild could hold open
-        tempfile.TemporaryFile() as output,
-        tempfile.TemporaryFile() as errors,
-    ):
+    with tempfile.TemporaryFile() as output:  # not a pipe, which a grandchild could hold open
         child = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=output,
-            stderr=errors,
+            stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
         try:

@@ -5,6 +5,7 @@ A plugin that fails does not affect the others.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.metadata
 import os
@@ -23,6 +24,8 @@ from grpo_core.protocol.errors import GrpoError, PluginError, UnknownNameError
 from grpo_core.protocol.hookspecs import OFFER_HOOKS, PROJECT, Event, Kind
 from grpo_core.protocol.spec import Spec, names_file
 
+_BUNDLED = "grpo-core"
+"""The distribution whose plugins come first."""
 Offers = Mapping[Kind, tuple[Spec, ...]]
 """The components that a plugin offers, by kind."""
 
@@ -39,6 +42,10 @@ class Plugin:
     """Version of the distribution; "?" if it declares none."""
     target: str
     """What the entry point refers to: "package" or "package.module:object"."""
+
+
+Component = tuple[Plugin, Kind, str]
+"""A plugin, and kind and name of something that it offers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +92,8 @@ class PluginHost:
         plugins: dict[str, Plugin] = {}
         self._failures: list[Failure] = []
         for plugin in _iterate_installed(self._failures):
-            if plugin.name in plugins:
+            if plugins.setdefault(plugin.name, plugin) is not plugin:
                 self._failures.append(_duplicate_failure(plugin, first=plugins[plugin.name]))
-            else:
-                plugins[plugin.name] = plugin
         self.plugins: Mapping[str, Plugin] = MappingProxyType(plugins)
         text = os.environ.get("GRPO_DISABLE_PLUGINS", "") if disabled is None else disabled
         names = {name.strip() for name in text.split(",")}
@@ -96,43 +101,50 @@ class PluginHost:
         self._manager = _new_manager()
         self._loaded_plugins: dict[str, _LoadedPlugin] = {}
         self._load_failures: dict[str, Failure] = {}
+        self._conflicts: dict[Component, Failure] = {}
 
     @property
     def failures(self) -> tuple[Failure, ...]:
         """Return the failures known so far; a plugin's own failure is known once it was loaded."""
-        return (*self._failures, *self._load_failures.values())
+        return (*self._failures, *self._load_failures.values(), *self._conflicts.values())
 
     def get(self, kind: Kind, name: str) -> Spec:
-        """Return the Spec of a component. Of all plugins, only the named one is imported.
+        """Return the Spec of a component.
 
         Args:
             kind: kind of the component.
-            name: "plugin", "plugin/variant" or "path/to/file.py:Class".
+            name: "component", "plugin/variant" or "path/to/file.py:Class".
 
         Raises:
-            UnknownNameError: no plugin has this name, or it offers no such component.
+            UnknownNameError: no plugin offers such a component.
             PluginError: the plugin cannot be used, or the name of the file is not complete.
         """
-        if names_file(name):
-            return _file_spec(name)
-        listing = (
-            f"`grpo {'envs' if kind == 'environment' else 'plugins'}` lists what is installed."
-        )
-        plugin_name = name.partition("/")[0]
-        if plugin_name not in self.plugins:
-            raise UnknownNameError(kind, plugin_name, self.plugins, hint=listing)
-        offers = self.offers(plugin_name)
-        for spec in offers[kind]:
-            if spec.name == name:
-                return spec
-        offered_names = [spec.name for spec in offers[kind]]
-        offered = ", ".join(map(repr, offered_names)) or f"no {kind}"
-        raise UnknownNameError(
-            kind,
-            name,
-            offered_names,
-            hint=f"The plugin {plugin_name!r} offers {offered}. {listing}",
-        )
+        return _file_spec(name) if names_file(name) else self.find(kind, name).spec
+
+    def find(self, kind: Kind, name: str) -> Offer:
+        """Return a component and the plugin that offers it.
+
+        The plugin that bears the name is asked first, and only that one is imported if it offers
+        the component. The other plugins are asked one after the other, those of grpo-core first.
+        A plugin that cannot be used is skipped. If it bears the name, only plugins of grpo-core
+        are asked besides it. A name with a slash belongs to the plugin before the slash.
+
+        Raises:
+            UnknownNameError: no plugin offers such a component.
+            PluginError: the plugin that bears the name cannot be used.
+        """
+        owner, slash, _ = name.partition("/")
+        for plugin in sorted(self.plugins.values(), key=lambda plugin: plugin.name != owner):
+            is_stranger = plugin.name != owner and plugin.distribution != _BUNDLED
+            if (slash and plugin.name != owner) or (is_stranger and owner in self._load_failures):
+                break
+            with contextlib.suppress(PluginError):
+                for spec in self.offers(plugin.name)[kind]:
+                    if spec.name == name:
+                        return Offer(spec, plugin)
+        if owner in self.plugins:
+            self.offers(owner)  # if it cannot be used, that is the reason to report
+        raise self._unknown_name(kind, name)
 
     def load(self, kind: Kind, name: str) -> Any:
         """Import a component and return the object that its target names.
@@ -141,31 +153,32 @@ class PluginHost:
             UnknownNameError: there is no such component.
             PluginError: its plugin cannot be used, or its import fails.
         """
-        spec = self.get(kind, name)
+        offer = None if names_file(name) else self.find(kind, name)
+        spec = offer.spec if offer else _file_spec(name)
         try:
             return isolated(spec.load)
         except ForeignError as error:
             if isinstance(error.__cause__, GrpoError):
                 raise error.__cause__ from None
-            plugin = self.plugins.get(name.partition("/")[0])
-            raise PluginError(
-                str(_explain_failure(plugin, error))
-                if plugin
-                else f"{name!r} cannot be used: {error}"
-            ) from error
+            failure = _explain_failure(offer.plugin, error) if offer else None
+            raise PluginError(str(failure or f"{name!r} cannot be used: {error}")) from error
 
     def specs(self, kind: Kind) -> list[Offer]:
         """Return the components of one kind of all plugins, in order of the plugins' names.
 
-        Plugins that cannot be used are skipped and appear in `failures`.
+        Plugins that cannot be used, and components whose name belongs to another plugin, are
+        skipped and appear in `failures`.
         """
         offers = []
-        for name in sorted(self.plugins.keys() - self.disabled):
-            try:
-                offers += [Offer(spec, self.plugins[name]) for spec in self.offers(name)[kind]]
-            except PluginError:
-                continue  # it is in `failures`
-        return offers
+        for name, plugin in self.plugins.items():
+            with contextlib.suppress(PluginError):
+                offers += [Offer(spec, plugin) for spec in self.offers(name)[kind]]
+        conflicts = find_conflicts((offer.plugin, kind, offer.spec.name) for offer in offers)
+        self._conflicts |= conflicts
+        return sorted(
+            (o for o in offers if (o.plugin, kind, o.spec.name) not in conflicts),
+            key=lambda offer: offer.plugin.name,
+        )
 
     def offers(self, name: str) -> Offers:
         """Return everything that one plugin offers; import the plugin if this was not done yet."""
@@ -188,6 +201,22 @@ class PluginHost:
         return Observers(
             {**{name: self._load(name).module for name in names}, **more}, report=report
         )
+
+    def _unknown_name(self, kind: Kind, name: str) -> UnknownNameError:
+        """Return the error for a name that none of the asked plugins offers."""
+        owner, slash, _ = name.partition("/")
+        hint = f"`grpo {'envs' if kind == 'environment' else 'plugins'}` lists what is installed."
+        if slash and owner not in self.plugins:
+            return UnknownNameError(kind, owner, self.plugins, hint=hint)
+        specs = [] if slash else [offer.spec for offer in self.specs(kind)]
+        unusable = ", ".join(map(repr, sorted(self.disabled | self._load_failures.keys())))
+        if unusable and not slash:
+            hint = f"Switched off or broken are {unusable}. {hint}"
+        if owner in self.plugins:
+            specs += self.offers(owner)[kind]
+            names = ", ".join(repr(spec.name) for spec in self.offers(owner)[kind])
+            hint = f"The plugin {owner!r} offers {names or f'no {kind}'}. {hint}"
+        return UnknownNameError(kind, name, [spec.name for spec in specs], hint=hint)
 
     def _load(self, name: str) -> _LoadedPlugin:
         if name not in self.plugins:
@@ -315,10 +344,10 @@ def _call_offer_hook(manager: pluggy.PluginManager, plugin: Plugin, hook: str) -
         specs += result
     names = [spec.name for spec in specs]
     for name in names:
-        if name.partition("/")[0] != plugin.name:
+        if "/" in name and name.partition("/")[0] != plugin.name:
             raise PluginError(
                 f"{hook}() offers {name!r}; "
-                f"call it {plugin.name!r} or '{plugin.name}/...', after the entry point"
+                f"what stands before a slash is the entry point's name: '{plugin.name}/...'"
             )
         if names.count(name) > 1:
             raise PluginError(f"{hook}() offers {name!r} twice")
@@ -380,8 +409,32 @@ def _iterate_installed(failures: list[Failure]) -> Iterator[Plugin]:
             continue
         # Python imports the distribution that comes first on sys.path.
         plugins_by_distribution.setdefault(name, plugins)
-    for name in sorted(plugins_by_distribution, key=lambda name: (name != "grpo-core", name)):
+    for name in sorted(plugins_by_distribution, key=lambda name: (name != _BUNDLED, name)):
         yield from plugins_by_distribution[name]
+
+
+def find_conflicts(components: Iterable[Component]) -> dict[Component, Failure]:
+    """Return the components whose name belongs to another plugin, each with a failure.
+
+    A name belongs to the plugin that bears it, else to the first plugin that offers it.
+
+    Args:
+        components: what the plugins offer, in order of the plugins.
+    """
+    ranked = sorted(components, key=lambda component: component[0].name != component[2])
+    owners: dict[tuple[Kind, str], Plugin] = {}
+    for plugin, kind, name in ranked:
+        owners.setdefault((kind, name), plugin)
+    return {
+        (plugin, kind, name): Failure(
+            plugin,
+            f"it offers the {kind} {name!r}, but this name belongs to the plugin {owner.name!r} "
+            f"of {owner.distribution} {owner.version}",
+            f"to use this {kind} instead, set GRPO_DISABLE_PLUGINS={owner.name}",
+        )
+        for plugin, kind, name in ranked
+        if (owner := owners[kind, name]) != plugin
+    }
 
 
 def _duplicate_failure(plugin: Plugin, *, first: Plugin) -> Failure:

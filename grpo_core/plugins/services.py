@@ -12,11 +12,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import is_dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 from grpo_core.calls.deadline import describe, within
 from grpo_core.calls.isolation import reason
-from grpo_core.config.settings import JudgeConfig, SandboxConfig
 from grpo_core.plugins.environments import settings_of
 from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.environment import Environment, Services
@@ -28,7 +27,16 @@ _CLOSE_SECONDS = 30.0
 """Timeout for closing one service."""
 
 
-def open_sandbox(host: PluginHost, config: SandboxConfig) -> Sandbox:
+class ServiceConfig(Protocol):
+    """Names a kind of sandbox or judge, and its settings, as the sections of a config do."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def settings(self) -> Mapping[str, Any]: ...
+
+
+def open_sandbox(host: PluginHost, config: ServiceConfig) -> Sandbox:
     """Return a new sandbox of the kind that `config` names, with validated settings."""
     component = host.load("sandbox", config.name)
     with _creation_errors("sandbox", config.name):
@@ -38,7 +46,7 @@ def open_sandbox(host: PluginHost, config: SandboxConfig) -> Sandbox:
         return sandbox
 
 
-def open_judge(host: PluginHost, name: str, config: JudgeConfig) -> Judge:
+def open_judge(host: PluginHost, name: str, config: ServiceConfig) -> Judge:
     """Return a new judge of the kind that `config` names, with validated settings.
 
     Args:
@@ -112,19 +120,19 @@ class Lender:
     def __init__(
         self,
         host: PluginHost,
-        sandbox: SandboxConfig | None = None,
-        judges: Mapping[str, JudgeConfig] = MappingProxyType({}),
+        sandbox: ServiceConfig,
+        judges: Mapping[str, ServiceConfig] = MappingProxyType({}),
     ) -> None:
         """Prepare the services; nothing is created yet.
 
         Args:
             host: the installed plugins.
-            sandbox: kind and settings of the sandbox; None: the defaults.
+            sandbox: kind and settings of the sandbox.
             judges: kind and settings of each judge, by the name under which environments request
                 it.
         """
         self._host = host
-        self._sandbox_config = sandbox or SandboxConfig()
+        self._sandbox_config = sandbox
         self._sandbox: Sandbox | None = None
         self._judge_configs = judges
         self._judges: dict[str, Judge] = {}

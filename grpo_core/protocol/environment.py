@@ -61,6 +61,24 @@ class Services:
         return self.judges[name]
 
 
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """Says for which values of a metric a run warns, because something is wrong.
+
+    The warning is given when the mean of the last 20 steps was too high for 10 steps in a row.
+    """
+
+    metric: str
+    """A name in `Verdict.metrics`."""
+    above: float
+    """The highest mean that is still in order."""
+    advice: str
+    """What the sign means and what to do; `{value}`, as in `{value:.3f}`, is the mean."""
+
+    def __post_init__(self) -> None:
+        self.advice.format(value=0.0)  # so that a mistake in it is found before a run
+
+
 class Environment(ABC, Generic[Data]):
     """Generates prompts and verifies the rollouts that answer them.
 
@@ -106,6 +124,8 @@ class Environment(ABC, Generic[Data]):
     """Tasks become harder as the level of their key rises."""
     answer_in_prompt: ClassVar[bool] = False
     """A prompt may contain its answer, as in multiple choice."""
+    alarms: ClassVar[Sequence[Alarm]] = ()
+    """Signs in the metrics of its verdicts for which a run warns."""
     trusted: ClassVar[bool] = False
     """`task` and `verify` are fast, bounded and written by people you trust.
 

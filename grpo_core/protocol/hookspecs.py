@@ -19,17 +19,13 @@ PROJECT = "grpo"
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
 
-Kind = Literal[
-    "environment", "sandbox", "judge", "sampler", "executor", "algorithm", "recipe", "tracker"
-]
+Kind = Literal["environment", "sandbox", "judge", "algorithm", "recipe", "tracker"]
 Event = Literal["grpo_run_start", "grpo_verdicts", "grpo_step_end", "grpo_eval_end", "grpo_run_end"]
 
 OFFER_HOOKS: Mapping[Kind, str] = {
     "environment": "grpo_environments",
     "sandbox": "grpo_sandboxes",
     "judge": "grpo_judges",
-    "sampler": "grpo_samplers",
-    "executor": "grpo_executors",
     "algorithm": "grpo_algorithms",
     "recipe": "grpo_recipes",
     "tracker": "grpo_trackers",
@@ -51,18 +47,6 @@ def grpo_sandboxes() -> Sequence[Spec]:
 @hookspec
 def grpo_judges() -> Sequence[Spec]:
     """Offer models that score texts: targets make a `grpo_core.Judge`."""
-    return ()
-
-
-@hookspec
-def grpo_samplers() -> Sequence[Spec]:
-    """Offer generation engines: targets make a Sampler."""
-    return ()
-
-
-@hookspec
-def grpo_executors() -> Sequence[Spec]:
-    """Offer ways to distribute verification over processes or machines."""
     return ()
 
 

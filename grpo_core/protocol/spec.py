@@ -18,23 +18,24 @@ class Spec:
     """Names a component and says where to import it from."""
 
     name: str
-    """The name of the component: "plugin" or "plugin/variant"."""
+    """The name of the component: a name of its own, or "plugin/variant"."""
     target: str
-    """Where the component is: "package.module:Attribute" or "/path/of/a/file.py:Attribute".
-
-    The second form is for code that is not in a package.
-    """
+    """Where the component is: "package.module:Attribute", "package:file.toml" for the content of
+    a file in a package, or "/path/of/a/file.py:Attribute" for code that is not in a package."""
     summary: str | None = ""
     """A description for lists of components."""
     extra: str | None = None
     """The extra of the distribution that the component needs."""
+    remote: bool = False
+    """The component uses a service elsewhere, so its setting `model` never names a local file."""
 
     def load(self) -> Any:
-        """Import the target and return it.
+        """Import the target and return it; of a TOML file, return the content as a dict.
 
         Raises:
             MissingExtraError: a package of `extra` is missing; the message names the extra.
-            PluginError: the target cannot be imported; the message names it or what is missing.
+            PluginError: the target cannot be imported or read; the message names it or what is
+                missing.
         """
         module_name, _, attribute = self.target.rpartition(":")
         if not module_name or not attribute:
@@ -43,12 +44,11 @@ class Spec:
                 "write it as 'package.module:Attribute'"
             )
         try:
-            return getattr(
-                _import_file(Path(module_name))
-                if module_name.endswith(".py")
-                else importlib.import_module(module_name),
-                attribute,
-            )
+            if module_name.endswith(".py"):
+                return getattr(_import_file(Path(module_name)), attribute)
+            if attribute.endswith(".toml"):
+                return _read_toml(module_name, attribute)
+            return getattr(importlib.import_module(module_name), attribute)
         except ModuleNotFoundError as error:
             if self.extra:
                 raise MissingExtraError(
@@ -61,6 +61,17 @@ class Spec:
             raise PluginError(
                 f"{self.name!r} cannot be loaded: {error}; its target is {self.target!r}"
             ) from error
+
+
+def _read_toml(package: str, file: str) -> dict[str, Any]:
+    """Return the content of a TOML file that lies in a package."""
+    import tomllib  # these two would slow down every command that reads no such file
+    from importlib import resources
+
+    try:
+        return tomllib.loads((resources.files(package) / file).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise PluginError(f"{file!r} of {package!r} cannot be read: {error}") from error
 
 
 def names_file(name: str) -> bool:

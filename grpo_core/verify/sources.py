@@ -19,6 +19,7 @@ from grpo_core.plugins.host import Offer, PluginHost
 from grpo_core.plugins.services import Lender
 from grpo_core.protocol.environment import Environment, Services
 from grpo_core.protocol.errors import ConfigError, UnknownNameError
+from grpo_core.protocol.spec import names_file
 from grpo_core.protocol.types import Group, Message, Rollout, Task, TaskKey, Verdict
 from grpo_core.verify.cache import VerdictCache
 from grpo_core.verify.engine import Verifier, VerifySettings, VerifyStats
@@ -128,8 +129,7 @@ class Sources:
                 spec = host.get("environment", name)
                 env = load_environment(host, name, member.env, lend=lend or lender.services)
                 source_name = spec.name
-                plugin = host.plugins.get(source_name.partition("/")[0])
-                offer = None if plugin is None else Offer(spec, plugin)
+                offer = None if names_file(name) else host.find("environment", name)
                 verifier = Verifier(
                     env, spec=spec, overrides=member.env, settings=settings, cache=cache
                 )

@@ -6,26 +6,19 @@ one.
 
 from grpo_core import Spec, hookimpl
 
+SUMMARIES = {
+    "grpo": "GRPO as in DeepSeekMath.",
+    "dr-grpo": "Dr. GRPO: no division by the spread or by lengths.",
+    "dapo": "DAPO: clip higher, token mean, dynamic sampling, no KL.",
+    "gspo": "GSPO: the ratio of whole completions.",
+    "cispo": "CISPO: clipped importance weights, no token loses its gradient.",
+    "rloo": "RLOO: REINFORCE with the others of the group as baseline, KL in the reward.",
+    "passk": "Pass@k training: the best of four completions counts.",
+    "maxk": "Max@k training: as passk, for rewards that are not only 0 or 1.",
+    "gpu-10gb": "Limits for a GPU with 10 GB.",
+}
 
-class _Offer:
-    """Offers a recipe as a separate plugin, because a plugin's name is the recipe's id."""
 
-    def __init__(self, name: str, summary: str) -> None:
-        self._spec = Spec(name, f"grpo_recipes.files:{name}", summary)
-
-    @hookimpl
-    def grpo_recipes(self) -> list[Spec]:
-        return [self._spec]
-
-
-offer_grpo = _Offer("grpo", "GRPO as in DeepSeekMath.")
-offer_dr_grpo = _Offer("dr-grpo", "Dr. GRPO: no division by the spread or by lengths.")
-offer_dapo = _Offer("dapo", "DAPO: clip higher, token mean, dynamic sampling, no KL.")
-offer_gspo = _Offer("gspo", "GSPO: the ratio of whole completions.")
-offer_cispo = _Offer("cispo", "CISPO: clipped importance weights, no token loses its gradient.")
-offer_rloo = _Offer(
-    "rloo", "RLOO: REINFORCE with the others of the group as baseline, KL in the reward."
-)
-offer_passk = _Offer("passk", "Pass@k training: the best of four completions counts.")
-offer_gpu_10gb = _Offer("gpu-10gb", "Limits for a GPU with 10 GB.")
-offer_maxk = _Offer("maxk", "Max@k training: as passk, for rewards that are not only 0 or 1.")
+@hookimpl
+def grpo_recipes() -> list[Spec]:
+    return [Spec(name, f"grpo_recipes:{name}.toml", text) for name, text in SUMMARIES.items()]

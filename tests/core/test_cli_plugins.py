@@ -41,6 +41,31 @@ def test_a_broken_plugin_is_listed_with_reason_and_fix_and_the_command_succeeds(
     assert "environment toy" in result.stdout
 
 
+def test_few_names_are_listed_and_many_are_counted(site: Path) -> None:
+    hook = "from grpo_core import Spec, hookimpl\n\n@hookimpl\ndef grpo_{}(): return [Spec(f'{{i:02}}', 'x:Y') for i in range({})]\n"
+    install_plugin(site, "pack", hook.format("environments", 11) + hook.format("sandboxes", 10))
+    table = grpo("plugins").stdout
+    assert "11 environments; sandboxes 00, 01, 02, 03, 04, 05, 06, 07, 08, 09\n" in table
+    assert "105 environments\n" in table
+    assert "environments besiege/car, besiege/catapult, besiege/delivery; recipes besiege," in table
+    listed = rows(grpo("plugins", "--json").stdout)["pack"]["offers"]
+    assert listed["environment"] == [f"{i:02}" for i in range(11)]
+
+
+@pytest.mark.parametrize("arguments", [["plugins"], ["plugins", "--check"]])
+def test_a_component_whose_name_belongs_to_another_plugin_is_a_failure(
+    site: Path, arguments: list[str]
+) -> None:
+    hook = "from grpo_core import Spec, hookimpl\n\n@hookimpl\ndef grpo_recipes(): return [Spec('dapo', 'x:Y')]\n"
+    install_plugin(site, "aaa", hook)
+    result = grpo(*arguments)
+    assert result.exit_code == (1 if "--check" in arguments else 0)
+    assert (
+        "aaa (grpo-env-aaa 1.0): it offers the recipe 'dapo', but this name belongs to the plugin 'recipes'"
+        in result.stdout
+    )
+
+
 def test_a_disabled_plugin_is_listed_as_such(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install_plugin(site, "bad", "raise ValueError")
     monkeypatch.setenv("GRPO_DISABLE_PLUGINS", "bad")

@@ -33,8 +33,8 @@ BROKEN = {
     ),
     "hook": (HOOK + "def grpo_judges(): raise OSError('in a hook')", "OSError: in a hook"),
     "squatter": (
-        HOOK + "def grpo_environments(): return [Spec('good', 'x:Y')]",
-        "offers 'good'; call it 'squatter'",
+        HOOK + "def grpo_environments(): return [Spec('good/hard', 'x:Y')]",
+        "offers 'good/hard'; what stands before a slash is the entry point's name: 'squatter/...'",
     ),
     "stutters": (
         HOOK + "def grpo_environments(): return [Spec('stutters', 'x:Y')] * 2",
@@ -85,6 +85,128 @@ def test_an_unknown_variant_is_answered_with_what_the_plugin_offers(site: Path) 
         PluginHost().get("environment", "good/hard")
     with pytest.raises(UnknownNameError, match="The plugin 'good' offers no judge"):
         PluginHost().get("judge", "good")
+
+
+PACK = (
+    HOOK
+    + "def grpo_environments(): return [Spec('alpha', 'x:Alpha'), Spec('beta', 'x:Beta')]\n"
+    + "@hookimpl\ndef grpo_judges(): return [Spec('alpha', 'x:Judge')]"
+)
+
+
+def test_a_plugin_may_offer_components_under_names_of_its_own(site: Path) -> None:
+    install_plugin(site, "pack", PACK)
+    host = PluginHost()
+    assert host.get("environment", "beta").target == "x:Beta"
+    assert host.get("judge", "alpha").target == "x:Judge"
+    assert host.find("environment", "alpha").plugin.name == "pack"
+    assert {"alpha", "beta"} <= set(names_of(host))
+
+
+def test_a_name_of_a_bundled_component_is_found_before_any_plugin_of_others_is_imported(
+    site: Path,
+) -> None:
+    install_plugin(site, "aaa", PACK)
+    host = PluginHost()
+    for kind, name, plugin in (
+        ("recipe", "dapo", "recipes"),
+        ("recipe", "fill-in", "fillin"),
+        ("recipe", "gsm8k-xml", "gsm8k"),
+        ("recipe", "besiege-small", "besiege"),
+        ("sandbox", "docker", "sandbox"),
+        ("judge", "llm", "judge"),
+        ("environment", "besiege/car", "besiege"),
+        ("environment", "fizzbuzz", "fizzbuzz"),
+    ):
+        assert host.find(kind, name).plugin.name == plugin
+    assert "plugin_aaa" not in sys.modules
+
+
+def test_a_broken_plugin_is_passed_over_and_mentioned_only_if_the_name_is_not_found(
+    site: Path,
+) -> None:
+    install_plugin(site, "aaa", "raise ValueError('no luck')")
+    install_plugin(site, "pack", PACK)
+    assert PluginHost().get("environment", "beta").target == "x:Beta"
+    with pytest.raises(
+        UnknownNameError,
+        match=r"did you mean 'beta'\? Switched off or broken are 'aaa'\. `grpo envs`",
+    ):
+        PluginHost().get("environment", "betta")
+
+
+def test_a_broken_plugin_that_bears_the_name_of_a_bundled_component_does_not_hide_it(
+    site: Path,
+) -> None:
+    install_plugin(site, "docker", "raise ValueError('no luck')")
+    assert PluginHost().find("sandbox", "docker").plugin.distribution == "grpo-core"
+    with pytest.raises(PluginError, match="no luck"):
+        PluginHost().get("environment", "docker")
+
+
+def test_a_broken_plugin_is_named_without_asking_others_for_a_component_of_its_name(
+    site: Path,
+) -> None:
+    install_plugin(site, "beta", "raise ValueError('no luck')")
+    install_plugin(site, "pack", PACK)
+    with pytest.raises(PluginError, match="no luck"):
+        PluginHost().get("environment", "beta")
+    assert "plugin_pack" not in sys.modules
+    assert PluginHost(disabled="beta").get("environment", "beta").target == "x:Beta"
+
+
+def test_of_two_components_with_one_name_the_first_is_used_and_the_other_reported(
+    site: Path,
+) -> None:
+    install_plugin(site, "pack", PACK)
+    install_plugin(site, "rival", PACK)
+    install_plugin(
+        site,
+        "tracks",
+        HOOK + "def grpo_recipes(): return [Spec('dapo', 'x:Y'), Spec('slow', 'x:Z')]",
+    )
+    host = PluginHost()
+    assert host.find("environment", "alpha").plugin.name == "pack"
+    assert host.find("recipe", "dapo").plugin.distribution == "grpo-core"
+    assert host.find("recipe", "slow").plugin.name == "tracks"
+    for kind in ("environment", "judge", "recipe"):
+        for offer in host.specs(kind):
+            assert offer == host.find(kind, offer.spec.name)
+    assert len(host.failures) == 4
+    by_rival, _, _, by_tracks = map(str, host.failures)
+    assert (
+        "it offers the environment 'alpha', but this name belongs to the plugin 'pack' of "
+        "grpo-env-pack 1.0; to use this environment instead, set GRPO_DISABLE_PLUGINS=pack"
+    ) in by_rival
+    assert (
+        "the recipe 'dapo', but this name belongs to the plugin 'recipes' of grpo-core" in by_tracks
+    )
+    assert PluginHost(disabled="pack").find("environment", "alpha").plugin.name == "rival"
+
+
+def test_a_component_belongs_to_the_plugin_that_bears_its_name(site: Path) -> None:
+    install_plugin(site, "alpha", HOOK + "def grpo_environments(): return [Spec('alpha', 'x:Own')]")
+    install_plugin(site, "aaa", PACK)
+    host = PluginHost()
+    assert host.get("environment", "alpha").target == "x:Own"
+    assert "plugin_aaa" not in sys.modules
+    host.specs("environment")
+    (failure,) = host.failures
+    assert failure.plugin.name == "aaa"
+
+
+def test_a_target_may_be_a_toml_file_of_a_package(site: Path) -> None:
+    hook = HOOK + "def grpo_recipes(): return [Spec(n, f'plugin_pack:{n}.toml') for n in 'abc']"
+    install(site, "pack", entry_points={"pack": "plugin_pack"})
+    (site / "plugin_pack").mkdir()
+    (site / "plugin_pack" / "__init__.py").write_text(hook)
+    (site / "plugin_pack" / "a.toml").write_text("[kl]\nbeta = 0.5\n")
+    (site / "plugin_pack" / "b.toml").write_text("[kl\n")
+    host = PluginHost()
+    assert host.load("recipe", "a") == {"kl": {"beta": 0.5}}
+    for name in ("b", "c"):
+        with pytest.raises(PluginError, match=f"'{name}.toml' of 'plugin_pack' cannot be read"):
+            host.load("recipe", name)
 
 
 def test_specs_say_which_distribution_they_come_from(site: Path) -> None:

@@ -30,7 +30,7 @@ from grpo_core import (
 )
 from grpo_core.cli.app import app
 from grpo_core.config.overrides import build_config, nested
-from grpo_core.config.settings import JudgeConfig
+from grpo_core.config.settings import JudgeConfig, SandboxConfig
 from grpo_core.plugins.host import PluginHost
 from grpo_core.plugins.services import Lender, fingerprint, open_judge
 from grpo_judge.likelihood import Likelihood, LikelihoodConfig
@@ -602,12 +602,14 @@ def test_an_environment_is_lent_the_judges_that_the_config_names(
             )
         ]
     )
-    lender = Lender(PluginHost(), judges=config.judges)
+    lender = Lender(PluginHost(), SandboxConfig(), judges=config.judges)
     services = lender.services(Graded)
     assert isinstance(services.judge(), Scorer)
     assert isinstance(services.judge("audit"), LLM)
     assert lender.services(Graded).judge() is services.judge()  # one for all environments
-    other = Lender(PluginHost(), judges={"default": config.judges["default"]}).services(Graded)
+    other = Lender(
+        PluginHost(), SandboxConfig(), judges={"default": config.judges["default"]}
+    ).services(Graded)
     assert (
         len(
             {fingerprint(Graded(None, lent)) for lent in (services, other)}
@@ -620,8 +622,10 @@ def test_an_environment_is_lent_the_judges_that_the_config_names(
 
 def test_an_environment_that_asks_a_judge_says_how_to_name_one() -> None:
     with pytest.raises(ConfigError, match=r"judges\.default\.name"):
-        Lender(PluginHost()).services(Graded)
+        Lender(PluginHost(), SandboxConfig()).services(Graded)
     with pytest.raises(ConfigError, match=r"judges\.default\.settings\.modle.*did you mean"):
         Lender(
-            PluginHost(), judges={"default": JudgeConfig(name="scorer", settings={"modle": "x"})}
+            PluginHost(),
+            SandboxConfig(),
+            {"default": JudgeConfig(name="scorer", settings={"modle": "x"})},
         ).services(Graded)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import math
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from grpo_core import Alarm
 from grpo_core.config.overrides import build_config
 from grpo_core.runs.lines import read_lines
-from grpo_core.train.run.warnings import SIGNS, START, WINDOW, Watch
+from grpo_core.train.run.warnings import SIGNS, START, WINDOW, Watch, alarm_signs
 from grpo_core.train.trainer import Trainer
+from grpo_env_fillin.env import FillIn
 
 from .letters import Letters
 
@@ -41,15 +44,21 @@ SICK = {
     "sampler and trainer disagree": ({"sampling/logprob_gap": 0.3}, "loss.tis_cap"),
     "format learned, answers not": ({"reward/format": 0.97}, "weights"),
     "reward without contrast": ({"reward/constant_share": 0.9}, "weights"),
-    "judge prefers fills to references": ({"env/judge/over_reference": 0.6}, "audit"),
+    "env/judge/over_reference": (
+        {"env/judge/over_reference": 0.6},
+        "higher than the original text",
+    ),
     "completions shrink": ({"completion_length/mean": 30.0}, "loss.aggregation"),
 }
 
 
-@pytest.mark.parametrize("sign", SIGNS, ids=lambda sign: sign.name)
+DECLARED = alarm_signs({"fillin": FillIn.alarms})
+
+
+@pytest.mark.parametrize("sign", [*SIGNS, *DECLARED], ids=lambda sign: sign.name)
 def test_a_sign_is_said_once_after_its_patience_and_again_only_after_it_went_away(sign):
     changed, advice = SICK[sign.name]
-    watch = Watch()
+    watch = Watch(DECLARED)
     for _ in range(START + WINDOW):
         assert watch.look(HEALTHY) == []
     said = [watch.look({**HEALTHY, **changed}) for _ in range(2 * WINDOW)]
@@ -135,6 +144,33 @@ def test_a_sign_of_one_environment_is_said_beside_that_of_another_and_counts_the
     assert about_second.startswith("85% (second) of the reward comes from parts")
     assert first == START + 20 - 1
     assert second == 41 + 2 * 19
+
+
+def test_an_environment_of_a_mixture_is_watched_in_its_own_metrics():
+    alarms = {"calm": FillIn.alarms, "odd": [Alarm("height", 2.5, "{value:.1f} is too high")]}
+    calm, odd = alarm_signs(alarms)
+    assert (calm.metric, odd.metric) == ("calm/env/judge/over_reference", "odd/env/height")
+    assert odd.threshold == "above 2.5 as a mean over 20 steps, for 10 steps"
+    watch = Watch([calm, odd])
+    line = {**HEALTHY, "calm/env/judge/over_reference": -1.0, "odd/env/height": 3.0}
+    assert [watch.look(line) for _ in range(30)].index(["3.0 is too high"]) == 9
+
+
+def test_an_alarm_with_a_mistake_in_its_advice_is_refused_where_it_is_written():
+    with pytest.raises(KeyError, match="valeu"):
+        Alarm("height", 1.0, "{valeu} is too high")
+
+
+def test_a_run_warns_of_what_its_environment_declares(settings, tmp_path):
+    class Alarmed(Letters):
+        alarms = (Alarm("height", 1.0, "{value:.1f} is too high"),)
+
+        def verify(self, task, rollout):
+            return replace(super().verify(task, rollout), metrics={"height": 2.0})
+
+    config = {**settings, "eval": {"tasks": 0}, "steps": 10, "sampling": {"max_new_tokens": 2}}
+    Trainer(build_config([config]), Alarmed(), folder=tmp_path / "run").run()
+    assert "2.0 is too high" in (tmp_path / "run" / "log.txt").read_text()
 
 
 def test_a_kl_above_1_needs_no_history_and_what_was_not_measured_is_no_sign():

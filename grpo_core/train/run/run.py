@@ -32,7 +32,7 @@ from grpo_core.train.run.rewind import Restart, choose_checkpoint
 from grpo_core.train.run.saving import Saving
 from grpo_core.train.run.stopping import Stopping
 from grpo_core.train.run.unscored import UnscoredReasons
-from grpo_core.train.run.warnings import Watch
+from grpo_core.train.run.warnings import Watch, alarm_signs
 from grpo_core.verify.error_rate import ErrorRate
 from grpo_core.verify.sources import Source
 
@@ -322,7 +322,8 @@ class Run:
     def _forget_metrics(self) -> None:
         """Set what is derived from the metrics to what it is before the first line."""
         self._stopping = Stopping(self._config)
-        self._watch = Watch()
+        alarms = {source.name: source.env.alarms for source in self._actor.sources.trained}
+        self._watch = Watch(alarm_signs(alarms))
         self._error_rate = ErrorRate(stop_above=self._config.verify.max_error_rate)
         self._stop_reason = None
         self._scores = (-1, {})

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from grpo_core.protocol.environment import Alarm
 from grpo_core.train.run.metrics import RESERVED_PARTS
 
 START = 10
@@ -220,16 +221,6 @@ SIGNS: Sequence[Sign] = (
         "teach nothing and only make the reward look high; lower their weights",
     ),
     Sign(
-        "judge prefers fills to references",
-        "env/judge/over_reference",
-        "above 0 as a mean over 20 steps, for 10 steps",
-        10,
-        lambda h: h.last["env/judge/over_reference"] > 0,
-        "the judge scores the policy's text {last[env/judge/over_reference]:.3f} higher than "
-        "the original text: the policy has more likely found a weakness of the judge than "
-        "learned to write better; look at log.txt, and compare with an audit judge",
-    ),
-    Sign(
         "completions shrink",
         "completion_length/mean",
         "below half of the first 10 steps' while the pass rate rose by less than 0.1, for 10 steps",
@@ -249,13 +240,43 @@ SIGNS: Sequence[Sign] = (
 """All signs, in the order of the documentation."""
 
 
+def alarm_signs(alarms: Mapping[str, Sequence[Alarm]]) -> list[Sign]:
+    """Return a sign for each alarm that the environments of a run declare.
+
+    Args:
+        alarms: the alarms of each environment. With several environments, each is watched in its
+            own metrics.
+    """
+    return [
+        _alarm_sign(alarm, f"{name}/env/" if len(alarms) > 1 else "env/")
+        for name, environment_alarms in alarms.items()
+        for alarm in environment_alarms
+    ]
+
+
+def _alarm_sign(alarm: Alarm, prefix: str) -> Sign:
+    metric, patience = prefix + alarm.metric, 10
+    return Sign(
+        metric,
+        metric,
+        f"above {alarm.above:g} as a mean over {WINDOW} steps, for {patience} steps",
+        patience,
+        lambda history: history.last[metric] > alarm.above,
+        alarm.advice,
+    )
+
+
 class Watch:
-    """Looks for the signs in the metrics of each step.
+    """Looks for signs in the metrics of each step.
 
     A sign is reported when it has held for its patience, and again only after it went away.
+
+    Args:
+        more_signs: signs besides `SIGNS`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, more_signs: Sequence[Sign] = ()) -> None:
+        self._signs = (*SIGNS, *more_signs)
         self._start: list[Line] = []
         self._last: deque[Line] = deque(maxlen=WINDOW)
         self._steps = 0
@@ -273,7 +294,7 @@ class Watch:
         )
         return [
             sign.advice.format(**_advice_values(history, due))
-            for sign in SIGNS
+            for sign in self._signs
             if (due := self._due(sign, history))
         ]
 
@@ -299,6 +320,7 @@ def _advice_values(history: History, due: Sequence[str]) -> dict[str, Any]:
         "now": history.now,
         "start": history.start,
         "last": history.last,
+        "value": history.last[due[0]],
         "settled": " and ".join(due),
         "stayed": " and ".join(
             f"{history.last[passed[name]]:.0%}" for name in due if name in passed
