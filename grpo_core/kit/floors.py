@@ -25,6 +25,7 @@ from grpo_core.kit.subject import (
 )
 from grpo_core.kit.texts import CHARACTERS, COMMON, JUNK, LARGE, NESTED, NUMBERS, PATTERNS, SILENCE
 from grpo_core.protocol.types import Rollout, Verdict
+from grpo_core.report.statistics import wilson_interval
 
 _MOST_TASKS = 0.75
 """A worthless answer may not pass or pay this share of tasks.
@@ -184,7 +185,7 @@ async def check_constant(subject: Subject) -> str:
         ]
         if (
             len(passed_elsewhere) >= MIN_TASKS_FOR_SHARE and fmean(passed_elsewhere) >= _MOST_TASKS
-        ) or _surely_passes_most(sum(passed), len(passed)):
+        ) or wilson_interval(fmean(passed), len(passed), confidence=0.99)[0] > 0.5:
             raise BrokenPromiseError(
                 f"the constant answer {shorten(text)} passes {sum(passed)} of {len(tasks)} tasks, "
                 "although it ignores them"
@@ -194,13 +195,6 @@ async def check_constant(subject: Subject) -> str:
     return f"the best of {len(constants)} constant answers passes {most} of {len(tasks)} tasks" + (
         f" ({shorten(best)})" if best else ""
     )
-
-
-def _surely_passes_most(passed: int, tasks: int) -> bool:
-    """Return whether more than half pass, by the lower end of Wilson's 99 % interval."""
-    share, z = passed / tasks, 2.58
-    margin = z * math.sqrt(share * (1 - share) / tasks + z * z / (4 * tasks * tasks))
-    return (share + z * z / (2 * tasks) - margin) / (1 + z * z / tasks) > 0.5
 
 
 async def check_listed(subject: Subject) -> str:
