@@ -11,6 +11,7 @@ from typing import Any
 
 from grpo_core.calls.deadline import describe
 from grpo_core.calls.printable import printable
+from grpo_core.config.settings import Isolation, VerifyConfig
 from grpo_core.kit import cost, floors, levels, second_process, served, tasks, verdicts
 from grpo_core.kit.result import (
     BrokenPromiseError,
@@ -26,7 +27,7 @@ from grpo_core.plugins.services import Lender
 from grpo_core.protocol.environment import Environment, Services
 from grpo_core.protocol.errors import ConfigError, GrpoError, did_you_mean
 from grpo_core.protocol.spec import Spec
-from grpo_core.verify.engine import Isolation, Verifier, VerifySettings
+from grpo_core.verify.engine import Verifier
 
 CheckFunction = Callable[[Subject], Coroutine[Any, Any, str]]
 """Returns the message of a passed check.
@@ -124,7 +125,7 @@ class Examination:
     seed: int = 0
     """The seed of the tasks."""
     isolation: Isolation = "auto"
-    """Where verdicts are made, as `VerifySettings.isolation`."""
+    """Where verdicts are made, as `VerifyConfig.isolation`."""
     spec: Spec | None = None
     """How another process builds the environment; by default from its class."""
     overrides: Mapping[str, Any] | None = None
@@ -191,9 +192,8 @@ async def _run_checks(
         ]
     results: list[CheckResult] = []
     async with verifier:
-        inline_verifier = Verifier(
-            env, settings=replace(verifier.settings, isolation="inline"), closes_env=False
-        )
+        inline_settings = verifier.settings.model_copy(update={"isolation": "inline"})
+        inline_verifier = Verifier(env, settings=inline_settings, closes_env=False)
         unprepared = Subject(
             examination.name,
             env,
@@ -254,8 +254,12 @@ def _make_verifier(env: Environment[Any], examination: Examination) -> Verifier:
     Raises:
         ConfigError: The environment breaks the contract, or `isolation` cannot be met.
     """
-    seconds = None if env.needs else min(env.timeout_seconds, _DEADLINE_SECONDS)
-    settings = VerifySettings(isolation=examination.isolation, retries=0, timeout_seconds=seconds)
+    shortened = not env.needs and env.timeout_seconds > _DEADLINE_SECONDS
+    settings = VerifyConfig(
+        isolation=examination.isolation,
+        retries=0,
+        timeout_seconds=_DEADLINE_SECONDS if shortened else None,
+    )
     try:
         return Verifier(
             env, settings=settings, spec=examination.spec, overrides=examination.overrides
@@ -263,7 +267,7 @@ def _make_verifier(env: Environment[Any], examination: Examination) -> Verifier:
     except ConfigError:
         if examination.isolation != "auto":
             raise
-        return Verifier(env, settings=replace(settings, isolation="inline"))
+        return Verifier(env, settings=settings.model_copy(update={"isolation": "inline"}))
 
 
 async def _run_check(check: str, coroutine: Coroutine[Any, Any, str]) -> CheckResult:

@@ -220,7 +220,9 @@ async def check_outage(subject: Subject) -> str:
         raise NotCheckedError("reference() gives no answers")
     names = list(env.services.judges) or ["default"]
     task, text = subject.answered[0]
-    settings = replace(subject.inline_verifier.settings, timeout_seconds=_TIMEOUT_SECONDS)
+    settings = subject.inline_verifier.settings.model_copy(
+        update={"timeout_seconds": _TIMEOUT_SECONDS}
+    )
     for raises in (True, False):
         services = Services(
             {"default": _NoSandbox(raises=raises)} if "sandbox" in env.needs else {},

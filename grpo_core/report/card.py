@@ -141,7 +141,7 @@ async def make_card(source: Source, *, seed: int = 0, level: float | None = None
         about=_first_paragraph(type(env).__doc__),
         fingerprint=fingerprint(env),
         settings=_settings(env),
-        parts={**env.parts, **source.verifier.settings.weights},
+        parts={**env.parts, **source.verifier.weights},
         reward_range=env.reward_range,
         floor=env.floor,
         flags={flag: getattr(env, flag) for flag in FLAGS},

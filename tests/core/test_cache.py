@@ -25,8 +25,9 @@ from grpo_core import (
     Verdict,
 )
 from grpo_core.config.overrides import build_config
+from grpo_core.config.settings import VerifyConfig
 from grpo_core.verify.cache import VerdictCache, verdict_key
-from grpo_core.verify.engine import Verifier, VerifySettings
+from grpo_core.verify.engine import Verifier
 from grpo_core.verify.sources import Sources
 
 KEY = TaskKey("counting", "train", 0)
@@ -79,7 +80,7 @@ def judge(
     retries: int = 0,
 ) -> tuple[list[Verdict], Verifier]:
     async def run() -> tuple[list[Verdict], Verifier]:
-        settings = VerifySettings(retries=retries)
+        settings = VerifyConfig(retries=retries)
         async with Verifier(
             env, settings=settings, cache=cache or VerdictCache(entries=100)
         ) as verifier:

@@ -30,6 +30,7 @@ from grpo_core import (
     TaskKey,
     Verdict,
 )
+from grpo_core.config.settings import Isolation
 from grpo_core.kit.result import catalogue
 from grpo_core.kit.run import CHECKS, SECOND_PROCESS_CHECKS
 from grpo_core.testing import (
@@ -40,7 +41,6 @@ from grpo_core.testing import (
     assert_environment,
     check_environment,
 )
-from grpo_core.verify.engine import Isolation
 
 from .distributions import TOY_ENVIRONMENT, grpo, install_toy
 from .processes import is_alive
