@@ -22,7 +22,8 @@ from grpo_core.cli.output import (
 from grpo_core.protocol.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
-    from grpo_core.report.card import Card, Floor
+    from grpo_core.report.card import Card
+    from grpo_core.report.floors import Floor
     from grpo_core.verify.sources import Sources
 
 _FLOOR_TITLES = ("answer", "mean reward", "passed", "tasks", "note")

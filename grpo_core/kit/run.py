@@ -12,7 +12,17 @@ from typing import Any
 from grpo_core.calls.deadline import describe
 from grpo_core.calls.printable import printable
 from grpo_core.config.settings import Isolation, VerifyConfig
-from grpo_core.kit import cost, floors, levels, second_process, served, tasks, verdicts
+from grpo_core.kit import (
+    cost,
+    floors,
+    hostile_answers,
+    levels,
+    near_misses,
+    second_process,
+    served,
+    tasks,
+    verdicts,
+)
 from grpo_core.kit.result import (
     BrokenPromiseError,
     CheckResult,
@@ -55,15 +65,15 @@ CHECKS: Mapping[str, CheckFunction] = {
     "floor.echo": floors.check_echo,
     "floor.other": floors.check_other,
     "floor.constant": floors.check_constant,
-    "floor.listed": floors.check_listed,
-    "floor.suffix": floors.check_suffix,
-    "floor.near": floors.check_near,
-    "floor.digits": floors.check_digits,
-    "floor.text": floors.check_characters,
-    "floor.nested": floors.check_nested,
-    "floor.large": floors.check_large,
-    "floor.cheats": floors.check_cheats,
-    "floor.canaries": floors.check_canaries,
+    "floor.listed": near_misses.check_listed,
+    "floor.suffix": near_misses.check_suffix,
+    "floor.near": near_misses.check_near,
+    "floor.digits": hostile_answers.check_digits,
+    "floor.text": hostile_answers.check_characters,
+    "floor.nested": hostile_answers.check_nested,
+    "floor.large": hostile_answers.check_large,
+    "floor.cheats": hostile_answers.check_cheats,
+    "floor.canaries": hostile_answers.check_canaries,
     "floor.code": served.check_code,
     "floor.judge": served.check_judge,
     "cost.time": cost.check_time,

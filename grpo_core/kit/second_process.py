@@ -19,12 +19,13 @@ from grpo_core.calls.child import PARENT_PID, Child, Ending
 from grpo_core.calls.deadline import in_thread
 from grpo_core.kit.observer import digest
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
-from grpo_core.kit.subject import Attempt, Subject, describe_verdict, shorten, task_label
+from grpo_core.kit.subject import Attempt, Subject, describe_verdict, task_label
 from grpo_core.kit.texts import EXECUTABLE
 from grpo_core.kit.verdicts import ordinary_attempts
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.spec import Spec
 from grpo_core.protocol.types import Verdict
+from grpo_core.report.floors import shorten
 from grpo_core.verify.hosts import boot_message
 
 _SECONDS = 120.0

@@ -16,8 +16,9 @@ from dataclasses import replace
 from typing import Any
 
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
-from grpo_core.kit.subject import Subject, prompt_text, shorten, task_label
+from grpo_core.kit.subject import Subject, task_label
 from grpo_core.protocol.types import Split, Task, TaskKey
+from grpo_core.report.floors import prompt_text, shorten
 from grpo_core.verify.checks import size_of
 
 _NEIGHBOURS = 12

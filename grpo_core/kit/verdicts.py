@@ -12,20 +12,13 @@ from typing import Any, NoReturn
 
 from grpo_core.calls.deadline import DeadlineError, in_thread, within
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
-from grpo_core.kit.subject import (
-    TOLERANCE,
-    Attempt,
-    Subject,
-    describe_verdict,
-    prompt_text,
-    shorten,
-    task_label,
-)
+from grpo_core.kit.subject import TOLERANCE, Attempt, Subject, describe_verdict, task_label
 from grpo_core.kit.texts import JUNK
 from grpo_core.protocol.environment import Environment, Services
 from grpo_core.protocol.judge import Judgement, JudgeRequest
 from grpo_core.protocol.sandbox import Outcome, Program
 from grpo_core.protocol.types import Group, Rollout, Task, Verdict
+from grpo_core.report.floors import prompt_text, shorten
 from grpo_core.verify.engine import Verifier
 
 _TIMEOUT_SECONDS = 10.0
