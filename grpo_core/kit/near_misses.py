@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from grpo_core.kit.floors import MOST_TASKS, require_best_answer
@@ -12,8 +11,6 @@ from grpo_core.kit.subject import (
     MIN_TASKS_FOR_SHARE,
     Attempt,
     Subject,
-    describe_verdict,
-    task_label,
 )
 from grpo_core.report.floors import shorten
 
@@ -83,45 +80,37 @@ async def check_suffix(subject: Subject) -> str:
         raise NotCheckedError(
             "the answers are programs, which may end in many ways and still be right"
         )
-    attempts = _suffixed_answers(subject)
-    if not attempts:
+    attempts_by_suffix = _suffixed_answers(subject)
+    if not any(attempts_by_suffix.values()):
         raise NotCheckedError(
             "the answer inside the references is not known; return the extracted text as the "
             "verdict's answer"
         )
-    passed: Counter[str] = Counter()
-    tried: Counter[str] = Counter()
-    for (task, text), verdict, added in zip(
-        attempts, await subject.verdicts(attempts), _SUFFIXES * len(attempts), strict=False
-    ):
-        if not verdict.scored:
+    for added, attempts in attempts_by_suffix.items():
+        kind = f"the right answer with {added!r} added"
+        passed = sum(verdict.passed for verdict in await subject.scored_verdicts(kind, attempts))
+        if passed > MOST_TASKS * len(attempts):
             raise BrokenPromiseError(
-                f"the right answer with something added, {shorten(text)}, "
-                f"{describe_verdict(verdict)} at {task_label(task)}"
-            )
-        tried[added] += 1
-        passed[added] += verdict.passed
-    for added, count in passed.items():
-        if count > MOST_TASKS * tried[added]:
-            raise BrokenPromiseError(
-                f"the right answer with {added!r} added passes {count} of {tried[added]} tasks; "
-                "compare the whole answer"
+                f"{kind} passes {passed} of {len(attempts)} tasks; compare the whole answer"
             )
     return f"the right answer with any of {len(_SUFFIXES)} endings does not pass"
 
 
-def _suffixed_answers(subject: Subject) -> list[Attempt]:
-    """Return references with each suffix added to their answer, for a small number of tasks."""
-    attempts: list[Attempt] = []
-    for index, (task, _) in enumerate(subject.answered):
-        answer = subject.bare_answer(index)
-        for added in _SUFFIXES if answer and answer.strip() else ():
-            changed = subject.replace_answer(index, f"{answer}{added}")
-            if changed is not None:
-                attempts.append((task, changed))
-        if len(attempts) >= subject.small_count * len(_SUFFIXES):
-            break
-    return attempts
+def _suffixed_answers(subject: Subject) -> dict[str, list[Attempt]]:
+    """Return by suffix a small number of references with the suffix added to their answer."""
+    known = [
+        (index, answer)
+        for index, answer in enumerate(subject.bare_answers)
+        if answer and answer.strip()
+    ][: subject.small_count]
+    return {
+        added: [
+            (subject.answered[index][0], changed)
+            for index, answer in known
+            if (changed := subject.replace_answer(index, f"{answer}{added}")) is not None
+        ]
+        for added in _SUFFIXES
+    }
 
 
 async def check_near(subject: Subject) -> str:

@@ -17,11 +17,11 @@ from typing import Any
 
 from grpo_core.calls.child import PARENT_PID, Child, Ending
 from grpo_core.calls.deadline import in_thread
-from grpo_core.kit.observer import digest
+from grpo_core.calls.wire import prompt_digest
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.subject import Attempt, Subject, describe_verdict, task_label
 from grpo_core.kit.texts import EXECUTABLE
-from grpo_core.kit.verdicts import ordinary_attempts
+from grpo_core.kit.verdicts import comparable_fields, ordinary_attempts
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.spec import Spec
 from grpo_core.protocol.types import Verdict
@@ -166,7 +166,7 @@ async def check_same_tasks(process: SecondProcess, subject: Subject) -> str:
     report = await process.report(verdicts=False)
     prompts = report["prompts"]
     for task, reported_digest in zip(reversed(subject.tasks), prompts, strict=True):
-        if digest(task) != reported_digest:
+        if prompt_digest(task) != reported_digest:
             raise BrokenPromiseError(
                 f"{task_label(task)} has another prompt in a process with another PYTHONHASHSEED; "
                 "do not iterate over sets, nor use hash(), id() or the time"
@@ -202,15 +202,7 @@ async def check_same_verdicts(process: SecondProcess, subject: Subject) -> str:
                 f"{describe_verdict(local_result)}, and in another process failed: {remote_result}"
             )
         elsewhere = Verdict.from_json({**remote_result, "metrics": {}, "detail": {}})
-        if local_result.scored and (
-            local_result.rewards,
-            local_result.passed,
-            local_result.answer,
-        ) != (
-            elsewhere.rewards,
-            elsewhere.passed,
-            elsewhere.answer,
-        ):
+        if local_result.scored and comparable_fields(local_result) != comparable_fields(elsewhere):
             raise BrokenPromiseError(
                 f"the answer {shorten(text)} at {task_label(task)} "
                 f"{describe_verdict(local_result)}, and in a process with another PYTHONHASHSEED "

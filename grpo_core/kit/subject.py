@@ -105,6 +105,22 @@ class Subject:
         )
         return [verdicts[0] for verdicts in verdict_groups]
 
+    async def scored_verdicts(self, kind: str, attempts: Sequence[Attempt]) -> list[Verdict]:
+        """Return the verdict on each attempt; raise BrokenPromiseError if one has no verdict.
+
+        Args:
+            kind: What the attempts are, for the message.
+            attempts: The attempts.
+        """
+        verdicts = await self.verdicts(attempts)
+        for (task, text), verdict in zip(attempts, verdicts, strict=True):
+            if not verdict.scored:
+                raise BrokenPromiseError(
+                    f"{kind}, {shorten(text)}, {describe_verdict(verdict)} at {task_label(task)}; "
+                    "any text must get a verdict"
+                )
+        return verdicts
+
     @property
     def answered(self) -> list[Attempt]:
         """Return each task that has a reference, with its reference."""

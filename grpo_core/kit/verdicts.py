@@ -44,12 +44,7 @@ def ordinary_attempts(subject: Subject) -> list[Attempt]:
 async def check_form(subject: Subject) -> str:
     """Check that right and wrong answers get verdicts."""
     attempts = ordinary_attempts(subject)
-    for (task, text), verdict in zip(attempts, await subject.verdicts(attempts), strict=True):
-        if not verdict.scored:
-            raise BrokenPromiseError(
-                f"the answer {shorten(text)} {describe_verdict(verdict)} at {task_label(task)}; "
-                "any text must get a verdict"
-            )
+    await subject.scored_verdicts("an ordinary answer", attempts)
     return f"{len(attempts)} right and wrong answers got verdicts with every part"
 
 
@@ -88,7 +83,7 @@ async def check_repeat(subject: Subject) -> str:
         *zip(attempts, before, first, strict=False),
         *zip(attempts, first, second, strict=True),
     ]:
-        if _comparable_fields(earlier) != _comparable_fields(later):
+        if comparable_fields(earlier) != comparable_fields(later):
             same_outcome = (earlier.rewards, earlier.passed) == (later.rewards, later.passed)
             answers = f", taken as {earlier.answer!r} and {later.answer!r}" if same_outcome else ""
             raise BrokenPromiseError(
@@ -99,7 +94,7 @@ async def check_repeat(subject: Subject) -> str:
     return f"{len(attempts)} attempts got the same verdict twice, in another order"
 
 
-def _comparable_fields(verdict: Verdict) -> tuple[object, ...]:
+def comparable_fields(verdict: Verdict) -> tuple[object, ...]:
     """Return the fields that must be equal in repeated verdicts."""
     return verdict.rewards, verdict.passed, verdict.answer, verdict.error
 

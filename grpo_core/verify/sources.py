@@ -10,7 +10,6 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from grpo_core.config.config import RunConfig
@@ -164,12 +163,7 @@ class Sources:
             self._exit_stack = stack.pop_all()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         self.closed = True
         if self._exit_stack is not None:
             await self._exit_stack.aclose()
