@@ -25,11 +25,16 @@ from grpo_core.rubric import Rubric
 
 if TYPE_CHECKING:
     from grpo_core.config.overrides import build_config
+    from grpo_core.runs.store import JsonStore
     from grpo_core.train.trainer import Trainer
 
 __version__ = "0.1.0"
-_LAZY = {"Trainer": "grpo_core.train.trainer", "build_config": "grpo_core.config.overrides"}
-"""The names that are imported on first use: environments need neither torch nor pydantic."""
+_LAZY = {
+    "JsonStore": "grpo_core.runs.store",
+    "Trainer": "grpo_core.train.trainer",
+    "build_config": "grpo_core.config.overrides",
+}
+"""The names that are imported on first use: environments need no torch, pydantic or sqlite3."""
 __all__ = [
     "MASK",
     "Alarm",
@@ -38,6 +43,7 @@ __all__ = [
     "Environment",
     "GrpoError",
     "Group",
+    "JsonStore",
     "Judge",
     "JudgeRequest",
     "Judgement",

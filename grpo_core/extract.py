@@ -13,7 +13,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import accumulate
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
+
+from grpo_core.calls.replies import refuse_constant, refuse_duplicates
 
 MAX_DIGITS = 30
 """The default limit; a caller may set up to 4300, beyond which Python itself refuses to convert."""
@@ -180,27 +182,14 @@ def parse_json(
             text,
             parse_float=parse_float,
             parse_int=parse_int,
-            parse_constant=_refuse_constant,
-            object_pairs_hook=_refuse_duplicates,
+            parse_constant=refuse_constant,
+            object_pairs_hook=refuse_duplicates,
         )
         # Refuse half surrogate pairs in keys and strings at any depth, also those from escapes.
         json.dumps(value, ensure_ascii=False).encode()
     except ValueError:
         return None
     return Json(value)
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    """Raise ValueError for NaN and the infinities."""
-    raise ValueError(name)
-
-
-def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the fields of a JSON object; raise ValueError if a key occurs twice."""
-    fields = dict(pairs)
-    if len(fields) != len(pairs):
-        raise ValueError("duplicate key")
-    return fields
 
 
 def _bracket_depth(text: str) -> int:

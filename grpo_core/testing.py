@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from grpo_core.calls.blocking import wait_for
-from grpo_core.config.settings import SandboxConfig
+from grpo_core.config.settings import Isolation, SandboxConfig
 from grpo_core.kit.result import CheckResult, Report, Status
 from grpo_core.kit.run import Examination, borrowed, examine, wanted
 from grpo_core.plugins.host import PluginHost
@@ -19,7 +19,6 @@ from grpo_core.protocol.environment import Environment, Services
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.judge import Judgement, JudgeRequest
 from grpo_core.protocol.sandbox import Outcome, Program
-from grpo_core.verify.engine import Isolation
 
 __all__ = [
     "CheckResult",

@@ -1,17 +1,11 @@
-"""Run a worker process, which answers one request at a time.
-
-It is spawned (never forked) and killed together with its children.
-"""
+"""Run a worker process, which answers one request at a time."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import platform
 import select
-import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -19,11 +13,11 @@ import time
 import weakref
 import zlib
 from collections.abc import Iterable, Mapping
-from io import FileIO, RawIOBase
+from io import FileIO
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from grpo_core.calls import reaper
+from grpo_core.calls.child import PARENT_PID, Child, signal_name
 from grpo_core.calls.folders import remove_folder
 from grpo_core.calls.replies import (
     MAX_REPLY_BYTES,
@@ -35,34 +29,20 @@ from grpo_core.calls.replies import (
 from grpo_core.calls.wire import read_frame, write_frame
 from grpo_core.calls.worker_environment import worker_environment
 
-_TAIL_BYTES = 2000
-"""How much of the end of a worker's stderr is kept."""
+_COMMAND = (
+    *(sys.executable, "-P", "-X", "faulthandler"),
+    *("-m", "grpo_core.verify.worker", PARENT_PID),
+)
 _CLOSE_SECONDS = 1.0
-"""How long a worker may take to close its environment, and its stderr to end."""
-_REAP_SECONDS = 5.0
-"""How long to wait for the end of a process that was killed."""
-_KILL_ROUNDS = 20
-"""How often the children of a reaper that does not end are killed before the reaper is."""
-_ROUND_SECONDS = 0.01
-"""The pause after each of these rounds."""
+"""How long a worker may take to close its environment."""
 _LEFTOVERS_SECONDS = 5.0
 """How long the removal of leftover folders may take."""
-_CHUNK_BYTES = 65_536
-"""How much of a worker's stderr is read at once."""
-_FLOOD_PAUSE_SECONDS = 0.005
-"""The pause after a full chunk, so that a worker with much output uses little of our time."""
 _WAKE_MILLISECONDS = 500
 """How often a thread that waits for a pipe checks whether the worker was abandoned."""
-_SUPERVISED = sys.platform == "linux"
-"""Whether a reaper is between the trainer and the worker."""
 
 
 class WorkerProcess:
     """Runs one `python -m grpo_core.verify.worker` with a temporary folder of its own.
-
-    The process has its own session, so Ctrl-C does not reach it. On Linux a reaper process is
-    between the trainer and the worker (see `grpo_core.calls.reaper`); elsewhere only processes that
-    are still in the worker's process group are killed with it.
 
     Args:
         further_variables: names of environment variables that the worker inherits besides the
@@ -73,32 +53,20 @@ class WorkerProcess:
         folder = tempfile.mkdtemp(prefix=f"{_folder_prefix()}{os.getpid()}-")
         # The finalizer also runs when the trainer exits.
         self._remove_folder = weakref.finalize(self, remove_folder, folder)
-        self._process: subprocess.Popen[bytes] = subprocess.Popen(
-            _command(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            start_new_session=True,
-            env=worker_environment(folder, further_variables),
-        )
-        self._pipes = _Pipes(cast(FileIO, self._process.stdin), cast(FileIO, self._process.stdout))
-        self._tail = b""
-        name = "grpo worker stderr"
-        self._stderr_reader = threading.Thread(target=self._read_stderr, name=name, daemon=True)
-        self._stderr_reader.start()
+        self._child = Child(_COMMAND, worker_environment(folder, further_variables))
+        self._pipes = _Pipes(self._child.stdin, self._child.stdout)
         self._request_lock, self._end_lock = threading.Lock(), threading.Lock()
         self._ended = False
 
     @property
     def pid(self) -> int:
         """Return the id of the child process: on Linux the reaper's, elsewhere the worker's."""
-        return self._process.pid
+        return self._child.pid
 
     @property
     def ready(self) -> bool:
         """Return whether the process is running and has sent nothing without a request."""
-        return self._process.poll() is None and self._pipes.empty
+        return self._child.status is None and self._pipes.empty
 
     def ask(self, message: Mapping[str, Any]) -> Reply:
         """Send `message` and wait for the reply; calling `end` at the deadline ends the wait.
@@ -109,7 +77,7 @@ class WorkerProcess:
             ValueError: `message` is too large.
         """
         with self._request_lock:
-            self._tail = b""
+            self._child.forget_last_words()
             request_id = new_request_id()
             write_frame(self._pipes, json.dumps({**message, "id": request_id}).encode())
             try:
@@ -134,10 +102,8 @@ class WorkerProcess:
             self._pipes.abandoned = True
             if politely:
                 self._pipes.requests.close()
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._process.wait(_CLOSE_SECONDS)
-            _kill(self._process)
-            self._stderr_reader.join(_CLOSE_SECONDS)
+                self._child.wait(_CLOSE_SECONDS)
+            self._child.kill()
             with self._request_lock:  # a thread that waits for the pipes wakes up soon
                 self._pipes.requests.close()
                 self._pipes.replies.close()
@@ -145,28 +111,19 @@ class WorkerProcess:
 
     def post_mortem(self) -> str:
         """Return how the process ended, and its last output; call it after `end`."""
-        status = self._process.returncode
+        status = self._child.status
         if status is None:
             ending = "could not be killed"
         elif status < 0:
-            ending = f"was killed by {_signal_name(-status)}"
+            ending = f"was killed by {signal_name(-status)}"
         else:
             ending = f"exited with status {status}"
         return f"the worker process {ending}{self.last_words()}"
 
     def last_words(self) -> str:
         """Return a message's ending with the last output on stderr, or "" if there is none."""
-        text = self._tail.decode(errors="replace").strip()
+        text = self._child.last_words
         return f"; its last output:\n{text}" if text else ""
-
-    def _read_stderr(self) -> None:
-        """Read stderr until its end and keep the last bytes."""
-        stderr = cast(RawIOBase, self._process.stderr)
-        with stderr:
-            while chunk := stderr.read(_CHUNK_BYTES):
-                self._tail = (self._tail + chunk)[-_TAIL_BYTES:]
-                if len(chunk) == _CHUNK_BYTES:  # the pipe was full: let the worker wait
-                    time.sleep(_FLOOD_PAUSE_SECONDS)
 
 
 class _Pipes:
@@ -212,40 +169,6 @@ class _Pipes:
             if pipe.poll(_WAKE_MILLISECONDS):
                 return
         raise EOFError("the worker was abandoned")
-
-
-def _command() -> list[str]:
-    """Return the command line of the worker, on Linux behind a reaper."""
-    worker = [sys.executable, "-P", "-X", "faulthandler", "-m", "grpo_core.verify.worker"]
-    if _SUPERVISED:
-        return [sys.executable, "-P", "-S", reaper.__file__, str(os.getpid()), *worker]
-    return [*worker, str(os.getpid())]
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # most of the real-time signals have no name
-        return f"signal {number}"
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill a worker and its children, and reap it."""
-    if _SUPERVISED:
-        process.terminate()
-        process.send_signal(signal.SIGCONT)  # the worker may have stopped it
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_REAP_SECONDS)
-        if process.poll() is None:  # the worker still stops the reaper
-            for _ in range(_KILL_ROUNDS):
-                reaper.kill_children(process.pid)
-                time.sleep(_ROUND_SECONDS)
-            process.kill()
-    else:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(_REAP_SECONDS)
 
 
 def remove_leftover_folders() -> None:

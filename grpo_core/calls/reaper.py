@@ -11,7 +11,8 @@ It does not replace a sandbox. Code that runs as the same user can kill the reap
 dies with it, but processes that have left the worker do not. And processes that replace
 themselves faster than they can be killed may survive.
 
-Run as `python reaper.py TRAINER_PID COMMAND...`; it appends its own process id to the command.
+Run as `python reaper.py TRAINER_PID COMMAND...`; an argument PARENT_PID of the command is replaced
+by the reaper's process id.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ import signal
 import sys
 import time
 
+PARENT_PID = "{parent_pid}"
+"""This argument of a command is replaced by the process id of the parent."""
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
@@ -48,7 +51,7 @@ def main() -> None:
         return
     worker = os.posix_spawn(
         command[0],
-        [*command, str(os.getpid())],
+        [str(os.getpid()) if argument == PARENT_PID else argument for argument in command],
         os.environ,
         setsid=True,  # a verifier that signals its own group does not reach the reaper
         setsigmask=previous_mask,

@@ -98,7 +98,7 @@ def _parse_object(body: bytes) -> dict[str, Any]:
     return reply
 
 
-def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the fields of a JSON object; raise ValueError if a key occurs twice."""
     fields = dict(pairs)
     if len(fields) != len(pairs):
@@ -106,7 +106,7 @@ def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return fields
 
 
-def _refuse_constant(name: str) -> None:
+def refuse_constant(name: str) -> None:
     """Raise ValueError for NaN and the infinities, which JSON does not define."""
     raise ValueError(f"{name} is not JSON")
 
@@ -118,6 +118,6 @@ def _type_name(value: object) -> str:
 
 _ENCODER = json.JSONEncoder(allow_nan=False)
 _DECODER = json.JSONDecoder(
-    object_pairs_hook=_refuse_duplicates,
-    parse_constant=_refuse_constant,
+    object_pairs_hook=refuse_duplicates,
+    parse_constant=refuse_constant,
 )

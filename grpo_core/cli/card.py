@@ -23,7 +23,8 @@ from grpo_core.cli.output import (
 from grpo_core.cli.screen import console, live
 from grpo_core.protocol.environment import Services
 from grpo_core.protocol.errors import ConfigError, UserError
-from grpo_core.report.card import Card, Floor, make_card, measured
+from grpo_core.report.card import Card, make_card, measured
+from grpo_core.report.floors import Floor
 from grpo_core.verify.sources import Sources
 
 app = typer.Typer()

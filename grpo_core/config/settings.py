@@ -25,6 +25,8 @@ Positive = Annotated[int, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
+Isolation = Literal["auto", "process", "inline"]
+"""Where verifiers run; see `VerifyConfig.isolation`."""
 PLUGIN = "plugin:"
 """Prefix of a name that refers to a plugin's component."""
 K_ESTIMATORS = ("passk", "maxk", "pkpo")
@@ -350,12 +352,20 @@ class VerifyConfig(Section):
     workers: Positive | None = None
     """Worker processes for synchronous verifiers; unset: one per core, at most 4."""
     timeout_seconds: Annotated[float, Field(gt=0)] | None = None
-    """Timeout of one verdict; unset: the environment's timeout."""
+    """Timeout of one verdict (of each group, if groups are judged); unset: the environment's."""
     retries: Annotated[int, Field(ge=0)] = 1
     """How many times judging a completion is retried after a failure."""
-    isolation: Literal["auto", "process", "inline"] = "auto"
+    isolation: Isolation = "auto"
     """process: in a worker that is killed at the timeout; inline: in the trainer; auto: inline only
-    if the environment is trusted."""
+    if the environment is trusted, or its verifier is asynchronous."""
+    max_concurrency: Positive = 32
+    """Maximum number of asynchronous verdicts in progress at the same time."""
+    task_timeout_seconds: Annotated[float, Field(gt=0)] = 30.0
+    """Timeout of task() and reference()."""
+    worker_start_seconds: Annotated[float, Field(gt=0)] = 60.0
+    """Timeout of a worker's start, including imports."""
+    worker_memory_mb: Annotated[float, Field(gt=0)] = 2048.0
+    """A worker that uses more memory than this after a verdict is replaced."""
     worker_environment: Annotated[tuple[str, ...], Listed] = ()
     """Names of additional environment variables that workers inherit; keys and most other variables
     stay in the trainer."""

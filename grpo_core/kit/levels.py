@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
-from grpo_core.kit.subject import QUICK_SECONDS, Subject, prompt_text
+from grpo_core.kit.subject import QUICK_SECONDS, Subject
 from grpo_core.protocol.types import Task, TaskKey
+from grpo_core.report.floors import prompt_text
 from grpo_core.verify.checks import size_of
 
 _TASKS = 40

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import hashlib
 import json
 import os
 import sys
@@ -24,6 +23,7 @@ from types import CodeType
 from typing import Any
 
 from grpo_core.calls.deadline import describe
+from grpo_core.calls.wire import prompt_digest
 from grpo_core.kit.texts import MARKER
 from grpo_core.kit.verdicts import verify_directly
 from grpo_core.plugins.environments import build_environment
@@ -86,7 +86,7 @@ async def _observe(env: Environment[Any], request: Mapping[str, Any]) -> dict[st
             break
         verdicts.append(await _verdict(env, task, text))
     report = {
-        "prompts": [digest(task) for task in tasks.values()],
+        "prompts": [prompt_digest(task) for task in tasks.values()],
         "references": [env.reference(task) for task in tasks.values()]
         if request["references"]
         else None,
@@ -213,16 +213,6 @@ def _new_resources(
             if name in new[kind]:
                 new[kind].remove(name)
     return {kind: names[:_MOST] for kind, names in new.items()}
-
-
-def digest(task: Task[Any]) -> str:
-    """Return the SHA-256 of the prompt of `task`."""
-    prompt = (
-        task.prompt
-        if isinstance(task.prompt, str)
-        else [(message.role, message.content) for message in task.prompt]
-    )
-    return hashlib.sha256(json.dumps(prompt).encode()).hexdigest()
 
 
 if __name__ == "__main__":

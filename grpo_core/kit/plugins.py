@@ -7,18 +7,15 @@ object to its standard output.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import signal
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
+from grpo_core.calls.child import Child, signal_name
 from grpo_core.plugins.host import Failure, Plugin, PluginHost, find_conflicts
 from grpo_core.protocol.errors import PluginError
 from grpo_core.protocol.hookspecs import Kind
@@ -90,37 +87,24 @@ def load_here(host: PluginHost, plugin: Plugin) -> PluginStatus:
 
 def load_apart(plugin: Plugin, *, timeout_seconds: float) -> PluginStatus:
     """Load `plugin` in a fresh process, which is killed with its children after the timeout."""
-    command = [sys.executable, "-m", "grpo_core.kit.plugins", plugin.name]
-    with tempfile.TemporaryFile() as output:  # not a pipe, which a grandchild could hold open
-        child = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        try:
-            child.wait(timeout_seconds)
-            reason = _exit_reason(child.returncode)
-        except subprocess.TimeoutExpired:
-            reason = f"loading took longer than {timeout_seconds:g} s"
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
-        output.seek(0)
-        text = output.read()
-    if text and child.returncode == 0:
-        return PluginStatus(**json.loads(text))
+    with Child([sys.executable, "-m", "grpo_core.kit.plugins", plugin.name]) as child:
+        ending = child.communicate(seconds=timeout_seconds)
+    if ending.status == 0 and ending.output and not ending.problem:
+        return PluginStatus(**json.loads(ending.output))
+    reason = (
+        f"loading took longer than {timeout_seconds:g} s"
+        if ending.status is None
+        else ending.problem or _exit_reason(ending.status)
+    )
     fix = f"uninstall {plugin.distribution}, or set GRPO_DISABLE_PLUGINS={plugin.name}"
     return replace(_status(plugin, "failed"), reason=reason, fix=fix)
 
 
-def _exit_reason(returncode: int) -> str:
+def _exit_reason(status: int) -> str:
     """Return how the process ended."""
-    if returncode < 0:
-        return f"loading crashed the interpreter with {signal.Signals(-returncode).name}"
-    return f"loading ended the interpreter with status {returncode}"
+    if status < 0:
+        return f"loading crashed the interpreter with {signal_name(-status)}"
+    return f"loading ended the interpreter with status {status}"
 
 
 def _status(plugin: Plugin, status: Literal["ok", "failed", "disabled"]) -> PluginStatus:

@@ -11,7 +11,18 @@ from typing import Any
 
 from grpo_core.calls.deadline import describe
 from grpo_core.calls.printable import printable
-from grpo_core.kit import cost, floors, levels, second_process, served, tasks, verdicts
+from grpo_core.config.settings import Isolation, VerifyConfig
+from grpo_core.kit import (
+    cost,
+    floors,
+    hostile_answers,
+    levels,
+    near_misses,
+    second_process,
+    served,
+    tasks,
+    verdicts,
+)
 from grpo_core.kit.result import (
     BrokenPromiseError,
     CheckResult,
@@ -26,7 +37,7 @@ from grpo_core.plugins.services import Lender
 from grpo_core.protocol.environment import Environment, Services
 from grpo_core.protocol.errors import ConfigError, GrpoError, did_you_mean
 from grpo_core.protocol.spec import Spec
-from grpo_core.verify.engine import Isolation, Verifier, VerifySettings
+from grpo_core.verify.engine import Verifier
 
 CheckFunction = Callable[[Subject], Coroutine[Any, Any, str]]
 """Returns the message of a passed check.
@@ -54,15 +65,15 @@ CHECKS: Mapping[str, CheckFunction] = {
     "floor.echo": floors.check_echo,
     "floor.other": floors.check_other,
     "floor.constant": floors.check_constant,
-    "floor.listed": floors.check_listed,
-    "floor.suffix": floors.check_suffix,
-    "floor.near": floors.check_near,
-    "floor.digits": floors.check_digits,
-    "floor.text": floors.check_characters,
-    "floor.nested": floors.check_nested,
-    "floor.large": floors.check_large,
-    "floor.cheats": floors.check_cheats,
-    "floor.canaries": floors.check_canaries,
+    "floor.listed": near_misses.check_listed,
+    "floor.suffix": near_misses.check_suffix,
+    "floor.near": near_misses.check_near,
+    "floor.digits": hostile_answers.check_digits,
+    "floor.text": hostile_answers.check_characters,
+    "floor.nested": hostile_answers.check_nested,
+    "floor.large": hostile_answers.check_large,
+    "floor.cheats": hostile_answers.check_cheats,
+    "floor.canaries": hostile_answers.check_canaries,
     "floor.code": served.check_code,
     "floor.judge": served.check_judge,
     "cost.time": cost.check_time,
@@ -124,7 +135,7 @@ class Examination:
     seed: int = 0
     """The seed of the tasks."""
     isolation: Isolation = "auto"
-    """Where verdicts are made, as `VerifySettings.isolation`."""
+    """Where verdicts are made, as `VerifyConfig.isolation`."""
     spec: Spec | None = None
     """How another process builds the environment; by default from its class."""
     overrides: Mapping[str, Any] | None = None
@@ -191,9 +202,8 @@ async def _run_checks(
         ]
     results: list[CheckResult] = []
     async with verifier:
-        inline_verifier = Verifier(
-            env, settings=replace(verifier.settings, isolation="inline"), closes_env=False
-        )
+        inline_settings = verifier.settings.model_copy(update={"isolation": "inline"})
+        inline_verifier = Verifier(env, settings=inline_settings, closes_env=False)
         unprepared = Subject(
             examination.name,
             env,
@@ -254,8 +264,12 @@ def _make_verifier(env: Environment[Any], examination: Examination) -> Verifier:
     Raises:
         ConfigError: The environment breaks the contract, or `isolation` cannot be met.
     """
-    seconds = None if env.needs else min(env.timeout_seconds, _DEADLINE_SECONDS)
-    settings = VerifySettings(isolation=examination.isolation, retries=0, timeout_seconds=seconds)
+    shortened = not env.needs and env.timeout_seconds > _DEADLINE_SECONDS
+    settings = VerifyConfig(
+        isolation=examination.isolation,
+        retries=0,
+        timeout_seconds=_DEADLINE_SECONDS if shortened else None,
+    )
     try:
         return Verifier(
             env, settings=settings, spec=examination.spec, overrides=examination.overrides
@@ -263,7 +277,7 @@ def _make_verifier(env: Environment[Any], examination: Examination) -> Verifier:
     except ConfigError:
         if examination.isolation != "auto":
             raise
-        return Verifier(env, settings=replace(settings, isolation="inline"))
+        return Verifier(env, settings=settings.model_copy(update={"isolation": "inline"}))
 
 
 async def _run_check(check: str, coroutine: Coroutine[Any, Any, str]) -> CheckResult:

@@ -6,35 +6,32 @@ else the verifier does.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
 import os
 import signal
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from grpo_core.calls.deadline import DeadlineError, in_thread, within
-from grpo_core.kit.observer import digest
+from grpo_core.calls.child import PARENT_PID, Child, Ending
+from grpo_core.calls.deadline import in_thread
+from grpo_core.calls.wire import prompt_digest
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
-from grpo_core.kit.subject import Subject, describe_verdict, shorten, task_label
+from grpo_core.kit.subject import Attempt, Subject, describe_verdict, task_label
 from grpo_core.kit.texts import EXECUTABLE
-from grpo_core.kit.verdicts import ordinary_attempts
+from grpo_core.kit.verdicts import comparable_fields, ordinary_attempts
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.spec import Spec
 from grpo_core.protocol.types import Verdict
+from grpo_core.report.floors import shorten
 from grpo_core.verify.hosts import boot_message
 
 _SECONDS = 120.0
 """The timeout of the second process."""
 _REFERENCE_SECONDS = 1.0
 """A reference that takes longer is not computed in the second process."""
-_PIPES_SECONDS = 5.0
-"""How long to wait for the pipes of the ended process to close."""
 _HASH_SEED = "20261"
 """The PYTHONHASHSEED of the second process."""
 _LEAK_COUNT = 20
@@ -84,54 +81,55 @@ class SecondProcess:
 
     async def _run(self) -> None:
         """Run the process and set `_report` or `_failure`."""
-        subject = self._subject
-        if not subject.tasks:
+        if not self._subject.tasks:
             self._failure = "there are no tasks in the train split"
             return
         try:
-            boot = boot_message(
-                subject.env, self._spec, subject.settings if self._spec is not None else None
-            )
+            request = self._request()
         except ConfigError as error:
             self._failure = str(error)
             return
-        attempts = [] if subject.env.needs else ordinary_attempts(subject)[::-1]
-        executable = [
-            (task, reply)
-            for task in subject.tasks[:2]
-            for text in EXECUTABLE
-            for reply in subject.reply_variants(text)
-        ]
-        request = {
-            "boot": boot,
-            "references": subject.reference_seconds < _REFERENCE_SECONDS
-            and not subject.reference_error,
-            "keys": [asdict(task.key) for task in reversed(subject.tasks)],
-            "attempts": [[_task_address(task), text] for task, text in attempts],
-            "executable": []
-            if subject.env.needs
-            else [[_task_address(task), text] for task, text in executable],
-        }
-        try:
-            status, output, errors = await within(_communicate(json.dumps(request)), _SECONDS)
-        except DeadlineError:
-            self._failure = f"the second process took more than {_SECONDS:g} s"
+        ending = await _communicate(json.dumps(request))
+        self._failure = _failure_reason(ending)
+        if self._failure:
             return
-        except NotCheckedError as error:
-            self._failure = str(error)
-            return
-        if status == -signal.SIGKILL:
-            self._failure = "the second process was killed, as happens where memory is short"
-            return
-        if status or not output:
-            last_line = (errors.strip().splitlines() or ["no output"])[-1]
-            self._failure = f"in a process of its own it ended with status {status}: {last_line}"
+        if ending.status or not ending.output:
+            last_line = (ending.last_words.splitlines() or ["no output"])[-1]
+            self._failure = (
+                f"in a process of its own it ended with status {ending.status}: {last_line}"
+            )
             raise BrokenPromiseError(self._failure)
-        report = json.loads(output)
+        report = json.loads(ending.output)
         if "build_error" in report:
             self._failure = f"a second process cannot build it: {report['build_error']}"
         else:
             self._report = report
+
+    def _request(self) -> dict[str, Any]:
+        """Return what the process is to build and to do.
+
+        Raises:
+            ConfigError: Another process cannot build the environment.
+        """
+        subject = self._subject
+        overrides = subject.settings if self._spec is not None else None
+        attempts, executable = list[Attempt](), list[Attempt]()
+        if not subject.env.needs:
+            attempts = ordinary_attempts(subject)[::-1]
+            executable = [
+                (task, reply)
+                for task in subject.tasks[:2]
+                for text in EXECUTABLE
+                for reply in subject.reply_variants(text)
+            ]
+        return {
+            "boot": boot_message(subject.env, self._spec, overrides),
+            "references": subject.reference_seconds < _REFERENCE_SECONDS
+            and not subject.reference_error,
+            "keys": [asdict(task.key) for task in reversed(subject.tasks)],
+            "attempts": [[_task_address(task), text] for task, text in attempts],
+            "executable": [[_task_address(task), text] for task, text in executable],
+        }
 
 
 def _task_address(task: Any) -> list[Any]:
@@ -139,50 +137,28 @@ def _task_address(task: Any) -> list[Any]:
     return [task.key.split, task.key.index, task.key.level]
 
 
-async def _communicate(request: str) -> tuple[int, str, str]:
-    """Send `request` to a second process; return its exit status, standard output and errors."""
-    with _started_process() as process:
-        # In threads: asyncio closes pipes some time after the process ended, which no longer
-        # happens if Ctrl-C ends the loop.
-        communication = asyncio.ensure_future(in_thread(process.communicate, request.encode()))
-        await in_thread(process.wait)
-        _end(process)  # processes that it left behind hold its pipes open
-        if not (await asyncio.wait({communication}, timeout=_PIPES_SECONDS))[0]:
-            raise NotCheckedError(
-                "the second process started one that left its process group and holds its output "
-                "open"
-            )
-        output, errors = communication.result()
-    return process.returncode, output.decode(), errors.decode(errors="replace")
-
-
-@contextlib.contextmanager
-def _started_process() -> Iterator[subprocess.Popen[bytes]]:
-    """Start the second process; at the end kill it with all processes that it left behind."""
+async def _communicate(request: str) -> Ending:
+    """Send `request` to a second process and return how it ended, and what it wrote."""
+    command = [sys.executable, "-P", "-m", "grpo_core.kit.observer", PARENT_PID]
     with tempfile.TemporaryDirectory(prefix="grpo-kit-", ignore_cleanup_errors=True) as folder:
-        import_path = os.pathsep.join(map(os.path.abspath, sys.path))
         environ = os.environ | {
             "PYTHONHASHSEED": _HASH_SEED,
             "TMPDIR": folder,
-            "PYTHONPATH": import_path,
+            "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)),
         }
-        command = [sys.executable, "-P", "-m", "grpo_core.kit.observer", str(os.getpid())]
-        pipe = subprocess.PIPE
-        process = subprocess.Popen(
-            command, stdin=pipe, stdout=pipe, stderr=pipe, env=environ, start_new_session=True
-        )
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                _end(process)
-            process.wait()
+        with Child(command, environ) as child:
+            # In a thread: asyncio closes pipes some time after the process ended, which no longer
+            # happens if Ctrl-C ends the loop.
+            return await in_thread(child.communicate, request.encode(), seconds=_SECONDS)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill the process group."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
+def _failure_reason(ending: Ending) -> str:
+    """Return why there is no report without a fault of the environment, or ""."""
+    if ending.status is None:
+        return f"the second process took more than {_SECONDS:g} s"
+    if ending.status == -signal.SIGKILL:
+        return "the second process was killed, as happens where memory is short"
+    return f"the second process gave no report: {ending.problem}" if ending.problem else ""
 
 
 async def check_same_tasks(process: SecondProcess, subject: Subject) -> str:
@@ -190,7 +166,7 @@ async def check_same_tasks(process: SecondProcess, subject: Subject) -> str:
     report = await process.report(verdicts=False)
     prompts = report["prompts"]
     for task, reported_digest in zip(reversed(subject.tasks), prompts, strict=True):
-        if digest(task) != reported_digest:
+        if prompt_digest(task) != reported_digest:
             raise BrokenPromiseError(
                 f"{task_label(task)} has another prompt in a process with another PYTHONHASHSEED; "
                 "do not iterate over sets, nor use hash(), id() or the time"
@@ -226,15 +202,7 @@ async def check_same_verdicts(process: SecondProcess, subject: Subject) -> str:
                 f"{describe_verdict(local_result)}, and in another process failed: {remote_result}"
             )
         elsewhere = Verdict.from_json({**remote_result, "metrics": {}, "detail": {}})
-        if local_result.scored and (
-            local_result.rewards,
-            local_result.passed,
-            local_result.answer,
-        ) != (
-            elsewhere.rewards,
-            elsewhere.passed,
-            elsewhere.answer,
-        ):
+        if local_result.scored and comparable_fields(local_result) != comparable_fields(elsewhere):
             raise BrokenPromiseError(
                 f"the answer {shorten(text)} at {task_label(task)} "
                 f"{describe_verdict(local_result)}, and in a process with another PYTHONHASHSEED "

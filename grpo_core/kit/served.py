@@ -6,8 +6,9 @@ import re
 from statistics import fmean
 
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
-from grpo_core.kit.subject import Subject, describe_verdict, shorten
+from grpo_core.kit.subject import Subject, describe_verdict
 from grpo_core.kit.texts import JUNK, ORDERS, PROGRAMS
+from grpo_core.report.floors import shorten
 
 _MARGIN = 0.2
 """The share of the reward range that an order may add by making a text longer."""

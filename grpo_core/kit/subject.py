@@ -17,6 +17,7 @@ from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.judge import JudgeRequest
 from grpo_core.protocol.sandbox import Program
 from grpo_core.protocol.types import Rollout, Split, Task, TaskKey, Verdict
+from grpo_core.report.floors import shorten
 from grpo_core.verify.checks import size_of
 from grpo_core.verify.engine import Verifier
 
@@ -103,6 +104,22 @@ class Subject:
             [task for task, _ in attempts], [[Rollout.of(text)] for _, text in attempts]
         )
         return [verdicts[0] for verdicts in verdict_groups]
+
+    async def scored_verdicts(self, kind: str, attempts: Sequence[Attempt]) -> list[Verdict]:
+        """Return the verdict on each attempt; raise BrokenPromiseError if one has no verdict.
+
+        Args:
+            kind: What the attempts are, for the message.
+            attempts: The attempts.
+        """
+        verdicts = await self.verdicts(attempts)
+        for (task, text), verdict in zip(attempts, verdicts, strict=True):
+            if not verdict.scored:
+                raise BrokenPromiseError(
+                    f"{kind}, {shorten(text)}, {describe_verdict(verdict)} at {task_label(task)}; "
+                    "any text must get a verdict"
+                )
+        return verdicts
 
     @property
     def answered(self) -> list[Attempt]:
@@ -321,27 +338,12 @@ def _common_prefix(texts: Sequence[str]) -> str:
     return "".join(column[0] for column in columns)
 
 
-def prompt_text(task: Task[Any]) -> str:
-    """Return the prompt of `task` as one text."""
-    return (
-        task.prompt
-        if isinstance(task.prompt, str)
-        else "\n".join(message.content for message in task.prompt)
-    )
-
-
 def describe_verdict(verdict: Verdict) -> str:
     """Return what a verdict says, as the rest of a sentence about an answer."""
     if verdict.error is not None:
         error = verdict.error.partition("; its last output")[0][:_LONGEST_ERROR]
         return f"could not be judged ({error})"
     return f"got {verdict.total:g} and {'passed' if verdict.passed else 'did not pass'}"
-
-
-def shorten(text: object, size: int = 60) -> str:
-    """Return `text` quoted, and cut after `size` characters."""
-    quoted = repr(text)
-    return quoted if len(quoted) <= size else f"{quoted[:size]}..."
 
 
 def task_label(task: Task[Any]) -> str:

@@ -16,30 +16,16 @@ from dataclasses import replace
 from typing import Any
 
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
-from grpo_core.kit.subject import Subject, prompt_text, shorten, task_label
+from grpo_core.kit.subject import Subject, task_label
 from grpo_core.protocol.types import Split, Task, TaskKey
+from grpo_core.report.floors import prompt_text, shorten
 from grpo_core.verify.checks import size_of
 
 _NEIGHBOURS = 12
 """Neighbouring tasks that are compared."""
 _OFFSETS = (
-    1,
-    10,
-    100,
-    500,
-    1000,
-    1024,
-    5000,
-    10_000,
-    65_536,
-    100_000,
-    10**6,
-    10**7,
-    10**8,
-    10**9,
-    2**20,
-    2**31,
-    2**32,
+    *(1, 10, 100, 500, 1000, 1024, 5000, 10_000, 65_536),
+    *(10**5, 10**6, 10**7, 10**8, 10**9, 2**20, 2**31, 2**32),
 )
 """Offsets that authors add to an index or seed to keep held-out tasks apart."""
 _MAX_LISTED = 10_000

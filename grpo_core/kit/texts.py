@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-SILENCE: Mapping[str, str] = {
-    "an empty answer": "",
-    "white space": " \t\n ",
-    "a no-break space": "\u00a0",
-}
+from grpo_core.report.floors import COMMON_ANSWERS, SILENCE
+
+KINDS_OF_SILENCE: Mapping[str, str] = {**SILENCE, "a no-break space": "\u00a0"}
 JUNK: Mapping[str, str] = {
     "nothing": "",
     "a word": "banana",
@@ -19,25 +17,9 @@ JUNK: Mapping[str, str] = {
     "a fence": "```",
     "a dash": "-",
 }
-COMMON: tuple[str, ...] = (
-    "0",
-    "1",
-    "2",
-    "42",
-    "yes",
-    "no",
-    "Yes",
-    "No",
-    "True",
-    "False",
-    "true",
-    "false",
-    "A",
-    "B",
-    "[]",
-    "{}",
-    "null",
-    "None",
+CONSTANTS: tuple[str, ...] = (
+    *COMMON_ANSWERS,
+    *("2", "42", "Yes", "No", "False", "true", "false", "B", "{}", "null", "None"),
 )
 """Answers that are right for some tasks of many environments, tried as constant answers."""
 NUMBERS: Mapping[str, str] = {

@@ -12,20 +12,13 @@ from typing import Any, NoReturn
 
 from grpo_core.calls.deadline import DeadlineError, in_thread, within
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
-from grpo_core.kit.subject import (
-    TOLERANCE,
-    Attempt,
-    Subject,
-    describe_verdict,
-    prompt_text,
-    shorten,
-    task_label,
-)
+from grpo_core.kit.subject import TOLERANCE, Attempt, Subject, describe_verdict, task_label
 from grpo_core.kit.texts import JUNK
 from grpo_core.protocol.environment import Environment, Services
 from grpo_core.protocol.judge import Judgement, JudgeRequest
 from grpo_core.protocol.sandbox import Outcome, Program
 from grpo_core.protocol.types import Group, Rollout, Task, Verdict
+from grpo_core.report.floors import prompt_text, shorten
 from grpo_core.verify.engine import Verifier
 
 _TIMEOUT_SECONDS = 10.0
@@ -51,12 +44,7 @@ def ordinary_attempts(subject: Subject) -> list[Attempt]:
 async def check_form(subject: Subject) -> str:
     """Check that right and wrong answers get verdicts."""
     attempts = ordinary_attempts(subject)
-    for (task, text), verdict in zip(attempts, await subject.verdicts(attempts), strict=True):
-        if not verdict.scored:
-            raise BrokenPromiseError(
-                f"the answer {shorten(text)} {describe_verdict(verdict)} at {task_label(task)}; "
-                "any text must get a verdict"
-            )
+    await subject.scored_verdicts("an ordinary answer", attempts)
     return f"{len(attempts)} right and wrong answers got verdicts with every part"
 
 
@@ -95,7 +83,7 @@ async def check_repeat(subject: Subject) -> str:
         *zip(attempts, before, first, strict=False),
         *zip(attempts, first, second, strict=True),
     ]:
-        if _comparable_fields(earlier) != _comparable_fields(later):
+        if comparable_fields(earlier) != comparable_fields(later):
             same_outcome = (earlier.rewards, earlier.passed) == (later.rewards, later.passed)
             answers = f", taken as {earlier.answer!r} and {later.answer!r}" if same_outcome else ""
             raise BrokenPromiseError(
@@ -106,7 +94,7 @@ async def check_repeat(subject: Subject) -> str:
     return f"{len(attempts)} attempts got the same verdict twice, in another order"
 
 
-def _comparable_fields(verdict: Verdict) -> tuple[object, ...]:
+def comparable_fields(verdict: Verdict) -> tuple[object, ...]:
     """Return the fields that must be equal in repeated verdicts."""
     return verdict.rewards, verdict.passed, verdict.answer, verdict.error
 
@@ -220,7 +208,9 @@ async def check_outage(subject: Subject) -> str:
         raise NotCheckedError("reference() gives no answers")
     names = list(env.services.judges) or ["default"]
     task, text = subject.answered[0]
-    settings = replace(subject.inline_verifier.settings, timeout_seconds=_TIMEOUT_SECONDS)
+    settings = subject.inline_verifier.settings.model_copy(
+        update={"timeout_seconds": _TIMEOUT_SECONDS}
+    )
     for raises in (True, False):
         services = Services(
             {"default": _NoSandbox(raises=raises)} if "sandbox" in env.needs else {},

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import sqrt
 from pathlib import Path
-from statistics import NormalDist
 from typing import Any
 
 from grpo_core.protocol.errors import ConfigError, GrpoError
 from grpo_core.protocol.judge import Judge, JudgeRequest
+from grpo_core.report.statistics import wilson_interval
 from grpo_core.runs.jsonl import values
 
 FIELDS = ("context", "suffix", "reference", "rubric")
@@ -52,13 +51,8 @@ class Agreement:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Return the 95 % confidence interval of the share, by Wilson's score (JASA 22, 1927)."""
-        n, z = self.judged, NormalDist().inv_cdf(0.975)
-        if not n:
-            return 0.0, 1.0
-        middle = (self.share + z * z / (2 * n)) / (1 + z * z / n)
-        half = z * sqrt(self.share * (1 - self.share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-        return max(0.0, middle - half), min(1.0, middle + half)
+        """Return the 95 % confidence interval of the share."""
+        return wilson_interval(self.share, self.judged, confidence=0.95)
 
 
 async def agreement(judge: Judge, pairs: Sequence[Pair]) -> Agreement:

@@ -10,27 +10,20 @@ import dataclasses
 import importlib.metadata
 import inspect
 import json
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from statistics import fmean
 from typing import Any
 
 from grpo_core.plugins.host import Plugin
 from grpo_core.plugins.services import fingerprint
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import GrpoError
-from grpo_core.protocol.types import Message, Rollout, Split, Task, TaskKey, Verdict
+from grpo_core.protocol.types import Message, Split, TaskKey
+from grpo_core.report.floors import Floor, FloorMeasurement
 from grpo_core.verify.checks import size_of
 from grpo_core.verify.sources import Source, Sources
 
 FLAGS = ("deterministic", "stateful", "open_ended", "levels", "answer_in_prompt", "trusted")
-COMMON_ANSWERS = ("0", "1", "yes", "no", "True", "A", "[]")
-REFERENCES_TRIED = 8
-"""How many references of other tasks are tried as constant answers, the most frequent first.
-
-Each costs a verdict for every task.
-"""
 _HOME_LABELS = (
     "homepage",
     "home",
@@ -51,24 +44,6 @@ class Origin:
     version: str
     license: str | None
     home_page: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Floor:
-    """What one way of answering that ignores the task gets, as means over tasks."""
-
-    answer: str
-    """The way of answering, such as "the best constant"."""
-    reward: float | None = None
-    """The mean total reward; None if nothing could be judged."""
-    pass_rate: float | None = None
-    """The share of tasks that the answer passes; None if nothing could be judged."""
-    tasks: int = 0
-    """The number of tasks with a verdict, over which the means are taken."""
-    unscored: int = 0
-    """The number of attempts that could not be judged."""
-    note: str = ""
-    """Which answer it was, or why there is no mean."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +116,7 @@ async def make_card(source: Source, *, seed: int = 0, level: float | None = None
         about=_first_paragraph(type(env).__doc__),
         fingerprint=fingerprint(env),
         settings=_settings(env),
-        parts={**env.parts, **source.verifier.settings.weights},
+        parts={**env.parts, **source.verifier.weights},
         reward_range=env.reward_range,
         floor=env.floor,
         flags={flag: getattr(env, flag) for flag in FLAGS},
@@ -177,7 +152,7 @@ async def measured(
     try:
         all_tasks = await sources.tasks(keys)
         references = await sources.references(all_tasks)
-        floors = await _FloorMeasurement(
+        floors = await FloorMeasurement(
             sources, all_tasks[:count], references[:count], references[count:], tried
         ).floors()
     except GrpoError as error:
@@ -185,98 +160,6 @@ async def measured(
     return replace(
         card, floors=floors, unmeasured="" if count else "there are no tasks to measure it on"
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _FloorMeasurement:
-    """The tasks and answers of which floors are measured."""
-
-    sources: Sources
-    tasks: Sequence[Task[Any]]
-    own_references: Sequence[str | None]
-    """The reference of each task."""
-    other_references: Sequence[str | None]
-    """References of other tasks."""
-    tried: Callable[[], None]
-    """Called after each way of answering was judged."""
-
-    async def floors(self) -> tuple[Floor, ...]:
-        """Return the floor of each way of answering; empty without tasks."""
-        if not self.tasks:
-            return ()
-        return (
-            await self._floor("nothing", [""] * len(self.tasks)),
-            await self._floor("white space", [" \n\t "] * len(self.tasks)),
-            await self._floor("the prompt echoed", [_prompt_text(task) for task in self.tasks]),
-            await self._best_constant(),
-            await self._floor("another task's reference", self.other_references),
-            await self._floor("the reference", self.own_references),
-        )
-
-    async def _best_constant(self) -> Floor:
-        """Return the floor of the constant answer with the highest reward, then pass rate.
-
-        The highest of several means is slightly above what the same answer would get on new tasks.
-        """
-        candidates = [
-            await self._floor(
-                "the best constant", [constant] * len(self.tasks), note=_shorten(constant)
-            )
-            for constant in self._constants()
-        ]
-        best = max(
-            candidates,
-            key=lambda floor: (floor.tasks > 0, floor.reward or 0.0, floor.pass_rate or 0.0),
-        )
-        return (
-            replace(best, note=f"{best.note}, of {len(candidates)} tried") if best.tasks else best
-        )
-
-    def _constants(self) -> list[str]:
-        """Return the constant answers to try: frequent references, then common answers."""
-        most_frequent = Counter(
-            text for text in self.other_references if text is not None
-        ).most_common(REFERENCES_TRIED)
-        return list(dict.fromkeys([*(text for text, _ in most_frequent), *COMMON_ANSWERS]))
-
-    async def _floor(self, name: str, answers: Sequence[str | None], *, note: str = "") -> Floor:
-        """Return the means over the tasks for which `answers` has an answer."""
-        pairs = [
-            (task, answer)
-            for task, answer in zip(self.tasks, answers, strict=False)
-            if answer is not None
-        ]
-        if not pairs:
-            return Floor(name, note="not measured: the environment gives no such answer")
-        rollouts = [await self._constant_rollout(task, answer) for task, answer in pairs]
-        judged = await self.sources.verify(
-            [task for task, _ in pairs], [[rollout] for rollout in rollouts]
-        )
-        self.tried()
-        return _mean_floor(name, [verdict for (verdict,) in judged], note=note)
-
-    async def _constant_rollout(self, task: Task[Any], answer: str) -> Rollout:
-        """Return a rollout that gives `answer` in every turn."""
-        messages: list[Message] = [Message("assistant", answer)]
-        try:
-            for _ in range(1, self.sources[task.key.env].env.max_turns):
-                reply = await self.sources.reply(task, tuple(messages))
-                if reply is None:
-                    break
-                messages += [*reply, Message("assistant", answer)]
-        except GrpoError:  # the engine reports such a rollout as one that could not be judged
-            return Rollout(tuple(messages), finish="error")
-        return Rollout(tuple(messages))
-
-
-def _mean_floor(name: str, verdicts: Sequence[Verdict], *, note: str) -> Floor:
-    """Return the means over the verdicts that are scored."""
-    scored = [verdict for verdict in verdicts if verdict.scored]
-    if not scored:
-        return Floor(name, unscored=len(verdicts), note=f"not measured: {verdicts[0].error}")
-    reward = fmean(verdict.total for verdict in scored)
-    pass_rate = fmean(verdict.passed for verdict in scored)
-    return Floor(name, reward, pass_rate, len(scored), len(verdicts) - len(scored), note)
 
 
 def _origin(plugin: Plugin) -> Origin:
@@ -321,18 +204,3 @@ def _settings(env: Environment[Any]) -> dict[str, Any]:
 def _first_paragraph(text: str | None) -> str:
     """Return the first paragraph of a docstring as one line."""
     return " ".join(inspect.cleandoc(text or "").partition("\n\n")[0].split())
-
-
-def _prompt_text(task: Task[Any]) -> str:
-    """Return the prompt of `task` as one text."""
-    return (
-        task.prompt
-        if isinstance(task.prompt, str)
-        else "\n".join(message.content for message in task.prompt)
-    )
-
-
-def _shorten(text: str, size: int = 50) -> str:
-    """Return `text` quoted, and cut after `size` characters."""
-    quoted = repr(text)
-    return quoted if len(quoted) <= size else f"{quoted[:size]}..."

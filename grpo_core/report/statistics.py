@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from statistics import fmean, stdev
+from statistics import NormalDist, fmean, stdev
 from typing import TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
@@ -197,6 +197,23 @@ def expected_differing(totals: Sequence[Sequence[float]], size: int) -> float:
         1 - sum(math.comb(n, size) for n in Counter(task).values()) / math.comb(len(task), size)
         for task in totals
     )
+
+
+def wilson_interval(share: float, count: int, *, confidence: float) -> tuple[float, float]:
+    """Return the confidence interval of a share, by Wilson's score (JASA 22, 1927).
+
+    Args:
+        share: The observed share, from 0 to 1.
+        count: The number of observations; without any, the interval is (0, 1).
+        confidence: The chance that the interval holds the true share, such as 0.95.
+    """
+    if not count:
+        return 0.0, 1.0
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    scale = 1 + z * z / count
+    middle = (share + z * z / (2 * count)) / scale
+    margin = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count)) / scale
+    return max(0.0, middle - margin), min(1.0, middle + margin)
 
 
 def quantile(values: Sequence[float], share: float) -> float:

@@ -18,7 +18,7 @@ from grpo_core.calls.printable import plain_markdown, printable
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.types import Group
 from grpo_core.runs.atomic import restore_folder, sync, sync_folders, whole_folder, write_whole
-from grpo_core.runs.lines import append_line, finite, writing
+from grpo_core.runs.lines import append_line, finite, unreadable, writing
 from grpo_core.runs.log import LineLog, Mark
 from grpo_core.runs.seal import (
     FORMAT,
@@ -141,7 +141,7 @@ class RunFolder:
                 )
             restore_folder(path / "final")
         except OSError as error:
-            raise ConfigError(_unreadable(path, error)) from None
+            raise ConfigError(unreadable(path, error)) from None
         return cls(path)
 
     def config(self) -> JsonObject:
@@ -153,12 +153,8 @@ class RunFolder:
         path = self.path / "config.json"
         try:
             data: Any = json.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise ConfigError(_unreadable(path, error)) from None
-        except ValueError as error:
-            raise ConfigError(
-                f"{path} cannot be read: {error}; restore it, or name another run"
-            ) from None
+        except (OSError, ValueError) as error:
+            raise ConfigError(unreadable(path, error)) from None
         if not isinstance(data, dict) or not isinstance(data.get("provenance"), dict):
             raise ConfigError(
                 f"{self.shown} holds no run (its config.json was not written by a run); "
@@ -321,14 +317,6 @@ class Unwritten(RunFolder):
 def _is_leftover(name: str) -> bool:
     """Tell whether a file may be left from a run that was killed before it started."""
     return name == ".lock" or name.startswith(".config.json.")
-
-
-def _unreadable(path: Path, error: OSError) -> str:
-    """Return the message for a run folder or file that cannot be read."""
-    advice = (
-        "make it readable for this user" if isinstance(error, PermissionError) else "restore it"
-    )
-    return f"{path} cannot be read: {error.strerror or error}; {advice}, or name another run"
 
 
 def write_attempts(path: Path, group: Group[Any]) -> None:

@@ -8,20 +8,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import logging
-import sqlite3
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from grpo_core.calls.deadline import describe
 from grpo_core.calls.wire import encode
-from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.types import Rollout, Task, Verdict
-
-_WAIT_SECONDS = 10.0
-"""How long to wait for another process that is writing to the same file."""
+from grpo_core.runs.store import JsonStore
 
 
 class VerdictCache:
@@ -44,32 +38,10 @@ class VerdictCache:
         Raises:
             ConfigError: the file cannot be opened.
         """
-        self._entries = entries
+        self._store = JsonStore(
+            path, item="verdict", alternative="set verify.cache=memory", entries=entries
+        )
         self._in_progress: dict[str, asyncio.Future[Verdict | None]] = {}
-        self._disabled = False
-        try:
-            if path is not None:
-                path.parent.mkdir(parents=True, exist_ok=True)
-            # Only one event loop uses it at a time, but in notebooks its thread may change.
-            self._db = sqlite3.connect(
-                path or ":memory:",
-                timeout=_WAIT_SECONDS,
-                isolation_level=None,
-                check_same_thread=False,
-            )
-            self._db.execute("PRAGMA journal_mode=WAL")
-            # The file stays intact when the process is killed; a power failure may lose the last
-            # verdicts.
-            self._db.execute("PRAGMA synchronous=NORMAL")
-            self._db.execute(
-                "CREATE TABLE IF NOT EXISTS verdicts "
-                "(place INTEGER PRIMARY KEY, name TEXT UNIQUE, verdict TEXT)"
-            )
-        except (sqlite3.Error, OSError) as error:
-            raise ConfigError(
-                f"the verdict cache {path} cannot be used: {error}; "
-                "delete the file, or set verify.cache=memory"
-            ) from None
 
     async def verdict(
         self,
@@ -99,13 +71,14 @@ class VerdictCache:
             if shared is not None:
                 return _without_seconds(shared), True
             return await judge(), False
-        if (cached := self._read(key, check)) is not None:
+        cached = self._store.get(key, lambda value: _parse_verdict(value, check))
+        if cached is not None:
             return _without_seconds(cached), True
         future = self._in_progress[key] = asyncio.get_running_loop().create_future()
         try:
             verdict = await judge()
             if verdict.scored and verdict.cacheable:
-                self._write(key, verdict)
+                self._store.put(key, verdict.to_json())
                 future.set_result(verdict)
             return verdict, False
         finally:
@@ -115,42 +88,13 @@ class VerdictCache:
 
     def close(self) -> None:
         """Close the file."""
-        self._db.close()
+        self._store.close()
 
-    def _read(self, key: str, check: Callable[[Verdict], Verdict]) -> Verdict | None:
-        rows = self._execute("SELECT verdict FROM verdicts WHERE name = ?", key)
-        if not rows:
-            return None
-        try:
-            verdict = Verdict.from_json(json.loads(rows[0][0]))
-            return check(verdict) if verdict.scored and verdict.cacheable else None
-        except Exception as error:  # noqa: BLE001 - a damaged row may hold anything
-            logging.getLogger(__name__).warning(
-                "a damaged row of the verdict cache was judged again: %s", describe(error)
-            )
-            return None
 
-    def _write(self, key: str, verdict: Verdict) -> None:
-        self._execute(
-            "INSERT OR REPLACE INTO verdicts (name, verdict) VALUES (?, ?)",
-            key,
-            json.dumps(verdict.to_json()),
-        )
-        self._execute(
-            "DELETE FROM verdicts WHERE place <= (SELECT max(place) FROM verdicts) - ?",
-            self._entries,
-        )
-
-    def _execute(self, command: str, *values: object) -> list[tuple[Any, ...]]:
-        """Return the rows that an SQL command gives; disable the cache if the command fails."""
-        if self._disabled:
-            return []
-        try:
-            return self._db.execute(command, values).fetchall()
-        except (sqlite3.Error, UnicodeDecodeError) as error:  # a damaged file may hold any bytes
-            self._disabled = True
-            logging.getLogger(__name__).warning("verdicts are no longer cached: %s", error)
-            return []
+def _parse_verdict(value: Any, check: Callable[[Verdict], Verdict]) -> Verdict | None:
+    """Return a checked verdict from its JSON value; None if it is not one that is stored."""
+    verdict = Verdict.from_json(value)
+    return check(verdict) if verdict.scored and verdict.cacheable else None
 
 
 def _without_seconds(verdict: Verdict) -> Verdict:

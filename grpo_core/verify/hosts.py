@@ -6,13 +6,17 @@ Trusted or asynchronous code runs in this process.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Mapping
 from dataclasses import asdict, replace
 from typing import Any, Literal, Protocol
 
+from pydantic_core import to_jsonable_python
+
 from grpo_core.calls.call import current_call
 from grpo_core.calls.deadline import Slots, in_thread, within
 from grpo_core.calls.wire import decode, encode, prompt_digest
+from grpo_core.config.settings import VerifyConfig
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.spec import Spec
@@ -131,6 +135,54 @@ class ProcessHost:
         return decode(reply.value)
 
 
+def create_host(
+    env: Environment[Any],
+    spec: Spec | None,
+    overrides: Mapping[str, Any] | None,
+    settings: VerifyConfig,
+) -> Host:
+    """Return what runs the environment's code: this process or a pool of workers.
+
+    Args:
+        env: the environment.
+        spec: Spec by which a worker builds its own copy; None: derived from the class of `env`.
+        overrides: settings of that copy; None: those of `env`.
+        settings: isolation and workers.
+
+    Raises:
+        ConfigError: the isolation does not fit the environment.
+    """
+    synchronous = env.rung() == "verify"
+    if settings.isolation == "process" and not synchronous:
+        raise ConfigError(
+            "verify.isolation=process is for a synchronous verify(); "
+            f"{type(env).__qualname__} has {env.rung()}(): use verify.isolation=auto"
+        )
+    if settings.isolation == "inline" or (
+        settings.isolation == "auto" and (env.trusted or not synchronous)
+    ):
+        return InlineHost(env, max_concurrency=settings.max_concurrency)
+    if env.needs:
+        raise ConfigError(
+            f"{type(env).__qualname__} needs {', '.join(sorted(env.needs))}, "
+            "which a worker process cannot reach; "
+            "write averify() instead of verify(), or set verify.isolation=inline"
+        )
+    boot = boot_message(env, spec, overrides)
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
+    size = 1 if env.stateful else settings.workers or min(4, cores)
+    pool = WorkerPool(
+        boot,
+        size=size,
+        start_seconds=settings.worker_start_seconds,
+        memory_mb=settings.worker_memory_mb,
+        further_variables=settings.worker_environment,
+    )
+    return ProcessHost(pool)
+
+
 def boot_message(
     env: Environment[Any], spec: Spec | None, overrides: Mapping[str, Any] | None
 ) -> dict[str, Any]:
@@ -142,7 +194,7 @@ def boot_message(
         overrides: settings that replace the defaults of its Config; None: all settings of `env`.
     """
     spec = spec or spec_of(env)
-    settings = _config_as_json(env) if overrides is None else dict(overrides)
+    settings = to_jsonable_python(env.config) if overrides is None else dict(overrides)
     return {
         "spec": {"name": spec.name, "target": spec.target, "extra": spec.extra},
         "overrides": settings,
@@ -164,10 +216,3 @@ def spec_of(env: Environment[Any]) -> Spec:
             "verify.isolation=inline"
         )
     return Spec(name, f"{module}:{name}")
-
-
-def _config_as_json(env: Environment[Any]) -> Any:
-    # Imported here because it is slow to import and inline environments do not need it.
-    from pydantic_core import to_jsonable_python
-
-    return to_jsonable_python(env.config)

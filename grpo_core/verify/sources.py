@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from types import TracebackType
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self, TypeVar
 
 from grpo_core.config.config import RunConfig
@@ -22,7 +22,7 @@ from grpo_core.protocol.errors import ConfigError, UnknownNameError
 from grpo_core.protocol.spec import names_file
 from grpo_core.protocol.types import Group, Message, Rollout, Task, TaskKey, Verdict
 from grpo_core.verify.cache import VerdictCache
-from grpo_core.verify.engine import Verifier, VerifySettings, VerifyStats
+from grpo_core.verify.engine import Verifier
 
 T = TypeVar("T")
 
@@ -113,16 +113,15 @@ class Sources:
                 config.members(),
                 hint="Name it in environment, mixture or eval.also.",
             )
-        sources = []
-        lender: Lender | None = None
         cache = _open_cache(config)
-        setting_names = {"workers", "timeout_seconds", "retries", "isolation", "worker_environment"}
-        shared_settings = VerifySettings(**config.verify.model_dump(include=setting_names))
+        make_verifier = partial(Verifier, settings=config.verify, cache=cache)
+        lender: Lender | None = None
+        sources = []
         for name, member in config.members().items():
-            settings = replace(shared_settings, weights=dict(member.weights))
+            offer: Offer | None = None
             if name in envs:
-                env, source_name, offer = envs[name], name, None
-                verifier = Verifier(env, settings=settings, closes_env=closes_given, cache=cache)
+                env, source_name = envs[name], name
+                verifier = make_verifier(env, weights=member.weights, closes_env=closes_given)
             else:
                 host = host or PluginHost()
                 lender = lender or Lender(host, config.sandbox, config.judges)
@@ -130,8 +129,8 @@ class Sources:
                 env = load_environment(host, name, member.env, lend=lend or lender.services)
                 source_name = spec.name
                 offer = None if names_file(name) else host.find("environment", name)
-                verifier = Verifier(
-                    env, spec=spec, overrides=member.env, settings=settings, cache=cache
+                verifier = make_verifier(
+                    env, weights=member.weights, spec=spec, overrides=member.env
                 )
             sources.append(
                 Source(source_name, env, verifier, member.share, member.level or 0.0, offer)
@@ -164,12 +163,7 @@ class Sources:
             self._exit_stack = stack.pop_all()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         self.closed = True
         if self._exit_stack is not None:
             await self._exit_stack.aclose()
@@ -233,7 +227,7 @@ class Sources:
     def forget_stats(self) -> None:
         """Set the counts of all verifiers to 0."""
         for source in self:
-            source.verifier.stats = VerifyStats()
+            source.verifier.stats.reset()
 
     def cache_hit_rate(self) -> float | None:
         """Return the share of cache lookups since `forget_stats` that were hits.

@@ -15,11 +15,11 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from grpo_core import Judgement, JudgeRequest, current_call
+from grpo_core import JsonStore, Judgement, JudgeRequest, current_call
 from grpo_judge.endpoint import check_connections
 from grpo_judge.grader import COSTS, Grader, Spent
-from grpo_judge.kept import Kept
 from grpo_judge.llm_config import LLMConfig, api_key, check
 from grpo_judge.prompts import SCHEMA, messages
 from grpo_judge.unsayable import unsayable
@@ -57,7 +57,11 @@ class LLM:
         self._key = api_key(config)
         self._secret = secrets.token_hex(16)
         self._grader: Grader | None = None
-        self._kept = Kept(Path(config.cache).expanduser()) if config.cache else None
+        self._cache: JsonStore | None = None
+        if config.cache:
+            self._cache = JsonStore(
+                Path(config.cache).expanduser(), item="judgement", alternative="name another one"
+            )
 
     async def judge(self, requests: Sequence[JudgeRequest]) -> Sequence[Judgement]:
         """Return one judgement for each request.
@@ -79,8 +83,8 @@ class LLM:
         grader, self._grader = self._grader, None
         if grader is not None and grader.loop is asyncio.get_running_loop():
             await grader.close()
-        if self._kept is not None:
-            self._kept.close()
+        if self._cache is not None:
+            self._cache.close()
 
     async def _judge_one(self, request: JudgeRequest) -> Judgement:
         if (decided := unsayable(request)) is not None:
@@ -89,7 +93,7 @@ class LLM:
             return Judgement(0.0, f"it has {length} characters; the judge's max_chars is {most}")
         contents = json.dumps([self.fingerprint(), asdict(request)], sort_keys=True)
         name = hashlib.sha256(contents.encode()).hexdigest()
-        if self._kept is not None and (cached := self._kept.get(name)) is not None:
+        if self._cache is not None and (cached := self._cache.get(name, _parse_judgement)):
             return cached
         grader = self._grader_of_loop()
         calls = (grader.vote(request, number=number) for number in range(self.config.votes))
@@ -99,8 +103,8 @@ class LLM:
         suspected = any("blamed" in vote.detail for vote in votes)
         if suspected:
             current_call().keep_out_of_caches()
-        elif self._kept is not None and judgement.error is None:
-            self._kept.put(name, judgement)
+        elif self._cache is not None and judgement.error is None:
+            self._cache.put(name, asdict(judgement))
         return judgement
 
     def _grader_of_loop(self) -> Grader:
@@ -108,6 +112,16 @@ class LLM:
         if self._grader is None or self._grader.loop is not asyncio.get_running_loop():
             self._grader = Grader(self.config, key=self._key, secret=self._secret, spent=self.spent)
         return self._grader
+
+
+def _parse_judgement(value: Any) -> Judgement:
+    """Return a stored judgement from its JSON value; raise an exception for any other value."""
+    judgement = Judgement(**value)
+    score, explanation, detail = judgement.score, judgement.explanation, judgement.detail
+    shaped = type(score) in (int, float) and isinstance(explanation, str) and type(detail) is dict
+    if not shaped or not 0 <= score <= 1 or judgement.error is not None:
+        raise ValueError("it is not a judgement with a score from 0 to 1")
+    return judgement
 
 
 def _median(votes: Sequence[Judgement]) -> Judgement:

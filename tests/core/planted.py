@@ -562,12 +562,17 @@ class LeavesProcesses(Sum):
         return super().scored(task, answer)
 
 
+DAEMON_NOTE = "PLANTED_DAEMON_NOTE"
+"""The variable that names the file into which the next environment writes a process id."""
+
+
 class LeavesDaemons(Sum):
     started = 0
 
     def scored(self, task: Task[int], answer: int | None) -> Verdict:
         if os.environ.get("PYTHONHASHSEED") == SECOND and not self.started:
             self.started = subprocess.Popen(["sleep", "60"], start_new_session=True).pid
+            Path(os.environ[DAEMON_NOTE]).write_text(str(self.started))
         return super().scored(task, answer)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import sqlite3
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,8 +25,9 @@ from grpo_core import (
     Verdict,
 )
 from grpo_core.config.overrides import build_config
+from grpo_core.config.settings import VerifyConfig
 from grpo_core.verify.cache import VerdictCache, verdict_key
-from grpo_core.verify.engine import Verifier, VerifySettings
+from grpo_core.verify.engine import Verifier
 from grpo_core.verify.sources import Sources
 
 KEY = TaskKey("counting", "train", 0)
@@ -77,7 +80,7 @@ def judge(
     retries: int = 0,
 ) -> tuple[list[Verdict], Verifier]:
     async def run() -> tuple[list[Verdict], Verifier]:
-        settings = VerifySettings(retries=retries)
+        settings = VerifyConfig(retries=retries)
         async with Verifier(
             env, settings=settings, cache=cache or VerdictCache(entries=100)
         ) as verifier:
@@ -215,3 +218,58 @@ def test_the_config_says_where_verdicts_are_kept(
         assert env.judged == expected
     assert rates == {"off": [None, None], "memory": [0.5, 0.5], "disk": [0.5, 1.0]}[kind]
     assert (tmp_path / "verdicts.sqlite").exists() == (kind == "disk")
+
+
+DAMAGE = [
+    "UPDATE verdicts SET verdict = '{'",
+    "UPDATE verdicts SET verdict = '[]'",
+    "UPDATE verdicts SET verdict = x'ff'",
+    "UPDATE verdicts SET verdict = '[[' || printf('%.*c', 200000, '[')",
+    "DROP TABLE verdicts",
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damaged_rows_are_judged_again(tmp_path: Path, damage: str):
+    path = tmp_path / "verdicts.sqlite"
+    judge(Counting(), ["a"], cache=VerdictCache(path, entries=10))
+    cache = VerdictCache(path, entries=10)
+    with contextlib.closing(sqlite3.connect(path)) as file:
+        file.execute(damage)
+        file.commit()
+    verdicts, _ = judge(env := Counting(), ["a"], cache=cache)
+    assert (env.judged, verdicts[0].scored) == (1, True)
+
+
+def test_a_file_that_earlier_versions_wrote_is_used(tmp_path: Path):
+    path = tmp_path / "verdicts.sqlite"
+    judge(Counting(), ["a"], cache=VerdictCache(path, entries=10))
+    with contextlib.closing(sqlite3.connect(path)) as file:
+        file.execute("ALTER TABLE verdicts RENAME TO newer")
+        file.execute(
+            "CREATE TABLE verdicts (place INTEGER PRIMARY KEY, name TEXT UNIQUE, verdict TEXT)"
+        )
+        file.execute("INSERT INTO verdicts (name, verdict) SELECT name, verdict FROM newer")
+        file.commit()
+    env, cache = Counting(), VerdictCache(path, entries=10)
+    judge(env, ["a"], cache=cache)
+    assert env.judged == 0
+    judge(env, [str(number) for number in range(20)], cache=cache)
+    judge(env, ["19"], cache=cache)
+    assert env.judged == 20
+
+
+def test_a_file_that_another_process_locks_still_answers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("grpo_core.runs.store._WAIT_SECONDS", 0.1)
+    path = tmp_path / "verdicts.sqlite"
+    judge(Counting(), ["a"], cache=VerdictCache(path, entries=10))
+    cache, env = VerdictCache(path, entries=10), Counting()
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        judge(env, ["b", "c", "a"], cache=cache)
+    assert env.judged == 2
+    assert [record.message for record in caplog.records] == [
+        "verdicts are no longer cached: database is locked"
+    ]

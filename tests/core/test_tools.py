@@ -12,9 +12,10 @@ import pytest
 from pydantic import Field
 
 from grpo_core import ConfigError, GrpoError, Message, Reward, Spec, Task, TaskKey, Verdict
+from grpo_core.config.settings import VerifyConfig
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.tools import MAX_CALLS, MAX_RESULT, answers, schemas
-from grpo_core.verify.engine import Verifier, VerifySettings
+from grpo_core.verify.engine import Verifier
 
 
 def add(a: int, b: Annotated[int, Field(description="the second number", ge=0)] = 1) -> int:
@@ -138,7 +139,7 @@ def test_tools_run_where_the_verifier_runs_and_keep_its_deadline(env: Calculator
         )
 
     async def check() -> None:
-        settings = VerifySettings(timeout_seconds=1 if env.trusted else 5, retries=0)
+        settings = VerifyConfig(timeout_seconds=1 if env.trusted else 5, retries=0)
         async with Verifier(
             env, spec=Spec("calculator", f"{__file__}:Calculator"), settings=settings
         ) as verifier:

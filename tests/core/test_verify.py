@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,8 @@ from grpo_core import (
     TaskKey,
     Verdict,
 )
-from grpo_core.verify.engine import ErrorRate, Verifier, VerifySettings, VerifyStats
+from grpo_core.config.settings import VerifyConfig
+from grpo_core.verify.engine import ErrorRate, Verifier, VerifyStats
 
 HERE = Path(__file__).parent
 sys.path.insert(
@@ -45,11 +46,15 @@ def keys(count: int) -> list[TaskKey]:
 
 
 def judge(
-    env: Environment[Any], answers_PG: Sequence[Sequence[str | Rollout]], **settings: Any
+    env: Environment[Any],
+    answers_PG: Sequence[Sequence[str | Rollout]],
+    *,
+    weights: Mapping[str, float] | None = None,
+    **settings: Any,
 ) -> tuple[list[list[Verdict]], VerifyStats]:
     async def run() -> tuple[list[list[Verdict]], VerifyStats]:
         async with Verifier(
-            env, settings=VerifySettings(**{"workers": 2, "retries": 0, **settings})
+            env, settings=VerifyConfig(**{"workers": 2, "retries": 0, **settings}), weights=weights
         ) as verifier:
             tasks = await verifier.tasks(keys(len(answers_PG)))
             rollouts = [
@@ -181,7 +186,7 @@ def test_hostile_texts_travel_unchanged() -> None:
     text = "\x00\ud800" + "x" * 1_000_000
 
     async def run() -> float | None:
-        async with Verifier(hostile.Hostile(), settings=VerifySettings(workers=1)) as verifier:
+        async with Verifier(hostile.Hostile(), settings=VerifyConfig(workers=1)) as verifier:
             (task,) = await verifier.tasks(keys(1))
             return await verifier.audit(task, Rollout.of(text))
 
@@ -193,7 +198,7 @@ def test_hostile_texts_travel_unchanged() -> None:
 
 def test_tasks_and_references_come_from_a_worker_and_secrets_stay_there() -> None:
     async def run() -> None:
-        async with Verifier(hostile.Hostile(), settings=VerifySettings(workers=2)) as verifier:
+        async with Verifier(hostile.Hostile(), settings=VerifyConfig(workers=2)) as verifier:
             tasks = await verifier.tasks(keys(3), draws=[7, 8, 9])
             assert [(t.prompt, t.data, t.draw) for t in tasks] == [
                 (f"question {i}", None, 7 + i) for i in range(3)
@@ -231,7 +236,7 @@ def test_a_task_that_cannot_be_made_is_a_clear_error(order: str, reason: str) ->
 def test_a_task_that_differs_between_processes_is_never_judged_as_if_it_were_the_same() -> None:
     async def run() -> Verdict:
         env = hostile.HostileTasks(hostile.HostileTasksConfig("impure"))
-        async with Verifier(env, settings=VerifySettings(workers=1, retries=0)) as verifier:
+        async with Verifier(env, settings=VerifyConfig(workers=1, retries=0)) as verifier:
             (task,) = await verifier.tasks(keys(1))
             await verifier.verify([task], [[Rollout.of("die")]])
             return (await verifier.verify([task], [[Rollout.of("1")]]))[0][0]
@@ -283,7 +288,7 @@ def test_asynchronous_verdicts_keep_their_limit_and_their_deadlines() -> None:
 
 
 def test_two_event_loops_one_after_the_other_can_use_the_same_verifier() -> None:
-    verifier = Verifier(hostile.Hostile(), settings=VerifySettings(workers=1))
+    verifier = Verifier(hostile.Hostile(), settings=VerifyConfig(workers=1))
     tasks = asyncio.run(verifier.tasks(keys(2)))
     first = asyncio.run(verifier.verify(tasks, [[Rollout.of("1")] * 3] * 2))
     asyncio.run(verifier.close())
@@ -345,7 +350,7 @@ def test_weights_of_the_run_apply_after_the_range_was_checked() -> None:
 
 def test_a_weight_for_an_unknown_part_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(ConfigError, match="did you mean 'reward'"):
-        Verifier(hostile.Trusted(), settings=VerifySettings(weights={"rewards": 1.0}))
+        Verifier(hostile.Trusted(), weights={"rewards": 1.0})
 
 
 def test_an_environment_that_no_worker_could_import_says_what_to_do() -> None:
@@ -372,7 +377,7 @@ def test_a_verifier_that_needs_services_cannot_run_in_a_worker() -> None:
 def test_ctrl_c_in_the_middle_of_a_verdict_leaves_no_process() -> None:
     async def run() -> None:
         async with Verifier(
-            hostile.Hostile(), settings=VerifySettings(workers=2, timeout_seconds=60)
+            hostile.Hostile(), settings=VerifyConfig(workers=2, timeout_seconds=60)
         ) as verifier:
             tasks = await verifier.tasks(keys(1))
             job = asyncio.ensure_future(
@@ -399,9 +404,10 @@ import asyncio, sys
 sys.path.insert(0, {str(HERE)!r})
 from hostile_envs import Hostile
 from grpo_core import Rollout, TaskKey
-from grpo_core.verify.engine import Verifier, VerifySettings
+from grpo_core.config.settings import VerifyConfig
+from grpo_core.verify.engine import Verifier
 async def main():
-    verifier = Verifier(Hostile(), settings=VerifySettings(workers=1, timeout_seconds=60))
+    verifier = Verifier(Hostile(), settings=VerifyConfig(workers=1, timeout_seconds=60))
     tasks = await verifier.tasks([TaskKey("hostile", "train", 0)])
     print("ready", flush=True)
     await verifier.verify(tasks, [[Rollout.of({order!r})]])

@@ -18,7 +18,8 @@ import pytest
 
 from grpo_core import Environment, GrpoError, Rollout, TaskKey, Verdict
 from grpo_core.calls.process import WorkerProcess
-from grpo_core.verify.engine import Verifier, VerifySettings
+from grpo_core.config.settings import VerifyConfig
+from grpo_core.verify.engine import Verifier
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))  # so that this process and the workers find the module of attackers
@@ -34,7 +35,7 @@ def judge_in_turn(env: Environment[Any], answers: Sequence[str], **settings: Any
     """Ask a pool of one worker for one verdict after the other; it never has a second worker."""
 
     async def run() -> list[Verdict]:
-        chosen = VerifySettings(**{"workers": 1, "retries": 0, **settings})
+        chosen = VerifyConfig(**{"workers": 1, "retries": 0, **settings})
         async with Verifier(env, settings=chosen) as verifier:
             tasks = await verifier.tasks([TaskKey("hostile", "train", 0)])
             verdicts = []
@@ -98,7 +99,7 @@ def test_a_worker_that_dies_of_a_signal_is_said_to_whatever_the_signal_is(number
 
 def test_a_number_that_is_none_from_an_audit_is_an_error_of_the_environment() -> None:
     async def run() -> None:
-        settings = VerifySettings(workers=1, retries=0)
+        settings = VerifyConfig(workers=1, retries=0)
         async with Verifier(hostile.Attacker(), settings=settings) as verifier:
             (task,) = await verifier.tasks([TaskKey("hostile", "train", 0)])
             with pytest.raises(GrpoError, match="the audit is nan; it must be finite"):
@@ -214,9 +215,10 @@ import asyncio, sys
 sys.path.insert(0, {str(HERE)!r})
 from hostile_workers import Attacker
 from grpo_core import Rollout, TaskKey
-from grpo_core.verify.engine import Verifier, VerifySettings
+from grpo_core.config.settings import VerifyConfig
+from grpo_core.verify.engine import Verifier
 async def main():
-    verifier = Verifier(Attacker(), settings=VerifySettings(workers=1, timeout_seconds=600))
+    verifier = Verifier(Attacker(), settings=VerifyConfig(workers=1, timeout_seconds=600))
     tasks = await verifier.tasks([TaskKey("hostile", "train", 0)])
     orders = ["daemon:{note}", "{last}:{note}"]
     await verifier.verify(tasks, [[Rollout.of(order) for order in orders]])

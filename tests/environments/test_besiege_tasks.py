@@ -14,8 +14,9 @@ from typer.testing import CliRunner
 
 from grpo_core import ConfigError, Environment, Message, Rollout, Task, TaskKey, Verdict
 from grpo_core.cli.app import app
+from grpo_core.config.settings import VerifyConfig
 from grpo_core.testing import assert_environment
-from grpo_core.verify.engine import Verifier, VerifySettings
+from grpo_core.verify.engine import Verifier
 from grpo_env_besiege.cold_start import compact
 from grpo_env_besiege.env import Car, Catapult, Config, Delivery, Order
 from grpo_env_besiege.levels import LEVELS, Level
@@ -240,7 +241,7 @@ def test_whoever_reaches_the_goal_of_a_level_passes_through_the_engine(level: Le
     """A machine that only comes near it does not."""
 
     async def through() -> None:
-        settings = VerifySettings(isolation="inline", retries=0)
+        settings = VerifyConfig(isolation="inline", retries=0)
         async with Verifier(KINDS[level.family](), settings=settings) as verifier:
             tasks = await verifier.tasks(
                 [

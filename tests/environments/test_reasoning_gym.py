@@ -19,8 +19,9 @@ import pytest
 from reasoning_gym.factory import DATASETS, create_curriculum, has_curriculum
 
 from grpo_core import ConfigError, MissingExtraError, Rollout, Spec, Task, TaskKey, Verdict
+from grpo_core.config.settings import VerifyConfig
 from grpo_core.plugins.environments import build_environment
-from grpo_core.verify.engine import Verifier, VerifySettings
+from grpo_core.verify.engine import Verifier
 from grpo_env_reasoning_gym import categories, grpo_environments
 from grpo_env_reasoning_gym.items import item
 from grpo_env_reasoning_gym.ladder import FIXED, ladder
@@ -331,7 +332,7 @@ def verdicts(
 ) -> tuple[Task[Any], list[Verdict]]:
     async def found() -> tuple[Task[Any], list[Verdict]]:
         env = build_environment(spec, overrides)
-        async with Verifier(env, settings=VerifySettings(workers=1, retries=0)) as verifier:
+        async with Verifier(env, settings=VerifyConfig(workers=1, retries=0)) as verifier:
             (task,) = await verifier.tasks([TaskKey(spec.name, "train", 3, 2, 1.0)])
             reference = await verifier.reference(task)
             return task, (

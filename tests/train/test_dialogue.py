@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from grpo_core.config.overrides import build_config
+from grpo_core.config.settings import VerifyConfig
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.sampler import Completion, Request, Sampler
 from grpo_core.protocol.types import Message, Rollout, Task, TaskKey
@@ -24,7 +25,7 @@ from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.engine import Engine
 from grpo_core.train.rollout.dialogue import Budget
 from grpo_core.train.trainer import Trainer
-from grpo_core.verify.engine import Verifier, VerifySettings
+from grpo_core.verify.engine import Verifier
 
 from .arrange import CPU, micro_batches, rolled_out, tiny_policy
 from .guessing import Config, Guessing
@@ -69,7 +70,7 @@ def play(
 ) -> list[Rollout]:
     async def through() -> list[Rollout]:
         async with Verifier(
-            env(config or Config()), settings=VerifySettings(isolation="inline", retries=0)
+            env(config or Config()), settings=VerifyConfig(isolation="inline", retries=0)
         ) as verifier:
             tasks_P = await verifier.tasks([TaskKey("guessing", "train", i) for i in range(tasks)])
             rolled = rolled_out(
@@ -173,9 +174,7 @@ def test_the_budget_of_the_whole_dialogue_holds(policy, name, limit):
 def test_a_dialogue_whose_partner_breaks_is_never_scored(policy):
     async def judged() -> list[str]:
         env = Guessing(Config(break_on="b"))
-        async with Verifier(
-            env, settings=VerifySettings(isolation="inline", retries=0)
-        ) as verifier:
+        async with Verifier(env, settings=VerifyConfig(isolation="inline", retries=0)) as verifier:
             tasks = await verifier.tasks([TaskKey("guessing", "train", 0)])
             return [
                 v.error or "" for group in await verifier.verify(tasks, [broken]) for v in group

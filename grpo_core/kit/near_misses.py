@@ -1,0 +1,168 @@
+"""Check that answers that are almost right, or one of which is right, do not pass."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from grpo_core.kit.floors import MOST_TASKS, require_best_answer
+from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
+from grpo_core.kit.subject import (
+    MIN_TASKS_FOR_SHARE,
+    Attempt,
+    Subject,
+)
+from grpo_core.report.floors import shorten
+
+_SUFFIXES = ("x", " or not", "abc", "!?", " 7", "0", "; DROP", " and everything else")
+_MAX_LISTED = 30
+"""Wrong answers in a list of all answers."""
+
+
+async def check_listed(subject: Subject) -> str:
+    """Check that a list of all answers, the right one among them, does not pass.
+
+    This detects verifiers that search the answer anywhere in a reply, or that take the first or the
+    last answer. If complete answers, each in its form, are listed, a verifier may take the first or
+    the last (as with blocks of code), since the policy commits to an answer by its position; it may
+    not take one in the middle.
+    """
+    require_best_answer(subject)
+    references = list(dict.fromkeys(text for _, text in subject.answered))
+    programs = "sandbox" in subject.env.needs  # several programs in one block are one program
+    bare_answers = {
+        index: answer
+        for index in range(len(subject.answered))
+        if not programs and (answer := subject.bare_answer(index)) and answer.strip()
+    }
+    if len(set(bare_answers.values()) | set(references)) < MIN_TASKS_FOR_SHARE:
+        raise NotCheckedError("fewer than 4 different answers are known; write reference()")
+    lists: dict[str, list[Attempt]] = {}
+    for index, (task, reference) in enumerate(subject.answered[: subject.small_count]):
+        others = [text for text in references if text != reference][:_MAX_LISTED]
+        lists.setdefault("all references, the right one in the middle", []).append(
+            (task, "\n".join(_insert_in_middle(others, reference)))
+        )
+        right = bare_answers.get(index)
+        if right is None:
+            continue
+        wrong = [text for text in dict.fromkeys(bare_answers.values()) if text != right]
+        wrong = wrong[:_MAX_LISTED]
+        for order, texts in (
+            ("last", [*wrong, right]),
+            ("first", [right, *wrong]),
+            ("in the middle", _insert_in_middle(wrong, right)),
+        ):
+            for separator in (" ", ", ", "\n"):
+                bare = separator.join(texts)
+                lists.setdefault(f"all answers, the right one {order}", []).append((task, bare))
+                filled = subject.replace_answer(index, bare)
+                if filled is not None and filled != bare:
+                    lists.setdefault(f"all answers in one form, the right one {order}", []).append(
+                        (task, filled)
+                    )
+    for kind, attempts in lists.items():
+        await subject.must_fail(kind, attempts)
+    return f"{len(lists)} ways to list all answers never pass"
+
+
+def _insert_in_middle(others: Sequence[str], right: str) -> list[str]:
+    """Return all texts with `right` in the middle."""
+    return [*others[::2], right, *others[1::2]]
+
+
+async def check_suffix(subject: Subject) -> str:
+    """Check that the right answer with something added to it does not pass.
+
+    The addition is inside the form of the answer; behind the form, an explanation may follow.
+    """
+    if "sandbox" in subject.env.needs:
+        raise NotCheckedError(
+            "the answers are programs, which may end in many ways and still be right"
+        )
+    attempts_by_suffix = _suffixed_answers(subject)
+    if not any(attempts_by_suffix.values()):
+        raise NotCheckedError(
+            "the answer inside the references is not known; return the extracted text as the "
+            "verdict's answer"
+        )
+    for added, attempts in attempts_by_suffix.items():
+        kind = f"the right answer with {added!r} added"
+        passed = sum(verdict.passed for verdict in await subject.scored_verdicts(kind, attempts))
+        if passed > MOST_TASKS * len(attempts):
+            raise BrokenPromiseError(
+                f"{kind} passes {passed} of {len(attempts)} tasks; compare the whole answer"
+            )
+    return f"the right answer with any of {len(_SUFFIXES)} endings does not pass"
+
+
+def _suffixed_answers(subject: Subject) -> dict[str, list[Attempt]]:
+    """Return by suffix a small number of references with the suffix added to their answer."""
+    known = [
+        (index, answer)
+        for index, answer in enumerate(subject.bare_answers)
+        if answer and answer.strip()
+    ][: subject.small_count]
+    return {
+        added: [
+            (subject.answered[index][0], changed)
+            for index, answer in known
+            if (changed := subject.replace_answer(index, f"{answer}{added}")) is not None
+        ]
+        for added in _SUFFIXES
+    }
+
+
+async def check_near(subject: Subject) -> str:
+    """Check that numbers close to the right one do not pass most tasks, as with a tolerance."""
+    attempts: dict[str, list[Attempt]] = {}
+    for index in range(len(subject.answered)):
+        value = _parse_number(subject.bare_answer(index))
+        for kind, number in _near_numbers(value).items() if value is not None else ():
+            changed = subject.replace_answer(index, number)
+            if changed is not None:
+                attempts.setdefault(kind, []).append((subject.answered[index][0], changed))
+    attempts = {
+        kind: pairs for kind, pairs in attempts.items() if len(pairs) >= MIN_TASKS_FOR_SHARE
+    }
+    if not attempts:
+        raise NotCheckedError(
+            f"fewer than {MIN_TASKS_FOR_SHARE} answers are numbers that are known apart from what "
+            "stands around them"
+        )
+    for kind, pairs in attempts.items():
+        verdicts = await subject.verdicts(pairs)
+        passed = [
+            text for (_, text), verdict in zip(pairs, verdicts, strict=True) if verdict.passed
+        ]
+        if len(passed) >= MOST_TASKS * len(pairs):
+            raise BrokenPromiseError(
+                f"{kind}, such as {shorten(passed[0])}, passes {len(passed)} of {len(pairs)} "
+                "tasks; compare exactly"
+            )
+    return f"{len(attempts)} kinds of near misses do not pass"
+
+
+def _parse_number(text: str | None) -> float | None:
+    """Return the number that `text` is, or None."""
+    try:
+        value = float(text) if text is not None and len(text) < 30 else None
+    except ValueError:
+        return None
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _near_numbers(value: float) -> Mapping[str, str]:
+    """Return numbers close to `value` by their kind."""
+    candidates = {}
+    if value == int(value) and abs(value) < 1e15:
+        candidates = {
+            "a number 1 above": str(int(value) + 1),
+            "a number half above": f"{int(value)}.5",
+        }
+    if abs(value) >= 1:
+        candidates |= {
+            "a number 0.5 % above": f"{value * 1.005:.6g}",
+            "a number 0.01 % above": f"{value * 1.0001:.9g}",
+        }
+    return {kind: number for kind, number in candidates.items() if float(number) != value}

@@ -1,0 +1,264 @@
+"""Judge rollouts by an environment's verifier, each by itself or whole groups.
+
+This is the only place that turns a failure into `Verdict.error`. A failure never becomes a reward
+of 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from grpo_core.calls.deadline import DeadlineError, Slots, describe, within
+from grpo_core.calls.isolation import clip
+from grpo_core.config.settings import VerifyConfig
+from grpo_core.plugins.services import fingerprint
+from grpo_core.protocol.environment import Environment
+from grpo_core.protocol.types import Group, Rollout, Task, Verdict
+from grpo_core.verify.cache import VerdictCache, verdict_key
+from grpo_core.verify.checks import BrokenContractError, check_verdict
+from grpo_core.verify.hosts import Host
+from grpo_core.verify.pool import WorkerLostError
+
+
+@dataclass(slots=True)
+class VerifyStats:
+    """Count what `Verifier.verify` did."""
+
+    verdicts: int = 0
+    """Verdicts, including errors."""
+    errors: int = 0
+    """Verdicts that are errors."""
+    retried: int = 0
+    """Calls for a rollout (or a group) beyond the first."""
+    cache_lookups: int = 0
+    """Verdicts that were looked up in the cache."""
+    cache_hits: int = 0
+    """Verdicts that the cache held."""
+
+    @property
+    def error_rate(self) -> float:
+        """Return the share of verdicts that are errors; 0 if there are no verdicts."""
+        return self.errors / self.verdicts if self.verdicts else 0.0
+
+    def reset(self) -> None:
+        """Set all counts to 0."""
+        self.verdicts = self.errors = self.retried = self.cache_lookups = self.cache_hits = 0
+
+
+class Judging(Protocol):
+    """Judge the rollouts of some groups."""
+
+    async def judge(self, groups: Sequence[Group[Any]]) -> list[list[Verdict]]:
+        """Return the verdicts of each group, with the weights of the environment."""
+
+
+class RolloutJudging:
+    """Judge each rollout by one call of `verify` or `averify`, or from the cache."""
+
+    def __init__(
+        self,
+        env: Environment[Any],
+        host: Host,
+        *,
+        settings: VerifyConfig,
+        cache: VerdictCache | None,
+        stats: VerifyStats,
+    ) -> None:
+        self._env, self._host, self._stats = env, host, stats
+        self._retries = settings.retries
+        self._seconds = settings.timeout_seconds or env.timeout_seconds
+        self._cache = cache if env.deterministic and not env.stateful else None
+        self._fingerprint = fingerprint(env) if self._cache else ""
+
+    async def judge(self, groups: Sequence[Group[Any]]) -> list[list[Verdict]]:
+        """Return the verdicts of each group, by one call for each rollout."""
+        flat_verdicts = await asyncio.gather(
+            *(
+                self._judge_rollout(group.task, rollout)
+                for group in groups
+                for rollout in group.rollouts
+            )
+        )
+        verdicts = iter(flat_verdicts)
+        return [[next(verdicts) for _ in group.rollouts] for group in groups]
+
+    async def _judge_rollout(self, task: Task[Any], rollout: Rollout) -> Verdict:
+        """Return the verdict of a rollout, from the cache if possible."""
+        if rollout.finish == "error":
+            return _failed_dialogue_verdict(rollout)
+        if self._cache is None:
+            return await self._judge_with_retries(task, rollout)
+        key = verdict_key(self._fingerprint, task, rollout)
+        verdict, was_cached = await self._cache.verdict(
+            key,
+            lambda: self._judge_with_retries(task, rollout),
+            check=lambda cached_verdict: check_verdict(cached_verdict, self._env),
+        )
+        self._stats.cache_lookups += 1
+        self._stats.cache_hits += was_cached
+        return verdict
+
+    async def _judge_with_retries(self, task: Task[Any], rollout: Rollout) -> Verdict:
+        """Return the first scored verdict of a rollout, or the error of the last call."""
+        verdict = await self._judge_once(task, rollout)
+        for _ in range(self._retries):
+            if verdict.scored:
+                break
+            self._stats.retried += 1
+            verdict = await self._judge_once(task, rollout)
+        return verdict
+
+    async def _judge_once(self, task: Task[Any], rollout: Rollout) -> Verdict:
+        """Return the verdict of one call of the verifier; an exception becomes an error."""
+        try:
+            return check_verdict(
+                await self._host.call("verify", task, rollout, seconds=self._seconds),
+                self._env,
+            )
+        except Exception as error:  # noqa: BLE001 - environments raise what they like
+            return Verdict.failed(describe_failure(error, "verify", self._seconds))
+
+
+class GroupJudging:
+    """Judge whole groups by `verify_batch`."""
+
+    def __init__(
+        self, env: Environment[Any], *, settings: VerifyConfig, stats: VerifyStats
+    ) -> None:
+        self._env, self._stats = env, stats
+        self._retries = settings.retries
+        self._seconds = settings.timeout_seconds or env.timeout_seconds
+        self._slots = Slots(1 if env.stateful else settings.max_concurrency)
+
+    async def judge(self, groups: Sequence[Group[Any]]) -> list[list[Verdict]]:
+        """Return the verdicts of each group, by one call of verify_batch for all groups.
+
+        A group with an error is then judged again by itself: at most `retries` times, but at least
+        once if it shared its first call with other groups.
+        """
+        complete_groups = [
+            Group(group.task, [rollout for rollout in group.rollouts if rollout.finish != "error"])
+            for group in groups
+        ]
+        judged_groups = [group for group in complete_groups if group.rollouts]
+        first_verdicts = await self._call_verify_batch(judged_groups) if judged_groups else []
+        retries = self._retries or int(len(judged_groups) > 1)
+        final_verdicts = iter(
+            await asyncio.gather(
+                *(
+                    self._retry(group, verdicts, retries)
+                    for group, verdicts in zip(judged_groups, first_verdicts, strict=True)
+                )
+            )
+        )
+        verdicts_by_group = [
+            iter(next(final_verdicts) if group.rollouts else []) for group in complete_groups
+        ]
+        return [
+            [
+                _failed_dialogue_verdict(rollout) if rollout.finish == "error" else next(verdicts)
+                for rollout in group.rollouts
+            ]
+            for group, verdicts in zip(groups, verdicts_by_group, strict=True)
+        ]
+
+    async def _retry(
+        self, group: Group[Any], verdicts: list[Verdict], retries: int
+    ) -> list[Verdict]:
+        """Judge a group again while it has errors; return the verdicts with the fewest errors.
+
+        Args:
+            group: the group.
+            verdicts: its verdicts so far.
+            retries: maximum number of calls.
+        """
+        for _ in range(retries):
+            if all(verdict.scored for verdict in verdicts):
+                break
+            self._stats.retried += 1
+            async with self._slots.here():
+                new_verdicts = (await self._call_verify_batch([group]))[0]
+            verdicts = min(new_verdicts, verdicts, key=_count_errors)
+        return verdicts
+
+    async def _call_verify_batch(self, groups: list[Group[Any]]) -> list[list[Verdict]]:
+        """Return the checked verdicts of one call of verify_batch; failures become errors.
+
+        There is always one verdict for each rollout of each group.
+        """
+        seconds = self._seconds * len(groups)
+        try:
+            results: Any = await within(self._env.verify_batch(groups), seconds)
+            if not isinstance(results, (list, tuple)) or len(results) != len(groups):
+                raise BrokenContractError(
+                    f"verify_batch returned {_describe_length(results)} for {len(groups)} groups; "
+                    "return one list for each"
+                )
+        except Exception as error:  # noqa: BLE001 - environments raise what they like
+            return [
+                _all_failed(group, describe_failure(error, "verify_batch", seconds))
+                for group in groups
+            ]
+        return [
+            self._check_group(group, verdicts)
+            for group, verdicts in zip(groups, results, strict=True)
+        ]
+
+    def _check_group(self, group: Group[Any], verdicts: Any) -> list[Verdict]:
+        """Return the checked verdicts of one group; those that break the protocol become errors."""
+        if not isinstance(verdicts, (list, tuple)) or len(verdicts) != len(group.rollouts):
+            error = (
+                f"verify_batch returned {_describe_length(verdicts)} for {len(group.rollouts)} "
+                "rollouts; return one verdict for each"
+            )
+            return _all_failed(group, error)
+        return [self._check_or_fail(verdict) for verdict in verdicts]
+
+    def _check_or_fail(self, verdict: object) -> Verdict:
+        """Return the checked verdict, or an error if it breaks the protocol."""
+        try:
+            return check_verdict(verdict, self._env)
+        except BrokenContractError as error:
+            return Verdict.failed(clip(str(error)))
+
+
+def describe_failure(error: Exception, op: str, seconds: float) -> str:
+    """Return the message for an exception of the environment's method `op`.
+
+    Args:
+        error: the exception.
+        op: name of the method.
+        seconds: its timeout.
+    """
+    if isinstance(error, DeadlineError):
+        return f"{op}() exceeded its deadline of {seconds:g} s{error}"
+    if isinstance(error, WorkerLostError):
+        # Not clipped: it ends with the worker's last output, whose length is limited as well.
+        return str(error)
+    return clip(str(error)) if isinstance(error, BrokenContractError) else describe(error)
+
+
+def _failed_dialogue_verdict(rollout: Rollout) -> Verdict:
+    """Return the verdict of a rollout whose dialogue failed."""
+    reason = f": {rollout.error}" if rollout.error else ""
+    return Verdict.failed(
+        clip(f"the dialogue failed before its end, so the rollout was not judged{reason}")
+    )
+
+
+def _all_failed(group: Group[Any], error: str) -> list[Verdict]:
+    """Return a verdict with this error for each rollout of a group."""
+    return [Verdict.failed(error) for _ in group.rollouts]
+
+
+def _count_errors(verdicts: Sequence[Verdict]) -> int:
+    return sum(not verdict.scored for verdict in verdicts)
+
+
+def _describe_length(value: object) -> str:
+    return (
+        f"{len(value)} items" if isinstance(value, (list, tuple)) else f"a {type(value).__name__}"
+    )
