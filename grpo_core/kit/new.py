@@ -23,6 +23,7 @@ from typing import Literal
 from grpo_core import __version__
 from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.errors import UserError
+from grpo_core.protocol.hookspecs import OFFER_HOOKS
 from grpo_core.runs.atomic import whole_folder
 
 Kind = Literal["text", "code", "judge", "dialogue", "dataset"]
@@ -102,7 +103,9 @@ def check_name(name: str) -> None:
         )
     if keyword.iskeyword(name):
         raise UserError(f"{name!r} is a keyword of Python; choose another name")
-    plugin = PluginHost(disabled="").plugins.get(name)
+    host = PluginHost()
+    offers = (offer for kind in OFFER_HOOKS for offer in host.specs(kind))
+    plugin = host.plugins.get(name) or next((o.plugin for o in offers if o.spec.name == name), None)
     if plugin is not None:
         raise UserError(
             f"the name {name!r} is taken by {plugin.distribution} {plugin.version}; choose another "
