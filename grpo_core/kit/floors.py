@@ -112,7 +112,7 @@ async def _form_parts(subject: Subject) -> frozenset[str]:
 
 async def _wrong_reference_verdicts(subject: Subject) -> list[Verdict]:
     """Return the verdicts on references of other tasks that did not pass."""
-    pairs = _other_references(subject)
+    pairs = subject.other_references
     if not pairs or not any(verdict.rewards for verdict in subject.reference_verdicts):
         return []
     return [
@@ -146,7 +146,7 @@ async def check_other(subject: Subject) -> str:
     """Check that the reference of another task rarely passes or pays."""
     require_best_answer(subject)
     return await _must_rarely_pass(
-        subject, {"the reference of another task": _other_references(subject)}
+        subject, {"the reference of another task": subject.other_references}
     )
 
 
@@ -204,24 +204,6 @@ def require_best_answer(subject: Subject) -> None:
     """Raise NotCheckedError if the environment has no best answer."""
     if subject.env.open_ended:
         raise NotCheckedError("there is no best answer: one for another task may be as good")
-
-
-def _other_references(subject: Subject) -> list[Attempt]:
-    """Return each task of the sample with a reference of another task that is not its own."""
-    answered = subject.answered
-    sampled = {id(task) for task in subject.sample}
-    return [
-        (task, text)
-        for index, (task, own) in enumerate(answered)
-        if id(task) in sampled
-        if (
-            text := next(
-                (text for _, text in [*answered[index + 1 :], *answered[:index]] if text != own),
-                None,
-            )
-        )
-        is not None
-    ]
 
 
 async def _must_rarely_pass(subject: Subject, candidates: Mapping[str, Sequence[Attempt]]) -> str:

@@ -131,6 +131,20 @@ class Subject:
         ]
 
     @property
+    def other_references(self) -> list[Attempt]:
+        """Return each task of the sample with a reference of another task that is not its own."""
+        answered = self.answered
+        sampled = {id(task) for task in self.sample}
+        attempts = []
+        for index, (task, own) in enumerate(answered):
+            others = [
+                text for _, text in [*answered[index + 1 :], *answered[:index]] if text != own
+            ]
+            if others and id(task) in sampled:
+                attempts.append((task, others[0]))
+        return attempts
+
+    @property
     def answered_verdicts(self) -> list[Verdict]:
         """Return the verdict on each of `answered`."""
         return [

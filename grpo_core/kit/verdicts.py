@@ -27,15 +27,10 @@ _TIMEOUT_SECONDS = 10.0
 
 def ordinary_attempts(subject: Subject) -> list[Attempt]:
     """Return ordinary replies: references, those of other tasks, the prompt, and junk."""
-    answered = subject.answered[: subject.small_count]
-    others = [
-        (task, text)
-        for (task, _), (_, text) in zip(answered, [*answered[1:], *answered[:1]], strict=True)
-    ]
     tasks = subject.tasks[: subject.small_count]
     return [
-        *answered,
-        *others,
+        *subject.answered[: subject.small_count],
+        *subject.other_references[: subject.small_count],
         *((task, prompt_text(task)) for task in tasks),
         *((task, text) for task in tasks for text in list(JUNK.values())[1:3]),
     ]

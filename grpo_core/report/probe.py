@@ -21,6 +21,7 @@ from grpo_core.report.statistics import (
     powers,
     quantile,
 )
+from grpo_core.report.summary import scored_verdicts
 
 Judged = Sequence[Verdict]
 """The verdicts on the attempts at one task that could be judged."""
@@ -159,7 +160,7 @@ def probe_report(sampled: Sequence[Sampled], terms: Terms) -> Report:
     verdicts = [
         verdict
         for level_sample in sampled
-        for task in _judged(level_sample.groups)
+        for task in scored_verdicts(level_sample.groups)
         for verdict in task
     ]
     bounds = _bounds([verdict.total for verdict in verdicts])
@@ -277,7 +278,7 @@ def _level_report(
 ) -> LevelReport:
     """Return the report on one level, with histograms over the given ranges."""
     rollouts = [rollout for group in sampled.groups for rollout in group.rollouts]
-    judged = _judged(sampled.groups)
+    judged = scored_verdicts(sampled.groups)
     verdicts = [verdict for task in judged for verdict in task]
     pairs = [task for task in judged if len(task) > 1]
     clipped = _share(rollout.finish == "length" for rollout in rollouts)
@@ -317,15 +318,6 @@ def _level_report(
         trainable=trainable,
         reason=reason,
     )
-
-
-def _judged(groups: Sequence[Group[Any]]) -> list[Judged]:
-    """Return the scored verdicts of each task that has any."""
-    return [
-        task
-        for group in groups
-        if (task := [verdict for verdict in group.verdicts if verdict.scored])
-    ]
 
 
 def _suggested_group_size(judged: Sequence[Judged], terms: Terms) -> int | None:

@@ -57,11 +57,7 @@ def summarize(
     every task has left. "audit" is the mean of the environment's stricter check, if it has one.
     "part NAME" is the mean of a reward part, without its weight.
     """
-    judged = [
-        task
-        for group in groups
-        if (task := [verdict for verdict in group.verdicts if verdict.scored])
-    ]
+    judged = scored_verdicts(groups)
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     return Summary(
         environment,
@@ -77,6 +73,15 @@ def summarize(
         clipped=fmean(rollout.finish == "length" for rollout in rollouts) if rollouts else 0.0,
         tokens=sum(sum(rollout.trainable) for rollout in rollouts),
     )
+
+
+def scored_verdicts(groups: Sequence[Group[Any]]) -> list[list[Verdict]]:
+    """Return the scored verdicts of each task that has any."""
+    return [
+        task
+        for group in groups
+        if (task := [verdict for verdict in group.verdicts if verdict.scored])
+    ]
 
 
 def _statistics(

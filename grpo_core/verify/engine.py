@@ -17,7 +17,7 @@ from grpo_core.protocol.types import Group, Message, Rollout, Task, TaskKey, Ver
 from grpo_core.verify.cache import VerdictCache
 from grpo_core.verify.checks import check_audit, check_reply, reweigh
 from grpo_core.verify.error_rate import ErrorRate
-from grpo_core.verify.hosts import create_host
+from grpo_core.verify.hosts import Op, create_host
 from grpo_core.verify.judging import (
     GroupJudging,
     Judging,
@@ -167,13 +167,8 @@ class Verifier:
         Raises:
             GrpoError: the environment fails to give it.
         """
-        seconds = self.settings.task_timeout_seconds
-        return await self._call_with_retries(
-            "reference",
-            task.key,
-            lambda: self._host.call("reference", task, seconds=seconds),
-            seconds,
-        )
+        reference: str | None = await self._call("reference", task, check=lambda result: result)
+        return reference
 
     async def audit(self, task: Task[Any], rollout: Rollout) -> float | None:
         """Return the score of a rollout by the stricter check that training never sees.
@@ -181,13 +176,7 @@ class Verifier:
         Raises:
             GrpoError: the check fails.
         """
-
-        async def call_audit() -> float | None:
-            return check_audit(
-                await self._host.call("audit", task, rollout, seconds=self._timeout_seconds)
-            )
-
-        return await self._call_with_retries("audit", task.key, call_audit, self._timeout_seconds)
+        return await self._call("audit", task, rollout, check=check_audit)
 
     async def audited(self, group: Group[Any]) -> Group[Any]:
         """Return the group with the audit of each scored rollout.
@@ -227,13 +216,20 @@ class Verifier:
         Raises:
             GrpoError: the environment fails; the rollout then ends with finish="error".
         """
+        return await self._call("reply", task, messages, check=check_reply)
 
-        async def call_reply() -> Sequence[Message] | None:
-            return check_reply(
-                await self._host.call("reply", task, messages, seconds=self._timeout_seconds)
-            )
+    async def _call(self, op: Op, task: Task[Any], *arguments: Any, check: Callable[[Any], T]) -> T:
+        """Return the checked result of the environment's method `op`.
 
-        return await self._call_with_retries("reply", task.key, call_reply, self._timeout_seconds)
+        Raises:
+            GrpoError: every call failed.
+        """
+        seconds = self.settings.task_timeout_seconds if op == "reference" else self._timeout_seconds
+
+        async def call() -> T:
+            return check(await self._host.call(op, task, *arguments, seconds=seconds))
+
+        return await self._call_with_retries(op, task.key, call, seconds)
 
     async def _task(self, key: TaskKey) -> Task[Any]:
         seconds = self.settings.task_timeout_seconds
