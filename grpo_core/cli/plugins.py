@@ -11,7 +11,7 @@ import typer
 from grpo_core.cli.output import MESSAGE_LIMIT, QuickCommand, print_columns, print_json, print_line
 from grpo_core.kit.plugins import PluginStatus, all_statuses
 from grpo_core.plugins.host import PluginHost
-from grpo_core.protocol.hookspecs import Kind
+from grpo_core.protocol.hookspecs import OFFER_HOOKS, Kind
 
 app = typer.Typer()
 
@@ -54,8 +54,6 @@ def plugins(
 
 def _format_names(kind: Kind, names: Sequence[str]) -> str:
     """Return the names of some components of one kind, or their number if there are many."""
-    from grpo_core.protocol.hookspecs import OFFER_HOOKS
-
     kinds = kind if len(names) == 1 else OFFER_HOOKS[kind].removeprefix("grpo_")
     return f"{len(names)} {kinds}" if len(names) > LISTED else f"{kinds} {', '.join(names)}"
 
