@@ -60,6 +60,28 @@ def test_a_run_that_failed_goes_on_from_its_checkpoint_as_if_nothing_had_happene
     assert lines(tmp_path / "run") == lines(tmp_path / "whole")
 
 
+def test_a_run_that_failed_while_it_collected_its_first_batch_begins_with_the_same_tasks(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    trainer(settings, tmp_path / "whole").run()
+    broken = trainer(settings, tmp_path / "run")
+    fail_once(broken, step=1, at="collect")
+    with pytest.raises(ValueError, match="broken once"):
+        broken.run()
+    broken.run()
+    assert lines(tmp_path / "run") == lines(tmp_path / "whole")
+
+
+def test_a_run_that_was_refused_is_refused_again_and_writes_nothing(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    refused = trainer(settings, tmp_path / "run", **{"sampling.max_new_tokens": 100_000})
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="exceed the model's context"):
+            refused.run()
+    assert not (tmp_path / "run" / "config.json").exists()
+
+
 def test_a_run_that_failed_before_any_checkpoint_does_not_start_again_with_other_weights(
     settings: dict[str, Any], tmp_path: Path
 ) -> None:

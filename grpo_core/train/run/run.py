@@ -65,6 +65,7 @@ class Run:
         self._heap: Heap
         self._load_seconds = self._actor.load_seconds
         self._has_started = False
+        self._state_at_start = method.state()
         self._stop_reason: str | None
         self._scores: tuple[int, Scores]
         """Step of the last evaluation, and its scores."""
@@ -79,7 +80,8 @@ class Run:
         Raises:
             RunStoppedError: the device is out of memory, or too many rollouts could not be scored.
         """
-        if self.end is not None and self.end.kind in (EndKind.FAILED, EndKind.CANCELLED):
+        has_failed = self.end is not None and self.end.kind in (EndKind.FAILED, EndKind.CANCELLED)
+        if has_failed and self._has_started:
             self.resume()  # the unfinished step may have changed weights, logs and position
         end = self._make_end(EndKind.FAILED)
         try:
@@ -143,8 +145,8 @@ class Run:
         self._saving.rewind(restart)
         self._actor.ranks.meet()
         self.done = self._journal.step = restart.step
+        self.method.restore(restart.progress if restart.checkpoint else self._state_at_start)
         if restart.checkpoint is not None:
-            self.method.restore(restart.progress)
             saved_name = saved_optimizer_name(restart.progress)
             if saved_name != (name := self._config.optimizer.name):
                 self._journal.observer.warn(
