@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -271,17 +272,18 @@ UNSEEN = {"doctor", "model list", "config schema", "env new"}
 STDIN = f"crash {EVIL}\n.\nlong\n.\nx\n.\n:{NAME}\n:reference\n:next\n:quit\n".replace("\0", "")
 
 
-def commands(group: typer.Typer, prefix: str = "") -> Iterator[str]:
-    for command in group.registered_commands:
-        assert command.callback is not None
-        yield prefix + (command.name or command.callback.__name__)
-    for nested in group.registered_groups:
-        assert nested.typer_instance is not None
-        yield from commands(nested.typer_instance, f"{prefix}{nested.name} ")
+def commands(group: Any, prefix: str = "") -> Iterator[str]:
+    """The commands of a group and of the groups in it."""
+    for name in group.list_commands(None):
+        command = group.get_command(None, name)
+        if hasattr(command, "list_commands"):
+            yield from commands(command, f"{prefix}{name} ")
+        else:
+            yield prefix + name
 
 
 def test_every_command_has_a_case() -> None:
-    assert set(commands(app)) == set(CASES)
+    assert set(commands(typer.main.get_command(app))) == set(CASES)
 
 
 @pytest.mark.parametrize(
