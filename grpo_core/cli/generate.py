@@ -94,7 +94,7 @@ def _read_config(folder: Path | None, model: str | None, *, trust: bool) -> RunC
 
     Args:
         folder: the run folder; None for a config without an environment.
-        model: the name of the model if there is no run.
+        model: the model to ask; used only if `folder` is None.
         trust: whether the command line has --trust.
 
     Raises:

@@ -28,10 +28,10 @@ Each costs a verdict for every task.
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """What one way of answering that ignores the task gets, as means over tasks."""
+    """Hold the mean reward over tasks of one kind of answer that ignores the task."""
 
     answer: str
-    """The way of answering, such as "the best constant"."""
+    """The kind of answer, such as "the best constant"."""
     reward: float | None = None
     """The mean total reward; None if nothing could be judged."""
     pass_rate: float | None = None

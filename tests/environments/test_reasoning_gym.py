@@ -320,7 +320,7 @@ def test_without_exactly_one_block_the_reward_is_the_floor(text: str) -> None:
 
 
 def test_the_holes_of_published_verifiers_show() -> None:
-    """They are not mended here: an environment of this name pays what the library pays."""
+    """They are not fixed here: an environment of this name returns the rewards of the library."""
     assert judge("game_of_life_halting", ask("game_of_life_halting"), "asdf").passed
     assert judge("complex_arithmetic", ask("complex_arithmetic"), "nan").passed
     with pytest.raises(ValueError, match="invalid literal"):

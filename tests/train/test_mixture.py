@@ -1,4 +1,4 @@
-"""Several environments in one run: shares, groups, metrics, evaluation of what is not trained on, resume."""
+"""Test runs with several environments: shares, groups, metrics, evaluation alone, and resume."""
 
 from __future__ import annotations
 

@@ -254,7 +254,7 @@ def test_an_adapter_beside_bfloat16_weights_is_computed_with_them_and_as_it_is_n
 
 
 def apart(found: torch.Tensor, expected: torch.Tensor) -> float:
-    """In shares of what is expected; over 60 seeds bfloat16 alone made at most 0.08, the adapter 1.1 to 1.6."""
+    """Return the relative error. Over 60 seeds it was at most 0.08 from bfloat16 alone, and 1.1 to 1.6 with the adapter."""
     return float((found - expected).norm() / expected.norm())
 
 

@@ -66,7 +66,9 @@ class Helpers:
 
     def _measure_load(self) -> None:
         """Measure whether the cores are free of other programs."""
-        elapsed, own, total = (now - then for now, then in zip(_clock(), self._before, strict=True))
+        elapsed, own, total = (
+            end - start for start, end in zip(self._before, _clock(), strict=True)
+        )
         if elapsed > SHORTEST:  # the system counts hundredths of a second
             self._alone = (
                 max(0.0, total - own) / elapsed + torch.get_num_threads() <= _cores() + SLACK
