@@ -3,6 +3,10 @@
     git worktree add /tmp/before COMMIT
     python tests/same_runs.py --before /tmp/before [--only arithmetic] [--keep FOLDER]
 
+The other checkout needs an interpreter of its own (`--python`) where its entry points differ from
+those that are installed beside this one. Runs of the other checkout that ended in an earlier call
+with the same `--keep` are not repeated.
+
 Each case is run by the command line of both checkouts, one after the other. Compared are the lines
 of metrics.jsonl (without times, memory and `kind`) and, of every attempt in rollouts.jsonl, the
 task's key and draw, messages, rewards, whether it passed, the answer, whether there was an error,
@@ -95,8 +99,12 @@ def drive(arguments: list[str]) -> None:
     main()
 
 
-def run(checkout: Path, name: str, place: Path, folder: Path) -> None:
+def run(checkout: Path, python: str, name: str, place: Path, folder: Path) -> None:
     """Run one case with the code of a checkout, into `folder`."""
+    ended = folder.with_name(folder.name + ".ended")
+    if ended.exists():
+        return
+    shutil.rmtree(folder, ignore_errors=True)
     roots = [checkout, *(checkout / root for root in ("environments", "plugins", "sandbox"))]
     environment = {
         **os.environ,
@@ -112,7 +120,7 @@ def run(checkout: Path, name: str, place: Path, folder: Path) -> None:
         words = [
             word.replace("{place}", str(place)).replace("{run}", str(folder)) for word in command
         ]
-        launcher = [sys.executable]
+        launcher = [python]
         if words[0].startswith("processes="):
             count = words.pop(0).partition("=")[2]
             launcher += ["-m", "torch.distributed.run", "--nproc-per-node", count]
@@ -129,6 +137,7 @@ def run(checkout: Path, name: str, place: Path, folder: Path) -> None:
             raise SystemExit(
                 f"{name} failed with {checkout}:\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
             )
+    ended.touch()
 
 
 def differences(name: str, before: Path, after: Path) -> Iterator[str]:
@@ -202,6 +211,7 @@ if __name__ == "__main__":
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--before", type=Path, required=True, help="another checkout")
+    parser.add_argument("--python", default=sys.executable, help="interpreter of that checkout")
     parser.add_argument("--only", choices=list(CASES), action="append")
     parser.add_argument("--keep", type=Path, help="folder for the runs; a temporary one by default")
     options = parser.parse_args()
@@ -212,14 +222,11 @@ if __name__ == "__main__":
         models(place)
         for case in options.only or CASES:
             folders = {side: place / side / case.replace(" ", "-") for side in ("before", "after")}
-            for side, folder in folders.items():
+            for folder in folders.values():
                 folder.parent.mkdir(exist_ok=True)
-                run(
-                    options.before.resolve() if side == "before" else HERE.parents[1],
-                    case,
-                    place,
-                    folder,
-                )
+            folders["after"].with_name(folders["after"].name + ".ended").unlink(missing_ok=True)
+            run(options.before.resolve(), options.python, case, place, folders["before"])
+            run(HERE.parents[1], sys.executable, case, place, folders["after"])
             found = list(differences(case, folders["before"], folders["after"]))
             lines = len(_tokens(folders["after"]))
             print(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
 import re
 import subprocess
 import sys
@@ -91,6 +92,7 @@ def test_all_bundled_plugins_load_from_a_clean_environment(clean_python: Path) -
     code = """
 import importlib.metadata
 import json
+import os
 import re
 import grpo_core
 from grpo_core.plugins.host import PluginHost
@@ -168,3 +170,9 @@ def test_the_base_install_is_below_60_mb_and_brings_nothing_heavy() -> None:
         p.stat().st_size for p in (ROOT / "grpo_core").rglob("*.py")
     )
     assert 1e6 < size < 60e6
+
+
+@pytest.mark.skipif("PYTEST_XDIST_WORKER" not in os.environ, reason="there is one process")
+def test_the_tests_of_a_file_share_one_process(request: pytest.FixtureRequest) -> None:
+    """Its fixtures are made once; files that kill sandboxes (group "jails") never run side by side."""
+    assert request.node.nodeid.endswith("@test_packaging")
