@@ -5,35 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from grpo_core.kit.result import NotCheckedError
-from grpo_core.kit.subject import (
-    Subject,
-    canary_attempts,
-)
-from grpo_core.kit.texts import CHARACTERS, JUNK, LARGE, NESTED, NUMBERS, PATTERNS
+from grpo_core.kit.subject import Subject, canary_attempts
+from grpo_core.kit.texts import JUNK
 
 
-async def check_digits(subject: Subject) -> str:
-    """Check that hostile numbers get verdicts and do not pass."""
-    return await _check_hostile(subject, NUMBERS)
+async def check_texts(subject: Subject, texts: Mapping[str, str]) -> str:
+    """Check that hostile texts get verdicts and do not pass.
 
+    They are tried bare, in the form of an answer, and in a form that is never closed.
 
-async def check_characters(subject: Subject) -> str:
-    """Check that control characters and lone surrogates get verdicts and do not pass."""
-    return await _check_hostile(subject, CHARACTERS)
-
-
-async def check_nested(subject: Subject) -> str:
-    """Check that deeply nested text gets verdicts and does not pass."""
-    return await _check_hostile(subject, NESTED)
-
-
-async def check_large(subject: Subject) -> str:
-    """Check that large text, and text that makes patterns backtrack, does not pass."""
-    return await _check_hostile(subject, {**PATTERNS, **LARGE})
-
-
-async def _check_hostile(subject: Subject, texts: Mapping[str, str]) -> str:
-    """Check texts bare, in the form of an answer, and in a form that is never closed."""
+    Args:
+        subject: The environment.
+        texts: The texts by their kind.
+    """
     count, tasks = 0, subject.tasks[: 1 if subject.env.needs else 2]
     for kind, text in texts.items():
         replies = subject.reply_variants(text)
@@ -69,5 +53,5 @@ async def check_canaries(subject: Subject) -> str:
             "canaries() names no tasks; one whose honest reward is the floor shows a policy that "
             "cheats"
         )
-    count = await subject.must_fail("an answer to a canary", attempts, floor=True)
-    return f"{count} answers to canaries get the floor"
+    await subject.must_fail("an answer to a canary", attempts, floor=True)
+    return f"{len(attempts)} answers to canaries get the floor"

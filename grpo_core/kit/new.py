@@ -17,7 +17,6 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from string import Template
-from types import MappingProxyType
 from typing import Literal
 
 from grpo_core import __version__
@@ -29,21 +28,20 @@ from grpo_core.runs.atomic import whole_folder
 Kind = Literal["text", "code", "judge", "dialogue", "dataset"]
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _TEMPLATES = resources.files("grpo_core.kit") / "templates"
-_COMMON_FILES: Mapping[str, str] = MappingProxyType(
-    {
-        ".github/workflows/test.yml": "test.yml.tmpl",
-        ".gitignore": "gitignore.tmpl",
-        "README.md": "README.md.tmpl",
-        "pyproject.toml": "pyproject.toml.tmpl",
-        "$package/__init__.py": "__init__.py.tmpl",
-    }
-)
+_COMMON_FILES: Mapping[str, str] = {
+    ".github/workflows/test.yml": "test.yml.tmpl",
+    ".gitignore": "gitignore.tmpl",
+    "README.md": "README.md.tmpl",
+    "pyproject.toml": "pyproject.toml.tmpl",
+    "$package/__init__.py": "__init__.py.tmpl",
+}
 """Files of every project by path: their template in templates/project."""
 _OPTIONAL_VALUES = ("spec_extra", "prepare", "run_options")
 """Template values that a kind.toml may omit."""
-_KIND_FILES: Mapping[str, str] = MappingProxyType(
-    {"$package/env.py": "env.py.tmpl", "tests/test_env.py": "test_env.py.tmpl"}
-)
+_KIND_FILES: Mapping[str, str] = {
+    "$package/env.py": "env.py.tmpl",
+    "tests/test_env.py": "test_env.py.tmpl",
+}
 """Files of each kind of project by path: their template in templates/KIND."""
 
 
@@ -88,9 +86,15 @@ def write_project(name: str, *, kind: Kind, folder: Path | None = None) -> Proje
             "--out"
         ) from None
     options = values["run_options"]
-    check, run = f"grpo env check {name}{options}", f"grpo run --env {name} --steps 2{options}"
     return Project(
-        target, (f"cd {shlex.quote(str(target))}", "pip install -e '.[test]'", "pytest", check, run)
+        target,
+        (
+            f"cd {shlex.quote(str(target))}",
+            "pip install -e '.[test]'",
+            "pytest",
+            f"grpo env check {name}{options}",
+            f"grpo run --env {name} --steps 2{options}",
+        ),
     )
 
 
@@ -104,9 +108,8 @@ def check_name(name: str) -> None:
     if keyword.iskeyword(name):
         raise UserError(f"{name!r} is a keyword of Python; choose another name")
     host = PluginHost()
-    offers = (offer for kind in OFFER_HOOKS for offer in host.specs(kind))
-    plugin = host.plugins.get(name) or next((o.plugin for o in offers if o.spec.name == name), None)
-    if plugin is not None:
+    names = {offer.spec.name: offer.plugin for kind in OFFER_HOOKS for offer in host.specs(kind)}
+    if plugin := host.plugins.get(name) or names.get(name):
         raise UserError(
             f"the name {name!r} is taken by {plugin.distribution} {plugin.version}; choose another "
             "one"

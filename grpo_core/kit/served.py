@@ -26,8 +26,7 @@ async def check_code(subject: Subject) -> str:
         raise NotCheckedError("its references define no Python function")
     task, text, match = with_function[0]
     for kind, body in PROGRAMS.items():
-        name = match[1]
-        program = f"def {name}(*arguments):\n    {body.replace('{name}', name)}\n"
+        program = f"def {match[1]}(*arguments):\n    {body.replace('{name}', match[1])}\n"
         await subject.must_fail(
             f"a program that {kind}",
             [(task, text[: match.start()] + program + text[match.end() :])],
