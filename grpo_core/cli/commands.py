@@ -168,10 +168,11 @@ class LazyGroup(TyperGroup):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.commands = {
+        lazy = {
             name: LazyCommand(name, entry, markup_mode=self.rich_markup_mode)
             for name, entry in COMMANDS[self.name or ""].items()
-        } | self.commands
+        }
+        self.commands = {**lazy, **self.commands}
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, command, rest = super().resolve_command(ctx, args)

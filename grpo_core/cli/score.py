@@ -107,8 +107,7 @@ def _read_answer(source: str) -> str:
 async def _score(sources: Sources, key: TaskKey, *, draw: int, text: str) -> Verdict:
     """Return the verdict on the answer `text` to a task."""
     async with sources:
-        tasks = await sources.tasks([key], draw)
-        ((verdict,),) = await sources.verify(tasks, [[Rollout.of(text)]])
+        ((verdict,),) = await sources.verify(await sources.tasks([key], draw), [[Rollout.of(text)]])
     return verdict
 
 

@@ -93,9 +93,9 @@ def start(config: RunConfig, path: Path | None) -> None:
     # Checks names and settings before torch is imported, which takes seconds.
     sources = Sources.of(config, {})
     # With several processes, rank 0 chooses the folder and prints.
-    names = [Path(name).name for name in config.members()]
-    if config.method == "sft":
-        names.append("sft")
+    names = [Path(name).name for name in config.members()] + (
+        ["sft"] if config.method == "sft" else []
+    )
     folder = None if _is_later_rank() else RunFolder.unused(path, name="-".join(names))
     trainer_class = import_trainer(config.method)
     progress = _make_progress()

@@ -11,7 +11,7 @@ import os
 import re
 import shlex
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -123,24 +123,21 @@ def check_name(name: str) -> None:
 def project_files(name: str, *, kind: Kind) -> dict[str, str]:
     """Return the text of every file by its path in the project."""
     values = _template_values(name, kind)
-    sources = {path: _TEMPLATES / "project" / source for path, source in _COMMON_FILES.items()}
-    sources |= {path: _TEMPLATES / kind / source for path, source in _KIND_FILES.items()}
+    sources = {path: _TEMPLATES / "project" / source for path, source in _COMMON_FILES.items()} | {
+        path: _TEMPLATES / kind / source for path, source in _KIND_FILES.items()
+    }
     files = {
         Template(path).substitute(values): _fill_template(source, values)
         for path, source in sources.items()
     }
-    files |= {
-        f"{_package_name(name)}/{source.name}": source.read_text(encoding="utf-8")
-        for source in _data_files(kind)
-    }
+    data = _TEMPLATES / kind / "data"  # its files are copied unchanged
+    for source in data.iterdir() if data.is_dir() else ():
+        files[f"{_package_name(name)}/{source.name}"] = source.read_text(encoding="utf-8")
     return dict(sorted({**files, f"{_package_name(name)}/py.typed": ""}.items()))
 
 
 def _template_values(name: str, kind: Kind) -> dict[str, str]:
     """Return the values that the templates use, by name."""
-    kind_values: dict[str, str] = tomllib.loads(
-        (_TEMPLATES / kind / "kind.toml").read_text(encoding="utf-8")
-    )
     camel = "".join(word.capitalize() for word in name.split("-"))
     values = {
         "name": name,
@@ -151,15 +148,9 @@ def _template_values(name: str, kind: Kind) -> dict[str, str]:
         "version": __version__,
         **dict.fromkeys(_OPTIONAL_VALUES, ""),
         "check": f"      - run: grpo env check {name}\n",
-        **kind_values,
+        **tomllib.loads((_TEMPLATES / kind / "kind.toml").read_text(encoding="utf-8")),
     }
     return {**values, "card": _fill_template(_TEMPLATES / kind / "card.md.tmpl", values).rstrip()}
-
-
-def _data_files(kind: Kind) -> Iterator[Traversable]:
-    """Return the data files of a kind of project, which are copied unchanged."""
-    folder = _TEMPLATES / kind / "data"
-    return folder.iterdir() if folder.is_dir() else iter(())
 
 
 def _fill_template(source: Traversable, values: Mapping[str, str]) -> str:

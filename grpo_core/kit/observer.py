@@ -43,7 +43,6 @@ _SETTLE_SECONDS = 0.3
 """How long threads and processes get to end before the leftovers are counted."""
 _VERDICTS_SECONDS = 40.0
 """No further attempt is judged after this time."""
-_CREATES = os.O_CREAT
 _MOST = 50
 """The most leftovers of each kind in the report."""
 
@@ -122,7 +121,7 @@ def _record(
     arguments: tuple[Any, ...],
 ) -> None:
     """Record an audit event that is a side effect of judging; keep the first of each kind."""
-    if event == "open" and isinstance(arguments[0], (str, bytes)) and arguments[2] & _CREATES:
+    if event == "open" and isinstance(arguments[0], (str, bytes)) and arguments[2] & os.O_CREAT:
         path = os.path.abspath(os.fsdecode(arguments[0]))
         if not path.startswith(("/dev/", "/proc/")) and "__pycache__" not in path:
             created_files[path] = None

@@ -19,7 +19,6 @@ from grpo_core.kit import (
     levels,
     near_misses,
     second_process,
-    served,
     tasks,
     texts,
     verdicts,
@@ -74,8 +73,8 @@ CHECKS: dict[str, CheckFunction] = {
     "floor.large": partial(hostile_answers.check_texts, texts={**texts.PATTERNS, **texts.LARGE}),
     "floor.cheats": hostile_answers.check_cheats,
     "floor.canaries": hostile_answers.check_canaries,
-    "floor.code": served.check_code,
-    "floor.judge": served.check_judge,
+    "floor.code": hostile_answers.check_code,
+    "floor.judge": hostile_answers.check_judge,
     "cost.time": cost.check_time,
 }
 SECOND_PROCESS_CHECKS: Mapping[
@@ -258,11 +257,12 @@ def _make_verifier(env: Environment[Any], examination: Examination) -> Verifier:
     Raises:
         ConfigError: The environment breaks the contract, or `isolation` cannot be met.
     """
-    shortened = not env.needs and env.timeout_seconds > _DEADLINE_SECONDS
     settings = VerifyConfig(
         isolation=examination.isolation,
         retries=0,
-        timeout_seconds=_DEADLINE_SECONDS if shortened else None,
+        timeout_seconds=None
+        if env.needs or env.timeout_seconds <= _DEADLINE_SECONDS
+        else _DEADLINE_SECONDS,
     )
     try:
         return Verifier(

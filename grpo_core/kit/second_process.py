@@ -145,14 +145,15 @@ def _task_address(task: Any) -> list[Any]:
 
 async def _communicate(request: str) -> Ending:
     """Send `request` to a second process and return how it ended, and what it wrote."""
-    command = [sys.executable, "-P", "-m", "grpo_core.kit.observer", PARENT_PID]
     with tempfile.TemporaryDirectory(prefix="grpo-kit-", ignore_cleanup_errors=True) as folder:
         environ = os.environ | {
             "PYTHONHASHSEED": _HASH_SEED,
             "TMPDIR": folder,
             "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)),
         }
-        with Child(command, environ) as child:
+        with Child(
+            [sys.executable, "-P", "-m", "grpo_core.kit.observer", PARENT_PID], environ
+        ) as child:
             # In a thread: asyncio closes pipes some time after the process ended, which no longer
             # happens if Ctrl-C ends the loop.
             return await in_thread(child.communicate, request.encode(), seconds=_SECONDS)

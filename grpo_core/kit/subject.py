@@ -334,5 +334,4 @@ def describe_verdict(verdict: Verdict) -> str:
 
 def task_label(task: Task[Any]) -> str:
     """Return the name of a task in messages."""
-    key = task.key
-    return f"{key.split} task {key.index} of level {key.level:g}"
+    return f"{task.key.split} task {task.key.index} of level {task.key.level:g}"
