@@ -98,7 +98,7 @@ def start(config: RunConfig, path: Path | None) -> None:
     )
     folder = None if _is_later_rank() else RunFolder.unused(path, name="-".join(names))
     trainer_class = import_trainer(config.method)
-    progress = _make_progress()
+    progress = RunProgress(PrintableConsole(quiet=_is_later_rank()))
     progress.say(f"{', '.join(config.members()) or config.sft.data}: loading {config.model.name}")
     trainer = trainer_class(config, folder=folder, observer=progress, sources=sources)
     progress.say(f"writing to {trainer.folder.shown}")
@@ -124,17 +124,17 @@ def continue_run(
     """
     config = RunFolder.open(path).config()  # reports a wrong folder before torch is imported
     trainer_class = import_trainer(config.get("method", "grpo"))
-    progress = _make_progress()
-    changes = dict(map(split_setting, settings))
+    progress = RunProgress(PrintableConsole(quiet=_is_later_rank()))
     trainer = trainer_class.resumed(
-        path, observer=progress, changes=changes, allow=allow, trust=trust, start_from=start_from
+        path,
+        observer=progress,
+        changes=dict(map(split_setting, settings)),
+        allow=allow,
+        trust=trust,
+        start_from=start_from,
     )
     progress.say(f"continuing {path} after step {trainer.done} of {trainer.method.total}")
     _train(trainer, progress)
-
-
-def _make_progress() -> RunProgress:
-    return RunProgress(PrintableConsole(quiet=_is_later_rank()))
 
 
 def _is_later_rank() -> bool:
@@ -181,10 +181,9 @@ def _train(trainer: Trainer, progress: RunProgress) -> None:
             fail(f"{progress.lost}; {end.saved}", status=stop.status)
         raise typer.Exit(stop.status)
     product = "adapter" if trainer.config.lora.enabled else "model"
-    run_argument = shlex.quote(str(folder.shown))
     progress.say(
         f"the trained {product} is in {folder.shown / 'final'}; "
-        f'try it: grpo generate --run {run_argument} "..."'
+        f'try it: grpo generate --run {shlex.quote(str(folder.shown))} "..."'
     )
     if end.kind is EndKind.UNSCORED:
         fail(end.reason, status=1)

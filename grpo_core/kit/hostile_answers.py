@@ -1,4 +1,4 @@
-"""Check that hostile answers get verdicts and do not pass.
+"""Check that hostile answers get verdicts, do not pass, and do not make verdicts slow.
 
 Among them are useless programs for a sandbox, and texts that give orders to a judge.
 """
@@ -6,15 +6,23 @@ Among them are useless programs for a sandbox, and texts that give orders to a j
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping
 
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.subject import Subject, canary_attempts
-from grpo_core.kit.texts import JUNK, ORDERS, PROGRAMS
+from grpo_core.kit.texts import JUNK, LARGE, ORDERS, PATTERNS, PROGRAMS
+from grpo_core.kit.verdicts import ordinary_attempts
 from grpo_core.report.floors import Floor, shorten
 
 _MARGIN = 0.2
 """The share of the reward range that an order may add by making a text longer."""
+_SLOW_SECONDS = 1.0
+"""A verdict is slow if it takes longer than this and than `_SLOW_FACTOR` medians."""
+_SLOW_FACTOR = 20.0
+"""The allowed time of a verdict, relative to the median of ordinary ones."""
+_MAX_REPLIES = 40
+"""Ordinary replies that are timed."""
 
 
 async def check_texts(subject: Subject, texts: Mapping[str, str]) -> str:
@@ -29,7 +37,7 @@ async def check_texts(subject: Subject, texts: Mapping[str, str]) -> str:
     count, tasks = 0, subject.tasks[: 1 if subject.env.needs else 2]
     for kind, text in texts.items():
         replies = subject.reply_variants(text)
-        if subject.form is not None and subject.form.before:
+        if subject.form.before:
             replies = [*replies, subject.form.before + text]
         count += await subject.must_fail(
             kind, [(task, reply) for task in tasks for reply in dict.fromkeys(replies)]
@@ -115,3 +123,54 @@ async def check_judge(subject: Subject) -> str:
                     "guards before it"
                 )
     return f"{2 * len(ORDERS)} texts with orders are not paid more than {shorten(bad)}"
+
+
+async def check_time(subject: Subject) -> str:
+    """Check that hostile replies do not make a verdict slow."""
+    attempts = ordinary_attempts(subject)[:_MAX_REPLIES]
+    await subject.verdicts(attempts[:1])  # so that the start of a worker is not timed
+    seconds = sorted([await _verdict_seconds(subject, attempt) for attempt in attempts])
+    median = seconds[len(seconds) // 2]
+    high = seconds[min(len(seconds) - 1, round(0.99 * len(seconds)))]
+    slow = max(_SLOW_SECONDS, _SLOW_FACTOR * median)
+    hostile = {
+        kind: await _confirmed_seconds(subject, subject.reply_variants(text)[-1], slow)
+        for kind, text in {**LARGE, **PATTERNS}.items()
+    }
+    kind, worst = max(hostile.items(), key=lambda item: item[1])
+    summary = (
+        f"median {_format_seconds(median)}, 99 % within {_format_seconds(high)}, at worst "
+        f"{_format_seconds(worst)} ({kind})"
+    )
+    if worst > slow:
+        raise BrokenPromiseError(
+            f"{summary}: an answer can make the verifier slow; limit its length first, and use "
+            "grpo_core.extract"
+        )
+    return summary
+
+
+async def _confirmed_seconds(subject: Subject, text: str, slow: float) -> float:
+    """Return the seconds of a verdict on `text`.
+
+    Where they are more than `slow`, a second task is tried, and the lower time counts: the machine
+    may have been busy.
+    """
+    seconds = await _verdict_seconds(subject, (subject.tasks[0], text))
+    return (
+        seconds
+        if seconds <= slow
+        else min(seconds, await _verdict_seconds(subject, (subject.tasks[-1], text)))
+    )
+
+
+async def _verdict_seconds(subject: Subject, attempt: tuple[object, str]) -> float:
+    """Return the seconds of one verdict."""
+    started = time.perf_counter()
+    await subject.verdicts([attempt])  # type: ignore[list-item]
+    return time.perf_counter() - started
+
+
+def _format_seconds(seconds: float) -> str:
+    """Return a duration in ms or s."""
+    return f"{1000 * seconds:.1f} ms" if seconds < 1 else f"{seconds:.1f} s"

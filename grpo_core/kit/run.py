@@ -13,7 +13,6 @@ from grpo_core.calls.deadline import describe
 from grpo_core.calls.printable import printable
 from grpo_core.config.settings import Isolation, VerifyConfig
 from grpo_core.kit import (
-    cost,
     floors,
     hostile_answers,
     levels,
@@ -75,7 +74,7 @@ CHECKS: dict[str, CheckFunction] = {
     "floor.canaries": hostile_answers.check_canaries,
     "floor.code": hostile_answers.check_code,
     "floor.judge": hostile_answers.check_judge,
-    "cost.time": cost.check_time,
+    "cost.time": hostile_answers.check_time,
 }
 SECOND_PROCESS_CHECKS: Mapping[
     str, Callable[[SecondProcess, Subject], Coroutine[Any, Any, str]]

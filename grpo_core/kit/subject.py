@@ -91,8 +91,10 @@ class Subject:
             raise NotCheckedError(self.unavailable)
         if not attempts:
             raise NotCheckedError("there are no tasks to try it on")
-        tasks, rollouts = zip(*((task, [Rollout.of(text)]) for task, text in attempts), strict=True)
-        return [verdict for (verdict,) in await self.verifier.verify(tasks, rollouts)]
+        verdict_groups = await self.verifier.verify(
+            [task for task, _ in attempts], [[Rollout.of(text)] for _, text in attempts]
+        )
+        return [verdict for (verdict,) in verdict_groups]
 
     async def scored_verdicts(self, kind: str, attempts: Sequence[Attempt]) -> list[Verdict]:
         """Return the verdict on each attempt; raise BrokenPromiseError if one has no verdict.
@@ -161,10 +163,10 @@ class Subject:
         return answers
 
     @cached_property
-    def form(self) -> Form | None:
+    def form(self) -> Form:
         """Return the text that all references have around their answer.
 
-        None where there are too few different references to tell.
+        It is empty where there are too few different references to tell.
         """
         texts = [text for _, text in self.answered]
         surroundings = {
@@ -175,15 +177,14 @@ class Subject:
         if len(surroundings) == 1:
             return Form(*surroundings.pop())
         if len(set(texts)) < 3:
-            return None
+            return Form()
         before = _common_prefix(texts)
         after = _common_prefix([text[len(before) :][::-1] for text in texts])[::-1]
         return Form(re.sub(r"[\w.+-]*\Z", "", before), re.sub(r"\A[\w.+-]*", "", after))
 
     def reply_variants(self, text: str) -> list[str]:
         """Return `text` as a whole reply, and in the form of an answer where that differs."""
-        form = self.form or Form()
-        return list(dict.fromkeys([text, form.before + text + form.after]))
+        return list(dict.fromkeys([text, self.form.before + text + self.form.after]))
 
     def replace_answer(self, index: int, text: str) -> str | None:
         """Return the reference number `index` of `answered` with `text` as its answer.
@@ -199,7 +200,7 @@ class Subject:
     def bare_answer(self, index: int) -> str | None:
         """Return the answer in the reference number `index` of `answered`; None if not known."""
         answer, reference = self.bare_answers[index], self.answered[index][1]
-        if answer is not None or self.form in (None, Form()):
+        if answer is not None or self.form == Form():
             return answer
         return reference[len(self.form.before) : len(reference) - len(self.form.after)]
 
