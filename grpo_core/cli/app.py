@@ -34,11 +34,9 @@ class _Commands(LazyGroup):
         try:
             with printable_usage_errors():
                 return super().invoke(ctx)
-        except OutputError as error:
-            if error.closed:
-                raise typer.Exit(BROKEN_PIPE) from None
-            fail(str(error), status=error.exit_status)
         except GrpoError as error:
+            if isinstance(error, OutputError) and error.closed:
+                raise typer.Exit(BROKEN_PIPE) from None
             fail(str(error), status=error.exit_status)
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None

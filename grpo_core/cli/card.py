@@ -8,10 +8,9 @@ from dataclasses import replace
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, Progress, TextColumn
 
 from grpo_core.calls.printable import plain_markdown
-from grpo_core.cli.environment import AsJson, Level, Name, Seed, Settings, open_environment
+from grpo_core.cli.environment import AsJson, Level, Name, Seed, Settings, open_environment, turns
 from grpo_core.cli.output import (
     MESSAGE_LIMIT,
     print_columns,
@@ -20,7 +19,7 @@ from grpo_core.cli.output import (
     print_text,
     prints_to_stderr,
 )
-from grpo_core.cli.screen import console, live
+from grpo_core.cli.progress import progress_bar
 from grpo_core.protocol.environment import Services
 from grpo_core.protocol.errors import ConfigError, UserError
 from grpo_core.report.card import Card, make_card, measured
@@ -83,8 +82,10 @@ def _open_with_available_services(name: str, settings: Sequence[str]) -> tuple[s
         return (*open_environment(name, settings), "")
     except UserError as error:
         # Without services the second call fails again, unless the error was about a service.
-        name_and_sources = open_environment(name, settings, services_for=lambda _: Services())
-        return (*name_and_sources, str(error))
+        return (
+            *open_environment(name, settings, services_for=lambda _: Services()),
+            str(error),
+        )
 
 
 async def _make_card(
@@ -104,11 +105,9 @@ async def _make_card(
         unmeasured_card = await make_card(sources[name], seed=seed, level=level)
         if missing or not tasks:
             return replace(unmeasured_card, unmeasured=missing or "--tasks is 0")
-        columns = (TextColumn("{task.description}", markup=False), BarColumn())
-        with live(Progress(*columns, console=console(stderr=True), transient=True)) as bar:
-            bar_task = bar.add_task("scoring answers that ignore the task", total=None)
+        with progress_bar("scoring answers that ignore the task") as update:
             return await measured(
-                unmeasured_card, sources, tasks=tasks, tried=lambda: bar.advance(bar_task)
+                unmeasured_card, sources, tasks=tasks, tried=lambda: update(advance=1)
             )
 
 
@@ -127,22 +126,18 @@ def _print_card(card: Card) -> None:
 def _facts(card: Card) -> list[tuple[str, str]]:
     """Return the (label, value) lines of the card."""
     low, high = card.reward_range
-    origin = (
-        "not packaged"
-        if card.origin is None
-        else f"{card.origin.distribution} {card.origin.version}"
-    )
-    terms = (
-        []
+    distribution = (
+        ["not packaged"]
         if card.origin is None
         else [
+            f"{card.origin.distribution} {card.origin.version}",
             card.origin.license or "no licence stated",
             card.origin.home_page or "no home page stated",
         ]
     )
     return [
         *([("about", card.about)] if card.about else []),
-        ("distribution", ", ".join([origin, *terms])),
+        ("distribution", ", ".join(distribution)),
         ("fingerprint", card.fingerprint),
         (
             "settings",
@@ -171,11 +166,8 @@ def _floor_row(floor: Floor) -> tuple[str, ...]:
     """Return the table cells of a floor, one for each of `_FLOOR_TITLES`."""
     if floor.reward is None or floor.pass_rate is None:
         return (floor.answer, "", "", "0", floor.note)
-    note = "; ".join(
-        filter(
-            None, [floor.note, f"{floor.unscored} could not be judged" if floor.unscored else ""]
-        )
-    )
+    unscored = f"{floor.unscored} could not be judged" if floor.unscored else ""
+    note = "; ".join(filter(None, [floor.note, unscored]))
     return (floor.answer, f"{floor.reward:.3f}", f"{floor.pass_rate:.0%}", str(floor.tasks), note)
 
 
@@ -185,27 +177,27 @@ def _to_markdown(card: Card) -> str:
     fence = "```"
     while fence in prompt:
         fence += "`"
-    floors = f"Not measured: {plain_markdown(card.unmeasured)}"
-    if card.floors:
-        floors = _markdown_table(_FLOOR_TITLES, [_floor_row(floor) for floor in card.floors])
     parts = [
         f"# {plain_markdown(card.name)}",
         plain_markdown(card.summary),
         _markdown_table(("", ""), _facts(card)),
         "## First prompt",
         f"{fence}text\n{prompt}\n{fence}",
+        "## Rewards of answers that ignore the task",
+        _markdown_table(_FLOOR_TITLES, [_floor_row(floor) for floor in card.floors])
+        if card.floors
+        else f"Not measured: {plain_markdown(card.unmeasured)}",
     ]
-    return "\n\n".join(filter(None, [*parts, "## Rewards of answers that ignore the task", floors]))
+    return "\n\n".join(filter(None, parts))
 
 
 def _format_prompt(card: Card) -> str:
     """Return the first prompt; of a long one only the first and last lines."""
-    turns = (
-        [("text", card.prompt)]
-        if isinstance(card.prompt, str)
-        else [(message.role, message.content) for message in card.prompt]
-    )
-    lines = [line for role, content in turns for line in (f"[{role}]", *content.splitlines())]
+    lines = [
+        line
+        for role, content in turns(card.prompt)
+        for line in (f"[{role}]", *content.splitlines())
+    ]
     omitted = len(lines) - sum(_PROMPT_LINES)
     if omitted > 0:
         first, last = _PROMPT_LINES

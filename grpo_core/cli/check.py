@@ -5,22 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
+from xml.etree import ElementTree
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import MofNCompleteColumn
 from rich.table import Table
 from rich.text import Text
 
+from grpo_core.calls.console import PrintableConsole
+from grpo_core.calls.printable import printable
 from grpo_core.cli.environment import refuse_other_settings
 from grpo_core.cli.output import print_json, prints_to_stderr, remark
+from grpo_core.cli.progress import progress_bar
 from grpo_core.cli.run_config import read_config
-from grpo_core.cli.screen import console, live
-from grpo_core.config.config import RunConfig
-from grpo_core.kit.junit import write_junit
-from grpo_core.kit.result import CheckResult, Report, shown_status
+from grpo_core.kit.result import Report, shown_status
 from grpo_core.kit.run import Examination, borrowed, examine, wanted
 from grpo_core.plugins.environments import environment_class, load_environment
 from grpo_core.plugins.host import PluginHost
@@ -99,7 +100,7 @@ def check(
         _print_report(report)
     if junit is not None:
         with _writing_junit(junit):
-            write_junit(report, junit)
+            _write_junit(report, junit)
     if report.problems:
         raise typer.Exit(FAULTS)
     if report.blind:
@@ -132,38 +133,64 @@ def _run_checks(
     """
     names = wanted(only)
     config = read_config([name], [], {}, list(settings))
-    overrides = _environment_settings(config)
+    (member,) = config.members().values()
     host = PluginHost()
     lender = Lender(host, config.sandbox, config.judges)
     services, missing = borrowed(lender, environment_class(host, name))
-    env = load_environment(host, name, overrides, lend=lambda _: services)
+    env = load_environment(host, name, member.env, lend=lambda _: services)
     command_options = [f"--set {shlex.quote(text)}" for text in settings] + (
         [f"--tasks {tasks}"] if tasks != TASKS else []
     )
     command = " ".join(["grpo env check", shlex.quote(name), *command_options])
 
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
-    with live(Progress(*columns, console=console(stderr=True), transient=True)) as bar:
-        bar_task = bar.add_task("checking", total=len(names))
-        spec = host.get("environment", name)
+    spec = host.get("environment", name)
+    with progress_bar("checking", MofNCompleteColumn(), total=len(names)) as update:
         examination = Examination(
             name=spec.name,
             only=only,
             count=tasks,
             seed=seed,
             spec=spec,
-            overrides=overrides,
+            overrides=member.env,
             unavailable=missing,
             reproduce=lambda check: f"{command} --only {check} --seed {seed}",
-            progress=lambda check: bar.update(bar_task, advance=1, description=check),
+            progress=lambda check: update(advance=1, description=check),
         )
         return asyncio.run(examine(env, examination, lender))
 
 
-def _environment_settings(config: RunConfig) -> Mapping[str, Any]:
-    """Return the settings of the only environment of the config."""
-    (member,) = config.members().values()
-    return member.env
+def _write_junit(report: Report, path: Path) -> None:
+    """Write a report as JUnit XML, which CI systems display.
+
+    Faults become failures, warnings become passed tests with their text as output, and checks that
+    were not carried out become skipped tests.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    suite = ElementTree.Element(
+        "testsuite",
+        name=f"grpo env check {report.environment}",
+        tests=str(len(report.results)),
+        failures=str(len(report.problems)),
+        skipped=str(sum(result.status == "not_checked" for result in report.results)),
+    )
+    for result in report.results:
+        case = ElementTree.SubElement(
+            suite,
+            "testcase",
+            classname=report.environment,
+            name=result.check,
+            time=f"{result.seconds:g}",
+        )
+        if result.status == "not_checked":
+            ElementTree.SubElement(case, "skipped", message=f"not checked: {result.message}")
+        elif result in report.problems:
+            failure = ElementTree.SubElement(case, "failure", message=result.message)
+            failure.text = f"{result.message}\nagain: {printable(result.reproduce)}"
+        else:
+            ElementTree.SubElement(case, "system-out").text = result.message
+    ElementTree.ElementTree(suite).write(path, encoding="utf-8", xml_declaration=True)
 
 
 def _print_report(report: Report) -> None:
@@ -173,12 +200,8 @@ def _print_report(report: Report) -> None:
         table.add_column(width=column, overflow="fold")
     for result in report.results:
         status = shown_status(result)
-        table.add_row(Text(status, colours[status]), result.check, Text(_format_message(result)))
-    output = console()
+        again = f"\nagain: {result.reproduce}" if result.reproduce else ""
+        table.add_row(Text(status, colours[status]), result.check, Text(result.message + again))
+    output = PrintableConsole()
     output.print(table)
     output.print(f"{report.environment}: {report.counts}", style="bold")
-
-
-def _format_message(result: CheckResult) -> str:
-    """Return the message of a result, with the command that reproduces it if there is one."""
-    return f"{result.message}\nagain: {result.reproduce}" if result.reproduce else result.message

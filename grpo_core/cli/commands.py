@@ -13,7 +13,8 @@ from typing import Any
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
-from grpo_core.cli.output import default_to_false, on_printable_streams
+from grpo_core.calls.streams import printable_streams
+from grpo_core.cli.output import default_to_false
 
 ROOT = "grpo"
 """The name of the outermost group."""
@@ -59,7 +60,7 @@ COMMANDS: Mapping[str, Mapping[str, Entry]] = {
         "generate": Entry(
             "grpo_core.cli.generate", "Answer a question with a trained run or a model."
         ),
-        "envs": Entry("grpo_core.cli.envs", "List the environments that can be trained on."),
+        "envs": Entry("grpo_core.cli.plugins", "List the environments that can be trained on."),
         "plugins": Entry(
             "grpo_core.cli.plugins",
             "List the installed plugins and the components that they offer.",
@@ -147,15 +148,13 @@ class LazyCommand(TyperCommand):
 
     def __init__(self, name: str, entry: Entry, *, markup_mode: Any) -> None:
         super().__init__(name, help=entry.help, rich_markup_mode=markup_mode)
-        self._command_name = name
         self._module = entry.module
 
     def load(self) -> Any:
         """Import the command's module, and return the command as typer builds it."""
         app = import_module(self._module).app
-        command: Any = typer.main.get_group(app).commands[self._command_name]
-        assert command.callback is not None
-        command.callback = on_printable_streams(command.callback)
+        command: Any = typer.main.get_group(app).commands[self.name or ""]
+        command.callback = printable_streams()(command.callback)
         command.rich_markup_mode = self.rich_markup_mode
         return command
 

@@ -42,7 +42,7 @@ def show(
     if as_json:
         print_json(config.model_dump(mode="json"))
         return
-    defaults = _defaults()
+    defaults = flat(RunConfig(environment=""))
     for key, value in flat(config).items():
         changed = key in defaults and defaults[key] != value
         note = f"  # default: {_to_json(defaults[key])}" if changed else ""
@@ -69,10 +69,6 @@ def explain(
 def schema() -> None:
     """Print the JSON schema of recipes, for editors that complete and check them."""
     print_json(RunConfig.model_json_schema())
-
-
-def _defaults() -> dict[str, Any]:
-    return flat(RunConfig(environment=""))
 
 
 def _to_json(value: Any) -> str:

@@ -65,9 +65,11 @@ def doctor(
             "problem": typer.colors.RED,
         }
         for finding in findings:
-            text = f"{finding.topic:<16}{finding.found}"
             print_line(
-                text, lead=f"{finding.status:<8}", limit=MESSAGE_LIMIT, fg=colours[finding.status]
+                f"{finding.topic:<16}{finding.found}",
+                lead=f"{finding.status:<8}",
+                limit=MESSAGE_LIMIT,
+                fg=colours[finding.status],
             )
     if any(finding.status == "problem" for finding in findings):
         raise typer.Exit(1)
@@ -142,13 +144,11 @@ def _sandboxes() -> Iterator[Finding]:
                 text=True,
                 timeout=DAEMON_SECONDS,
             )
-            answered, first_lines = (
-                process.returncode == 0,
-                (process.stdout.strip() or process.stderr.strip()).splitlines()[:1],
-            )
+            answered = process.returncode == 0
+            answer = process.stdout.strip() or process.stderr.strip() or "?"
         except subprocess.TimeoutExpired:
-            answered, first_lines = False, [f"did not answer within {DAEMON_SECONDS:g} s"]
-        yield Finding("docker daemon", "ok" if answered else "missing", (first_lines or ["?"])[0])
+            answered, answer = False, f"did not answer within {DAEMON_SECONDS:g} s"
+        yield Finding("docker daemon", "ok" if answered else "missing", answer.splitlines()[0])
     bwrap = shutil.which("bwrap")
     yield Finding(
         "bubblewrap",
@@ -158,15 +158,12 @@ def _sandboxes() -> Iterator[Finding]:
 
 
 def _models() -> Iterator[Finding]:
-    names = [model.name for model in cached_models()]
-    if names:
-        yield Finding("models", "ok", ", ".join(names))
-    else:
-        yield Finding(
-            "models",
-            "missing",
-            f"none is cached; the first run downloads one (`grpo model pull {DEFAULT_MODEL}`)",
-        )
+    names = ", ".join(model.name for model in cached_models())
+    yield Finding(
+        "models",
+        "ok" if names else "missing",
+        names or f"none is cached; the first run downloads one (`grpo model pull {DEFAULT_MODEL}`)",
+    )
 
 
 def _plugins() -> Iterator[Finding]:
@@ -175,5 +172,9 @@ def _plugins() -> Iterator[Finding]:
     yield Finding("plugins", "ok", f"{len(working)} work: {', '.join(working)}")
     for status in statuses:
         if status.status == "failed":
-            plugin = f"{status.name} ({status.distribution} {status.version})"
-            yield Finding("plugin", "problem", f"{plugin}: {status.reason}; {status.fix}")
+            yield Finding(
+                "plugin",
+                "problem",
+                f"{status.name} ({status.distribution} {status.version}): {status.reason}; "
+                f"{status.fix}",
+            )

@@ -11,7 +11,7 @@ from grpo_core.cli.output import MESSAGE_LIMIT, print_line, print_text
 from grpo_core.cli.run_config import read_config
 from grpo_core.protocol.environment import Environment, Services
 from grpo_core.protocol.errors import ConfigError, UserError
-from grpo_core.protocol.types import Task, TaskKey, Verdict
+from grpo_core.protocol.types import Message, Split, Task, TaskKey, Verdict
 from grpo_core.verify.checks import size_of
 from grpo_core.verify.sources import Sources
 
@@ -85,28 +85,46 @@ def refuse_other_settings(sections: Sequence[str], settings: Sequence[str]) -> N
             )
 
 
-def check_index(environment: Environment[Any], key: TaskKey) -> TaskKey:
-    """Return the key if its task exists.
+def open_task(
+    name: str, settings: Sequence[str], split: Split, index: int, seed: int, level: float
+) -> tuple[Sources, TaskKey]:
+    """Open an environment for one of its tasks.
+
+    Args:
+        name: the environment.
+        settings: the values of --set.
+        split: the split of the task.
+        index: its number within the split.
+        seed: the random seed of generated tasks.
+        level: the difficulty, from 0 to 1.
+
+    Returns:
+        The sources of the environment, and the key of the task.
 
     Raises:
-        UserError: the index is not below the size of the split.
+        UserError: the index is not below the size of the split, or a setting is wrong.
     """
-    size = size_of(environment, key.split)
-    if size is not None and key.index >= size:
+    env_name, sources = open_environment(name, settings)
+    size = size_of(sources[env_name].env, split)
+    if size is not None and index >= size:
         raise UserError(
-            f"--index {key.index} is too large: the {key.split} split of {key.env!r} "
+            f"--index {index} is too large: the {split} split of {env_name!r} "
             f"holds {size} tasks, numbered from 0"
         )
-    return key
+    return sources, TaskKey(env_name, split, index, seed, level)
+
+
+def turns(prompt: str | Sequence[Message]) -> list[tuple[str, str]]:
+    """Return the (role, content) of each message of a prompt; a text has the role "text"."""
+    if isinstance(prompt, str):
+        return [("text", prompt)]
+    return [(message.role, message.content) for message in prompt]
 
 
 def print_prompt(task: Task[Any]) -> None:
     """Print the prompt of a task, message by message."""
-    if isinstance(task.prompt, str):
-        print_turn("text", task.prompt)
-        return
-    for message in task.prompt:
-        print_turn(message.role, message.content)
+    for role, content in turns(task.prompt):
+        print_turn(role, content)
 
 
 def print_reference(answer: str | None) -> None:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from grpo_core.cli.eval_config import read_config
+from grpo_core.calls.console import PrintableConsole
 from grpo_core.cli.measuring import run_with_actor
 from grpo_core.cli.options import Device, Dtype, Envs, MaxNewTokens, Model, Seed, Settings, Trust
 from grpo_core.cli.output import INTERRUPTED, new_file, print_json, print_line, remark
 from grpo_core.cli.progress import gains_table
-from grpo_core.cli.screen import console
+from grpo_core.cli.run_config import read_eval_config
 from grpo_core.config.config import RunConfig
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.report.gains import recorded_gains
@@ -117,7 +117,7 @@ def evaluate(
     if run is not None and model is not None:
         raise ConfigError("--run and --model exclude each other; give one of them")
     attempts = new_file(attempts, "--attempts")
-    config = read_config(env or [], run, options, settings or [], trust=trust)
+    config = read_eval_config(env or [], run, options, settings or [], trust=trust)
     started = time.monotonic()
     actor, summaries = _measure(
         config, level or [], tasks=tasks, samples=samples, attempts=attempts
@@ -169,7 +169,7 @@ def _print_recorded(run: Path | None, *, as_json: bool) -> None:
         )
         return
     print_line(f"{name}, held-out tasks after step {steps[0]} and after step {steps[-1]}")
-    console().print(gains_table(gains))
+    PrintableConsole().print(gains_table(gains))
 
 
 def _measure(
@@ -184,7 +184,6 @@ def _measure(
         samples: completions per task.
         attempts: the JSONL file for the rollouts, or None.
     """
-    params = config.sampling.params(config.eval.temperature)
 
     def start_measuring(
         actor: Actor, progress: Callable[[int, int], None]
@@ -196,7 +195,7 @@ def _measure(
             tasks=tasks,
             samples=samples,
             levels=levels,
-            params=params,
+            params=config.sampling.params(config.eval.temperature),
             progress=progress,
             on_group=lambda group: None if attempts is None else write_attempts(attempts, group),
         )
@@ -217,20 +216,21 @@ def _print_table(model: str, summaries: Sequence[Summary], seconds: float) -> No
         name = f"{summary.environment}, " if several else ""
         table.add_column(f"{name}level {summary.level:g}", justify="right")
     for statistic in dict.fromkeys(name for summary in summaries for name in summary.statistics):
-        cells = []
-        for summary in summaries:
-            estimate = summary.statistics.get(statistic)
-            cells.append("" if estimate is None else f"{estimate.value:.3f} ± {estimate.error:.3f}")
-        table.add_row(statistic, *cells)
+        estimates = [summary.statistics.get(statistic) for summary in summaries]
+        table.add_row(
+            statistic, *(f"{e.value:.3f} ± {e.error:.3f}" if e else "" for e in estimates)
+        )
     table.add_section()
     table.add_row("tasks", *(str(summary.tasks) for summary in summaries))
     table.add_row("cut off at the budget", *(f"{summary.clipped:.0%}" for summary in summaries))
-    if any(summary.unscored for summary in summaries):
-        table.add_row("could not be judged", *(str(summary.unscored) for summary in summaries))
-    if any(summary.audits_failed for summary in summaries):
-        table.add_row("audits that failed", *(str(summary.audits_failed) for summary in summaries))
-    console().print(table)
-    tokens = sum(summary.tokens for summary in summaries)
+    for title, counts in (
+        ("could not be judged", [summary.unscored for summary in summaries]),
+        ("audits that failed", [summary.audits_failed for summary in summaries]),
+    ):
+        if any(counts):
+            table.add_row(title, *map(str, counts))
+    PrintableConsole().print(table)
     print_line(
-        f"± is the standard error over tasks (bootstrap); {tokens} tokens in {seconds:.0f} s"
+        "± is the standard error over tasks (bootstrap); "
+        f"{sum(summary.tokens for summary in summaries)} tokens in {seconds:.0f} s"
     )

@@ -13,6 +13,7 @@ import typer
 from grpo_core.calls.printable import printable_json
 from grpo_core.cli.options import Trust
 from grpo_core.cli.output import needs_training, new_file, remark
+from grpo_core.cli.run_config import finished_run
 from grpo_core.config.overrides import build_config
 from grpo_core.extract import is_text
 from grpo_core.plugins.services import fingerprint
@@ -91,11 +92,8 @@ def export(
     opened = RunFolder.open(run)
     rollouts = new_file(rollouts, "--rollouts")
     weights = new_file(weights, "--weights")
-    if weights is not None and not opened.finished:
-        raise ConfigError(
-            f"the run {run} is not finished (it has no final/); "
-            f"continue it with grpo run --resume {run}"
-        )
+    if weights is not None:
+        finished_run(run)
     if rollouts is not None:
         _write_examples(
             opened,
@@ -157,8 +155,11 @@ def _open_unchanged(stored: Mapping[str, Any], allow: Collection[str]) -> Source
         ConfigError: an environment has changed.
     """
     sources = Sources.of(build_config([stored]), {})
-    fingerprints = {source.name: fingerprint(source.env) for source in sources}
-    refuse_changed_environments(stored["provenance"]["environments"], fingerprints, allowed=allow)
+    refuse_changed_environments(
+        stored["provenance"]["environments"],
+        {source.name: fingerprint(source.env) for source in sources},
+        allowed=allow,
+    )
     return sources
 
 

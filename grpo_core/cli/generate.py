@@ -10,6 +10,7 @@ import typer
 from grpo_core.calls.blocking import wait_for
 from grpo_core.cli.options import Trust
 from grpo_core.cli.output import needs_training, print_text
+from grpo_core.cli.run_config import finished_run
 from grpo_core.config.config import RunConfig
 from grpo_core.config.overrides import build_config
 from grpo_core.plugins.environments import load_environment
@@ -17,7 +18,7 @@ from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.errors import ConfigError, UserError
 from grpo_core.protocol.types import Message, TaskKey
 from grpo_core.report.observer import Observer
-from grpo_core.runs.folder import RunFolder, newest_run
+from grpo_core.runs.folder import newest_run
 from grpo_core.runs.trust import require_trust
 from grpo_core.verify.sources import Sources
 
@@ -75,7 +76,7 @@ def generate(
         raise ConfigError("--run and --model exclude each other; give one of them")
     folder = None if model is not None else run or _find_newest_run()
     config = _read_config(folder, model, trust=trust)
-    prompt = _make_prompt(config, question) if folder is not None else _make_chat(question)
+    prompt = (Message("user", question),) if folder is None else _make_prompt(config, question)
     budget = max_new_tokens or config.sampling.max_new_tokens or 256
     print_text(_answer(config, prompt, budget=budget, temperature=temperature, seed=seed))
 
@@ -102,19 +103,9 @@ def _read_config(folder: Path | None, model: str | None, *, trust: bool) -> RunC
     """
     if folder is None:
         return build_config([{"environment": "none", "model": {"name": model}}])
-    opened = RunFolder.open(folder)
-    if not opened.finished:
-        raise ConfigError(
-            f"the run {folder} is not finished (it has no final/); "
-            f"continue it with grpo run --resume {folder}"
-        )
-    stored = opened.config()
+    stored = finished_run(folder).config()
     require_trust(folder, stored, trust=trust)
     return build_config([stored, {"model": {"name": str(folder / "final"), "revision": None}}])
-
-
-def _make_chat(question: str) -> tuple[Message, ...]:
-    return (Message("user", question),)
 
 
 def _make_prompt(config: RunConfig, question: str) -> str | tuple[Message, ...]:
@@ -127,7 +118,7 @@ def _make_prompt(config: RunConfig, question: str) -> str | tuple[Message, ...]:
     """
     members = [(name, member) for name, member in config.members().items() if member.share]
     if not members:  # grpo sft --data trains on a file
-        return _make_chat(question)
+        return (Message("user", question),)
     name, member = members[0]
     try:
         environment = load_environment(PluginHost(), name, member.env)
@@ -154,5 +145,12 @@ def _answer(
         from grpo_core.train.actor import answer, build_actor
         from grpo_core.train.build import find_ranks
     actor = build_actor(config, Sources([]), ranks=find_ranks(config), observer=Observer())
-    params = config.sampling.params(temperature)
-    return wait_for(answer(actor, prompt, budget=budget, params=params, seed=seed))
+    return wait_for(
+        answer(
+            actor,
+            prompt,
+            budget=budget,
+            params=config.sampling.params(temperature),
+            seed=seed,
+        )
+    )

@@ -57,21 +57,24 @@ def check(
 
     Exits with 1 if that share is too small, or if a pair could not be judged.
     """
-    judge_settings = nested(dict(map(split_setting, settings or [])))
     text_pairs = read_pairs(pairs)
     remark(f"{len(text_pairs)} pairs: opening the judge {judge}")
-    result, fingerprint = asyncio.run(_measure_agreement(judge, judge_settings, text_pairs))
+    result, fingerprint = asyncio.run(
+        _measure_agreement(judge, nested(dict(map(split_setting, settings or []))), text_pairs)
+    )
     low, high = result.interval
     if as_json:
-        counts = {
-            "right": result.right,
-            "tied": result.tied,
-            "wrong": result.wrong,
-            "failed": result.failed,
-            "errors": list(result.errors),
-        }
         print_json(
-            {"share": result.share, "interval": [low, high], **counts, "fingerprint": fingerprint}
+            {
+                "share": result.share,
+                "interval": [low, high],
+                "right": result.right,
+                "tied": result.tied,
+                "wrong": result.wrong,
+                "failed": result.failed,
+                "errors": list(result.errors),
+                "fingerprint": fingerprint,
+            }
         )
     else:
         print_line(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import MofNCompleteColumn, TimeRemainingColumn
 
 from grpo_core.calls.blocking import wait_for
 from grpo_core.cli.output import needs_training, prints_to_stderr
-from grpo_core.cli.screen import console, live
+from grpo_core.cli.progress import progress_bar
 from grpo_core.cli.stopping import stoppable
 from grpo_core.config.config import RunConfig
 from grpo_core.report.observer import Observer
@@ -49,18 +49,10 @@ def run_with_actor(
         from grpo_core.train.actor import build_actor
         from grpo_core.train.build import find_ranks
     actor = build_actor(config, sources, ranks=find_ranks(config), observer=Observer())
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    progress = Progress(*columns, console=console(stderr=True), transient=True)
     with (
         prints_to_stderr(),
-        live(progress) as bar,
+        progress_bar(title, MofNCompleteColumn(), TimeRemainingColumn()) as update,
         stoppable(actor.stop, "finishing the rollouts that were started"),
     ):
-        bar_task = bar.add_task(title)
-        result = work(actor, lambda done, total: bar.update(bar_task, completed=done, total=total))
+        result = work(actor, lambda done, total: update(completed=done, total=total))
         return actor, wait_for(result, on_interrupt=actor.stop.make)

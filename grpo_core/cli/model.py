@@ -32,8 +32,7 @@ def pull(
     """
     with needs_training("`grpo model pull`"):
         from grpo_core.train.models.load import local_folder, resolve
-    source = resolve(name, trust_remote_code=trust_remote_code, refresh=True)
-    print_line(local_folder(source))
+    print_line(local_folder(resolve(name, trust_remote_code=trust_remote_code, refresh=True)))
 
 
 @app.command("list")

@@ -8,12 +8,11 @@ file of the command line writes to a stream.
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
@@ -21,7 +20,7 @@ import typer
 from typer.core import TyperCommand
 
 from grpo_core.calls.printable import printable, printable_json
-from grpo_core.calls.streams import beneath, printable_streams, writing_output
+from grpo_core.calls.streams import beneath, writing_output
 from grpo_core.protocol.errors import ConfigError, MissingExtraError, OutputError
 from grpo_core.runs.lines import finite
 
@@ -130,17 +129,6 @@ def print_columns(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 def prints_to_stderr() -> contextlib.redirect_stdout[TextIO]:
     """Redirect stdout to stderr, because what an environment prints is not part of the result."""
     return contextlib.redirect_stdout(sys.stderr)
-
-
-def on_printable_streams(callback: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that runs `callback` with streams that make all printed text printable."""
-
-    @functools.wraps(callback)
-    def command(*arguments: Any, **options: Any) -> Any:
-        with printable_streams():
-            return callback(*arguments, **options)
-
-    return command
 
 
 def _write(lead: str, text: str, *, error: bool, style: dict[str, Any]) -> None:

@@ -21,8 +21,7 @@ from grpo_core.cli.environment import (
     Seed,
     Settings,
     SplitOption,
-    check_index,
-    open_environment,
+    open_task,
     print_prompt,
     print_reference,
     print_turn,
@@ -71,11 +70,7 @@ def play(
     of the attempts is printed.
     """
     with prints_to_stderr():
-        env_name, sources = open_environment(name, settings or [])
-        key = check_index(
-            sources[env_name].env,
-            TaskKey(env=env_name, split=split, index=index, seed=seed, level=level),
-        )
+        sources, key = open_task(name, settings or [], split, index, seed, level)
     game, status = _Game(sources, key), 0
     # asyncio's own handler would cancel the running task at the first Ctrl-C, which has no effect
     # while that task is blocked reading a line.
@@ -101,8 +96,8 @@ class _Game:
     sources: Sources
     key: TaskKey
     """The key of the current task."""
-    task: Task[Any] | None = None
-    """The current task; None before the first one is presented."""
+    task: Task[Any] = field(init=False)
+    """The current task; `run` presents the first one."""
     messages: list[Message] = field(default_factory=list)
     """The turns of the current attempt."""
     verdicts: list[Verdict] = field(default_factory=list)
@@ -153,7 +148,7 @@ class _Game:
                 await self._present(replace(self.key, level=self._parse_level(arguments[0])))
             elif command == ":reference" and not arguments:
                 with prints_to_stderr():
-                    (answer,) = await self.sources.references([self._current_task])
+                    (answer,) = await self.sources.references([self.task])
                 print_reference(answer)
             elif command == ":help" and not arguments:
                 print_text(HELP)
@@ -200,21 +195,9 @@ class _Game:
             return
         with prints_to_stderr():
             ((verdict,),) = await self.sources.verify(
-                [self._current_task], [[Rollout(tuple(self.messages), finish)]]
+                [self.task], [[Rollout(tuple(self.messages), finish)]]
             )
         self.messages = []
-        self._show(verdict)
-
-    async def _reply(self) -> Sequence[Message] | None:
-        """Return the environment's reply, or None if it has none or the turns are used up."""
-        turns = sum(message.role == "assistant" for message in self.messages)
-        if turns >= self.sources[self.key.env].env.max_turns:
-            return None
-        with prints_to_stderr():
-            return await self.sources.reply(self._current_task, tuple(self.messages))
-
-    def _show(self, verdict: Verdict) -> None:
-        """Record and print a verdict."""
         self.verdicts.append(verdict)
         if verdict.scored:
             print_verdict(verdict)
@@ -226,10 +209,13 @@ class _Game:
             )
         remark("Answer again, or :next")
 
-    @property
-    def _current_task(self) -> Task[Any]:
-        assert self.task is not None  # `run` presents a task before it reads the first entry
-        return self.task
+    async def _reply(self) -> Sequence[Message] | None:
+        """Return the environment's reply, or None if it has none or the turns are used up."""
+        turns = sum(message.role == "assistant" for message in self.messages)
+        if turns >= self.sources[self.key.env].env.max_turns:
+            return None
+        with prints_to_stderr():
+            return await self.sources.reply(self.task, tuple(self.messages))
 
 
 def _read_entry() -> str | None:

@@ -1,4 +1,4 @@
-"""Implement `grpo plugins`, which lists the installed plugins and says why one does not work."""
+"""Implement `grpo plugins` and `grpo envs`: what is installed, and why a plugin does not work."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ from typing import Annotated
 
 import typer
 
-from grpo_core.cli.output import MESSAGE_LIMIT, QuickCommand, print_columns, print_json, print_line
+from grpo_core.cli.output import (
+    MESSAGE_LIMIT,
+    QuickCommand,
+    print_columns,
+    print_json,
+    print_line,
+    remark,
+)
 from grpo_core.kit.plugins import PluginStatus, all_statuses
 from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.hookspecs import OFFER_HOOKS, Kind
@@ -52,6 +59,44 @@ def plugins(
         raise typer.Exit(1)
 
 
+@app.command(cls=QuickCommand, epilog="Example: grpo envs --json")
+def envs(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """List the environments that can be trained on."""
+    host = PluginHost()
+    rows = [
+        {
+            "name": offer.spec.name,
+            "distribution": offer.plugin.distribution,
+            "version": offer.plugin.version,
+            "summary": next(iter((offer.spec.summary or "").strip().splitlines()), ""),
+            "extra": offer.spec.extra,
+        }
+        for offer in host.specs("environment")
+    ]
+    if as_json:
+        print_json(rows)
+    elif rows:
+        print_columns(
+            ("environment", "distribution", "about"),
+            [
+                (str(row["name"]), f"{row['distribution']} {row['version']}", str(row["summary"]))
+                for row in rows
+            ],
+        )
+    else:
+        print_line(
+            "No environment is installed. An environment is a pip package: "
+            "pip install grpo-env-NAME"
+        )
+    if host.failures:
+        remark(
+            f"{len(host.failures)} of the installed plugins cannot be used; "
+            "`grpo plugins` says why."
+        )
+
+
 def _format_names(kind: Kind, names: Sequence[str]) -> str:
     """Return the names of some components of one kind, or their number if there are many."""
     kinds = kind if len(names) == 1 else OFFER_HOOKS[kind].removeprefix("grpo_")
@@ -59,16 +104,24 @@ def _format_names(kind: Kind, names: Sequence[str]) -> str:
 
 
 def _print_table(statuses: list[PluginStatus]) -> None:
-    rows = []
-    for status in statuses:
-        offers = "; ".join(_format_names(kind, names) for kind, names in status.offers.items())
-        seconds = "" if status.import_seconds is None else f"{status.import_seconds:.2f} s"
-        rows.append(
-            (status.name, f"{status.distribution} {status.version}", status.status, seconds, offers)
-        )
-    print_columns(("plugin", "distribution", "status", "import", "offers"), rows)
+    print_columns(
+        ("plugin", "distribution", "status", "import", "offers"),
+        [
+            (
+                status.name,
+                f"{status.distribution} {status.version}",
+                status.status,
+                "" if status.import_seconds is None else f"{status.import_seconds:.2f} s",
+                "; ".join(_format_names(kind, names) for kind, names in status.offers.items()),
+            )
+            for status in statuses
+        ],
+    )
     for status in statuses:
         if status.reason:
-            plugin = f"{status.name} ({status.distribution} {status.version})"
-            message = f"{plugin}: {status.reason}; {status.fix}"
-            print_line(message, limit=MESSAGE_LIMIT, fg=typer.colors.RED)
+            print_line(
+                f"{status.name} ({status.distribution} {status.version}): {status.reason}; "
+                f"{status.fix}",
+                limit=MESSAGE_LIMIT,
+                fg=typer.colors.RED,
+            )

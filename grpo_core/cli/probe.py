@@ -13,11 +13,11 @@ from grpo_core.cli.measuring import run_with_actor
 from grpo_core.cli.options import Device, Dtype, MaxNewTokens, Model, Seed, Settings
 from grpo_core.cli.output import INTERRUPTED, print_json, remark
 from grpo_core.cli.probe_table import print_report
-from grpo_core.cli.run_config import environments
+from grpo_core.cli.run_config import environments, given
 from grpo_core.config.config import RunConfig
 from grpo_core.config.overrides import build_config, nested, parse_setting
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.report.probe import Report, Sampled, Terms, probe_report
+from grpo_core.report.probe import Sampled, Terms, probe_report
 from grpo_core.verify.sources import Source, Sources
 
 if TYPE_CHECKING:
@@ -89,7 +89,16 @@ def probe(
     started = time.monotonic()
     levels = _choose_levels(source, level or [])
     actor, sampled = _sample(config, sources, levels, tasks=tasks, samples=samples)
-    report = _make_report(sampled, config, source, budget=actor.budgets[source.name].turn)
+    report = probe_report(
+        sampled,
+        Terms(
+            parts=tuple(source.env.parts),
+            budget=actor.budgets[source.name].turn,
+            open_ended=source.env.open_ended,
+            window=(config.curriculum.low, config.curriculum.high),
+            max_error_rate=config.verify.max_error_rate,
+        ),
+    )
     seconds = round(time.monotonic() - started, 1)
     if as_json:
         print_json(
@@ -124,9 +133,10 @@ def _read_config(name: str, options: dict[str, Any], settings: Sequence[str]) ->
         options: the other options, by the dotted name of the setting that each stands for.
         settings: the values of --set.
     """
-    given = {key: value for key, value in options.items() if value is not None}
     fixed = {"kl": {"beta": 0.0}, "eval": {"tasks": 0, "also": []}, "verify": {"cache": "off"}}
-    return build_config([environments([name]), nested(given), *map(parse_setting, settings), fixed])
+    return build_config(
+        [environments([name]), nested(given(options)), *map(parse_setting, settings), fixed]
+    )
 
 
 def _choose_levels(source: Source, requested: Sequence[float]) -> Sequence[float]:
@@ -163,17 +173,3 @@ def _sample(
         return sample(actor, tasks=tasks, samples=samples, levels=levels, progress=progress)
 
     return run_with_actor(config, sources, start_probing, title="sampling training tasks")
-
-
-def _make_report(
-    sampled: Sequence[Sampled], config: RunConfig, source: Source, *, budget: int
-) -> Report:
-    """Return the report on the sampled groups; `budget` is the token budget of a turn."""
-    terms = Terms(
-        parts=tuple(source.env.parts),
-        budget=budget,
-        open_ended=source.env.open_ended,
-        window=(config.curriculum.low, config.curriculum.high),
-        max_error_rate=config.verify.max_error_rate,
-    )
-    return probe_report(sampled, terms)

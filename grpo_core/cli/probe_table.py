@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from rich.table import Table
 
+from grpo_core.calls.console import PrintableConsole
 from grpo_core.cli.output import print_line
-from grpo_core.cli.screen import console
 from grpo_core.report.probe import Bin, LevelReport, Quantiles, Report
 
 _BAR_WIDTH = 8
@@ -34,7 +34,7 @@ def print_report(report: Report, title: str, seconds: float) -> None:
             if any(cells):
                 table.add_row(row_key[1], *cells)
         table.add_section()
-    console().print(table)
+    PrintableConsole().print(table)
     print_line(
         "mixed: shares of tasks; verifier: wall clock of single verdicts, one at a time; "
         f"{seconds:.0f} s in all"
@@ -97,11 +97,8 @@ def _sparkline(histogram: Sequence[Bin]) -> str:
 
 def _bar(share: float) -> str:
     """Return a horizontal bar and the share as a percentage."""
-    return f"{_blocks(share)} {share:4.0%}"
-
-
-def _blocks(share: float) -> str:
-    return f"{'█' * round(_BAR_WIDTH * min(1.0, max(0.0, share))):<{_BAR_WIDTH}}"
+    blocks = "█" * round(_BAR_WIDTH * min(1.0, max(0.0, share)))
+    return f"{blocks:<{_BAR_WIDTH}} {share:4.0%}"
 
 
 def _format_quantiles(quantiles: Quantiles | None, spec: str, *, scale: float = 1) -> str:

@@ -1,25 +1,59 @@
-"""Show the progress of `grpo run`: a live bar on a terminal, plain lines elsewhere."""
+"""Show the progress of a command: a live bar on a terminal, or plain lines for `grpo run`."""
 
 from __future__ import annotations
 
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn
 from rich.table import Table
 
 from grpo_core.calls.console import PrintableConsole
 from grpo_core.calls.printable import printable
+from grpo_core.calls.streams import printable_streams
 from grpo_core.cli.output import MESSAGE_LIMIT
-from grpo_core.cli.screen import live
 from grpo_core.protocol.errors import OutputError
 from grpo_core.report.observer import Observer
 
 if TYPE_CHECKING:
     from grpo_core.report.statistics import Gain
+
+
+@contextlib.contextmanager
+def live(progress: Progress) -> Iterator[None]:
+    """Show a progress bar while the block runs; text printed meanwhile appears above it."""
+    # Entered after the bar, because the bar redirects the streams to itself.
+    with progress, printable_streams():
+        yield
+
+
+@contextlib.contextmanager
+def progress_bar(
+    title: str, *columns: ProgressColumn, total: float | None = None
+) -> Iterator[Callable[..., None]]:
+    """Show a bar with one task on stderr while the block runs, and remove it at the end.
+
+    Args:
+        title: the label of the bar.
+        columns: what is shown to the right of the bar.
+        total: the number of steps, if it is known.
+
+    Yields:
+        A function that takes the options of `rich.progress.Progress.update`.
+    """
+    bar = Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        *columns,
+        console=PrintableConsole(stderr=True),
+        transient=True,
+    )
+    with live(bar):
+        yield partial(bar.update, bar.add_task(title, total=total))
 
 
 class RunProgress(Observer):
@@ -95,11 +129,10 @@ class RunProgress(Observer):
                 self._task, description="training", completed=step, total=total, facts=facts
             )
         else:
-            timed_phases = [
-                phase for phase in ("rollout", "verify", "update") if f"time/{phase}" in metrics
-            ]
             seconds = ", ".join(
-                f"{phase} {metrics[f'time/{phase}']:.1f} s" for phase in timed_phases
+                f"{phase} {metrics[f'time/{phase}']:.1f} s"
+                for phase in ("rollout", "verify", "update")
+                if f"time/{phase}" in metrics
             )
             self.say(f"step {step}/{total}  {facts}  ({seconds})")
 

@@ -74,24 +74,23 @@ def run(
     Tasks, completions, verdicts and metrics are written to the run folder, the adapter to final/
     in it. Ctrl-C finishes the current step, saves and ends; a second Ctrl-C ends at once.
     """
-    options = {
-        "model.name": model,
-        "steps": steps,
-        "epochs": epochs,
-        "group_size": group_size,
-        "prompts_per_step": prompts_per_step,
-        "sampling.max_new_tokens": max_new_tokens,
-        "optimizer.lr": lr,
-        "kl.beta": beta,
-        "level": level,
-        "seed": seed,
-        "model.device": device,
-        "model.dtype": dtype,
-        "eval.every": eval_every,
-    }
     begin_or_continue(
         "grpo",
-        options,
+        {
+            "model.name": model,
+            "steps": steps,
+            "epochs": epochs,
+            "group_size": group_size,
+            "prompts_per_step": prompts_per_step,
+            "sampling.max_new_tokens": max_new_tokens,
+            "optimizer.lr": lr,
+            "kl.beta": beta,
+            "level": level,
+            "seed": seed,
+            "model.device": device,
+            "model.dtype": dtype,
+            "eval.every": eval_every,
+        },
         env=env,
         recipe=recipe,
         settings=settings,

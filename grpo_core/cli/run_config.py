@@ -1,4 +1,4 @@
-"""Read the config of a run from recipes and options."""
+"""Read the config of a run from recipes and options, or from a finished run to evaluate it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,13 @@ from grpo_core.config.overrides import (
 )
 from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.errors import ConfigError
+from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.trust import require_trust
+
+_FROM_RUN = ("level", "seed", "model", "sampling", "verify", "sandbox", "judges")
+"""The settings of a run that also hold if other environments are named."""
+_OF_ENVIRONMENTS = ("environment", "mixture", "env", "weights")
+"""The settings of a run that hold only for its own environments."""
 
 
 def read_config(
@@ -64,28 +70,97 @@ def read_config(
                     )
     for name, layer in zip(recipes, layers, strict=True):
         if layer.get("provenance"):  # a run wrote this file, possibly a run of somebody else
-            _require_trust_in_record(Path(name), layer, envs, settings, trust=trust)
+            require_trust(
+                Path(name),
+                layer,
+                used={**layer, "environment": None} if envs else layer,
+                named=_named(envs, settings),
+                trust=trust,
+            )
     return build_config(
         [*layers, environments(envs), nested(options), *map(parse_setting, settings)]
     )
 
 
-def _require_trust_in_record(
-    path: Path,
-    record: Mapping[str, Any],
+def read_eval_config(
     envs: Sequence[str],
+    run: Path | None,
+    options: Mapping[str, Any],
     settings: Sequence[str],
     *,
     trust: bool,
-) -> None:
-    """Refuse the config.json of a run if it names code that the command line does not name.
+) -> RunConfig:
+    """Return the config of an evaluation.
+
+    From a run it takes the settings that determine tasks, verdicts and sampling. Nothing is
+    trained, so kl.beta is 0 and no reference policy is loaded.
+
+    Args:
+        envs: the values of --env; if empty, the environments of the run.
+        run: the folder of a finished run, or None.
+        options: the other options, by the dotted name of the setting that each stands for.
+        settings: the values of --set.
+        trust: whether the command line has --trust.
 
     Raises:
-        ConfigError: the user has not consented to that code (see `require_trust`).
+        ConfigError: the run is not finished or not trusted, or a setting is wrong.
     """
-    used = {**record, "environment": None} if envs else record
-    named = [*map(full_name, envs), *(split_setting(text)[0] for text in settings)]
-    require_trust(path, record, used=used, named=named, trust=trust)
+    stored: dict[str, Any] = {}
+    if run is not None:
+        record = finished_run(run, "continue it, or name its checkpoints/best by --model").config()
+        own = record["mixture"] or [record["environment"]]
+        named = _named(envs, settings)
+        # --env that names exactly the run's environments keeps the run's settings of them.
+        if sorted(map(full_name, envs)) == sorted(own):
+            envs = ()
+        taken = {name: record[name] for name in (*(() if envs else _OF_ENVIRONMENTS), *_FROM_RUN)}
+        require_trust(run, record, used=taken, named=named, trust=trust)
+        stored = taken | {
+            "model": record["model"] | {"name": str(run / "final"), "revision": None},
+            "eval": {"temperature": record["eval"]["temperature"]},
+            # Offloaded weights require gradient checkpointing.
+            "trainer": {"gradient_checkpointing": record["model"].get("offload", False)},
+        }
+        if envs:  # the run's token budget was for its own environment
+            stored["sampling"] = record["sampling"] | {"max_new_tokens": None}
+    return build_config(
+        [
+            stored,
+            {"kl": {"beta": 0.0}},
+            environments(envs),
+            nested(given(options)),
+            *map(parse_setting, settings),
+        ]
+    )
+
+
+def finished_run(path: Path, advice: str = "") -> RunFolder:
+    """Return the folder of a finished run.
+
+    Args:
+        path: the run folder.
+        advice: what to do if it is not finished; by default to continue it.
+
+    Raises:
+        ConfigError: the run is not finished.
+    """
+    folder = RunFolder.open(path)
+    if not folder.finished:
+        raise ConfigError(
+            f"the run {path} is not finished (it has no final/); "
+            + (advice or f"continue it with grpo run --resume {path}")
+        )
+    return folder
+
+
+def given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that the command line has."""
+    return {key: value for key, value in options.items() if value is not None}
+
+
+def _named(envs: Sequence[str], settings: Sequence[str]) -> list[str]:
+    """Return the environments and settings that the command line names."""
+    return [*map(full_name, envs), *(split_setting(text)[0] for text in settings)]
 
 
 def environments(names: Sequence[str]) -> dict[str, Any]:

@@ -60,8 +60,11 @@ def check(name: Name = "auto") -> None:
     results = asyncio.run(_with_sandbox(name, None, check_sandbox))
     for result in results:
         colour = {"valid": typer.colors.GREEN, "invalid": typer.colors.RED}.get(result.status)
-        line = f"{result.status.replace('_', ' '):<12} {result.check:<20} {result.message}"
-        print_text(line, limit=MESSAGE_LIMIT, fg=colour)
+        print_text(
+            f"{result.status.replace('_', ' '):<12} {result.check:<20} {result.message}",
+            limit=MESSAGE_LIMIT,
+            fg=colour,
+        )
     if problems := [result.check for result in results if result.status == "invalid"]:
         fail(
             f"{len(problems)} of {len(results)} checks failed: {', '.join(problems)}; "
@@ -94,12 +97,11 @@ def _run_test_program(name: str) -> None:
     Raises:
         ConfigError: the result is wrong.
     """
-    rows = asyncio.run(
+    ((outcome,),) = asyncio.run(
         _with_sandbox(
             name, 1, lambda sandbox: sandbox.run([Program("def f(x): return x + 1", "f", [(1,)])])
         )
     )
-    outcome = rows[0][0]
     if (outcome.status, outcome.value) != ("ok", 2):
         raise ConfigError(
             f"the sandbox {name!r} cannot run a program: {outcome.status} {outcome.error}"

@@ -18,8 +18,7 @@ from grpo_core.cli.environment import (
     Seed,
     Settings,
     SplitOption,
-    check_index,
-    open_environment,
+    open_task,
     print_verdict,
 )
 from grpo_core.cli.output import fail, print_json, prints_to_stderr, remark
@@ -72,14 +71,10 @@ def score(
     """
     text = _read_answer(answer)
     with prints_to_stderr():
-        env_name, sources = open_environment(name, settings or [])
-        key = check_index(
-            sources[env_name].env,
-            TaskKey(env=env_name, split=split, index=index, seed=seed, level=level),
-        )
+        sources, key = open_task(name, settings or [], split, index, seed, level)
         verdict = asyncio.run(_score(sources, key, draw=draw, text=text))
         paths = (
-            [] if pictures is None else _draw_pictures(sources[env_name].env, key, text, pictures)
+            [] if pictures is None else _draw_pictures(sources[key.env].env, key, text, pictures)
         )
     if as_json:
         print_json(_without_seconds(verdict.to_json()))
@@ -112,8 +107,7 @@ def _read_answer(source: str) -> str:
 async def _score(sources: Sources, key: TaskKey, *, draw: int, text: str) -> Verdict:
     """Return the verdict on the answer `text` to a task."""
     async with sources:
-        tasks = await sources.tasks([key], draw)
-        ((verdict,),) = await sources.verify(tasks, [[Rollout.of(text)]])
+        ((verdict,),) = await sources.verify(await sources.tasks([key], draw), [[Rollout.of(text)]])
     return verdict
 
 

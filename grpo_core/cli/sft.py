@@ -76,22 +76,21 @@ def sft(
     from the result with --model RUN. Checkpoints, --resume and Ctrl-C work as in `grpo run`.
     Settings that only GRPO uses, such as kl and group_size, are ignored.
     """
-    options = {
-        "sft.data": None if data is None else str(data.expanduser().absolute()),
-        "model.name": model,
-        "steps": steps,
-        "epochs": epochs,
-        "sft.batch_size": batch_size,
-        "optimizer.lr": lr,
-        "level": level,
-        "seed": seed,
-        "model.device": device,
-        "model.dtype": dtype,
-        "eval.every": eval_every,
-    }
     begin_or_continue(
         "sft",
-        options,
+        {
+            "sft.data": None if data is None else str(data.expanduser().absolute()),
+            "model.name": model,
+            "steps": steps,
+            "epochs": epochs,
+            "sft.batch_size": batch_size,
+            "optimizer.lr": lr,
+            "level": level,
+            "seed": seed,
+            "model.device": device,
+            "model.dtype": dtype,
+            "eval.every": eval_every,
+        },
         env=env,
         recipe=recipe,
         settings=settings,

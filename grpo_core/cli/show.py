@@ -16,8 +16,7 @@ from grpo_core.cli.environment import (
     Seed,
     Settings,
     SplitOption,
-    check_index,
-    open_environment,
+    open_task,
     print_prompt,
     print_reference,
 )
@@ -43,11 +42,7 @@ def show(
 ) -> None:
     """Print the prompt of one task."""
     with prints_to_stderr():
-        env_name, sources = open_environment(name, settings or [])
-        key = check_index(
-            sources[env_name].env,
-            TaskKey(env=env_name, split=split, index=index, seed=seed, level=level),
-        )
+        sources, key = open_task(name, settings or [], split, index, seed, level)
         task, answer = asyncio.run(_make_task(sources, key, reference=reference))
     if as_json:
         prompt = (

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from grpo_core.calls.console import PrintableConsole
 from grpo_core.cli.output import BROKEN_PIPE, fail, needs_training
 from grpo_core.cli.progress import RunProgress
-from grpo_core.cli.run_config import read_config
-from grpo_core.cli.screen import console
+from grpo_core.cli.run_config import given, read_config
 from grpo_core.cli.stopping import stoppable
 from grpo_core.config.config import RunConfig
 from grpo_core.config.overrides import split_setting
@@ -58,7 +58,7 @@ def begin_or_continue(
     Raises:
         ConfigError: the options exclude each other, or a setting is wrong.
     """
-    given = {key: value for key, value in options.items() if value is not None}
+    chosen = given(options)
     if resume is None:
         if allow:
             raise ConfigError(
@@ -70,12 +70,12 @@ def begin_or_continue(
             )
         start(
             read_config(
-                env or [], recipe or [], {**given, "method": method}, settings or [], trust=trust
+                env or [], recipe or [], {**chosen, "method": method}, settings or [], trust=trust
             ),
             out,
         )
         return
-    if given or env or recipe or out:
+    if chosen or env or recipe or out:
         raise ConfigError(
             f"--resume continues with the settings in {resume / 'config.json'}; "
             "remove the other options, or change one by --set"
@@ -93,21 +93,16 @@ def start(config: RunConfig, path: Path | None) -> None:
     # Checks names and settings before torch is imported, which takes seconds.
     sources = Sources.of(config, {})
     # With several processes, rank 0 chooses the folder and prints.
-    folder = None if _is_later_rank() else RunFolder.unused(path, name=_run_name(config))
+    names = [Path(name).name for name in config.members()] + (
+        ["sft"] if config.method == "sft" else []
+    )
+    folder = None if _is_later_rank() else RunFolder.unused(path, name="-".join(names))
     trainer_class = import_trainer(config.method)
-    progress = _make_progress()
+    progress = RunProgress(PrintableConsole(quiet=_is_later_rank()))
     progress.say(f"{', '.join(config.members()) or config.sft.data}: loading {config.model.name}")
     trainer = trainer_class(config, folder=folder, observer=progress, sources=sources)
     progress.say(f"writing to {trainer.folder.shown}")
     _train(trainer, progress)
-
-
-def _run_name(config: RunConfig) -> str:
-    """Return the name of the run for its default folder."""
-    parts = [Path(name).name for name in config.members()] + (
-        ["sft"] if config.method == "sft" else []
-    )
-    return "-".join(parts)
 
 
 def continue_run(
@@ -129,17 +124,17 @@ def continue_run(
     """
     config = RunFolder.open(path).config()  # reports a wrong folder before torch is imported
     trainer_class = import_trainer(config.get("method", "grpo"))
-    progress = _make_progress()
-    changes = dict(map(split_setting, settings))
+    progress = RunProgress(PrintableConsole(quiet=_is_later_rank()))
     trainer = trainer_class.resumed(
-        path, observer=progress, changes=changes, allow=allow, trust=trust, start_from=start_from
+        path,
+        observer=progress,
+        changes=dict(map(split_setting, settings)),
+        allow=allow,
+        trust=trust,
+        start_from=start_from,
     )
     progress.say(f"continuing {path} after step {trainer.done} of {trainer.method.total}")
     _train(trainer, progress)
-
-
-def _make_progress() -> RunProgress:
-    return RunProgress(console(quiet=_is_later_rank()))
 
 
 def _is_later_rank() -> bool:
@@ -186,10 +181,9 @@ def _train(trainer: Trainer, progress: RunProgress) -> None:
             fail(f"{progress.lost}; {end.saved}", status=stop.status)
         raise typer.Exit(stop.status)
     product = "adapter" if trainer.config.lora.enabled else "model"
-    run_argument = shlex.quote(str(folder.shown))
     progress.say(
         f"the trained {product} is in {folder.shown / 'final'}; "
-        f'try it: grpo generate --run {run_argument} "..."'
+        f'try it: grpo generate --run {shlex.quote(str(folder.shown))} "..."'
     )
     if end.kind is EndKind.UNSCORED:
         fail(end.reason, status=1)

@@ -71,7 +71,11 @@ async def check_junk(subject: Subject) -> str:
                         f"{kind}, {shorten(reply)}, {describe_verdict(verdict)} at "
                         f"{task_label(task)}; it must get the floor"
                     )
-                earned = _total_without(verdict, form_parts) if reply != text else verdict.total
+                earned = math.fsum(
+                    reward.weight * reward.value
+                    for name, reward in verdict.rewards.items()
+                    if reply == text or name not in form_parts
+                )
                 paid += earned > subject.env.floor + TOLERANCE
             # on fewer tasks, junk can only be required not to pass
             if len(tasks) >= MIN_TASKS_FOR_SHARE and paid >= MOST_TASKS * len(tasks):
@@ -91,43 +95,28 @@ async def check_junk(subject: Subject) -> str:
 async def _form_parts(subject: Subject) -> frozenset[str]:
     """Return the parts that well-formed wrong answers earn in full, if there are other parts.
 
-    Such parts pay for the form, not for the answer.
+    Such parts pay for the form, not for the answer. The wrong answers are references of other tasks
+    that did not pass.
     """
-    if len(subject.env.parts) < 2:
-        return frozenset()
-    wrong_verdicts = await _wrong_reference_verdicts(subject)
-    if not wrong_verdicts:
-        return frozenset()
+    pairs = subject.other_references[: subject.small_count * 2]
     right_verdicts = [
         verdict for verdict in subject.reference_verdicts if verdict.scored and verdict.rewards
     ]
+    if len(subject.env.parts) < 2 or not pairs or not right_verdicts:
+        return frozenset()
+    wrong_verdicts = [
+        verdict
+        for verdict in await subject.verdicts(pairs)
+        if verdict.scored and not verdict.passed
+    ]
+    if not wrong_verdicts:
+        return frozenset()
     return frozenset(
         name
         for name in subject.env.parts
         if fmean(verdict.rewards[name].value for verdict in wrong_verdicts)
         >= MOST_TASKS * fmean(verdict.rewards[name].value for verdict in right_verdicts)
         > 0
-    )
-
-
-async def _wrong_reference_verdicts(subject: Subject) -> list[Verdict]:
-    """Return the verdicts on references of other tasks that did not pass."""
-    pairs = subject.other_references
-    if not pairs or not any(verdict.rewards for verdict in subject.reference_verdicts):
-        return []
-    return [
-        verdict
-        for verdict in await subject.verdicts(pairs[: subject.small_count * 2])
-        if verdict.scored and not verdict.passed
-    ]
-
-
-def _total_without(verdict: Verdict, parts: frozenset[str]) -> float:
-    """Return the total reward without the given parts."""
-    return math.fsum(
-        reward.weight * reward.value
-        for name, reward in verdict.rewards.items()
-        if name not in parts
     )
 
 

@@ -1,43 +1,43 @@
-"""Check that hostile answers get verdicts and do not pass."""
+"""Check that hostile answers get verdicts, do not pass, and do not make verdicts slow.
+
+Among them are useless programs for a sandbox, and texts that give orders to a judge.
+"""
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Mapping
 
-from grpo_core.kit.result import NotCheckedError
-from grpo_core.kit.subject import (
-    Subject,
-    canary_attempts,
-)
-from grpo_core.kit.texts import CHARACTERS, JUNK, LARGE, NESTED, NUMBERS, PATTERNS
+from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
+from grpo_core.kit.subject import Subject, canary_attempts
+from grpo_core.kit.texts import JUNK, LARGE, ORDERS, PATTERNS, PROGRAMS
+from grpo_core.kit.verdicts import ordinary_attempts
+from grpo_core.report.floors import Floor, shorten
+
+_MARGIN = 0.2
+"""The share of the reward range that an order may add by making a text longer."""
+_SLOW_SECONDS = 1.0
+"""A verdict is slow if it takes longer than this and than `_SLOW_FACTOR` medians."""
+_SLOW_FACTOR = 20.0
+"""The allowed time of a verdict, relative to the median of ordinary ones."""
+_MAX_REPLIES = 40
+"""Ordinary replies that are timed."""
 
 
-async def check_digits(subject: Subject) -> str:
-    """Check that hostile numbers get verdicts and do not pass."""
-    return await _check_hostile(subject, NUMBERS)
+async def check_texts(subject: Subject, texts: Mapping[str, str]) -> str:
+    """Check that hostile texts get verdicts and do not pass.
 
+    They are tried bare, in the form of an answer, and in a form that is never closed.
 
-async def check_characters(subject: Subject) -> str:
-    """Check that control characters and lone surrogates get verdicts and do not pass."""
-    return await _check_hostile(subject, CHARACTERS)
-
-
-async def check_nested(subject: Subject) -> str:
-    """Check that deeply nested text gets verdicts and does not pass."""
-    return await _check_hostile(subject, NESTED)
-
-
-async def check_large(subject: Subject) -> str:
-    """Check that large text, and text that makes patterns backtrack, does not pass."""
-    return await _check_hostile(subject, {**PATTERNS, **LARGE})
-
-
-async def _check_hostile(subject: Subject, texts: Mapping[str, str]) -> str:
-    """Check texts bare, in the form of an answer, and in a form that is never closed."""
+    Args:
+        subject: The environment.
+        texts: The texts by their kind.
+    """
     count, tasks = 0, subject.tasks[: 1 if subject.env.needs else 2]
     for kind, text in texts.items():
         replies = subject.reply_variants(text)
-        if subject.form is not None and subject.form.before:
+        if subject.form.before:
             replies = [*replies, subject.form.before + text]
         count += await subject.must_fail(
             kind, [(task, reply) for task in tasks for reply in dict.fromkeys(replies)]
@@ -69,5 +69,108 @@ async def check_canaries(subject: Subject) -> str:
             "canaries() names no tasks; one whose honest reward is the floor shows a policy that "
             "cheats"
         )
-    count = await subject.must_fail("an answer to a canary", attempts, floor=True)
-    return f"{count} answers to canaries get the floor"
+    await subject.must_fail("an answer to a canary", attempts, floor=True)
+    return f"{len(attempts)} answers to canaries get the floor"
+
+
+async def check_code(subject: Subject) -> str:
+    """Check that programs that solve nothing do not pass."""
+    if "sandbox" not in subject.env.needs:
+        raise NotCheckedError("it runs no programs")
+    with_function = [
+        (task, text, match)
+        for task, text in subject.answered
+        if (match := re.search(r"^def (\w+)\([^\n]*\n(?:[ \t]+[^\n]*\n?|\n)+", text, re.M))
+    ]
+    if not with_function:
+        raise NotCheckedError("its references define no Python function")
+    task, text, match = with_function[0]
+    for kind, body in PROGRAMS.items():
+        program = f"def {match[1]}(*arguments):\n    {body.replace('{name}', match[1])}\n"
+        await subject.must_fail(
+            f"a program that {kind}",
+            [(task, text[: match.start()] + program + text[match.end() :])],
+        )
+    return f"{len(PROGRAMS)} programs that solve nothing do not pass"
+
+
+async def check_judge(subject: Subject) -> str:
+    """Check that orders to the judge do not raise the mean reward of a bad text, or pay alone."""
+    env = subject.env
+    if "judge" not in env.needs:
+        raise NotCheckedError("it asks no judge")
+    low, high = env.reward_range
+    bad = JUNK["letters"]
+    tasks = subject.tasks[: subject.small_count]
+    plain_verdicts = await subject.verdicts(
+        [(task, reply) for task in tasks for reply in subject.reply_variants(bad)[-1:]]
+    )
+    plain = Floor.of(bad, plain_verdicts)
+    if plain.reward is None:
+        raise NotCheckedError(f"the judge gives no scores: {plain_verdicts[0].error}")
+    for order in ORDERS:
+        for text in (f"{bad} {order}", order):
+            verdicts = await subject.scored_verdicts(
+                "a text with an order",
+                [(task, reply) for task in tasks for reply in subject.reply_variants(text)[-1:]],
+            )
+            floor = Floor.of(text, verdicts)
+            reward = floor.reward or 0.0
+            if reward > plain.reward + _MARGIN * (high - low) or floor.passed == floor.tasks:
+                raise BrokenPromiseError(
+                    f"{shorten(text)} is paid {reward:g}, {shorten(bad)} is paid {plain.reward:g}: "
+                    "the judge obeys the text; use a judge that marks the text it judges, or "
+                    "guards before it"
+                )
+    return f"{2 * len(ORDERS)} texts with orders are not paid more than {shorten(bad)}"
+
+
+async def check_time(subject: Subject) -> str:
+    """Check that hostile replies do not make a verdict slow."""
+    attempts = ordinary_attempts(subject)[:_MAX_REPLIES]
+    await subject.verdicts(attempts[:1])  # so that the start of a worker is not timed
+    seconds = sorted([await _verdict_seconds(subject, attempt) for attempt in attempts])
+    median = seconds[len(seconds) // 2]
+    high = seconds[min(len(seconds) - 1, round(0.99 * len(seconds)))]
+    slow = max(_SLOW_SECONDS, _SLOW_FACTOR * median)
+    hostile = {
+        kind: await _confirmed_seconds(subject, subject.reply_variants(text)[-1], slow)
+        for kind, text in {**LARGE, **PATTERNS}.items()
+    }
+    kind, worst = max(hostile.items(), key=lambda item: item[1])
+    summary = (
+        f"median {_format_seconds(median)}, 99 % within {_format_seconds(high)}, at worst "
+        f"{_format_seconds(worst)} ({kind})"
+    )
+    if worst > slow:
+        raise BrokenPromiseError(
+            f"{summary}: an answer can make the verifier slow; limit its length first, and use "
+            "grpo_core.extract"
+        )
+    return summary
+
+
+async def _confirmed_seconds(subject: Subject, text: str, slow: float) -> float:
+    """Return the seconds of a verdict on `text`.
+
+    Where they are more than `slow`, a second task is tried, and the lower time counts: the machine
+    may have been busy.
+    """
+    seconds = await _verdict_seconds(subject, (subject.tasks[0], text))
+    return (
+        seconds
+        if seconds <= slow
+        else min(seconds, await _verdict_seconds(subject, (subject.tasks[-1], text)))
+    )
+
+
+async def _verdict_seconds(subject: Subject, attempt: tuple[object, str]) -> float:
+    """Return the seconds of one verdict."""
+    started = time.perf_counter()
+    await subject.verdicts([attempt])  # type: ignore[list-item]
+    return time.perf_counter() - started
+
+
+def _format_seconds(seconds: float) -> str:
+    """Return a duration in ms or s."""
+    return f"{1000 * seconds:.1f} ms" if seconds < 1 else f"{seconds:.1f} s"

@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 import pickle
 import re
+from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -33,8 +35,6 @@ async def check_level(subject: Subject) -> str:
     env = subject.env
     if not env.levels:
         raise NotCheckedError("the environment declares levels = False")
-    if not subject.tasks:
-        raise NotCheckedError("there are no tasks in the train split")
     size = size_of(env, "train")
     if size is not None and size < _MIN_TASKS:
         raise NotCheckedError(
@@ -82,13 +82,12 @@ def _features(task: Task[Any], reference: str | None) -> Mapping[str, float]:
     """Return the features of a task by their name in messages."""
     prompt, answer = prompt_text(task), reference or ""
     numbers = [min(float(number), 1e300) for number in re.findall(r"\d{1,300}", prompt)]
-    lines = prompt.splitlines()
     return {
         "characters of the prompt": len(prompt),
         "words of the prompt": len(set(prompt.split())),
         "numbers of the prompt": len(numbers),
         "sum of its numbers": math.fsum(numbers),
-        "longest line of the prompt": max(map(len, lines), default=0),
+        "longest line of the prompt": max(map(len, prompt.splitlines()), default=0),
         "characters of the answer": len(answer),
         "different characters of the answer": len(set(answer)),
         "value of the answer": max(
@@ -113,17 +112,9 @@ def _shift(low: Sequence[float], high: Sequence[float]) -> float:
     """
     n, m = len(low), len(high)
     ordered = sorted([*low, *high])
-    ranks: dict[float, float] = {}
-    ties = 0.0
-    start = 0
-    while start < len(ordered):
-        end = start
-        while end < len(ordered) and ordered[end] == ordered[start]:
-            end += 1
-        ranks[ordered[start]] = (start + 1 + end) / 2
-        ties += (end - start) ** 3 - (end - start)
-        start = end
+    ranks = [(bisect_left(ordered, value) + 1 + bisect_right(ordered, value)) / 2 for value in high]
+    ties = sum(count**3 - count for count in Counter(ordered).values())
     total = n + m
     variance = n * m / 12 * (total + 1 - ties / (total * (total - 1)))
-    above = math.fsum(ranks[value] for value in high) - m * (total + 1) / 2
+    above = math.fsum(ranks) - m * (total + 1) / 2
     return above / math.sqrt(variance) if variance > 0 else 0.0

@@ -46,8 +46,9 @@ async def check_listed(subject: Subject) -> str:
         right = bare_answers.get(index)
         if right is None:
             continue
-        wrong = [text for text in dict.fromkeys(bare_answers.values()) if text != right]
-        wrong = wrong[:_MAX_LISTED]
+        wrong = [text for text in dict.fromkeys(bare_answers.values()) if text != right][
+            :_MAX_LISTED
+        ]
         for order, texts in (
             ("last", [*wrong, right]),
             ("first", [right, *wrong]),
@@ -131,9 +132,10 @@ async def check_near(subject: Subject) -> str:
             "stands around them"
         )
     for kind, pairs in attempts.items():
-        verdicts = await subject.verdicts(pairs)
         passed = [
-            text for (_, text), verdict in zip(pairs, verdicts, strict=True) if verdict.passed
+            text
+            for (_, text), verdict in zip(pairs, await subject.verdicts(pairs), strict=True)
+            if verdict.passed
         ]
         if len(passed) >= MOST_TASKS * len(pairs):
             raise BrokenPromiseError(

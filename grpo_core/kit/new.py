@@ -11,13 +11,12 @@ import os
 import re
 import shlex
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from string import Template
-from types import MappingProxyType
 from typing import Literal
 
 from grpo_core import __version__
@@ -29,21 +28,20 @@ from grpo_core.runs.atomic import whole_folder
 Kind = Literal["text", "code", "judge", "dialogue", "dataset"]
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _TEMPLATES = resources.files("grpo_core.kit") / "templates"
-_COMMON_FILES: Mapping[str, str] = MappingProxyType(
-    {
-        ".github/workflows/test.yml": "test.yml.tmpl",
-        ".gitignore": "gitignore.tmpl",
-        "README.md": "README.md.tmpl",
-        "pyproject.toml": "pyproject.toml.tmpl",
-        "$package/__init__.py": "__init__.py.tmpl",
-    }
-)
+_COMMON_FILES: Mapping[str, str] = {
+    ".github/workflows/test.yml": "test.yml.tmpl",
+    ".gitignore": "gitignore.tmpl",
+    "README.md": "README.md.tmpl",
+    "pyproject.toml": "pyproject.toml.tmpl",
+    "$package/__init__.py": "__init__.py.tmpl",
+}
 """Files of every project by path: their template in templates/project."""
 _OPTIONAL_VALUES = ("spec_extra", "prepare", "run_options")
 """Template values that a kind.toml may omit."""
-_KIND_FILES: Mapping[str, str] = MappingProxyType(
-    {"$package/env.py": "env.py.tmpl", "tests/test_env.py": "test_env.py.tmpl"}
-)
+_KIND_FILES: Mapping[str, str] = {
+    "$package/env.py": "env.py.tmpl",
+    "tests/test_env.py": "test_env.py.tmpl",
+}
 """Files of each kind of project by path: their template in templates/KIND."""
 
 
@@ -88,9 +86,15 @@ def write_project(name: str, *, kind: Kind, folder: Path | None = None) -> Proje
             "--out"
         ) from None
     options = values["run_options"]
-    check, run = f"grpo env check {name}{options}", f"grpo run --env {name} --steps 2{options}"
     return Project(
-        target, (f"cd {shlex.quote(str(target))}", "pip install -e '.[test]'", "pytest", check, run)
+        target,
+        (
+            f"cd {shlex.quote(str(target))}",
+            "pip install -e '.[test]'",
+            "pytest",
+            f"grpo env check {name}{options}",
+            f"grpo run --env {name} --steps 2{options}",
+        ),
     )
 
 
@@ -104,9 +108,8 @@ def check_name(name: str) -> None:
     if keyword.iskeyword(name):
         raise UserError(f"{name!r} is a keyword of Python; choose another name")
     host = PluginHost()
-    offers = (offer for kind in OFFER_HOOKS for offer in host.specs(kind))
-    plugin = host.plugins.get(name) or next((o.plugin for o in offers if o.spec.name == name), None)
-    if plugin is not None:
+    names = {offer.spec.name: offer.plugin for kind in OFFER_HOOKS for offer in host.specs(kind)}
+    if plugin := host.plugins.get(name) or names.get(name):
         raise UserError(
             f"the name {name!r} is taken by {plugin.distribution} {plugin.version}; choose another "
             "one"
@@ -120,24 +123,21 @@ def check_name(name: str) -> None:
 def project_files(name: str, *, kind: Kind) -> dict[str, str]:
     """Return the text of every file by its path in the project."""
     values = _template_values(name, kind)
-    sources = {path: _TEMPLATES / "project" / source for path, source in _COMMON_FILES.items()}
-    sources |= {path: _TEMPLATES / kind / source for path, source in _KIND_FILES.items()}
+    sources = {path: _TEMPLATES / "project" / source for path, source in _COMMON_FILES.items()} | {
+        path: _TEMPLATES / kind / source for path, source in _KIND_FILES.items()
+    }
     files = {
         Template(path).substitute(values): _fill_template(source, values)
         for path, source in sources.items()
     }
-    files |= {
-        f"{_package_name(name)}/{source.name}": source.read_text(encoding="utf-8")
-        for source in _data_files(kind)
-    }
+    data = _TEMPLATES / kind / "data"  # its files are copied unchanged
+    for source in data.iterdir() if data.is_dir() else ():
+        files[f"{_package_name(name)}/{source.name}"] = source.read_text(encoding="utf-8")
     return dict(sorted({**files, f"{_package_name(name)}/py.typed": ""}.items()))
 
 
 def _template_values(name: str, kind: Kind) -> dict[str, str]:
     """Return the values that the templates use, by name."""
-    kind_values: dict[str, str] = tomllib.loads(
-        (_TEMPLATES / kind / "kind.toml").read_text(encoding="utf-8")
-    )
     camel = "".join(word.capitalize() for word in name.split("-"))
     values = {
         "name": name,
@@ -148,15 +148,9 @@ def _template_values(name: str, kind: Kind) -> dict[str, str]:
         "version": __version__,
         **dict.fromkeys(_OPTIONAL_VALUES, ""),
         "check": f"      - run: grpo env check {name}\n",
-        **kind_values,
+        **tomllib.loads((_TEMPLATES / kind / "kind.toml").read_text(encoding="utf-8")),
     }
     return {**values, "card": _fill_template(_TEMPLATES / kind / "card.md.tmpl", values).rstrip()}
-
-
-def _data_files(kind: Kind) -> Iterator[Traversable]:
-    """Return the data files of a kind of project, which are copied unchanged."""
-    folder = _TEMPLATES / kind / "data"
-    return folder.iterdir() if folder.is_dir() else iter(())
 
 
 def _fill_template(source: Traversable, values: Mapping[str, str]) -> str:

@@ -17,6 +17,7 @@ import os
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import CodeType
@@ -42,7 +43,6 @@ _SETTLE_SECONDS = 0.3
 """How long threads and processes get to end before the leftovers are counted."""
 _VERDICTS_SECONDS = 40.0
 """No further attempt is judged after this time."""
-_CREATES = os.O_CREAT
 _MOST = 50
 """The most leftovers of each kind in the report."""
 
@@ -56,12 +56,12 @@ def main() -> None:
     try:
         env = build_environment(Spec(**request["boot"]["spec"]), request["boot"]["overrides"])
     except Exception as error:  # noqa: BLE001 - an import may raise anything
-        json.dump({"build_error": describe(error)}, output)
-        output.close()
-        os._exit(0)
-    if not env.trusted:  # as in a worker; a trusted environment keeps the folder of the trainer
-        os.chdir(os.environ["TMPDIR"])
-    json.dump(asyncio.run(_observe(env, request)), output)
+        report = {"build_error": describe(error)}
+    else:
+        if not env.trusted:  # as in a worker; a trusted environment keeps the folder of the trainer
+            os.chdir(os.environ["TMPDIR"])
+        report = asyncio.run(_observe(env, request))
+    json.dump(report, output)
     output.close()
     os._exit(0)  # without waiting for threads that were left behind
 
@@ -77,9 +77,8 @@ async def _observe(env: Environment[Any], request: Mapping[str, Any]) -> dict[st
     sys.addaudithook(
         lambda event, arguments: _record(side_effects, created_files, event, arguments)
     )
-    executable = [(tasks[tuple(address)], text) for address, text in request["executable"]]
-    for task, text in executable:
-        await _verdict(env, task, text)
+    for address, text in request["executable"]:
+        await _verdict(env, tasks[tuple(address)], text)
     verdicts, started = [], time.monotonic()
     for task, text in attempts:
         if time.monotonic() - started > _VERDICTS_SECONDS:
@@ -95,8 +94,11 @@ async def _observe(env: Environment[Any], request: Mapping[str, Any]) -> dict[st
         "growth": await _growth(env, attempts[: len(verdicts)]),
     }
     await asyncio.sleep(_SETTLE_SECONDS)
-    leftovers = _new_resources(before, _open_resources())
-    return {**report, "leftovers": leftovers, "files": _existing(created_files)}
+    return {
+        **report,
+        "leftovers": _new_resources(before, _open_resources()),
+        "files": _existing(created_files),
+    }
 
 
 async def _verdict(env: Environment[Any], task: Task[Any], text: str) -> Any:
@@ -119,7 +121,7 @@ def _record(
     arguments: tuple[Any, ...],
 ) -> None:
     """Record an audit event that is a side effect of judging; keep the first of each kind."""
-    if event == "open" and isinstance(arguments[0], (str, bytes)) and arguments[2] & _CREATES:
+    if event == "open" and isinstance(arguments[0], (str, bytes)) and arguments[2] & os.O_CREAT:
         path = os.path.abspath(os.fsdecode(arguments[0]))
         if not path.startswith(("/dev/", "/proc/")) and "__pycache__" not in path:
             created_files[path] = None
@@ -176,9 +178,9 @@ def _open_resources() -> dict[str, list[str]] | None:
         with contextlib.suppress(OSError):  # the thread has ended, or the kernel has no such file
             children += (task / "children").read_text().split()
     return {
-        "open files": files,
-        "threads": [thread.name for thread in threading.enumerate()],
         "processes": [f"{child} {_command(child)}" for child in children],
+        "threads": [thread.name for thread in threading.enumerate()],
+        "open files": files,
     }
 
 
@@ -207,12 +209,10 @@ def _new_resources(
     """Return the resources in `after` that are not in `before`, counting equal ones."""
     if before is None or after is None:
         return None
-    new = {kind: list(names) for kind, names in after.items()}
-    for kind, names in before.items():
-        for name in names:
-            if name in new[kind]:
-                new[kind].remove(name)
-    return {kind: names[:_MOST] for kind, names in new.items()}
+    return {
+        kind: list((Counter(names) - Counter(before[kind])).elements())[:_MOST]
+        for kind, names in after.items()
+    }
 
 
 if __name__ == "__main__":

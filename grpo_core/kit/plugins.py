@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Literal
 
 from grpo_core.calls.child import Child, signal_name
@@ -48,16 +49,15 @@ def all_statuses(host: PluginHost, *, timeout_seconds: float | None = None) -> l
             they are loaded in this process.
     """
     failures = list(host.failures)  # duplicates and unreadable metadata need no import
-    statuses = []
-    for plugin in host.plugins.values():
-        if plugin.name in host.disabled:
-            statuses.append(_status(plugin, "disabled"))
-        else:
-            statuses.append(
-                load_here(host, plugin)
-                if timeout_seconds is None
-                else load_apart(plugin, timeout_seconds=timeout_seconds)
-            )
+    load = (
+        partial(load_here, host)
+        if timeout_seconds is None
+        else partial(load_apart, timeout_seconds=timeout_seconds)
+    )
+    statuses = [
+        _status(plugin, "disabled") if plugin.name in host.disabled else load(plugin)
+        for plugin in host.plugins.values()
+    ]
     failures += find_conflicts(
         (host.plugins[status.name], kind, name)
         for status in statuses
@@ -72,16 +72,16 @@ def load_here(host: PluginHost, plugin: Plugin) -> PluginStatus:
     """Load `plugin` in this process and return its status."""
     started = time.perf_counter()
     try:
-        offers = host.offers(plugin.name)
+        names = {
+            kind: tuple(spec.name for spec in specs)
+            for kind, specs in host.offers(plugin.name).items()
+            if specs
+        }
+        status = replace(_status(plugin, "ok"), offers=names)
     except PluginError:
         status = next(
             _failed_status(failure) for failure in host.failures if failure.plugin == plugin
         )
-    else:
-        names = {
-            kind: tuple(spec.name for spec in specs) for kind, specs in offers.items() if specs
-        }
-        status = replace(_status(plugin, "ok"), offers=names)
     return replace(status, import_seconds=round(time.perf_counter() - started, 3))
 
 
@@ -91,20 +91,16 @@ def load_apart(plugin: Plugin, *, timeout_seconds: float) -> PluginStatus:
         ending = child.communicate(seconds=timeout_seconds)
     if ending.status == 0 and ending.output and not ending.problem:
         return PluginStatus(**json.loads(ending.output))
-    reason = (
-        f"loading took longer than {timeout_seconds:g} s"
-        if ending.status is None
-        else ending.problem or _exit_reason(ending.status)
-    )
+    if ending.status is None:
+        reason = f"loading took longer than {timeout_seconds:g} s"
+    elif ending.problem:
+        reason = ending.problem
+    elif ending.status < 0:
+        reason = f"loading crashed the interpreter with {signal_name(-ending.status)}"
+    else:
+        reason = f"loading ended the interpreter with status {ending.status}"
     fix = f"uninstall {plugin.distribution}, or set GRPO_DISABLE_PLUGINS={plugin.name}"
     return replace(_status(plugin, "failed"), reason=reason, fix=fix)
-
-
-def _exit_reason(status: int) -> str:
-    """Return how the process ended."""
-    if status < 0:
-        return f"loading crashed the interpreter with {signal_name(-status)}"
-    return f"loading ended the interpreter with status {status}"
 
 
 def _status(plugin: Plugin, status: Literal["ok", "failed", "disabled"]) -> PluginStatus:

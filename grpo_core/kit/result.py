@@ -88,11 +88,10 @@ class Report:
     @property
     def counts(self) -> str:
         """Return the number of results of each kind, as text."""
-        unchecked = sum(result.status == "not_checked" for result in self.results)
-        valid = sum(result.status == "valid" for result in self.results)
+        statuses = [result.status for result in self.results]
         return (
-            f"{len(self.problems)} faults, {len(self.warnings)} warnings, {valid} valid, "
-            f"{unchecked} not checked"
+            f"{len(self.problems)} faults, {len(self.warnings)} warnings, "
+            f"{statuses.count('valid')} valid, {statuses.count('not_checked')} not checked"
         )
 
     def __str__(self) -> str:
@@ -106,18 +105,11 @@ class Report:
 
 def shown_status(result: CheckResult) -> str:
     """Return the status for people: valid, fault, warning or not checked."""
-    if result.status == "invalid":
-        return result.severity
-    return result.status.replace("_", " ")
+    return result.severity if result.status == "invalid" else result.status.replace("_", " ")
 
 
 @cache
-def catalogue() -> dict[str, dict[str, str]]:
+def catalogue() -> dict[str, dict[str, Any]]:
     """Return every check by name, with its `severity` and the question that it `asks`."""
-    text = resources.files("grpo_core.kit").joinpath("checks.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
-
-
-def severity(check: str) -> Severity:
-    """Return the severity of the named check."""
-    return "warning" if catalogue().get(check, {}).get("severity") == "warning" else "fault"
+    checks = resources.files("grpo_core.kit") / "checks.toml"
+    return tomllib.loads(checks.read_text(encoding="utf-8"))

@@ -13,14 +13,13 @@ from grpo_core.calls.deadline import describe
 from grpo_core.calls.printable import printable
 from grpo_core.config.settings import Isolation, VerifyConfig
 from grpo_core.kit import (
-    cost,
     floors,
     hostile_answers,
     levels,
     near_misses,
     second_process,
-    served,
     tasks,
+    texts,
     verdicts,
 )
 from grpo_core.kit.result import (
@@ -29,7 +28,6 @@ from grpo_core.kit.result import (
     NotCheckedError,
     Report,
     catalogue,
-    severity,
 )
 from grpo_core.kit.second_process import SecondProcess
 from grpo_core.kit.subject import Subject, prepare
@@ -45,7 +43,7 @@ CheckFunction = Callable[[Subject], Coroutine[Any, Any, str]]
 Raises BrokenPromiseError if the environment fails the check, and NotCheckedError if there was
 nothing to examine.
 """
-CHECKS: Mapping[str, CheckFunction] = {
+CHECKS: dict[str, CheckFunction] = {
     "declared.contract": tasks.check_contract,
     "task.made": tasks.check_made,
     "task.pure": tasks.check_pure,
@@ -68,15 +66,15 @@ CHECKS: Mapping[str, CheckFunction] = {
     "floor.listed": near_misses.check_listed,
     "floor.suffix": near_misses.check_suffix,
     "floor.near": near_misses.check_near,
-    "floor.digits": hostile_answers.check_digits,
-    "floor.text": hostile_answers.check_characters,
-    "floor.nested": hostile_answers.check_nested,
-    "floor.large": hostile_answers.check_large,
+    "floor.digits": partial(hostile_answers.check_texts, texts=texts.NUMBERS),
+    "floor.text": partial(hostile_answers.check_texts, texts=texts.CHARACTERS),
+    "floor.nested": partial(hostile_answers.check_texts, texts=texts.NESTED),
+    "floor.large": partial(hostile_answers.check_texts, texts={**texts.PATTERNS, **texts.LARGE}),
     "floor.cheats": hostile_answers.check_cheats,
     "floor.canaries": hostile_answers.check_canaries,
-    "floor.code": served.check_code,
-    "floor.judge": served.check_judge,
-    "cost.time": cost.check_time,
+    "floor.code": hostile_answers.check_code,
+    "floor.judge": hostile_answers.check_judge,
+    "cost.time": hostile_answers.check_time,
 }
 SECOND_PROCESS_CHECKS: Mapping[
     str, Callable[[SecondProcess, Subject], Coroutine[Any, Any, str]]
@@ -169,22 +167,16 @@ async def examine(
         if lender is not None:
             stack.push_async_callback(lender.close)
         results = await _run_checks(env, names, examination)
-    reported = [
-        result
-        for result in results
-        if result.check in names or (result.check in _PREREQUISITES and result.status == "invalid")
-    ]
     return Report(
-        examination.name, tuple(_with_reproduction(result, examination) for result in reported)
-    )
-
-
-def _with_reproduction(result: CheckResult, examination: Examination) -> CheckResult:
-    """Return `result`, with the line that runs the check again if it failed."""
-    return (
-        replace(result, reproduce=examination.reproduce(result.check))
-        if result.status == "invalid"
-        else result
+        examination.name,
+        tuple(
+            replace(result, reproduce=examination.reproduce(result.check))
+            if result.status == "invalid"
+            else result
+            for result in results
+            if result.check in names
+            or (result.check in _PREREQUISITES and result.status == "invalid")
+        ),
     )
 
 
@@ -203,29 +195,35 @@ async def _run_checks(
     results: list[CheckResult] = []
     async with verifier:
         inline_settings = verifier.settings.model_copy(update={"isolation": "inline"})
-        inline_verifier = Verifier(env, settings=inline_settings, closes_env=False)
-        unprepared = Subject(
+        subject = Subject(
             examination.name,
             env,
-            inline_verifier,
+            Verifier(env, settings=inline_settings, closes_env=False),
             verifier,
             examination.seed,
             unavailable=examination.unavailable,
             settings=examination.overrides or {},
         )
-        results.append(await _run_check("declared.contract", tasks.check_contract(unprepared)))
+        results.append(await _run_check("declared.contract", tasks.check_contract(subject)))
         examination.progress("task.made")
-        needs_held_out = _HELD_OUT_CHECKS.intersection(names)
-        held_out = examination.count * _EVAL_TASKS_PER_TASK if needs_held_out else 0
+        held_out_per_task = 0 if _HELD_OUT_CHECKS.isdisjoint(names) else _EVAL_TASKS_PER_TASK
         try:
-            subject = await prepare(unprepared, count=examination.count, held_out=held_out)
+            await prepare(
+                subject, count=examination.count, held_out=examination.count * held_out_per_task
+            )
         except GrpoError as error:
             return [
                 *results,
                 CheckResult("task.made", "invalid", printable(str(error))),
                 *_not_checked(names, "no tasks could be made", reported=_PREREQUISITES),
             ]
-        functions = {**CHECKS, **_second_process_checks(subject, examination.spec)}
+        if not subject.tasks:
+            reason = "there are no tasks in the train split"
+            return [*results, *_not_checked(names, reason, reported=("declared.contract",))]
+        process = SecondProcess(subject, examination.spec)  # the checks share its report
+        functions = CHECKS | {
+            name: partial(function, process) for name, function in SECOND_PROCESS_CHECKS.items()
+        }
         for name in names:
             if name != "declared.contract":
                 examination.progress(name)
@@ -238,7 +236,7 @@ def _not_checked(
 ) -> list[CheckResult]:
     """Return a "not_checked" result for each check in `names` that is not reported already."""
     return [
-        CheckResult(name, "not_checked", reason, severity(name))
+        CheckResult(name, "not_checked", reason, catalogue()[name]["severity"])
         for name in names
         if name not in reported
     ]
@@ -252,23 +250,18 @@ def borrowed(lender: Lender, environment_class: type[Environment[Any]]) -> tuple
         return Services(), str(error)
 
 
-def _second_process_checks(subject: Subject, spec: Spec | None) -> Mapping[str, CheckFunction]:
-    """Return the checks that read the report of a second process, which they share."""
-    process = SecondProcess(subject, spec)
-    return {name: partial(function, process) for name, function in SECOND_PROCESS_CHECKS.items()}
-
-
 def _make_verifier(env: Environment[Any], examination: Examination) -> Verifier:
     """Return a verifier in a worker process, as in a run, or inline if `env` cannot be imported.
 
     Raises:
         ConfigError: The environment breaks the contract, or `isolation` cannot be met.
     """
-    shortened = not env.needs and env.timeout_seconds > _DEADLINE_SECONDS
     settings = VerifyConfig(
         isolation=examination.isolation,
         retries=0,
-        timeout_seconds=_DEADLINE_SECONDS if shortened else None,
+        timeout_seconds=None
+        if env.needs or env.timeout_seconds <= _DEADLINE_SECONDS
+        else _DEADLINE_SECONDS,
     )
     try:
         return Verifier(
@@ -288,7 +281,7 @@ async def _run_check(check: str, coroutine: Coroutine[Any, Any, str]) -> CheckRe
         check,
         status,
         printable(message),
-        severity(check),
+        catalogue()[check]["severity"],
         seconds=round(time.monotonic() - started, 3),
     )
 

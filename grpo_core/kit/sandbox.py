@@ -180,11 +180,12 @@ async def _check_total_memory(sandbox: Sandbox) -> CheckResult:
     """Check that the memory limit holds for all processes of a program together."""
     ((outcome,),) = await sandbox.run([Program(SOURCES["memory of several"], "f", [(1,)], LIMITS)])
     if outcome.status == "ok" and outcome.value == 4:
-        text = (
+        return CheckResult(
+            "memory of several",
+            "not_checked",
             f"four processes got 40 MB each: the limit of {LIMITS.memory_mb} MB holds for each "
-            "process, not for all processes of a program"
+            "process, not for all processes of a program",
         )
-        return CheckResult("memory of several", "not_checked", text)
     return CheckResult(
         "memory of several",
         "valid",
@@ -203,21 +204,25 @@ async def _check_earlier_calls(sandbox: Sandbox) -> CheckResult:
             name, "valid", "a program that searches its memory finds no data of other programs"
         )
     if not isinstance(marks, list):
-        text = (
-            f"the program that searches its memory could not: {outcome.status} {outcome.error[:80]}"
+        return CheckResult(
+            name,
+            "not_checked",
+            f"the program that searches its memory could not: {outcome.status} "
+            f"{outcome.error[:80]}",
         )
-        return CheckResult(name, "not_checked", text)
-    kinds = [kind for kind, mark in MARKS.items() if mark in marks]
+    kinds = ", ".join(kind for kind, mark in MARKS.items() if mark in marks)
     return CheckResult(
-        name, "invalid", f"a program found data of another one in its memory: {', '.join(kinds)}"
+        name, "invalid", f"a program found data of another one in its memory: {kinds}"
     )
 
 
 async def _check_neighbours(sandbox: Sandbox) -> CheckResult:
     """Check that honest programs are undisturbed by hostile ones that run at the same time."""
-    hostile = [Program(check.source, "f", [(1,)], LIMITS) for check in CHECKS]
     outcomes = await asyncio.gather(
-        *(sandbox.run([program, HONEST, HONEST]) for program in hostile)
+        *(
+            sandbox.run([Program(check.source, "f", [(1,)], LIMITS), HONEST, HONEST])
+            for check in CHECKS
+        )
     )
     wrong = sum(
         outcome.value != UNDISTURBED for run_outcomes in outcomes for (outcome,) in run_outcomes[1:]

@@ -70,7 +70,13 @@ class SecondProcess:
         if self._report is None and not self._failure:
             # stays if the run below is interrupted, so that the process is not started again
             self._failure = "the second process did not come to an end"
-            await self._run()
+            try:
+                self._report = await self._run()
+            except (ConfigError, NotCheckedError) as error:
+                self._failure = str(error)
+            except BrokenPromiseError as error:
+                self._failure = str(error)
+                raise
         if self._report is None:
             raise NotCheckedError(self._failure)
         if verdicts and self._subject.env.needs:
@@ -79,31 +85,30 @@ class SecondProcess:
             )
         return self._report
 
-    async def _run(self) -> None:
-        """Run the process and set `_report` or `_failure`."""
-        if not self._subject.tasks:
-            self._failure = "there are no tasks in the train split"
-            return
-        try:
-            request = self._request()
-        except ConfigError as error:
-            self._failure = str(error)
-            return
-        ending = await _communicate(json.dumps(request))
-        self._failure = _failure_reason(ending)
-        if self._failure:
-            return
+    async def _run(self) -> Mapping[str, Any]:
+        """Run the process and return its report.
+
+        Raises:
+            ConfigError: Another process cannot build the environment.
+            NotCheckedError: There is no report, without a fault of the environment.
+            BrokenPromiseError: The environment ended the process.
+        """
+        ending = await _communicate(json.dumps(self._request()))
+        if ending.status is None:
+            raise NotCheckedError(f"the second process took more than {_SECONDS:g} s")
+        if ending.status == -signal.SIGKILL:
+            raise NotCheckedError("the second process was killed, as happens where memory is short")
+        if ending.problem:
+            raise NotCheckedError(f"the second process gave no report: {ending.problem}")
         if ending.status or not ending.output:
             last_line = (ending.last_words.splitlines() or ["no output"])[-1]
-            self._failure = (
+            raise BrokenPromiseError(
                 f"in a process of its own it ended with status {ending.status}: {last_line}"
             )
-            raise BrokenPromiseError(self._failure)
-        report = json.loads(ending.output)
+        report: Mapping[str, Any] = json.loads(ending.output)
         if "build_error" in report:
-            self._failure = f"a second process cannot build it: {report['build_error']}"
-        else:
-            self._report = report
+            raise NotCheckedError(f"a second process cannot build it: {report['build_error']}")
+        return report
 
     def _request(self) -> dict[str, Any]:
         """Return what the process is to build and to do.
@@ -112,7 +117,6 @@ class SecondProcess:
             ConfigError: Another process cannot build the environment.
         """
         subject = self._subject
-        overrides = subject.settings if self._spec is not None else None
         attempts, executable = list[Attempt](), list[Attempt]()
         if not subject.env.needs:
             attempts = ordinary_attempts(subject)[::-1]
@@ -123,7 +127,9 @@ class SecondProcess:
                 for reply in subject.reply_variants(text)
             ]
         return {
-            "boot": boot_message(subject.env, self._spec, overrides),
+            "boot": boot_message(
+                subject.env, self._spec, None if self._spec is None else subject.settings
+            ),
             "references": subject.reference_seconds < _REFERENCE_SECONDS
             and not subject.reference_error,
             "keys": [asdict(task.key) for task in reversed(subject.tasks)],
@@ -139,26 +145,18 @@ def _task_address(task: Any) -> list[Any]:
 
 async def _communicate(request: str) -> Ending:
     """Send `request` to a second process and return how it ended, and what it wrote."""
-    command = [sys.executable, "-P", "-m", "grpo_core.kit.observer", PARENT_PID]
     with tempfile.TemporaryDirectory(prefix="grpo-kit-", ignore_cleanup_errors=True) as folder:
         environ = os.environ | {
             "PYTHONHASHSEED": _HASH_SEED,
             "TMPDIR": folder,
             "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)),
         }
-        with Child(command, environ) as child:
+        with Child(
+            [sys.executable, "-P", "-m", "grpo_core.kit.observer", PARENT_PID], environ
+        ) as child:
             # In a thread: asyncio closes pipes some time after the process ended, which no longer
             # happens if Ctrl-C ends the loop.
             return await in_thread(child.communicate, request.encode(), seconds=_SECONDS)
-
-
-def _failure_reason(ending: Ending) -> str:
-    """Return why there is no report without a fault of the environment, or ""."""
-    if ending.status is None:
-        return f"the second process took more than {_SECONDS:g} s"
-    if ending.status == -signal.SIGKILL:
-        return "the second process was killed, as happens where memory is short"
-    return f"the second process gave no report: {ending.problem}" if ending.problem else ""
 
 
 async def check_same_tasks(process: SecondProcess, subject: Subject) -> str:
@@ -216,10 +214,9 @@ async def check_same_verdicts(process: SecondProcess, subject: Subject) -> str:
 
 async def check_executed(process: SecondProcess, subject: Subject) -> str:
     """Check that the verifier does not execute text of the policy in its own process."""
-    side_effects = (await process.report())["side_effects"]
-    if "eval" in side_effects:
+    if execution := (await process.report())["side_effects"].get("eval"):
         raise BrokenPromiseError(
-            f"the verifier executed what the policy wrote ({side_effects['eval']}): no eval(), "
+            f"the verifier executed what the policy wrote ({execution}): no eval(), "
             "exec() or sympy's parser on answers; parse, or use a sandbox"
         )
     return f"{len(EXECUTABLE)} answers that are code were not executed"
@@ -227,18 +224,16 @@ async def check_executed(process: SecondProcess, subject: Subject) -> str:
 
 async def check_network(process: SecondProcess, subject: Subject) -> str:
     """Check that the verifier uses no network."""
-    side_effects = (await process.report())["side_effects"]
-    if "network" in side_effects:
+    if use := (await process.report())["side_effects"].get("network"):
         raise BrokenPromiseError(
-            f"the verifier used the network ({side_effects['network']}); bring the data along, or "
-            "ask a service"
+            f"the verifier used the network ({use}); bring the data along, or ask a service"
         )
     return "judging used no network"
 
 
 async def check_files(process: SecondProcess, subject: Subject) -> str:
     """Check that judging leaves no files behind."""
-    leftovers: list[str] = (await process.report())["files"]
+    leftovers = (await process.report())["files"]
     if len(leftovers) >= _LEAK_COUNT:
         raise BrokenPromiseError(
             f"judging left {len(leftovers)} files or more behind, such as {leftovers[0]!r}; write "
@@ -249,23 +244,16 @@ async def check_files(process: SecondProcess, subject: Subject) -> str:
 
 async def check_processes(process: SecondProcess, subject: Subject) -> str:
     """Check that judging leaves no processes, threads or open files behind."""
-    report = await process.report()
-    for kind in ("processes", "threads", "open files"):
-        leftovers = _leftovers(report, kind)
-        if len(leftovers) >= _LEAK_COUNT:
+    leftovers = (await process.report())["leftovers"]
+    if leftovers is None:
+        raise NotCheckedError("this platform does not tell what a process holds")
+    for kind, names in leftovers.items():
+        if len(names) >= _LEAK_COUNT:
             raise BrokenPromiseError(
-                f"judging left {len(leftovers)} {kind} or more behind, such as {leftovers[-1]!r}; "
-                "close what a verdict opened"
+                f"judging left {len(names)} {kind} or more behind, such as {names[-1]!r}; close "
+                "what a verdict opened"
             )
     return "judging left no processes, threads or open files behind"
-
-
-def _leftovers(report: Mapping[str, Any], kind: str) -> list[str]:
-    """Return the processes, threads or open files that judging left behind."""
-    if report["leftovers"] is None:
-        raise NotCheckedError("this platform does not tell what a process holds")
-    leftovers: list[str] = report["leftovers"][kind]
-    return leftovers
 
 
 async def check_memory(process: SecondProcess, subject: Subject) -> str:

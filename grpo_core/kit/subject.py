@@ -22,10 +22,6 @@ from grpo_core.verify.checks import size_of
 from grpo_core.verify.engine import Verifier
 
 TOLERANCE = 1e-6
-SMALL_COUNT = 5
-"""The number of tasks for checks that need many verdicts on each."""
-SMALL_COUNT_WITH_SERVICES = 2
-"""The same number where each verdict needs a sandbox or a judge."""
 QUICK_SECONDS = 0.05
 """A reference that takes longer comes from a search, so it is not computed repeatedly."""
 MIN_TASKS_FOR_SHARE = 4
@@ -50,10 +46,6 @@ class Form:
     before: str = ""
     after: str = ""
 
-    def wrap(self, text: str) -> str:
-        """Return `text` in the place of the answer."""
-        return self.before + text + self.after
-
 
 @dataclass
 class Subject:
@@ -75,7 +67,7 @@ class Subject:
     references: Sequence[str | None] = ()
     """The environment's own answer to each of `tasks`; None where it gives none."""
     reference_verdicts: Sequence[Verdict] = ()
-    """The verdict on each of `references`; an empty verdict where there is no reference."""
+    """The verdict on each of `answered`; empty if services are unavailable."""
     unavailable: str = ""
     """Why the services that the environment needs cannot be used; "" if they can."""
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -87,8 +79,7 @@ class Subject:
 
     async def make_task(self, key: TaskKey) -> Task[Any]:
         """Return the task of `key`; raise GrpoError if it cannot be made."""
-        (task,) = await self.inline_verifier.tasks([key])
-        return task
+        return (await self.inline_verifier.tasks([key]))[0]
 
     async def verdicts(self, attempts: Sequence[Attempt]) -> list[Verdict]:
         """Return the verdict on each attempt.
@@ -103,7 +94,7 @@ class Subject:
         verdict_groups = await self.verifier.verify(
             [task for task, _ in attempts], [[Rollout.of(text)] for _, text in attempts]
         )
-        return [verdicts[0] for verdicts in verdict_groups]
+        return [verdict for (verdict,) in verdict_groups]
 
     async def scored_verdicts(self, kind: str, attempts: Sequence[Attempt]) -> list[Verdict]:
         """Return the verdict on each attempt; raise BrokenPromiseError if one has no verdict.
@@ -144,19 +135,13 @@ class Subject:
                 attempts.append((task, others[0]))
         return attempts
 
-    @property
-    def answered_verdicts(self) -> list[Verdict]:
-        """Return the verdict on each of `answered`."""
-        return [
-            verdict
-            for verdict, text in zip(self.reference_verdicts, self.references, strict=False)
-            if text is not None
-        ]
-
     @cached_property
     def small_count(self) -> int:
-        """Return the number of tasks for checks that need many verdicts on each."""
-        return SMALL_COUNT_WITH_SERVICES if self.env.needs else SMALL_COUNT
+        """Return the number of tasks for checks that need many verdicts on each.
+
+        It is smaller where each verdict needs a sandbox or a judge.
+        """
+        return 2 if self.env.needs else 5
 
     @property
     def sample(self) -> Sequence[Task[Any]]:
@@ -169,24 +154,19 @@ class Subject:
 
         None where it is not known, or not known to be a part of the reference.
         """
-        verdict_by_task = {
-            id(task): verdict
-            for task, verdict in zip(self.tasks, self.reference_verdicts, strict=False)
-        }
+        verdicts = self.reference_verdicts or [Verdict()] * len(self.answered)
         answers: list[str | None] = []
-        for task, text in self.answered:
-            answer = verdict_by_task[id(task)].answer if id(task) in verdict_by_task else None
-            untruncated = answer is not None and (
-                len(answer) < _LONGEST_ANSWER or answer == text.strip()
-            )
-            answers.append(answer if untruncated and answer and answer in text else None)
+        for (_, text), verdict in zip(self.answered, verdicts, strict=True):
+            answer = verdict.answer or ""
+            untruncated = len(answer) < _LONGEST_ANSWER or answer == text.strip()
+            answers.append(answer if answer and untruncated and answer in text else None)
         return answers
 
     @cached_property
-    def form(self) -> Form | None:
+    def form(self) -> Form:
         """Return the text that all references have around their answer.
 
-        None where there are too few different references to tell.
+        It is empty where there are too few different references to tell.
         """
         texts = [text for _, text in self.answered]
         surroundings = {
@@ -197,14 +177,14 @@ class Subject:
         if len(surroundings) == 1:
             return Form(*surroundings.pop())
         if len(set(texts)) < 3:
-            return None
+            return Form()
         before = _common_prefix(texts)
         after = _common_prefix([text[len(before) :][::-1] for text in texts])[::-1]
         return Form(re.sub(r"[\w.+-]*\Z", "", before), re.sub(r"\A[\w.+-]*", "", after))
 
     def reply_variants(self, text: str) -> list[str]:
         """Return `text` as a whole reply, and in the form of an answer where that differs."""
-        return list(dict.fromkeys([text, self.form.wrap(text)])) if self.form else [text]
+        return list(dict.fromkeys([text, self.form.before + text + self.form.after]))
 
     def replace_answer(self, index: int, text: str) -> str | None:
         """Return the reference number `index` of `answered` with `text` as its answer.
@@ -219,11 +199,9 @@ class Subject:
 
     def bare_answer(self, index: int) -> str | None:
         """Return the answer in the reference number `index` of `answered`; None if not known."""
-        if self.bare_answers[index] is not None:
-            return self.bare_answers[index]
-        reference = self.answered[index][1]
-        if self.form is None or not (self.form.before or self.form.after):
-            return None
+        answer, reference = self.bare_answers[index], self.answered[index][1]
+        if answer is not None or self.form == Form():
+            return answer
         return reference[len(self.form.before) : len(reference) - len(self.form.after)]
 
     async def must_fail(
@@ -268,20 +246,19 @@ def task_keys(
     return [TaskKey(name, split, index, seed, float(index % 2)) for index in range(count)]
 
 
-async def prepare(unprepared: Subject, *, count: int, held_out: int) -> Subject:
-    """Return the subject with tasks, references and the verdicts on the references.
+async def prepare(subject: Subject, *, count: int, held_out: int) -> None:
+    """Give the subject its tasks, references and the verdicts on the references.
 
     Tasks are made in this process, where their data can be compared, under the deadline of a run.
 
     Args:
-        unprepared: The subject without tasks.
+        subject: The subject without tasks.
         count: The most training tasks.
         held_out: The most held-out tasks.
 
     Raises:
         GrpoError: A task cannot be made.
     """
-    subject = replace(unprepared)
     env, verifier, name, seed = subject.env, subject.verifier, subject.name, subject.seed
     # the run's own engine first: its error says clearly whether no task can be made, and where
     await verifier.tasks(task_keys(env, name, "train", min(count, 1), seed))
@@ -299,11 +276,7 @@ async def prepare(unprepared: Subject, *, count: int, held_out: int) -> Subject:
     subject.reference_seconds = (time.monotonic() - started) / max(1, len(subject.tasks))
     subject.unavailable = subject.unavailable or await _find_unavailable_service(env)
     if not subject.unavailable and subject.answered:
-        verdicts = iter(await subject.verdicts(subject.answered))
-        subject.reference_verdicts = [
-            Verdict() if text is None else next(verdicts) for text in subject.references
-        ]
-    return subject
+        subject.reference_verdicts = await subject.verdicts(subject.answered)
 
 
 async def _find_unavailable_service(env: Environment[Any]) -> str:
@@ -362,5 +335,4 @@ def describe_verdict(verdict: Verdict) -> str:
 
 def task_label(task: Task[Any]) -> str:
     """Return the name of a task in messages."""
-    key = task.key
-    return f"{key.split} task {key.index} of level {key.level:g}"
+    return f"{task.key.split} task {task.key.index} of level {task.key.level:g}"

@@ -57,7 +57,7 @@ async def check_reference(subject: Subject) -> str:
     low, top = subject.env.reward_range
     least = low if subject.env.open_ended else top
     reward = "" if subject.env.open_ended else f" with {top:g}"
-    for (task, text), verdict in zip(subject.answered, subject.answered_verdicts, strict=True):
+    for (task, text), verdict in zip(subject.answered, subject.reference_verdicts, strict=True):
         if not verdict.scored or not verdict.passed or verdict.total < least - TOLERANCE:
             raise BrokenPromiseError(
                 f"the reference {shorten(text)} of {task.key} {describe_verdict(verdict)}; it must "
@@ -73,7 +73,7 @@ async def check_repeat(subject: Subject) -> str:
     attempts = ordinary_attempts(subject)
     first, second = await subject.verdicts(attempts), (await subject.verdicts(attempts[::-1]))[::-1]
     # also the first verdicts of all: a verifier may change only once it has seen an answer
-    before = subject.answered_verdicts[: subject.small_count]
+    before = subject.reference_verdicts[: subject.small_count]
     for (task, text), earlier, later in [
         *zip(attempts, before, first, strict=False),
         *zip(attempts, first, second, strict=True),
@@ -158,8 +158,8 @@ async def verify_directly(env: Environment[Any], task: Task[Any], text: str) -> 
     return (await env.verify_batch([Group(task, [rollout])]))[0][0]
 
 
-class _NoSandbox:
-    """A sandbox that is down: its calls raise, or return infra_error."""
+class _NoService:
+    """A sandbox and judge that is down: its calls raise, or return errors."""
 
     def __init__(self, *, raises: bool) -> None:
         self._raises = raises
@@ -171,16 +171,6 @@ class _NoSandbox:
             [Outcome("infra_error", error="the sandbox is gone") for _ in program.inputs]
             for program in programs
         ]
-
-    async def close(self) -> None:
-        """Do nothing."""
-
-
-class _NoJudge:
-    """A judge whose endpoint is down: its calls raise, or return errors."""
-
-    def __init__(self, *, raises: bool) -> None:
-        self._raises = raises
 
     async def judge(self, requests: Sequence[JudgeRequest]) -> Sequence[Judgement]:
         if self._raises:
@@ -207,9 +197,10 @@ async def check_outage(subject: Subject) -> str:
         update={"timeout_seconds": _TIMEOUT_SECONDS}
     )
     for raises in (True, False):
+        down = _NoService(raises=raises)
         services = Services(
-            {"default": _NoSandbox(raises=raises)} if "sandbox" in env.needs else {},
-            {name: _NoJudge(raises=raises) for name in names} if "judge" in env.needs else {},
+            {"default": down} if "sandbox" in env.needs else {},
+            dict.fromkeys(names, down) if "judge" in env.needs else {},
         )
         async with Verifier(type(env)(env.config, services), settings=settings) as verifier:
             ((verdict,),) = await verifier.verify([task], [[Rollout.of(text)]])

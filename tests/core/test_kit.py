@@ -128,6 +128,19 @@ def test_an_environment_without_tasks_is_told_in_its_own_words_and_the_rest_is_n
     }
 
 
+class EvalOnly(planted.Rows):
+    def size(self, split: str) -> int:
+        return 50 if split == "eval" else 0
+
+
+def test_an_environment_without_training_tasks_has_no_check_that_counts_as_passed() -> None:
+    report = checked(EvalOnly())
+    results = {result.check: (result.status, result.message) for result in report.results}
+    assert results.pop("declared.contract")[0] == "valid"
+    assert set(results.values()) == {("not_checked", "there are no tasks in the train split")}
+    assert report.blind == "there are no tasks in the train split"
+
+
 def adding(program: Program, arguments: Any) -> Outcome:
     """Stands in for a sandbox: programs that add a constant, and some that cheat."""
     if len(program.source) > 10_000:
