@@ -15,7 +15,7 @@ from decimal import Decimal
 from itertools import accumulate
 from typing import Any, Literal
 
-from grpo_core.calls.replies import refuse_constant, refuse_duplicates
+from grpo_core.calls.wire import refuse_constant, refuse_duplicates
 
 MAX_DIGITS = 30
 """The default limit; a caller may set up to 4300, beyond which Python itself refuses to convert."""

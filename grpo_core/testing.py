@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from grpo_core.calls.blocking import wait_for
+from grpo_core.calls.deadline import wait_for
 from grpo_core.config.settings import Isolation, SandboxConfig
 from grpo_core.kit.result import CheckResult, Report, Status
 from grpo_core.kit.run import Examination, borrowed, examine, wanted

@@ -23,8 +23,15 @@ from pathlib import Path
 from typing import Any
 
 from grpo_core.calls.deadline import describe
-from grpo_core.calls.replies import MAX_REPLY_BYTES, make_reply
-from grpo_core.calls.wire import decode, encode, prompt_digest, read_frame, write_frame
+from grpo_core.calls.wire import (
+    MAX_REPLY_BYTES,
+    decode,
+    encode,
+    make_reply,
+    prompt_digest,
+    read_frame,
+    write_frame,
+)
 from grpo_core.plugins.environments import build_environment
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.spec import Spec
