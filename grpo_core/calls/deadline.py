@@ -97,13 +97,12 @@ def wait_for(work: Coroutine[Any, Any, T], *, on_interrupt: Callable[[], None] |
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(work)
-    running, cancel = threading.Event(), list[Callable[[], object]]()
+    cancel: concurrent.futures.Future[Callable[[], object]] = concurrent.futures.Future()
 
     async def cancellable() -> T:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
-        cancel.append(lambda: loop.call_soon_threadsafe(task.cancel))
-        running.set()
+        cancel.set_result(lambda: loop.call_soon_threadsafe(task.cancel))
         return await work
 
     with concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="grpo") as thread:
@@ -114,9 +113,8 @@ def wait_for(work: Coroutine[Any, Any, T], *, on_interrupt: Callable[[], None] |
             if on_interrupt is not None:
                 on_interrupt()
                 return future.result()
-            running.wait()
             with contextlib.suppress(RuntimeError):  # the loop has closed: the work has just ended
-                cancel[0]()
+                cancel.result()()
             raise
 
 

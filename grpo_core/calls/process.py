@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping
 from io import FileIO
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from grpo_core.calls.child import PARENT_PID, Child, signal_name
 from grpo_core.calls.folders import remove_folder
@@ -29,8 +29,6 @@ from grpo_core.calls.wire import (
     write_frame,
 )
 
-A = TypeVar("A")
-R = TypeVar("R")
 _COMMAND = (
     *(sys.executable, "-P", "-X", "faulthandler"),
     *("-m", "grpo_core.verify.worker", PARENT_PID),
@@ -96,9 +94,9 @@ class WorkerProcess:
         with self._request_lock:
             self._child.forget_last_words()
             request_id = secrets.token_hex(16)  # which no worker can guess
-            write_frame(self._pipes, json.dumps({**message, "id": request_id}).encode())
+            write_frame(self._pipes.write, json.dumps({**message, "id": request_id}).encode())
             try:
-                body = read_frame(self._pipes, limit=MAX_REPLY_BYTES)
+                body = read_frame(self._pipes.read, limit=MAX_REPLY_BYTES)
             except ValueError as error:
                 raise InvalidReplyError(str(error)) from None
             return parse_reply(body, request_id)
@@ -165,20 +163,22 @@ class _Pipes:
 
     def read(self, size: int) -> bytes:
         """Wait for data and return at most `size` bytes; b"" at the end of the pipe."""
-        return self._transfer(self._readable, self.replies.read, size)
+        data: bytes = self._transfer(self._readable, lambda: self.replies.read(size))
+        return data
 
     def write(self, data: memoryview) -> int:
         """Wait until the pipe accepts data and return how many bytes it took."""
-        return self._transfer(self._writable, self.requests.write, data)
+        count: int = self._transfer(self._writable, lambda: self.requests.write(data))
+        return count
 
-    def _transfer(self, pipe: select.poll, transfer: Callable[[A], R | None], argument: A) -> R:
+    def _transfer(self, pipe: select.poll, transfer: Callable[[], Any]) -> Any:
         """Repeat a transfer when the pipe is ready, until it is made.
 
         Raises:
             EOFError: `abandoned` is set.
         """
         while not self.abandoned:
-            if pipe.poll(_WAKE_MILLISECONDS) and (result := transfer(argument)) is not None:
+            if pipe.poll(_WAKE_MILLISECONDS) and (result := transfer()) is not None:
                 return result
         raise EOFError("the worker was abandoned")
 

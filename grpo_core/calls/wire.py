@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from grpo_core.calls.isolation import clip
 from grpo_core.protocol.types import Message, Rollout, Task, Verdict
@@ -30,23 +30,13 @@ _TOKEN_FIELDS = ("token_ids", "trainable", "positions")
 """The fields of a Rollout that have one entry per token and are sent to a worker."""
 
 
-class Readable(Protocol):
-    """Reads from a raw stream."""
-
-    def read(self, size: int, /) -> bytes | None:
-        """Return at most `size` bytes; None or b"" counts as the end of the stream."""
-        ...
+Read = Callable[[int], bytes | None]
+"""Returns at most so many bytes of a raw stream; None or b"" counts as its end."""
+Write = Callable[[memoryview], int | None]
+"""Writes to a raw stream, and returns how many bytes the stream took."""
 
 
-class Writable(Protocol):
-    """Writes to a raw stream."""
-
-    def write(self, data: memoryview, /) -> int | None:
-        """Return how many bytes of `data` the stream took."""
-        ...
-
-
-def write_frame(stream: Writable, body: bytes, *, limit: int = MAX_FRAME_BYTES) -> None:
+def write_frame(write: Write, body: bytes, *, limit: int = MAX_FRAME_BYTES) -> None:
     """Send one message.
 
     Raises:
@@ -60,27 +50,27 @@ def write_frame(stream: Writable, body: bytes, *, limit: int = MAX_FRAME_BYTES) 
         )
     unsent = memoryview(len(body).to_bytes(_HEADER_BYTES, "big") + body)
     while unsent:
-        unsent = unsent[stream.write(unsent) or 0 :]
+        unsent = unsent[write(unsent) or 0 :]
 
 
-def read_frame(stream: Readable, *, limit: int = MAX_FRAME_BYTES) -> bytes:
+def read_frame(read: Read, *, limit: int = MAX_FRAME_BYTES) -> bytes:
     """Return the next message.
 
     Raises:
         EOFError: the stream has ended.
         ValueError: the header announces more than `limit` bytes; none of them are read.
     """
-    size = int.from_bytes(_read_exactly(stream, _HEADER_BYTES), "big")
+    size = int.from_bytes(_read_exactly(read, _HEADER_BYTES), "big")
     if size > limit:
         raise ValueError(f"its header announces {size:,} bytes; at most {limit:,} are read")
-    return _read_exactly(stream, size)
+    return _read_exactly(read, size)
 
 
-def _read_exactly(stream: Readable, size: int) -> bytes:
+def _read_exactly(read: Read, size: int) -> bytes:
     """Return the next `size` bytes; raise EOFError if the stream ends before them."""
     parts: list[bytes] = []
     while size > 0:
-        part = stream.read(min(size, 1_000_000))
+        part = read(min(size, 1_000_000))
         if not part:
             raise EOFError("the stream has ended")
         parts.append(part)
@@ -187,8 +177,8 @@ def parse_reply(body: bytes, request_id: str) -> Reply:
         )
     except RecursionError:
         raise InvalidReplyError("it is nested too deeply") from None
-    except ValueError as error:  # also for a number with too many digits and for bytes beyond ASCII
-        raise InvalidReplyError(f"it is not JSON: {clip(str(error), 200)}") from None
+    except ValueError as fault:  # also for a number with too many digits and for bytes beyond ASCII
+        raise InvalidReplyError(f"it is not JSON: {clip(str(fault), 200)}") from None
     if not isinstance(reply, dict):
         raise InvalidReplyError(f"it is {_type_name(reply)}; it must be an object")
     if reply.get("id") != request_id:

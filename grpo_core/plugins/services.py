@@ -152,9 +152,11 @@ class Lender:
         A service that fails to close is logged and not raised: the results that were computed
         matter more than a clean shutdown.
         """
-        judges = ((f"judge {name!r}", judge) for name, judge in self._judges.items())
-        sandboxes = (("sandbox", sandbox) for sandbox in self._sandboxes.values())
-        for name, service in (*judges, *sandboxes):
+        services: list[tuple[str, Sandbox | Judge]] = [
+            *((f"judge {name!r}", judge) for name, judge in self._judges.items()),
+            *(("sandbox", sandbox) for sandbox in self._sandboxes.values()),
+        ]
+        for name, service in services:
             try:
                 await within(service.close(), _CLOSE_SECONDS)
             except Exception as error:  # noqa: BLE001 - the plugin's own code

@@ -32,8 +32,6 @@ def schemas(tools: Sequence[Callable[..., object]]) -> list[dict[str, Any]]:
     Raises:
         ConfigError: a function is async.
     """
-    from pydantic import TypeAdapter  # only dialogues with tools need it
-
     descriptions = []
     for tool in tools:
         if inspect.iscoroutinefunction(tool):
@@ -41,7 +39,7 @@ def schemas(tools: Sequence[Callable[..., object]]) -> list[dict[str, Any]]:
                 f"the tool {tool.__name__!r} is an async function; "
                 "write it as a plain one, it runs in a worker"
             )
-        parameters = TypeAdapter(tool).json_schema()
+        parameters = _type_adapter(tool).json_schema()
         for parameter in parameters.get("properties", {}).values():
             parameter.pop("title", None)
         docstring_start = inspect.cleandoc(tool.__doc__ or "").split("\n\n")[0]
@@ -85,9 +83,19 @@ def _block_results(
     return [_call_result(tools, call) for call in listed[:at_most]]
 
 
+def _type_adapter(tool: Any) -> Any:
+    """Return pydantic's adapter of a function.
+
+    It knows the schema of the arguments, and it validates them before it calls the function.
+    """
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(tool)
+
+
 def _call_result(tools: Mapping[str, Callable[..., object]], call: Any) -> str:
     """Make one call and return the text that the policy gets: the result, or "error: ..."."""
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
     from pydantic_core import ArgsKwargs
 
     if (
@@ -99,8 +107,7 @@ def _call_result(tools: Mapping[str, Callable[..., object]], call: Any) -> str:
     if call["name"] not in tools:
         return f"error: there is no tool {call['name']!r}; there are {', '.join(sorted(tools))}"
     try:
-        # The adapter of a function validates the arguments and then calls it.
-        value = TypeAdapter(tools[call["name"]]).validate_python(
+        value = _type_adapter(tools[call["name"]]).validate_python(
             ArgsKwargs((), call.get("arguments", {}))
         )
         text = value if isinstance(value, str) else json.dumps(value, default=str)

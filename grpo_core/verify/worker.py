@@ -99,7 +99,7 @@ def _serve(
 
 
 def _read_request(requests: FileIO) -> dict[str, Any]:
-    request: dict[str, Any] = json.loads(read_frame(requests))
+    request: dict[str, Any] = json.loads(read_frame(requests.read))
     return request
 
 
@@ -112,7 +112,7 @@ def _send_reply(
 ) -> None:
     """Answer a request; if `value` is not JSON, raise TypeError or ValueError and send nothing."""
     body = make_reply(request["id"], memory_mb=resident_mb(), value=value, error=error)
-    write_frame(replies, body, limit=MAX_REPLY_BYTES)
+    write_frame(replies.write, body, limit=MAX_REPLY_BYTES)
 
 
 def _run_method(
