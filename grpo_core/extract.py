@@ -15,7 +15,7 @@ from decimal import Decimal
 from itertools import accumulate
 from typing import Any, Literal
 
-from grpo_core.calls.replies import refuse_constant, refuse_duplicates
+from grpo_core.calls.wire import refuse_constant, refuse_duplicates
 
 MAX_DIGITS = 30
 """The default limit; a caller may set up to 4300, beyond which Python itself refuses to convert."""
@@ -82,11 +82,10 @@ def fenced_code(text: str, *, languages: Collection[str] = ()) -> Block | None:
         text: the text to search.
         languages: the languages to accept, "" for a fence without a language; all if empty.
     """
-    last_block = None
-    for block in _fenced_blocks(text):
-        if not languages or block.language in languages:
-            last_block = block
-    return last_block
+    accepted = [
+        block for block in _fenced_blocks(text) if not languages or block.language in languages
+    ]
+    return accepted[-1] if accepted else None
 
 
 def _fenced_blocks(text: str) -> Iterator[Block]:
@@ -204,8 +203,4 @@ def is_text(value: str) -> bool:
     Half of a surrogate pair ("\\ud800", from JSON or a terminal) cannot be encoded, and tokenizers
     raise an exception for it.
     """
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return value.encode(errors="ignore").decode() == value

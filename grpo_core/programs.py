@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 from grpo_core.extract import fenced_code
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.sandbox import Limits, Outcome, Program
-from grpo_core.protocol.types import Message, Reward, Rollout, Split, Task, TaskKey, Verdict
+from grpo_core.protocol.types import Message, Reward, Rollout, Task, TaskKey, Verdict
 
 LANGUAGES = ("python", "py", "python3", "")
 MAX_SOURCE = 20_000
@@ -31,13 +31,9 @@ _MAX_SHOWN_CHARS = 120
 """The most characters of a program, of arguments or of a value in logs."""
 
 
-def _numbers_by_parity(parity: int) -> Sequence[int]:
-    return [number for number in range(1000) if sum(map(int, str(number))) % 2 == parity]
-
-
-_NUMBERS: Mapping[Split, Sequence[int]] = {
-    "train": _numbers_by_parity(0),
-    "eval": _numbers_by_parity(1),
+_NUMBERS: Mapping[str, Sequence[int]] = {
+    split: [number for number in range(1000) if sum(map(int, str(number))) % 2 == parity]
+    for split, parity in (("train", 0), ("eval", 1))
 }
 """The numbers in function names, divided by the parity of their digit sum.
 
@@ -161,8 +157,8 @@ class CodeEnvironment(Environment[P]):
         ]
 
     async def averify(self, task: Task[P], rollout: Rollout) -> Verdict:
-        source = _extract_program(rollout.text)
-        if source is None:
+        block = fenced_code(rollout.text, languages=LANGUAGES)
+        if block is None or not 0 < len(block.content) <= MAX_SOURCE:
             return _make_verdict(0.0, 0.0, 0.0, answer=None)
         cases = self.cases(task.data, task.rng(), self.config.cases)
         seconds = self.config.cpu_seconds
@@ -171,9 +167,11 @@ class CodeEnvironment(Environment[P]):
             wall_seconds=max(5.0, 2.5 * seconds),
             memory_mb=self.config.memory_mb,
         )
-        program = Program(source, task.data.entry, [case.arguments for case in cases], limits)
+        program = Program(
+            block.content, task.data.entry, [case.arguments for case in cases], limits
+        )
         ((*outcomes,),) = await self.services.sandbox().run([program])
-        return self._verdict_from(source, cases, outcomes)
+        return self._verdict_from(block.content, cases, outcomes)
 
     def reference(self, task: Task[P]) -> str:
         return _fenced_block(task.data.source)
@@ -250,14 +248,13 @@ class CodeEnvironment(Environment[P]):
             ),
             "",
         )
-        statuses = Counter(outcome.status for outcome in outcomes)
         return _make_verdict(
             1.0,
             runs,
             reward,
             answer=source[:_MAX_SHOWN_CHARS],
             note=first_failure,
-            detail={"outcomes": dict(statuses)},
+            detail={"outcomes": dict(Counter(outcome.status for outcome in outcomes))},
         )
 
 
@@ -308,12 +305,6 @@ def _comparable(value: Any) -> Hashable:
         return type(value), frozenset(items)
     # A tuple would call NaN equal to itself, so a new object stands for it.
     return type(value), value if value == value else object()
-
-
-def _extract_program(text: str) -> str | None:
-    """Return the program in a completion; None if there is none or it is too long."""
-    block = fenced_code(text, languages=LANGUAGES)
-    return block.content if block is not None and 0 < len(block.content) <= MAX_SOURCE else None
 
 
 def _fenced_block(source: str) -> str:

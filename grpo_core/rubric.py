@@ -44,18 +44,17 @@ class Rubric(Generic[P]):
         self._functions = dict(functions)
         self._weights = dict.fromkeys(self._functions, 1.0) if weights is None else dict(weights)
         self._passed = passed
-        names, weight_names = list(self._functions), list(self._weights)
-        if not names:
+        if not self._functions:
             raise ConfigError("a Rubric has no reward functions; give it at least one")
-        if set(names) != set(weight_names):
+        if self._functions.keys() != self._weights.keys():
             raise ConfigError(
-                f"a Rubric has the functions {sorted(names)} and weights for "
-                f"{sorted(weight_names)}; name the same in both"
+                f"a Rubric has the functions {sorted(self._functions)} and weights for "
+                f"{sorted(self._weights)}; name the same in both"
             )
         if passed is not None and passed not in self._functions:
             raise ConfigError(
-                f"a Rubric passes by {passed!r}, which is none of its functions {sorted(names)}; "
-                "name one of them"
+                f"a Rubric passes by {passed!r}, which is none of its functions "
+                f"{sorted(self._functions)}; name one of them"
             )
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Verdict:

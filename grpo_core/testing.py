@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from grpo_core.calls.blocking import wait_for
+from grpo_core.calls.deadline import wait_for
 from grpo_core.config.settings import Isolation, SandboxConfig
 from grpo_core.kit.result import CheckResult, Report, Status
 from grpo_core.kit.run import Examination, borrowed, examine, wanted
@@ -130,14 +130,9 @@ class EnvironmentConformance:
 
         results = self._results_by_check(request)
         result = results[check]
-        prerequisite_failures = [
-            other
-            for name, other in results.items()
-            if name not in self._chosen_checks and other.status == "invalid"
-        ]
-        if prerequisite_failures:
-            failure = prerequisite_failures[0]
-            raise AssertionError(f"{failure.check}: {failure.message}")
+        for name, other in results.items():  # those that the chosen checks rest on
+            if name not in self._chosen_checks and other.status == "invalid":
+                raise AssertionError(f"{other.check}: {other.message}")
         if result.status == "not_checked":
             pytest.skip(result.message)
         if result.status == "invalid" and result.severity == "warning":
@@ -158,26 +153,24 @@ class EnvironmentConformance:
                 f"{cls.__name__} names no environment; write `environment = YourEnvironment` in it"
             )
         if "_results" not in vars(cls):
-            test_items = [
-                item
-                for item in request.session.items
-                if item.cls is cls and hasattr(item, "callspec")
-            ]
             checks = [
                 item.callspec.params["check"]
-                for item in test_items
-                if "check" in item.callspec.params
+                for item in request.session.items
+                if item.cls is cls and hasattr(item, "callspec") and "check" in item.callspec.params
             ]
             lender = Lender(PluginHost(), SandboxConfig())
             services, unavailable = (
                 borrowed(lender, cls.environment) if cls.services is None else (cls.services, "")
             )
             env = cls.environment(cls.environment.Config(**cls.settings), services)
-            name = cls.environment.__qualname__
             report = _run_checks(
                 env,
                 Examination(
-                    name=name, count=cls.tasks, seed=cls.seed, only=checks, unavailable=unavailable
+                    name=cls.environment.__qualname__,
+                    count=cls.tasks,
+                    seed=cls.seed,
+                    only=checks,
+                    unavailable=unavailable,
                 ),
                 lender,
             )

@@ -30,19 +30,15 @@ class Call:
         self._stopped_seconds = 0.0
         self._stops = 0
         self._stopped_at = 0.0
-        self._cacheable = True
-
-    @property
-    def cacheable(self) -> bool:
-        """Return whether the result may be cached: no service has called `keep_out_of_caches`."""
-        return self._cacheable
+        self.cacheable = True
+        """Whether the result may be cached: no service has called `keep_out_of_caches`."""
 
     def keep_out_of_caches(self) -> None:
         """Record that the result rests on a suspicion, or on how busy the machine was.
 
         It counts, but the same call may have a different result later.
         """
-        self._cacheable = False
+        self.cacheable = False
         if self._outer is not None:
             self._outer.keep_out_of_caches()
 
@@ -90,11 +86,6 @@ class Call:
 
 
 _CURRENT: ContextVar[Call | None] = ContextVar("grpo_call", default=None)
-
-
-def enclosing_call() -> Call | None:
-    """Return the call that is being served, or None outside of any call."""
-    return _CURRENT.get()
 
 
 def current_call() -> Call:

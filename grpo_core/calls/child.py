@@ -63,6 +63,7 @@ class Child:
     Use it as `with Child(command) as child`: at the end it is killed with its descendants.
 
     Attributes:
+        pid: the id of the process: on Linux the reaper's, elsewhere the child's.
         stdin: the pipe to its standard input.
         stdout: the pipe from its standard output.
     """
@@ -85,6 +86,7 @@ class Child:
         )
         self.stdin = cast(FileIO, self._process.stdin)
         self.stdout = cast(FileIO, self._process.stdout)
+        self.pid = self._process.pid
         self._errors = _Tail(cast(FileIO, self._process.stderr), _TAIL_BYTES)
 
     def __enter__(self) -> Self:
@@ -92,11 +94,6 @@ class Child:
 
     def __exit__(self, *exception: object) -> None:
         self.kill()
-
-    @property
-    def pid(self) -> int:
-        """Return the id of the process: on Linux the reaper's, elsewhere the child's."""
-        return self._process.pid
 
     @property
     def status(self) -> int | None:
@@ -121,8 +118,7 @@ class Child:
         """
         output = _Tail(self.stdout, MAX_OUTPUT_BYTES)
         threading.Thread(target=self._send, args=(request,), daemon=True).start()
-        ended = self.wait(seconds)
-        status = self.status if ended else None
+        status = self.status if self.wait(seconds) else None
         self.kill()  # processes that it left behind hold its pipes open
         problem = ""
         if not output.join(_PIPES_SECONDS):

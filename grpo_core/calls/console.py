@@ -53,8 +53,8 @@ class PrintableConsole(Console):
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Return a plain string, such as a table's cell, as text in which nothing is markup."""
-        plain_options = {**options, "emoji": False, "markup": False, "highlight": False}
-        return super().render_str(printable(text), **plain_options)
+        plain = {"emoji": False, "markup": False, "highlight": False}
+        return super().render_str(printable(text), **(options | plain))
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None

@@ -1,4 +1,4 @@
-"""Enforce time limits on calls.
+"""Enforce time limits on calls, and let blocking and asynchronous code wait for each other.
 
 Nothing here waits for code that does not end, and nothing uses signals.
 """
@@ -6,13 +6,14 @@ Nothing here waits for code that does not end, and nothing uses signals.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import contextvars
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
 
-from grpo_core.calls.call import Call, enclosing_call
+from grpo_core.calls.call import Call, current_call
 from grpo_core.calls.isolation import clip, reason
 
 T = TypeVar("T")
@@ -36,7 +37,7 @@ async def within(work: Coroutine[Any, Any, T], seconds: float) -> T:
     `asyncio.wait_for` would wait forever for work that suppresses its cancellation. Services that
     `work` calls may stop the clock while it waits for its turn (see `grpo_core.calls.call`).
     """
-    call = Call(seconds, enclosing_call())
+    call = Call(seconds, current_call())
     with call.current():
         job = asyncio.ensure_future(_without_exits(work))
     try:
@@ -47,7 +48,8 @@ async def within(work: Coroutine[Any, Any, T], seconds: float) -> T:
             job.cancel()
     if not job.done():
         await asyncio.wait({job}, timeout=_GRACE_SECONDS)
-        job.add_done_callback(_retrieve_exception)
+        # The exception of a job that was given up is retrieved, so that asyncio does not report it.
+        job.add_done_callback(lambda job: job.cancelled() or job.exception())
         raise DeadlineError
     if job.cancelled():
         raise RuntimeError("it was cancelled by its own code")
@@ -63,24 +65,57 @@ async def in_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwar
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
-    def set_once(setter: Callable[[Any], None], value: object) -> None:
+    def settle(setter: Callable[[Any], None], value: object) -> None:
         if not future.done():
             setter(value)
 
     def run() -> None:
-        setter: Callable[[Any], None] = future.set_result
-        value: object
         try:
-            value = function(*args, **kwargs)
+            outcome: tuple[Any, object] = future.set_result, function(*args, **kwargs)
         except BaseException as error:  # noqa: BLE001 - sys.exit() must be reported, too
-            setter, value = future.set_exception, _ordinary_exception(error)
+            outcome = future.set_exception, _ordinary_exception(error)
         with contextlib.suppress(RuntimeError):  # the loop is closed: nothing waits any longer
-            loop.call_soon_threadsafe(set_once, setter, value)
+            loop.call_soon_threadsafe(settle, *outcome)
 
     name = f"grpo {getattr(function, '__name__', 'call')}"
     context = contextvars.copy_context()  # so that services know which call they serve
     threading.Thread(target=context.run, args=(run,), name=name, daemon=True).start()
     return await future
+
+
+def wait_for(work: Coroutine[Any, Any, T], *, on_interrupt: Callable[[], None] | None = None) -> T:
+    """Run `work` to its end and return its result.
+
+    If an event loop is already running, `work` runs in a thread with a loop of its own.
+
+    Args:
+        work: the coroutine to run.
+        on_interrupt: called at the first Ctrl-C while that thread works. It should make the work
+            end soon, because the thread is then waited for. Without it the work is cancelled.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    cancel: concurrent.futures.Future[Callable[[], object]] = concurrent.futures.Future()
+
+    async def cancellable() -> T:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        cancel.set_result(lambda: loop.call_soon_threadsafe(task.cancel))
+        return await work
+
+    with concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="grpo") as thread:
+        future = thread.submit(lambda: asyncio.run(cancellable()))
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            if on_interrupt is not None:
+                on_interrupt()
+                return future.result()
+            with contextlib.suppress(RuntimeError):  # the loop has closed: the work has just ended
+                cancel.result()()
+            raise
 
 
 class Slots:
@@ -131,9 +166,3 @@ def _ordinary_exception(error: BaseException) -> Exception:
     carrier = _Carrier(type(error).__name__)
     carrier.__cause__ = error
     return carrier
-
-
-def _retrieve_exception(job: asyncio.Future[Any]) -> None:
-    """Retrieve the exception of a job that was given up, so that asyncio does not report it."""
-    if not job.cancelled():
-        job.exception()

@@ -64,7 +64,18 @@ def _ctrl_c_signals() -> Iterator[list[int]]:
 def reason(error: BaseException) -> str:
     """Return one line that says what was raised, and where in the code of the plugin."""
     try:
-        return _error_text(error)
+        if isinstance(error, ModuleNotFoundError):
+            return f"the package {error.name!r} is not installed"
+        if isinstance(error, SystemExit):
+            return f"called sys.exit({error.code!r})"
+        text = " ".join(str(error).split())
+        frames = traceback.extract_tb(error.__traceback__, limit=-1)
+        place = (
+            ""
+            if isinstance(error, SyntaxError) or not frames
+            else f" ({frames[0].filename}, line {frames[0].lineno})"
+        )
+        return f"{type(error).__name__}{': ' if text else ''}{text}{place}"
     except Exception:  # noqa: BLE001 - a plugin's exception may fail in its own __str__
         return f"{type(error).__name__}, whose message cannot be read"
 
@@ -75,18 +86,3 @@ def clip(text: str, size: int = MAX_TEXT) -> str:
         note = f"... ({len(text):,} characters)"
         text = text[: size - len(note)] + note
     return text.encode(errors="replace").decode()
-
-
-def _error_text(error: BaseException) -> str:
-    if isinstance(error, ModuleNotFoundError):
-        return f"the package {error.name!r} is not installed"
-    if isinstance(error, SystemExit):
-        return f"called sys.exit({error.code!r})"
-    text = " ".join(str(error).split())
-    frames = traceback.extract_tb(error.__traceback__, limit=-1)
-    place = (
-        ""
-        if isinstance(error, SyntaxError) or not frames
-        else f" ({frames[0].filename}, line {frames[0].lineno})"
-    )
-    return f"{type(error).__name__}{': ' if text else ''}{text}{place}"

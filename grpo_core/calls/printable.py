@@ -142,22 +142,12 @@ def _is_hidden(character: str) -> bool:
 
 def _escape(code: int) -> str:
     r"""Write a character as Python does: \n, \x1b, \u202e, \U000e0041."""
-    short = {0x0A: "\\n", 0x0D: "\\r"}.get(code)
-    return short or (
-        f"\\x{code:02x}"
-        if code < 0x100
-        else f"\\u{code:04x}"
-        if code < 0x10000
-        else f"\\U{code:08x}"
-    )
+    return ascii(chr(code))[1:-1]
 
 
 def _json_escape(code: int) -> str:
     r"""Write a character as JSON does: \u202e, or two surrogates such as \udb40\udc41."""
-    if code < 0x10000:
-        return f"\\u{code:04x}"
-    high, low = divmod(code - 0x10000, 0x400)
-    return f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04x}"
+    return re.sub("....", r"\\u\g<0>", chr(code).encode("utf-16-be", "surrogatepass").hex())
 
 
 _LINES = _Table("\n\t", _escape)

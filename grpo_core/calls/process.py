@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import secrets
 import select
 import sys
 import tempfile
@@ -12,22 +13,21 @@ import threading
 import time
 import weakref
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from io import FileIO
 from pathlib import Path
 from typing import Any
 
 from grpo_core.calls.child import PARENT_PID, Child, signal_name
 from grpo_core.calls.folders import remove_folder
-from grpo_core.calls.replies import (
+from grpo_core.calls.wire import (
     MAX_REPLY_BYTES,
     InvalidReplyError,
     Reply,
-    new_request_id,
     parse_reply,
+    read_frame,
+    write_frame,
 )
-from grpo_core.calls.wire import read_frame, write_frame
-from grpo_core.calls.worker_environment import worker_environment
 
 _COMMAND = (
     *(sys.executable, "-P", "-X", "faulthandler"),
@@ -41,27 +41,42 @@ _WAKE_MILLISECONDS = 500
 """How often a thread that waits for a pipe checks whether the worker was abandoned."""
 
 
+_LISTED = """
+    PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TZDIR
+    LD_LIBRARY_PATH LD_PRELOAD DYLD_LIBRARY_PATH DYLD_FALLBACK_LIBRARY_PATH
+    VIRTUAL_ENV CONDA_PREFIX
+    PYTHONHASHSEED PYTHONHOME PYTHONUTF8 PYTHONIOENCODING PYTHONWARNINGS PYTHONNOUSERSITE
+    PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX
+    XDG_CACHE_HOME XDG_CONFIG_HOME XDG_DATA_HOME
+    SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE CURL_CA_BUNDLE
+    OMP_NUM_THREADS MKL_NUM_THREADS OPENBLAS_NUM_THREADS BLIS_NUM_THREADS NUMEXPR_NUM_THREADS
+    NUMEXPR_MAX_THREADS VECLIB_MAXIMUM_THREADS RAYON_NUM_THREADS TOKENIZERS_PARALLELISM
+    MALLOC_ARENA_MAX GLIBC_TUNABLES
+    HF_HOME HF_HUB_CACHE HUGGINGFACE_HUB_CACHE HF_DATASETS_CACHE HF_MODULES_CACHE HF_ENDPOINT
+    HF_HUB_OFFLINE HF_DATASETS_OFFLINE TRANSFORMERS_OFFLINE NLTK_DATA
+    CUDA_VISIBLE_DEVICES MUJOCO_GL PYOPENGL_PLATFORM MPLBACKEND MPLCONFIGDIR
+    """.split()  # noqa: SIM905 - sixty quoted names would be harder to read
+_PREFIXES = ("LC_", "GRPO_", "COVERAGE_")
+_SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASS", "PWD", "AUTH", "CREDENTIAL", "COOKIE")
+
+
 class WorkerProcess:
     """Runs one `python -m grpo_core.verify.worker` with a temporary folder of its own.
 
     Args:
         further_variables: names of environment variables that the worker inherits besides the
-            listed ones (see `grpo_core.calls.worker_environment`).
+            listed ones.
     """
 
     def __init__(self, further_variables: Iterable[str] = ()) -> None:
         folder = tempfile.mkdtemp(prefix=f"{_folder_prefix()}{os.getpid()}-")
         # The finalizer also runs when the trainer exits.
         self._remove_folder = weakref.finalize(self, remove_folder, folder)
-        self._child = Child(_COMMAND, worker_environment(folder, further_variables))
+        self._child = Child(_COMMAND, _worker_environment(folder, further_variables))
         self._pipes = _Pipes(self._child.stdin, self._child.stdout)
         self._request_lock, self._end_lock = threading.Lock(), threading.Lock()
-        self._ended = False
-
-    @property
-    def pid(self) -> int:
-        """Return the id of the child process: on Linux the reaper's, elsewhere the worker's."""
-        return self._child.pid
+        self.pid = self._child.pid
+        """The id of the child process: on Linux the reaper's, elsewhere the worker's."""
 
     @property
     def ready(self) -> bool:
@@ -78,10 +93,10 @@ class WorkerProcess:
         """
         with self._request_lock:
             self._child.forget_last_words()
-            request_id = new_request_id()
-            write_frame(self._pipes, json.dumps({**message, "id": request_id}).encode())
+            request_id = secrets.token_hex(16)  # which no worker can guess
+            write_frame(self._pipes.write, json.dumps({**message, "id": request_id}).encode())
             try:
-                body = read_frame(self._pipes, limit=MAX_REPLY_BYTES)
+                body = read_frame(self._pipes.read, limit=MAX_REPLY_BYTES)
             except ValueError as error:
                 raise InvalidReplyError(str(error)) from None
             return parse_reply(body, request_id)
@@ -96,9 +111,8 @@ class WorkerProcess:
                 pending request.
         """
         with self._end_lock:
-            if self._ended:
+            if self._pipes.abandoned:
                 return
-            self._ended = True
             self._pipes.abandoned = True
             if politely:
                 self._pipes.requests.close()
@@ -149,25 +163,23 @@ class _Pipes:
 
     def read(self, size: int) -> bytes:
         """Wait for data and return at most `size` bytes; b"" at the end of the pipe."""
-        data = None
-        while data is None:
-            self._wait(self._readable)
-            data = self.replies.read(size)
+        data: bytes = self._transfer(self._readable, lambda: self.replies.read(size))
         return data
 
     def write(self, data: memoryview) -> int:
         """Wait until the pipe accepts data and return how many bytes it took."""
-        count = None
-        while count is None:
-            self._wait(self._writable)
-            count = self.requests.write(data)
+        count: int = self._transfer(self._writable, lambda: self.requests.write(data))
         return count
 
-    def _wait(self, pipe: select.poll) -> None:
-        """Wait until a pipe is ready; raise EOFError once `abandoned` is set."""
+    def _transfer(self, pipe: select.poll, transfer: Callable[[], Any]) -> Any:
+        """Repeat a transfer when the pipe is ready, until it is made.
+
+        Raises:
+            EOFError: `abandoned` is set.
+        """
         while not self.abandoned:
-            if pipe.poll(_WAKE_MILLISECONDS):
-                return
+            if pipe.poll(_WAKE_MILLISECONDS) and (result := transfer()) is not None:
+                return result
         raise EOFError("the worker was abandoned")
 
 
@@ -201,3 +213,28 @@ def _is_alive(pid: int) -> bool:
     except PermissionError:
         pass
     return True
+
+
+def _worker_environment(folder: str, further_names: Iterable[str] = ()) -> dict[str, str]:
+    """Return the environment variables of a worker.
+
+    It inherits those that are listed here or named in the settings; the others may hold passwords.
+    It can import everything that
+    this process can. Unless this process sets PYTHONHASHSEED, hashes are fixed, so that a task that
+    depends on them is the same in all workers.
+
+    Args:
+        folder: the folder for the worker's temporary files.
+        further_names: variables besides the listed ones that the worker inherits if they are set.
+    """
+    names = {name for name in os.environ if _is_listed(name)} | set(further_names)
+    inherited = {name: os.environ[name] for name in names if name in os.environ}
+    import_path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
+    return {"PYTHONHASHSEED": "0", **inherited, "PYTHONPATH": import_path, "TMPDIR": folder}
+
+
+def _is_listed(name: str) -> bool:
+    """Return whether every worker inherits the variable; a prefix does not admit secrets."""
+    if name in _LISTED:
+        return True
+    return name.startswith(_PREFIXES) and not any(word in name.upper() for word in _SECRET_WORDS)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import IO, TextIO, cast
 
 from grpo_core.calls.printable import printable
@@ -29,9 +29,10 @@ def writing_output() -> Iterator[None]:
 class PrintableStream(io.TextIOBase):
     """Makes text printable and writes it to the stream beneath.
 
-    It reports that it is not a terminal, so that libraries neither colour their text nor draw
-    progress bars. Text that is written in pieces is made printable piece by piece. A carriage
-    return at the end of a piece is held back, because a newline may follow in the next piece.
+    Like its base class, it reports that it is not a terminal, so that libraries neither colour
+    their text nor draw progress bars. Text that is written in pieces is made printable piece by
+    piece. A carriage return at the end of a piece is held back, because a newline may follow in
+    the next piece.
 
     Args:
         beneath: the stream that gets the printable text.
@@ -49,12 +50,6 @@ class PrintableStream(io.TextIOBase):
         self.beneath.write(printable(complete))
         return len(text)
 
-    # typeshed also allows bytes in the next method
-    def writelines(self, lines: Iterable[str]) -> None:  # type: ignore[override]
-        """Write several texts."""
-        for line in lines:
-            self.write(line)
-
     def flush(self) -> None:
         """Flush the stream beneath, unless it is closed."""
         if not self.beneath.closed:
@@ -63,10 +58,6 @@ class PrintableStream(io.TextIOBase):
     def fileno(self) -> int:
         """Return the file descriptor of the stream beneath, which child processes inherit."""
         return self.beneath.fileno()
-
-    def isatty(self) -> bool:
-        """Return False: this is not a terminal."""
-        return False
 
     def writable(self) -> bool:
         """Return True: the stream can be written to."""
@@ -93,9 +84,8 @@ def beneath(stream: IO[str]) -> TextIO:
 @contextlib.contextmanager
 def printable_streams() -> Iterator[None]:
     """Make everything printable that is printed in the `with` block, in any thread."""
-    out, err = sys.stdout, sys.stderr
     with (
-        contextlib.redirect_stdout(PrintableStream(out)),
-        contextlib.redirect_stderr(PrintableStream(err)),
+        contextlib.redirect_stdout(PrintableStream(sys.stdout)),
+        contextlib.redirect_stderr(PrintableStream(sys.stderr)),
     ):
         yield

@@ -1,40 +1,42 @@
 """Define the messages between the trainer and a worker: length-prefixed JSON, never pickles.
 
-A request is an object with an `id`; `grpo_core.calls.replies` describes the replies.
+A request is an object with an `id`, which is random, so that no reply to a later request can be
+prepared in advance. A reply is an object with the id of its request, either a `value` or an
+`error`, and the memory that the worker uses:
+
+    {"id": "5f0c...", "value": ..., "memory_mb": 61.5}
+
+A worker runs untrusted code, so it may send anything; the trainer validates what it gets.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+from grpo_core.calls.isolation import clip
 from grpo_core.protocol.types import Message, Rollout, Task, Verdict
 
 MAX_FRAME_BYTES = 64_000_000
+MAX_REPLY_BYTES = 8_000_000
+"""Limited because parsing JSON takes up to 20 times its size in memory, for each worker at once."""
+_MAX_MEMORY_MB = 1e12
+"""A larger number in a reply is refused."""
 _HEADER_BYTES = 8
 _TOKEN_FIELDS = ("token_ids", "trainable", "positions")
 """The fields of a Rollout that have one entry per token and are sent to a worker."""
 
 
-class Readable(Protocol):
-    """Reads from a raw stream."""
-
-    def read(self, size: int, /) -> bytes | None:
-        """Return at most `size` bytes; None or b"" counts as the end of the stream."""
-        ...
+Read = Callable[[int], bytes | None]
+"""Returns at most so many bytes of a raw stream; None or b"" counts as its end."""
+Write = Callable[[memoryview], int | None]
+"""Writes to a raw stream, and returns how many bytes the stream took."""
 
 
-class Writable(Protocol):
-    """Writes to a raw stream."""
-
-    def write(self, data: memoryview, /) -> int | None:
-        """Return how many bytes of `data` the stream took."""
-        ...
-
-
-def write_frame(stream: Writable, body: bytes, *, limit: int = MAX_FRAME_BYTES) -> None:
+def write_frame(write: Write, body: bytes, *, limit: int = MAX_FRAME_BYTES) -> None:
     """Send one message.
 
     Raises:
@@ -42,31 +44,33 @@ def write_frame(stream: Writable, body: bytes, *, limit: int = MAX_FRAME_BYTES) 
         ValueError: the message is longer than `limit` bytes.
     """
     if len(body) > limit:
-        size = f"{len(body):,} bytes is too large for the pipe (at most {limit:,})"
-        raise ValueError(f"a message of {size}; keep `detail` small")
+        raise ValueError(
+            f"a message of {len(body):,} bytes is too large for the pipe (at most {limit:,}); "
+            "keep `detail` small"
+        )
     unsent = memoryview(len(body).to_bytes(_HEADER_BYTES, "big") + body)
     while unsent:
-        unsent = unsent[stream.write(unsent) or 0 :]
+        unsent = unsent[write(unsent) or 0 :]
 
 
-def read_frame(stream: Readable, *, limit: int = MAX_FRAME_BYTES) -> bytes:
+def read_frame(read: Read, *, limit: int = MAX_FRAME_BYTES) -> bytes:
     """Return the next message.
 
     Raises:
         EOFError: the stream has ended.
         ValueError: the header announces more than `limit` bytes; none of them are read.
     """
-    size = int.from_bytes(_read_exactly(stream, _HEADER_BYTES), "big")
+    size = int.from_bytes(_read_exactly(read, _HEADER_BYTES), "big")
     if size > limit:
         raise ValueError(f"its header announces {size:,} bytes; at most {limit:,} are read")
-    return _read_exactly(stream, size)
+    return _read_exactly(read, size)
 
 
-def _read_exactly(stream: Readable, size: int) -> bytes:
+def _read_exactly(read: Read, size: int) -> bytes:
     """Return the next `size` bytes; raise EOFError if the stream ends before them."""
     parts: list[bytes] = []
     while size > 0:
-        part = stream.read(min(size, 1_000_000))
+        part = read(min(size, 1_000_000))
         if not part:
             raise EOFError("the stream has ended")
         parts.append(part)
@@ -85,8 +89,8 @@ def encode(value: Any) -> Any:
         return {"verdict": value.to_json()}
     if isinstance(value, Rollout):
         tokens = {name: getattr(value, name) for name in _TOKEN_FIELDS}
-        messages = _role_content_pairs(value.messages)
-        return {"rollout": {"messages": messages, "finish": value.finish, **tokens}}
+        pairs = _role_content_pairs(value.messages)
+        return {"rollout": {"messages": pairs, "finish": value.finish, **tokens}}
     if isinstance(value, list | tuple) and all(isinstance(item, Message) for item in value):
         return {"messages": _role_content_pairs(value)}
     return value
@@ -122,3 +126,89 @@ def _role_content_pairs(messages: Sequence[Message]) -> list[list[str]]:
 
 def _messages_from(pairs: Sequence[Sequence[Any]]) -> tuple[Message, ...]:
     return tuple(Message(role, content) for role, content in pairs)
+
+
+class InvalidReplyError(Exception):
+    """A worker sent something that is not a reply to the request; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Holds a reply of the correct form; its value may still be any JSON value."""
+
+    value: Any
+    error: str | None
+    """Why there is no value, as a short text that can be encoded; None if there is one."""
+    memory_mb: float
+    """The memory that the worker uses."""
+
+
+def make_reply(
+    request_id: str,
+    *,
+    memory_mb: float,
+    value: Any = None,
+    error: str | None = None,
+) -> bytes:
+    """Return the encoded reply to a request.
+
+    Raises:
+        TypeError, ValueError: `value` cannot be written as JSON.
+    """
+    outcome = {"value": value} if error is None else {"error": clip(error)}
+    reply = {"id": request_id, **outcome, "memory_mb": memory_mb}
+    try:
+        return json.dumps(reply, allow_nan=False).encode("ascii")
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def parse_reply(body: bytes, request_id: str) -> Reply:
+    """Return the reply in `body`.
+
+    Raises:
+        InvalidReplyError: `body` is not a reply to this request.
+    """
+    try:
+        reply = json.loads(
+            body.decode("ascii"),
+            object_pairs_hook=refuse_duplicates,
+            parse_constant=refuse_constant,
+        )
+    except RecursionError:
+        raise InvalidReplyError("it is nested too deeply") from None
+    except ValueError as fault:  # also for a number with too many digits and for bytes beyond ASCII
+        raise InvalidReplyError(f"it is not JSON: {clip(str(fault), 200)}") from None
+    if not isinstance(reply, dict):
+        raise InvalidReplyError(f"it is {_type_name(reply)}; it must be an object")
+    if reply.get("id") != request_id:
+        raise InvalidReplyError("it does not have the id of the request, so it answers another one")
+    outcome_keys = reply.keys() - {"id", "memory_mb"}
+    if outcome_keys not in ({"value"}, {"error"}):
+        names = clip(", ".join(sorted(outcome_keys)), 200) or "neither"
+        raise InvalidReplyError(f"it must have either `value` or `error`, and has {names}")
+    error = reply.get("error")
+    if "error" in reply and not isinstance(error, str):
+        raise InvalidReplyError(f"its error is {_type_name(error)}; it must be a string")
+    memory_mb: Any = reply.get("memory_mb")
+    if type(memory_mb) not in (int, float) or not 0 <= memory_mb <= _MAX_MEMORY_MB:
+        raise InvalidReplyError("its memory_mb is not a number of megabytes")
+    return Reply(reply.get("value"), None if error is None else clip(error), float(memory_mb))
+
+
+def refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the fields of a JSON object; raise ValueError if a key occurs twice."""
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise ValueError("an object has the same key twice")
+    return fields
+
+
+def refuse_constant(name: str) -> None:
+    """Raise ValueError for NaN and the infinities, which JSON does not define."""
+    raise ValueError(f"{name} is not JSON")
+
+
+def _type_name(value: object) -> str:
+    """Return the type of a JSON value with its article, such as "a list"."""
+    return "null" if value is None else f"a {type(value).__name__}"

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from grpo_core.calls.blocking import wait_for
+from grpo_core.calls.deadline import wait_for
 from grpo_core.cli.options import Trust
 from grpo_core.cli.output import needs_training, print_text
 from grpo_core.cli.run_config import finished_run

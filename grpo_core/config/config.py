@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -67,92 +68,96 @@ class RunConfig(settings.Section):
 
     @model_validator(mode="after")
     def _check_consistency(self) -> RunConfig:
-        if self.steps is not None and self.epochs is not None:
-            raise ValueError("steps and epochs exclude each other; set only one")
-        if (
-            not self.has_data
-            and self.environment is None
-            and not any(member.share for member in self.mixture.values())
-        ):
-            data_option = ", or --data FILE" if self.method == "sft" else ""
-            raise ValueError(
-                f"no environment is named; use --env NAME (`grpo envs` lists them){data_option}"
-            )
-        if self.mixture and (self.environment is not None or self.env or self.weights):
-            raise ValueError(
+        data_option = ", or --data FILE" if self.method == "sft" else ""
+        _refuse(
+            (
+                self.steps is not None and self.epochs is not None,
+                "steps and epochs exclude each other; set only one",
+            ),
+            (
+                not self.has_data
+                and self.environment is None
+                and not any(member.share for member in self.mixture.values()),
+                f"no environment is named; use --env NAME (`grpo envs` lists them){data_option}",
+            ),
+            (
+                self.mixture and (self.environment is not None or self.env or self.weights),
                 "mixture replaces environment, env and weights; "
-                "write mixture.NAME.env and mixture.NAME.weights"
-            )
-        if self.stop.patience is not None and not (self.eval.every and self.eval.tasks):
-            raise ValueError(
-                "stop.patience counts evaluations; set eval.every as well (--eval-every)"
-            )
-        if self.stop.max_kl is not None and self.kl.beta == 0:
-            raise ValueError(
+                "write mixture.NAME.env and mixture.NAME.weights",
+            ),
+            (
+                self.stop.patience is not None and not (self.eval.every and self.eval.tasks),
+                "stop.patience counts evaluations; set eval.every as well (--eval-every)",
+            ),
+            (
+                self.stop.max_kl is not None and self.kl.beta == 0,
                 "stop.max_kl needs the reference policy, which kl.beta=0 leaves out; "
-                "set kl.beta above 0 or remove stop.max_kl"
-            )
-        if self.method == "grpo" and self.lora.dropout:
-            raise ValueError(
+                "set kl.beta above 0 or remove stop.max_kl",
+            ),
+            (
+                self.method == "grpo" and self.lora.dropout,
                 "lora.dropout is for `grpo sft` only: in GRPO it would make every importance ratio "
-                "and KL a random number; set it to 0"
-            )
+                "and KL a random number; set it to 0",
+            ),
+        )
         self._check_algorithm()
-        self._check_sharding()
         self._check_weights()
-        if self.curriculum.low >= self.curriculum.high:
-            raise ValueError(
+        _refuse(
+            (
+                self.curriculum.low >= self.curriculum.high,
                 f"curriculum.low is {self.curriculum.low:g}; "
-                f"it has to be below curriculum.high, {self.curriculum.high:g}"
-            )
-        if self.trainer.minibatches > self.prompts_per_step:
-            raise ValueError(
+                f"it has to be below curriculum.high, {self.curriculum.high:g}",
+            ),
+            (
+                self.trainer.minibatches > self.prompts_per_step,
                 f"trainer.minibatches is {self.trainer.minibatches}, "
                 f"but there are only {self.prompts_per_step} prompts per step; lower it, or raise "
-                "prompts_per_step"
-            )
-        if self.sampling.temperature == 0:
-            raise ValueError(
+                "prompts_per_step",
+            ),
+            (
+                self.sampling.temperature == 0,
                 "sampling.temperature is 0: all completions of a group would be equal; "
-                "set it above 0 (eval.temperature may be 0)"
-            )
+                "set it above 0 (eval.temperature may be 0)",
+            ),
+        )
         return self
 
     def _check_algorithm(self) -> None:
         advantage, kept_count = self.advantage, self.advantage.keep or self.group_size
-        if kept_count > self.group_size:
-            raise ValueError(
+        has_k = advantage.name in settings.K_ESTIMATORS
+        smallest_k = 2 if advantage.name == "pkpo" else 1
+        _refuse(
+            (
+                kept_count > self.group_size,
                 f"advantage.keep is {kept_count}, "
                 f"but a group has only {self.group_size} completions; lower it, or raise "
-                "group_size"
-            )
-        if advantage.name in settings.K_ESTIMATORS:
-            smallest_k = 2 if advantage.name == "pkpo" else 1
-            if advantage.k is None or not smallest_k <= advantage.k < kept_count:
-                raise ValueError(
-                    f"advantage.name={advantage.name} needs advantage.k "
-                    f"from {smallest_k} to {kept_count - 1}; found {advantage.k}"
-                )
-        elif advantage.k is not None and not advantage.name.startswith("plugin:"):
-            raise ValueError(
+                "group_size",
+            ),
+            (
+                has_k and not smallest_k <= (advantage.k or 0) < kept_count,
+                f"advantage.name={advantage.name} needs advantage.k "
+                f"from {smallest_k} to {kept_count - 1}; found {advantage.k}",
+            ),
+            (
+                not (has_k or advantage.k is None or advantage.name.startswith(settings.PLUGIN)),
                 f"advantage.k is {advantage.k}, but the estimator {advantage.name!r} has no k; "
-                "remove advantage.k"
-            )
-        if self.loss.dual_clip is not None and self.loss.name != "clip":
-            raise ValueError(f"loss.dual_clip belongs to loss.name=clip; found {self.loss.name}")
-        if (
-            self.kl.beta == 0
-            and (self.kl.target is not None or self.kl.refresh_every is not None)
-            and self.loss.anchor == "old"
-        ):
-            raise ValueError(
+                "remove advantage.k",
+            ),
+            (
+                self.loss.dual_clip is not None and self.loss.name != "clip",
+                f"loss.dual_clip belongs to loss.name=clip; found {self.loss.name}",
+            ),
+            (
+                (self.kl.target is not None or self.kl.refresh_every is not None)
+                and not self.needs_reference,
                 "kl.target and kl.refresh_every need the reference policy, which kl.beta=0 leaves "
-                "out; set kl.beta above 0"
-            )
-        self._check_added_rewards()
+                "out; set kl.beta above 0",
+            ),
+            *self._faults_of_added_rewards(),
+        )
 
-    def _check_added_rewards(self) -> None:
-        """Refuse reward changes that the advantage estimator would ignore or distort."""
+    def _faults_of_added_rewards(self) -> Iterator[tuple[bool, str]]:
+        """Yield the reward changes that the advantage estimator would ignore or distort."""
         ignoring = {
             "passk": "uses only whether a completion passed",
             "maxrl": "is for rewards that are never negative",
@@ -169,47 +174,50 @@ class RunConfig(settings.Section):
             ),
             ("advantage.overlong_buffer", self.advantage.overlong_buffer > 0, ignoring),
         ):
-            if enabled and (reason := reasons.get(self.advantage.name)):
-                raise ValueError(
-                    f"{setting} changes the reward, but advantage.name={self.advantage.name} "
-                    f"{reason}; remove one of the two, or set advantage.name to grpo, mean_only, "
-                    "rloo, maxk, pkpo or best_minus_second"
-                )
-
-    def _check_sharding(self) -> None:
-        if self.trainer.shard:
-            for setting, enabled in (
-                ("optimizer.name=adamw8bit", self.optimizer.name == "adamw8bit"),
-                ("kl.refresh_every", self.kl.refresh_every is not None),
-                ("model.dtype=float16", self.model.dtype == "float16"),
-                ("model.quantization", self.model.quantization != "none"),
-                ("model.offload", self.model.offload),
-            ):
-                if enabled:
-                    raise ValueError(
-                        f"trainer.shard does not work with {setting}; remove one of the two"
-                    )
+            yield (
+                enabled and self.advantage.name in reasons,
+                f"{setting} changes the reward, but advantage.name={self.advantage.name} "
+                f"{reasons.get(self.advantage.name)}; remove one of the two, or set advantage.name "
+                "to grpo, mean_only, rloo, maxk, pkpo or best_minus_second",
+            )
 
     def _check_weights(self) -> None:
-        for setting, enabled in (
-            ("model.quantization", self.model.quantization != "none"),
-            ("model.offload", self.model.offload),
-        ):
-            if enabled and not self.lora.enabled:
-                raise ValueError(
-                    f"{setting} is for frozen weights, but lora.enabled=false trains all of them; "
-                    "remove one of the two"
+        """Refuse ways of storing the weights that do not work together."""
+        quantized, offload = self.model.quantization != "none", self.model.offload
+        of_frozen_weights = {"model.quantization": quantized, "model.offload": offload}
+        never_sharded = {
+            "optimizer.name=adamw8bit": self.optimizer.name == "adamw8bit",
+            "kl.refresh_every": self.kl.refresh_every is not None,
+            "model.dtype=float16": self.model.dtype == "float16",
+            **of_frozen_weights,
+        }
+        _refuse(
+            *(
+                (
+                    self.trainer.shard and enabled,
+                    f"trainer.shard does not work with {setting}; remove one of the two",
                 )
-        if self.model.offload and not self.trainer.gradient_checkpointing:
-            raise ValueError(
+                for setting, enabled in never_sharded.items()
+            ),
+            *(
+                (
+                    enabled and not self.lora.enabled,
+                    f"{setting} is for frozen weights, but lora.enabled=false trains all of them; "
+                    "remove one of the two",
+                )
+                for setting, enabled in of_frozen_weights.items()
+            ),
+            (
+                offload and not self.trainer.gradient_checkpointing,
                 "model.offload needs trainer.gradient_checkpointing=true: without it the backward "
-                "pass keeps every layer's weights in memory"
-            )
-        if self.model.offload and self.model.quantization != "none":
-            raise ValueError(
+                "pass keeps every layer's weights in memory",
+            ),
+            (
+                offload and quantized,
                 "model.offload and model.quantization do not work together; "
-                "use model.quantization, which is faster"
-            )
+                "use model.quantization, which is faster",
+            ),
+        )
 
     @property
     def needs_reference(self) -> bool:
@@ -223,13 +231,12 @@ class RunConfig(settings.Section):
 
     def members(self) -> dict[str, settings.MemberConfig]:
         """Return the environments of the run by name; those of share 0 are only evaluated."""
-        single_member = (
-            {}
+        members = (
+            self.mixture
             if self.environment is None
             else {self.environment: settings.MemberConfig(env=self.env, weights=self.weights)}
         )
-        members = {**single_member, **self.mixture}
-        members |= {
+        evaluated = {
             name: settings.MemberConfig(share=0.0) for name in self.eval.also if name not in members
         }
         return {
@@ -238,5 +245,16 @@ class RunConfig(settings.Section):
                 if member.level is not None
                 else member.model_copy(update={"level": self.level})
             )
-            for name, member in members.items()
+            for name, member in (members | evaluated).items()
         }
+
+
+def _refuse(*faults: tuple[object, str]) -> None:
+    """Raise ValueError with the message of the first fault that is there.
+
+    Args:
+        faults: whether the fault is there, by its truth value, and the message.
+    """
+    for found, message in faults:
+        if found:
+            raise ValueError(message)

@@ -73,9 +73,7 @@ ALIASES: Mapping[str, Alias] = MappingProxyType(
 
 def cache_folder() -> Path:
     """Return $GRPO_CACHE, else $XDG_CACHE_HOME/grpo, else ~/.cache/grpo."""
-    if configured_folder := os.environ.get("GRPO_CACHE"):
-        return Path(configured_folder).expanduser()
-    return _user_cache() / "grpo"
+    return Path(os.environ.get("GRPO_CACHE") or _user_cache() / "grpo").expanduser()
 
 
 def models_folder() -> Path:
@@ -88,7 +86,12 @@ def cached_models() -> list[CachedModel]:
 
     Converted models come first, then those in the hub's cache.
     """
-    return [*_converted_models(), *_hub_models()]
+    converted = (
+        CachedModel(folder.name, str(folder))
+        for folder in sorted(models_folder().glob("[!.]*"))
+        if folder.is_dir() and not missing_files(folder)
+    )
+    return [*converted, *_hub_models()]
 
 
 def missing_files(folder: Path) -> list[str]:
@@ -102,12 +105,6 @@ def missing_files(folder: Path) -> list[str]:
         return missing + [shard for shard in shards if not (folder / shard).is_file()]
     has_weights = any(folder.glob("*.safetensors")) or (folder / "pytorch_model.bin").is_file()
     return missing if has_weights else [*missing, "model.safetensors"]
-
-
-def _converted_models() -> Iterator[CachedModel]:
-    for folder in sorted(models_folder().glob("*")):
-        if folder.is_dir() and not folder.name.startswith(".") and not missing_files(folder):
-            yield CachedModel(folder.name, str(folder))
 
 
 def _hub_models() -> Iterator[CachedModel]:
@@ -128,14 +125,9 @@ def _hub_models() -> Iterator[CachedModel]:
 
 
 def _hub_cache() -> Path:
-    for variable, subfolder in (
-        ("HF_HUB_CACHE", ""),
-        ("HUGGINGFACE_HUB_CACHE", ""),
-        ("HF_HOME", "hub"),
-    ):
-        if configured_folder := os.environ.get(variable):
-            return Path(configured_folder).expanduser() / subfolder
-    return _user_cache() / "huggingface" / "hub"
+    hub_home = Path(os.environ.get("HF_HOME") or _user_cache() / "huggingface")
+    configured_folder = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
+    return Path(configured_folder or hub_home / "hub").expanduser()
 
 
 def _user_cache() -> Path:

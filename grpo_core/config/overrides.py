@@ -64,11 +64,11 @@ def build_config(layers: Sequence[Mapping[str, Any]]) -> RunConfig:
 
 def _sets_estimator_without_k(advantage: object) -> bool:
     """Return whether the section `advantage` of a layer names an estimator that has no k."""
-    if not isinstance(advantage, Mapping) or "k" in advantage:
-        return False
-    return str(advantage.get("name", PLUGIN)) not in K_ESTIMATORS and not str(
-        advantage.get("name", PLUGIN)
-    ).startswith(PLUGIN)
+    return (
+        isinstance(advantage, Mapping)
+        and "k" not in advantage
+        and not str(advantage.get("name", PLUGIN)).startswith((PLUGIN, *K_ESTIMATORS))
+    )
 
 
 def _with_absolute_paths(layer: Mapping[str, Any]) -> dict[str, Any]:
@@ -78,15 +78,14 @@ def _with_absolute_paths(layer: Mapping[str, Any]) -> dict[str, Any]:
     continued from any folder.
     """
     result: dict[str, Any] = _deep_copy(layer)
-    for section, setting, make_absolute in (
-        ("model", "name", _absolute_if_exists),
-        ("sft", "data", _absolute_if_exists),
-        ("sandbox", "name", full_name),
+    for values, setting, make_absolute in (
+        (result.get("model"), "name", _absolute_if_exists),
+        (result.get("sft"), "data", _absolute_if_exists),
+        (result.get("sandbox"), "name", full_name),
+        (result, "environment", full_name),
     ):
-        if isinstance(values := result.get(section), dict) and isinstance(values.get(setting), str):
+        if isinstance(values, dict) and isinstance(values.get(setting), str):
             values[setting] = make_absolute(values[setting])
-    if isinstance(result.get("environment"), str):
-        result["environment"] = full_name(result["environment"])
     if isinstance(result.get("mixture"), Mapping):
         result["mixture"] = {full_name(name): member for name, member in result["mixture"].items()}
     if isinstance(result.get("eval"), Mapping) and (also := result["eval"].get("also")):
@@ -179,9 +178,9 @@ def _explain(error: Any) -> str:
     )
 
 
-def known_keys(section: type[Section] = RunConfig, prefix: str = "") -> Iterator[str]:
-    """Yield every setting's key in dotted form, such as "kl.beta"."""
-    yield from (name for name, _ in _iterate_fields(section, prefix))
+def known_keys() -> Iterator[str]:
+    """Return every setting's key in dotted form, such as "kl.beta"."""
+    return (name for name, _ in _iterate_fields(RunConfig))
 
 
 def find_setting(key: str) -> list[tuple[str, FieldInfo]]:
@@ -195,7 +194,7 @@ def find_setting(key: str) -> list[tuple[str, FieldInfo]]:
     """
     matching_settings = [
         (name, info)
-        for name, info in _iterate_fields(RunConfig, "")
+        for name, info in _iterate_fields(RunConfig)
         if name == key or name.startswith(f"{key}.")
     ]
     if not matching_settings:
@@ -206,7 +205,7 @@ def find_setting(key: str) -> list[tuple[str, FieldInfo]]:
     return matching_settings
 
 
-def _iterate_fields(section: type[Section], prefix: str) -> Iterator[tuple[str, FieldInfo]]:
+def _iterate_fields(section: type[Section], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
     for name, info in section.model_fields.items():
         annotation = info.annotation
         if isinstance(annotation, type) and issubclass(annotation, Section):
@@ -236,7 +235,10 @@ def split_setting(text: str) -> tuple[str, Any]:
         raise ConfigError(
             f"--set needs key=value, for example --set optimizer.lr=1e-5; found {text!r}"
         )
-    return key, _parse_toml_value(value)
+    try:
+        return key, tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key, value
 
 
 def nested(dotted: Mapping[str, Any]) -> dict[str, Any]:
@@ -258,13 +260,6 @@ def nested(dotted: Mapping[str, Any]) -> dict[str, Any]:
 
 def _split_key(key: str) -> list[str]:
     return [part.strip('"') for part in _KEY_PARTS.findall(key)]
-
-
-def _parse_toml_value(text: str) -> Any:
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
 
 
 def read_recipe(path: Path) -> dict[str, Any]:

@@ -68,17 +68,14 @@ class Section(BaseModel):
     )
 
 
-def _split_at_commas(value: Any) -> Any:
-    """Return the items of a text separated by commas, as written after --set; else `value`."""
-    return (
+Listed = BeforeValidator(
+    lambda value: (
         [part.strip() for part in value.split(",") if part.strip()]
         if isinstance(value, str)
         else value
     )
-
-
-Listed = BeforeValidator(_split_at_commas)
-"""Accepts a list, or a text whose items are separated by commas."""
+)
+"""Accepts a list, or a text whose items are separated by commas, as written after --set."""
 
 
 class ModelConfig(Section):

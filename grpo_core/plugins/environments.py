@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -36,12 +37,20 @@ def load_environment(
         PluginError: the environment cannot be loaded or created.
     """
     env_class = environment_class(host, name)
+    with creation_errors(f"environment {name!r}"):
+        settings = settings_of(env_class, name, overrides or {}, prefix="env")
+        return env_class(settings, lend(env_class) if lend else None)
+
+
+@contextmanager
+def creation_errors(component: str) -> Iterator[None]:
+    """Turn any exception of a plugin's class into a PluginError of one line that names it."""
     try:
-        return _create(env_class, name, overrides or {}, lend)
+        yield
     except GrpoError:
         raise
     except Exception as error:
-        raise PluginError(f"environment {name!r} cannot be created: {reason(error)}") from error
+        raise PluginError(f"{component} cannot be created: {reason(error)}") from error
 
 
 def environment_class(host: PluginHost, name: str) -> type[Environment[Any]]:
@@ -60,7 +69,8 @@ def build_environment(
 
     A worker process uses this: it is sent the Spec.
     """
-    return _create(_check_class(spec.load(), spec.name), spec.name, overrides or {}, None)
+    env_class = _check_class(spec.load(), spec.name)
+    return env_class(settings_of(env_class, spec.name, overrides or {}, prefix="env"))
 
 
 def _check_class(component: Any, name: str) -> type[Environment[Any]]:
@@ -71,16 +81,6 @@ def _check_class(component: Any, name: str) -> type[Environment[Any]]:
             "its Spec must name a subclass of grpo_core.Environment"
         )
     return component
-
-
-def _create(
-    env_class: type[Environment[Any]],
-    name: str,
-    overrides: Mapping[str, object],
-    lend: Callable[[type[Environment[Any]]], Services] | None,
-) -> Environment[Any]:
-    settings = settings_of(env_class, name, overrides, prefix="env")
-    return env_class(settings, lend(env_class) if lend else None)
 
 
 def settings_of(

@@ -67,10 +67,9 @@ class Failure:
     """What the user can do."""
 
     def __str__(self) -> str:
-        plugin = self.plugin
         return (
-            f"plugin {plugin.name!r} ({plugin.distribution} {plugin.version}) cannot be used: "
-            f"{self.reason}; {self.fix}"
+            f"plugin {self.plugin.name!r} ({self.plugin.distribution} {self.plugin.version}) "
+            f"cannot be used: {self.reason}; {self.fix}"
         )
 
 
@@ -92,8 +91,15 @@ class PluginHost:
         plugins: dict[str, Plugin] = {}
         self._failures: list[Failure] = []
         for plugin in _iterate_installed(self._failures):
-            if plugins.setdefault(plugin.name, plugin) is not plugin:
-                self._failures.append(_duplicate_failure(plugin, first=plugins[plugin.name]))
+            first = plugins.setdefault(plugin.name, plugin)
+            if first is not plugin:
+                self._failures.append(
+                    Failure(
+                        plugin,
+                        f"the name is taken by {first.distribution} {first.version}",
+                        f"uninstall one of them: pip uninstall {plugin.distribution}",
+                    )
+                )
         self.plugins: Mapping[str, Plugin] = MappingProxyType(plugins)
         text = os.environ.get("GRPO_DISABLE_PLUGINS", "") if disabled is None else disabled
         names = {name.strip() for name in text.split(",")}
@@ -173,10 +179,9 @@ class PluginHost:
         for name, plugin in self.plugins.items():
             with contextlib.suppress(PluginError):
                 offers += [Offer(spec, plugin) for spec in self.offers(name)[kind]]
-        conflicts = find_conflicts((offer.plugin, kind, offer.spec.name) for offer in offers)
-        self._conflicts |= conflicts
+        self._conflicts |= find_conflicts((offer.plugin, kind, offer.spec.name) for offer in offers)
         return sorted(
-            (o for o in offers if (o.plugin, kind, o.spec.name) not in conflicts),
+            (o for o in offers if (o.plugin, kind, o.spec.name) not in self._conflicts),
             key=lambda offer: offer.plugin.name,
         )
 
@@ -247,16 +252,16 @@ class Observers:
     Hooks only observe: a plugin whose hook raises is reported once and is not called again.
     """
 
-    def __init__(self, modules: Mapping[str, object], *, report: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        modules: Mapping[str, object] = MappingProxyType({}),
+        *,
+        report: Callable[[str], None] = warnings.warn,
+    ) -> None:
         self._managers = {name: _new_manager() for name in modules}
         for name, manager in self._managers.items():
             manager.register(modules[name], name)
         self._report = report
-
-    @classmethod
-    def none(cls) -> Observers:
-        """Return an object without plugins, which calls nothing."""
-        return cls({}, report=warnings.warn)
 
     def notify(self, event: Event, **facts: object) -> None:
         """Call one event hook of every plugin.
@@ -390,18 +395,15 @@ def _iterate_installed(failures: list[Failure]) -> Iterator[Plugin]:
             if f"[{PROJECT}]" not in (distribution.read_text("entry_points.txt") or ""):
                 continue
             name = distribution.metadata["Name"].lower().replace("_", "-")
-            entries = sorted(
-                distribution.entry_points.select(group=PROJECT), key=lambda entry: entry.name
-            )
+            entries = distribution.entry_points.select(group=PROJECT)
             plugins = [
                 Plugin(entry.name, name, distribution.metadata["Version"] or "?", entry.value)
-                for entry in entries
+                for entry in sorted(entries, key=lambda entry: entry.name)
             ]
         except Exception as error:  # noqa: BLE001 - metadata of other projects may hold anything
-            unreadable = Plugin("?", str(getattr(distribution, "_path", "?")), "?", "")
             failures.append(
                 Failure(
-                    unreadable,
+                    Plugin("?", str(getattr(distribution, "_path", "?")), "?", ""),
                     f"its metadata cannot be read: {error!r}",
                     "reinstall the distribution",
                 )
@@ -422,9 +424,7 @@ def find_conflicts(components: Iterable[Component]) -> dict[Component, Failure]:
         components: what the plugins offer, in order of the plugins.
     """
     ranked = sorted(components, key=lambda component: component[0].name != component[2])
-    owners: dict[tuple[Kind, str], Plugin] = {}
-    for plugin, kind, name in ranked:
-        owners.setdefault((kind, name), plugin)
+    owners = {(kind, name): plugin for plugin, kind, name in reversed(ranked)}
     return {
         (plugin, kind, name): Failure(
             plugin,
@@ -435,11 +435,6 @@ def find_conflicts(components: Iterable[Component]) -> dict[Component, Failure]:
         for plugin, kind, name in ranked
         if (owner := owners[kind, name]) != plugin
     }
-
-
-def _duplicate_failure(plugin: Plugin, *, first: Plugin) -> Failure:
-    reason = f"the name is taken by {first.distribution} {first.version}"
-    return Failure(plugin, reason, f"uninstall one of them: pip uninstall {plugin.distribution}")
 
 
 def _explain_failure(plugin: Plugin, error: ForeignError) -> Failure:

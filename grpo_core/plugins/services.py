@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import is_dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
 
 from grpo_core.calls.deadline import describe, within
-from grpo_core.calls.isolation import reason
-from grpo_core.plugins.environments import settings_of
+from grpo_core.plugins.environments import creation_errors, settings_of
 from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.environment import Environment, Services
-from grpo_core.protocol.errors import ConfigError, GrpoError, PluginError
+from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.hookspecs import Kind
 from grpo_core.protocol.judge import Judge
 from grpo_core.protocol.sandbox import Sandbox
 
@@ -38,12 +37,8 @@ class ServiceConfig(Protocol):
 
 def open_sandbox(host: PluginHost, config: ServiceConfig) -> Sandbox:
     """Return a new sandbox of the kind that `config` names, with validated settings."""
-    component = host.load("sandbox", config.name)
-    with _creation_errors("sandbox", config.name):
-        sandbox: Sandbox = component(
-            settings_of(component, config.name, config.settings, prefix="sandbox.settings")
-        )
-        return sandbox
+    sandbox: Sandbox = _open(host, "sandbox", config, prefix="sandbox.settings")
+    return sandbox
 
 
 def open_judge(host: PluginHost, name: str, config: ServiceConfig) -> Judge:
@@ -54,23 +49,15 @@ def open_judge(host: PluginHost, name: str, config: ServiceConfig) -> Judge:
         name: the name under which environments request the judge; error messages use it.
         config: kind and settings of the judge.
     """
-    component = host.load("judge", config.name)
-    with _creation_errors("judge", config.name):
-        judge: Judge = component(
-            settings_of(component, config.name, config.settings, prefix=f"judges.{name}.settings")
-        )
-        return judge
+    judge: Judge = _open(host, "judge", config, prefix=f"judges.{name}.settings")
+    return judge
 
 
-@contextmanager
-def _creation_errors(kind: str, name: str) -> Iterator[None]:
-    """Turn any exception of a plugin's class into a PluginError of one line that names it."""
-    try:
-        yield
-    except GrpoError:
-        raise
-    except Exception as error:
-        raise PluginError(f"the {kind} {name!r} cannot be created: {reason(error)}") from error
+def _open(host: PluginHost, kind: Kind, config: ServiceConfig, *, prefix: str) -> Any:
+    """Return a new service with validated settings; `prefix` is the path of these in a recipe."""
+    component = host.load(kind, config.name)
+    with creation_errors(f"the {kind} {config.name!r}"):
+        return component(settings_of(component, config.name, config.settings, prefix=prefix))
 
 
 def fingerprint(env: Environment[Any]) -> str:
@@ -78,19 +65,16 @@ def fingerprint(env: Environment[Any]) -> str:
 
     It covers the environment and the judges and sandboxes that it uses.
     """
-    judges = [
-        f"{name} {judge.fingerprint()}" for name, judge in sorted(env.services.judges.items())
+    own, *services = [
+        env.fingerprint(),
+        *(f"{name} {judge.fingerprint()}" for name, judge in sorted(env.services.judges.items())),
+        *(
+            f"sandbox {name} {_sandbox_fingerprint(sandbox)}"
+            for name, sandbox in sorted(env.services.sandboxes.items())
+        ),
     ]
-    sandboxes = [
-        f"sandbox {name} {_sandbox_fingerprint(sandbox)}"
-        for name, sandbox in sorted(env.services.sandboxes.items())
-    ]
-    services = [*judges, *sandboxes]
-    return (
-        hashlib.sha256("\n".join([env.fingerprint(), *services]).encode()).hexdigest()[:16]
-        if services
-        else env.fingerprint()
-    )
+    digest = hashlib.sha256("\n".join([own, *services]).encode())
+    return digest.hexdigest()[:16] if services else own
 
 
 def _sandbox_fingerprint(sandbox: Sandbox) -> str:
@@ -99,9 +83,8 @@ def _sandbox_fingerprint(sandbox: Sandbox) -> str:
     This is the result of its method `fingerprint`, if it has one as judges do; else the name of
     its class, with its settings if it stores them as `config`.
     """
-    own_fingerprint = getattr(sandbox, "fingerprint", None)
-    if own_fingerprint is not None:
-        return str(own_fingerprint())
+    if hasattr(sandbox, "fingerprint"):
+        return str(sandbox.fingerprint())
     config = getattr(sandbox, "config", None)
     return (
         f"{type(sandbox).__qualname__} {config!r}"
@@ -133,7 +116,7 @@ class Lender:
         """
         self._host = host
         self._sandbox_config = sandbox
-        self._sandbox: Sandbox | None = None
+        self._sandboxes: dict[str, Sandbox] = {}
         self._judge_configs = judges
         self._judges: dict[str, Judge] = {}
 
@@ -145,8 +128,8 @@ class Lender:
             PluginError: a service cannot be loaded or created.
         """
         needs = environment_class.needs
-        if "sandbox" in needs and self._sandbox is None:
-            self._sandbox = open_sandbox(self._host, self._sandbox_config)
+        if "sandbox" in needs and not self._sandboxes:
+            self._sandboxes["default"] = open_sandbox(self._host, self._sandbox_config)
         if "judge" in needs and not self._judge_configs:
             raise ConfigError(
                 f"{environment_class.__name__} needs a judge model, but none is named; "
@@ -158,10 +141,10 @@ class Lender:
                 name: open_judge(self._host, name, self._judge_configs[name])
                 for name in self._judge_configs.keys() - self._judges.keys()
             }
-        sandboxes = (
-            {"default": self._sandbox} if self._sandbox is not None and "sandbox" in needs else {}
+        return Services(
+            sandboxes=self._sandboxes if "sandbox" in needs else {},
+            judges=self._judges if "judge" in needs else {},
         )
-        return Services(sandboxes=sandboxes, judges=self._judges if "judge" in needs else {})
 
     async def close(self) -> None:
         """Close all services.
@@ -169,11 +152,11 @@ class Lender:
         A service that fails to close is logged and not raised: the results that were computed
         matter more than a clean shutdown.
         """
-        services: dict[str, Sandbox | Judge] = {
-            f"judge {name!r}": judge for name, judge in self._judges.items()
-        }
-        services |= {} if self._sandbox is None else {"sandbox": self._sandbox}
-        for name, service in services.items():
+        services: list[tuple[str, Sandbox | Judge]] = [
+            *((f"judge {name!r}", judge) for name, judge in self._judges.items()),
+            *(("sandbox", sandbox) for sandbox in self._sandboxes.values()),
+        ]
+        for name, service in services:
             try:
                 await within(service.close(), _CLOSE_SECONDS)
             except Exception as error:  # noqa: BLE001 - the plugin's own code

@@ -5,6 +5,7 @@ This is the only interface between a task and the rest of the SDK.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import inspect
 import json
@@ -223,7 +224,7 @@ class Environment(ABC, Generic[Data]):
             if is_dataclass(self.config) and not isinstance(self.config, type)
             else {}
         )
-        classes = [cls for cls in type(self).__mro__ if cls not in Environment.__mro__]
+        classes = (cls for cls in type(self).__mro__ if cls not in Environment.__mro__)
         sources = list(dict.fromkeys(map(_source_of, classes)))
         text = json.dumps([type(self).__qualname__, sources, config], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -249,23 +250,19 @@ def _source_of(cls: type) -> str:
     For a class written in a notebook it is the source of the class alone, and for one written at
     an interactive prompt, whose source is not kept, the bytecode of its methods.
     """
-    try:
-        return inspect.getsource(inspect.getmodule(cls) or cls)
-    except (OSError, TypeError):
-        pass
-    try:
-        return inspect.getsource(cls)
-    except (OSError, TypeError):
-        method_codes = {
-            name: value.__code__ for name, value in vars(cls).items() if inspect.isfunction(value)
+    for holder in (inspect.getmodule(cls) or cls, cls):
+        with contextlib.suppress(OSError, TypeError):
+            return inspect.getsource(holder)
+    method_codes = {
+        name: value.__code__ for name, value in vars(cls).items() if inspect.isfunction(value)
+    }
+    return repr(
+        {
+            name: (
+                code.co_code,
+                [constant for constant in code.co_consts if not inspect.iscode(constant)],
+                code.co_names,
+            )
+            for name, code in method_codes.items()
         }
-        return repr(
-            {
-                name: (
-                    code.co_code,
-                    [constant for constant in code.co_consts if not inspect.iscode(constant)],
-                    code.co_names,
-                )
-                for name, code in method_codes.items()
-            }
-        )
+    )

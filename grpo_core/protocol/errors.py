@@ -40,9 +40,8 @@ class UnknownNameError(UserError):
     """
 
     def __init__(self, kind: str, name: str, known: Iterable[str], *, hint: str = "") -> None:
-        known = sorted(known)
-        message = f"{kind} {name!r} is not known{did_you_mean(name, known)}"
-        super().__init__(f"{message} {hint}".rstrip())
+        suggestion = did_you_mean(name, sorted(known))
+        super().__init__(f"{kind} {name!r} is not known{suggestion} {hint}".rstrip())
 
 
 class PluginError(UserError):

@@ -147,10 +147,6 @@ class Reward:
     """How long this part took to compute; comparisons ignore it."""
 
 
-def _read_only_copy(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
-    return MappingProxyType(dict(mapping))
-
-
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """Holds the verifier's judgement of one rollout: a reward or an error.
@@ -185,7 +181,7 @@ class Verdict:
 
     def __post_init__(self) -> None:
         for name in ("rewards", "metrics", "detail"):
-            object.__setattr__(self, name, _read_only_copy(getattr(self, name)))
+            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
 
     @property
     def total(self) -> float:

@@ -58,7 +58,7 @@ def load_observers(
     No plugin is loaded if the config names none.
     """
     if not ranks.first:
-        return Observers.none()
+        return Observers()
     return host.observers(config.plugins, more=trackers(config.log, host), report=observer.warn)
 
 

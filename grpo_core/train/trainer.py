@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from grpo_core.calls.blocking import wait_for
+from grpo_core.calls.deadline import wait_for
 from grpo_core.config.config import RunConfig
 from grpo_core.config.overrides import build_config, nested
 from grpo_core.plugins.host import PluginHost

@@ -9,7 +9,7 @@ from typing import Any
 
 from grpo_core.calls.deadline import DeadlineError, Slots, describe, in_thread, within
 from grpo_core.calls.process import WorkerProcess, remove_leftover_folders
-from grpo_core.calls.replies import InvalidReplyError, Reply
+from grpo_core.calls.wire import InvalidReplyError, Reply
 
 
 class WorkerLostError(Exception):

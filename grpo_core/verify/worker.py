@@ -23,8 +23,15 @@ from pathlib import Path
 from typing import Any
 
 from grpo_core.calls.deadline import describe
-from grpo_core.calls.replies import MAX_REPLY_BYTES, make_reply
-from grpo_core.calls.wire import decode, encode, prompt_digest, read_frame, write_frame
+from grpo_core.calls.wire import (
+    MAX_REPLY_BYTES,
+    decode,
+    encode,
+    make_reply,
+    prompt_digest,
+    read_frame,
+    write_frame,
+)
 from grpo_core.plugins.environments import build_environment
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.spec import Spec
@@ -92,7 +99,7 @@ def _serve(
 
 
 def _read_request(requests: FileIO) -> dict[str, Any]:
-    request: dict[str, Any] = json.loads(read_frame(requests))
+    request: dict[str, Any] = json.loads(read_frame(requests.read))
     return request
 
 
@@ -105,7 +112,7 @@ def _send_reply(
 ) -> None:
     """Answer a request; if `value` is not JSON, raise TypeError or ValueError and send nothing."""
     body = make_reply(request["id"], memory_mb=resident_mb(), value=value, error=error)
-    write_frame(replies, body, limit=MAX_REPLY_BYTES)
+    write_frame(replies.write, body, limit=MAX_REPLY_BYTES)
 
 
 def _run_method(
