@@ -10,7 +10,7 @@ from typing import Any
 from grpo_core.protocol.errors import ConfigError, GrpoError
 from grpo_core.protocol.judge import Judge, JudgeRequest
 from grpo_core.report.statistics import wilson_interval
-from grpo_core.runs.jsonl import values
+from grpo_core.runs.lines import user_values
 
 FIELDS = ("context", "suffix", "reference", "rubric")
 """The optional fields of a judge request, which both texts of a pair share."""
@@ -100,7 +100,7 @@ def read_pairs(path: Path) -> list[Pair]:
     Raises:
         ConfigError: The file cannot be read, holds no pairs, or has a line of another form.
     """
-    pairs = [_parse_pair(row, where) for where, row in values(path, holds="pairs")]
+    pairs = [_parse_pair(row, where) for where, row in user_values(path, holds="pairs")]
     if not pairs:
         raise ConfigError(
             f"{path} holds no pairs; each line must be an object with `better` and `worse`"

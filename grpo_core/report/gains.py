@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from grpo_core.protocol.types import TaskKey, Verdict
 from grpo_core.report.statistics import Gain, paired_gain
 from grpo_core.runs.folder import RunFolder
-from grpo_core.runs.metrics import Kind, kind_of
+from grpo_core.runs.lines import Kind, kind_of
 
 Scores = dict[TaskKey, dict[str, float]]
 """By task, the compared values by name: reward, pass_rate, audit."""

@@ -10,8 +10,7 @@ from typing import Any
 
 from grpo_core.calls.printable import printable
 from grpo_core.protocol.errors import MissingExtraError
-from grpo_core.runs.lines import read_lines
-from grpo_core.runs.metrics import Kind, kind_of
+from grpo_core.runs.lines import Kind, kind_of, read_lines
 
 SMOOTH = 10
 """Steps of the moving average."""

@@ -12,6 +12,7 @@ import hashlib
 import os
 import re
 import shutil
+import sys
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -98,14 +99,7 @@ class LineLog:
         Raises:
             DamagedError: it is shorter, differs, or does not end with a whole line.
         """
-        count, digest, last_byte = 0, hashlib.sha256(), b"\n"
-        for chunk in self._chunks():
-            kept = chunk[: mark["bytes"] - count]
-            count += len(kept)
-            digest.update(kept)
-            last_byte = kept[-1:] or last_byte
-            if len(kept) < len(chunk):
-                break
+        count, digest, last_byte = self._read(mark["bytes"])
         if count < mark["bytes"]:
             raise DamagedError(f"it has {count:,} of {mark['bytes']:,} bytes")
         if mark.get("sha256", digest.hexdigest()) != digest.hexdigest() or last_byte != b"\n":
@@ -174,12 +168,21 @@ class LineLog:
     def _read_size_and_hash(self) -> tuple[int, Any]:
         """Return the size in bytes and the running hash of the log; read the log the first time."""
         if self._size_and_hash is None:
-            count, digest = 0, hashlib.sha256()
-            for chunk in self._chunks():
-                count += len(chunk)
-                digest.update(chunk)
-            self._size_and_hash = (count, digest)
+            self._size_and_hash = self._read(sys.maxsize)[:2]
         return self._size_and_hash
+
+    def _read(self, limit: int) -> tuple[int, Any, bytes]:
+        """Return the number, the running hash and the last of the first `limit` bytes."""
+        count, digest, last_byte = 0, hashlib.sha256(), b"\n"
+        for part in self._parts():
+            for chunk in _chunks_of(part):
+                kept = chunk[: limit - count]
+                count += len(kept)
+                digest.update(kept)
+                last_byte = kept[-1:] or last_byte
+                if len(kept) < len(chunk):  # the rest may be damaged: do not read it
+                    return count, digest, last_byte
+        return count, digest, last_byte
 
     def _end_in_part(self, part: Path, size: int) -> None:
         """Make the first `size` bytes of a part the end of the log.
@@ -211,17 +214,11 @@ class LineLog:
         pattern = re.compile(
             rf"{re.escape(self.path.stem)}-\d{{6}}{re.escape(self.path.suffix)}(\.gz)?"
         )
-        path_by_number: dict[int, Path] = {}
         # In reverse order the plain name comes after NAME.gz and overwrites it.
-        for path in sorted(self.path.parent.glob(f"{self.path.stem}-*"), reverse=True):
-            if pattern.fullmatch(path.name):
-                path_by_number[_number(path)] = path
+        files = sorted(self.path.parent.glob(f"{self.path.stem}-*"), reverse=True)
+        path_by_number = {_number(path): path for path in files if pattern.fullmatch(path.name)}
         numbered = [path_by_number[number] for number in sorted(path_by_number)]
         return [*numbered, self.path] if self.path.is_file() else numbered
-
-    def _chunks(self) -> Iterator[bytes]:
-        for part in self._parts():
-            yield from _chunks_of(part)
 
     def _raw_lines(self) -> Iterator[bytes]:
         """Yield the lines that can be read; stop reading a part where it is damaged."""
