@@ -44,7 +44,7 @@ def main() -> None:
     die_with_parent(int(sys.argv[1]))
     requests, replies = _take_pipes()
     with contextlib.suppress(EOFError, BrokenPipeError):  # the trainer has ended
-        boot = _read_request(requests)
+        boot = json.loads(read_frame(requests))
         try:
             env = build_environment(Spec(**boot["spec"]), boot["overrides"])
         except BaseException as error:  # noqa: BLE001 - an import may raise anything
@@ -74,7 +74,7 @@ def _serve(
         return check_task(env.task(key), key)
 
     while True:
-        request = _read_request(requests)
+        request = json.loads(read_frame(requests))
         faulthandler.dump_traceback_later(request["seconds"] * _DUMP_FRACTION)
         value, error = None, None
         try:
@@ -89,11 +89,6 @@ def _serve(
         except (TypeError, ValueError) as sending_error:
             error = f"{request['op']}() returned what cannot be sent: {sending_error}"
             _send_reply(replies, request, error=error)
-
-
-def _read_request(requests: FileIO) -> dict[str, Any]:
-    request: dict[str, Any] = json.loads(read_frame(requests))
-    return request
 
 
 def _send_reply(
