@@ -75,21 +75,20 @@ async def agreement(judge: Judge, pairs: Sequence[Pair]) -> Agreement:
             f"the judge returned {len(judgements)} judgements for {2 * len(pairs)} texts; it must "
             "return one for each text"
         )
-    counts = {"right": 0, "tied": 0, "wrong": 0, "failed": 0}
-    errors = []
-    for better, worse in zip(judgements[::2], judgements[1::2], strict=True):
-        if better.error is not None or worse.error is not None:
-            counts["failed"] += 1
-            errors.append(better.error or worse.error or "")
-        else:
-            counts[
-                "right"
-                if better.score > worse.score
-                else "tied"
-                if better.score == worse.score
-                else "wrong"
-            ] += 1
-    return Agreement(**counts, errors=tuple(errors))
+    couples = list(zip(judgements[::2], judgements[1::2], strict=True))
+    errors = [
+        better.error or worse.error or ""
+        for better, worse in couples
+        if better.error is not None or worse.error is not None
+    ]
+    judged = [(b.score, w.score) for b, w in couples if b.error is None and w.error is None]
+    return Agreement(
+        right=sum(better > worse for better, worse in judged),
+        tied=sum(better == worse for better, worse in judged),
+        wrong=sum(better < worse for better, worse in judged),
+        failed=len(errors),
+        errors=tuple(errors),
+    )
 
 
 def read_pairs(path: Path) -> list[Pair]:

@@ -15,8 +15,11 @@ Scores = dict[TaskKey, dict[str, float]]
 
 def score(verdict: Verdict) -> dict[str, float]:
     """Return the values that two evaluations are compared by: reward, pass rate and any audit."""
-    audit = {name: value for name, value in verdict.metrics.items() if name == "audit"}
-    return {"reward": verdict.total, "pass_rate": float(verdict.passed), **audit}
+    return {
+        "reward": verdict.total,
+        "pass_rate": float(verdict.passed),
+        **{name: value for name, value in verdict.metrics.items() if name == "audit"},
+    }
 
 
 def logged_scores(folder: RunFolder, steps: Sequence[int]) -> dict[int, Scores]:
