@@ -109,10 +109,9 @@ def read_pairs(path: Path) -> list[Pair]:
 
 def _parse_pair(row: Any, where: str) -> Pair:
     """Return the pair of one line; `where` names the line in an error."""
-    known = {"better", "worse", *FIELDS}
     if (
         not isinstance(row, dict)
-        or not {"better", "worse"} <= row.keys() <= known
+        or not {"better", "worse"} <= row.keys() <= {"better", "worse", *FIELDS}
         or not all(isinstance(v, str) for v in row.values())
     ):
         raise ConfigError(

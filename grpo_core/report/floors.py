@@ -50,9 +50,14 @@ class Floor:
         if not scored:
             reason = verdicts[0].error if verdicts else "the environment gives no such answer"
             return cls(answer, unscored=len(verdicts), note=f"not measured: {reason}")
-        reward = fmean(verdict.total for verdict in scored)
-        pass_rate = fmean(verdict.passed for verdict in scored)
-        return cls(answer, reward, pass_rate, len(scored), len(verdicts) - len(scored), note)
+        return cls(
+            answer,
+            reward=fmean(verdict.total for verdict in scored),
+            pass_rate=fmean(verdict.passed for verdict in scored),
+            tasks=len(scored),
+            unscored=len(verdicts) - len(scored),
+            note=note,
+        )
 
     @property
     def passed(self) -> int:

@@ -203,8 +203,10 @@ class RunFolder:
         """
         first, *more = text.replace("\r\n", "\n").split("\n", _LOG_LINES)
         indented = [first, *(line if line.startswith("  ") else f"  {line}" for line in more)]
-        shown = [printable(line, lines=False, limit=_LOG_LINE_LIMIT) for line in indented]
-        append_line(self.path / "log.txt", "\n".join(shown))
+        append_line(
+            self.path / "log.txt",
+            "\n".join(printable(line, lines=False, limit=_LOG_LINE_LIMIT) for line in indented),
+        )
 
     def metric_lines(self) -> Iterator[JsonObject]:
         """Yield the lines of metrics.jsonl.

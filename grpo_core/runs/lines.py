@@ -19,7 +19,7 @@ from grpo_core.extract import is_text
 from grpo_core.protocol.errors import ConfigError, RunStoppedError
 
 JsonObject = dict[str, Any]
-_REMEDIES = {
+_REMEDIES: dict[int | None, str] = {
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "make it writable for this user"),
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, None), "make room"),
 }

@@ -148,7 +148,7 @@ class LineLog:
         if not self.path.exists() or self.path.stat().st_size <= above_bytes:
             return
         self._read_size_and_hash()  # before compression, so that `mark` need not decompress
-        number = max((_number(part) for part in self._parts()), default=0) + 1
+        number = max(self._parts_by_number(), default=0) + 1
         plain = self.path.with_name(f"{self.path.stem}-{number:06d}{self.path.suffix}")
         with writing(self.path):
             self.path.rename(plain)
@@ -210,15 +210,18 @@ class LineLog:
         sync(self.path.parent)
 
     def _parts(self) -> list[Path]:
-        """Return the files of the log in order; if a part exists in both forms, the plain one."""
+        """Return the files of the log in order."""
+        numbered = [part for _, part in sorted(self._parts_by_number().items())]
+        return [*numbered, self.path] if self.path.is_file() else numbered
+
+    def _parts_by_number(self) -> dict[int, Path]:
+        """Return the parts with a number; if a part exists in both forms, the plain one."""
         pattern = re.compile(
-            rf"{re.escape(self.path.stem)}-\d{{6}}{re.escape(self.path.suffix)}(\.gz)?"
+            rf"{re.escape(self.path.stem)}-(\d{{6}}){re.escape(self.path.suffix)}(\.gz)?"
         )
         # In reverse order the plain name comes after NAME.gz and overwrites it.
         files = sorted(self.path.parent.glob(f"{self.path.stem}-*"), reverse=True)
-        path_by_number = {_number(path): path for path in files if pattern.fullmatch(path.name)}
-        numbered = [path_by_number[number] for number in sorted(path_by_number)]
-        return [*numbered, self.path] if self.path.is_file() else numbered
+        return {int(match[1]): path for path in files if (match := pattern.fullmatch(path.name))}
 
     def _raw_lines(self) -> Iterator[bytes]:
         """Yield the lines that can be read; stop reading a part where it is damaged."""
@@ -258,9 +261,3 @@ def _size(part: Path, *, at_most: int) -> int:
         if count >= at_most:
             break
     return count
-
-
-def _number(path: Path) -> int:
-    """Return the number in the name of a part, or 0 for NAME.jsonl."""
-    match = re.search(r"-(\d{6})\.", path.name)
-    return int(match[1]) if match else 0

@@ -125,10 +125,8 @@ def trusted_folder() -> Path:
 
 
 def _is_remembered(settings: Mapping[str, str]) -> bool:
-    try:
-        return _record_path(settings).is_file()
-    except OSError:  # the home folder cannot be read, so there is no record
-        return False
+    # Where the home folder cannot be read, isfile() finds no record; Path.is_file() would raise.
+    return os.path.isfile(_record_path(settings))
 
 
 def _record_path(settings: Mapping[str, str]) -> Path:

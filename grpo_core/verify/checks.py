@@ -90,10 +90,9 @@ def check_verdict(verdict: object, env: type[Environment[Any]] | Environment[Any
         error, detail = clip(str(verdict.error)), _json_copy_or(verdict.detail, {})
         return replace(verdict, error=error, rewards={}, metrics={}, detail=detail)
     if set(verdict.rewards) != set(env.parts):
-        actual_parts, declared_parts = sorted(map(str, verdict.rewards)), sorted(env.parts)
         raise BrokenContractError(
-            f"the verdict has the parts {actual_parts}, `parts` declares {declared_parts}; "
-            "every verdict lists every part"
+            f"the verdict has the parts {sorted(map(str, verdict.rewards))}, `parts` declares "
+            f"{sorted(env.parts)}; every verdict lists every part"
         )
     rewards = {
         name: _check_reward(name, verdict.rewards[name], weight)

@@ -165,8 +165,7 @@ class Verifier:
         Raises:
             GrpoError: the environment fails to give it.
         """
-        reference: str | None = await self._call("reference", task, check=lambda result: result)
-        return reference
+        return await self._call("reference", task, check=lambda result: result)
 
     async def audit(self, task: Task[Any], rollout: Rollout) -> float | None:
         """Return the score of a rollout by the stricter check that training never sees.

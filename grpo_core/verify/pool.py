@@ -52,11 +52,6 @@ class WorkerPool:
         self._closed = False
         remove_leftover_folders()
 
-    @property
-    def pids(self) -> list[int]:
-        """Return the process ids of the current workers."""
-        return sorted(worker.pid for worker in [*self._idle, *self._busy])
-
     async def ask(self, request: Mapping[str, Any], *, seconds: float) -> Reply:
         """Send a request to a free worker and return its reply.
 

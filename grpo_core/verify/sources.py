@@ -121,9 +121,8 @@ class Sources:
         lender: Lender | None = None
         sources = []
         for name, member in config.members().items():
-            offer: Offer | None = None
             if name in envs:
-                env, source_name = envs[name], name
+                env, source_name, offer = envs[name], name, None
                 verifier = make_verifier(env, weights=member.weights, closes_env=closes_given)
             else:
                 host = host or PluginHost()

@@ -79,10 +79,8 @@ def _serve(
         value, error = None, None
         try:
             value = _run_method(env, derive_task, request, loop)
-        except BrokenContractError as contract_error:
-            error = str(contract_error)
         except BaseException as raised:  # noqa: BLE001 - sys.exit() is reported, too
-            error = describe(raised)
+            error = str(raised) if isinstance(raised, BrokenContractError) else describe(raised)
         faulthandler.cancel_dump_traceback_later()
         try:
             _send_reply(replies, request, value=value, error=error)
@@ -99,8 +97,11 @@ def _send_reply(
     error: str | None = None,
 ) -> None:
     """Answer a request; if `value` is not JSON, raise TypeError or ValueError and send nothing."""
-    body = make_reply(request["id"], memory_mb=resident_mb(), value=value, error=error)
-    write_frame(replies, body, limit=MAX_REPLY_BYTES)
+    write_frame(
+        replies,
+        make_reply(request["id"], memory_mb=resident_mb(), value=value, error=error),
+        limit=MAX_REPLY_BYTES,
+    )
 
 
 def _run_method(
