@@ -10,7 +10,7 @@ from typing import Any
 from grpo_core.protocol.errors import ConfigError, GrpoError
 from grpo_core.protocol.judge import Judge, JudgeRequest
 from grpo_core.report.statistics import wilson_interval
-from grpo_core.runs.jsonl import values
+from grpo_core.runs.lines import user_values
 
 FIELDS = ("context", "suffix", "reference", "rubric")
 """The optional fields of a judge request, which both texts of a pair share."""
@@ -75,21 +75,20 @@ async def agreement(judge: Judge, pairs: Sequence[Pair]) -> Agreement:
             f"the judge returned {len(judgements)} judgements for {2 * len(pairs)} texts; it must "
             "return one for each text"
         )
-    counts = {"right": 0, "tied": 0, "wrong": 0, "failed": 0}
-    errors = []
-    for better, worse in zip(judgements[::2], judgements[1::2], strict=True):
-        if better.error is not None or worse.error is not None:
-            counts["failed"] += 1
-            errors.append(better.error or worse.error or "")
-        else:
-            counts[
-                "right"
-                if better.score > worse.score
-                else "tied"
-                if better.score == worse.score
-                else "wrong"
-            ] += 1
-    return Agreement(**counts, errors=tuple(errors))
+    couples = list(zip(judgements[::2], judgements[1::2], strict=True))
+    errors = [
+        better.error or worse.error or ""
+        for better, worse in couples
+        if better.error is not None or worse.error is not None
+    ]
+    judged = [(b.score, w.score) for b, w in couples if b.error is None and w.error is None]
+    return Agreement(
+        right=sum(better > worse for better, worse in judged),
+        tied=sum(better == worse for better, worse in judged),
+        wrong=sum(better < worse for better, worse in judged),
+        failed=len(errors),
+        errors=tuple(errors),
+    )
 
 
 def read_pairs(path: Path) -> list[Pair]:
@@ -100,7 +99,7 @@ def read_pairs(path: Path) -> list[Pair]:
     Raises:
         ConfigError: The file cannot be read, holds no pairs, or has a line of another form.
     """
-    pairs = [_parse_pair(row, where) for where, row in values(path, holds="pairs")]
+    pairs = [_parse_pair(row, where) for where, row in user_values(path, holds="pairs")]
     if not pairs:
         raise ConfigError(
             f"{path} holds no pairs; each line must be an object with `better` and `worse`"
@@ -110,10 +109,9 @@ def read_pairs(path: Path) -> list[Pair]:
 
 def _parse_pair(row: Any, where: str) -> Pair:
     """Return the pair of one line; `where` names the line in an error."""
-    known = {"better", "worse", *FIELDS}
     if (
         not isinstance(row, dict)
-        or not {"better", "worse"} <= row.keys() <= known
+        or not {"better", "worse"} <= row.keys() <= {"better", "worse", *FIELDS}
         or not all(isinstance(v, str) for v in row.values())
     ):
         raise ConfigError(

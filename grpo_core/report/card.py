@@ -6,20 +6,18 @@ answers get which ignore the task.
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.metadata
 import inspect
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from typing import Any
 
 from grpo_core.plugins.host import Plugin
 from grpo_core.plugins.services import fingerprint
-from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.types import Message, Split, TaskKey
-from grpo_core.report.floors import Floor, FloorMeasurement
+from grpo_core.report.floors import Floor, measure_floors
 from grpo_core.verify.checks import size_of
 from grpo_core.verify.sources import Source, Sources
 
@@ -115,7 +113,7 @@ async def make_card(source: Source, *, seed: int = 0, level: float | None = None
         summary="" if source.offer is None else _first_paragraph(source.offer.spec.summary),
         about=_first_paragraph(type(env).__doc__),
         fingerprint=fingerprint(env),
-        settings=_settings(env),
+        settings=asdict(env.config) if is_dataclass(type(env.config)) else {},
         parts={**env.parts, **source.verifier.weights},
         reward_range=env.reward_range,
         floor=env.floor,
@@ -146,19 +144,19 @@ async def measured(
         tried: Called after each way of answering was judged.
     """
     size = card.tasks["train"]
-    count = tasks if size is None else min(tasks, (size + 1) // 2)
-    number = 2 * count if size is None else min(size, 2 * count)
+    number = 2 * tasks if size is None else min(size, 2 * tasks)
+    count = (number + 1) // 2
     keys = [TaskKey(card.name, "train", index, card.seed, card.level) for index in range(number)]
     try:
         all_tasks = await sources.tasks(keys)
         references = await sources.references(all_tasks)
-        floors = await FloorMeasurement(
-            sources, all_tasks[:count], references[:count], references[count:], tried
-        ).floors()
+        floors = await measure_floors(
+            sources, all_tasks[:count], references[:count], references[count:], tried=tried
+        )
     except GrpoError as error:
         return replace(card, unmeasured=str(error))
     return replace(
-        card, floors=floors, unmeasured="" if count else "there are no tasks to measure it on"
+        card, floors=floors, unmeasured="" if floors else "there are no tasks to measure it on"
     )
 
 
@@ -189,15 +187,6 @@ def _home_page(metadata: Mapping[str, Any]) -> str | None:
     urls = {label.strip().lower(): url.strip() for label, _, url in labelled_urls}
     return metadata.get("home_page") or next(
         (urls[label] for label in _HOME_LABELS if label in urls), None
-    )
-
-
-def _settings(env: Environment[Any]) -> dict[str, Any]:
-    """Return the environment's config by field; empty if it has none."""
-    return (
-        asdict(env.config)
-        if dataclasses.is_dataclass(env.config) and not isinstance(env.config, type)
-        else {}
     )
 
 

@@ -27,13 +27,13 @@ class Choice:
     def takes(self, line: JsonObject) -> bool:
         """Return whether a line of rollouts.jsonl is complete, of the split, and good enough."""
         verdict = line["verdict"]
-        complete = (
-            verdict["error"] is None
-            and line["finish"] == "stop"
-            and line["messages"]
-            and line["messages"][-1]["role"] == "assistant"
-        )
-        if not complete or self.split not in (None, line["key"]["split"]):
+        if (
+            verdict["error"] is not None
+            or line["finish"] != "stop"
+            or not line["messages"]
+            or line["messages"][-1]["role"] != "assistant"
+            or self.split not in (None, line["key"]["split"])
+        ):
             return False
         return (
             bool(verdict["passed"])

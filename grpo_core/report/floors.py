@@ -50,9 +50,14 @@ class Floor:
         if not scored:
             reason = verdicts[0].error if verdicts else "the environment gives no such answer"
             return cls(answer, unscored=len(verdicts), note=f"not measured: {reason}")
-        reward = fmean(verdict.total for verdict in scored)
-        pass_rate = fmean(verdict.passed for verdict in scored)
-        return cls(answer, reward, pass_rate, len(scored), len(verdicts) - len(scored), note)
+        return cls(
+            answer,
+            reward=fmean(verdict.total for verdict in scored),
+            pass_rate=fmean(verdict.passed for verdict in scored),
+            tasks=len(scored),
+            unscored=len(verdicts) - len(scored),
+            note=note,
+        )
 
     @property
     def passed(self) -> int:
@@ -83,76 +88,69 @@ def shorten(text: object, size: int = 60) -> str:
     return quoted if len(quoted) <= size else f"{quoted[:size]}..."
 
 
-@dataclass(frozen=True, slots=True)
-class FloorMeasurement:
-    """The tasks and answers of which floors are measured."""
+async def measure_floors(
+    sources: Sources,
+    tasks: Sequence[Task[Any]],
+    own_references: Sequence[str | None],
+    other_references: Sequence[str | None],
+    *,
+    tried: Callable[[], None],
+) -> tuple[Floor, ...]:
+    """Return the floor of each way of answering `tasks`; empty without tasks.
 
-    sources: Sources
-    tasks: Sequence[Task[Any]]
-    own_references: Sequence[str | None]
-    """The reference of each task."""
-    other_references: Sequence[str | None]
-    """References of other tasks."""
-    tried: Callable[[], None]
-    """Called after each way of answering was judged."""
+    The best constant is the one with the highest reward, then pass rate. The highest of several
+    means is slightly above what the same answer would get on new tasks.
 
-    async def floors(self) -> tuple[Floor, ...]:
-        """Return the floor of each way of answering; empty without tasks."""
-        if not self.tasks:
-            return ()
-        silence = [await self._constant(name, text) for name, text in SILENCE.items()]
-        return (
-            *silence,
-            await self._floor("the prompt echoed", [prompt_text(task) for task in self.tasks]),
-            await self._best_constant(),
-            await self._floor("another task's reference", self.other_references),
-            await self._floor("the reference", self.own_references),
-        )
+    Args:
+        sources: The environments of the run.
+        tasks: The tasks.
+        own_references: The reference of each task.
+        other_references: References of other tasks.
+        tried: Called after each way of answering was judged.
+    """
+    if not tasks:
+        return ()
 
-    async def _best_constant(self) -> Floor:
-        """Return the floor of the constant answer with the highest reward, then pass rate.
-
-        The highest of several means is slightly above what the same answer would get on new tasks.
-        """
-        candidates = [
-            await self._constant("the best constant", text, note=shorten(text, 50))
-            for text in constant_answers(self.other_references, COMMON_ANSWERS)
-        ]
-        best = max(
-            candidates,
-            key=lambda floor: (floor.tasks > 0, floor.reward or 0.0, floor.pass_rate or 0.0),
-        )
-        return (
-            replace(best, note=f"{best.note}, of {len(candidates)} tried") if best.tasks else best
-        )
-
-    async def _constant(self, name: str, text: str, *, note: str = "") -> Floor:
-        """Return the floor of one text as the answer to every task."""
-        return await self._floor(name, [text] * len(self.tasks), note=note)
-
-    async def _floor(self, name: str, answers: Sequence[str | None], *, note: str = "") -> Floor:
-        """Return the means over the tasks for which `answers` has an answer."""
+    async def floor(name: str, answers: Sequence[str | None], note: str = "") -> Floor:
         attempts = [
             (task, answer)
-            for task, answer in zip(self.tasks, answers, strict=False)
+            for task, answer in zip(tasks, answers, strict=False)
             if answer is not None
         ]
-        rollouts = [await self._constant_rollout(task, answer) for task, answer in attempts]
-        judged = await self.sources.verify(
-            [task for task, _ in attempts], [[rollout] for rollout in rollouts]
+        judged = await sources.verify(
+            [task for task, _ in attempts],
+            [[await _constant_rollout(sources, task, answer)] for task, answer in attempts],
         )
-        self.tried()
+        tried()
         return Floor.of(name, [verdict for (verdict,) in judged], note=note)
 
-    async def _constant_rollout(self, task: Task[Any], answer: str) -> Rollout:
-        """Return a rollout that gives `answer` in every turn."""
-        messages: list[Message] = [Message("assistant", answer)]
-        try:
-            for _ in range(1, self.sources[task.key.env].env.max_turns):
-                reply = await self.sources.reply(task, tuple(messages))
-                if reply is None:
-                    break
-                messages += [*reply, Message("assistant", answer)]
-        except GrpoError:  # the engine reports such a rollout as one that could not be judged
-            return Rollout(tuple(messages), finish="error")
-        return Rollout(tuple(messages))
+    silence = [await floor(name, [text] * len(tasks)) for name, text in SILENCE.items()]
+    echo = await floor("the prompt echoed", [prompt_text(task) for task in tasks])
+    constants = [
+        await floor("the best constant", [text] * len(tasks), shorten(text, 50))
+        for text in constant_answers(other_references, COMMON_ANSWERS)
+    ]
+    best = max(constants, key=lambda f: (f.tasks > 0, f.reward or 0.0, f.pass_rate or 0.0))
+    if best.tasks:
+        best = replace(best, note=f"{best.note}, of {len(constants)} tried")
+    return (
+        *silence,
+        echo,
+        best,
+        await floor("another task's reference", other_references),
+        await floor("the reference", own_references),
+    )
+
+
+async def _constant_rollout(sources: Sources, task: Task[Any], answer: str) -> Rollout:
+    """Return a rollout that gives `answer` in every turn."""
+    messages: list[Message] = [Message("assistant", answer)]
+    try:
+        for _ in range(1, sources[task.key.env].env.max_turns):
+            reply = await sources.reply(task, tuple(messages))
+            if reply is None:
+                break
+            messages += [*reply, Message("assistant", answer)]
+    except GrpoError:  # the engine reports such a rollout as one that could not be judged
+        return Rollout(tuple(messages), finish="error")
+    return Rollout(tuple(messages))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from grpo_core.protocol.types import TaskKey, Verdict
 from grpo_core.report.statistics import Gain, paired_gain
 from grpo_core.runs.folder import RunFolder
-from grpo_core.runs.metrics import Kind, kind_of
+from grpo_core.runs.lines import Kind, kind_of
 
 Scores = dict[TaskKey, dict[str, float]]
 """By task, the compared values by name: reward, pass_rate, audit."""
@@ -15,8 +15,11 @@ Scores = dict[TaskKey, dict[str, float]]
 
 def score(verdict: Verdict) -> dict[str, float]:
     """Return the values that two evaluations are compared by: reward, pass rate and any audit."""
-    audit = {name: value for name, value in verdict.metrics.items() if name == "audit"}
-    return {"reward": verdict.total, "pass_rate": float(verdict.passed), **audit}
+    return {
+        "reward": verdict.total,
+        "pass_rate": float(verdict.passed),
+        **{name: value for name, value in verdict.metrics.items() if name == "audit"},
+    }
 
 
 def logged_scores(folder: RunFolder, steps: Sequence[int]) -> dict[int, Scores]:

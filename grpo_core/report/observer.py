@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
 
 from grpo_core.calls.deadline import describe
 from grpo_core.report.statistics import Gain
@@ -45,28 +47,12 @@ class SafeObserver(Observer):
         self._observer = observer
         self._note = note
         self._failed = False
+        for name in (name for name in vars(Observer) if not name.startswith("_")):
+            setattr(self, name, partial(self._try, name))
 
-    def say(self, text: str) -> None:
-        self._try(lambda: self._observer.say(text))
-
-    def warn(self, text: str) -> None:
-        self._try(lambda: self._observer.warn(text))
-
-    def step(self, step: int, total: int, metrics: Mapping[str, float]) -> None:
-        self._try(lambda: self._observer.step(step, total, metrics))
-
-    def evaluating(self, done: int, total: int) -> None:
-        self._try(lambda: self._observer.evaluating(done, total))
-
-    def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._try(lambda: self._observer.evaluated(step, metrics))
-
-    def finished(self, gains: Mapping[str, Gain]) -> None:
-        self._try(lambda: self._observer.finished(gains))
-
-    def _try(self, show: Callable[[], None]) -> None:
+    def _try(self, name: str, *arguments: Any) -> None:
         try:
-            show()
+            getattr(self._observer, name)(*arguments)
         except Exception as error:  # noqa: BLE001 - an observer may raise anything
             if not self._failed:
                 self._failed = True

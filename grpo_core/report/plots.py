@@ -10,8 +10,7 @@ from typing import Any
 
 from grpo_core.calls.printable import printable
 from grpo_core.protocol.errors import MissingExtraError
-from grpo_core.runs.lines import read_lines
-from grpo_core.runs.metrics import Kind, kind_of
+from grpo_core.runs.lines import JsonObject, Kind, kind_of, read_lines
 
 SMOOTH = 10
 """Steps of the moving average."""
@@ -32,8 +31,7 @@ COLOURS = (
 TOTALS = ("reward/mean", "reward/std", "reward/constant_share")
 """Suffixes of metrics under "reward/" that are not reward parts."""
 
-Line = dict[str, Any]
-Draw = Callable[[Any, Sequence[Line], Sequence[Line]], bool]
+Draw = Callable[[Any, Sequence[JsonObject], Sequence[JsonObject]], bool]
 """Draws onto axes from the lines of steps and of evaluations; False if they hold no values."""
 
 
@@ -71,7 +69,9 @@ def draw_plots(
     return paths
 
 
-def _draw_training_curve(axis: Any, steps: Sequence[Line], evals: Sequence[Line]) -> bool:
+def _draw_training_curve(
+    axis: Any, steps: Sequence[JsonObject], evals: Sequence[JsonObject]
+) -> bool:
     """Draw reward and pass rate, in training and held-out; for a warm start (SFT), its loss."""
     if "reward/mean" not in steps[0]:
         _draw_series(axis, steps, "loss", "loss", COLOURS[0])
@@ -96,7 +96,7 @@ def _draw_training_curve(axis: Any, steps: Sequence[Line], evals: Sequence[Line]
     return _finish_axes(axis, "reward and pass rate")
 
 
-def _draw_kl(axis: Any, steps: Sequence[Line], evals: Sequence[Line]) -> bool:
+def _draw_kl(axis: Any, steps: Sequence[JsonObject], evals: Sequence[JsonObject]) -> bool:
     """Draw the KL to the reference policy, per token, and per completion on a second axis."""
     if all(line.get("kl") is None for line in steps):
         return False
@@ -111,7 +111,7 @@ def _draw_kl(axis: Any, steps: Sequence[Line], evals: Sequence[Line]) -> bool:
     return True
 
 
-def _draw_reward_parts(axis: Any, steps: Sequence[Line], evals: Sequence[Line]) -> bool:
+def _draw_reward_parts(axis: Any, steps: Sequence[JsonObject], evals: Sequence[JsonObject]) -> bool:
     """Draw the mean value of every reward part, without its weight.
 
     It shows whether the form of an answer is learned, or the answer itself.
@@ -122,7 +122,7 @@ def _draw_reward_parts(axis: Any, steps: Sequence[Line], evals: Sequence[Line]) 
     return bool(names) and _finish_axes(axis, "value of each reward part")
 
 
-def _draw_time(axis: Any, steps: Sequence[Line], evals: Sequence[Line]) -> bool:
+def _draw_time(axis: Any, steps: Sequence[JsonObject], evals: Sequence[JsonObject]) -> bool:
     """Draw the seconds of each phase of a step, and those inside each reward function."""
     for name, colour in zip(
         _metric_names(steps, "time/", excluded="time/load"), cycle(COLOURS), strict=False
@@ -146,7 +146,7 @@ PICTURES: dict[str, Draw] = {
 }
 
 
-def _metric_names(steps: Sequence[Line], prefix: str, *, excluded: str = "") -> Iterator[str]:
+def _metric_names(steps: Sequence[JsonObject], prefix: str, *, excluded: str = "") -> Iterator[str]:
     """Return the names of nonzero metrics under `prefix`, for each environment of a mixture too."""
     return (
         name
@@ -156,24 +156,17 @@ def _metric_names(steps: Sequence[Line], prefix: str, *, excluded: str = "") -> 
 
 
 def _draw_series(
-    axis: Any, lines: Sequence[Line], name: str, label: str, colour: str, *, style: str = "-"
+    axis: Any, lines: Sequence[JsonObject], name: str, label: str, colour: str, *, style: str = "-"
 ) -> None:
     """Draw every step as a thin line, and over it the mean of the last `SMOOTH` steps."""
     measured = [(line["step"], line[name]) for line in lines if line.get(name) is not None]
     x, y = [step for step, _ in measured], [value for _, value in measured]
     smooth = [fmean(y[max(0, i - SMOOTH + 1) : i + 1]) for i in range(len(y))]
     axis.plot(x, y, color=colour, alpha=0.25, linewidth=1)
-    axis.plot(x, smooth, style, color=colour, label=_legend_label(label))
-
-
-def _legend_label(name: str) -> str:
-    """Return a name that a legend shows as it is.
-
-    matplotlib reads text between dollars as a formula, and leaves out labels with a leading
-    underscore.
-    """
-    shown = printable(name, lines=False, limit=_LABEL_LIMIT).replace("$", r"\$")
-    return f" {shown}" if shown.startswith("_") else shown
+    # matplotlib reads text between dollars as a formula, and leaves out labels with a leading
+    # underscore.
+    shown = printable(label, lines=False, limit=_LABEL_LIMIT).replace("$", r"\$")
+    axis.plot(x, smooth, style, color=colour, label=f" {shown}" if shown.startswith("_") else shown)
 
 
 def _finish_axes(axis: Any, y_label: str) -> bool:

@@ -341,19 +341,14 @@ def _suggested_budget(rollouts: Sequence[Rollout], clipped: float, budget: int) 
     """Return the suggested token budget, or None where the policy fills a given number of gaps."""
     if any(rollout.positions is not None for rollout in rollouts):
         return None
-    complete = [rollout for rollout in rollouts if rollout.finish == "stop"]
-    return token_budget(
-        [length for rollout in complete for length in _turn_lengths(rollout)],
-        clipped=clipped,
-        budget=budget,
-    )
-
-
-def _turn_lengths(rollout: Rollout) -> Iterator[int]:
-    """Yield the number of tokens of each turn of the policy."""
-    for from_policy, tokens in groupby(rollout.trainable):
-        if from_policy:
-            yield sum(1 for _ in tokens)
+    turn_lengths = [
+        sum(1 for _ in tokens)
+        for rollout in rollouts
+        if rollout.finish == "stop"
+        for from_policy, tokens in groupby(rollout.trainable)
+        if from_policy
+    ]
+    return token_budget(turn_lengths, clipped=clipped, budget=budget)
 
 
 def _histogram(totals: Sequence[float], bounds: tuple[float, float]) -> tuple[Bin, ...]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from statistics import NormalDist, fmean, stdev
+from statistics import NormalDist, fmean, multimode, stdev
 from typing import TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
@@ -125,9 +125,7 @@ def majority_at(
 
 def _vote_pass_rate(answers: Sequence[tuple[str | None, bool]]) -> float:
     """Return the pass rate of the most frequent answer, averaged over ties; 0 without answers."""
-    votes = Counter(answer for answer, _ in answers if answer is not None)
-    most = max(votes.values(), default=0)
-    winners = {answer for answer, count in votes.items() if count == most}
+    winners = multimode(answer for answer, _ in answers if answer is not None)
     # The same answer may get different verdicts in different samples, so its pass rate is a mean.
     pass_rates = [
         fmean(passed for other, passed in answers if other == answer) for answer in winners
@@ -221,14 +219,9 @@ def quantile(values: Sequence[float], share: float) -> float:
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
 
 
-def powers(most: int) -> Iterator[int]:
-    """Yield 1, 2, 4, ... below `most`, and then `most`."""
-    k = 1
-    while k < most:
-        yield k
-        k *= 2
-    if most:
-        yield most
+def powers(most: int) -> list[int]:
+    """Return 1, 2, 4, ... below `most`, and then `most`; nothing for 0."""
+    return [*(2**i for i in range((most - 1).bit_length())), most] if most else []
 
 
 def _attempt_correlation(counts: Sequence[tuple[int, int]]) -> float:

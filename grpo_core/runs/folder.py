@@ -18,7 +18,7 @@ from grpo_core.calls.printable import plain_markdown, printable
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.types import Group
 from grpo_core.runs.atomic import restore_folder, sync, sync_folders, whole_folder, write_whole
-from grpo_core.runs.lines import append_line, finite, unreadable, writing
+from grpo_core.runs.lines import JsonObject, append_line, finite, unreadable, writing
 from grpo_core.runs.log import LineLog, Mark
 from grpo_core.runs.seal import (
     FORMAT,
@@ -31,13 +31,14 @@ from grpo_core.runs.seal import (
 )
 from grpo_core.runs.trust import remember
 
-JsonObject = dict[str, Any]
-
 _LOG_LINE_LIMIT = 10_000
 """The most characters of a line of log.txt; a line that is cut says how long it was."""
 
 _TITLE_LIMIT = 500
 """The most characters of the title of the model card."""
+
+_LEFTOVER = re.compile(r"\.lock|\.config\.json\..*")
+"""The names of files that may be left from a run that was killed before it started."""
 
 _LOG_LINES = 1_000
 """The most lines of one entry of log.txt; all further lines are joined to the last one."""
@@ -70,10 +71,11 @@ class RunFolder:
         Raises:
             ConfigError: the folder holds a run or something else, or cannot be created.
         """
-        default = (
-            Path("runs") / f"{re.sub(r'[^A-Za-z0-9_.-]', '-', name)}-{datetime.now():%Y%m%d-%H%M%S}"
+        path = Path(
+            f"runs/{re.sub(r'[^A-Za-z0-9_.-]', '-', name)}-{datetime.now():%Y%m%d-%H%M%S}"
+            if path is None
+            else path
         )
-        path = default if path is None else Path(path)
         try:
             if (path / "config.json").exists():
                 raise ConfigError(
@@ -81,7 +83,9 @@ class RunFolder:
                     "or choose another --out"
                 )
             if path.is_dir() and (
-                foreign_names := sorted(p.name for p in path.iterdir() if not _is_leftover(p.name))
+                foreign_names := sorted(
+                    p.name for p in path.iterdir() if not _LEFTOVER.fullmatch(p.name)
+                )
             ):
                 listed = printable(", ".join(foreign_names), lines=False, limit=100)
                 raise ConfigError(
@@ -107,8 +111,7 @@ class RunFolder:
         Raises:
             ConfigError: the folder cannot be written.
         """
-        provenance = {**config["provenance"], "format": FORMAT}
-        content = {**config, "provenance": provenance}
+        content = {**config, "provenance": {**config["provenance"], "format": FORMAT}}
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             write_whole(self.path / "config.json", json.dumps(seal(content), indent=2) + "\n")
@@ -187,8 +190,8 @@ class RunFolder:
             group: the rollouts of one task with their verdicts.
             advantages: the advantage of each rollout of the group; None for an evaluation.
         """
-        for attempt, line in enumerate(_rollout_lines(group)):
-            advantage = None if advantages is None else advantages[attempt]
+        for line in _rollout_lines(group):
+            advantage = None if advantages is None else advantages[line["attempt"]]
             self._logs["rollouts.jsonl"].append(
                 json.dumps({"step": step, **line, "advantage": advantage}, default=str)
             )
@@ -200,8 +203,10 @@ class RunFolder:
         """
         first, *more = text.replace("\r\n", "\n").split("\n", _LOG_LINES)
         indented = [first, *(line if line.startswith("  ") else f"  {line}" for line in more)]
-        shown = [printable(line, lines=False, limit=_LOG_LINE_LIMIT) for line in indented]
-        append_line(self.path / "log.txt", "\n".join(shown))
+        append_line(
+            self.path / "log.txt",
+            "\n".join(printable(line, lines=False, limit=_LOG_LINE_LIMIT) for line in indented),
+        )
 
     def metric_lines(self) -> Iterator[JsonObject]:
         """Yield the lines of metrics.jsonl.
@@ -220,12 +225,9 @@ class RunFolder:
         Raises:
             ConfigError: a line is damaged.
         """
-        if steps is None:
-            return self._logs["rollouts.jsonl"].lines()
         # A line can be chosen by its first bytes, because `rollouts` writes the step first.
-        return self._logs["rollouts.jsonl"].lines(
-            tuple(f'{{"step": {step},'.encode() for step in steps)
-        )
+        prefixes = [""] if steps is None else [f'{{"step": {step},' for step in steps]
+        return self._logs["rollouts.jsonl"].lines(tuple(prefix.encode() for prefix in prefixes))
 
     def finish(self, save: Callable[[Path], None], *, title: str) -> None:
         """Write final/ atomically: if it exists, the run is finished and the folder is complete.
@@ -314,11 +316,6 @@ class Unwritten(RunFolder):
         return 0
 
 
-def _is_leftover(name: str) -> bool:
-    """Tell whether a file may be left from a run that was killed before it started."""
-    return name == ".lock" or name.startswith(".config.json.")
-
-
 def write_attempts(path: Path, group: Group[Any]) -> None:
     """Append the rollouts of a group to a JSONL file, in the format of rollouts.jsonl."""
     for line in _rollout_lines(group):
@@ -342,12 +339,10 @@ def _rollout_lines(group: Group[Any]) -> Iterator[JsonObject]:
 def _model_card(title: str, config: JsonObject) -> str:
     """Return the README.md of final/, with the metadata that the Hugging Face hub reads."""
     library = "peft" if config["lora"]["enabled"] else "transformers"
-    header = f"---\nlibrary_name: {library}\ntags: [grpo, grpo-core]\n---\n"
-    heading = plain_markdown(title, limit=_TITLE_LIMIT)
-    settings = json.dumps(config, indent=2)
     return (
-        f"{header}\n# {heading}\n\n"
-        f"Trained with grpo-core. All settings:\n\n```json\n{settings}\n```\n"
+        f"---\nlibrary_name: {library}\ntags: [grpo, grpo-core]\n---\n\n"
+        f"# {plain_markdown(title, limit=_TITLE_LIMIT)}\n\n"
+        f"Trained with grpo-core. All settings:\n\n```json\n{json.dumps(config, indent=2)}\n```\n"
     )
 
 

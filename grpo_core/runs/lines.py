@@ -1,4 +1,7 @@
-"""Read and write JSON lines: whole lines only, errors that name the file, only finite numbers."""
+"""Read and write JSON lines: whole lines only, errors that name the file, only finite numbers.
+
+Here, too, are told apart the lines of metrics.jsonl, and read the JSONL files that users provide.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,33 @@ import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from grpo_core.extract import is_text
 from grpo_core.protocol.errors import ConfigError, RunStoppedError
 
 JsonObject = dict[str, Any]
-_NO_SPACE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_PERMISSION_ERRORS = {errno.EACCES, errno.EPERM, errno.EROFS}
+_REMEDIES: dict[int | None, str] = {
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "make it writable for this user"),
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, None), "make room"),
+}
+"""What the user can do about a failed write, by the number of its error."""
+
+
+class Kind(StrEnum):
+    """Name what a line of metrics.jsonl describes."""
+
+    STEP = "step"
+    EVALUATION = "evaluation"
+
+
+def kind_of(line: Mapping[str, Any]) -> Kind:
+    """Return the kind of a line; one of an older version, which names none, is told by its keys."""
+    if "kind" in line:
+        return Kind(line["kind"])
+    return Kind.EVALUATION if "eval/reward/mean" in line else Kind.STEP
 
 
 def append_line(path: Path, line: str) -> bytes:
@@ -31,20 +53,14 @@ def append_line(path: Path, line: str) -> bytes:
     with writing(path), path.open("ab", buffering=0) as file:
         size = file.tell()
         try:
-            written = file.write(data)
+            if file.write(data) != len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError:
-            _truncate(file.fileno(), size)
+            # Only a regular file can be truncated. The error to report is that of the write.
+            with contextlib.suppress(OSError):
+                os.ftruncate(file.fileno(), size)
             raise
-        if written != len(data):
-            _truncate(file.fileno(), size)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     return data
-
-
-def _truncate(descriptor: int, size: int) -> None:
-    # Only a regular file can be truncated. The error to report is that of the write, not this one.
-    with contextlib.suppress(OSError):
-        os.ftruncate(descriptor, size)
 
 
 @contextlib.contextmanager
@@ -61,19 +77,10 @@ def writing(path: Path, *, then: str = "continue with --resume") -> Iterator[Non
     try:
         yield
     except OSError as error:
-        message = (
-            f"{path} cannot be written: {error.strerror or error}; {_remedy(error)}, then {then}"
-        )
-        raise RunStoppedError(message) from None
-
-
-def _remedy(error: OSError) -> str:
-    """Return what the user can do about a failed write."""
-    if error.errno in _PERMISSION_ERRORS:
-        return "make it writable for this user"
-    if error.errno in _NO_SPACE_ERRORS or error.errno is None:
-        return "make room"
-    return "check the disk"
+        remedy = _REMEDIES.get(error.errno, "check the disk")
+        raise RunStoppedError(
+            f"{path} cannot be written: {error.strerror or error}; {remedy}, then {then}"
+        ) from None
 
 
 def read_lines(path: Path) -> Iterator[JsonObject]:
@@ -124,6 +131,39 @@ def parse_line(line: bytes) -> JsonObject | None:
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def user_values(path: Path, *, holds: str) -> Iterator[tuple[str, Any]]:
+    """Yield ("FILE, line N", value) for each line that is not blank in a file that a user provides.
+
+    Only a line feed ends a line: JSON strings may hold other characters at which `str.splitlines`
+    would split. Every error names the file and the line.
+
+    Args:
+        path: the JSONL file.
+        holds: what the file contains, for the message.
+
+    Raises:
+        ConfigError: the file cannot be read, a line is not JSON, or it holds a lone surrogate.
+    """
+    try:
+        lines = path.read_bytes().decode("utf-8-sig").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}; name a JSONL file of {holds}") from None
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            where = f"{path}, line {number}"
+            try:
+                value = json.loads(line)
+                text = json.dumps(value, ensure_ascii=False)
+            except (ValueError, RecursionError) as error:
+                raise ConfigError(f"{where} is not JSON: {error}") from None
+            if not is_text(text):
+                raise ConfigError(
+                    f"{where} holds half of a surrogate pair (\\ud800 .. \\udfff), "
+                    "which is not valid text; remove it"
+                )
+            yield where, value
 
 
 def unreadable(path: Path, error: Exception) -> str:

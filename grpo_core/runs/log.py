@@ -12,6 +12,7 @@ import hashlib
 import os
 import re
 import shutil
+import sys
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -98,14 +99,7 @@ class LineLog:
         Raises:
             DamagedError: it is shorter, differs, or does not end with a whole line.
         """
-        count, digest, last_byte = 0, hashlib.sha256(), b"\n"
-        for chunk in self._chunks():
-            kept = chunk[: mark["bytes"] - count]
-            count += len(kept)
-            digest.update(kept)
-            last_byte = kept[-1:] or last_byte
-            if len(kept) < len(chunk):
-                break
+        count, digest, last_byte = self._read(mark["bytes"])
         if count < mark["bytes"]:
             raise DamagedError(f"it has {count:,} of {mark['bytes']:,} bytes")
         if mark.get("sha256", digest.hexdigest()) != digest.hexdigest() or last_byte != b"\n":
@@ -154,7 +148,7 @@ class LineLog:
         if not self.path.exists() or self.path.stat().st_size <= above_bytes:
             return
         self._read_size_and_hash()  # before compression, so that `mark` need not decompress
-        number = max((_number(part) for part in self._parts()), default=0) + 1
+        number = max(self._parts_by_number(), default=0) + 1
         plain = self.path.with_name(f"{self.path.stem}-{number:06d}{self.path.suffix}")
         with writing(self.path):
             self.path.rename(plain)
@@ -174,12 +168,21 @@ class LineLog:
     def _read_size_and_hash(self) -> tuple[int, Any]:
         """Return the size in bytes and the running hash of the log; read the log the first time."""
         if self._size_and_hash is None:
-            count, digest = 0, hashlib.sha256()
-            for chunk in self._chunks():
-                count += len(chunk)
-                digest.update(chunk)
-            self._size_and_hash = (count, digest)
+            self._size_and_hash = self._read(sys.maxsize)[:2]
         return self._size_and_hash
+
+    def _read(self, limit: int) -> tuple[int, Any, bytes]:
+        """Return the number, the running hash and the last of the first `limit` bytes."""
+        count, digest, last_byte = 0, hashlib.sha256(), b"\n"
+        for part in self._parts():
+            for chunk in _chunks_of(part):
+                kept = chunk[: limit - count]
+                count += len(kept)
+                digest.update(kept)
+                last_byte = kept[-1:] or last_byte
+                if len(kept) < len(chunk):  # the rest may be damaged: do not read it
+                    return count, digest, last_byte
+        return count, digest, last_byte
 
     def _end_in_part(self, part: Path, size: int) -> None:
         """Make the first `size` bytes of a part the end of the log.
@@ -207,21 +210,18 @@ class LineLog:
         sync(self.path.parent)
 
     def _parts(self) -> list[Path]:
-        """Return the files of the log in order; if a part exists in both forms, the plain one."""
-        pattern = re.compile(
-            rf"{re.escape(self.path.stem)}-\d{{6}}{re.escape(self.path.suffix)}(\.gz)?"
-        )
-        path_by_number: dict[int, Path] = {}
-        # In reverse order the plain name comes after NAME.gz and overwrites it.
-        for path in sorted(self.path.parent.glob(f"{self.path.stem}-*"), reverse=True):
-            if pattern.fullmatch(path.name):
-                path_by_number[_number(path)] = path
-        numbered = [path_by_number[number] for number in sorted(path_by_number)]
+        """Return the files of the log in order."""
+        numbered = [part for _, part in sorted(self._parts_by_number().items())]
         return [*numbered, self.path] if self.path.is_file() else numbered
 
-    def _chunks(self) -> Iterator[bytes]:
-        for part in self._parts():
-            yield from _chunks_of(part)
+    def _parts_by_number(self) -> dict[int, Path]:
+        """Return the parts with a number; if a part exists in both forms, the plain one."""
+        pattern = re.compile(
+            rf"{re.escape(self.path.stem)}-(\d{{6}}){re.escape(self.path.suffix)}(\.gz)?"
+        )
+        # In reverse order the plain name comes after NAME.gz and overwrites it.
+        files = sorted(self.path.parent.glob(f"{self.path.stem}-*"), reverse=True)
+        return {int(match[1]): path for path in files if (match := pattern.fullmatch(path.name))}
 
     def _raw_lines(self) -> Iterator[bytes]:
         """Yield the lines that can be read; stop reading a part where it is damaged."""
@@ -261,9 +261,3 @@ def _size(part: Path, *, at_most: int) -> int:
         if count >= at_most:
             break
     return count
-
-
-def _number(path: Path) -> int:
-    """Return the number in the name of a part, or 0 for NAME.jsonl."""
-    match = re.search(r"-(\d{6})\.", path.name)
-    return int(match[1]) if match else 0

@@ -71,8 +71,8 @@ def read_sealed(path: Path) -> dict[str, Any]:
 
 def write_manifest(folder: Path) -> None:
     """Write manifest.json, with a digest of every file in `folder`."""
-    content = {"format": FORMAT, "files": file_digests(folder)}
-    write_whole(folder / MANIFEST, json.dumps(seal(content), indent=2) + "\n")
+    content = seal({"format": FORMAT, "files": file_digests(folder)})
+    write_whole(folder / MANIFEST, json.dumps(content, indent=2) + "\n")
 
 
 def check_manifest(folder: Path) -> None:

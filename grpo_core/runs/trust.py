@@ -35,7 +35,24 @@ def risky_settings(config: Mapping[str, Any]) -> dict[str, str]:
         The value of each such setting by its dotted name. For a switch such as
         `model.trust_remote_code` the value names what it switches on.
     """
-    return dict(_iter_risky_settings(config))
+    model, sandbox = _section(config, "model"), _section(config, "sandbox")
+    components = {
+        "environment": config.get("environment"),
+        "eval.also": _section(config, "eval").get("also"),
+        "sandbox.name": sandbox.get("name"),
+        **{f"mixture.{name}": str(name) for name in _section(config, "mixture")},
+    }
+    risky = {name: text for name, text in _iter_strings(components, "") if names_file(text)}
+    component_settings = {name: config.get(name) for name in ("mixture", "env", "judges")}
+    for name, text in _iter_strings(component_settings, ""):
+        if _PYTHON_FILE.fullmatch(text) or _URL.match(text):
+            risky[name] = text
+    for name, text in _iter_strings(sandbox.get("settings"), "sandbox.settings"):
+        if "/" in text:  # the path of a program or an image
+            risky[name] = text
+    if model.get("trust_remote_code"):
+        risky["model.trust_remote_code"] = f"true, for {model.get('name')}"
+    return risky
 
 
 def require_trust(
@@ -108,48 +125,14 @@ def trusted_folder() -> Path:
 
 
 def _is_remembered(settings: Mapping[str, str]) -> bool:
-    try:
-        return _record_path(settings).is_file()
-    except OSError:  # the home folder cannot be read, so there is no record
-        return False
+    # Where the home folder cannot be read, isfile() finds no record; Path.is_file() would raise.
+    return os.path.isfile(_record_path(settings))
 
 
 def _record_path(settings: Mapping[str, str]) -> Path:
     """Return the file that records consent to exactly this set of settings."""
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
     return trusted_folder() / f"{digest}.json"
-
-
-def _iter_risky_settings(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    component_names = {
-        "environment": config.get("environment"),
-        "eval.also": _section(config, "eval").get("also"),
-        "sandbox.name": _section(config, "sandbox").get("name"),
-    }
-    for name, value in _iter_strings(component_names, ""):
-        if names_file(value):
-            yield name, value
-    for name, member in _section(config, "mixture").items():
-        if names_file(str(name)):
-            yield f"mixture.{name}", str(name)
-        yield from _iter_files_and_addresses(member, f"mixture.{name}")
-    yield from _iter_files_and_addresses(config.get("env"), "env")
-    for name, judge in _section(config, "judges").items():
-        yield from _iter_files_and_addresses(judge, f"judges.{name}")
-    sandbox_settings = _section(config, "sandbox").get("settings")
-    for name, value in _iter_strings(sandbox_settings, "sandbox.settings"):
-        if "/" in value:  # the path of a program or an image
-            yield name, value
-    model = _section(config, "model")
-    if model.get("trust_remote_code"):
-        yield "model.trust_remote_code", f"true, for {model.get('name')}"
-
-
-def _iter_files_and_addresses(value: Any, name: str) -> Iterator[tuple[str, str]]:
-    """Yield the settings of a component that name Python files or addresses."""
-    for key, text in _iter_strings(value, name):
-        if _PYTHON_FILE.fullmatch(text) or _URL.match(text):
-            yield key, text
 
 
 def _iter_strings(value: Any, name: str) -> Iterator[tuple[str, str]]:

@@ -43,17 +43,14 @@ def check_task(task: object, key: TaskKey) -> Task[Any]:
             f"task() returned the task of {task.key} when called with {key}; "
             "pass the key on unchanged"
         )
-    if isinstance(task.prompt, str):
-        texts = [task.prompt]
-    elif isinstance(task.prompt, tuple) and all(
-        isinstance(message, Message) for message in task.prompt
+    prompt: object = task.prompt
+    if not isinstance(prompt, str) and not (
+        isinstance(prompt, tuple) and all(isinstance(message, Message) for message in prompt)
     ):
-        texts = [message.content for message in task.prompt]
-    else:
         raise BrokenContractError(
-            f"task().prompt is {_describe_type(task.prompt)}; "
-            "it must be a str or a tuple of Message"
+            f"task().prompt is {_describe_type(prompt)}; it must be a str or a tuple of Message"
         )
+    texts = [prompt] if isinstance(prompt, str) else [message.content for message in prompt]
     if not any(text.strip() for text in texts):
         raise BrokenContractError(
             f"task().prompt is empty for {key}; the policy needs something to answer"
@@ -93,10 +90,9 @@ def check_verdict(verdict: object, env: type[Environment[Any]] | Environment[Any
         error, detail = clip(str(verdict.error)), _json_copy_or(verdict.detail, {})
         return replace(verdict, error=error, rewards={}, metrics={}, detail=detail)
     if set(verdict.rewards) != set(env.parts):
-        actual_parts, declared_parts = sorted(map(str, verdict.rewards)), sorted(env.parts)
         raise BrokenContractError(
-            f"the verdict has the parts {actual_parts}, `parts` declares {declared_parts}; "
-            "every verdict lists every part"
+            f"the verdict has the parts {sorted(map(str, verdict.rewards))}, `parts` declares "
+            f"{sorted(env.parts)}; every verdict lists every part"
         )
     rewards = {
         name: _check_reward(name, verdict.rewards[name], weight)
@@ -112,7 +108,10 @@ def check_verdict(verdict: object, env: type[Environment[Any]] | Environment[Any
         verdict,
         rewards=rewards,
         passed=bool(verdict.passed),
-        metrics=_check_metrics(verdict.metrics),
+        metrics={
+            str(name): _to_finite_float(value, f"the metric {name!r}")
+            for name, value in verdict.metrics.items()
+        },
         detail=detail,
     )
     low, high = env.reward_range
@@ -181,20 +180,12 @@ def _check_reward(name: str, reward: object, weight: float) -> Reward:
             f"the reward part {name!r} has the weight {reward.weight:g}, "
             f"`parts` declares {weight:g}; omit the weight, the engine sets it"
         )
-    value = _to_finite_float(reward.value, f"the reward part {name!r}")
     return Reward(
-        value,
+        _to_finite_float(reward.value, f"the reward part {name!r}"),
         float(weight),
         str(reward.note),
         _to_finite_float(reward.seconds, f"the seconds of the reward part {name!r}"),
     )
-
-
-def _check_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:
-    return {
-        str(name): _to_finite_float(value, f"the metric {name!r}")
-        for name, value in metrics.items()
-    }
 
 
 def _to_finite_float(value: Any, what: str) -> float:

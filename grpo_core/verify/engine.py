@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self, TypeVar
 
 from grpo_core.calls.deadline import within
@@ -16,17 +17,13 @@ from grpo_core.protocol.spec import Spec
 from grpo_core.protocol.types import Group, Message, Rollout, Task, TaskKey, Verdict
 from grpo_core.verify.cache import VerdictCache
 from grpo_core.verify.checks import check_audit, check_reply, reweigh
-from grpo_core.verify.error_rate import ErrorRate
 from grpo_core.verify.hosts import Op, create_host
 from grpo_core.verify.judging import (
     GroupJudging,
-    Judging,
     RolloutJudging,
     VerifyStats,
     describe_failure,
 )
-
-__all__ = ["ErrorRate", "Verifier", "VerifyStats"]
 
 T = TypeVar("T")
 _CLOSE_SECONDS = 10.0
@@ -79,7 +76,7 @@ class Verifier:
         self.stats = VerifyStats()
         self._timeout_seconds = self.settings.timeout_seconds or env.timeout_seconds
         self._host = create_host(env, spec, overrides, self.settings)
-        self._judging: Judging = (
+        self._judging: GroupJudging | RolloutJudging = (
             GroupJudging(env, settings=self.settings, stats=self.stats)
             if env.rung() == "verify_batch"
             else RolloutJudging(
@@ -88,9 +85,8 @@ class Verifier:
         )
         for name in self.weights:
             if name not in env.parts:
-                hint = did_you_mean(name, env.parts)
                 raise ConfigError(
-                    f"weights.{name} does not name a reward part{hint} "
+                    f"weights.{name} does not name a reward part{did_you_mean(name, env.parts)} "
                     f"The environment has {', '.join(env.parts)}"
                 )
 
@@ -134,7 +130,9 @@ class Verifier:
             GrpoError: a task cannot be created.
         """
         draws_P = [draws] * len(keys) if isinstance(draws, int) else draws
-        tasks = await asyncio.gather(*(self._task(key) for key in keys))
+        tasks = await asyncio.gather(
+            *(self._call_with_retries("task", key, partial(self._host.task, key)) for key in keys)
+        )
         return [replace(task, draw=draw) for task, draw in zip(tasks, draws_P, strict=True)]
 
     async def verify(
@@ -167,8 +165,7 @@ class Verifier:
         Raises:
             GrpoError: the environment fails to give it.
         """
-        reference: str | None = await self._call("reference", task, check=lambda result: result)
-        return reference
+        return await self._call("reference", task, check=lambda result: result)
 
     async def audit(self, task: Task[Any], rollout: Rollout) -> float | None:
         """Return the score of a rollout by the stricter check that training never sees.
@@ -194,11 +191,11 @@ class Verifier:
             try:
                 value = await self.audit(group.task, rollout)
             except GrpoError as error:
-                metrics, detail = (
-                    {**verdict.metrics, "audit/failed": 1.0},
-                    {**verdict.detail, "audit": str(error)},
+                return replace(
+                    verdict,
+                    metrics={**verdict.metrics, "audit/failed": 1.0},
+                    detail={**verdict.detail, "audit": str(error)},
                 )
-                return replace(verdict, metrics=metrics, detail=detail)
             audits = {} if value is None else {"audit": value}
             return replace(verdict, metrics={**verdict.metrics, "audit/failed": 0.0, **audits})
 
@@ -224,37 +221,34 @@ class Verifier:
         Raises:
             GrpoError: every call failed.
         """
-        seconds = self.settings.task_timeout_seconds if op == "reference" else self._timeout_seconds
 
-        async def call() -> T:
+        async def call(*, seconds: float) -> T:
             return check(await self._host.call(op, task, *arguments, seconds=seconds))
 
-        return await self._call_with_retries(op, task.key, call, seconds)
-
-    async def _task(self, key: TaskKey) -> Task[Any]:
-        seconds = self.settings.task_timeout_seconds
-        return await self._call_with_retries(
-            "task", key, lambda: self._host.task(key, seconds=seconds), seconds
-        )
+        return await self._call_with_retries(op, task.key, call)
 
     async def _call_with_retries(
-        self, op: str, key: TaskKey, call: Callable[[], Coroutine[Any, Any, T]], seconds: float
+        self, op: str, key: TaskKey, call: Callable[..., Coroutine[Any, Any, T]]
     ) -> T:
         """Return the result of `call`, which is repeated after a failure.
 
         Args:
             op: name of the called method, for the error message.
             key: key of its task, for the error message.
-            call: makes the call.
-            seconds: timeout of the call, for the error message.
+            call: makes the call, with the timeout as its argument `seconds`.
 
         Raises:
             GrpoError: every call failed.
         """
+        seconds = (
+            self.settings.task_timeout_seconds
+            if op in ("task", "reference")
+            else self._timeout_seconds
+        )
         failure = ""
         for _ in range(1 + self.settings.retries):
             try:
-                return await call()
+                return await call(seconds=seconds)
             except Exception as error:  # noqa: BLE001 - environments raise what they like
                 failure = describe_failure(error, op, seconds)
         raise GrpoError(f"environment {key.env!r} failed in {op}() for {key}: {failure}")

@@ -9,7 +9,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Mapping
 from dataclasses import asdict, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from pydantic_core import to_jsonable_python
 
@@ -28,30 +28,6 @@ Op = Literal["verify", "reference", "audit", "reply"]
 """The methods of an environment that take a task."""
 
 
-class Host(Protocol):
-    """Call the methods of an environment.
-
-    Each call has a timeout, which starts when the call does and not while it waits for its turn. A
-    call raises DeadlineError or any exception that the environment raises.
-    """
-
-    async def task(self, key: TaskKey, *, seconds: float) -> Task[Any]:
-        """Return the task of `key`; `seconds` is the timeout."""
-
-    async def call(self, op: Op, task: Task[Any], *arguments: Any, seconds: float) -> Any:
-        """Return the unchecked result of the environment's method `op`.
-
-        Args:
-            op: name of the method.
-            task: its first argument.
-            *arguments: its other arguments.
-            seconds: timeout of the call.
-        """
-
-    async def close(self) -> None:
-        """Release the resources of this host."""
-
-
 class InlineHost:
     """Run the environment in this process.
 
@@ -67,23 +43,28 @@ class InlineHost:
         self._await_slots = Slots(1 if env.stateful else max_concurrency)
 
     async def task(self, key: TaskKey, *, seconds: float) -> Task[Any]:
+        """Return the task of `key`; `seconds` is the timeout."""
         async with self._thread_slot.here():
             return check_task(await within(in_thread(self._env.task, key), seconds), key)
 
     async def call(self, op: Op, task: Task[Any], *arguments: Any, seconds: float) -> Any:
+        """Return the unchecked result of the environment's method `op`.
+
+        Args:
+            op: name of the method.
+            task: its first argument.
+            *arguments: its other arguments.
+            seconds: timeout of the call.
+        """
         env = self._env
         if op == "reply" and type(env).reply is Environment.reply:
             # This calls the environment's tools, which are synchronous functions.
             async with self._thread_slot.here():
                 return await within(in_thread(asyncio.run, env.reply(task, *arguments)), seconds)
         if op == "reply" or (op == "verify" and self._asynchronous):
-            work = (
-                _mark_cacheability(env.averify(task, *arguments))
-                if op == "verify"
-                else env.reply(task, *arguments)
-            )
+            method = env.averify if op == "verify" else env.reply
             async with self._await_slots.here():
-                return await within(work, seconds)
+                return await within(_mark_cacheability(method(task, *arguments)), seconds)
         async with self._thread_slot.here():
             return await within(
                 _mark_cacheability(in_thread(getattr(env, op), task, *arguments)), seconds
@@ -111,21 +92,23 @@ class ProcessHost:
         self._pool = pool
 
     async def task(self, key: TaskKey, *, seconds: float) -> Task[Any]:
+        """Return the task of `key`; `seconds` is the timeout."""
         prompt = await self._send_request({"op": "task", "key": asdict(key)}, seconds)
         return check_task(Task(key, prompt, None), key)
 
     async def call(self, op: Op, task: Task[Any], *arguments: Any, seconds: float) -> Any:
+        """Return the unchecked result of the environment's method; see `InlineHost.call`."""
         request = {
             "op": op,
             "key": asdict(task.key),
             "draw": task.draw,
             "prompt": prompt_digest(task),
+            "arguments": [encode(argument) for argument in arguments],
         }
-        return await self._send_request(
-            {**request, "arguments": [encode(argument) for argument in arguments]}, seconds
-        )
+        return await self._send_request(request, seconds)
 
     async def close(self) -> None:
+        """End the workers."""
         await self._pool.close()
 
     async def _send_request(self, request: dict[str, Any], seconds: float) -> Any:
@@ -133,6 +116,14 @@ class ProcessHost:
         if reply.error is not None:
             raise BrokenContractError(reply.error)
         return decode(reply.value)
+
+
+Host = InlineHost | ProcessHost
+"""Call the methods of an environment.
+
+Each call has a timeout, which starts when the call does and not while it waits for its turn. A call
+raises DeadlineError or any exception that the environment raises.
+"""
 
 
 def create_host(
@@ -168,19 +159,18 @@ def create_host(
             "which a worker process cannot reach; "
             "write averify() instead of verify(), or set verify.isolation=inline"
         )
-    boot = boot_message(env, spec, overrides)
     cores = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
-    size = 1 if env.stateful else settings.workers or min(4, cores)
-    pool = WorkerPool(
-        boot,
-        size=size,
-        start_seconds=settings.worker_start_seconds,
-        memory_mb=settings.worker_memory_mb,
-        further_variables=settings.worker_environment,
+    return ProcessHost(
+        WorkerPool(
+            boot_message(env, spec, overrides),
+            size=1 if env.stateful else settings.workers or min(4, cores),
+            start_seconds=settings.worker_start_seconds,
+            memory_mb=settings.worker_memory_mb,
+            further_variables=settings.worker_environment,
+        )
     )
-    return ProcessHost(pool)
 
 
 def boot_message(
@@ -194,10 +184,9 @@ def boot_message(
         overrides: settings that replace the defaults of its Config; None: all settings of `env`.
     """
     spec = spec or spec_of(env)
-    settings = to_jsonable_python(env.config) if overrides is None else dict(overrides)
     return {
         "spec": {"name": spec.name, "target": spec.target, "extra": spec.extra},
-        "overrides": settings,
+        "overrides": to_jsonable_python(env.config) if overrides is None else dict(overrides),
     }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from grpo_core.calls.deadline import DeadlineError, Slots, describe, within
 from grpo_core.calls.isolation import clip
@@ -38,21 +38,9 @@ class VerifyStats:
     cache_hits: int = 0
     """Verdicts that the cache held."""
 
-    @property
-    def error_rate(self) -> float:
-        """Return the share of verdicts that are errors; 0 if there are no verdicts."""
-        return self.errors / self.verdicts if self.verdicts else 0.0
-
     def reset(self) -> None:
         """Set all counts to 0."""
         self.verdicts = self.errors = self.retried = self.cache_lookups = self.cache_hits = 0
-
-
-class Judging(Protocol):
-    """Judge the rollouts of some groups."""
-
-    async def judge(self, groups: Sequence[Group[Any]]) -> list[list[Verdict]]:
-        """Return the verdicts of each group, with the weights of the environment."""
 
 
 class RolloutJudging:
@@ -74,15 +62,19 @@ class RolloutJudging:
         self._fingerprint = fingerprint(env) if self._cache else ""
 
     async def judge(self, groups: Sequence[Group[Any]]) -> list[list[Verdict]]:
-        """Return the verdicts of each group, by one call for each rollout."""
-        flat_verdicts = await asyncio.gather(
-            *(
-                self._judge_rollout(group.task, rollout)
-                for group in groups
-                for rollout in group.rollouts
+        """Return the verdicts of each group, by one call for each rollout.
+
+        They have the weights of the environment.
+        """
+        verdicts = iter(
+            await asyncio.gather(
+                *(
+                    self._judge_rollout(group.task, rollout)
+                    for group in groups
+                    for rollout in group.rollouts
+                )
             )
         )
-        verdicts = iter(flat_verdicts)
         return [[next(verdicts) for _ in group.rollouts] for group in groups]
 
     async def _judge_rollout(self, task: Task[Any], rollout: Rollout) -> Verdict:
@@ -91,9 +83,8 @@ class RolloutJudging:
             return _failed_dialogue_verdict(rollout)
         if self._cache is None:
             return await self._judge_with_retries(task, rollout)
-        key = verdict_key(self._fingerprint, task, rollout)
         verdict, was_cached = await self._cache.verdict(
-            key,
+            verdict_key(self._fingerprint, task, rollout),
             lambda: self._judge_with_retries(task, rollout),
             check=lambda cached_verdict: check_verdict(cached_verdict, self._env),
         )
@@ -137,32 +128,29 @@ class GroupJudging:
         """Return the verdicts of each group, by one call of verify_batch for all groups.
 
         A group with an error is then judged again by itself: at most `retries` times, but at least
-        once if it shared its first call with other groups.
+        once if it shared its first call with other groups. The verdicts have the weights of the
+        environment.
         """
-        complete_groups = [
-            Group(group.task, [rollout for rollout in group.rollouts if rollout.finish != "error"])
+        judged_groups = [
+            Group(group.task, complete)
             for group in groups
+            if (complete := [rollout for rollout in group.rollouts if rollout.finish != "error"])
         ]
-        judged_groups = [group for group in complete_groups if group.rollouts]
         first_verdicts = await self._call_verify_batch(judged_groups) if judged_groups else []
         retries = self._retries or int(len(judged_groups) > 1)
-        final_verdicts = iter(
-            await asyncio.gather(
-                *(
-                    self._retry(group, verdicts, retries)
-                    for group, verdicts in zip(judged_groups, first_verdicts, strict=True)
-                )
+        final_verdicts = await asyncio.gather(
+            *(
+                self._retry(group, verdicts, retries)
+                for group, verdicts in zip(judged_groups, first_verdicts, strict=True)
             )
         )
-        verdicts_by_group = [
-            iter(next(final_verdicts) if group.rollouts else []) for group in complete_groups
-        ]
+        verdicts = iter([verdict for group in final_verdicts for verdict in group])
         return [
             [
                 _failed_dialogue_verdict(rollout) if rollout.finish == "error" else next(verdicts)
                 for rollout in group.rollouts
             ]
-            for group, verdicts in zip(groups, verdicts_by_group, strict=True)
+            for group in groups
         ]
 
     async def _retry(
@@ -181,7 +169,7 @@ class GroupJudging:
             self._stats.retried += 1
             async with self._slots.here():
                 new_verdicts = (await self._call_verify_batch([group]))[0]
-            verdicts = min(new_verdicts, verdicts, key=_count_errors)
+            verdicts = max(new_verdicts, verdicts, key=lambda vs: sum(v.scored for v in vs))
         return verdicts
 
     async def _call_verify_batch(self, groups: list[Group[Any]]) -> list[list[Verdict]]:
@@ -198,10 +186,8 @@ class GroupJudging:
                     "return one list for each"
                 )
         except Exception as error:  # noqa: BLE001 - environments raise what they like
-            return [
-                _all_failed(group, describe_failure(error, "verify_batch", seconds))
-                for group in groups
-            ]
+            failed = Verdict.failed(describe_failure(error, "verify_batch", seconds))
+            return [[failed] * len(group.rollouts) for group in groups]
         return [
             self._check_group(group, verdicts)
             for group, verdicts in zip(groups, results, strict=True)
@@ -210,11 +196,11 @@ class GroupJudging:
     def _check_group(self, group: Group[Any], verdicts: Any) -> list[Verdict]:
         """Return the checked verdicts of one group; those that break the protocol become errors."""
         if not isinstance(verdicts, (list, tuple)) or len(verdicts) != len(group.rollouts):
-            error = (
+            failed = Verdict.failed(
                 f"verify_batch returned {_describe_length(verdicts)} for {len(group.rollouts)} "
                 "rollouts; return one verdict for each"
             )
-            return _all_failed(group, error)
+            return [failed] * len(group.rollouts)
         return [self._check_or_fail(verdict) for verdict in verdicts]
 
     def _check_or_fail(self, verdict: object) -> Verdict:
@@ -247,15 +233,6 @@ def _failed_dialogue_verdict(rollout: Rollout) -> Verdict:
     return Verdict.failed(
         clip(f"the dialogue failed before its end, so the rollout was not judged{reason}")
     )
-
-
-def _all_failed(group: Group[Any], error: str) -> list[Verdict]:
-    """Return a verdict with this error for each rollout of a group."""
-    return [Verdict.failed(error) for _ in group.rollouts]
-
-
-def _count_errors(verdicts: Sequence[Verdict]) -> int:
-    return sum(not verdict.scored for verdict in verdicts)
 
 
 def _describe_length(value: object) -> str:

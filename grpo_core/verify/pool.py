@@ -52,11 +52,6 @@ class WorkerPool:
         self._closed = False
         remove_leftover_folders()
 
-    @property
-    def pids(self) -> list[int]:
-        """Return the process ids of the current workers."""
-        return sorted(worker.pid for worker in [*self._idle, *self._busy])
-
     async def ask(self, request: Mapping[str, Any], *, seconds: float) -> Reply:
         """Send a request to a free worker and return its reply.
 
@@ -88,7 +83,6 @@ class WorkerPool:
         self._idle.clear()
         for thread in self._end_threads:
             await in_thread(thread.join)
-        self._end_threads.clear()
 
     def _take_idle(self) -> WorkerProcess | None:
         while self._idle:
@@ -131,26 +125,20 @@ class WorkerPool:
         """
         try:
             return await within(in_thread(worker.ask, message), seconds)
-        except DeadlineError:
-            await self._end(worker)
-            raise DeadlineError(worker.last_words()) from None
-        except (OSError, EOFError) as error:
-            await self._end(worker)
-            raise WorkerLostError(
-                "the verifier is closed" if self._closed else worker.post_mortem()
-            ) from error
-        except InvalidReplyError as error:
-            await self._end(worker)
-            text = f"the worker's reply is invalid: {error}{worker.last_words()}"
-            raise WorkerLostError(text) from None
         except asyncio.CancelledError:
             self._begin_end(worker)
             raise
         except Exception as error:
             await self._end(worker)
-            raise WorkerLostError(
-                f"the exchange with the worker failed: {describe(error)}"
-            ) from error
+            if isinstance(error, DeadlineError):
+                raise DeadlineError(worker.last_words()) from None
+            if isinstance(error, OSError | EOFError):
+                text = "the verifier is closed" if self._closed else worker.post_mortem()
+            elif isinstance(error, InvalidReplyError):
+                text = f"the worker's reply is invalid: {error}{worker.last_words()}"
+            else:
+                text = f"the exchange with the worker failed: {describe(error)}"
+            raise WorkerLostError(text) from error
 
     async def _end(self, worker: WorkerProcess) -> None:
         """End a worker and wait until it has ended."""
@@ -168,6 +156,5 @@ class WorkerPool:
             target=worker.end, kwargs={"politely": politely}, name="grpo worker end"
         )
         thread.start()
-        running = [end_thread for end_thread in self._end_threads if end_thread.is_alive()]
-        self._end_threads = [*running, thread]
+        self._end_threads = [*(t for t in self._end_threads if t.is_alive()), thread]
         return thread

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from grpo_core.config.config import RunConfig
 from grpo_core.config.modelcache import cache_folder
@@ -23,8 +23,6 @@ from grpo_core.protocol.spec import names_file
 from grpo_core.protocol.types import Group, Message, Rollout, Task, TaskKey, Verdict
 from grpo_core.verify.cache import VerdictCache
 from grpo_core.verify.engine import Verifier
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +77,7 @@ class Sources:
                     "rename a file or a class"
                 )
             self._sources[source.name] = source
-        self._exit_stack: contextlib.AsyncExitStack | None = None
+        self._exit_stack = contextlib.AsyncExitStack()
         self.closed = False
 
     @classmethod
@@ -113,14 +111,18 @@ class Sources:
                 config.members(),
                 hint="Name it in environment, mixture or eval.also.",
             )
-        cache = _open_cache(config)
+        cache_path = cache_folder() / "verdicts.sqlite" if config.verify.cache == "disk" else None
+        cache = (
+            VerdictCache(cache_path, entries=config.verify.cache_entries)
+            if config.verify.cache != "off"
+            else None
+        )
         make_verifier = partial(Verifier, settings=config.verify, cache=cache)
         lender: Lender | None = None
         sources = []
         for name, member in config.members().items():
-            offer: Offer | None = None
             if name in envs:
-                env, source_name = envs[name], name
+                env, source_name, offer = envs[name], name, None
                 verifier = make_verifier(env, weights=member.weights, closes_env=closes_given)
             else:
                 host = host or PluginHost()
@@ -165,8 +167,7 @@ class Sources:
 
     async def __aexit__(self, *exception: object) -> None:
         self.closed = True
-        if self._exit_stack is not None:
-            await self._exit_stack.aclose()
+        await self._exit_stack.aclose()
 
     async def tasks(self, keys: Sequence[TaskKey], draws: int = 0) -> list[Task[Any]]:
         """Return the tasks of `keys`, in their order, with one draw for all of them.
@@ -174,13 +175,8 @@ class Sources:
         Raises:
             GrpoError: a task cannot be created.
         """
-        tasks_by_env = await asyncio.gather(
-            *(
-                self[name].verifier.tasks([keys[index] for index in indices], draws)
-                for name, indices in _group_by_env(keys)
-            )
-        )
-        return _restore_order(keys, tasks_by_env)
+        tasks = await asyncio.gather(*(self[key.env].verifier.tasks([key], draws) for key in keys))
+        return [task for (task,) in tasks]
 
     async def references(self, tasks_P: Sequence[Task[Any]]) -> list[str | None]:
         """Return the environments' reference answers; None for a task that has none.
@@ -195,23 +191,26 @@ class Sources:
     async def verify(
         self, tasks_P: Sequence[Task[Any]], rollouts_PG: Sequence[Sequence[Rollout]]
     ) -> list[list[Verdict]]:
-        """Return one verdict per rollout.
+        """Return one verdict per rollout. Each environment is asked once, for all its tasks.
 
         Args:
             tasks_P: the tasks.
             rollouts_PG: the rollouts of each task.
         """
-        keys = [task.key for task in tasks_P]
-        verdicts_by_env = await asyncio.gather(
+        indices_by_env: dict[str, list[int]] = {}
+        for index, task in enumerate(tasks_P):
+            indices_by_env.setdefault(task.key.env, []).append(index)
+        verdicts = await asyncio.gather(
             *(
                 self[name].verifier.verify(
                     [tasks_P[index] for index in indices],
                     [rollouts_PG[index] for index in indices],
                 )
-                for name, indices in _group_by_env(keys)
+                for name, indices in indices_by_env.items()
             )
         )
-        return _restore_order(keys, verdicts_by_env)
+        verdicts_by_env = dict(zip(indices_by_env, map(iter, verdicts), strict=True))
+        return [next(verdicts_by_env[task.key.env]) for task in tasks_P]
 
     async def audited(self, groups: Sequence[Group[Any]]) -> list[Group[Any]]:
         """Return the groups with the audits of those environments that have one.
@@ -245,36 +244,3 @@ class Sources:
             GrpoError: the environment fails.
         """
         return await self[task.key.env].verifier.reply(task, messages)
-
-
-def _group_by_env(keys: Sequence[TaskKey]) -> list[tuple[str, list[int]]]:
-    """Return the name of each environment with the indices of its keys in `keys`."""
-    indices: dict[str, list[int]] = {}
-    for index, key in enumerate(keys):
-        indices.setdefault(key.env, []).append(index)
-    return list(indices.items())
-
-
-def _restore_order(keys: Sequence[TaskKey], items_by_env: Sequence[Sequence[T]]) -> list[T]:
-    """Return the items of all environments in the order of `keys`.
-
-    Args:
-        keys: the task keys.
-        items_by_env: the items of each environment, in the order of `_group_by_env`.
-    """
-    iterators = {
-        name: iter(items)
-        for (name, _), items in zip(_group_by_env(keys), items_by_env, strict=True)
-    }
-    return [next(iterators[key.env]) for key in keys]
-
-
-def _open_cache(config: RunConfig) -> VerdictCache | None:
-    """Return the verdict cache that the config asks for; None if it is off."""
-    verify = config.verify
-    if verify.cache == "off":
-        return None
-    return VerdictCache(
-        cache_folder() / "verdicts.sqlite" if verify.cache == "disk" else None,
-        entries=verify.cache_entries,
-    )

@@ -51,7 +51,7 @@ def main() -> None:
     die_with_parent(int(sys.argv[1]))
     requests, replies = _take_pipes()
     with contextlib.suppress(EOFError, BrokenPipeError):  # the trainer has ended
-        boot = _read_request(requests)
+        boot = json.loads(read_frame(requests.read))
         try:
             env = build_environment(Spec(**boot["spec"]), boot["overrides"])
         except BaseException as error:  # noqa: BLE001 - an import may raise anything
@@ -81,26 +81,19 @@ def _serve(
         return check_task(env.task(key), key)
 
     while True:
-        request = _read_request(requests)
+        request = json.loads(read_frame(requests.read))
         faulthandler.dump_traceback_later(request["seconds"] * _DUMP_FRACTION)
         value, error = None, None
         try:
             value = _run_method(env, derive_task, request, loop)
-        except BrokenContractError as contract_error:
-            error = str(contract_error)
         except BaseException as raised:  # noqa: BLE001 - sys.exit() is reported, too
-            error = describe(raised)
+            error = str(raised) if isinstance(raised, BrokenContractError) else describe(raised)
         faulthandler.cancel_dump_traceback_later()
         try:
             _send_reply(replies, request, value=value, error=error)
         except (TypeError, ValueError) as sending_error:
             error = f"{request['op']}() returned what cannot be sent: {sending_error}"
             _send_reply(replies, request, error=error)
-
-
-def _read_request(requests: FileIO) -> dict[str, Any]:
-    request: dict[str, Any] = json.loads(read_frame(requests.read))
-    return request
 
 
 def _send_reply(

@@ -10,7 +10,7 @@ from typing import Any
 
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.types import Message
-from grpo_core.runs.jsonl import values
+from grpo_core.runs.lines import user_values
 
 FORMS = (
     '{"prompt": ..., "completion": ...}, each text or a list of messages, or {"messages": [...]} '
@@ -33,7 +33,7 @@ def read_examples(path: Path) -> list[Example]:
     Raises:
         ConfigError: a line, whose number is given, has neither of the two forms; or there is none.
     """
-    examples = [_example(row, where) for where, row in values(path, holds="examples")]
+    examples = [_example(row, where) for where, row in user_values(path, holds="examples")]
     if not examples:
         raise ConfigError(f"{path} holds no example; each line should be {FORMS}")
     return examples

@@ -16,7 +16,7 @@ from grpo_core.report.gains import Scores, against_audit, gains_of, logged_score
 from grpo_core.report.observer import Observer
 from grpo_core.report.statistics import Gain
 from grpo_core.runs.folder import RunFolder
-from grpo_core.runs.metrics import Kind, kind_of
+from grpo_core.runs.lines import Kind, kind_of
 from grpo_core.train.compute.heap import Heap
 from grpo_core.train.policy.memory import MB, format_bytes
 from grpo_core.train.run.checkpoint import load_checkpoint, saved_optimizer_name

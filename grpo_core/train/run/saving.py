@@ -16,8 +16,7 @@ from filelock import FileLock
 from grpo_core.calls.deadline import describe
 from grpo_core.runs.atomic import remove_folder, whole_folder
 from grpo_core.runs.folder import RunFolder
-from grpo_core.runs.lines import JsonObject, finite, writing
-from grpo_core.runs.metrics import Kind, kind_of
+from grpo_core.runs.lines import JsonObject, Kind, finite, kind_of, writing
 from grpo_core.runs.seal import write_manifest
 from grpo_core.train.models.disk import as_os_error
 from grpo_core.train.policy.memory import MB

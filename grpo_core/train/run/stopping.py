@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from grpo_core.config.config import RunConfig
-from grpo_core.runs.metrics import Kind, kind_of
+from grpo_core.runs.lines import Kind, kind_of
 
 KL_STEPS, REWARD_STEPS = 5, 10
 """Last steps over which the KL and the reward are averaged."""
