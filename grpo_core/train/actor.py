@@ -22,7 +22,6 @@ from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.choose import builtin_sampler, load_policy
 from grpo_core.train.policy.memory import Footprint
 from grpo_core.train.ranks import Ranks
-from grpo_core.train.rollout.clock import Clock
 from grpo_core.train.rollout.dialogue import (
     Budget,
     Dialogues,
@@ -142,7 +141,7 @@ class Actor:
         step: int = 0,
         params: SamplingParams | None = None,
         dealt: Counter[TaskKey] | None = None,
-        clock: Clock | None = None,
+        lap: Callable[[str], None] = lambda phase: None,
     ) -> Rollouts:
         """Sample `attempts` rollouts of each task and judge them.
 
@@ -150,9 +149,8 @@ class Actor:
             step: fixes the random numbers, with the run's seed.
             params: how tokens are drawn; as configured if left out.
             dealt: as for `start_attempts`.
-            clock: measures the phases.
+            lap: is called at the end of each phase, with its name.
         """
-        clock = clock or Clock()
         overlap = self.config.verify.overlap
         async with Judging(
             self.sources, self.ranks, tasks_P, attempts=attempts, overlap=overlap
@@ -164,9 +162,9 @@ class Actor:
                 dealt=Counter() if dealt is None else dealt,
                 judging=judging,
             )
-            clock.lap("rollout")
+            lap("rollout")
             verdicts_PG = await judging.verdicts(rollouts_PG)
-            clock.lap("verify")
+            lap("verify")
         groups = [Group(*row) for row in zip(tasks_P, rollouts_PG, verdicts_PG, strict=True)]
         return Rollouts(groups, kept_mass)
 

@@ -33,6 +33,7 @@ from grpo_core.train.rollout.tasks import counted_sources, eval_keys
 from grpo_core.train.run.ending import RunEnd
 from grpo_core.train.run.hold import refuse_held, shared_run_folder
 from grpo_core.train.run.metrics import refuse_taken_names
+from grpo_core.train.run.opening import fingerprints
 from grpo_core.train.run.resume import (
     changed_settings,
     refuse_changed_environments,
@@ -143,8 +144,11 @@ class Trainer:
         settings_before = restart.progress.get("config", stored)
         refuse_changed_settings(build_config([stored]), settings_before, allowed=[*changes, *allow])
         trainer = cls(config, env, folder=run_folder, **more)
-        recorded = stored["provenance"]["environments"]
-        refuse_changed_environments(recorded, trainer.method.fingerprints(), allowed=allow)
+        refuse_changed_environments(
+            stored["provenance"]["environments"],
+            fingerprints(config, trainer.actor.sources),
+            allowed=allow,
+        )
         trainer._run.resume(restart)
         if changes or allow:
             trainer._run.record_changes(changed_settings(config, settings_before))

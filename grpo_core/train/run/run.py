@@ -18,7 +18,7 @@ from grpo_core.report.statistics import Gain
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.metrics import Kind, kind_of
 from grpo_core.train.compute.heap import Heap
-from grpo_core.train.policy.memory import MB, format_bytes
+from grpo_core.train.policy.memory import MB, Estimate, format_bytes
 from grpo_core.train.run.checkpoint import load_checkpoint, saved_optimizer_name
 from grpo_core.train.run.ending import EndKind, RunEnd
 from grpo_core.train.run.heldout import evaluate_held_out, format_group
@@ -26,8 +26,7 @@ from grpo_core.train.run.journal import Journal
 from grpo_core.train.run.method import Batch, Method
 from grpo_core.train.run.metrics import peak_memory_mb
 from grpo_core.train.run.notices import notices
-from grpo_core.train.run.opening import Needs, encode_first_prompts, estimate_needs
-from grpo_core.train.run.provenance import recorded_config
+from grpo_core.train.run.opening import encode_first_prompts, estimate_needs, recorded_config
 from grpo_core.train.run.rewind import Restart, choose_checkpoint
 from grpo_core.train.run.saving import Saving
 from grpo_core.train.run.stopping import Stopping
@@ -61,11 +60,11 @@ class Run:
         self._journal = Journal(observer, folder)
         self._saving = Saving(method, folder, self._journal)
         self._unscored = UnscoredReasons(self._journal)
-        self._needs: Needs
+        self._memory: Estimate
         self._heap: Heap
         self._load_seconds = self._actor.load_seconds
         self._has_started = False
-        self._state_at_start = method.state()
+        self._state_at_start = method.stream.state()
         self._stop_reason: str | None
         self._scores: tuple[int, Scores]
         """Step of the last evaluation, and its scores."""
@@ -145,7 +144,7 @@ class Run:
         self._saving.rewind(restart)
         self._actor.ranks.meet()
         self.done = self._journal.step = restart.step
-        self.method.restore(restart.progress if restart.checkpoint else self._state_at_start)
+        self.method.stream.restore(restart.progress if restart.checkpoint else self._state_at_start)
         if restart.checkpoint is not None:
             saved_name = saved_optimizer_name(restart.progress)
             if saved_name != (name := self._config.optimizer.name):
@@ -173,22 +172,22 @@ class Run:
         """Check and announce what the run needs, and start its folder."""
         actor, observer = self._actor, self._journal.observer
         prompts = await encode_first_prompts(self.method, observer)
-        self._needs = estimate_needs(
+        self._memory, disk = estimate_needs(
             self.method,
             prompts,
             path=self.folder.path,
             steps=self.method.total - self.done,
             observer=observer,
         )
-        self._heap = Heap(actor.policy.device, expected=self._needs.memory.peak)
+        self._heap = Heap(actor.policy.device, expected=self._memory.peak)
         record = recorded_config(self.method)
         self._saving.hold()
         if self.done == 0:
             self.folder.start(record)
         cards = {source.name: await self._card(source) for source in actor.sources}
         self.folder.cards({name: card for name, card in cards.items() if card is not None})
-        self._journal.announce(f"memory: {self._needs.memory}")
-        self._journal.announce(f"disk: {self._needs.disk}")
+        self._journal.announce(f"memory: {self._memory}")
+        self._journal.announce(f"disk: {disk}")
         self._plugins.notify("grpo_run_start", run_dir=self.folder.path, config=record)
         self._has_started = True
 
@@ -236,7 +235,7 @@ class Run:
         metrics = await self.method.update(batch)
         if self._load_seconds:
             metrics["time/load"], self._load_seconds = self._load_seconds, 0.0
-            metrics["memory/estimated_mb"] = self._needs.memory.peak / MB
+            metrics["memory/estimated_mb"] = self._memory.peak / MB
         self.done = self._journal.step = step
         line = {"step": step, "kind": Kind.STEP, **metrics}
         self._saving.note(step, pending=line)
@@ -369,7 +368,7 @@ class Run:
         measured = peak_memory_mb(policy.device) * MB
         self._journal.announce(
             f"memory: at most {format_bytes(measured)} were used; "
-            f"{format_bytes(self._needs.memory.peak)} had been estimated"
+            f"{format_bytes(self._memory.peak)} had been estimated"
         )
         names = " and ".join(source.name for source in actor.sources.trained)
         names = "examples" if self._config.has_data else names

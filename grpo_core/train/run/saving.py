@@ -78,7 +78,7 @@ class Saving:
         self._states = RandomStates.now()
         self._progress = {
             "logs": self._folder.marks(),
-            **self._method.state(),
+            **self._method.stream.state(),
             "pending": None if pending is None else finite(pending),
         }
 
