@@ -31,7 +31,7 @@ from grpo_core.train.algorithm.rewards import Rewards, overlong, rewards, shuffl
 from grpo_core.train.compute.batch import collate
 from grpo_core.train.policy.memory import Workload
 from grpo_core.train.rollout.tasks import TaskStream, total_steps
-from grpo_core.train.run.heldout import decoded_together
+from grpo_core.train.run.measure import decoded_together
 from grpo_core.train.run.method import Batch, Clock
 from grpo_core.train.run.metrics import advantage_metrics, group_metrics, peak_memory_mb
 from grpo_core.train.update.updater import Updater

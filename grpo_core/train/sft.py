@@ -22,7 +22,7 @@ from grpo_core.train.models.adapter import adapted_layers
 from grpo_core.train.policy.memory import Workload
 from grpo_core.train.rollout.examples import Example, read_examples
 from grpo_core.train.rollout.tasks import TaskStream, epoch_order, total_steps
-from grpo_core.train.run.heldout import decoded_together
+from grpo_core.train.run.measure import decoded_together
 from grpo_core.train.run.method import Batch, Clock
 from grpo_core.train.run.metrics import peak_memory_mb
 from grpo_core.train.update.updater import Updater

@@ -21,16 +21,14 @@ from grpo_core.train.compute.heap import Heap
 from grpo_core.train.policy.memory import MB, Estimate, format_bytes
 from grpo_core.train.run.checkpoint import load_checkpoint, saved_optimizer_name
 from grpo_core.train.run.ending import EndKind, RunEnd
-from grpo_core.train.run.heldout import evaluate_held_out, format_group
-from grpo_core.train.run.journal import Journal
+from grpo_core.train.run.journal import Journal, UnscoredReasons, notices
+from grpo_core.train.run.measure import evaluate_held_out, format_group
 from grpo_core.train.run.method import Batch, Method
 from grpo_core.train.run.metrics import peak_memory_mb
-from grpo_core.train.run.notices import notices
 from grpo_core.train.run.opening import encode_first_prompts, estimate_needs, recorded_config
 from grpo_core.train.run.rewind import Restart, choose_checkpoint
 from grpo_core.train.run.saving import Saving
 from grpo_core.train.run.stopping import Stopping
-from grpo_core.train.run.unscored import UnscoredReasons
 from grpo_core.train.run.warnings import Watch, alarm_signs
 from grpo_core.verify.error_rate import ErrorRate
 from grpo_core.verify.sources import Source
