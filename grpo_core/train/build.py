@@ -100,11 +100,11 @@ def build_method(
             return None
         return host.load("algorithm", name.removeprefix(PLUGIN))
 
-    method: Method
-    if config.method == "sft":
-        method = Sft(config, sources, make_actor=make_actor, warn=observer.warn)
-    else:
-        method = Grpo(config, sources, make_actor=make_actor, load_algorithm=load_algorithm)
+    method: Method = (
+        Sft(config, sources, make_actor=make_actor, warn=observer.warn)
+        if config.method == "sft"
+        else Grpo(config, sources, make_actor=make_actor, load_algorithm=load_algorithm)
+    )
     _tell_slow_paths(method.actor, observer)
     return method
 

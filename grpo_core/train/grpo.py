@@ -93,12 +93,12 @@ class Grpo:
         dealt: Counter[TaskKey] = Counter()
         while refill.missing:
             tasks_P = await self.stream.deal(sources, refill.missing, step=step)
-            rollouts = await self.actor.sample_and_verify(
+            new_groups, least_mass = await self.actor.sample_and_verify(
                 tasks_P, attempts=config.group_size, step=step, dealt=dealt, lap=clock.lap
             )
-            kept_mass = min(kept_mass, rollouts.kept_mass)
-            round_rewards = await self.rewards(rollouts.groups)
-            refill.add(rollouts.groups, self.advantages(round_rewards, whiten=False))
+            kept_mass = min(kept_mass, least_mass)
+            round_rewards = await self.rewards(new_groups)
+            refill.add(new_groups, self.advantages(round_rewards, whiten=False))
         groups, chosen_P = refill.groups, refill.chosen()
         batch_rewards = round_rewards if refill.rounds == 1 else await self.rewards(groups)
         logged_PG = torch.zeros_like(batch_rewards.total_PG)
@@ -173,9 +173,8 @@ class Grpo:
             )
             group_rewards = group_rewards.plus(penalty_PG, config.advantage.overlong_weight)
         if config.kl.placement == "reward" and config.kl.beta:
-            rollouts_PG = [group.rollouts for group in groups]
             kl_PG = await self.actor.policy.thread.run(
-                lambda: self.updater.divergences(rollouts_PG)
+                lambda: self.updater.divergences([group.rollouts for group in groups])
             )
             group_rewards = group_rewards.plus(kl_PG, -self.updater.beta)
         if config.advantage.keep is not None:

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from grpo_core.config.config import RunConfig
 from grpo_core.config.settings import KLConfig, LossConfig
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.protocol.types import Message, Rollout, Task
+from grpo_core.protocol.types import Message, Rollout
 from grpo_core.train.actor import Actor
 from grpo_core.train.compute.batch import Row
 from grpo_core.train.models.adapter import adapted_layers
@@ -114,10 +113,12 @@ class Sft:
     def workload(self, prompts: Sequence[tuple[int, ...]]) -> Workload:
         """Estimate the largest batches from the first examples and the budgets."""
         rollouts = [row.rollout for row in self._first_rows]
-        budgets = self.actor.budgets.values()
         longest_prompt = max(map(len, [*(r.prompt_ids for r in rollouts), *prompts]), default=0)
         longest_answer = max(
-            [*(len(r.token_ids) for r in rollouts), *(budget.longest for budget in budgets)],
+            [
+                *(len(r.token_ids) for r in rollouts),
+                *(budget.longest for budget in self.actor.budgets.values()),
+            ],
             default=0,
         )
         return Workload(
@@ -130,7 +131,7 @@ class Sft:
     @property
     def _longest(self) -> int | None:
         """Return the most tokens of an example; None if there is no limit."""
-        limits = [self.actor.config.sft.max_length, self.actor.policy.context]
+        limits = (self.actor.config.sft.max_length, self.actor.policy.context)
         return min((limit for limit in limits if limit is not None), default=None)
 
     def _rollout(self, example: Example) -> Rollout | None:
@@ -157,11 +158,16 @@ class Sft:
             return [self._nth_example(number) for number in range(start, start + count)]
         sources = self.actor.sources
         tasks = await self.stream.at(sources, start, count, step=step)
-        answers = await sources.references(tasks)
-        return [
-            Example(task.prompt, answer)
-            for task, answer in zip(tasks, _require_answers(answers, tasks), strict=True)
-        ]
+        examples = []
+        for task, answer in zip(tasks, await sources.references(tasks), strict=True):
+            if answer is None:
+                raise ConfigError(
+                    f"environment {task.key.env!r} has no reference answer for task "
+                    f"{task.key.index}, so there is nothing to learn from; give examples in a "
+                    "file: --data FILE.jsonl"
+                )
+            examples.append(Example(task.prompt, answer))
+        return examples
 
     def _nth_example(self, number: int) -> Example:
         """Return an example of the file; each epoch has all of them in a new order."""
@@ -193,17 +199,3 @@ def update_config(config: RunConfig) -> RunConfig:
             "trainer": config.trainer.model_copy(update={"mu": 1, "minibatches": 1}),
         }
     )
-
-
-def _require_answers(answers: Sequence[str | None], tasks: Sequence[Task[Any]]) -> list[str]:
-    """Return the answers; raise ConfigError if a task has none."""
-    known_answers = []
-    for answer, task in zip(answers, tasks, strict=True):
-        if answer is None:
-            raise ConfigError(
-                f"environment {task.key.env!r} has no reference answer for task "
-                f"{task.key.index}, so there is nothing to learn from; give examples in a file: "
-                "--data FILE.jsonl"
-            )
-        known_answers.append(answer)
-    return known_answers
