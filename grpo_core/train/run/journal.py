@@ -35,6 +35,9 @@ class Journal:
         self._folder = folder
         self.step = 0
         """The last finished step, for warnings."""
+        self.unscored = ""
+        """The most common reason at the last call of `warn_unscored`; "" if all were scored."""
+        self._reported: set[str] = set()
 
     def announce(self, text: str) -> None:
         """Show a message, and keep it in log.txt."""
@@ -46,18 +49,8 @@ class Journal:
         self._folder.log(f"warning, step {self.step}: {text}")
         self.observer.warn(text)
 
-
-class UnscoredReasons:
-    """Warn of the reasons for which rollouts have no verdict."""
-
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
-        self._reported: set[str] = set()
-        self.most_common = ""
-        """The most common reason of the last call of `warn`; "" if all were scored."""
-
-    def warn(self, verdicts: Sequence[Verdict], rollouts: str) -> None:
-        """Warn of the most common reason, unless it was reported before.
+    def warn_unscored(self, verdicts: Sequence[Verdict], rollouts: str) -> None:
+        """Warn of the most common reason for which rollouts have no verdict, each reason once.
 
         Args:
             verdicts: all verdicts of the rollouts.
@@ -66,15 +59,10 @@ class UnscoredReasons:
         reasons = Counter(
             _TASK_KEY.sub("a task", verdict.error) for verdict in verdicts if verdict.error
         )
-        self.most_common = ""
-        if not reasons:
-            return
-        self.most_common, count = reasons.most_common(1)[0]
-        if self.most_common not in self._reported and len(self._reported) < MAX_REPORTED:
-            self._reported.add(self.most_common)
-            self._journal.warn(
-                f"{count} of {len(verdicts)} {rollouts} could not be scored: {self.most_common}"
-            )
+        self.unscored, count = reasons.most_common(1)[0] if reasons else ("", 0)
+        if count and self.unscored not in self._reported and len(self._reported) < MAX_REPORTED:
+            self._reported.add(self.unscored)
+            self.warn(f"{count} of {len(verdicts)} {rollouts} could not be scored: {self.unscored}")
 
 
 class _NoticeHandler(logging.Handler):

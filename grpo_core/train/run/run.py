@@ -18,10 +18,10 @@ from grpo_core.report.statistics import Gain
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.metrics import Kind, kind_of
 from grpo_core.train.compute.heap import Heap
-from grpo_core.train.policy.memory import MB, Estimate, format_bytes
+from grpo_core.train.policy.memory import MB, format_bytes
 from grpo_core.train.run.checkpoint import load_checkpoint, saved_optimizer_name
 from grpo_core.train.run.ending import EndKind, RunEnd
-from grpo_core.train.run.journal import Journal, UnscoredReasons, notices
+from grpo_core.train.run.journal import Journal, notices
 from grpo_core.train.run.measure import evaluate_held_out, format_group
 from grpo_core.train.run.method import Batch, Method
 from grpo_core.train.run.metrics import peak_memory_mb
@@ -57,15 +57,9 @@ class Run:
         self._plugins = plugins
         self._journal = Journal(observer, folder)
         self._saving = Saving(method, folder, self._journal)
-        self._unscored = UnscoredReasons(self._journal)
-        self._memory: Estimate
-        self._heap: Heap
         self._load_seconds = self._actor.load_seconds
         self._has_started = False
         self._state_at_start = method.stream.state()
-        self._stop_reason: str | None
-        self._scores: tuple[int, Scores]
-        """Step of the last evaluation, and its scores."""
         self._forget_metrics()
 
     async def train(self) -> dict[str, Gain]:
@@ -89,7 +83,7 @@ class Run:
             return gains
         except torch.OutOfMemoryError as error:
             advice = "lower trainer.micro_batch_tokens or sampling.max_rows"
-            if self._saving.is_holding:
+            if self._saving.lock is not None:
                 advice += ", then continue with --resume"
             end = self._make_end(EndKind.FAILED, f"out of memory: {error}; {advice}")
             raise RunStoppedError(end.reason) from error
@@ -122,13 +116,13 @@ class Run:
         """
         self._saving.hold()
         try:
-            self._resume(restart or choose_checkpoint(self.folder))
+            self._go_back(restart or choose_checkpoint(self.folder))
         except BaseException:
             self._saving.release()
             raise
         return self.done
 
-    def _resume(self, restart: Restart) -> None:
+    def _go_back(self, restart: Restart) -> None:
         if restart.checkpoint is None and (self.done or self.method.updater.steps):
             raise ConfigError(
                 f"{self.folder.shown} has no checkpoint, and training has changed the weights; "
@@ -139,17 +133,16 @@ class Run:
             load_checkpoint(
                 restart.checkpoint, policy=self._actor.policy, updater=self.method.updater
             )
-        self._saving.rewind(restart)
-        self._actor.ranks.meet()
-        self.done = self._journal.step = restart.step
-        self.method.stream.restore(restart.progress if restart.checkpoint else self._state_at_start)
-        if restart.checkpoint is not None:
             saved_name = saved_optimizer_name(restart.progress)
             if saved_name != (name := self._config.optimizer.name):
                 self._journal.observer.warn(
                     f"the checkpoint holds the running means of {saved_name}; {name} "
                     "begins without any"
                 )
+        self._saving.rewind(restart)
+        self._actor.ranks.meet()
+        self.done = self._journal.step = restart.step
+        self.method.stream.restore(restart.progress if restart.checkpoint else self._state_at_start)
         self._saving.note(self.done)
         self._read_metrics()
         self._saving.align_best(self._stopping.best)
@@ -192,7 +185,10 @@ class Run:
     async def _train(self) -> tuple[dict[str, Gain], RunEnd]:
         """Train, evaluate, and write final/; return the gains and how the run ended."""
         actor, total = self._actor, self.method.total
-        before = await self._scores_at_start()
+        if self.done == 0:
+            before = await self._evaluate(0)
+        else:  # a resumed run reads the scores before training from its log
+            before = logged_scores(self.folder, [0])[0]
         if 0 < self.done < total:
             # A run that was stopped in that step has not evaluated after it.
             await self._evaluate_if_due(self.done)
@@ -219,7 +215,7 @@ class Run:
         for warning in against_audit(gains):
             self._journal.warn(warning)
         if self._config.eval.tasks and len(actor.sources) and not after:
-            reason = f" ({self._unscored.most_common})" if self._unscored.most_common else ""
+            reason = f" ({self._journal.unscored})" if self._journal.unscored else ""
             return gains, self._make_end(
                 EndKind.UNSCORED,
                 f"none of the held-out tasks could be scored{reason}, so the gain is unknown",
@@ -240,7 +236,11 @@ class Run:
         self.method.updater.steps = 0  # from here on the weights are those after this step
         self.folder.metrics(line)
         self._saving.note(step)
-        self._publish(step, metrics)
+        self._journal.observer.step(step, self.method.total, metrics)
+        self._plugins.notify("grpo_step_end", run_dir=self.folder.path, step=step, metrics=metrics)
+        for warning in self._watch.look(metrics):
+            self._journal.warn(warning)
+        self._stop_reason = self._stopping.look(line)
         self._heap.step_ended()
         if step < self.method.total and not self._actor.stops():
             await self._evaluate_if_due(step)
@@ -261,19 +261,11 @@ class Run:
         if _is_due(batch.step, self._config.log.samples_every):
             self.folder.log(format_group(batch.step, batch.groups[0], advantages[0]))
         verdicts = [verdict for group in batch.groups for verdict in group.verdicts]
-        self._unscored.warn(verdicts, f"attempts of step {batch.step}")
+        self._journal.warn_unscored(verdicts, f"attempts of step {batch.step}")
         self._error_rate.add(verdicts)
         self._plugins.notify(
             "grpo_verdicts", run_dir=self.folder.path, step=batch.step, groups=batch.groups
         )
-
-    def _publish(self, step: int, metrics: dict[str, float]) -> None:
-        """Report a finished step to observer, plugins, warnings and stop rules."""
-        self._journal.observer.step(step, self.method.total, metrics)
-        self._plugins.notify("grpo_step_end", run_dir=self.folder.path, step=step, metrics=metrics)
-        for warning in self._watch.look(metrics):
-            self._journal.warn(warning)
-        self._stop_reason = self._stopping.look({"step": step, "kind": Kind.STEP, **metrics})
 
     async def _evaluate_if_due(self, step: int) -> None:
         if _is_due(step, self._config.eval.every):
@@ -301,7 +293,7 @@ class Run:
             return None
         scores, metrics, verdicts = evaluation
         self._scores = (step, scores)
-        self._unscored.warn(verdicts, "held-out tasks")
+        self._journal.warn_unscored(verdicts, "held-out tasks")
         line = {"step": step, "kind": Kind.EVALUATION, **metrics}
         self.folder.metrics(line)
         observer.evaluated(step, metrics)
@@ -314,18 +306,15 @@ class Run:
             self._saving.save_best(best)
         return scores
 
-    async def _scores_at_start(self) -> Scores | None:
-        """Return the scores before training; a resumed run reads them from its log."""
-        return await self._evaluate(0) if self.done == 0 else logged_scores(self.folder, [0])[0]
-
     def _forget_metrics(self) -> None:
         """Set what is derived from the metrics to what it is before the first line."""
         self._stopping = Stopping(self._config)
         alarms = {source.name: source.env.alarms for source in self._actor.sources.trained}
         self._watch = Watch(alarm_signs(alarms))
         self._error_rate = ErrorRate(stop_above=self._config.verify.max_error_rate)
-        self._stop_reason = None
-        self._scores = (-1, {})
+        self._stop_reason: str | None = None
+        self._scores: tuple[int, Scores] = (-1, {})
+        """Step of the last evaluation, and its scores."""
 
     def _read_metrics(self) -> None:
         """Bring warnings, stop rules and scores to where the log of a resumed run ends."""
@@ -363,15 +352,14 @@ class Run:
             self._journal.announce(
                 f"the held-out reward was highest after step {best.step} ({best.reward:.3f}){kept}"
             )
-        measured = peak_memory_mb(policy.device) * MB
         self._journal.announce(
-            f"memory: at most {format_bytes(measured)} were used; "
+            f"memory: at most {format_bytes(peak_memory_mb(policy.device) * MB)} were used; "
             f"{format_bytes(self._memory.peak)} had been estimated"
         )
-        names = " and ".join(source.name for source in actor.sources.trained)
-        names = "examples" if self._config.has_data else names
+        trained = " and ".join(source.name for source in actor.sources.trained)
+        data = "examples" if self._config.has_data else trained
         state = policy.state()
-        title = f"{self._config.model.name} trained on {names} by {self.method.name}"
+        title = f"{self._config.model.name} trained on {data} by {self.method.name}"
         self.folder.finish(lambda folder: policy.save(folder, state), title=title)
         actor.ranks.meet()
 
