@@ -60,6 +60,9 @@ class Run:
         self._load_seconds = self._actor.load_seconds
         self._has_started = False
         self._state_at_start = method.stream.state()
+        self._stop_reason: str | None
+        self._scores: tuple[int, Scores]
+        """Step of the last evaluation, and its scores."""
         self._forget_metrics()
 
     async def train(self) -> dict[str, Gain]:
@@ -312,9 +315,8 @@ class Run:
         alarms = {source.name: source.env.alarms for source in self._actor.sources.trained}
         self._watch = Watch(alarm_signs(alarms))
         self._error_rate = ErrorRate(stop_above=self._config.verify.max_error_rate)
-        self._stop_reason: str | None = None
-        self._scores: tuple[int, Scores] = (-1, {})
-        """Step of the last evaluation, and its scores."""
+        self._stop_reason = None
+        self._scores = (-1, {})
 
     def _read_metrics(self) -> None:
         """Bring warnings, stop rules and scores to where the log of a resumed run ends."""
