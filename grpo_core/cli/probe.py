@@ -168,7 +168,7 @@ def _sample(
     def start_probing(
         actor: Actor, progress: Callable[[int, int], None]
     ) -> Coroutine[Any, Any, list[Sampled]]:
-        from grpo_core.train.run.probing import probe as sample
+        from grpo_core.train.run.measure import probe as sample
 
         return sample(actor, tasks=tasks, samples=samples, levels=levels, progress=progress)
 

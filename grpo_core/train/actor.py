@@ -10,7 +10,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Any
 
 from grpo_core.config.config import RunConfig
@@ -22,7 +21,6 @@ from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.choose import builtin_sampler, load_policy
 from grpo_core.train.policy.memory import Footprint
 from grpo_core.train.ranks import Ranks
-from grpo_core.train.rollout.clock import Clock
 from grpo_core.train.rollout.dialogue import (
     Budget,
     Dialogues,
@@ -32,16 +30,6 @@ from grpo_core.train.rollout.dialogue import (
 )
 from grpo_core.train.rollout.judging import Judging
 from grpo_core.verify.sources import Sources
-
-
-@dataclass(frozen=True, slots=True)
-class Rollouts:
-    """Hold the groups of some tasks, as an actor returns them."""
-
-    groups: list[Group[Any]]
-    """A group of rollouts for each task, with verdicts unless none were asked for."""
-    kept_mass: float
-    """Least probability mass that top-p, top-k and min-p kept in any draw."""
 
 
 class StopRequest:
@@ -113,26 +101,21 @@ class Actor:
         tasks_P: Sequence[Task[Any]],
         *,
         attempts: int,
-        step: int = 0,
-        params: SamplingParams | None = None,
-        sources: Sources | None = None,
-    ) -> Rollouts:
+        step: int,
+        params: SamplingParams,
+        sources: Sources,
+    ) -> list[Group[Any]]:
         """Sample `attempts` rollouts of each task, without verdicts.
 
         Args:
             step: fixes the random numbers, with the run's seed.
-            params: how tokens are drawn; as configured if left out.
-            sources: reply in dialogues; the actor's if left out.
+            params: how tokens are drawn.
+            sources: reply in dialogues.
         """
-        rollouts_PG, kept_mass = await self._sample(
-            tasks_P,
-            attempts,
-            self._dialogues(step, params, sources or self.sources),
-            dealt=Counter(),
+        rollouts_PG, _ = await self._sample(
+            tasks_P, attempts, self._dialogues(step, params, sources), dealt=Counter()
         )
-        return Rollouts(
-            [Group(*pair) for pair in zip(tasks_P, rollouts_PG, strict=True)], kept_mass
-        )
+        return [Group(*pair) for pair in zip(tasks_P, rollouts_PG, strict=True)]
 
     async def sample_and_verify(
         self,
@@ -142,21 +125,28 @@ class Actor:
         step: int = 0,
         params: SamplingParams | None = None,
         dealt: Counter[TaskKey] | None = None,
-        clock: Clock | None = None,
-    ) -> Rollouts:
+        lap: Callable[[str], None] = lambda phase: None,
+    ) -> tuple[list[Group[Any]], float]:
         """Sample `attempts` rollouts of each task and judge them.
 
         Args:
             step: fixes the random numbers, with the run's seed.
             params: how tokens are drawn; as configured if left out.
             dealt: as for `start_attempts`.
-            clock: measures the phases.
+            lap: is called at the end of each phase, with its name.
+
+        Returns:
+            A judged group for each task, and the least probability mass that top-p, top-k and min-p
+            kept in any draw.
         """
-        clock = clock or Clock()
-        overlap = self.config.verify.overlap
-        async with Judging(
-            self.sources, self.ranks, tasks_P, attempts=attempts, overlap=overlap
-        ) as judging:
+        judging = Judging(
+            self.sources,
+            self.ranks,
+            tasks_P,
+            attempts=attempts,
+            overlap=self.config.verify.overlap,
+        )
+        async with aclosing(judging):
             rollouts_PG, kept_mass = await self._sample(
                 tasks_P,
                 attempts,
@@ -164,11 +154,11 @@ class Actor:
                 dealt=Counter() if dealt is None else dealt,
                 judging=judging,
             )
-            clock.lap("rollout")
+            lap("rollout")
             verdicts_PG = await judging.verdicts(rollouts_PG)
-            clock.lap("verify")
+            lap("verify")
         groups = [Group(*row) for row in zip(tasks_P, rollouts_PG, verdicts_PG, strict=True)]
-        return Rollouts(groups, kept_mass)
+        return groups, kept_mass
 
     async def evaluate(
         self,
@@ -204,12 +194,9 @@ class Actor:
                     break
                 progress(done, total)
                 tasks_P = await self.sources.tasks(keys[start : start + tasks_per_chunk])
-                judged = (
-                    await self.sample_and_verify(tasks_P, attempts=samples, params=params)
-                ).groups
+                judged, _ = await self.sample_and_verify(tasks_P, attempts=samples, params=params)
                 if audit:
-                    audited = await self.sources.audited(self.ranks.share(judged))
-                    judged = self.ranks.gather(audited)
+                    judged = self.ranks.gather(await self.sources.audited(self.ranks.share(judged)))
                 for group in judged:
                     on_group(group)
                 groups += judged
@@ -242,10 +229,9 @@ class Actor:
 
         Each process plays its share of the dialogues; all weights are gathered meanwhile.
         """
-        started = start_attempts(
-            tasks_P, attempts, policy=self.policy, budgets=self.budgets, dealt=dealt
+        own_attempts = self.ranks.share(
+            start_attempts(tasks_P, attempts, policy=self.policy, budgets=self.budgets, dealt=dealt)
         )
-        own_attempts = self.ranks.share(started)
         with self.policy.whole():
             async with aclosing(dialogues.finished(own_attempts)) as finished:
                 async for place in finished:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from grpo_core.config.config import RunConfig
@@ -84,27 +85,26 @@ def build_method(
             f"try --lr {advice}"
         )
 
-    def make_actor(need_reference: bool) -> Actor:
-        return build_actor(
-            config,
-            sources,
-            ranks=ranks,
-            observer=observer,
-            need_reference=need_reference,
-            policy=policy,
-            sampler=sampler,
-        )
+    make_actor = partial(
+        build_actor,
+        config,
+        sources,
+        ranks=ranks,
+        observer=observer,
+        policy=policy,
+        sampler=sampler,
+    )
 
     def load_algorithm(name: str) -> Any:
         if not name.startswith(PLUGIN):
             return None
         return host.load("algorithm", name.removeprefix(PLUGIN))
 
-    method: Method
-    if config.method == "sft":
-        method = Sft.build(config, sources, make_actor=make_actor, warn=observer.warn)
-    else:
-        method = Grpo.build(config, sources, make_actor=make_actor, load_algorithm=load_algorithm)
+    method: Method = (
+        Sft(config, sources, make_actor=make_actor, warn=observer.warn)
+        if config.method == "sft"
+        else Grpo(config, sources, make_actor=make_actor, load_algorithm=load_algorithm)
+    )
     _tell_slow_paths(method.actor, observer)
     return method
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +21,6 @@ import torch
 from torch import Tensor
 
 from grpo_core.config.config import RunConfig
-from grpo_core.plugins.services import fingerprint
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.types import Group, TaskKey
 from grpo_core.train.actor import Actor
@@ -31,11 +30,9 @@ from grpo_core.train.algorithm.refill import Refill
 from grpo_core.train.algorithm.rewards import Rewards, overlong, rewards, shuffled
 from grpo_core.train.compute.batch import collate
 from grpo_core.train.policy.memory import Workload
-from grpo_core.train.rollout.clock import Clock
-from grpo_core.train.rollout.stream import TaskStream
-from grpo_core.train.rollout.tasks import total_steps
-from grpo_core.train.run.heldout import decoded_together
-from grpo_core.train.run.method import Batch
+from grpo_core.train.rollout.tasks import TaskStream, total_steps
+from grpo_core.train.run.measure import decoded_together
+from grpo_core.train.run.method import Batch, Clock
 from grpo_core.train.run.metrics import advantage_metrics, group_metrics, peak_memory_mb
 from grpo_core.train.update.updater import Updater
 from grpo_core.verify.sources import Sources
@@ -44,11 +41,14 @@ from grpo_core.verify.sources import Sources
 class Grpo:
     """Group Relative Policy Optimization; implements `run.method.Method`.
 
+    What can be checked without the model is checked before it is loaded.
+
     Args:
-        actor: the policy and its environments.
-        updater: takes the optimizer steps.
-        total: number of steps of the run.
-        estimator: advantage estimator of a plugin, in place of the one that the config names.
+        config: the configuration of the run.
+        sources: its environments.
+        make_actor: loads the model; takes `need_reference`, whether the reference is needed.
+        load_algorithm: returns the function that a plugin offers under a name, or None for a name
+            that is built in.
 
     Raises:
         ConfigError: the overlong buffer exceeds the longest rollout.
@@ -57,37 +57,32 @@ class Grpo:
     name = "GRPO"
 
     def __init__(
-        self, actor: Actor, updater: Updater, *, total: int, estimator: Advantage | None = None
-    ) -> None:
-        self.actor = actor
-        self.updater = updater
-        self.total = total
-        self._estimator = estimator
-        self._stream = TaskStream(actor.config, actor.sources)
-        self._refuse_too_long_buffer()
-
-    @classmethod
-    def build(
-        cls,
+        self,
         config: RunConfig,
         sources: Sources,
         *,
-        make_actor: Callable[[bool], Actor],
+        make_actor: Callable[..., Actor],
         load_algorithm: Callable[[str], Any],
-    ) -> Grpo:
-        """Check what can be checked without the model, then load it and return the method.
-
-        Args:
-            make_actor: loads the model; the argument says whether the reference is needed.
-            load_algorithm: returns the function that a plugin offers under a name, or None for a
-                name that is built in.
-        """
-        total = total_steps(config, sources, batch=config.prompts_per_step)
-        estimator = load_algorithm(config.advantage.name)
+    ) -> None:
+        self.total = total_steps(config, sources, batch=config.prompts_per_step)
+        self._estimator: Advantage | None = load_algorithm(config.advantage.name)
         surrogate: Surrogate | None = load_algorithm(config.loss.name)
-        actor = make_actor(config.needs_reference)
-        updater = Updater(actor.policy, config, steps=total, surrogate=surrogate, ranks=actor.ranks)
-        return cls(actor, updater, total=total, estimator=estimator)
+        self.actor = make_actor(need_reference=config.needs_reference)
+        self.updater = Updater(
+            self.actor.policy,
+            config,
+            steps=self.total,
+            surrogate=surrogate,
+            ranks=self.actor.ranks,
+        )
+        self.stream = TaskStream(config, sources)
+        buffer = config.advantage.overlong_buffer
+        for source in sources.trained:
+            if buffer > (longest := self.actor.budgets[source.name].longest):
+                raise ConfigError(
+                    f"advantage.overlong_buffer is {buffer}, but an attempt at {source.name!r} "
+                    f"has only {longest} tokens; lower it, or raise sampling.max_new_tokens"
+                )
 
     async def collect(self, step: int) -> Batch:
         """Roll out groups, get their verdicts and compute their advantages."""
@@ -97,13 +92,13 @@ class Grpo:
         kept_mass = 1.0
         dealt: Counter[TaskKey] = Counter()
         while refill.missing:
-            tasks_P = await self._stream.deal(sources, refill.missing, step=step)
-            rollouts = await self.actor.sample_and_verify(
-                tasks_P, attempts=config.group_size, step=step, dealt=dealt, clock=clock
+            tasks_P = await self.stream.deal(sources, refill.missing, step=step)
+            new_groups, least_mass = await self.actor.sample_and_verify(
+                tasks_P, attempts=config.group_size, step=step, dealt=dealt, lap=clock.lap
             )
-            kept_mass = min(kept_mass, rollouts.kept_mass)
-            round_rewards = await self.rewards(rollouts.groups)
-            refill.add(rollouts.groups, self.advantages(round_rewards, whiten=False))
+            kept_mass = min(kept_mass, least_mass)
+            round_rewards = await self.rewards(new_groups)
+            refill.add(new_groups, self.advantages(round_rewards, whiten=False))
         groups, chosen_P = refill.groups, refill.chosen()
         batch_rewards = round_rewards if refill.rounds == 1 else await self.rewards(groups)
         logged_PG = torch.zeros_like(batch_rewards.total_PG)
@@ -150,7 +145,7 @@ class Grpo:
         return {
             **batch.metrics,
             **update_metrics,
-            **self._stream.adapt(batch.groups),
+            **self.stream.curriculum.add(batch.groups),
             "beta": beta,
             "steps/skipped_nonfinite": updater.skipped,
             **batch.clock.metrics(),
@@ -178,9 +173,8 @@ class Grpo:
             )
             group_rewards = group_rewards.plus(penalty_PG, config.advantage.overlong_weight)
         if config.kl.placement == "reward" and config.kl.beta:
-            rollouts_PG = [group.rollouts for group in groups]
             kl_PG = await self.actor.policy.thread.run(
-                lambda: self.updater.divergences(rollouts_PG)
+                lambda: self.updater.divergences([group.rollouts for group in groups])
             )
             group_rewards = group_rewards.plus(kl_PG, -self.updater.beta)
         if config.advantage.keep is not None:
@@ -202,14 +196,6 @@ class Grpo:
             config = config.model_copy(update={"whiten": whiten})
         return advantages(group_rewards, config, self._estimator)
 
-    def fingerprints(self) -> dict[str, str]:
-        """Return the fingerprint of each task source, by name."""
-        return {source.name: fingerprint(source.env) for source in self.actor.sources}
-
-    def first_keys(self) -> list[TaskKey]:
-        """Return the keys of the first tasks (see `Method`)."""
-        return self._stream.first_keys(self.actor.sources)
-
     async def prepare(self) -> None:
         """Do nothing: the first prompts are tried by the run itself."""
 
@@ -227,20 +213,3 @@ class Grpo:
         ]
         decoded = [(config.prompts_per_step, config.group_size), *decoded_together(actor)]
         return Workload(rows, decoded, prompt=max(map(len, prompts)), new=new)
-
-    def state(self) -> dict[str, Any]:
-        """Return what a checkpoint stores, as a dict of JSON values."""
-        return self._stream.state()
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore the state of a checkpoint."""
-        self._stream.restore(state)
-
-    def _refuse_too_long_buffer(self) -> None:
-        buffer = self.actor.config.advantage.overlong_buffer
-        for source in self.actor.sources.trained:
-            if buffer > (longest := self.actor.budgets[source.name].longest):
-                raise ConfigError(
-                    f"advantage.overlong_buffer is {buffer}, but an attempt at {source.name!r} "
-                    f"has only {longest} tokens; lower it, or raise sampling.max_new_tokens"
-                )

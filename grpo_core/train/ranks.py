@@ -45,13 +45,10 @@ class Ranks:
         distributed = dist.is_available() and dist.is_initialized()
         self.rank = dist.get_rank() if distributed else 0
         self.size = dist.get_world_size() if distributed else 1
+        self.first = self.rank == 0
+        """Whether this process writes files and output."""
         self._seconds = meeting_seconds
         self._meetings = 0
-
-    @property
-    def first(self) -> bool:
-        """Return True in the process that writes files and output."""
-        return self.rank == 0
 
     def share(self, items: Sequence[T]) -> list[T]:
         """Return this process's part of `items`, which have to be the same in all processes.
@@ -73,10 +70,6 @@ class Ranks:
         dist.all_gather_object(parts, list(mine))
         total = sum(map(len, parts))
         return [parts[place % self.size][place // self.size] for place in range(total)]
-
-    def any(self, flag: bool) -> bool:
-        """Return True if `flag` is true in any process."""
-        return any(self.gather_values(flag))
 
     def gather_values(self, value: T) -> list[T]:
         """Return the value of each process, in the order of their ranks."""

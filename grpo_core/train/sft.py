@@ -7,45 +7,37 @@ Evaluation, logs, checkpoints, resume and several processes are those of a run.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from grpo_core.config.config import RunConfig
 from grpo_core.config.settings import KLConfig, LossConfig
-from grpo_core.plugins.services import fingerprint
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.protocol.types import Message, Rollout, Task, TaskKey
+from grpo_core.protocol.types import Message, Rollout
 from grpo_core.train.actor import Actor
 from grpo_core.train.compute.batch import Row
 from grpo_core.train.models.adapter import adapted_layers
 from grpo_core.train.policy.memory import Workload
-from grpo_core.train.rollout.clock import Clock
 from grpo_core.train.rollout.examples import Example, read_examples
-from grpo_core.train.rollout.examples import fingerprint as file_fingerprint
-from grpo_core.train.rollout.stream import TaskStream
-from grpo_core.train.rollout.tasks import epoch_order, refuse_missing_tasks, total_steps
-from grpo_core.train.run.heldout import decoded_together
-from grpo_core.train.run.method import Batch
+from grpo_core.train.rollout.tasks import TaskStream, epoch_order, total_steps
+from grpo_core.train.run.measure import decoded_together
+from grpo_core.train.run.method import Batch, Clock
 from grpo_core.train.run.metrics import peak_memory_mb
 from grpo_core.train.update.updater import Updater
 from grpo_core.verify.sources import Sources
-
-EPOCHS = 3
-"""Passes over a file of examples if neither steps nor epochs are set."""
 
 
 class Sft:
     """Supervised fine-tuning; implements `run.method.Method`.
 
+    What can be checked without the model is checked before it is loaded. Without a file of examples
+    the environments' reference answers are learned.
+
     Args:
-        actor: the policy, and the environments whose reference answers are learned or that it is
-            evaluated on.
-        updater: takes the optimizer steps, with the settings of `update_config`.
-        total: number of steps of the run.
-        examples: those of the file; empty: the environments' reference answers are learned.
+        config: the configuration of the run.
+        sources: its environments.
+        make_actor: loads the model.
         warn: receives a warning about examples that are too long.
     """
 
@@ -53,47 +45,30 @@ class Sft:
 
     def __init__(
         self,
-        actor: Actor,
-        updater: Updater,
-        *,
-        total: int,
-        examples: Sequence[Example],
-        warn: Callable[[str], None],
-    ) -> None:
-        self.actor = actor
-        self.updater = updater
-        self.total = total
-        self._examples = examples
-        self._warn = warn
-        self._has_warned = False
-        self._first_rows: list[Row] = []
-        self._stream = TaskStream(actor.config, actor.sources)
-
-    @classmethod
-    def build(
-        cls,
         config: RunConfig,
         sources: Sources,
         *,
-        make_actor: Callable[[bool], Actor],
+        make_actor: Callable[..., Actor],
         warn: Callable[[str], None],
-    ) -> Sft:
-        """Check what can be checked without the model, then load it and return the method.
-
-        Args:
-            make_actor: loads the model; the argument says whether the reference is needed.
-        """
-        examples = read_examples(Path(config.sft.data)) if config.sft.data is not None else []
-        total = _total_steps(config, sources, len(examples))
-        actor = make_actor(False)
-        updater = Updater(actor.policy, update_config(config), steps=total, ranks=actor.ranks)
-        return cls(actor, updater, total=total, examples=examples, warn=warn)
+    ) -> None:
+        self._examples = [] if config.sft.data is None else read_examples(Path(config.sft.data))
+        self.total = total_steps(
+            config, sources, batch=config.sft.batch_size, examples=len(self._examples)
+        )
+        self.actor = make_actor()
+        self.updater = Updater(
+            self.actor.policy, update_config(config), steps=self.total, ranks=self.actor.ranks
+        )
+        self._warn = warn
+        self._has_warned = False
+        self._first_rows: list[Row] = []
+        self.stream = TaskStream(config, sources)
 
     async def collect(self, step: int) -> Batch:
         """Take the next examples."""
         clock = Clock()
-        examples = await self._batch(self._stream.position, step)
-        self._stream.position += len(examples)
+        examples = await self._batch(self.stream.position, step)
+        self.stream.position += len(examples)
         rollouts = [self._rollout(example) for example in examples]
         fitting = [rollout for rollout in rollouts if rollout is not None]
         if len(fitting) < len(rollouts) and not self._has_warned:
@@ -130,17 +105,6 @@ class Sft:
             "memory/peak_mb": peak_memory_mb(self.actor.policy.device),
         }
 
-    def fingerprints(self) -> dict[str, str]:
-        """Return the fingerprint of each task source and of the file of examples."""
-        fingerprints = {source.name: fingerprint(source.env) for source in self.actor.sources}
-        if (data := self.actor.config.sft.data) is not None:
-            fingerprints["sft.data"] = file_fingerprint(Path(data))
-        return fingerprints
-
-    def first_keys(self) -> list[TaskKey]:
-        """Return the keys of the first tasks (see `Method`)."""
-        return self._stream.first_keys(self.actor.sources)
-
     async def prepare(self) -> None:
         """Read the first batch, so that problems show before anything is written."""
         rollouts = map(self._rollout, await self._batch(0, 1))
@@ -149,10 +113,12 @@ class Sft:
     def workload(self, prompts: Sequence[tuple[int, ...]]) -> Workload:
         """Estimate the largest batches from the first examples and the budgets."""
         rollouts = [row.rollout for row in self._first_rows]
-        budgets = self.actor.budgets.values()
         longest_prompt = max(map(len, [*(r.prompt_ids for r in rollouts), *prompts]), default=0)
         longest_answer = max(
-            [*(len(r.token_ids) for r in rollouts), *(budget.longest for budget in budgets)],
+            [
+                *(len(r.token_ids) for r in rollouts),
+                *(budget.longest for budget in self.actor.budgets.values()),
+            ],
             default=0,
         )
         return Workload(
@@ -162,18 +128,10 @@ class Sft:
             new=longest_answer,
         )
 
-    def state(self) -> dict[str, Any]:
-        """Return what a checkpoint stores, as a dict of JSON values."""
-        return self._stream.state()
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore the state of a checkpoint."""
-        self._stream.restore(state)
-
     @property
     def _longest(self) -> int | None:
         """Return the most tokens of an example; None if there is no limit."""
-        limits = [self.actor.config.sft.max_length, self.actor.policy.context]
+        limits = (self.actor.config.sft.max_length, self.actor.policy.context)
         return min((limit for limit in limits if limit is not None), default=None)
 
     def _rollout(self, example: Example) -> Rollout | None:
@@ -199,12 +157,17 @@ class Sft:
         if self._examples:
             return [self._nth_example(number) for number in range(start, start + count)]
         sources = self.actor.sources
-        tasks = await self._stream.at(sources, start, count, step=step)
-        answers = await sources.references(tasks)
-        return [
-            Example(task.prompt, answer)
-            for task, answer in zip(tasks, _require_answers(answers, tasks), strict=True)
-        ]
+        tasks = await self.stream.at(sources, start, count, step=step)
+        examples = []
+        for task, answer in zip(tasks, await sources.references(tasks), strict=True):
+            if answer is None:
+                raise ConfigError(
+                    f"environment {task.key.env!r} has no reference answer for task "
+                    f"{task.key.index}, so there is nothing to learn from; give examples in a "
+                    "file: --data FILE.jsonl"
+                )
+            examples.append(Example(task.prompt, answer))
+        return examples
 
     def _nth_example(self, number: int) -> Example:
         """Return an example of the file; each epoch has all of them in a new order."""
@@ -236,27 +199,3 @@ def update_config(config: RunConfig) -> RunConfig:
             "trainer": config.trainer.model_copy(update={"mu": 1, "minibatches": 1}),
         }
     )
-
-
-def _total_steps(config: RunConfig, sources: Sources, examples: int) -> int:
-    """Return the number of steps; `examples` is the number in the file, 0 without a file."""
-    if not examples:
-        return total_steps(config, sources, batch=config.sft.batch_size)
-    refuse_missing_tasks(config, sources)
-    if config.steps is not None:
-        return config.steps
-    return math.ceil((config.epochs or EPOCHS) * examples / config.sft.batch_size)
-
-
-def _require_answers(answers: Sequence[str | None], tasks: Sequence[Task[Any]]) -> list[str]:
-    """Return the answers; raise ConfigError if a task has none."""
-    known_answers = []
-    for answer, task in zip(answers, tasks, strict=True):
-        if answer is None:
-            raise ConfigError(
-                f"environment {task.key.env!r} has no reference answer for task "
-                f"{task.key.index}, so there is nothing to learn from; give examples in a file: "
-                "--data FILE.jsonl"
-            )
-        known_answers.append(answer)
-    return known_answers

@@ -31,8 +31,9 @@ from grpo_core.train.build import build_method, choose_observer, find_ranks, loa
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.rollout.tasks import counted_sources, eval_keys
 from grpo_core.train.run.ending import RunEnd
-from grpo_core.train.run.hold import refuse_held, shared_run_folder
+from grpo_core.train.run.hold import hold, shared_run_folder
 from grpo_core.train.run.metrics import refuse_taken_names
+from grpo_core.train.run.opening import fingerprints
 from grpo_core.train.run.resume import (
     changed_settings,
     refuse_changed_environments,
@@ -79,13 +80,13 @@ class Trainer:
         ranks = find_ranks(config)
         self.observer = choose_observer(observer, ranks, lambda: getattr(self, "folder", None))
         host = host or PluginHost()
-        given = _by_name(config, env)
-        self._open_sources = partial(Sources.of, config, given, host=host)
+        self._open_sources = partial(Sources.of, config, _by_name(config, env), host=host)
         sources = sources or self._open_sources()
         refuse_taken_names({source.name: source.env.parts for source in sources})
         plugins = load_observers(config, host, ranks, self.observer)
-        names = [source.name for source in sources]
-        self.folder = shared_run_folder(folder, ranks, name=names[0] if names else config.method)
+        self.folder = shared_run_folder(
+            folder, ranks, name=next((source.name for source in sources), config.method)
+        )
         self.method = build_method(
             config, sources, ranks=ranks, host=host, observer=self.observer, policy=policy,
             sampler=sampler,
@@ -130,21 +131,29 @@ class Trainer:
                 f"{shlex.quote(str(run_folder.path))} --out NEW"
             )
         stored = run_folder.config()
-        used = _without_given(stored, env)
-        require_trust(run_folder.path, stored, used=used, named=list(changes), trust=trust)
+        require_trust(
+            run_folder.path,
+            stored,
+            used=_without_given(stored, env),
+            named=list(changes),
+            trust=trust,
+        )
         config = build_config([stored, nested(changes)])
         if config.method != (method := stored.get("method", "grpo")):
             raise ConfigError(
                 f"{folder} is a run of method {method} and cannot continue with {config.method}"
             )
         if int(os.environ.get("RANK", "0")) == 0:  # the processes of a run would refuse each other
-            refuse_held(run_folder.path)
+            hold(run_folder.path).release()
         restart = choose_checkpoint(run_folder, name=start_from, allowed=allow)
         settings_before = restart.progress.get("config", stored)
         refuse_changed_settings(build_config([stored]), settings_before, allowed=[*changes, *allow])
         trainer = cls(config, env, folder=run_folder, **more)
-        recorded = stored["provenance"]["environments"]
-        refuse_changed_environments(recorded, trainer.method.fingerprints(), allowed=allow)
+        refuse_changed_environments(
+            stored["provenance"]["environments"],
+            fingerprints(config, trainer.actor.sources),
+            allowed=allow,
+        )
         trainer._run.resume(restart)
         if changes or allow:
             trainer._run.record_changes(changed_settings(config, settings_before))
@@ -225,14 +234,13 @@ class Trainer:
 
         async def sampled() -> list[Group[Any]]:
             async with self._open_sources(closes_given=False) as sources:
-                rollouts = await actor.sample(
+                return await actor.sample(
                     await sources.tasks(keys),
                     attempts=attempts or self.config.group_size,
                     step=self.done,
                     params=self.config.sampling.params(temperature),
                     sources=sources,
                 )
-            return rollouts.groups
 
         return wait_for(sampled())
 
@@ -244,8 +252,10 @@ class Trainer:
                 verdicts_PG = await sources.verify(
                     [group.task for group in groups], [group.rollouts for group in groups]
                 )
-            pairs = zip(groups, verdicts_PG, strict=True)
-            return [replace(group, verdicts=verdicts) for group, verdicts in pairs]
+            return [
+                replace(group, verdicts=verdicts)
+                for group, verdicts in zip(groups, verdicts_PG, strict=True)
+            ]
 
         return wait_for(verified())
 
@@ -269,9 +279,7 @@ def _without_given(
     stored: Mapping[str, Any], env: Environment[Any] | Mapping[str, Environment[Any]] | None
 ) -> dict[str, Any]:
     """Return a recorded config without the environments that the caller has made."""
-    if isinstance(env, Environment):
-        return {**stored, "environment": None, "env": {}}
-    given_envs = env or {}
+    given_envs = [stored.get("environment")] if isinstance(env, Environment) else env or {}
     mixture = {
         name: member
         for name, member in (stored.get("mixture") or {}).items()

@@ -415,7 +415,7 @@ def test_the_estimate_of_the_disk_is_above_what_a_run_takes_and_near_it(whole: P
         r"disk: \d+ [KM]iB at most, of [\d.]+ GiB that are free: 4 checkpoints of \d+ KiB, trained weights \d+ KiB, logs \d+ KiB",
         line,
     )
-    from grpo_core.train.run.space import ATTEMPT_BYTES, STEP_BYTES, TOKEN_BYTES
+    from grpo_core.train.run.opening import ATTEMPT_BYTES, STEP_BYTES, TOKEN_BYTES
 
     attempts = 8 * 4 * 6 + 4 * 8
     estimated = 8 * STEP_BYTES + attempts * (ATTEMPT_BYTES + 8 * TOKEN_BYTES)

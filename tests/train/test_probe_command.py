@@ -229,7 +229,7 @@ def test_the_same_seed_gives_the_same_report(probe: Any) -> None:
 
 
 def test_a_stop_prints_what_was_sampled(probe: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr("grpo_core.train.run.probing.CHUNK", 12)
+    monkeypatch.setattr("grpo_core.train.run.measure.PROBE_CHUNK", 12)
     roll_out = Actor.sample_and_verify
 
     async def and_stop(self: Actor, *arguments: Any, **more: Any) -> Any:

@@ -309,7 +309,7 @@ def test_what_is_saved_when_a_disk_is_full_goes_on_with_the_next_tasks(settings,
     with pytest.raises(RunStoppedError):
         trainer.run()
     again = Trainer.resumed(tmp_path / "run", Letters())
-    assert (again.done, again.method.state()["position"]) == (2, 2 * again.config.prompts_per_step)
+    assert (again.done, again.method.stream.position) == (2, 2 * again.config.prompts_per_step)
     again.run()
     keys = [
         (line["step"], line["key"]["index"])

@@ -171,9 +171,9 @@ class Dialogues:
                 await rounds.wait_for_others(place)
                 request = attempt.request(self._params, seed=self._seed, step=self._step)
                 attempt.add_completion(await self._sampler.generate(request), self._policy)
-                if self._replies is None or not attempt.may_continue:
-                    return
-                if not await attempt.add_reply(self._replies, self._policy):
+                if self._replies is None or not await attempt.add_reply(
+                    self._replies, self._policy
+                ):
                     return
         finally:
             rounds.leave()
@@ -266,32 +266,18 @@ class Attempt:
     positions: tuple[int, ...] | None = None
     """Positions of the gaps that a masked language model fills; None for other models."""
 
-    @property
-    def may_continue(self) -> bool:
-        """Return whether the environment is asked for a reply.
-
-        A turn of the policy that was cut off ends the dialogue.
-        """
-        return self.finish == "stop" and self.turn < self.budget.turns
-
     def request(self, params: SamplingParams, *, seed: int, step: int) -> Request:
         """Return the request for the policy's next turn."""
-        prefix = (*self.prompt_ids, *self.token_ids)
-        count = self.budget.remaining(prompt=len(self.prompt_ids), written=len(self.token_ids))
-        key, number, occurrence = self.task.key, self.number, self.occurrence
-        return Request(
-            prefix,
-            uniforms(
-                key,
-                seed=seed,
-                step=step,
-                attempt=number,
-                turn=self.turn,
-                count=count,
-                occurrence=occurrence,
-            ),
-            params,
+        numbers = uniforms(
+            self.task.key,
+            seed=seed,
+            step=step,
+            attempt=self.number,
+            turn=self.turn,
+            count=self.budget.remaining(prompt=len(self.prompt_ids), written=len(self.token_ids)),
+            occurrence=self.occurrence,
         )
+        return Request((*self.prompt_ids, *self.token_ids), numbers, params)
 
     def add_completion(self, completion: Completion, policy: Policy) -> None:
         """Append the policy's turn."""
@@ -305,7 +291,12 @@ class Attempt:
         self.kept_mass = min(self.kept_mass, completion.kept_mass)
 
     async def add_reply(self, replies: Replies, policy: Policy) -> bool:
-        """Append the environment's reply; return False if the dialogue is over."""
+        """Append the environment's reply; return False if the dialogue is over.
+
+        A turn of the policy that was cut off ends it.
+        """
+        if self.finish != "stop" or self.turn >= self.budget.turns:
+            return False
         try:
             reply = await replies.reply(self.task, tuple(self.messages))
         except GrpoError as error:  # the verifier counts a rollout with an error as unscored

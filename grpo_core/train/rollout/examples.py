@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,14 +36,6 @@ def read_examples(path: Path) -> list[Example]:
     if not examples:
         raise ConfigError(f"{path} holds no example; each line should be {FORMS}")
     return examples
-
-
-def fingerprint(path: Path) -> str:
-    """Return a hash of the file's bytes.
-
-    A resumed run compares it to make sure that the examples are the same.
-    """
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
 def _example(row: Any, where: str) -> Example:

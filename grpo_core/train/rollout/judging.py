@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from grpo_core.protocol.types import Rollout, Task, Verdict
 from grpo_core.train.ranks import Ranks
@@ -16,7 +15,7 @@ from grpo_core.verify.sources import Sources
 
 
 class Judging:
-    """Collects verdicts of rollouts that the processes share; use it as `async with` around them.
+    """Collects verdicts of rollouts that the processes share; close it when they are judged.
 
     Args:
         attempts: rollouts per task (G).
@@ -49,15 +48,7 @@ class Judging:
         )
         self._begun: dict[int, asyncio.Task[list[list[Verdict]]]] = {}
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def aclose(self) -> None:
         """Cancel the verdicts still in progress if the rollouts or a verdict failed."""
         for judged in self._begun.values():
             judged.cancel()
@@ -70,39 +61,37 @@ class Judging:
             self._begun[place] = asyncio.create_task(self._sources.verify([task], [[rollout]]))
 
     async def verdicts(self, rollouts_PG: Sequence[Sequence[Rollout]]) -> list[list[Verdict]]:
-        """Return a verdict for each rollout (P, G), in every process."""
-        early_PG, late_PG = await self._early_verdicts(), await self._late_verdicts(rollouts_PG)
-        return [next(early_PG if early else late_PG) for early in self._early_P]
+        """Return a verdict for each rollout (P, G), in every process.
 
-    async def _early_verdicts(self) -> Iterator[list[Verdict]]:
-        """Gather the verdicts that were begun during the rollouts, by task."""
-        if not any(self._early_P):
-            return iter(())
-        verdicts_of = dict(
-            zip(self._begun, await asyncio.gather(*self._begun.values()), strict=True)
-        )
-        rows = self._ranks.gather(
+        Groups whose verdicts were not begun during the rollouts are judged as a whole, each by one
+        process.
+        """
+        rows: list[list[Verdict]] = []
+        if any(self._early_P):
+            await asyncio.gather(*self._begun.values())
+            rows = self._ranks.gather(
+                [
+                    self._begun[place].result()[0] if place in self._begun else []
+                    for place in range(len(self._own_rollouts))
+                ]
+            )
+        late_PG: Iterator[list[Verdict]] = iter(())
+        if not all(self._early_P):
+            own_places = self._ranks.share(
+                [place for place, early in enumerate(self._early_P) if not early]
+            )
+            verdicts_PG = await self._sources.verify(
+                [self._tasks_P[place] for place in own_places],
+                [rollouts_PG[place] for place in own_places],
+            )
+            late_PG = iter(self._ranks.gather(verdicts_PG))
+        return [
             [
-                verdicts_of[place][0] if place in verdicts_of else []
-                for place in range(len(self._own_rollouts))
+                verdict
+                for row in rows[place * self._attempts : (place + 1) * self._attempts]
+                for verdict in row
             ]
-        )
-        groups = [
-            [verdict for row in rows[start : start + self._attempts] for verdict in row]
-            for start in range(0, len(rows), self._attempts)
+            if early
+            else next(late_PG)
+            for place, early in enumerate(self._early_P)
         ]
-        return iter([group for group, early in zip(groups, self._early_P, strict=True) if early])
-
-    async def _late_verdicts(
-        self, rollouts_PG: Sequence[Sequence[Rollout]]
-    ) -> Iterator[list[Verdict]]:
-        """Judge the remaining groups; each process judges whole groups."""
-        waiting = [place for place, early in enumerate(self._early_P) if not early]
-        if not waiting:
-            return iter(())
-        own_places = self._ranks.share(waiting)
-        verdicts_PG = await self._sources.verify(
-            [self._tasks_P[place] for place in own_places],
-            [rollouts_PG[place] for place in own_places],
-        )
-        return iter(self._ranks.gather(verdicts_PG))

@@ -1,6 +1,6 @@
-"""Choose the tasks that a step trains on and an evaluation uses.
+"""Choose the tasks that a step trains on and an evaluation uses, and deal them batch by batch.
 
-The choice is a pure function of config, step and the sizes of the environments.
+The choice is a pure function of config, step, levels and the sizes of the environments.
 """
 
 from __future__ import annotations
@@ -9,19 +9,32 @@ import functools
 import hashlib
 import math
 from collections.abc import Mapping
+from typing import Any
 
 from grpo_core.config.config import RunConfig
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.protocol.types import TaskKey
+from grpo_core.protocol.types import Task, TaskKey
+from grpo_core.train.rollout.curriculum import Curriculum
 from grpo_core.verify.checks import size_of
 from grpo_core.verify.sources import Source, Sources
 
 DEFAULT_STEPS = 150
 """Steps of a run that sets neither steps nor epochs."""
+EPOCHS = 3
+"""Passes over a file of examples if neither steps nor epochs are set."""
 
 
-def refuse_missing_tasks(config: RunConfig, sources: Sources) -> None:
-    """Raise ConfigError if an environment lacks the tasks that the config asks for."""
+def total_steps(config: RunConfig, sources: Sources, *, batch: int, examples: int = 0) -> int:
+    """Return the number of steps of the whole run.
+
+    Args:
+        batch: tasks or examples per step.
+        examples: number of examples in the file that is trained on; 0 without a file.
+
+    Raises:
+        ConfigError: an environment lacks the tasks that the config asks for, or epochs have no
+            meaning for it.
+    """
     for source in sources.trained:
         if size_of(source.env, "train") == 0:
             raise ConfigError(
@@ -34,19 +47,8 @@ def refuse_missing_tasks(config: RunConfig, sources: Sources) -> None:
                 f"environment {source.name!r} has no held-out tasks with these settings; set "
                 "eval.tasks=0 to skip evaluations"
             )
-
-
-def total_steps(config: RunConfig, sources: Sources, *, batch: int) -> int:
-    """Return the number of steps of the whole run.
-
-    Args:
-        batch: tasks per step.
-
-    Raises:
-        ConfigError: an environment lacks the tasks that the config asks for, or epochs have no
-            meaning for it.
-    """
-    refuse_missing_tasks(config, sources)
+    if examples and config.steps is None:
+        return math.ceil((config.epochs or EPOCHS) * examples / batch)
     if config.epochs is None:
         return config.steps or DEFAULT_STEPS
     if len(sources.trained) > 1:
@@ -61,6 +63,57 @@ def total_steps(config: RunConfig, sources: Sources, *, batch: int) -> int:
             "generates tasks without end, use --steps"
         )
     return math.ceil(config.epochs * size / batch)
+
+
+class TaskStream:
+    """Deal the training tasks of a run.
+
+    Args:
+        config: the configuration of the run.
+        sources: its environments.
+    """
+
+    def __init__(self, config: RunConfig, sources: Sources) -> None:
+        self._config = config
+        self.curriculum = Curriculum(
+            config.curriculum, {source.name: source.level for source in sources.trained}
+        )
+        """The present level of each environment's tasks."""
+        self.position = 0
+        """Number of tasks, or examples, dealt so far."""
+
+    def first_keys(self, sources: Sources) -> list[TaskKey]:
+        """Return the keys of the first step's tasks, and of one task of each environment.
+
+        They are tried before anything is written.
+        """
+        config = self._config
+        keys = train_keys(config, sources, 0, config.prompts_per_step, self.curriculum.levels)
+        samples = [
+            TaskKey(source.name, "train" if source.share else "eval", 0, config.seed, source.level)
+            for source in sources
+        ]
+        return list(dict.fromkeys([*keys, *samples]))
+
+    async def deal(self, sources: Sources, count: int, *, step: int) -> list[Task[Any]]:
+        """Return the next `count` tasks."""
+        tasks = await self.at(sources, self.position, count, step=step)
+        self.position += count
+        return tasks
+
+    async def at(self, sources: Sources, start: int, count: int, *, step: int) -> list[Task[Any]]:
+        """Return the tasks number `start`, `start` + 1, ... of the run."""
+        keys = train_keys(self._config, sources, start, count, self.curriculum.levels)
+        return await sources.tasks(keys, draw_number(self._config.seed, step))
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint stores, as a dict of JSON values."""
+        return {"curriculum": self.curriculum.state(), "position": self.position}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Restore the state of a checkpoint."""
+        self.curriculum.restore(state["curriculum"])
+        self.position = state["position"]
 
 
 def train_keys(

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
@@ -20,7 +19,7 @@ from torch import Tensor
 
 from grpo_core.calls.deadline import describe
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.runs.atomic import remove_folder, whole_folder, write_whole
+from grpo_core.runs.atomic import whole_folder, write_whole
 from grpo_core.runs.lines import writing
 from grpo_core.runs.seal import (
     FORMAT,
@@ -33,7 +32,7 @@ from grpo_core.runs.seal import (
 )
 from grpo_core.train.models.disk import as_os_error
 from grpo_core.train.policy.causal import Policy
-from grpo_core.train.policy.sharding import gather_full, like, optimizer_state_like
+from grpo_core.train.policy.sharding import like, optimizer_state_like
 from grpo_core.train.update.optimizer import load_optimizer, load_schedule
 from grpo_core.train.update.updater import Updater
 
@@ -41,22 +40,6 @@ PREFIX = "step-"
 """Start of the name of a checkpoint folder; the step follows."""
 PROGRESS = "progress.json"
 """File of what a checkpoint records of the run."""
-
-
-@dataclass(frozen=True, slots=True)
-class Learned:
-    """Holds what training has changed, gathered from all processes."""
-
-    weights: dict[str, Tensor]
-    """The trainable weights by name."""
-    optimizer: dict[str, Any]
-    """The optimizer's state dict."""
-
-    @classmethod
-    def of(cls, policy: Policy, updater: Updater) -> Learned:
-        """Gather it from `policy` and `updater`; all processes have to call this."""
-        weights = {name: tensor.detach() for name, tensor in policy.trainable()}
-        return cls(gather_full(weights), gather_full(updater.optimizer.state_dict()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,19 +66,20 @@ class RandomStates:
 
 def save_checkpoint(
     folder: Path,
-    learned: Learned,
     *,
     step: int,
+    weights: dict[str, Tensor],
+    optimizer: dict[str, Any],
     policy: Policy,
     updater: Updater,
     states: RandomStates,
     more: dict[str, Any],
-    keep: int,
 ) -> Path:
-    """Write `folder`/step-N after step N, completely or not at all; remove checkpoints beyond
-    `keep`.
+    """Write `folder`/step-N after step N, completely or not at all.
 
     Args:
+        weights: the trainable weights by name, gathered from all processes.
+        optimizer: the optimizer's state dict, gathered from all processes.
         states: of the random generators after step N, which a failed step N + 1 may have changed.
         more: further values to restore, as JSON.
     """
@@ -105,52 +89,34 @@ def save_checkpoint(
     for leftover in folder.glob(f".{PREFIX}*"):  # of a run that was killed during a save
         shutil.rmtree(leftover, ignore_errors=True)
     with writing(final), as_os_error(), whole_folder(final) as partial:
-        _write(
-            partial, learned, step=step, policy=policy, updater=updater, states=states, more=more
-        )
-    for old in checkpoints(folder)[:-keep]:
-        remove_folder(old)
+        _save_tensors(weights, partial / "trainable.safetensors")
+        if reference := policy.reference.weights():
+            _save_tensors(reference, partial / "reference.safetensors")
+        scaler = updater.accelerator.scaler
+        state = {
+            "optimizer": optimizer,
+            "scaler": None if scaler is None else scaler.state_dict(),
+            "torch_rng": states.torch,
+            "cuda_rng": states.cuda,
+        }
+        torch.save(state, partial / "state.pt")
+        progress = {
+            "format": FORMAT,
+            "files": file_digests(partial),
+            "step": step,
+            **more,
+            "skipped": updater.skipped,
+            "beta": updater.beta,
+            "optimizer": updater.config.optimizer.name,
+            "python_rng": states.python,
+            "numpy_rng": states.numpy,
+        }
+        write_whole(partial / PROGRESS, json.dumps(seal(progress)))
     return final
 
 
-def _write(
-    folder: Path,
-    learned: Learned,
-    *,
-    step: int,
-    policy: Policy,
-    updater: Updater,
-    states: RandomStates,
-    more: dict[str, Any],
-) -> None:
-    weights = {name: tensor.contiguous().cpu() for name, tensor in learned.weights.items()}
-    save_file(weights, folder / "trainable.safetensors")
-    if reference := policy.reference.weights():
-        save_file(
-            {name: tensor.contiguous().cpu() for name, tensor in reference.items()},
-            folder / "reference.safetensors",
-        )
-    state = {
-        "optimizer": learned.optimizer,
-        "scaler": updater.accelerator.scaler.state_dict()
-        if updater.accelerator.scaler is not None
-        else None,
-        "torch_rng": states.torch,
-        "cuda_rng": states.cuda,
-    }
-    torch.save(state, folder / "state.pt")
-    progress = {
-        "format": FORMAT,
-        "files": file_digests(folder),
-        "step": step,
-        **more,
-        "skipped": updater.skipped,
-        "beta": updater.beta,
-        "optimizer": updater.config.optimizer.name,
-        "python_rng": states.python,
-        "numpy_rng": states.numpy,
-    }
-    write_whole(folder / PROGRESS, json.dumps(seal(progress)))
+def _save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
+    save_file({name: tensor.contiguous().cpu() for name, tensor in tensors.items()}, path)
 
 
 def record_settings(path: Path, *, updater: Updater, more: dict[str, Any]) -> None:
@@ -212,14 +178,23 @@ def _damage_message(path: Path, reason: str) -> str:
     )
 
 
-@contextmanager
-def _refuse_unreadable(path: Path) -> Iterator[None]:
-    """Turn the errors of libraries for a damaged file into one ConfigError.
+def _read_tensors(
+    path: Path, policy: Policy
+) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Any]]:
+    """Return the weights, the reference, which may be empty, and the state of a checkpoint.
 
     Checkpoints of format 1 have no digests, so damage shows only when they are read.
+
+    Raises:
+        ConfigError: a file is damaged.
     """
+    reference = path / "reference.safetensors"
     try:
-        yield
+        return (
+            load_file(path / "trainable.safetensors"),
+            load_file(reference) if policy.reference.weights() and reference.exists() else {},
+            torch.load(path / "state.pt", weights_only=True, map_location="cpu"),
+        )
     except (
         OSError,
         RuntimeError,
@@ -246,15 +221,7 @@ def load_checkpoint(path: Path, *, policy: Policy, updater: Updater) -> dict[str
     Raises:
         ConfigError: the checkpoint is damaged or does not fit the model and adapter.
     """
-    with _refuse_unreadable(path):
-        weights = load_file(path / "trainable.safetensors")
-        reference_path = path / "reference.safetensors"
-        reference = (
-            load_file(reference_path)
-            if policy.reference.weights() and reference_path.exists()
-            else {}
-        )
-        state = torch.load(path / "state.pt", weights_only=True, map_location="cpu")
+    weights, reference, state = _read_tensors(path, policy)
     progress = saved_progress(path)
     parameters = dict(policy.trainable())
     if weights.keys() != parameters.keys() or any(

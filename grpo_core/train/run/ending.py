@@ -39,7 +39,6 @@ class RunEnd:
     """What was saved, in words; may be empty."""
 
     def __str__(self) -> str:
-        parts = [f"{self.kind} after step {self.step} of {self.total}"]
-        parts += [f": {self.reason}"] if self.reason else []
-        parts += [f"; {self.saved}"] if self.saved else []
-        return "".join(parts)
+        reason = f": {self.reason}" if self.reason else ""
+        saved = f"; {self.saved}" if self.saved else ""
+        return f"{self.kind} after step {self.step} of {self.total}{reason}{saved}"

@@ -44,11 +44,6 @@ def hold(folder: Path) -> FileLock:
     return lock
 
 
-def refuse_held(folder: Path) -> None:
-    """Raise ConfigError if another process is writing the run's folder now."""
-    hold(folder).release()
-
-
 def shared_run_folder(
     folder: RunFolder | Path | str | None, ranks: Ranks, *, name: str
 ) -> RunFolder:

@@ -1,9 +1,25 @@
-"""Tell what happens in a run: on the display, in log.txt, or in both."""
+"""Tell what happens in a run, on the display and in log.txt.
+
+That includes the warnings that the project's packages log, such as that a sandbox is unavailable.
+"""
 
 from __future__ import annotations
 
+import logging
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from grpo_core.protocol.types import Verdict
 from grpo_core.report.observer import Observer
 from grpo_core.runs.folder import RunFolder
+
+LOGGER_PREFIX = "grpo_"
+"""Prefix of the names of the project's packages."""
+MAX_REPORTED = 10
+"""Most different reasons that are reported; rollouts.jsonl has them all."""
+_TASK_KEY = re.compile(r"TaskKey\([^)]*\)")
 
 
 class Journal:
@@ -19,6 +35,9 @@ class Journal:
         self._folder = folder
         self.step = 0
         """The last finished step, for warnings."""
+        self.unscored = ""
+        """The most common reason at the last call of `warn_unscored`; "" if all were scored."""
+        self._reported: set[str] = set()
 
     def announce(self, text: str) -> None:
         """Show a message, and keep it in log.txt."""
@@ -29,3 +48,51 @@ class Journal:
         """Show a warning, and keep it in log.txt with the step."""
         self._folder.log(f"warning, step {self.step}: {text}")
         self.observer.warn(text)
+
+    def warn_unscored(self, verdicts: Sequence[Verdict], rollouts: str) -> None:
+        """Warn of the most common reason for which rollouts have no verdict, each reason once.
+
+        Args:
+            verdicts: all verdicts of the rollouts.
+            rollouts: what they are of, in words.
+        """
+        reasons = Counter(
+            _TASK_KEY.sub("a task", verdict.error) for verdict in verdicts if verdict.error
+        )
+        self.unscored, count = reasons.most_common(1)[0] if reasons else ("", 0)
+        if count and self.unscored not in self._reported and len(self._reported) < MAX_REPORTED:
+            self._reported.add(self.unscored)
+            self.warn(f"{count} of {len(verdicts)} {rollouts} could not be scored: {self.unscored}")
+
+
+class _NoticeHandler(logging.Handler):
+    """Passes warnings of packages named grpo_* to `warn`.
+
+    Args:
+        only_handler: whether logging has no other handler; then other records go to logging's last
+            resort, as they would without this handler.
+    """
+
+    def __init__(self, warn: Callable[[str], None], *, only_handler: bool) -> None:
+        super().__init__(logging.WARNING)
+        self._warn = warn
+        self._only_handler = only_handler
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Pass the record on."""
+        if record.name.startswith(LOGGER_PREFIX):
+            self._warn(record.getMessage())
+        elif self._only_handler and logging.lastResort is not None:
+            logging.lastResort.handle(record)
+
+
+@contextmanager
+def notices(warn: Callable[[str], None]) -> Iterator[None]:
+    """Call `warn` with each warning that is logged inside the `with` block, from any thread."""
+    root = logging.getLogger()
+    handler = _NoticeHandler(warn, only_handler=not root.handlers)
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)

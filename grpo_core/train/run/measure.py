@@ -1,22 +1,119 @@
-"""Measure what a model can do: several rollouts of some tasks, at one or more levels.
+"""Measure what a policy can do; train nothing.
 
-Nothing is trained.
+A run evaluates on held-out tasks, `grpo eval` measures several rollouts of some tasks at one or
+more levels, and `grpo env probe` samples training tasks for `grpo_core.report.probe` to judge.
 """
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from grpo_core.protocol.sampler import SamplingParams
-from grpo_core.protocol.types import Group
+from grpo_core.protocol.types import Group, Verdict
+from grpo_core.report.gains import Scores, score
+from grpo_core.report.probe import Sampled
 from grpo_core.report.summary import Summary, summarize
+from grpo_core.runs.folder import RunFolder
 from grpo_core.train.actor import Actor
-from grpo_core.train.rollout.tasks import eval_keys
+from grpo_core.train.rollout.tasks import counted_sources, eval_keys, train_keys
+from grpo_core.train.run.metrics import group_metrics
+from grpo_core.verify.checks import size_of
 
+HELD_OUT_CHUNK = 64
+"""Held-out tasks between two updates of a run's progress bar."""
 CHUNK = 256
-"""Rollouts between two checks for a requested stop."""
+"""Rollouts of `measure` between two checks for a requested stop."""
+PROBE_CHUNK = 64
+"""Rollouts of `probe` between two checks for a requested stop."""
+TIMED = 64
+"""Verdicts timed at each level, one after the other, so that none waits for another."""
+TIMING_SECONDS = 20.0
+"""Most seconds that verdicts are timed at each level; a slow verifier gets fewer."""
+
+
+def decoded_together(actor: Actor) -> list[tuple[int, int]]:
+    """Return the prompts and rollouts per prompt that an evaluation decodes together, if any."""
+    tasks = actor.config.eval.tasks * len(actor.sources)
+    return [(min(HELD_OUT_CHUNK, tasks), 1)] if tasks else []
+
+
+async def evaluate_held_out(
+    actor: Actor, folder: RunFolder, *, step: int, progress: Callable[[int, int], None]
+) -> tuple[Scores, dict[str, float], list[Verdict]] | None:
+    """Sample one rollout for each held-out task of every environment.
+
+    The same random numbers are drawn at every step, so that evaluations are paired. The rollouts go
+    to rollouts.jsonl.
+
+    Returns:
+        The scores by task, the metrics as eval/... and the verdicts. None, with nothing written, if
+        a stop was requested half-way: a part of the tasks is no evaluation.
+    """
+    started = time.perf_counter()
+    config, sources = actor.config, actor.sources
+    keys = [key for source in sources for key in eval_keys(source, config.eval.tasks)]
+    (groups,) = await actor.evaluate(
+        [keys],
+        samples=1,
+        params=config.sampling.params(config.eval.temperature),
+        chunk=HELD_OUT_CHUNK,
+        progress=progress,
+    )
+    if len(groups) < len(keys):
+        return None
+    for group in groups:
+        folder.rollouts(step, group)
+    scores = {
+        group.task.key: score(group.verdicts[0]) for group in groups if group.verdicts[0].scored
+    }
+    parts = {source.name: source.env.parts for source in counted_sources(sources)}
+    values = group_metrics([group for group in groups if group.task.key.env in parts], parts)
+    for source in sources:
+        if source.name not in parts:
+            own_groups = [group for group in groups if group.task.key.env == source.name]
+            values |= {
+                f"{source.name}/{name}": value
+                for name, value in group_metrics(
+                    own_groups, {source.name: source.env.parts}
+                ).items()
+            }
+    metrics = {f"eval/{name}": value for name, value in values.items() if "groups/" not in name}
+    metrics |= {
+        "eval/tasks": float(sum(key.env in parts for key in scores)),
+        "eval/seconds": time.perf_counter() - started,
+    }
+    return scores, metrics, [group.verdicts[0] for group in groups]
+
+
+def format_group(step: int, group: Group[Any], advantage_G: Sequence[float]) -> str:
+    """Return a group as text for a person to read.
+
+    The text holds the prompt, and each rollout with reward, advantage and the verifier's notes.
+    """
+    prompt = (
+        group.task.prompt if isinstance(group.task.prompt, str) else group.task.prompt[-1].content
+    )
+    lines = [f"step {step}, task {group.task.key.index}: {prompt!r}"]
+    for rollout, verdict, advantage in zip(
+        group.rollouts, group.verdicts, advantage_G, strict=True
+    ):
+        outcome = (
+            f"error: {verdict.error}"
+            if verdict.error
+            else f"reward {verdict.total:.2f}, advantage {advantage:+.2f}"
+        )
+        notes = "; ".join(
+            f"{name}: {part.note}" for name, part in verdict.rewards.items() if part.note
+        )
+        lines.append(
+            f"  {outcome:<32} {rollout.finish:<6} "
+            f"{rollout.text!r}{'  (' + notes + ')' if notes else ''}"
+        )
+    return "\n".join(lines)
 
 
 async def measure(
@@ -62,3 +159,59 @@ async def measure(
         )
         for (source, level), groups in zip(source_levels, groups_per_level, strict=True)
     ]
+
+
+async def probe(
+    actor: Actor,
+    *,
+    tasks: int,
+    samples: int,
+    levels: Sequence[float],
+    progress: Callable[[int, int], None],
+) -> list[Sampled]:
+    """Sample the first training tasks of a run of `actor` at each level.
+
+    A requested stop ends it early, with the results so far.
+
+    Args:
+        tasks: most tasks per level.
+        samples: rollouts per task.
+        progress: is called with the number of tasks done and their total.
+    """
+    (source,) = actor.sources
+    size = size_of(source.env, "train")
+    count = tasks if size is None else min(tasks, size)
+    keys = [
+        train_keys(actor.config, actor.sources, 0, count, {source.name: level}) for level in levels
+    ]
+    async with actor.sources:
+        groups_per_level = await actor.evaluate(
+            keys,
+            samples=samples,
+            params=actor.config.sampling.params(),
+            chunk=PROBE_CHUNK,
+            progress=progress,
+            audit=False,
+        )
+        return [
+            Sampled(level, groups, await _verdict_seconds(actor, groups))
+            for level, groups in zip(levels, groups_per_level, strict=True)
+        ]
+
+
+async def _verdict_seconds(actor: Actor, groups: Sequence[Group[Any]]) -> list[float]:
+    """Return the wall-clock seconds of single verdicts as a run gets them.
+
+    They include worker process, sandbox and judge, but not the cache, which the caller has switched
+    off.
+    """
+    attempts = [(group.task, rollout) for group in groups for rollout in group.rollouts]
+    seconds: list[float] = []
+    started = time.perf_counter()
+    for task, rollout in attempts[:: max(1, math.ceil(len(attempts) / TIMED))]:
+        before = time.perf_counter()
+        if actor.stops() or before - started > TIMING_SECONDS:
+            break
+        await actor.sources.verify([task], [[rollout]])
+        seconds.append(time.perf_counter() - before)
+    return seconds

@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from torch import Tensor
 
-from grpo_core.protocol.types import Group, TaskKey
+from grpo_core.protocol.types import Group
 from grpo_core.train.actor import Actor
 from grpo_core.train.compute.batch import Row
 from grpo_core.train.policy.memory import Workload
-from grpo_core.train.rollout.clock import Clock
+from grpo_core.train.rollout.tasks import TaskStream
 from grpo_core.train.update.updater import Updater
+
+
+class Clock:
+    """Adds the seconds since the last lap to a phase, at each lap."""
+
+    def __init__(self) -> None:
+        self._start = self._last = time.perf_counter()
+        self._phases: dict[str, float] = {}
+
+    def lap(self, phase: str) -> None:
+        """End a lap: add its seconds to `phase`."""
+        now = time.perf_counter()
+        self._phases[phase] = self._phases.get(phase, 0.0) + now - self._last
+        self._last = now
+
+    def metrics(self) -> dict[str, float]:
+        """Return the seconds of each phase and of the whole step, as time/..."""
+        return {
+            **{f"time/{phase}": seconds for phase, seconds in self._phases.items()},
+            "time/step": time.perf_counter() - self._start,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +58,7 @@ class Batch:
 
 
 class Method(Protocol):
-    """Train a policy, one batch after another.
-
-    Each method also has a classmethod `build`, which `grpo_core.train.build` calls.
-    """
+    """Train a policy, one batch after another; `grpo_core.train.build` makes it."""
 
     name: str
     """Name in messages and titles."""
@@ -47,14 +66,8 @@ class Method(Protocol):
     updater: Updater
     total: int
     """Number of steps of the run."""
-
-    def fingerprints(self) -> dict[str, str]:
-        """Return the fingerprint of each source of tasks or examples, by name."""
-        ...
-
-    def first_keys(self) -> list[TaskKey]:
-        """Return the keys of the first tasks, which are tried before anything is written."""
-        ...
+    stream: TaskStream
+    """Deals the tasks; a checkpoint stores its state, besides weights and optimizer."""
 
     async def prepare(self) -> None:
         """Raise UserError for what would fail in the first step, as far as it can be known.
@@ -77,12 +90,4 @@ class Method(Protocol):
         The display needs loss, tokens/trained, time/update and time/step, and with reward/mean also
         pass_rate, tokens/generated and time/rollout.
         """
-        ...
-
-    def state(self) -> dict[str, Any]:
-        """Return what a checkpoint stores besides weights and optimizer, as JSON values."""
-        ...
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore the state of a checkpoint."""
         ...

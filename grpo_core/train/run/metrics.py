@@ -68,7 +68,10 @@ def _batch_metrics(groups: Sequence[Group[Any]], parts: Collection[str]) -> dict
     """
     verdicts = [verdict for group in groups for verdict in group.verdicts]
     rollouts = [rollout for group in groups for rollout in group.rollouts]
-    scored = [verdict for verdict in verdicts if verdict.scored]
+    scored_by_group = [
+        [verdict for verdict in group.verdicts if verdict.scored] for group in groups
+    ]
+    scored = [verdict for group in scored_by_group for verdict in group]
     totals = [verdict.total for verdict in scored]
     lengths = [sum(rollout.trainable) for rollout in rollouts]
     values = {
@@ -80,44 +83,39 @@ def _batch_metrics(groups: Sequence[Group[Any]], parts: Collection[str]) -> dict
         values[f"reward/{part}"] = _mean([verdict.rewards[part].value for verdict in scored])
         values[f"verify/seconds/{part}"] = sum(verdict.rewards[part].seconds for verdict in scored)
     if len(parts) > 1:
-        values["reward/constant_share"] = _constant_share(groups, parts)
-    metric_names = sorted({name for verdict in scored for name in verdict.metrics})
+        values["reward/constant_share"] = _constant_share(scored_by_group, parts)
     values |= {
         f"env/{name}": _mean(
             [verdict.metrics[name] for verdict in scored if name in verdict.metrics]
         )
-        for name in metric_names
+        for name in sorted({name for verdict in scored for name in verdict.metrics})
     }
-    values |= {
+    return values | {
         "completion_length/mean": _mean(lengths),
         "completion_length/clipped": _mean(
             [float(rollout.finish == "length") for rollout in rollouts]
         ),
         "groups/mixed": _mean(
             [
-                float(_is_mixed(group.verdicts))
-                for group in groups
-                if sum(verdict.scored for verdict in group.verdicts) > 1
+                float(len({verdict.total for verdict in group}) > 1)
+                for group in scored_by_group
+                if len(group) > 1
             ]
         ),
         "groups/best": _mean(
-            [
-                max(verdict.total for verdict in group.verdicts if verdict.scored)
-                for group in groups
-                if any(verdict.scored for verdict in group.verdicts)
-            ]
+            [max(verdict.total for verdict in group) for group in scored_by_group if group]
         ),
         "groups/distinct": _mean(
+            # Rollouts from which no answer could be extracted add no answer.
             [
-                _distinct_share(group.verdicts)
-                for group in groups
-                if any(verdict.scored for verdict in group.verdicts)
+                len({verdict.answer for verdict in group} - {None}) / len(group)
+                for group in scored_by_group
+                if group
             ]
         ),
         "verify/error_rate": _mean([float(not verdict.scored) for verdict in verdicts]),
-        "tokens/generated": float(sum(sum(rollout.trainable) for rollout in rollouts)),
+        "tokens/generated": float(sum(lengths)),
     }
-    return values
 
 
 def advantage_metrics(advantage_PG: Tensor, scored_PG: Tensor) -> dict[str, float]:
@@ -153,38 +151,25 @@ def peak_memory_mb(device: torch.device) -> float:
         import resource
     except ImportError:  # Windows has no such count
         return math.nan
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
+    unit = 2**20 if sys.platform == "darwin" else 2**10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
 
-def _constant_share(groups: Sequence[Group[Any]], parts: Collection[str]) -> float:
+def _constant_share(groups: Sequence[Sequence[Verdict]], parts: Collection[str]) -> float:
     """Return the share of the reward that comes from parts with equal values in the whole group.
 
     Such a part cancels in every advantage.
+
+    Args:
+        groups: the scored verdicts of each group.
     """
     constant = total = 0.0
     for group in groups:
-        scored = [verdict for verdict in group.verdicts if verdict.scored]
         for part in parts:
-            paid = [
-                verdict.rewards[part].weight * verdict.rewards[part].value for verdict in scored
-            ]
+            paid = [verdict.rewards[part].weight * verdict.rewards[part].value for verdict in group]
             total += sum(map(abs, paid))
             constant += sum(map(abs, paid)) if len(set(paid)) == 1 else 0.0
     return constant / total if total else math.nan
-
-
-def _is_mixed(verdicts: Sequence[Verdict]) -> bool:
-    return len({verdict.total for verdict in verdicts if verdict.scored}) > 1
-
-
-def _distinct_share(verdicts: Sequence[Verdict]) -> float:
-    """Return the number of different answers as a share of the scored rollouts.
-
-    Rollouts from which no answer could be extracted add no answer.
-    """
-    answers = [verdict.answer for verdict in verdicts if verdict.scored]
-    return len({answer for answer in answers if answer is not None}) / len(answers)
 
 
 def _mean(values: Sequence[float]) -> float:

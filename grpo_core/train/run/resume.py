@@ -13,11 +13,6 @@ from grpo_core.config.overrides import build_config, flat
 from grpo_core.protocol.errors import ConfigError
 
 
-def settings_of(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content of config.json without what a replay ignores."""
-    return {key: value for key, value in stored.items() if key != "provenance"}
-
-
 def changed_settings(config: RunConfig, saved: Mapping[str, Any]) -> dict[str, str]:
     """Return for each setting that differs its old and new value, as text.
 

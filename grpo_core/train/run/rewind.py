@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,11 +37,6 @@ class Restart:
     def step(self) -> int:
         """Return the last finished step."""
         return int(self.progress["step"])
-
-    @property
-    def marks(self) -> dict[str, Mark]:
-        """Return the end of each log when the checkpoint was made."""
-        return marks_of(self.progress)
 
 
 def choose_checkpoint(
@@ -89,10 +85,9 @@ def later_checkpoints(folder: RunFolder, restart: Restart) -> list[Path]:
 
 def marks_of(progress: dict[str, Any]) -> dict[str, Mark]:
     """Return the ends of the logs in a checkpoint of any format."""
-    if "logs" in progress:
-        logs: dict[str, Mark] = progress["logs"]
-        return logs
-    return {name: {"bytes": size} for name, size in progress.get("sizes", {}).items()}
+    return progress.get("logs") or {
+        name: {"bytes": size} for name, size in progress.get("sizes", {}).items()
+    }
 
 
 def _select_checkpoint(name: str | None, paths: list[Path], folder: RunFolder) -> Path | None:
@@ -112,12 +107,9 @@ def _select_checkpoint(name: str | None, paths: list[Path], folder: RunFolder) -
 def _intact_options(folder: RunFolder, paths: list[Path]) -> str:
     """Return the option for the newest intact checkpoint, and the one for the start."""
     for path in reversed(paths):
-        try:
-            is_intact = not folder.check_logs(marks_of(check_checkpoint(path)))
-        except (DamagedError, ConfigError):
-            continue
-        if is_intact:
-            return f"--from {path.name} (or --from {START})"
+        with suppress(DamagedError, ConfigError):
+            if not folder.check_logs(marks_of(check_checkpoint(path))):
+                return f"--from {path.name} (or --from {START})"
     return f"--from {START}"
 
 

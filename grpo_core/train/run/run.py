@@ -21,17 +21,14 @@ from grpo_core.train.compute.heap import Heap
 from grpo_core.train.policy.memory import MB, format_bytes
 from grpo_core.train.run.checkpoint import load_checkpoint, saved_optimizer_name
 from grpo_core.train.run.ending import EndKind, RunEnd
-from grpo_core.train.run.heldout import evaluate_held_out, format_group
-from grpo_core.train.run.journal import Journal
+from grpo_core.train.run.journal import Journal, notices
+from grpo_core.train.run.measure import evaluate_held_out, format_group
 from grpo_core.train.run.method import Batch, Method
 from grpo_core.train.run.metrics import peak_memory_mb
-from grpo_core.train.run.notices import notices
-from grpo_core.train.run.opening import Needs, encode_first_prompts, estimate_needs
-from grpo_core.train.run.provenance import recorded_config
+from grpo_core.train.run.opening import encode_first_prompts, estimate_needs, recorded_config
 from grpo_core.train.run.rewind import Restart, choose_checkpoint
 from grpo_core.train.run.saving import Saving
 from grpo_core.train.run.stopping import Stopping
-from grpo_core.train.run.unscored import UnscoredReasons
 from grpo_core.train.run.warnings import Watch, alarm_signs
 from grpo_core.verify.error_rate import ErrorRate
 from grpo_core.verify.sources import Source
@@ -60,12 +57,9 @@ class Run:
         self._plugins = plugins
         self._journal = Journal(observer, folder)
         self._saving = Saving(method, folder, self._journal)
-        self._unscored = UnscoredReasons(self._journal)
-        self._needs: Needs
-        self._heap: Heap
         self._load_seconds = self._actor.load_seconds
         self._has_started = False
-        self._state_at_start = method.state()
+        self._state_at_start = method.stream.state()
         self._stop_reason: str | None
         self._scores: tuple[int, Scores]
         """Step of the last evaluation, and its scores."""
@@ -92,7 +86,7 @@ class Run:
             return gains
         except torch.OutOfMemoryError as error:
             advice = "lower trainer.micro_batch_tokens or sampling.max_rows"
-            if self._saving.is_holding:
+            if self._saving.lock is not None:
                 advice += ", then continue with --resume"
             end = self._make_end(EndKind.FAILED, f"out of memory: {error}; {advice}")
             raise RunStoppedError(end.reason) from error
@@ -125,13 +119,13 @@ class Run:
         """
         self._saving.hold()
         try:
-            self._resume(restart or choose_checkpoint(self.folder))
+            self._go_back(restart or choose_checkpoint(self.folder))
         except BaseException:
             self._saving.release()
             raise
         return self.done
 
-    def _resume(self, restart: Restart) -> None:
+    def _go_back(self, restart: Restart) -> None:
         if restart.checkpoint is None and (self.done or self.method.updater.steps):
             raise ConfigError(
                 f"{self.folder.shown} has no checkpoint, and training has changed the weights; "
@@ -142,17 +136,16 @@ class Run:
             load_checkpoint(
                 restart.checkpoint, policy=self._actor.policy, updater=self.method.updater
             )
-        self._saving.rewind(restart)
-        self._actor.ranks.meet()
-        self.done = self._journal.step = restart.step
-        self.method.restore(restart.progress if restart.checkpoint else self._state_at_start)
-        if restart.checkpoint is not None:
             saved_name = saved_optimizer_name(restart.progress)
             if saved_name != (name := self._config.optimizer.name):
                 self._journal.observer.warn(
                     f"the checkpoint holds the running means of {saved_name}; {name} "
                     "begins without any"
                 )
+        self._saving.rewind(restart)
+        self._actor.ranks.meet()
+        self.done = self._journal.step = restart.step
+        self.method.stream.restore(restart.progress if restart.checkpoint else self._state_at_start)
         self._saving.note(self.done)
         self._read_metrics()
         self._saving.align_best(self._stopping.best)
@@ -173,29 +166,32 @@ class Run:
         """Check and announce what the run needs, and start its folder."""
         actor, observer = self._actor, self._journal.observer
         prompts = await encode_first_prompts(self.method, observer)
-        self._needs = estimate_needs(
+        self._memory, disk = estimate_needs(
             self.method,
             prompts,
             path=self.folder.path,
             steps=self.method.total - self.done,
             observer=observer,
         )
-        self._heap = Heap(actor.policy.device, expected=self._needs.memory.peak)
+        self._heap = Heap(actor.policy.device, expected=self._memory.peak)
         record = recorded_config(self.method)
         self._saving.hold()
         if self.done == 0:
             self.folder.start(record)
         cards = {source.name: await self._card(source) for source in actor.sources}
         self.folder.cards({name: card for name, card in cards.items() if card is not None})
-        self._journal.announce(f"memory: {self._needs.memory}")
-        self._journal.announce(f"disk: {self._needs.disk}")
+        self._journal.announce(f"memory: {self._memory}")
+        self._journal.announce(f"disk: {disk}")
         self._plugins.notify("grpo_run_start", run_dir=self.folder.path, config=record)
         self._has_started = True
 
     async def _train(self) -> tuple[dict[str, Gain], RunEnd]:
         """Train, evaluate, and write final/; return the gains and how the run ended."""
         actor, total = self._actor, self.method.total
-        before = await self._scores_at_start()
+        if self.done == 0:
+            before = await self._evaluate(0)
+        else:  # a resumed run reads the scores before training from its log
+            before = logged_scores(self.folder, [0])[0]
         if 0 < self.done < total:
             # A run that was stopped in that step has not evaluated after it.
             await self._evaluate_if_due(self.done)
@@ -222,7 +218,7 @@ class Run:
         for warning in against_audit(gains):
             self._journal.warn(warning)
         if self._config.eval.tasks and len(actor.sources) and not after:
-            reason = f" ({self._unscored.most_common})" if self._unscored.most_common else ""
+            reason = f" ({self._journal.unscored})" if self._journal.unscored else ""
             return gains, self._make_end(
                 EndKind.UNSCORED,
                 f"none of the held-out tasks could be scored{reason}, so the gain is unknown",
@@ -236,14 +232,18 @@ class Run:
         metrics = await self.method.update(batch)
         if self._load_seconds:
             metrics["time/load"], self._load_seconds = self._load_seconds, 0.0
-            metrics["memory/estimated_mb"] = self._needs.memory.peak / MB
+            metrics["memory/estimated_mb"] = self._memory.peak / MB
         self.done = self._journal.step = step
         line = {"step": step, "kind": Kind.STEP, **metrics}
         self._saving.note(step, pending=line)
         self.method.updater.steps = 0  # from here on the weights are those after this step
         self.folder.metrics(line)
         self._saving.note(step)
-        self._publish(step, metrics)
+        self._journal.observer.step(step, self.method.total, metrics)
+        self._plugins.notify("grpo_step_end", run_dir=self.folder.path, step=step, metrics=metrics)
+        for warning in self._watch.look(metrics):
+            self._journal.warn(warning)
+        self._stop_reason = self._stopping.look(line)
         self._heap.step_ended()
         if step < self.method.total and not self._actor.stops():
             await self._evaluate_if_due(step)
@@ -264,19 +264,11 @@ class Run:
         if _is_due(batch.step, self._config.log.samples_every):
             self.folder.log(format_group(batch.step, batch.groups[0], advantages[0]))
         verdicts = [verdict for group in batch.groups for verdict in group.verdicts]
-        self._unscored.warn(verdicts, f"attempts of step {batch.step}")
+        self._journal.warn_unscored(verdicts, f"attempts of step {batch.step}")
         self._error_rate.add(verdicts)
         self._plugins.notify(
             "grpo_verdicts", run_dir=self.folder.path, step=batch.step, groups=batch.groups
         )
-
-    def _publish(self, step: int, metrics: dict[str, float]) -> None:
-        """Report a finished step to observer, plugins, warnings and stop rules."""
-        self._journal.observer.step(step, self.method.total, metrics)
-        self._plugins.notify("grpo_step_end", run_dir=self.folder.path, step=step, metrics=metrics)
-        for warning in self._watch.look(metrics):
-            self._journal.warn(warning)
-        self._stop_reason = self._stopping.look({"step": step, "kind": Kind.STEP, **metrics})
 
     async def _evaluate_if_due(self, step: int) -> None:
         if _is_due(step, self._config.eval.every):
@@ -304,7 +296,7 @@ class Run:
             return None
         scores, metrics, verdicts = evaluation
         self._scores = (step, scores)
-        self._unscored.warn(verdicts, "held-out tasks")
+        self._journal.warn_unscored(verdicts, "held-out tasks")
         line = {"step": step, "kind": Kind.EVALUATION, **metrics}
         self.folder.metrics(line)
         observer.evaluated(step, metrics)
@@ -316,10 +308,6 @@ class Run:
         if step and self._config.eval.every and best is not None and best != best_before:
             self._saving.save_best(best)
         return scores
-
-    async def _scores_at_start(self) -> Scores | None:
-        """Return the scores before training; a resumed run reads them from its log."""
-        return await self._evaluate(0) if self.done == 0 else logged_scores(self.folder, [0])[0]
 
     def _forget_metrics(self) -> None:
         """Set what is derived from the metrics to what it is before the first line."""
@@ -366,15 +354,14 @@ class Run:
             self._journal.announce(
                 f"the held-out reward was highest after step {best.step} ({best.reward:.3f}){kept}"
             )
-        measured = peak_memory_mb(policy.device) * MB
         self._journal.announce(
-            f"memory: at most {format_bytes(measured)} were used; "
-            f"{format_bytes(self._needs.memory.peak)} had been estimated"
+            f"memory: at most {format_bytes(peak_memory_mb(policy.device) * MB)} were used; "
+            f"{format_bytes(self._memory.peak)} had been estimated"
         )
-        names = " and ".join(source.name for source in actor.sources.trained)
-        names = "examples" if self._config.has_data else names
+        trained = " and ".join(source.name for source in actor.sources.trained)
+        data = "examples" if self._config.has_data else trained
         state = policy.state()
-        title = f"{self._config.model.name} trained on {names} by {self.method.name}"
+        title = f"{self._config.model.name} trained on {data} by {self.method.name}"
         self.folder.finish(lambda folder: policy.save(folder, state), title=title)
         actor.ranks.meet()
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
@@ -20,8 +19,8 @@ from grpo_core.runs.lines import JsonObject, Kind, finite, kind_of, writing
 from grpo_core.runs.seal import write_manifest
 from grpo_core.train.models.disk import as_os_error
 from grpo_core.train.policy.memory import MB
+from grpo_core.train.policy.sharding import gather_full
 from grpo_core.train.run.checkpoint import (
-    Learned,
     RandomStates,
     checkpoints,
     record_settings,
@@ -31,8 +30,7 @@ from grpo_core.train.run.ending import EndKind, RunEnd
 from grpo_core.train.run.hold import hold
 from grpo_core.train.run.journal import Journal
 from grpo_core.train.run.method import Method
-from grpo_core.train.run.resume import settings_of
-from grpo_core.train.run.rewind import Restart, later_checkpoints
+from grpo_core.train.run.rewind import Restart, later_checkpoints, marks_of
 from grpo_core.train.run.stopping import Best
 
 
@@ -47,23 +45,21 @@ class Saving:
         self._step = 0
         self._progress: dict[str, Any] = {}
         self._states = RandomStates.now()
-        self._lock: FileLock | None = None
+        self.lock: FileLock | None = None
+        """The lock of the run's folder, once this process holds it."""
+        self.best_folder = folder.path / "checkpoints" / "best"
+        """The folder of the best weights; it may not exist."""
 
     def hold(self) -> None:
         """Lock the run's folder, in the process that writes it."""
-        if self._ranks.first and self._lock is None:
-            self._lock = hold(self._folder.path)
-
-    @property
-    def is_holding(self) -> bool:
-        """Return whether this process holds the lock of the run's folder."""
-        return self._lock is not None
+        if self._ranks.first and self.lock is None:
+            self.lock = hold(self._folder.path)
 
     def release(self) -> None:
         """Release the lock of the run's folder."""
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
+        if self.lock is not None:
+            self.lock.release()
+            self.lock = None
 
     def note(self, step: int, pending: Mapping[str, Any] | None = None) -> None:
         """Record what a checkpoint of now has to hold: a step that fails later must not change it.
@@ -77,7 +73,7 @@ class Saving:
         self._states = RandomStates.now()
         self._progress = {
             "logs": self._folder.marks(),
-            **self._method.state(),
+            **self._method.stream.state(),
             "pending": None if pending is None else finite(pending),
         }
 
@@ -89,24 +85,26 @@ class Saving:
         """
         if self._step == 0:
             return "no step was finished, so there is nothing to save"
-        path = self._folder.path / "checkpoints"
-        learned = Learned.of(self._policy, self._updater)
-        if self._ranks.first:
-            self._folder.sync()  # a checkpoint must not outlive the log lines that it refers to
-            path = save_checkpoint(
-                path,
-                learned,
-                step=self._step,
-                policy=self._policy,
-                updater=self._updater,
-                states=self._states,
-                more=self._extra(),
-                keep=self._config.checkpoint.keep,
-            )
-            if self._config.log.compress:
-                self._folder.compress_logs(above_bytes=self._config.log.part_mb * MB)
-        else:
+        # All processes have to gather.
+        weights = gather_full({name: tensor.detach() for name, tensor in self._policy.trainable()})
+        optimizer = gather_full(self._updater.optimizer.state_dict())
+        if not self._ranks.first:
             return ""
+        self._folder.sync()  # a checkpoint must not outlive the log lines that it refers to
+        path = save_checkpoint(
+            self._folder.path / "checkpoints",
+            step=self._step,
+            weights=weights,
+            optimizer=optimizer,
+            policy=self._policy,
+            updater=self._updater,
+            states=self._states,
+            more=self._extra(),
+        )
+        for old in checkpoints(path.parent)[: -self._config.checkpoint.keep]:
+            remove_folder(old)
+        if self._config.log.compress:
+            self._folder.compress_logs(above_bytes=self._config.log.part_mb * MB)
         return f"saved {path.name}; continue with --resume {self._folder.shown}"
 
     def rewind(self, restart: Restart) -> None:
@@ -118,20 +116,20 @@ class Saving:
             remove_folder(path)
         if restart.drop_best:
             remove_folder(self.best_folder)
-        if not restart.repairs:
-            folder.cut(restart.marks)
-            self._write_pending(restart)
-            return
-        # Both logs must end at the same step: lines are kept by step, so an evaluation after the
-        # last step is removed from both and repeated.
-        for name in ("metrics.jsonl", "rollouts.jsonl"):
-            dropped = folder.repair(name, lambda line: _is_before(line, restart.step))
-            if name in restart.repairs:
-                self._journal.announce(
-                    f"{name} was damaged ({restart.repairs[name]}): {dropped} lines could not be "
-                    "read and were dropped"
-                )
-        self._write_pending(restart)
+        if restart.repairs:
+            # Both logs must end at the same step: lines are kept by step, so an evaluation after
+            # the last step is removed from both and repeated.
+            for name in ("metrics.jsonl", "rollouts.jsonl"):
+                dropped = folder.repair(name, lambda line: _is_before(line, restart.step))
+                if name in restart.repairs:
+                    self._journal.announce(
+                        f"{name} was damaged ({restart.repairs[name]}): {dropped} lines could not "
+                        "be read and were dropped"
+                    )
+        else:
+            folder.cut(marks_of(restart.progress))
+        if pending := restart.progress.get("pending"):
+            folder.metrics(pending)  # it did not fit on the disk when the checkpoint was made
 
     def record_settings(self) -> None:
         """Record the present settings in the newest checkpoint, so that it can be resumed again."""
@@ -141,12 +139,9 @@ class Saving:
 
     def _extra(self) -> dict[str, Any]:
         """Return what a checkpoint records of the run besides the weights."""
-        return {**self._progress, "config": settings_of(self._folder.config())}
-
-    def _write_pending(self, restart: Restart) -> None:
-        """Write the metrics line that did not fit on the disk when the checkpoint was made."""
-        if pending := restart.progress.get("pending"):
-            self._folder.metrics(pending)
+        stored = self._folder.config().items()
+        settings = {key: value for key, value in stored if key != "provenance"}
+        return {**self._progress, "config": settings}
 
     def save_best(self, best: Best) -> None:
         """Write checkpoints/best/: the weights with the highest held-out reward so far.
@@ -173,17 +168,12 @@ class Saving:
         """
         folder = self.best_folder
         is_outdated = folder.exists() and (best is None or self.best_step() != best.step)
-        if not self._ranks.any(is_outdated):
+        if not any(self._ranks.gather_values(is_outdated)):
             return
         if self._ranks.first:
             remove_folder(folder)
         if best is not None and best.step == self._step > 0:
             self.save_best(best)
-
-    @property
-    def best_folder(self) -> Path:
-        """Return the folder of the best weights; it may not exist."""
-        return self._folder.path / "checkpoints" / "best"
 
     def best_step(self) -> int | None:
         """Return the step whose weights are in `best_folder`; None if there are none."""
@@ -202,9 +192,8 @@ class Saving:
         after it. Nothing that fails here hides what ended the run.
         """
         # Without the lock, another process is writing the run, or nothing has begun.
-        if self._ranks.first and self._lock is None:
-            return end
-        if not (self._folder.path / "config.json").exists():
+        has_no_lock = self._ranks.first and self.lock is None
+        if has_no_lock or not (self._folder.path / "config.json").exists():
             return end
         if end.kind in (EndKind.CANCELLED, EndKind.FAILED):
             end = replace(end, saved=self._save_last_step())

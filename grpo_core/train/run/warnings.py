@@ -57,16 +57,19 @@ class History:
     steps: int
     """Number of steps so far."""
 
-    @property
-    def is_unsolved(self) -> bool:
-        """Return whether the first steps are over and there is still something to learn."""
-        return self._is_unsolved("pass_rate")
+    def is_unsolved(self, passed: str = "pass_rate") -> bool:
+        """Return whether the first steps are over and there is still something to learn.
+
+        Args:
+            passed: name of the pass rate.
+        """
+        return self.steps > START and self.last[passed] < SOLVED
 
     def saturated_parts(self) -> dict[str, bool]:
         """Return for each reward part whether it rose near 1 while the pass rate stayed."""
         return {
             name: self.steps >= START + WINDOW
-            and self._is_unsolved(passed)
+            and self.is_unsolved(passed)
             and self.last[passed] < self.start[passed] + 0.03
             and self.last[name] > 0.9
             and self.last[name] > self.start[name] + 0.2
@@ -80,18 +83,11 @@ class History:
         The keys are metrics of the environments that were sampled in this step; an environment
         counts only while there is something left to learn.
         """
-        shares = {
-            name: passed
+        return {
+            name: self.is_unsolved(passed) and self.now[name] > 0.8
             for name, passed in self.reward_metrics()
             if name.endswith(CONSTANT_SHARE) and not math.isnan(self.now[name])
         }
-        return {
-            name: self._is_unsolved(passed) and self.now[name] > 0.8
-            for name, passed in shares.items()
-        }
-
-    def _is_unsolved(self, passed: str) -> bool:
-        return self.steps > START and self.last[passed] < SOLVED
 
     def reward_metrics(self) -> list[tuple[str, str]]:
         """Return the names of the reward metrics, each with the name of its pass rate.
@@ -99,12 +95,11 @@ class History:
         In a mixture, that is the pass rate of the environment itself.
         """
         line = self.now.lines[0]
-        pairs = [
-            (name, f"{name.rpartition('reward/')[0]}pass_rate")
+        return [
+            (name, passed)
             for name in line
-            if "reward/" in name
+            if "reward/" in name and (passed := f"{name.rpartition('reward/')[0]}pass_rate") in line
         ]
-        return [(name, passed) for name, passed in pairs if passed in line]
 
 
 CONSTANT_SHARE = "reward/constant_share"
@@ -183,7 +178,7 @@ SIGNS: Sequence[Sign] = (
         "below a tenth of the first 10 steps' while fewer than half pass, for 10 steps",
         10,
         lambda h: (
-            h.is_unsolved
+            h.is_unsolved()
             and h.last["pass_rate"] < 0.5
             and h.now["entropy"] < 0.1 * h.start["entropy"]
         ),
@@ -226,7 +221,7 @@ SIGNS: Sequence[Sign] = (
         "below half of the first 10 steps' while the pass rate rose by less than 0.1, for 10 steps",
         10,
         lambda h: (
-            h.is_unsolved
+            h.is_unsolved()
             and h.now["completion_length/mean"] < 0.5 * h.start["completion_length/mean"]
             and h.last["pass_rate"] < h.start["pass_rate"] + 0.1
         ),
@@ -315,7 +310,6 @@ def _advice_values(history: History, due: Sequence[str]) -> dict[str, Any]:
         due: the metrics that the advice is about.
     """
     passed = dict(history.reward_metrics())
-    shares = {name: history.now[name] for name in due}
     return {
         "now": history.now,
         "start": history.start,
@@ -326,12 +320,12 @@ def _advice_values(history: History, due: Sequence[str]) -> dict[str, Any]:
             f"{history.last[passed[name]]:.0%}" for name in due if name in passed
         ),
         "constant": " and ".join(
-            f"{share:.0%}"
+            f"{history.now[name]:.0%}"
             + (
                 f" ({environment})"
                 if (environment := name.removesuffix(CONSTANT_SHARE).strip("/"))
                 else ""
             )
-            for name, share in shares.items()
+            for name in due
         ),
     }
