@@ -48,6 +48,5 @@ class Refill:
         Groups with a signal take precedence; others fill up to `wanted`, so that the
         denominators of the loss stay the same.
         """
-        live = [place for place, signal in enumerate(self._has_signal) if signal]
-        dead = [place for place, signal in enumerate(self._has_signal) if not signal]
-        return torch.tensor(sorted([*live, *dead[: self._wanted - len(live)]]))
+        live_first = sorted(range(len(self.groups)), key=lambda place: not self._has_signal[place])
+        return torch.tensor(sorted(live_first[: self._wanted]))

@@ -83,7 +83,7 @@ def attend(
     dropout: float = 0.0,
     tree_blocks: tuple[Block, ...] = (),
     **more: Any,
-) -> tuple[Tensor, None]:
+) -> Any:
     """Compute attention in the signature that transformers expects.
 
     Args:
@@ -106,10 +106,9 @@ def attend(
         or query.shape[2] == 1
         or more.get("position_bias") is not None
     ):
-        plain: tuple[Tensor, None] = sdpa_attention_forward(
+        return sdpa_attention_forward(
             module, query, key, value, attention_mask, scaling=scaling, dropout=dropout, **more
         )
-        return plain
     groups = query.shape[1] // key.shape[1]
     if groups > 1 and query.shape[2] <= FEW_ROWS:
         return _attend_stacked(query, key, value, attention_mask, groups, scaling, dropout), None
@@ -145,10 +144,14 @@ def _attend_stacked(
     B, heads, N, D = query.shape
     mask = mask.expand(B, groups, N, mask.shape[-1]).reshape(B, 1, groups * N, mask.shape[-1])
     query = query.reshape(B, heads // groups, groups * N, D)
-    output = scaled_dot_product_attention(
-        query, key, value, attn_mask=mask, dropout_p=dropout, scale=scaling
+    return (
+        scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, dropout_p=dropout, scale=scaling
+        )
+        .reshape(B, heads, N, -1)
+        .transpose(1, 2)
+        .contiguous()
     )
-    return output.reshape(B, heads, N, -1).transpose(1, 2).contiguous()
 
 
 def _select_columns(states: Tensor, columns: tuple[slice, ...], dim: int) -> Tensor:

@@ -79,22 +79,25 @@ def collate(
         skip_dead: do not compute groups whose advantages are all exactly 0, but keep them in the
             denominators. This is exact where the loss depends on nothing but the advantage.
     """
-    P = len(rollouts_PG)
-    steps = []
+    P, steps = len(rollouts_PG), []
+    computed = [bool(advantage_PG[p].any()) or not skip_dead for p in range(P)]
     for i in range(minibatches):
-        prompts = range(i * P // minibatches, (i + 1) * P // minibatches)
-        kept = [(p, g) for p in prompts for g in range(len(rollouts_PG[p])) if scored_PG[p, g]]
-        if mask_truncated:
-            kept = [(p, g) for p, g in kept if rollouts_PG[p][g].finish != "length"]
-        lengths = [sum(rollouts_PG[p][g].trainable) for p, g in kept]
-        weights = AGGREGATIONS[aggregation](lengths, max_length) if kept else []
+        kept = [
+            (rollout, float(advantage_PG[p, g]), computed[p])
+            for p in range(i * P // minibatches, (i + 1) * P // minibatches)
+            for g, rollout in enumerate(rollouts_PG[p])
+            if scored_PG[p, g] and not (mask_truncated and rollout.finish == "length")
+        ]
         if kept:
-            live = [bool(advantage_PG[p].any()) or not skip_dead for p in range(P)]
-            rows = [
-                (Row(rollouts_PG[p][g], float(advantage_PG[p, g]), w), live[p])
-                for (p, g), w in zip(kept, weights, strict=True)
-            ]
-            steps.append([row for row, computed in rows if computed])
+            lengths = [sum(rollout.trainable) for rollout, _, _ in kept]
+            weights = AGGREGATIONS[aggregation](lengths, max_length)
+            steps.append(
+                [
+                    Row(rollout, advantage, weight)
+                    for (rollout, advantage, live), weight in zip(kept, weights, strict=True)
+                    if live
+                ]
+            )
     return steps
 
 

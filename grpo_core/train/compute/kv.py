@@ -46,8 +46,9 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]
         length, buffer = old_length + new.shape[-2], self._storages.get(name)
         # Other lines were selected, or the buffer is full.
         if buffer is None or buffer.data_ptr() != held.data_ptr() or length > buffer.shape[-2]:
-            capacity = length + max(SPARE, length // 4)
-            buffer = self._storages[name] = new.new_empty(*new.shape[:-2], capacity, new.shape[-1])
+            buffer = self._storages[name] = new.new_empty(
+                *new.shape[:-2], length + max(SPARE, length // 4), new.shape[-1]
+            )
             if old_length:
                 buffer[..., :old_length, :] = held
         buffer[..., old_length:length, :] = new
@@ -66,22 +67,13 @@ def growing_cache(model: Any) -> DynamicCache:
     return cache
 
 
-def keeps_everything(cache: DynamicCache) -> bool:
-    """Return True if every layer keeps keys and values of every token.
-
-    Only such caches can be widened and joined.
-    """
-    return all(type(layer) is GrowingLayer for layer in cache.layers)
-
-
 def bytes_per_token(model: Any) -> int:
     """Return the bytes of the keys and values of one token in all layers."""
     config = model.config.get_text_config(decoder=True)
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    weight = next(model.parameters())
-    itemsize: int = torch.empty((), dtype=weight.dtype).element_size()
-    return 2 * int(config.num_hidden_layers) * int(heads) * int(size) * itemsize
+    itemsize = next(model.parameters()).dtype.itemsize
+    return 2 * int(config.num_hidden_layers) * int(heads) * int(size) * int(itemsize)
 
 
 def join_caches(first: DynamicCache, second: DynamicCache) -> None:

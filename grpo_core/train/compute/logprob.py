@@ -60,21 +60,18 @@ def head_at(model: Any, places_K: Tensor | None, *, bare: bool) -> Iterator[None
             output of the head and nothing more.
     """
     head = model.get_output_embeddings()
-    compute, own_forward = head.forward, vars(head).get("forward")
+    compute, own = head.forward, {"forward": head.forward} if "forward" in vars(head) else {}
 
-    def forward(hidden_BNH: Tensor) -> Tensor:
+    def forward(hidden_BNH: Tensor) -> Any:
         hidden = hidden_BNH if places_K is None else hidden_BNH.flatten(0, 1)[places_K].unsqueeze(0)
-        output: Tensor = hidden if bare else compute(hidden)
-        return output
+        return hidden if bare else compute(hidden)
 
     head.forward = forward
     try:
         yield
     finally:
-        if own_forward is None:
-            del head.forward
-        else:
-            head.forward = own_forward
+        del head.forward
+        vars(head).update(own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,15 +189,11 @@ class _FrozenHead(torch.autograd.Function):
         )
         directions, edges, places, pair_count = [], [], [], 0
         for chunk, token_slice in _chunks(place_M, len(hidden_KH), rows):
-            hidden_CH, place_m, token_m = (
-                hidden_KH[chunk],
-                place_M[token_slice] - chunk.start,
-                tokens_M[token_slice],
-            )
+            place_m, token_m = place_M[token_slice] - chunk.start, tokens_M[token_slice]
             raw_CV, logits_CV, probs_CV = (
-                buffer[: len(hidden_CH)] for buffer in (raw_RV, logits_RV, probs_RV)
+                buffer[: chunk.stop - chunk.start] for buffer in (raw_RV, logits_RV, probs_RV)
             )
-            torch.mm(hidden_CH, weight_VH.T, out=raw_CV)
+            torch.mm(hidden_KH[chunk], weight_VH.T, out=raw_CV)
             if logits_CV.dtype != raw_CV.dtype:
                 logits_CV.copy_(raw_CV)
             if bias_V is not None:

@@ -18,11 +18,11 @@ from torch import Tensor
 
 from grpo_core.train.compute import attention
 from grpo_core.train.compute.kv import (
+    GrowingLayer,
     cache_argument,
     drop_columns,
     growing_cache,
     join_caches,
-    keeps_everything,
 )
 from grpo_core.train.compute.logprob import head_at
 from grpo_core.train.compute.tree import additive, common_length, pack_trees, pair_cost, size
@@ -42,28 +42,29 @@ PAYS = 8 / 7
 class Lines:
     """Hold K lines, their shared cache, and the logits of their next tokens."""
 
-    logits_KV: Tensor
-    """Logits after the last token of each line."""
-
     def __init__(
         self,
         model: Any,
         cache: Any,
+        logits_KV: Tensor,
         seen_KN: Tensor,
         tree_K: list[int],
         lengths_K: list[int],
         dtype: torch.dtype | None,
     ) -> None:
-        """Wrap a filled cache; the caller sets `logits_KV`.
+        """Wrap a filled cache.
 
         Args:
             model: the model that filled the cache.
             cache: keys and values of all nodes.
+            logits_KV: logits after the last token of each line.
             seen_KN: True where a node of its tree belongs to a line.
             tree_K: index of the tree that each line is in.
             lengths_K: tokens of each line.
             dtype: the type that the model computes in; None if it takes no mask per line.
         """
+        self.logits_KV = logits_KV
+        """Logits after the last token of each line."""
         self._pair = pair_cost(model)
         self._cache, self._dtype = cache, dtype
         self._seen_KN, self._tree_K, self._lengths_K = seen_KN, tree_K, lengths_K
@@ -93,40 +94,37 @@ class Lines:
         if dtype is not None and size(prompts, ()) <= MOST_NODES * max(map(len, prompts)):
             return cls._prefill_tree(model, prompts, dtype, device)
         start = common_length(prompts)
-        cache, shared_mask = (
-            growing_cache(model),
-            torch.ones(len(prompts), start, dtype=torch.long, device=device),
-        )
+        cache = growing_cache(model)
         if start:
-            shared = torch.tensor([list(prompts[0][:start])], device=device)
             model(
-                input_ids=shared, **cache_argument(model, cache), use_cache=True, logits_to_keep=1
+                input_ids=torch.tensor([list(prompts[0][:start])], device=device),
+                **cache_argument(model, cache),
+                use_cache=True,
+                logits_to_keep=1,
             )
             cache.batch_select_indices(torch.zeros(len(prompts), dtype=torch.long, device=device))
         rest = [list(prompt[start:]) for prompt in prompts]
         width = max(map(len, rest))
-        tokens_KS = torch.tensor([[pad_id] * (width - len(r)) + r for r in rest], device=device)
         mask_KS = torch.tensor([[0] * (width - len(r)) + [1] * len(r) for r in rest], device=device)
         positions_KS = start + (mask_KS.cumsum(dim=1) - 1).clamp(min=0)
-        mask_KS = torch.cat([shared_mask, mask_KS], dim=1)
+        mask_KS = torch.nn.functional.pad(mask_KS, (start, 0), value=1)
         out = model(
-            input_ids=tokens_KS,
+            input_ids=torch.tensor([[pad_id] * (width - len(r)) + r for r in rest], device=device),
             attention_mask=mask_KS,
             position_ids=positions_KS,
             **cache_argument(model, cache),
             use_cache=True,
             logits_to_keep=1,
         )
-        lines = cls(
+        return cls(
             model,
             cache,
+            out.logits[:, -1],
             mask_KS.bool(),
             list(range(len(prompts))),
             [len(prompt) for prompt in prompts],
             dtype,
         )
-        lines.logits_KV = out.logits[:, -1]
-        return lines
 
     @classmethod
     def _prefill_tree(
@@ -136,13 +134,15 @@ class Lines:
         cache = growing_cache(model)
         # A completion of one token adds no node.
         tree = pack_trees(prompts, [(0,)] * len(prompts), device=device)
-        logits_KV = tree.forward(model, dtype, cache=cache)
-        seen_KN = tree.mask_B1NN[0, 0, tree.predictors_K[tree.place_M]]
-        lines = cls(
-            model, cache, seen_KN, [0] * len(prompts), [len(prompt) for prompt in prompts], dtype
+        return cls(
+            model,
+            cache,
+            tree.forward(model, dtype, cache=cache)[tree.place_M],
+            tree.mask_B1NN[0, 0, tree.predictors_K[tree.place_M]],
+            [0] * len(prompts),
+            [len(prompt) for prompt in prompts],
+            dtype,
         )
-        lines.logits_KV = logits_KV[tree.place_M]
-        return lines
 
     def extend(self, model: Any, parents: Sequence[int], tokens: Sequence[int]) -> None:
         """Replace the lines by new ones, by one forward pass.
@@ -197,8 +197,11 @@ class Lines:
 
     @property
     def joinable(self) -> bool:
-        """Return True if other lines can be added by `join`."""
-        return keeps_everything(self._cache)
+        """Return True if other lines can be added by `join`.
+
+        That needs a cache that can be widened, with keys and values of every token in every layer.
+        """
+        return all(type(layer) is GrowingLayer for layer in self._cache.layers)
 
     def join(self, more: Lines) -> None:
         """Append other lines behind the present ones."""
@@ -214,11 +217,13 @@ class Lines:
             max(self._nodes) + 1,
             max(self._seen_KN.shape[1], more._seen_KN.shape[1]),
         )
-        seen = [
-            torch.nn.functional.pad(lines._seen_KN, (width - lines._seen_KN.shape[1], 0))
-            for lines in (self, more)
-        ]
-        self._seen_KN, self.logits_KV = torch.cat(seen), torch.cat([self.logits_KV, more.logits_KV])
+        self._seen_KN = torch.cat(
+            [
+                torch.nn.functional.pad(lines._seen_KN, (width - lines._seen_KN.shape[1], 0))
+                for lines in (self, more)
+            ]
+        )
+        self.logits_KV = torch.cat([self.logits_KV, more.logits_KV])
         self._tree_K += [self._trees + tree for tree in more._tree_K]
         self._prompt_K += [prompt_offset + prompt for prompt in more._prompt_K]
         self._nodes |= {prompt_offset + prompt: count for prompt, count in more._nodes.items()}
@@ -240,22 +245,21 @@ class Lines:
 
     def _rearrange_if_cheaper(self) -> None:
         """Rearrange the lines, each alone or all of a prompt in one tree, if that pays."""
-        alone, by_prompt = list(range(len(self._tree_K))), _numbered(self._prompt_K)
+        alone = list(range(len(self._tree_K)))
         if self._dtype is None:
-            width = self._places()[1]
-            if width > 1 or self._cost(len(alone), 1, 0) * PAYS < self._cost(self._trees, 1, 0):
+            if self._places()[1] > 1 or self._cost(len(alone), 1, 0) * PAYS < self._cost(
+                self._trees, 1, 0
+            ):
                 self._arrange(alone)
             return
-        lines = Counter(by_prompt)
+        lines = Counter(self._prompt_K)
+        tree_of = {prompt: number for number, prompt in enumerate(lines)}
+        most_nodes = max(self._nodes[prompt] for prompt in lines)
         costs = [
             (self._cost(len(alone), 1, max(self._lengths_K)), alone),
             (
-                self._cost(
-                    len(lines),
-                    max(lines.values()),
-                    max(self._nodes[prompt] for prompt in self._prompt_K),
-                ),
-                by_prompt,
+                self._cost(len(lines), max(lines.values()), most_nodes),
+                [tree_of[prompt] for prompt in self._prompt_K],
             ),
         ]
         least, chosen = min(costs, key=lambda pair: pair[0])
@@ -272,7 +276,7 @@ class Lines:
         sources = dict(zip(tree_K, self._tree_K, strict=True))
         source_P = torch.tensor([sources[tree] for tree in range(len(sources))], device=device)
         counts = [self._seen_KN.shape[1]] * len(sources)
-        if not keeps_everything(self._cache):
+        if not self.joinable:
             self._cache.batch_select_indices(source_P)
         else:
             trees_K = torch.tensor(tree_K, device=device)
@@ -289,9 +293,3 @@ class Lines:
         self._tree_K, self._trees = tree_K, len(sources)
         # A line of its own shares nothing any more.
         self._prompt_K, self._nodes = list(tree_K), dict(enumerate(counts))
-
-
-def _numbered(values: Sequence[int]) -> list[int]:
-    """Return `values` numbered 0, 1, 2, ... in the order of their first occurrence."""
-    number = {value: i for i, value in enumerate(dict.fromkeys(values))}
-    return [number[value] for value in values]

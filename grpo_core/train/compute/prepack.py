@@ -32,10 +32,13 @@ def prepacked(model: Any, rows: int) -> Iterator[None]:
     are on entry. Does nothing where there is no such layout: other devices and precisions, sharded
     weights.
     """
+    # Into other weights than bfloat16 the adapter is merged (see `merged`).
     adapters = {
         layer: matrices
         for layer in adapted_layers(model)
-        if (matrices := _adapter_matrices(layer)) is not None
+        if _can_be_packed(layer.get_base_layer())
+        and layer.get_base_layer().weight.dtype == torch.bfloat16
+        and (matrices := product(layer)) is not None
     }
     base_layers = {layer.get_base_layer() for layer in adapters}
     layers = [*adapters, *(layer for layer in _packable(model) if layer not in base_layers)]
@@ -50,22 +53,9 @@ def prepacked(model: Any, rows: int) -> Iterator[None]:
         yield
     finally:
         for layer, forward in zip(layers, own_forwards, strict=True):
+            vars(layer).pop("forward", None)
             if forward is not None:
                 layer.forward = forward
-            else:
-                vars(layer).pop("forward", None)
-
-
-def _adapter_matrices(layer: Any) -> tuple[Tensor, Tensor] | None:
-    """Return the two matrices of an adapter that is computed together with its layer, or None.
-
-    Only bfloat16 weights need this: into other weights the adapter is merged (see `merged`).
-    """
-    base = layer.get_base_layer()
-    matrices = (
-        product(layer) if _can_be_packed(base) and base.weight.dtype == torch.bfloat16 else None
-    )
-    return matrices if matrices is None else (matrices[0].detach(), matrices[1].detach())
 
 
 def packed_bytes(model: Any) -> int:
@@ -104,26 +94,21 @@ def _can_be_packed(module: Any) -> bool:
 @cache
 def _has_layout(dtype: torch.dtype) -> bool:
     """Return True if this build of PyTorch has a layout for `dtype` on this processor."""
-    if not hasattr(torch.ops.mkldnn, "_reorder_linear_weight") or not hasattr(
-        torch.ops.mkldnn, "_linear_pointwise"
-    ):
-        return False
-    return dtype == torch.float32 or (
-        dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return all(
+        hasattr(torch.ops.mkldnn, operation)
+        for operation in ("_reorder_linear_weight", "_linear_pointwise")
+    ) and (
+        dtype == torch.float32
+        or (dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported())
     )
 
 
 def _packed_forward(layer: torch.nn.Linear, rows: int) -> Callable[[Tensor], Tensor]:
     """Return a forward function of a linear layer that uses a packed copy of its weight."""
     packed = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach(), rows)
-
-    def forward(inputs: Tensor) -> Tensor:
-        outputs: Tensor = torch.ops.mkldnn._linear_pointwise(
-            inputs, packed, layer.bias, "none", [], ""
-        )
-        return outputs
-
-    return forward
+    return lambda inputs: torch.ops.mkldnn._linear_pointwise(
+        inputs, packed, layer.bias, "none", [], ""
+    )
 
 
 def _adapter_forward(layer: Any, down: Tensor, up: Tensor, rows: int) -> Callable[[Tensor], Tensor]:
@@ -135,17 +120,16 @@ def _adapter_forward(layer: Any, down: Tensor, up: Tensor, rows: int) -> Callabl
     base = layer.get_base_layer()
     compute = _packed_forward(base, rows)
     first, second = (
-        torch.ops.mkldnn._reorder_linear_weight(matrix.to(base.weight.dtype), rows)
+        torch.ops.mkldnn._reorder_linear_weight(matrix.detach().to(base.weight.dtype), rows)
         for matrix in (down, up)
     )
 
-    def forward(inputs: Tensor) -> Tensor:
+    def forward(inputs: Tensor) -> Any:
         if layer.disable_adapters:
             return compute(inputs)
         narrow = torch.ops.mkldnn._linear_pointwise(inputs, first, None, "none", [], "")
-        outputs: Tensor = torch.ops.mkldnn._linear_pointwise.binary(
+        return torch.ops.mkldnn._linear_pointwise.binary(
             narrow, compute(inputs), second, None, "add"
         )
-        return outputs
 
     return forward

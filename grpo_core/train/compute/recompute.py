@@ -8,8 +8,7 @@ would make every ratio a random number.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.train.compute.heap import give_back_freed_memory
+from grpo_core.train.models.swapped import swapped
 
 
 def recompute(model: Any) -> None:
@@ -49,14 +49,12 @@ def is_recomputed(layer: Any) -> bool:
     return isinstance(layer.forward, _Recomputed)
 
 
-@contextmanager
-def kept(layer: Any) -> Iterator[None]:
-    """Keep the results of this one layer for the backward pass, instead of recomputing them."""
-    layer.forward.keeps = True
-    try:
-        yield
-    finally:
-        layer.forward.keeps = False
+def kept(layer: Any) -> AbstractContextManager[None]:
+    """Return a context that keeps this layer's results for the backward pass.
+
+    They are not recomputed there.
+    """
+    return swapped("keeps", [(layer.forward, True)])
 
 
 class _Recomputed:

@@ -45,12 +45,9 @@ class ComputeThread:
             wait([future])
 
     def _run(self, compute: Callable[[], T]) -> T:
-        # CUDA has a current device per thread.
-        on_device = (
-            torch.cuda.device(self._device) if self._device.type == "cuda" else nullcontext()
-        )
         try:
-            with on_device:
+            # CUDA has a current device per thread.
+            with torch.cuda.device(self._device) if self._device.type == "cuda" else nullcontext():
                 return compute()
         finally:
             self._openmp_helpers.hand_back()

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -66,8 +66,7 @@ class Trees:
                 use_cache=cache is not None,
                 **attention.arguments(model, self.blocks),
             )
-        logits: Tensor = out.logits[0]
-        return logits
+        return cast("Tensor", out.logits[0])
 
 
 def pair_cost(model: Any) -> float:
@@ -221,5 +220,7 @@ def can_be_masked(model: Any) -> bool:
 
 def _shared_length(first: Sequence[int], second: Sequence[int]) -> int:
     """Return how many tokens two sequences have in common at the start."""
-    pairs = enumerate(zip(first, second, strict=False))
-    return next((i for i, (a, b) in pairs if a != b), min(len(first), len(second)))
+    return next(
+        (i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b),
+        min(len(first), len(second)),
+    )

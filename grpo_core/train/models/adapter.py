@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from grpo_core.protocol.errors import ConfigError
 from grpo_core.train.models.load import ModelSource
 from grpo_core.train.models.quiet import quiet_loading
 from grpo_core.train.models.reference import ADAPTER
+from grpo_core.train.models.swapped import swapped
 
 ALL_LINEAR = ("all-linear",)
 
@@ -34,12 +35,11 @@ def add_adapter(
     with quiet_loading():
         import peft
 
-    targets = "all-linear" if config.targets == ALL_LINEAR else list(config.targets)
     lora = peft.LoraConfig(
         r=config.r,
         lora_alpha=config.alpha,
         lora_dropout=config.dropout,
-        target_modules=targets,
+        target_modules="all-linear" if config.targets == ALL_LINEAR else list(config.targets),
         task_type=task,
         revision=source.revision,
     )
@@ -130,35 +130,25 @@ def merged(model: Any) -> Iterator[None]:
         yield
         return
     adapter = model.active_adapter
-    weights = [
-        (layer.get_base_layer().weight, layer.get_base_layer().weight.data) for layer in layers
+    sums = [
+        (
+            layer.get_base_layer().weight,
+            layer.get_base_layer().weight.data + layer.get_delta_weight(adapter),
+        )
+        for layer in layers
+        if adapter in layer.lora_A
     ]
-    try:
-        for layer, (weight, original) in zip(layers, weights, strict=True):
-            if adapter in layer.lora_A:
-                weight.data = original + layer.get_delta_weight(adapter)
-        with model.disable_adapter():
-            yield
-    finally:
-        for weight, original in weights:
-            weight.data = original
+    with swapped("data", sums), model.disable_adapter():
+        yield
 
 
-@contextmanager
-def in_type_of_input(layers: Sequence[Any]) -> Iterator[None]:
-    """Let the adapter compute in the dtype of its input.
+def in_type_of_input(layers: Sequence[Any]) -> AbstractContextManager[None]:
+    """Return a context in which the adapter computes in the dtype of its input.
 
     Autocast casts the adapter's weights to that dtype; without this, peft casts every input to the
     dtype of the weights.
     """
-    enabled_before = [layer.cast_input_dtype_enabled for layer in layers]
-    try:
-        for layer in layers:
-            layer.cast_input_dtype_enabled = False
-        yield
-    finally:
-        for layer, enabled in zip(layers, enabled_before, strict=True):
-            layer.cast_input_dtype_enabled = enabled
+    return swapped("cast_input_dtype_enabled", [(layer, False) for layer in layers])
 
 
 def product(layer: Any) -> tuple[Any, Any] | None:
@@ -199,16 +189,13 @@ def _is_adapted(module: Any) -> bool:
     return hasattr(module, "lora_A") and hasattr(module, "get_delta_weight")
 
 
-def _is_matrix(layer: Any) -> bool:
-    return type(layer) is torch.nn.Linear and layer.weight.device.type != "meta"
-
-
 def _is_plain(model: Any, layers: list[Any]) -> bool:
     """Return whether the adapter is a sum of weight products and nothing else, on unquantised
     weights.
     """
     config = model.peft_config[model.active_adapter]
     excluded_options = ("use_dora", "lora_bias", "modules_to_save", "trainable_token_indices")
-    return all(_is_matrix(layer.get_base_layer()) for layer in layers) and not any(
-        getattr(config, name, None) for name in excluded_options
-    )
+    return all(
+        type(base) is torch.nn.Linear and base.weight.device.type != "meta"
+        for base in (layer.get_base_layer() for layer in layers)
+    ) and not any(getattr(config, name, None) for name in excluded_options)

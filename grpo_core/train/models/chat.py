@@ -74,12 +74,8 @@ def encode_reply(
     if isinstance(prompt, str):
         reply_text = "".join(message.content for message in reply)
     else:
-        text = _render(
-            tokenizer,
-            (*prompt, *messages[:-1], Message("assistant", _LAST_MESSAGE_MARK), *reply),
-            frame,
-        )
-        _, mark, reply_text = text.rpartition(_LAST_MESSAGE_MARK)
+        dialogue = (*prompt, *messages[:-1], Message("assistant", _LAST_MESSAGE_MARK), *reply)
+        _, mark, reply_text = _render(tokenizer, dialogue, frame).rpartition(_LAST_MESSAGE_MARK)
         if not mark:
             raise ConfigError(
                 "the model's chat template leaves out the assistant's message, so a dialogue "
@@ -87,8 +83,7 @@ def encode_reply(
             )
         if end_id is not None:
             reply_text = reply_text.removeprefix(tokenizer.decode([end_id]))
-    ids: list[int] = tokenizer(reply_text, add_special_tokens=False)["input_ids"]
-    return ids
+    return list(tokenizer(reply_text, add_special_tokens=False)["input_ids"])
 
 
 def _render(tokenizer: Any, messages: Sequence[Message], frame: Frame) -> str:
@@ -104,12 +99,14 @@ def _render(tokenizer: Any, messages: Sequence[Message], frame: Frame) -> str:
             *dicts[int(dicts[0]["role"] == "system") :],
         ]
     try:
-        text: str = tokenizer.apply_chat_template(
-            dicts,
-            tools=list(frame.tools) or None,
-            add_generation_prompt=True,
-            tokenize=False,
-            **frame.arguments,
+        return str(
+            tokenizer.apply_chat_template(
+                dicts,
+                tools=list(frame.tools) or None,
+                add_generation_prompt=True,
+                tokenize=False,
+                **frame.arguments,
+            )
         )
     # TypeError: a template argument has the name of an argument of the tokenizer.
     except (TemplateError, TypeError) as error:
@@ -117,4 +114,3 @@ def _render(tokenizer: Any, messages: Sequence[Message], frame: Frame) -> str:
             f"the model's chat template refuses the prompt: {error}; see model.chat_template and "
             "model.chat_template_args"
         ) from None
-    return text

@@ -106,10 +106,8 @@ def free_memory(device: torch.device) -> int:
         return torch.cuda.mem_get_info(device)[0] + unused + used_memory(device)
     if device.type == "mps":
         return torch.mps.recommended_max_memory()
-    processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return min(
-        [int(psutil.virtual_memory().available), *_free_in_cgroup()]
-    ) // processes + used_memory(device)
+    free = min([int(psutil.virtual_memory().available), *_free_in_cgroup()])
+    return free // int(os.environ.get("LOCAL_WORLD_SIZE", "1")) + used_memory(device)
 
 
 def _free_in_cgroup() -> list[int]:
@@ -138,8 +136,10 @@ def described() -> str:
     if device.type != "cuda":
         return f"{device.type}; computes in {dtype}{units}"
     free, total = torch.cuda.mem_get_info(device)
-    memory = f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB free"
-    return f"{torch.cuda.get_device_name(device)}; computes in {dtype}{units}; {memory}"
+    return (
+        f"{torch.cuda.get_device_name(device)}; computes in {dtype}{units}; "
+        f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB free"
+    )
 
 
 def _has_bfloat16(device: torch.device) -> bool:

@@ -75,12 +75,14 @@ def fetch(repo: str, revision: str | None, *, code: bool, report: Report) -> Non
         for name in sizes
         if "/" not in name and any(Path(name).match(pattern) for pattern in patterns)
     ]
-    cache = Path(constants.HF_HUB_CACHE) / f"models--{repo.replace('/', '--')}"
-    total = sum(sizes[name] for name in file_names)
     try:
         with (
             quiet_loading(),
-            report.step(f"Fetching {repo} from the hub", folder=cache, total_bytes=total),
+            report.step(
+                f"Fetching {repo} from the hub",
+                folder=Path(constants.HF_HUB_CACHE) / f"models--{repo.replace('/', '--')}",
+                total_bytes=sum(sizes[name] for name in file_names),
+            ),
         ):
             huggingface_hub.snapshot_download(repo, revision=revision, allow_patterns=file_names)
     except Exception as error:  # see _file_sizes

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,15 +80,14 @@ def load_tokenizer(source: ModelSource) -> transformers.PreTrainedTokenizerBase:
 
     The end token is used for padding if the tokenizer has no padding token.
     """
-    adapter_path = source.adapter_path
-    adapter_has_tokenizer = adapter_path is not None and any(
-        (Path(adapter_path) / file).is_file() for file in TOKENIZER_FILES
+    adapter_has_tokenizer = source.adapter_path is not None and any(
+        (Path(source.adapter_path) / file).is_file() for file in TOKENIZER_FILES
     )
     arguments = {} if adapter_has_tokenizer else _source_arguments(source)
     try:
         with quiet_loading():
             tokenizer = transformers.AutoTokenizer.from_pretrained(
-                adapter_path if adapter_has_tokenizer else local_folder(source), **arguments
+                source.adapter_path if adapter_has_tokenizer else local_folder(source), **arguments
             )
     except (OSError, ValueError) as error:
         raise _loading_error(source, "tokenizer", error) from error
@@ -175,8 +173,7 @@ def refuse_what_cannot_fit(
             shape = transformers.AutoConfig.from_pretrained(
                 local_folder(source), **_source_arguments(source)
             )
-            masked = is_masked(source, config.model.kind)
-            model = _auto_class(masked=masked).from_config(
+            model = _auto_class(masked=is_masked(source, config.model.kind)).from_config(
                 shape, trust_remote_code=source.trust_remote_code
             )
     except (OSError, ValueError):  # loading will report the cause
@@ -231,7 +228,7 @@ def _from_alias(alias: modelcache.Alias, *, report: Report) -> ModelSource:
     converted = ModelSource(alias.name, str(bundled.bundled_folder(alias)))
     if hub.is_cached(alias.hub_id, None):
         return original
-    if bundled.is_converted(alias):
+    if not modelcache.missing_files(bundled.bundled_folder(alias)):
         return converted
     try:
         hub.fetch(alias.hub_id, None, code=False, report=report)
@@ -315,7 +312,7 @@ def _from_hub(name: str, *, trust_remote_code: bool, refresh: bool, report: Repo
     if match is None or name.startswith("."):
         raise UserError(
             f"there is no model folder {name!r}; pass a folder, a hub id ORG/NAME[@REVISION] or "
-            f"an alias: {_format_aliases()}"
+            f"an alias: {', '.join(sorted(modelcache.ALIASES))}"
         )
     repo, revision = match["repo"], match["revision"]
     if "/" not in repo and did_you_mean(repo, modelcache.ALIASES) != ".":
@@ -333,10 +330,6 @@ def _from_hub(name: str, *, trust_remote_code: bool, refresh: bool, report: Repo
     return ModelSource(name, repo, revision, trust_remote_code)
 
 
-def _format_aliases() -> str:
-    return ", ".join(sorted(modelcache.ALIASES))
-
-
 def _source_arguments(source: ModelSource) -> dict[str, Any]:
     """Return the arguments of `from_pretrained` that `source` asks for."""
     gguf = {} if source.gguf_file is None else {"gguf_file": source.gguf_file}
@@ -345,13 +338,14 @@ def _source_arguments(source: ModelSource) -> dict[str, Any]:
 
 def _loading_error(source: ModelSource, kind: str, error: Exception) -> UserError:
     """Return the UserError for a model or tokenizer that transformers could not load."""
-    reason = str(error).strip().splitlines()[0]
     if "trust_remote_code" in str(error):
         return UserError(
             f"model {source.name!r} comes with its own Python code; set "
             "model.trust_remote_code=true if you trust its authors"
         )
-    return UserError(f"model {source.name!r} cannot be loaded as a {kind}: {reason}")
+    return UserError(
+        f"model {source.name!r} cannot be loaded as a {kind}: {str(error).strip().splitlines()[0]}"
+    )
 
 
 def end_of_turn_id(tokenizer: transformers.PreTrainedTokenizerBase) -> int | None:
@@ -369,14 +363,10 @@ def end_of_turn_id(tokenizer: transformers.PreTrainedTokenizerBase) -> int | Non
     except TemplateError:  # some templates refuse some dialogues; the other sources still count
         return None
     after = rendered.rpartition(mark)[2].lstrip()
-    return _special_prefix(after, tokenizer.added_tokens_decoder.items())
-
-
-def _special_prefix(text: str, tokens: Iterable[tuple[int, Any]]) -> int | None:
-    """Return the id of the longest special token that `text` starts with; None if there is none."""
     matches = [
         (len(token.content), index)
-        for index, token in tokens
-        if token.special and text.startswith(token.content)
+        for index, token in tokenizer.added_tokens_decoder.items()
+        if token.special and after.startswith(token.content)
     ]
+    # A longer token may start with a shorter one.
     return max(matches)[1] if matches else None

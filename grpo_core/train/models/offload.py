@@ -18,9 +18,13 @@ def offload(model: Any, device: torch.device) -> None:
     for module in model.modules():
         parameters = dict(module.named_parameters(recurse=False))
         if parameters and not any(parameter.requires_grad for parameter in parameters.values()):
-            cpu_weights = {name: parameter.data for name, parameter in parameters.items()}
             add_hook_to_module(
-                module, AlignDevicesHook(device, offload=True, weights_map=cpu_weights)
+                module,
+                AlignDevicesHook(
+                    device,
+                    offload=True,
+                    weights_map={name: parameter.data for name, parameter in parameters.items()},
+                ),
             )
         for parameter in parameters.values():
             if parameter.requires_grad:

@@ -52,19 +52,22 @@ class Report:
 
     @contextlib.contextmanager
     def _bar(self, text: str, folder: Path | None, total_bytes: int | None) -> Iterator[None]:
-        columns = (
+        with Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
             TextColumn("{task.fields[size]}", markup=False),
             TimeElapsedColumn(),
-        )
-        with Progress(*columns, console=self._console) as progress:
+            console=self._console,
+        ) as progress:
             task = progress.add_task(text, total=total_bytes, size="")
 
             def show(received: int) -> None:
                 shown = min(received, total_bytes or received)
-                size = f"{shown // MEGABYTE} of {(total_bytes or 0) // MEGABYTE} MB"
-                progress.update(task, completed=shown, size=size)
+                progress.update(
+                    task,
+                    completed=shown,
+                    size=f"{shown // MEGABYTE} of {(total_bytes or 0) // MEGABYTE} MB",
+                )
 
             with _polling_size(folder, show) if folder else contextlib.nullcontext():
                 yield

@@ -43,16 +43,16 @@ def loading_arguments(
             f"{name!r} is a GGUF file, which is quantised in its own way; convert it to "
             "safetensors, or leave out model.quantization"
         )
-    if quantization == "4bit":
-        config = transformers.BitsAndBytesConfig(
-            load_in_4bit=True,
+    return {
+        "quantization_config": transformers.BitsAndBytesConfig(
+            load_in_8bit=quantization == "8bit",
+            load_in_4bit=quantization == "4bit",
             bnb_4bit_quant_type="nf4",
             bnb_4bit_use_double_quant=True,
             bnb_4bit_compute_dtype=dtype,
-        )
-    else:
-        config = transformers.BitsAndBytesConfig(load_in_8bit=True)
-    return {"quantization_config": config, "device_map": {"": device}}
+        ),
+        "device_map": {"": device},
+    }
 
 
 def patch_bitsandbytes(model: Any) -> None:

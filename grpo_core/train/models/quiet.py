@@ -24,12 +24,12 @@ def quiet_loading() -> Iterator[None]:
 
     The user's own settings are restored afterwards.
     """
-    verbosity, hub_verbosity, bars_enabled = (
+    verbosity, hub_verbosity, level, bars_enabled = (
         logging.get_verbosity(),
         hub_logging.get_verbosity(),
+        _BITSANDBYTES.level,
         logging.is_progress_bar_enabled(),
     )
-    level = _BITSANDBYTES.level
     # peft imports bitsandbytes, which warns of a missing kernel that nothing here uses.
     _BITSANDBYTES.setLevel("ERROR")
     logging.set_verbosity(logging.ERROR)

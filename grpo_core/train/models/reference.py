@@ -11,6 +11,7 @@ from torch import Tensor
 
 from grpo_core.config.settings import KLConfig
 from grpo_core.protocol.errors import ConfigError
+from grpo_core.train.models.swapped import swapped
 
 ADAPTER = "reference"
 """Name of the frozen copy of an adapter that the model brought."""
@@ -36,20 +37,14 @@ class Reference:
 
         From here on the reference has its own copy of the trainable weights.
         """
-        source = self._model if self._copied is None else self._copied
         names = {
             name for name, parameter in self._model.named_parameters() if parameter.requires_grad
         }
-        weights = {
-            name: parameter.detach()
-            for name, parameter in source.named_parameters()
+        self._weights = {
+            name: parameter.detach().clone() if self._copied is None else parameter.detach()
+            for name, parameter in self.models()[-1].named_parameters()
             if name in names
         }
-        self._weights = (
-            weights
-            if self._copied is not None
-            else {name: parameter.clone() for name, parameter in weights.items()}
-        )
 
     @torch.no_grad()
     def refresh(self, config: KLConfig, step: int) -> None:
@@ -84,14 +79,8 @@ class Reference:
             )
         elif self._weights:
             parameters = dict(self._model.named_parameters())
-            policy_weights = {name: parameters[name].data for name in self._weights}
-            try:
-                for name, weight in self._weights.items():
-                    parameters[name].data = weight
+            with swapped("data", [(parameters[name], w) for name, w in self._weights.items()]):
                 yield self._model
-            finally:
-                for name, weight in policy_weights.items():
-                    parameters[name].data = weight
         elif ADAPTER in self._model.peft_config:
             active = self._model.active_adapter
             self._model.set_adapter(ADAPTER)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from grpo_core.protocol.sampler import Completion, Request, SamplingParams
+from grpo_core.protocol.sampler import Completion, Request
 
 
 class Batch:
@@ -18,17 +18,14 @@ class Batch:
         self, requests: Sequence[Request], futures: Sequence[asyncio.Future[Completion]]
     ) -> None:
         self.requests = requests
+        self.params = requests[0].params
+        """Sampling parameters of all requests."""
         self._futures = futures
         self._loop = asyncio.get_running_loop()
         self._unfinished = set(range(len(requests)))
         self._held_back: list[tuple[int, Completion]] = []
         self.dropped: set[int] = set()
         """Indices of the requests whose completions nobody waits for any more."""
-
-    @property
-    def params(self) -> SamplingParams:
-        """Return the sampling parameters of all requests."""
-        return self.requests[0].params
 
     @property
     def needs_nothing(self) -> bool:
@@ -62,10 +59,6 @@ class Batch:
         """Give up the request of a future; return whether nobody waits for the batch any more."""
         self.dropped.add(self._futures.index(future))
         return all(future.done() for future in self._futures)
-
-    def drop_all(self) -> None:
-        """Give up all requests."""
-        self.dropped.update(range(len(self.requests)))
 
     def _resolve(self, index: int, completion: Completion) -> None:
         if not self._futures[index].done():

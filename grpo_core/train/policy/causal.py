@@ -48,18 +48,6 @@ from grpo_core.train.models.reference import Reference
 from grpo_core.train.policy import sharding
 
 
-def row_of_length(prompt: Sequence[int], budget: int, number: int) -> Row:
-    """Return a row for measuring: a prompt and `budget` completion tokens, which are all `number`.
-
-    Rows with different numbers therefore share no completion token.
-    """
-    return Row(
-        Rollout((), "length", tuple(prompt), (number,) * budget, (0.0,) * budget, (1,) * budget),
-        0.0,
-        0.0,
-    )
-
-
 class Policy:
     """Compute log-probs and texts with a causal language model.
 
@@ -92,6 +80,8 @@ class Policy:
         frame: Frame | None = None,
     ) -> None:
         self.model = model
+        self.context: int | None = getattr(model.config, "max_position_embeddings", None)
+        """Most tokens that the model can attend to; None if unknown."""
         self.tokenizer = tokenizer
         self.reference = Reference(model, reference)
         """Computes as the reference policy."""
@@ -115,12 +105,16 @@ class Policy:
         self.compute_dtype: torch.dtype = compute_dtype or weight.dtype
         """Type of the forward pass; trained weights are kept in float32 and cast in the pass."""
         self._cast = self.compute_dtype != weight.dtype
-        half = self.compute_dtype in (torch.bfloat16, torch.float16)
-        self._adapted = adapted_layers(model) if half else []
+        self._merges = self.compute_dtype in (torch.float32, torch.float64) and not self._cast
+        self._half = self.compute_dtype in (torch.bfloat16, torch.float16)
+        self._adapted = adapted_layers(model) if self._half else []
         model.eval()  # no dropout wherever a log-prob is computed, also in training
         can_share = self._prepare()
-        rows = [self.measuring_row(4, 3, 5), self.measuring_row(4, 2, 6)]
-        (micro,) = self.micro_batches(rows, max_tokens=10_000, dtype=torch.float32)
+        (micro,) = self.micro_batches(
+            [self.measuring_row(4, 3, 5), self.measuring_row(4, 2, 6)],
+            max_tokens=10_000,
+            dtype=torch.float32,
+        )
         with torch.no_grad():
             plain_logprobs, _ = self._logprobs(self.model, micro, 1.0)
             self.logits_bytes = logits_bytes
@@ -159,11 +153,10 @@ class Policy:
         # Full fine-tuning keeps master weights in float32: steps of 1e-6 vanish in bfloat16.
         storage_dtype = dtype if config.lora.enabled or dtype == torch.float64 else torch.float32
         refuse_what_cannot_fit(config, source, storage_dtype, device)
-        storage_device = torch.device("cpu") if config.model.offload else device
         base = load_model(
             source,
             dtype=storage_dtype,
-            device=storage_device,
+            device=torch.device("cpu") if config.model.offload else device,
             quantization=config.model.quantization,
             kind=config.model.kind,
         )
@@ -171,17 +164,15 @@ class Policy:
         if config.model.chat_template:
             tokenizer.chat_template = config.model.chat_template
         torch.manual_seed(config.seed)
-        has_adapter = config.lora.enabled
         model, reference = (
             (add_adapter(base, config.lora, source, task=cls._task), None)
-            if has_adapter
+            if config.lora.enabled
             else _make_trainable(base, source, need_reference)
         )
         if config.model.offload:
             offload(model, device)
         if config.trainer.gradient_checkpointing:
             recompute(model)
-        frame = Frame(config.model.system_prompt, config.model.chat_template_args)
         return cls(
             model,
             tokenizer,
@@ -189,7 +180,7 @@ class Policy:
             shared_prefix=config.trainer.shared_prefix,
             logits_bytes=config.trainer.logits_mb * 2**20,
             compute_dtype=dtype,
-            frame=frame,
+            frame=Frame(config.model.system_prompt, config.model.chat_template_args),
         )
 
     def shard(self) -> None:
@@ -219,23 +210,16 @@ class Policy:
             ConfigError: the prompt is empty, or leaves no room for `max_new_tokens` in the context.
         """
         ids = self.encode(prompt, tools=tools)
-        context = self.context
         if not ids:
             raise ConfigError(
                 "the prompt has no tokens; the environment must return a prompt that is not empty"
             )
-        if context is not None and len(ids) + max_new_tokens > context:
+        if self.context is not None and len(ids) + max_new_tokens > self.context:
             raise ConfigError(
                 f"a prompt of {len(ids)} tokens and {max_new_tokens} new ones exceed the model's "
-                f"context of {context}; lower --max-new-tokens"
+                f"context of {self.context}; lower --max-new-tokens"
             )
         return ids
-
-    @property
-    def context(self) -> int | None:
-        """Return the most tokens that the model can attend to; None if unknown."""
-        length: int | None = getattr(self.model.config, "max_position_embeddings", None)
-        return length
 
     def _agrees(self, micro: MicroBatch, plain_logprobs: Tensor) -> bool:
         """Return True if the present way of computing gives this model's own log-probs.
@@ -253,11 +237,7 @@ class Policy:
         ):
             # The attention takes no mask of this shape, or the model has no head.
             return False
-        low_precision = self.compute_dtype in (
-            torch.bfloat16,
-            torch.float16,
-        ) or quantized.is_quantized(self.model)
-        tolerance = 0.5 if low_precision else 1e-2
+        tolerance = 0.5 if self._half or quantized.is_quantized(self.model) else 1e-2
         return bool((logprobs - plain_logprobs).abs().max() < tolerance)
 
     @contextmanager
@@ -329,13 +309,12 @@ class Policy:
             tools: JSON schemas of functions that the policy may call.
         """
         last = rollout.token_ids[-1] if rollout.token_ids else None
-        frame = replace(self.frame, tools=tools)
         return chat.encode_reply(
             self.tokenizer,
             prompt,
             rollout.messages,
             turn,
-            frame,
+            replace(self.frame, tools=tools),
             end_id=last if last in self.end_ids else None,
         )
 
@@ -352,11 +331,19 @@ class Policy:
 
         Rows with different numbers share no completion token.
         """
-        return row_of_length((1,) * prompt_length, new_tokens, number)
+        return self.longest_row((1,) * prompt_length, new_tokens, number)
 
     def longest_row(self, prompt_ids: Sequence[int], budget: int, number: int) -> Row:
-        """Return the longest row that a prompt may become with `budget` new tokens."""
-        return row_of_length(prompt_ids, budget, number)
+        """Return the longest row that a prompt may become with `budget` new tokens.
+
+        These are all `number`, so rows with different numbers share no completion token.
+        """
+        tokens = (number,) * budget
+        return Row(
+            Rollout((), "length", tuple(prompt_ids), tokens, (0.0,) * budget, (1,) * budget),
+            0.0,
+            0.0,
+        )
 
     def passes(
         self, rows: Sequence[Row], *, max_tokens: int
@@ -383,8 +370,7 @@ class Policy:
 
     def decode(self, token_ids: tuple[int, ...] | list[int]) -> str:
         """Return the text of tokens, without special tokens."""
-        text: str = self.tokenizer.decode(list(token_ids), skip_special_tokens=True)
-        return text
+        return str(self.tokenizer.decode(list(token_ids), skip_special_tokens=True))
 
     def logprobs(
         self, micro: MicroBatch, *, temperature: float, entropy: bool = False
@@ -419,10 +405,9 @@ class Policy:
         with self.autocast():
             if self.logits_bytes:
                 hidden_KH, place_M = self._predictions(model, micro, bare=True)
-                vocabulary = model.config.get_text_config(decoder=True).vocab_size
                 head = Head(
                     model.get_output_embeddings(),
-                    vocabulary,
+                    model.config.get_text_config(decoder=True).vocab_size,
                     temperature,
                     self.logits_bytes,
                     entropy,
@@ -463,11 +448,6 @@ class Policy:
         """
         return merged(self.model) if self._merges else nullcontext()
 
-    @property
-    def _merges(self) -> bool:
-        """Return True if `merged` merges the adapter."""
-        return self.compute_dtype in (torch.float32, torch.float64) and not self._cast
-
     def prepacked(self, rows: int) -> AbstractContextManager[None]:
         """Return a context in which the weights are packed for decoding (see `prepack`).
 
@@ -497,14 +477,9 @@ class Policy:
         """
         if not self.sharded:
             return None
-        adapter = hasattr(self.model, "peft_config")
-        full_weights: dict[str, Tensor] = sharding.gather_full(
-            {
-                n: p.detach()
-                for n, p in (self.trainable() if adapter else self.model.named_parameters())
-            }
-        )
-        return full_weights
+        has_adapter = hasattr(self.model, "peft_config")
+        named = self.trainable() if has_adapter else self.model.named_parameters()
+        return dict(sharding.gather_full({name: p.detach() for name, p in named}))
 
     def save(self, folder: Path, state: dict[str, Tensor] | None = None) -> None:
         """Save adapter (or whole model) and tokenizer in the format of transformers and peft.
@@ -531,14 +506,8 @@ def _make_trainable(base: Any, source: ModelSource, need_reference: bool) -> tup
         import peft
 
         base = peft.PeftModel.from_pretrained(base, source.adapter_path).merge_and_unload()
-    for parameter in base.parameters():
-        parameter.requires_grad_(True)
-    if not need_reference:
-        return base, None
-    reference = copy.deepcopy(base).eval()
-    for parameter in reference.parameters():
-        parameter.requires_grad_(False)
-    return base, reference
+    base.requires_grad_(True)
+    return base, copy.deepcopy(base).eval().requires_grad_(False) if need_reference else None
 
 
 def _predict_padded(model: Any, micro: MicroBatch, *, pad_id: int) -> tuple[Tensor, Tensor]:
@@ -553,16 +522,13 @@ def _predict_padded(model: Any, micro: MicroBatch, *, pad_id: int) -> tuple[Tens
         [[pad_id] * (width - len(p)) + list(p) for p in prompts], device=device
     )
     real_BS = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=device)
-    tokens_BS = torch.cat([prompts_BS, micro.tokens_BT], dim=1)
     mask_BS = torch.cat([real_BS, micro.real_BT], dim=1)
-    positions_BS = (mask_BS.cumsum(dim=1) - 1).clamp(min=0)
-    T = micro.tokens_BT.shape[1]
     out = model(
-        input_ids=tokens_BS,
+        input_ids=torch.cat([prompts_BS, micro.tokens_BT], dim=1),
         attention_mask=mask_BS,
-        position_ids=positions_BS,
+        position_ids=(mask_BS.cumsum(dim=1) - 1).clamp(min=0),
         use_cache=False,
-        logits_to_keep=T + 1,
+        logits_to_keep=micro.tokens_BT.shape[1] + 1,
     )
     predictions_MV = out.logits[:, :-1][micro.real_BT.bool()]
     return predictions_MV, torch.arange(len(predictions_MV), device=device)

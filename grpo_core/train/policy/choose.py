@@ -33,5 +33,4 @@ def builtin_sampler(policy: Policy, limits: SamplingConfig) -> Sampler:
     Args:
         limits: how many completions are decoded at a time, and in how much memory.
     """
-    sampler_class = Filler if isinstance(policy, MaskedPolicy) else Engine
-    return sampler_class(policy, limits)
+    return Filler(policy, limits) if isinstance(policy, MaskedPolicy) else Engine(policy, limits)

@@ -16,13 +16,14 @@ import torch
 from torch import Tensor
 
 from grpo_core.config.settings import SamplingConfig
+from grpo_core.protocol.errors import RunStoppedError
 from grpo_core.protocol.sampler import Completion, Request
 from grpo_core.protocol.types import Finish
 from grpo_core.train.compute.kv import bytes_per_token
 from grpo_core.train.compute.prefix import Lines
 from grpo_core.train.policy.batch import Batch
 from grpo_core.train.policy.causal import Policy
-from grpo_core.train.policy.drawing import draw, not_finite
+from grpo_core.train.policy.drawing import draw
 
 
 @dataclass(slots=True)
@@ -41,7 +42,10 @@ class Drawn:
             RunStoppedError: the log-prob is NaN, as where the logits are not finite.
         """
         if math.isnan(logprob):
-            raise not_finite()
+            raise RunStoppedError(
+                "the model's logits are not finite, so no token can be drawn; lower optimizer.lr, "
+                "or use --dtype float32"
+            )
         self.token_ids.append(token)
         self.logprobs.append(logprob)
         self.kept_mass = min(self.kept_mass, kept_mass)
@@ -85,13 +89,12 @@ class Decoding:
 
         A forward pass for a few prompts costs much of one for many.
         """
-        max_rows = self._limits.max_rows
-        if self._batch.dropped:
-            self._waiting = deque(i for i in self._waiting if i not in self._batch.dropped)
-        if not self._waiting:
-            return
+        policy, max_rows = self._policy, self._limits.max_rows
+        self._waiting = deque(i for i in self._waiting if i not in self._batch.dropped)
         if self._active and (
-            len(self._active) > max_rows * 3 / 4 or not (self._lines and self._lines.joinable)
+            not self._waiting
+            or len(self._active) > max_rows * 3 / 4
+            or not (self._lines and self._lines.joinable)
         ):
             return
         longest = max((self._longest(i) for i in self._active), default=0)
@@ -107,7 +110,14 @@ class Decoding:
             return
         prompts = list(dict.fromkeys(self._requests[i].prefix for i in new))
         place = {prompt: k for k, prompt in enumerate(prompts)}
-        lines, before = self._prefill(prompts), 0
+        lines = Lines.prefill(
+            policy.model,
+            prompts,
+            pad_id=policy.pad_id,
+            dtype=policy.compute_dtype if policy.shared_prefix else None,
+            device=policy.device,
+        )
+        before = 0
         if self._lines is not None and self._active:
             before = len(self._lines.logits_KV)
             self._lines.join(lines)
@@ -121,9 +131,11 @@ class Decoding:
         policy, active, line = self._policy, self._active, self._line
         assert self._lines is not None
         lengths = [len(self._drawn[i].token_ids) for i in active]
-        line_B = torch.tensor(line, device=policy.device)
         token_B, logprob_B, kept_B = draw(
-            self._lines.logits_KV, line_B, self._uniform_BT[active, lengths], self._params
+            self._lines.logits_KV,
+            torch.tensor(line, device=policy.device),
+            self._uniform_BT[active, lengths],
+            self._params,
         )
         tokens, values = token_B.tolist(), torch.stack([logprob_B, kept_B]).tolist()
         for i, token, logprob, kept in zip(active, tokens, *values, strict=True):
@@ -154,14 +166,6 @@ class Decoding:
     def _longest(self, i: int) -> int:
         """Return the most tokens that request `i` can reach, its prefix included."""
         return len(self._requests[i].prefix) + len(self._requests[i].uniforms)
-
-    def _prefill(self, prompts: Sequence[tuple[int, ...]]) -> Lines:
-        """Compute the lines of new prompts."""
-        policy = self._policy
-        dtype = policy.compute_dtype if policy.shared_prefix else None
-        return Lines.prefill(
-            policy.model, prompts, pad_id=policy.pad_id, dtype=dtype, device=policy.device
-        )
 
     def _hits_stop(self, token_ids: list[int]) -> bool:
         """Return True if the last token completed a stop string.

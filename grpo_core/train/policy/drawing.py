@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from grpo_core.protocol.errors import RunStoppedError
 from grpo_core.protocol.sampler import SamplingParams
 from grpo_core.train.compute.logprob import tempered
 
@@ -79,11 +78,3 @@ def narrow(probs_KV: Tensor, params: SamplingParams) -> Tensor:
         before_KV = sorted_KV.cumsum(dim=-1) - sorted_KV
         keep_KV &= torch.zeros_like(keep_KV).scatter(-1, order_KV, before_KV < params.top_p)
     return torch.where(keep_KV, probs_KV, 0.0)
-
-
-def not_finite() -> RunStoppedError:
-    """Return the error for logits that are not finite."""
-    return RunStoppedError(
-        "the model's logits are not finite, so no token can be drawn; lower optimizer.lr, or use "
-        "--dtype float32"
-    )

@@ -76,7 +76,7 @@ class Engine:
                 await asyncio.wrap_future(self._computation)
                 batch.finish()
             except asyncio.CancelledError:
-                batch.drop_all()
+                batch.dropped.update(range(len(batch.requests)))
                 wait([self._computation])
                 raise
             except Exception as error:  # noqa: BLE001 - each caller gets it
@@ -86,8 +86,7 @@ class Engine:
 
     def _compute(self, batch: Batch) -> None:
         """Compute a batch with weights and types set up; runs in the policy's thread."""
-        policy = self.policy
-        with torch.inference_mode(), policy.autocast(), policy.merged():
+        with torch.inference_mode(), self.policy.autocast(), self.policy.merged():
             self._generate(batch)
 
     def _generate(self, batch: Batch) -> None:

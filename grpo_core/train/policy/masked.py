@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import Any, ClassVar
 
 import torch
@@ -21,7 +21,7 @@ from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.types import MASK, Message
 from grpo_core.train.compute.batch import MicroBatch, Row, packed
 from grpo_core.train.compute.logprob import head_at
-from grpo_core.train.policy.causal import Policy, row_of_length
+from grpo_core.train.policy.causal import Policy
 
 
 class MaskedPolicy(Policy):
@@ -86,15 +86,15 @@ class MaskedPolicy(Policy):
                 than the model's context.
         """
         ids = self.encode(prompt, tools=tools)
-        gap_count, context = len(self.slots(ids)), self.context
+        gap_count = len(self.slots(ids))
         if not 0 < gap_count <= max_new_tokens:
             raise ConfigError(
                 f"a prompt has {gap_count} tokens to fill in, but must have between 1 and "
                 f"{max_new_tokens}; set --max-new-tokens"
             )
-        if context is not None and len(ids) > context:
+        if self.context is not None and len(ids) > self.context:
             raise ConfigError(
-                f"a prompt of {len(ids)} tokens exceeds the model's context of {context}; "
+                f"a prompt of {len(ids)} tokens exceeds the model's context of {self.context}; "
                 "use shorter texts"
             )
         return ids
@@ -134,13 +134,13 @@ class MaskedPolicy(Policy):
 
     def measuring_row(self, prompt_length: int, new_tokens: int, number: int) -> Row:
         """Return a row for measuring, as `Policy.measuring_row`, whose completion fills gaps."""
-        return row_of_length(
+        return self.longest_row(
             (1,) * prompt_length + (self.mask_id,) * new_tokens, new_tokens, number
         )
 
     def longest_row(self, prompt_ids: Sequence[int], budget: int, number: int) -> Row:
         """Return a row that fills all gaps of the prompt; `budget` is not used."""
-        return row_of_length(prompt_ids, len(self.slots(prompt_ids)), number)
+        return super().longest_row(prompt_ids, len(self.slots(prompt_ids)), number)
 
     def passes(
         self, rows: Sequence[Row], *, max_tokens: int
@@ -188,18 +188,14 @@ class MaskedPolicy(Policy):
 
     def _predictions(self, model: Any, micro: MicroBatch, *, bare: bool) -> tuple[Tensor, Tensor]:
         """Return the predictions at all gaps of the micro-batch (see `Policy._predictions`)."""
-        prompts = [micro.rows[first].rollout.prompt_ids for first in _starts(micro.together)]
+        firsts = accumulate(micro.together[:-1], initial=0)  # the first row of each prompt
+        prompts = [micro.rows[first].rollout.prompt_ids for first in firsts]
         start, places = 0, []
         for prompt, rows in zip(prompts, micro.together, strict=True):
             count = len(self.slots(prompt))
             places += list(range(start, start + count)) * rows
             start += count
         return self.gaps(model, prompts, bare=bare), torch.tensor(places, device=self.device)
-
-
-def _starts(lengths: Sequence[int]) -> list[int]:
-    """Return the index at which each of several parts of the given lengths starts."""
-    return [sum(lengths[:i]) for i in range(len(lengths))]
 
 
 def _runs(slots: Sequence[int]) -> Iterator[list[int]]:

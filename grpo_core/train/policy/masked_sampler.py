@@ -74,14 +74,17 @@ class Filler(Engine):
                 numbers += batch.requests[place].uniforms[:count]
                 owners += [place] * count
             start += count
-        line_B = torch.tensor(lines, device=policy.device)
         uniform_B = torch.tensor(
             numbers,
             dtype=torch.float32 if policy.device.type == "mps" else torch.float64,
             device=policy.device,
         )
-        logits_KV = policy.gaps(policy.model, list(places_by_prompt))
-        columns = draw(logits_KV, line_B, uniform_B, batch.params)
+        columns = draw(
+            policy.gaps(policy.model, list(places_by_prompt)),
+            torch.tensor(lines, device=policy.device),
+            uniform_B,
+            batch.params,
+        )
         drawn_by_place = {
             place: Drawn(finish="stop") for places in places_by_prompt.values() for place in places
         }

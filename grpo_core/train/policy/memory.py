@@ -139,15 +139,15 @@ class Footprint:
 
     def __init__(self, policy: Policy) -> None:
         model, device = policy.model, policy.device
-        own_parameters, reference_parameters = (
-            list(model.parameters()),
-            [p for reference in policy.reference.models() for p in reference.parameters()],
-        )
+        own_parameters = list(model.parameters())
         on_device = {
-            id(p): p for p in reference_parameters if p.device.type == device.type
+            id(p): p
+            for computing in policy.reference.models()
+            for p in computing.parameters()
+            if p.device.type == device.type
         }.values()
         own_ids = {id(p) for p in own_parameters}
-        self.trainable = [p for p in own_parameters if p.requires_grad]
+        self.trainable: list[Tensor] = [p for p in own_parameters if p.requires_grad]
         """Tensors that are trained."""
         self.reference = sum(p.nbytes for p in on_device if id(p) not in own_ids)
         """Bytes of the reference's own tensors on the device."""
@@ -194,11 +194,10 @@ class Footprint:
             processes: number of processes that shard the weights; with 1 each process has all
                 weights.
         """
-        trained = sum(p.nbytes for p in self.trainable)
         sharded = {
             "weights": self.weights,
             "adapter": self.adapter,
-            "gradients": trained,
+            "gradients": sum(p.nbytes for p in self.trainable),
             "optimizer": self.optimizer_bytes(config),
         }
         always = {
@@ -206,19 +205,25 @@ class Footprint:
             "reference": self.reference,
             **{name: size / processes for name, size in sharded.items()},
         }
-        phases = [self._decoding(policy, config, work, *rows) for rows in work.decoded]
-        rollout = max(phases, key=lambda phase: sum(phase.values()), default={})
-        gathered = {"gathered weights": self.weights * (1 - 1 / processes)}
+        rollout = max(
+            (self._decoding(policy, config, work, *rows) for rows in work.decoded),
+            key=lambda phase: sum(phase.values()),
+            default={},
+        )
         return Estimate(
             always,
-            {**rollout, **gathered},
+            {**rollout, "gathered weights": self.weights * (1 - 1 / processes)},
             self._update(policy, config, work),
             free_memory(policy.device),
         )
 
     def optimizer_bytes(self, config: RunConfig) -> float:
         """Return the bytes of the running means that the optimizer keeps."""
-        return _optimizer_state_bytes(self.trainable, config)
+        if config.optimizer.name == "adamw":
+            return float(2 * sum(p.nbytes for p in self.trainable))
+        small = sum(p.numel() for p in self.trainable if p.numel() < QUANTISED)
+        large = sum(p.numel() for p in self.trainable) - small
+        return 8.0 * small + 2 * large * (1 + 4 / BLOCK)
 
     def _decoding(
         self, policy: Policy, config: RunConfig, work: Workload, prompts: int, attempts: int
@@ -291,8 +296,11 @@ def _measure_kept(policy: Policy, nodes: int) -> int:
         return tensor
 
     prompt_length = max(1, nodes // 2)
-    row = policy.measuring_row(prompt_length, nodes - prompt_length + 1, 1)
-    (micro,) = policy.micro_batches([row], max_tokens=2 * nodes, dtype=torch.float32)
+    (micro,) = policy.micro_batches(
+        [policy.measuring_row(prompt_length, nodes - prompt_length + 1, 1)],
+        max_tokens=2 * nodes,
+        dtype=torch.float32,
+    )
     with torch.enable_grad(), saved_tensors_hooks(pack, lambda tensor: tensor):
         graph = policy.logprobs(micro, temperature=1.0)
     del graph
@@ -318,15 +326,6 @@ def _fit_curve(points: Sequence[tuple[int, int]]) -> tuple[float, float, float]:
     )
     fixed, per_token, per_pair = [*coefficients, 0.0, 0.0][:3]
     return (0.0, fixed / points[0][0], 0.0) if len(points) == 1 else (fixed, per_token, per_pair)
-
-
-def _optimizer_state_bytes(parameters: Sequence[Tensor], config: RunConfig) -> float:
-    """Return the bytes of the optimizer's state for `parameters`."""
-    if config.optimizer.name == "adamw":
-        return float(2 * sum(p.nbytes for p in parameters))
-    small = sum(p.numel() for p in parameters if p.numel() < QUANTISED)
-    large = sum(p.numel() for p in parameters) - small
-    return 8.0 * small + 2 * large * (1 + 4 / BLOCK)
 
 
 def _vocabulary_size(policy: Policy) -> int:

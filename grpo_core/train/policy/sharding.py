@@ -69,9 +69,9 @@ def like(parameter: Tensor, tensor: Tensor) -> Tensor:
     """Return this process's part of a full tensor if `parameter` is sharded, else the tensor."""
     if not isinstance(parameter, DTensor):
         return tensor
-    device = parameter.device_mesh.device_type
+    mesh = parameter.device_mesh
     return distribute_tensor(
-        tensor.to(device), parameter.device_mesh, parameter.placements, src_data_rank=None
+        tensor.to(mesh.device_type), mesh, parameter.placements, src_data_rank=None
     )
 
 

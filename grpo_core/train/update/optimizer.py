@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -32,8 +32,7 @@ def build_optimizer(parameters: Sequence[Tensor], config: OptimizerConfig) -> to
         raise MissingExtraError(
             "optimizer.name='adamw8bit'", "train", package="bitsandbytes"
         ) from None
-    optimizer: torch.optim.Optimizer = bitsandbytes.optim.AdamW8bit(parameters, **settings)
-    return optimizer
+    return cast("torch.optim.Optimizer", bitsandbytes.optim.AdamW8bit(parameters, **settings))
 
 
 def rate(done: int, total: int, config: ScheduleConfig) -> float:

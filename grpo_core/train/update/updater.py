@@ -76,10 +76,11 @@ class Sums:
 
     def sum_over_ranks(self, ranks: Ranks) -> None:
         """Replace each total by its sum over all processes."""
-        names = [field.name for field in fields(self)]
-        values_by_process = ranks.gather_values([float(getattr(self, name)) for name in names])
-        for name, values in zip(names, zip(*values_by_process, strict=True), strict=True):
-            setattr(self, name, sum(values))
+        values_by_process = ranks.gather_values(
+            [float(getattr(self, f.name)) for f in fields(self)]
+        )
+        for field, values in zip(fields(self), zip(*values_by_process, strict=True), strict=True):
+            setattr(self, field.name, sum(values))
 
     def means(self, beta: float) -> dict[str, float]:
         """Return the metrics of the step, most of them means per token.
@@ -281,10 +282,11 @@ class Updater:
         """
         sums = Sums(kl=0.0 if self.config.needs_reference else math.nan)
         old_logprobs: list[Tensor | None] = []
+        scaler = self.accelerator.scaler
         self.optimizer.zero_grad()
         # Float16's scaler is initialised when it scales its first loss.
-        if not micros and self.accelerator.scaler is not None:
-            self.accelerator.scaler.scale(torch.zeros((), device=self.policy.device))
+        if not micros and scaler is not None:
+            scaler.scale(torch.zeros((), device=self.policy.device))
         for micro, old_BT, reference_BT in zip(micros, old, reference, strict=True):
             loss, used_old_BT = self.loss(micro, old_BT, reference_BT, sums)
             # The gradients of sharded weights are averaged over the processes; their sum is needed.
@@ -310,21 +312,16 @@ class Updater:
             )
         )
         values = {**sums.means(self._loss_beta()), "grad_norm": norm, "lr": self._rate()}
-        if math.isfinite(values["loss"]) and (math.isfinite(norm) or self._scaler_will_adjust()):
+        # An infinite gradient may only mean that float16's scale is too large. The scaler then
+        # skips the step by itself and lowers the scale.
+        scaler_adjusts = scaler is not None and scaler.get_scale() > 1
+        if math.isfinite(values["loss"]) and (math.isfinite(norm) or scaler_adjusts):
             self.optimizer.step()
             self.steps += 1
             self.skipped_in_a_row = 0
         else:
             self._skip(values["loss"], norm)
         return values, old_logprobs
-
-    def _scaler_will_adjust(self) -> bool:
-        """Return True if an infinite gradient only means that float16's scale is too large.
-
-        The scaler then skips the step by itself and lowers the scale.
-        """
-        scaler = self.accelerator.scaler
-        return scaler is not None and scaler.get_scale() > 1
 
     def _skip(self, loss: float, norm: float) -> None:
         """Skip the optimizer step.
@@ -374,15 +371,13 @@ class Updater:
 
     def _micro_batches(self, rows: Sequence[Row]) -> list[MicroBatch]:
         """Return the micro-batches of this process's rows."""
-        dtype = (
-            torch.float64 if next(iter(self.parameters)).dtype == torch.float64 else torch.float32
-        )
-        policy = self.policy
         make_micros = partial(
-            policy.micro_batches, max_tokens=self.config.trainer.micro_batch_tokens, dtype=dtype
+            self.policy.micro_batches,
+            max_tokens=self.config.trainer.micro_batch_tokens,
+            dtype=torch.promote_types(self.parameters[0].dtype, torch.float32),
         )
         micros = list(make_micros(rows))
-        if policy.sharded:  # every process has to make as many passes
+        if self.policy.sharded:  # every process has to make as many passes
             micros += list(make_micros([EMPTY_ROW])) * (
                 max(self._ranks.gather_values(len(micros))) - len(micros)
             )
