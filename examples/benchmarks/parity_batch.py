@@ -11,6 +11,7 @@ import small
 import torch
 from parity_float64 import Weights, weights_of
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers.utils.logging import disable_progress_bar
 
 from grpo_core.protocol.types import Reward, Rollout, Verdict
 
@@ -85,6 +86,7 @@ def make_model(folder: Path) -> tuple[LlamaForCausalLM, list[Weights]]:
 
     The first are those that sample; they differ from the reference.
     """
+    disable_progress_bar()
     tokenizer = small.characters()
     tokenizer.add_special_tokens([*small.SPECIAL])
     PreTrainedTokenizerFast(

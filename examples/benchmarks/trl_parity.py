@@ -124,7 +124,9 @@ def job(setting: Setting, batch: Batch) -> dict[str, Any]:
 
 def report(ours: Ours, theirs: Mapping[str, Result], batch: Batch) -> list[str]:
     """Print a table of all settings, and return the names of those that are not explained."""
-    print("| setting | grpo-core | TRL | steps | loss | loss of TRL | loss by | gradient by | |")
+    print(
+        "| setting | grpo-core | TRL | steps | loss | TRL's loss | Δ loss | Δ gradient | result |"
+    )
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     failed = []
     by_name = {setting.name: setting for setting in SETTINGS}
