@@ -16,6 +16,7 @@ from grpo_core.train.actor import Actor, build_actor
 from grpo_core.train.grpo import Grpo
 from grpo_core.train.models.device import pick_device
 from grpo_core.train.policy.causal import Policy
+from grpo_core.train.policy.selfcheck import Sampling
 from grpo_core.train.ranks import Ranks
 from grpo_core.train.run.method import Method
 from grpo_core.train.run.trackers import trackers
@@ -113,10 +114,9 @@ def _tell_slow_paths(actor: Actor, observer: Observer) -> None:
     """Say which ways to compute this model does not allow."""
     policy, trainer = actor.policy, actor.config.trainer
     if trainer.shared_prefix and not policy.shared_prefix:
-        observer.say(
-            "this model cannot compute shared prompts once; each completion is computed with "
-            "its own copy"
-        )
+        observer.say(f"this model cannot compute shared tokens once: {policy.training.value}")
+    if trainer.shared_prefix and not policy.fills and policy.sampling is not Sampling.TREES:
+        observer.say(f"sampling from this model is slow: {policy.sampling.value}")
     if trainer.logits_mb and not policy.logits_bytes and not policy.sharded:
         observer.say(
             "this model's logits are not just the output of its head, so they are computed "

@@ -91,8 +91,7 @@ def test_completions_are_computed_once_until_they_part(policy):
     )
     try:
         same = sample(policy, requests_for(prompts(2), 8), temperature=0.0)
-        prefill = 1 if policy.shared_prefix else 2
-        together, counts[:] = counts[prefill:], []
+        together, counts[:] = counts[1:], []
         different = sample(policy, requests_for(prompts(2), 8), temperature=2.0)
     finally:
         hook.remove()
@@ -108,11 +107,11 @@ def test_completions_are_computed_once_until_they_part(policy):
         )
         > 8
     )
-    assert max(counts[prefill:]) > 8
+    assert max(counts[1:]) > 8
 
 
 def test_prompts_are_computed_once(policy):
-    """Two prompts of 9 common tokens: 9 and what is left of each, padded where there is no mask, whatever the number of attempts."""
+    """Two prompts of 9 common tokens: 9 and what is left of each; padded copies where there is no mask."""
     counts: list[int] = []
     hook = policy.model.register_forward_pre_hook(
         lambda _, args, kwargs: counts.append(kwargs["input_ids"].numel()), with_kwargs=True
@@ -123,7 +122,7 @@ def test_prompts_are_computed_once(policy):
     finally:
         hook.remove()
     rest = [len(first) - 9, len(second) - 9]
-    assert counts == ([9 + sum(rest)] if policy.shared_prefix else [9, 2 * max(rest)])
+    assert counts == ([9 + sum(rest)] if policy.shared_prefix else [2 * (9 + max(rest))])
 
 
 @pytest.mark.parametrize("trees", ["one", "by prompt", "alone", "the best at each token"])
@@ -328,14 +327,14 @@ def test_waiting_rows_take_the_places_of_those_that_ended(policy, monkeypatch):
 def test_the_cache_stays_within_its_memory(policy, monkeypatch):
     """Room for 100 tokens, requests of 34 to 36: two at a time; and one that fits nowhere is decoded alone."""
     monkeypatch.setattr(Lines, "_cost", alone)
-    monkeypatch.setattr("grpo_core.train.policy.decoding.bytes_per_token", lambda _: 2**20 // 100)
+    monkeypatch.setattr(policy, "cached_bytes", 2**20 // 100)
     requests = requests_for(prompts(4), 1, length=20)
     assert max(len(r.prefix) for r in requests) in range(14, 17)  # two requests fit, three do not
     assert max(forward_passes(policy, requests, kv_mb=1)) == 2
     assert [c.token_ids for c in sample(policy, requests, kv_mb=1)] == [
         c.token_ids for c in sample(policy, requests)
     ]
-    monkeypatch.setattr("grpo_core.train.policy.decoding.bytes_per_token", lambda _: 2**20)
+    monkeypatch.setattr(policy, "cached_bytes", 2**20)
     assert max(forward_passes(policy, requests, kv_mb=1)) == 1
 
 
@@ -387,7 +386,7 @@ def test_a_growing_cache_holds_what_that_of_transformers_holds_and_copies_nothin
 def test_the_memory_of_a_token_is_that_of_its_keys_and_values():
     """Two layers, two heads of eight numbers, keys and values, eight bytes each."""
     model = tiny_model()
-    assert bytes_per_token(model) == 2 * 2 * 2 * 8 * 8
+    assert bytes_per_token(model, CPU) == 2 * 2 * 2 * 8 * 8
 
 
 @pytest.mark.parametrize(
