@@ -295,9 +295,7 @@ def forward_passes(policy, requests, **sampling) -> list[int]:
     counts: list[int] = []
 
     def count(_: object, args: object, kwargs: dict) -> None:
-        decodes = (
-            kwargs.get("cache") or kwargs["past_key_values"]
-        ).get_seq_length() and "logits_to_keep" not in kwargs
+        decodes = (kwargs.get("cache") or kwargs["past_key_values"]).get_seq_length()
         counts.append(kwargs["input_ids"].numel() if decodes else 0)
 
     hook = policy.model.register_forward_pre_hook(count, with_kwargs=True)

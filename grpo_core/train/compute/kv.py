@@ -69,6 +69,19 @@ def growing_cache(model: Any) -> DynamicCache:
     return cache
 
 
+def open_cache(model: Any) -> DynamicCache:
+    """Return an empty cache for `model`: a growing one where there are only keys and values."""
+    try:
+        return growing_cache(model)
+    except TypeError:
+        return DynamicCache(config=model.config)
+
+
+def keeps_everything(cache: DynamicCache) -> bool:
+    """Return True if the cache is a growing one, which can be widened and joined."""
+    return all(type(layer) in (GrowingLayer, DummyLayer) for layer in cache.layers)
+
+
 def _growing_layer(layer: Any) -> Any:
     """Return a growing layer in place of one of transformers."""
     if type(layer) is DummyLayer:  # shares the keys and values of another layer
@@ -93,7 +106,7 @@ def bytes_per_token(model: Any, device: torch.device) -> int:
     try:
         with torch.no_grad():
             model(input_ids=tokens, **cache_argument(model, cache), use_cache=True)
-    except (RuntimeError, ValueError, TypeError, IndexError, AttributeError, KeyError):
+    except Exception:  # noqa: BLE001 - a model without such a cache may raise anything
         return 0
     return sum(tensor.nbytes for layer in cache.layers for tensor in _states(layer)) // count
 

@@ -11,9 +11,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache
 
-from grpo_core.train.compute.kv import accepts, cache_argument
+from grpo_core.train.compute.kv import (
+    accepts,
+    cache_argument,
+    drop_columns,
+    join_caches,
+    keeps_everything,
+    open_cache,
+)
 
 
 class Rows:
@@ -26,10 +32,9 @@ class Rows:
         pad_id: token used as padding.
         device: where the tensors are made.
         cached: keep keys, values and states; otherwise every step computes whole sequences.
+        padded: the model can be padded.
     """
 
-    joinable = False
-    """Other sequences cannot be added to these (see `prefix.Lines.joinable`)."""
     logits_KV: Tensor
     """Logits after the last token of each sequence."""
 
@@ -41,9 +46,12 @@ class Rows:
         pad_id: int,
         device: torch.device,
         cached: bool,
+        padded: bool,
     ) -> None:
         self._tokens_KS, self._real_KS = pad_left(prompts, pad_id, device)
-        self._cache = DynamicCache(config=model.config) if cached else None
+        self._cache = open_cache(model) if cached else None
+        self.joinable = padded and self._cache is not None and keeps_everything(self._cache)
+        """Other sequences can be added by `join`."""
         self._compute(model, self._tokens_KS)
 
     def extend(self, model: Any, parents: Sequence[int], tokens: Sequence[int]) -> None:
@@ -65,11 +73,25 @@ class Rows:
         self._real_KS = torch.nn.functional.pad(self._real_KS, (0, 1), value=1)
         self._compute(model, self._tokens_KS if self._cache is None else tokens_K1)
 
+    def join(self, more: Rows) -> None:
+        """Append other sequences behind the present ones."""
+        assert self._cache is not None
+        assert more._cache is not None
+        join_caches(self._cache, more._cache)
+        width = max(rows._tokens_KS.shape[1] for rows in (self, more))
+        for name in ("_tokens_KS", "_real_KS"):
+            both = [getattr(rows, name) for rows in (self, more)]
+            setattr(self, name, torch.cat([_widen(values_KS, width) for values_KS in both]))
+        self.logits_KV = torch.cat([self.logits_KV, more.logits_KV])
+        if empty := int(self._real_KS.any(dim=0).int().argmax()):  # long ones have ended
+            drop_columns(self._cache, empty)
+            self._tokens_KS, self._real_KS = self._tokens_KS[:, empty:], self._real_KS[:, empty:]
+
     def _compute(self, model: Any, tokens_KT: Tensor) -> None:
         """Compute the logits after `tokens_KT`, the last T tokens of the sequences."""
         cache = {} if self._cache is None else cache_argument(model, self._cache)
         logits_KTV = forward_padded(
-            model, tokens_KT, self._real_KS, use_cache=self._cache is not None, **cache
+            model, tokens_KT, self._real_KS, keep=1, use_cache=self._cache is not None, **cache
         )
         self.logits_KV = logits_KTV[:, -1]
 
@@ -85,7 +107,7 @@ def pad_left(
 
 
 def forward_padded(
-    model: Any, tokens_KT: Tensor, real_KS: Tensor, *, keep: int = 1, **more: Any
+    model: Any, tokens_KT: Tensor, real_KS: Tensor, *, keep: int | None = None, **more: Any
 ) -> Tensor:
     """Return the logits (K, keep or T, V) of the last tokens of padded sequences.
 
@@ -94,7 +116,7 @@ def forward_padded(
         tokens_KT: the tokens that are computed, the last T of S.
         real_KS: 1 for tokens and 0 for padding, which stands before or behind the tokens of a
             sequence. Without any padding the model gets no mask at all.
-        keep: number of tokens whose logits are needed; older models return those of all.
+        keep: number of tokens whose logits are needed, all if None; older models return all.
         more: further arguments of the forward pass.
     """
     if not bool(real_KS.all()):
@@ -102,7 +124,12 @@ def forward_padded(
         if accepts(model, "position_ids"):
             positions_KS = (real_KS.cumsum(dim=1) - 1).clamp(min=0)
             more["position_ids"] = positions_KS[:, -tokens_KT.shape[1] :]
-    if accepts(model, "logits_to_keep"):
+    if keep is not None and accepts(model, "logits_to_keep"):
         more["logits_to_keep"] = keep
     logits: Tensor = model(input_ids=tokens_KT, **more).logits
     return logits
+
+
+def _widen(values_KS: Tensor, width: int) -> Tensor:
+    """Return values padded with 0 on the left."""
+    return torch.nn.functional.pad(values_KS, (width - values_KS.shape[1], 0))

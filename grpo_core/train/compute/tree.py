@@ -89,7 +89,8 @@ def pair_cost(model: Any) -> float:
     weights = sum(
         parameter.numel() for parameter in model.parameters() if id(parameter) not in embeddings
     )
-    return float(2 * config.num_hidden_layers * config.hidden_size / weights)
+    layers = getattr(config, "num_hidden_layers", 0)  # without it, only the speed suffers
+    return float(2 * layers * getattr(config, "hidden_size", 0) / weights)
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,9 +128,6 @@ class Policy:
         self._adapted = adapted_layers(model) if self._half else []
         model.eval()  # no dropout wherever a log-prob is computed, also in training
         self.pair_cost = pair_cost(model)
-        if not self.fills:
-            for each_model in self.reference.models():
-                attention.adopt(each_model)
         choose_ways(self, shared_prefix=shared_prefix, logits_bytes=logits_bytes)
         with self.autocast():
             self.cached_bytes = 0 if self.fills else bytes_per_token(model, self.device)
@@ -156,6 +153,11 @@ class Policy:
         finally:
             self.compute_dtype, self._cast, self._adapted = own
 
+    def adopt_attention(self, adopts: bool) -> None:
+        """Let the models use the project's attention, or that of transformers again."""
+        for model in self.reference.models():
+            attention.adopt(model, adopts)
+
     def check_texts(self) -> list[Text]:
         """Return the texts by which `selfcheck` compares ways to compute."""
         vocabulary = self.model.config.get_text_config(decoder=True).vocab_size
@@ -168,7 +170,7 @@ class Policy:
         count = len(text.completion) + 1
         with self.autocast():
             logits_1TV = forward_padded(
-                self.model, tokens_1S, torch.ones_like(tokens_1S), keep=count, use_cache=False
+                self.model, tokens_1S, torch.ones_like(tokens_1S), use_cache=False
             )
         return logits_1TV[0, -count:-1]
 
@@ -206,8 +208,14 @@ class Policy:
                 dtype=self.compute_dtype,
                 device=self.device,
             )
-        cached = self.sampling is not Sampling.UNCACHED
-        return Rows(self.model, prompts, pad_id=self.pad_id, device=self.device, cached=cached)
+        return Rows(
+            self.model,
+            prompts,
+            pad_id=self.pad_id,
+            device=self.device,
+            cached=self.sampling is not Sampling.UNCACHED,
+            padded=self.sampling is Sampling.PADDED,
+        )
 
     @classmethod
     def load(
@@ -606,7 +614,7 @@ def _predict_last(
     model: Any, tokens_BS: Tensor, real_BS: Tensor, count: int, *, bare: bool
 ) -> Tensor:
     """Return the predictions (B, count, ...) of the last `count` columns."""
-    with head_at(model, None, bare=True) if bare else nullcontext([]) as hidden_states:
+    with head_at(model, None, bare=bare) as hidden_states:
         logits = forward_padded(model, tokens_BS, real_BS, keep=count + 1, use_cache=False)
     predictions = hidden_states[0] if bare else logits
     return predictions[:, -count - 1 : -1]

@@ -19,7 +19,6 @@ from grpo_core.config.settings import SamplingConfig
 from grpo_core.protocol.errors import RunStoppedError
 from grpo_core.protocol.sampler import Completion, Request
 from grpo_core.protocol.types import Finish
-from grpo_core.train.compute import prefix
 from grpo_core.train.policy.batch import Batch
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.drawing import draw
@@ -118,8 +117,6 @@ class Decoding:
         before = 0
         if self._lines is not None and self._active:
             before = len(self._lines.logits_KV)
-            assert isinstance(self._lines, prefix.Lines)
-            assert isinstance(lines, prefix.Lines)
             self._lines.join(lines)
         else:
             self._lines = lines

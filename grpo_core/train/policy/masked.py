@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from itertools import accumulate, groupby
 from typing import Any, ClassVar
 
@@ -44,6 +43,9 @@ class MaskedPolicy(Policy):
         self.mask_id: int = tokenizer.mask_token_id
         super().__init__(model, tokenizer, **more)
         self.end_ids = ()  # the number of tokens is that of the gaps; no token ends a completion
+
+    def adopt_attention(self, adopts: bool) -> None:
+        """Do nothing: there are no trees."""
 
     def check_texts(self) -> list[Text]:
         """Return the texts by which `selfcheck` compares ways to compute: their ends are gaps."""
@@ -194,9 +196,9 @@ class MaskedPolicy(Policy):
             ],
             device=self.device,
         )
-        with head_at(model, gaps_K, bare=True) if bare else nullcontext([]) as hidden_states:
-            logits: Tensor = model(input_ids=tokens_PN, attention_mask=real_PN).logits
-        return hidden_states[0][0] if bare else logits.flatten(0, 1)[gaps_K]
+        with head_at(model, gaps_K, bare=bare) as hidden_states:
+            logits_1KV: Tensor = model(input_ids=tokens_PN, attention_mask=real_PN).logits
+        return (hidden_states[0] if bare else logits_1KV)[0]
 
     def _predictions(self, model: Any, micro: MicroBatch, *, bare: bool) -> tuple[Tensor, Tensor]:
         """Return the predictions at all gaps of the micro-batch (see `Policy._predictions`)."""

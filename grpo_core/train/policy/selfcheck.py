@@ -36,7 +36,15 @@ START, LENGTHS, NEW, DIVERGE = 10, (19, 24, 32), 6, 3
 """Tokens of the texts: the common start of the prompts, the prompts, the completions, and what two
 completions of the same prompt have in common."""
 
-REFUSALS = (RuntimeError, ValueError, TypeError, IndexError, AttributeError, KeyError)
+REFUSALS = (
+    RuntimeError,
+    ValueError,
+    TypeError,
+    IndexError,
+    AttributeError,
+    KeyError,
+    AssertionError,
+)
 """What models raise that take no such mask, padding or cache, or have no head."""
 
 
@@ -74,6 +82,9 @@ class Lines(Protocol):
     def extend(self, model: Any, parents: Sequence[int], tokens: Sequence[int]) -> None:
         """Replace the sequences by new ones."""
 
+    def join(self, more: Any) -> None:
+        """Append other sequences of the same class."""
+
 
 class Checked(Protocol):
     """What the check needs of a policy, and the ways that it sets."""
@@ -90,6 +101,9 @@ class Checked(Protocol):
 
     def exactly(self) -> AbstractContextManager[bool]:
         """Compute in float32, if possible; enter with whether it is."""
+
+    def adopt_attention(self, adopts: bool) -> None:
+        """Use the project's attention, or that of transformers."""
 
     def check_texts(self) -> list[Text]:
         """Return the texts to compare."""
@@ -117,40 +131,75 @@ def choose_ways(policy: Checked, *, shared_prefix: bool, logits_bytes: int) -> N
     """
     with torch.no_grad(), policy.exactly() as exact, narrow_windows(policy.model, WINDOW):
         texts = policy.check_texts()
-        plain = _plain(policy, texts)
+        expected = _plain(policy, texts)
         tolerance = TOLERANCE if exact else _noisy_tolerance(policy, texts)
+        check = _Check(policy, texts, expected, tolerance)
+        if shared_prefix:
+            # The name of an attention implementation changes what some models do.
+            policy.adopt_attention(True)
+            if check.choose(shared_prefix=True, logits_bytes=logits_bytes, slow=False):
+                return
+            policy.adopt_attention(False)
+        check.choose(shared_prefix=shared_prefix, logits_bytes=logits_bytes, slow=True)
+
+
+class _Check:
+    """Try ways against what a model's plain forward passes give."""
+
+    def __init__(
+        self, policy: Checked, texts: Sequence[Text], expected: Sequence[Tensor], tolerance: float
+    ) -> None:
+        self._policy, self._texts, self._expected_TV = policy, texts, expected
+        self._chosen_T = [
+            torch.stack([row_V[token] for row_V, token in zip(rows, text.completion, strict=True)])
+            for text, rows in zip(texts, expected, strict=True)
+        ]
+        self._tolerance = tolerance
+
+    def choose(self, *, shared_prefix: bool, logits_bytes: int, slow: bool) -> bool:
+        """Set the first ways that agree; return False if a slow one is needed and not allowed."""
+        policy = self._policy
         trees: list[Masking | None] = []
         if shared_prefix:
             trees += [None] if policy.fills else maskings(policy.model)
         ways = [(Training.TREES, masking) for masking in trees]
-        ways += [(Training.PADDED, None), (Training.ALONE, None)]
-
-        def training_error(way: tuple[Training, Masking | None]) -> float:
-            policy.training, policy.masking = way
-            chosen = [
-                logprob_TV.gather(
-                    1, torch.tensor(text.completion, device=logprob_TV.device)[:, None]
-                )[:, 0]
-                for text, logprob_TV in zip(texts, plain, strict=True)
-            ]
-            return _largest_difference(policy.text_logprobs(texts), chosen)
-
-        def logits_error(size: int) -> float:
-            policy.logits_bytes = size
-            return training_error((policy.training, policy.masking))
-
-        def sampling_error(way: Sampling) -> float:
-            policy.sampling = way
-            return _largest_difference(_decoded(policy, texts), plain)
-
+        ways += [(Training.PADDED, None), (Training.ALONE, None)] if slow else []
         policy.logits_bytes = 0
-        if not _use_first(ways, training_error, tolerance):
-            raise _refusal(policy, "log-probs")
-        if not (logits_bytes and _use_first([logits_bytes], logits_error, tolerance)):
+        if not self._use_first(ways, self._training_error):
+            if slow:
+                raise _refusal(policy, "log-probs")
+            return False
+        if not (logits_bytes and self._use_first([logits_bytes], self._logits_error)):
             policy.logits_bytes = 0
-        decodings = list(Sampling) if policy.masking is not None else list(Sampling)[1:]
-        if not policy.fills and not _use_first(decodings, sampling_error, tolerance):
+        if policy.fills:
+            return True
+        decodings = list(Sampling) if slow else [Sampling.TREES]
+        decodings = decodings if policy.masking is not None else decodings[1:]
+        if not self._use_first(decodings, self._sampling_error) and slow:
             raise _refusal(policy, "next tokens")
+        return policy.sampling is Sampling.TREES
+
+    def _training_error(self, way: tuple[Training, Masking | None]) -> float:
+        self._policy.training, self._policy.masking = way
+        return _largest_difference(self._policy.text_logprobs(self._texts), self._chosen_T)
+
+    def _logits_error(self, size: int) -> float:
+        self._policy.logits_bytes = size
+        return _largest_difference(self._policy.text_logprobs(self._texts), self._chosen_T)
+
+    def _sampling_error(self, way: Sampling) -> float:
+        self._policy.sampling = way
+        return _largest_difference(_decoded(self._policy, self._texts), self._expected_TV)
+
+    def _use_first(self, ways: Sequence[Any], error_of: Callable[[Any], float]) -> bool:
+        """Set the first way whose error is within the tolerance; return False if none is."""
+        for way in ways:
+            try:
+                if error_of(way) < self._tolerance:
+                    return True
+            except REFUSALS:
+                continue
+        return False
 
 
 def random_texts(vocabulary: int, context: int | None, avoid: Iterable[int]) -> list[Text]:
@@ -235,17 +284,6 @@ def _largest_difference(first: Sequence[Tensor], second: Sequence[Tensor]) -> fl
         float((a - b[: len(a)]).abs().nan_to_num(nan=torch.inf).max())
         for a, b in zip(first, second, strict=True)
     )
-
-
-def _use_first(ways: Sequence[Any], error_of: Callable[[Any], float], tolerance: float) -> bool:
-    """Set the first way whose error is within the tolerance; return False if none is."""
-    for way in ways:
-        try:
-            if error_of(way) < tolerance:
-                return True
-        except REFUSALS:
-            continue
-    return False
 
 
 def _refusal(policy: Checked, subject: str) -> ConfigError:
