@@ -18,6 +18,7 @@ import re
 import sys
 import time
 import tomllib
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ from transformers.pytorch_utils import Conv1D
 
 RULES = tomllib.loads((Path(__file__).parent / "data/architectures.toml").read_text())
 VOCAB, FIRST_TOKEN = 112, 10
-GAIN = 1.6  # of a matrix: the size of its output for inputs of size 1
+GAIN = 2.0  # of a matrix: the size of its output for inputs of size 1
 LAYER_COUNTS = ("num_hidden_layers", "num_layers", "n_layer")
 CAPS = "soft_?cap|l2_clip_threshold|clip_qkv"
 STATES = (  # classes of modules that carry more than keys and values from token to token
@@ -183,43 +184,45 @@ def _build(auto: Any, config: PretrainedConfig, seed: int) -> PreTrainedModel:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = auto.from_config(config).to(torch.float32).eval()
-        _redraw(model)
+    _redraw(model, seed)
     return model
 
 
 @torch.no_grad()
-def _redraw(model: PreTrainedModel) -> None:
+def _redraw(model: PreTrainedModel, seed: int) -> None:
     """Draw all matrices anew, wide enough for logits of order 1, in which a wrong token shows.
 
+    A weight follows from the seed and its name: it is the same beside other layers or windows.
     Norms stay as they were, and so do matrices with a meaning, as the decays of state spaces: the
     mean of their entries is not 0.
     """
     head = getattr(model.get_output_embeddings(), "weight", None)
     done = set()
-    for module in model.modules():
+    for path, module in model.named_modules():
         for name, weight in module.named_parameters(recurse=False):
             if id(weight) in done:
                 continue
             done.add(id(weight))
             if name == "logit_scale":  # a factor for each token, where the head is of length 1
                 weight.mul_(8)
-            elif weight is head:
-                weight.normal_(std=2 * weight.shape[-1] ** -0.5)
-            elif "sink" in name:
-                weight.normal_()
-            elif weight.ndim > 1 and _centred(weight):
-                weight.normal_(std=_spread(module, weight))
-            elif name == "bias" and getattr(module, "weight", weight).ndim > 1 and not weight.any():
-                weight.normal_(std=0.2)
+            spread = 2 * weight.shape[-1] ** -0.5 if weight is head else _spread(module, name)
+            if spread:
+                key = zlib.crc32(f"{seed} {path}.{name}".encode())
+                weight.normal_(std=spread, generator=torch.Generator().manual_seed(key))
 
 
-def _centred(weight: torch.Tensor) -> bool:
-    if not weight.isfinite().all():
-        return True
-    return bool(weight.mean().abs() <= 4 * weight.std(correction=0) / weight.numel() ** 0.5)
-
-
-def _spread(module: torch.nn.Module, weight: torch.Tensor) -> float:
+def _spread(module: torch.nn.Module, name: str) -> float:
+    """Return the standard deviation with which a weight is drawn, 0 where it stays as it is."""
+    weight = getattr(module, name)
+    if "sink" in name:
+        return 1.0
+    if weight.ndim < 2:
+        plain = name == "bias" and getattr(module, "weight", weight).ndim > 1
+        return 0.2 if plain and not weight.any() else 0.0
+    if weight.numel() and weight.isfinite().all():
+        error = weight.std(correction=0) * weight.numel() ** -0.5
+        if weight.mean().abs() > 4 * error:
+            return 0.0
     if isinstance(module, torch.nn.Embedding):
         return 1.0
     if isinstance(module, Conv1D):
@@ -228,7 +231,7 @@ def _spread(module: torch.nn.Module, weight: torch.Tensor) -> float:
         inputs = weight[0].numel()
     else:  # of experts in three axes, either one of the last two may be the inputs
         inputs = sum(weight.shape[1:]) // (weight.ndim - 1)
-    return float(GAIN * inputs**-0.5)
+    return float(GAIN * max(inputs, 1) ** -0.5)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -244,7 +247,7 @@ class Facts:
     cache: str = ""  # the classes of the cache and of its layers, "" for none
     layers: tuple[str, ...] = ()
     windows: str = ""  # fields with a window, and their values
-    bound: bool = False  # the window changes the log-probs of the last of 24 tokens
+    bound: bool = False  # without the window the log-probs of the last of 24 tokens are others
     causal: bool = False  # a later token changes nothing earlier
     states: tuple[str, ...] = ()  # classes of linear attention, convolutions, state spaces
     caps: str = ""
