@@ -13,6 +13,7 @@ from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.sampler import Request
 from grpo_core.protocol.types import Rollout, TaskKey
 from grpo_core.train.compute.batch import Row
+from grpo_core.train.compute.kv import keeps_everything, open_cache
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.masked import MaskedPolicy
 from grpo_core.train.policy.selfcheck import Sampling, Training
@@ -24,6 +25,9 @@ from .tiny import tiny_tokenizer
 from .tiny_masked import masked_tokenizer
 
 TOLERANCE = 1e-4  # nats, in float32
+STATE_TOLERANCE = 1e-3
+"""The same for layers that carry a state: they sum over a text in chunks, and token by token while
+they decode, in float32 whatever the type of the weights, so these two orders round differently."""
 SOME = [
     "llama", "mistral", "gemma2", "gemma3_text", "gemma4_text", "gpt_oss", "exaone4", "mpt", "qwen3_5_text",
     "qwen3_next", "lfm2", "mamba", "qwen3_moe", "cohere2", "recurrent_gemma", "deepseek_v32",
@@ -67,6 +71,7 @@ def test_log_probs_are_those_of_a_plain_forward_pass_or_the_model_is_refused(
         assert "\n" not in refusal
         assert "use another model" in refusal
         return
+    tolerance = STATE_TOLERANCE if _carries_a_state(model) else TOLERANCE
     rng = random.Random(1)
     start = tokens(rng, 10)
     prompts = [start + tokens(rng, count) for count in (9, 14, 22, 35)] + [tokens(rng, 12)]
@@ -88,12 +93,21 @@ def test_log_probs_are_those_of_a_plain_forward_pass_or_the_model_is_refused(
     for request, completion in zip(requests + again, first + second, strict=True):
         assert len(completion.token_ids) > 0
         expected = plain(reference, request.prefix, completion.token_ids)
-        assert torch.tensor(completion.logprobs) == pytest.approx(expected, abs=TOLERANCE)
+        assert torch.tensor(completion.logprobs) == pytest.approx(expected, abs=tolerance)
     rows = [
         Row(_rollout(request.prefix, a.token_ids + reply + b.token_ids), 1.0, 1.0)
         for request, a, reply, b in zip(requests, first, replies, second, strict=True)
     ]
-    assert sum(len(micro.rows) for micro in _check_rows(policy, reference, rows)) == len(rows)
+    assert sum(len(micro.rows) for micro in _check_rows(policy, reference, rows, tolerance)) == len(
+        rows
+    )
+
+
+def _carries_a_state(model: Any) -> bool:
+    try:
+        return not keeps_everything(open_cache(model))
+    except AttributeError:  # blt has no such cache
+        return False
 
 
 def _rollout(prompt: tuple[int, ...], completion: tuple[int, ...]) -> Rollout:
@@ -101,14 +115,14 @@ def _rollout(prompt: tuple[int, ...], completion: tuple[int, ...]) -> Rollout:
     return Rollout((), "length", prompt, completion, (0.0,) * count, (1,) * count)
 
 
-def _check_rows(policy: Policy, reference: Any, rows: list[Row]) -> list[Any]:
+def _check_rows(policy: Policy, reference: Any, rows: list[Row], tolerance: float) -> list[Any]:
     micros = list(policy.micro_batches(rows, max_tokens=300, dtype=torch.float32))
     for micro in micros:
         with torch.no_grad():
             logprob_BT, _ = policy.logprobs(micro, temperature=1.0)
         for row, logprob_T in zip(micro.rows, logprob_BT, strict=True):
             expected = plain(reference, row.rollout.prompt_ids, row.rollout.token_ids)
-            assert logprob_T[: len(expected)] == pytest.approx(expected, abs=TOLERANCE)
+            assert logprob_T[: len(expected)] == pytest.approx(expected, abs=tolerance)
     return micros
 
 
@@ -118,7 +132,7 @@ def test_the_ways_are_the_fastest_that_are_right() -> None:
         "gemma3_text": (Training.TREES, Sampling.TREES),
         "mpt": (Training.PADDED, Sampling.PADDED),
         "mamba": (Training.PADDED, Sampling.EQUAL),
-        "recurrent_gemma": (Training.ALONE, Sampling.UNCACHED),
+        "roberta": (Training.ALONE, Sampling.UNCACHED),
     }
     for model_type, expected in ways.items():
         policy = Policy(architectures.tiny_model(model_type), tiny_tokenizer())

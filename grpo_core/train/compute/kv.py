@@ -101,9 +101,10 @@ def bytes_per_token(model: Any, device: torch.device) -> int:
 
     States that do not grow are shared out over a short text. 0 for a model without a cache.
     """
-    count, cache = 32, DynamicCache(config=model.config)
+    count = 32
     tokens = torch.arange(count, device=device)[None] % model.config.get_text_config().vocab_size
     try:
+        cache = DynamicCache(config=model.config)
         with torch.no_grad():
             model(input_ids=tokens, **cache_argument(model, cache), use_cache=True)
     except Exception:  # noqa: BLE001 - a model without such a cache may raise anything

@@ -50,7 +50,9 @@ class Rows:
     ) -> None:
         self._tokens_KS, self._real_KS = pad_left(prompts, pad_id, device)
         self._cache = open_cache(model) if cached else None
-        self.joinable = padded and self._cache is not None and keeps_everything(self._cache)
+        # Without positions as an argument, a model would count the padding that joining adds.
+        places = padded and accepts(model, "position_ids")
+        self.joinable = places and self._cache is not None and keeps_everything(self._cache)
         """Other sequences can be added by `join`."""
         self._compute(model, self._tokens_KS)
 

@@ -92,7 +92,8 @@ class Policy:
         frame: Frame | None = None,
     ) -> None:
         self.model = model
-        self.context: int | None = getattr(model.config, "max_position_embeddings", None)
+        length = getattr(model.config, "max_position_embeddings", None) or 0
+        self.context: int | None = length if length > 0 else None  # XLNet's is -1
         """Most tokens that the model can attend to; None if unknown."""
         self.tokenizer = tokenizer
         self.reference = Reference(model, reference)
@@ -162,7 +163,7 @@ class Policy:
         """Return the texts by which `selfcheck` compares ways to compute."""
         vocabulary = self.model.config.get_text_config(decoder=True).vocab_size
         special = [self.pad_id, *self.end_ids, *self.tokenizer.all_special_ids]
-        return random_texts(vocabulary, self.context, special)
+        return random_texts(vocabulary, self.context, special, self.pad_id)
 
     def plain_logits(self, text: Text) -> Tensor:
         """Return the logits (T, V) of a completion by a forward pass of this text alone."""
@@ -174,8 +175,11 @@ class Policy:
             )
         return logits_1TV[0, -count:-1]
 
-    def text_logprobs(self, texts: Sequence[Text]) -> list[Tensor]:
-        """Return the log-probs (T,) of each completion, computed in the present way."""
+    def text_logprobs(self, texts: Sequence[Text], together: int = 1) -> list[Tensor]:
+        """Return the log-probs (T,) of each completion, computed in the present way.
+
+        All texts are computed in one pass, with `together` of them in each tree.
+        """
         rows = [
             Row(
                 Rollout(
@@ -191,10 +195,11 @@ class Policy:
             )
             for text in texts
         ]
-        (micro,) = self.micro_batches(rows, max_tokens=10_000, dtype=torch.float32)
+        trees = [rows[i : i + together] for i in range(0, len(rows), together)]
+        micro = tensors(trees, device=self.device, dtype=torch.float32)
         logprob_BT, _ = self._logprobs(self.model, micro, 1.0)
-        place = {id(row): place for place, row in enumerate(micro.rows)}
-        return [logprob_BT[place[id(row)], : len(row.rollout.token_ids)] for row in rows]
+        counts = [len(row.rollout.token_ids) for row in rows]
+        return [logprob_T[:count] for logprob_T, count in zip(logprob_BT, counts, strict=True)]
 
     def open_lines(self, prompts: Sequence[tuple[int, ...]]) -> Lines:
         """Return a line for each of several distinct prompts, to be continued token by token."""

@@ -111,8 +111,11 @@ class Checked(Protocol):
     def plain_logits(self, text: Text) -> Tensor:
         """Return the logits (T, V) of the completion by a forward pass of this text alone."""
 
-    def text_logprobs(self, texts: Sequence[Text]) -> list[Tensor]:
-        """Return the log-probs (T,) of each completion, computed in the present way."""
+    def text_logprobs(self, texts: Sequence[Text], together: int = 1) -> list[Tensor]:
+        """Return the log-probs (T,) of each completion, computed in the present way.
+
+        All texts are computed in one pass, with `together` of them in each tree.
+        """
 
     def open_lines(self, prompts: Sequence[tuple[int, ...]]) -> Lines:
         """Return a line for each prompt, to be decoded in the present way."""
@@ -173,19 +176,27 @@ class _Check:
             policy.logits_bytes = 0
         if policy.fills:
             return True
-        decodings = list(Sampling) if slow else [Sampling.TREES]
-        decodings = decodings if policy.masking is not None else decodings[1:]
-        if not self._use_first(decodings, self._sampling_error) and slow:
+        trees_first = list(Sampling) if policy.masking is not None else list(Sampling)[1:]
+        agrees = self._use_first(trees_first if slow else [Sampling.TREES], self._sampling_error)
+        if slow and not agrees:
             raise _refusal(policy, "next tokens")
-        return policy.sampling is Sampling.TREES
+        return agrees
 
     def _training_error(self, way: tuple[Training, Masking | None]) -> float:
         self._policy.training, self._policy.masking = way
-        return _largest_difference(self._policy.text_logprobs(self._texts), self._chosen_T)
+        return self._text_error()
 
     def _logits_error(self, size: int) -> float:
         self._policy.logits_bytes = size
-        return _largest_difference(self._policy.text_logprobs(self._texts), self._chosen_T)
+        return self._text_error()
+
+    def _text_error(self) -> float:
+        """Return the largest error with all texts in one tree, and with a tree for each."""
+        together = len(self._texts)
+        return max(
+            _largest_difference(self._policy.text_logprobs(self._texts, size), self._chosen_T)
+            for size in ((1, together) if self._policy.training is Training.TREES else (1,))
+        )
 
     def _sampling_error(self, way: Sampling) -> float:
         self._policy.sampling = way
@@ -202,13 +213,16 @@ class _Check:
         return False
 
 
-def random_texts(vocabulary: int, context: int | None, avoid: Iterable[int]) -> list[Text]:
+def random_texts(
+    vocabulary: int, context: int | None, avoid: Iterable[int], padding: int
+) -> list[Text]:
     """Return the texts of the check: random tokens, distinct within a part of a text if possible.
 
     Args:
         vocabulary: number of tokens.
         context: most tokens of a text; None if unknown.
         avoid: tokens that a model may treat in a special way.
+        padding: the token used as padding; one completion contains it, since it can be drawn.
     """
     generator = torch.Generator().manual_seed(0)
     special = set(avoid)
@@ -223,6 +237,7 @@ def random_texts(vocabulary: int, context: int | None, avoid: Iterable[int]) -> 
     prompts = [(*start, *draw(length - START))[:room] for length in LENGTHS]
     prompts.append(draw(START + 1)[:room])
     texts = [Text(prompt, draw(NEW)) for prompt in dict.fromkeys(prompts)]
+    texts[-1] = Text(texts[-1].prompt, (padding, *texts[-1].completion[1:]))
     sibling = (*texts[0].completion[:DIVERGE], *draw(NEW - DIVERGE))
     return [*texts, Text(texts[0].prompt, sibling)]
 
@@ -251,31 +266,64 @@ def _noisy_tolerance(policy: Checked, texts: Sequence[Text]) -> float:
 def _decoded(policy: Checked, texts: Sequence[Text]) -> list[Tensor]:
     """Return the log-probs (T, V) of each text as decoding computes them, token by token.
 
-    Completions of a prompt share a line until they diverge, and the last text ends early.
+    Completions of a prompt share a line until they diverge, the shortest text ends early, and the
+    longest ones join the others later where that is possible.
     """
+
+    def length(i: int) -> int:
+        return len(texts[i].prompt)
+
+    order = sorted(range(len(texts)), key=length)
+    if policy.sampling in (Sampling.TREES, Sampling.PADDED):
+        groups = [(order[:-2], order[-2:])]
+    else:
+        groups = [(list(group), []) for _, group in groupby(order, length)]
     logprobs: list[list[Tensor]] = [[] for _ in texts]
-    together = policy.sampling in (Sampling.TREES, Sampling.PADDED)
-    order = sorted(range(len(texts)), key=lambda i: len(texts[i].prompt))
-    groups = (
-        [order]
-        if together
-        else [list(g) for _, g in groupby(order, lambda i: len(texts[i].prompt))]
-    )
-    for active in groups:
-        prompts = list(dict.fromkeys(texts[i].prompt for i in active))
-        lines, line = policy.open_lines(prompts), [prompts.index(texts[i].prompt) for i in active]
-        for t in range(NEW):
-            for k, i in zip(line, active, strict=True):
-                logprobs[i].append(lines.logits_KV[k].float().log_softmax(dim=-1))
-            if t + 1 == NEW:
-                break
-            if t + 1 == DIVERGE and len(active) > 2:
-                active, line = active[1:], line[1:]
-            steps = [(k, texts[i].completion[t]) for k, i in zip(line, active, strict=True)]
-            branches = list(dict.fromkeys(steps))
-            lines.extend(policy.model, [k for k, _ in branches], [token for _, token in branches])
-            line = [branches.index(step) for step in steps]
+    for first, later in groups:
+        _decode(policy, texts, first, later, logprobs)
     return [torch.stack(rows) for rows in logprobs]
+
+
+def _decode(
+    policy: Checked,
+    texts: Sequence[Text],
+    active: list[int],
+    later: list[int],
+    logprobs: list[list[Tensor]],
+) -> None:
+    """Decode the texts with the indices `active`, and `later` ones, and add their log-probs."""
+
+    def start(indices: Sequence[int]) -> tuple[Lines, list[int]]:
+        prompts = list(dict.fromkeys(texts[i].prompt for i in indices))
+        return policy.open_lines(prompts), [prompts.index(texts[i].prompt) for i in indices]
+
+    lines, line = start(active)
+    if later and not lines.joinable:
+        active, later = [*active, *later], []
+        lines, line = start(active)
+    shortest = active[0]
+    while True:
+        for k, i in zip(line, active, strict=True):
+            logprobs[i].append(lines.logits_KV[k].float().log_softmax(dim=-1))
+        going = [
+            (k, i)
+            for k, i in zip(line, active, strict=True)
+            if len(logprobs[i]) < (DIVERGE + 1 if i == shortest and len(active) > 1 else NEW)
+        ]
+        if not going:
+            return
+        active = [i for _, i in going]
+        steps = [(k, texts[i].completion[len(logprobs[i]) - 1]) for k, i in going]
+        branches = list(dict.fromkeys(steps))
+        lines.extend(policy.model, [k for k, _ in branches], [token for _, token in branches])
+        line = [branches.index(step) for step in steps]
+        if len(logprobs[active[0]]) == 1:
+            policy.open_lines([texts[-2].prompt])  # a state inside the model would be overwritten
+        if later and len(logprobs[active[0]]) == 2:
+            more, more_line = start(later)
+            line += [len(lines.logits_KV) + k for k in more_line]
+            lines.join(more)
+            active, later = [*active, *later], []
 
 
 def _largest_difference(first: Sequence[Tensor], second: Sequence[Tensor]) -> float:
