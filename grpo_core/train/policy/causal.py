@@ -21,6 +21,7 @@ from grpo_core.train.compute.heap import share_heap
 from grpo_core.train.compute.kv import bytes_per_token
 from grpo_core.train.compute.logprob import Head, head_at, shaping, tempered, token_logprobs
 from grpo_core.train.compute.masks import Masking
+from grpo_core.train.compute.precision import can_be_float32, in_float32
 from grpo_core.train.compute.prepack import packed_bytes, prepacked
 from grpo_core.train.compute.recompute import recompute
 from grpo_core.train.compute.rows import Rows, forward_padded, pad_left
@@ -47,7 +48,6 @@ from grpo_core.train.models.load import (
     resolve,
 )
 from grpo_core.train.models.offload import offload
-from grpo_core.train.models.precision import can_be_float32, in_float32
 from grpo_core.train.models.reference import Reference
 from grpo_core.train.policy import sharding
 from grpo_core.train.policy.selfcheck import (

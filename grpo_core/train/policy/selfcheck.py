@@ -195,7 +195,7 @@ class _Check:
         together = len(self._texts)
         return max(
             _largest_difference(self._policy.text_logprobs(self._texts, size), self._chosen_T)
-            for size in ((1, together) if self._policy.training is Training.TREES else (1,))
+            for size in ((1, together) if self._policy.masking is not None else (1,))
         )
 
     def _sampling_error(self, way: Sampling) -> float:
