@@ -27,7 +27,7 @@ from grpo_core.train.compute.recompute import recompute
 from grpo_core.train.compute.rows import Rows, forward_padded, pad_left
 from grpo_core.train.compute.thread import ComputeThread
 from grpo_core.train.compute.tree import pack_trees, pair_cost
-from grpo_core.train.models import chat
+from grpo_core.train.models import chat, quantized
 from grpo_core.train.models.adapter import (
     adapted_layers,
     add_adapter,
@@ -138,6 +138,11 @@ class Policy:
     def shared_prefix(self) -> bool:
         """Return True if the update computes shared tokens once."""
         return self.training is Training.TREES
+
+    @property
+    def is_exact(self) -> bool:
+        """Return True if nothing is computed in half precision or with quantised weights."""
+        return not self._half and not quantized.is_quantized(self.model)
 
     @contextmanager
     def exactly(self) -> Iterator[bool]:
