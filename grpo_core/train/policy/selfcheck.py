@@ -135,24 +135,38 @@ def choose_ways(policy: Checked, *, shared_prefix: bool, logits_bytes: int) -> N
     with torch.no_grad(), policy.exactly() as exact, narrow_windows(policy.model, WINDOW):
         texts = policy.check_texts()
         expected = _plain(policy, texts)
-        tolerance = TOLERANCE if exact else _noisy_tolerance(policy, texts)
-        check = _Check(policy, texts, expected, tolerance)
-        if shared_prefix:
-            # The name of an attention implementation changes what some models do.
-            policy.adopt_attention(True)
-            if check.choose(shared_prefix=True, logits_bytes=logits_bytes, slow=False):
-                return
-            policy.adopt_attention(False)
-        check.choose(shared_prefix=shared_prefix, logits_bytes=logits_bytes, slow=True)
+        if exact:
+            _choose(_Check(policy, texts, expected, TOLERANCE), shared_prefix, logits_bytes)
+            return
+        try:
+            tolerance = _noisy_tolerance(policy, texts)
+            _choose(_Check(policy, texts, expected, tolerance), shared_prefix, logits_bytes)
+        except ConfigError:  # the noise is larger for other shapes
+            _choose(_Check(policy, texts, expected, LEAST_EXACT), shared_prefix, logits_bytes)
+
+
+def _choose(check: _Check, shared_prefix: bool, logits_bytes: int) -> None:
+    """Set the fastest ways that agree.
+
+    Raises:
+        ConfigError: no way agrees.
+    """
+    if shared_prefix:
+        # The name of an attention implementation changes what some models do.
+        check.policy.adopt_attention(True)
+        if check.choose(shared_prefix=True, logits_bytes=logits_bytes, slow=False):
+            return
+        check.policy.adopt_attention(False)
+    check.choose(shared_prefix=shared_prefix, logits_bytes=logits_bytes, slow=True)
 
 
 class _Check:
-    """Try ways against what a model's plain forward passes give."""
+    """Try ways against the log-probs (T, V) that plain forward passes give."""
 
     def __init__(
         self, policy: Checked, texts: Sequence[Text], expected: Sequence[Tensor], tolerance: float
     ) -> None:
-        self._policy, self._texts, self._expected_TV = policy, texts, expected
+        self.policy, self._texts, self._expected_TV = policy, texts, expected
         self._chosen_T = [
             torch.stack([row_V[token] for row_V, token in zip(rows, text.completion, strict=True)])
             for text, rows in zip(texts, expected, strict=True)
@@ -161,7 +175,7 @@ class _Check:
 
     def choose(self, *, shared_prefix: bool, logits_bytes: int, slow: bool) -> bool:
         """Set the first ways that agree; return False if a slow one is needed and not allowed."""
-        policy = self._policy
+        policy = self.policy
         trees: list[Masking | None] = []
         if shared_prefix:
             trees += [None] if policy.fills else maskings(policy.model)
@@ -183,24 +197,24 @@ class _Check:
         return agrees
 
     def _training_error(self, way: tuple[Training, Masking | None]) -> float:
-        self._policy.training, self._policy.masking = way
+        self.policy.training, self.policy.masking = way
         return self._text_error()
 
     def _logits_error(self, size: int) -> float:
-        self._policy.logits_bytes = size
+        self.policy.logits_bytes = size
         return self._text_error()
 
     def _text_error(self) -> float:
         """Return the largest error with all texts in one tree, and with a tree for each."""
         together = len(self._texts)
         return max(
-            _largest_difference(self._policy.text_logprobs(self._texts, size), self._chosen_T)
-            for size in ((1, together) if self._policy.masking is not None else (1,))
+            _largest_difference(self.policy.text_logprobs(self._texts, size), self._chosen_T)
+            for size in ((1, together) if self.policy.masking is not None else (1,))
         )
 
     def _sampling_error(self, way: Sampling) -> float:
-        self._policy.sampling = way
-        return _largest_difference(_decoded(self._policy, self._texts), self._expected_TV)
+        self.policy.sampling = way
+        return _largest_difference(_decoded(self.policy, self._texts), self._expected_TV)
 
     def _use_first(self, ways: Sequence[Any], error_of: Callable[[Any], float]) -> bool:
         """Set the first way whose error is within the tolerance; return False if none is."""
