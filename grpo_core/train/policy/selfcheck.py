@@ -32,7 +32,7 @@ tolerance is four times what the company of another row in the batch changes."""
 WINDOW = 8
 """Tokens to which windows are narrowed for the check."""
 
-START, LENGTHS, NEW, DIVERGE = 10, (19, 24, 32), 6, 3
+START, LENGTHS, NEW, DIVERGE = 9, (12, 15, 20), 5, 2
 """Tokens of the texts: the common start of the prompts, the prompts, the completions, and what two
 completions of the same prompt have in common."""
 
