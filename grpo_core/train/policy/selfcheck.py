@@ -222,6 +222,8 @@ class _Check:
             try:
                 if error_of(way) < self._tolerance:
                     return True
+            except torch.OutOfMemoryError:
+                raise
             except REFUSALS:
                 continue
         return False
@@ -260,6 +262,8 @@ def _plain(policy: Checked, texts: Sequence[Text]) -> list[Tensor]:
     """Return the log-probs (T, V) of each text by forward passes of its own."""
     try:
         return [policy.plain_logits(text).float().log_softmax(dim=-1) for text in texts]
+    except torch.OutOfMemoryError:
+        raise
     except REFUSALS as error:
         reason = str(error).strip().partition("\n")[0][:200] or type(error).__name__
         raise ConfigError(
@@ -289,7 +293,7 @@ def _decoded(policy: Checked, texts: Sequence[Text]) -> list[Tensor]:
 
     order = sorted(range(len(texts)), key=length)
     if policy.sampling in (Sampling.TREES, Sampling.PADDED):
-        groups = [(order[:-2], order[-2:])]
+        groups = [(order[:-2], order[-2:])] if len(order) > 2 else [(order, [])]
     else:
         groups = [(list(group), []) for _, group in groupby(order, length)]
     logprobs: list[list[Tensor]] = [[] for _ in texts]
