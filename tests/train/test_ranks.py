@@ -198,6 +198,12 @@ def test_a_sum_over_processes_is_exact_in_bounded_memory(tmp_path: Path) -> None
         assert float((tmp_path / f"log.{rank}").read_text().split()[-1]) < 100
 
 
+def test_shared_out_weights_compute_logits_in_chunks_with_the_same_gradient(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    assert ended(start(2, str(HERE / "sharded_head.py"), log=log)) == [0, 0], said(log)
+    assert "Warning" not in said(log)
+
+
 def test_a_process_that_does_not_arrive_ends_the_run_with_its_number(
     tiny_folder: Path, tmp_path: Path
 ) -> None:

@@ -6,6 +6,8 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -275,7 +277,6 @@ class Policy:
         for model in self.reference.models():
             sharding.shard(model)
         self.sharded = True
-        self.logits_bytes = 0  # the head's weights are only gathered while the whole model computes
 
     def whole(self) -> AbstractContextManager[None]:
         """Return a context in which processes may make different numbers of forward passes.
@@ -417,9 +418,16 @@ class Policy:
         self, rows: Sequence[Row], *, max_tokens: int
     ) -> Iterator[tuple[list[list[Row]], int]]:
         """Group rows into forward passes (see `batch.passes`)."""
-        return passes(
-            rows, max_tokens=max_tokens, shared_prefix=self.shared_prefix, pair=self.pair_cost
+        group = partial(
+            passes,
+            max_tokens=max_tokens,
+            shared_prefix=self.shared_prefix,
+            pair=self.pair_cost,
         )
+        if self.sharded and self.training is Training.ALONE:
+            # Processes can only be given as many groups as the others have, each of one pass.
+            return chain.from_iterable(group([row]) for row in rows)
+        return group(rows)
 
     def micro_batches(
         self, rows: Sequence[Row], *, max_tokens: int, dtype: torch.dtype
@@ -468,6 +476,13 @@ class Policy:
         self, model: Any, micro: MicroBatch, temperature: float, *, entropy: bool = False
     ) -> tuple[Tensor, Tensor]:
         """Return log-probs and entropies (B, T) under `model` (see `logprobs`)."""
+        compute = partial(self._logprobs_here, model, micro, temperature, entropy=entropy)
+        return sharding.gathered(model, compute) if self.sharded else compute()
+
+    def _logprobs_here(
+        self, model: Any, micro: MicroBatch, temperature: float, *, entropy: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Return log-probs and entropies (B, T) under `model`, whose head's weights are here."""
         real_BT = micro.real_BT.bool()
         tokens_M = micro.tokens_BT[real_BT]
         with self.autocast():
