@@ -88,7 +88,7 @@ class Ranks:
         for bucket in _buckets(tensors, BUCKET_BYTES // torch.float64.itemsize):
             sizes = [part.numel() for part in bucket]
             sums = torch.empty(sum(sizes), dtype=torch.float64, device=bucket[0].device)
-            pairs = list(zip(bucket, sums.split(sizes), strict=True))
+            pairs = list(zip(bucket, torch.split(sums, sizes), strict=True))
             for part, total in pairs:
                 total.view(part.shape).copy_(part)
             dist.all_reduce(sums)
@@ -153,5 +153,5 @@ def _parts(tensor: Tensor, most: int) -> Iterator[Tensor]:
         return
     axis = max(range(tensor.ndim), key=lambda axis: tensor.shape[axis])
     pieces = math.ceil(tensor.numel() / most)
-    for part in tensor.split(math.ceil(tensor.shape[axis] / pieces), dim=axis):
+    for part in torch.split(tensor, math.ceil(tensor.shape[axis] / pieces), dim=axis):
         yield from _parts(part, most)

@@ -23,7 +23,12 @@ from grpo_core.train.compute.heap import share_heap
 from grpo_core.train.compute.kv import bytes_per_token
 from grpo_core.train.compute.logprob import Head, head_at, shaping, tempered, token_logprobs
 from grpo_core.train.compute.masks import Masking
-from grpo_core.train.compute.prepack import packed_bytes, prepacked
+from grpo_core.train.compute.prepack import (
+    cast_bytes,
+    largest_cast_bytes,
+    packed_bytes,
+    prepacked,
+)
 from grpo_core.train.compute.recompute import recompute
 from grpo_core.train.compute.rows import Rows, forward_padded, pad_left
 from grpo_core.train.compute.thread import ComputeThread
@@ -535,26 +540,28 @@ class Policy:
         """
         return merged(self.model) if self._merges else nullcontext()
 
-    def prepacked(self, rows: int) -> AbstractContextManager[None]:
-        """Return a context in which the weights are packed for decoding (see `prepack`).
+    def prepacked(self, rows: int | None) -> AbstractContextManager[None]:
+        """Return a context in which decoding computes with copies of weights (see `prepack`).
 
-        The layout suits about `rows` rows. Inside `merged`, the merged weights are packed.
+        They are packed in a layout that suits about `rows` rows, unless that is None, and in the
+        type of the forward pass. Inside `merged`, they hold the merged weights.
         """
-        return prepacked(self.model, rows) if self._packs else nullcontext()
-
-    @property
-    def _packs(self) -> bool:
-        """Return True if `prepacked` may pack weights."""
-        return not self._cast and not self.sharded
-
-    def decoding_bytes(self, *, packed: bool) -> int:
-        """Return the bytes of the merged, packed or cast copies of weights that sampling makes."""
         if self._cast:
-            return int(
-                sum(p.numel() for p in self.model.parameters()) * self.compute_dtype.itemsize
-            )
+            return prepacked(self.model, rows, compute_dtype=self.compute_dtype)
+        return nullcontext() if self.sharded else prepacked(self.model, rows)
+
+    def decoding_bytes(self, *, copied: bool, packed: bool) -> int:
+        """Return the bytes of the merged, cast or packed copies of weights that sampling makes.
+
+        Args:
+            copied: whether `prepacked` is entered; otherwise weights are cast for each product.
+            packed: whether it is given a number of rows.
+        """
+        if self._cast:
+            count = cast_bytes if copied else largest_cast_bytes
+            return count(self.model, self.compute_dtype)
         return (merged_bytes(self.model) if self._merges else 0) + (
-            packed_bytes(self.model) if packed and self._packs else 0
+            packed_bytes(self.model) if packed and not self.sharded else 0
         )
 
     def state(self) -> dict[str, Tensor] | None:
