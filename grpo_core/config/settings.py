@@ -138,8 +138,10 @@ class SamplingConfig(Section):
     """Maximum memory, in MB, for the keys and values of the completions decoded at the same time,
     computed from the greatest length that they can reach."""
     prepack: bool = True
-    """Decode with a copy of the weights in the layout that a CPU multiplies fastest, where that is
-    faster; the copy needs as much memory as the weights."""
+    """Decode with a copy of the weights: in the layout that a CPU multiplies fastest, where that is
+    faster, and in the type of the forward pass (model.dtype) where the weights are kept in another,
+    since they would be cast again for each token. It needs as much memory as weights of that
+    type."""
 
     def params(self, temperature: float | None = None) -> SamplingParams:
         """Return what decides how a completion is drawn.

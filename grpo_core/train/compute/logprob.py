@@ -71,7 +71,8 @@ def head_at(model: Any, places_K: Tensor | None, *, bare: bool) -> Iterator[list
         if not bare:
             return compute(hidden)
         hidden_states.append(hidden)
-        return hidden[..., :1]  # models may scale or cap what the head returns; it is not used
+        # Models may scale or cap what the head returns; it is not used, also not by a gradient.
+        return hidden.detach()[..., :1]
 
     head.forward = forward
     try:

@@ -6,6 +6,8 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -22,7 +24,12 @@ from grpo_core.train.compute.kv import bytes_per_token
 from grpo_core.train.compute.logprob import Head, head_at, shaping, tempered, token_logprobs
 from grpo_core.train.compute.masks import Masking
 from grpo_core.train.compute.precision import can_be_float32, in_float32
-from grpo_core.train.compute.prepack import packed_bytes, prepacked
+from grpo_core.train.compute.prepack import (
+    cast_bytes,
+    largest_cast_bytes,
+    packed_bytes,
+    prepacked,
+)
 from grpo_core.train.compute.recompute import recompute
 from grpo_core.train.compute.rows import Rows, forward_padded, pad_left
 from grpo_core.train.compute.thread import ComputeThread
@@ -285,7 +292,6 @@ class Policy:
         for model in self.reference.models():
             sharding.shard(model)
         self.sharded = True
-        self.logits_bytes = 0  # the head's weights are only gathered while the whole model computes
 
     def whole(self) -> AbstractContextManager[None]:
         """Return a context in which processes may make different numbers of forward passes.
@@ -427,9 +433,16 @@ class Policy:
         self, rows: Sequence[Row], *, max_tokens: int
     ) -> Iterator[tuple[list[list[Row]], int]]:
         """Group rows into forward passes (see `batch.passes`)."""
-        return passes(
-            rows, max_tokens=max_tokens, shared_prefix=self.shared_prefix, pair=self.pair_cost
+        group = partial(
+            passes,
+            max_tokens=max_tokens,
+            shared_prefix=self.shared_prefix,
+            pair=self.pair_cost,
         )
+        if self.sharded and self.training is Training.ALONE:
+            # Processes can only be given as many groups as the others have, each of one pass.
+            return chain.from_iterable(group([row]) for row in rows)
+        return group(rows)
 
     def micro_batches(
         self, rows: Sequence[Row], *, max_tokens: int, dtype: torch.dtype
@@ -478,6 +491,13 @@ class Policy:
         self, model: Any, micro: MicroBatch, temperature: float, *, entropy: bool = False
     ) -> tuple[Tensor, Tensor]:
         """Return log-probs and entropies (B, T) under `model` (see `logprobs`)."""
+        compute = partial(self._logprobs_here, model, micro, temperature, entropy=entropy)
+        return sharding.gathered(model, compute) if self.sharded else compute()
+
+    def _logprobs_here(
+        self, model: Any, micro: MicroBatch, temperature: float, *, entropy: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Return log-probs and entropies (B, T) under `model`, whose head's weights are here."""
         real_BT = micro.real_BT.bool()
         tokens_M = micro.tokens_BT[real_BT]
         with self.autocast():
@@ -530,26 +550,28 @@ class Policy:
         """
         return merged(self.model) if self._merges else nullcontext()
 
-    def prepacked(self, rows: int) -> AbstractContextManager[None]:
-        """Return a context in which the weights are packed for decoding (see `prepack`).
+    def prepacked(self, rows: int | None) -> AbstractContextManager[None]:
+        """Return a context in which decoding computes with copies of weights (see `prepack`).
 
-        The layout suits about `rows` rows. Inside `merged`, the merged weights are packed.
+        They are packed in a layout that suits about `rows` rows, unless that is None, and in the
+        type of the forward pass. Inside `merged`, they hold the merged weights.
         """
-        return prepacked(self.model, rows) if self._packs else nullcontext()
-
-    @property
-    def _packs(self) -> bool:
-        """Return True if `prepacked` may pack weights."""
-        return not self._cast and not self.sharded
-
-    def decoding_bytes(self, *, packed: bool) -> int:
-        """Return the bytes of the merged, packed or cast copies of weights that sampling makes."""
         if self._cast:
-            return int(
-                sum(p.numel() for p in self.model.parameters()) * self.compute_dtype.itemsize
-            )
+            return prepacked(self.model, rows, compute_dtype=self.compute_dtype)
+        return nullcontext() if self.sharded else prepacked(self.model, rows)
+
+    def decoding_bytes(self, *, copied: bool, packed: bool) -> int:
+        """Return the bytes of the merged, cast or packed copies of weights that sampling makes.
+
+        Args:
+            copied: whether `prepacked` is entered; otherwise weights are cast for each product.
+            packed: whether it is given a number of rows.
+        """
+        if self._cast:
+            count = cast_bytes if copied else largest_cast_bytes
+            return count(self.model, self.compute_dtype)
         return (merged_bytes(self.model) if self._merges else 0) + (
-            packed_bytes(self.model) if packed and self._packs else 0
+            packed_bytes(self.model) if packed and not self.sharded else 0
         )
 
     def state(self) -> dict[str, Tensor] | None:

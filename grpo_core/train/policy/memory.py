@@ -236,15 +236,12 @@ class Footprint:
             if policy.sampling is Sampling.TREES or policy.fills
             else rows * (work.prompt + work.new)
         )
-        prepack = (
-            config.sampling.prepack
-            and rows >= FEW_ROWS
-            and work.new >= FEW_TOKENS
-            and not policy.fills
-        )
+        copied = config.sampling.prepack and not policy.fills
+        packed = copied and rows >= FEW_ROWS and work.new >= FEW_TOKENS
         drawn = rows * work.new if policy.fills else rows
         return {
-            "weights for decoding": policy.decoding_bytes(packed=prepack) + self.moving,
+            "weights for decoding": policy.decoding_bytes(copied=copied, packed=packed)
+            + self.moving,
             "keys and values": min(SPARE * tokens * policy.cached_bytes, config.sampling.kv_mb * MB)
             if not policy.fills
             else 0.0,
