@@ -90,7 +90,7 @@ class RunConfig(settings.Section):
                 "stop.patience counts evaluations; set eval.every as well (--eval-every)",
             ),
             (
-                self.stop.max_kl is not None and self.kl.beta == 0,
+                self.stop.max_kl is not None and not self.kl.is_used,
                 "stop.max_kl needs the reference policy, which kl.beta=0 leaves out; "
                 "set kl.beta above 0 or remove stop.max_kl",
             ),
@@ -169,7 +169,7 @@ class RunConfig(settings.Section):
         for setting, enabled, reasons in (
             (
                 "kl.placement=reward",
-                self.kl.placement == "reward" and self.kl.beta > 0,
+                self.kl.placement == "reward" and self.kl.is_used,
                 ignoring | rescaling,
             ),
             ("advantage.overlong_buffer", self.advantage.overlong_buffer > 0, ignoring),
@@ -222,7 +222,7 @@ class RunConfig(settings.Section):
     @property
     def needs_reference(self) -> bool:
         """Return whether the loss needs log-probabilities of the reference policy."""
-        return self.kl.beta > 0 or self.loss.anchor == "reference"
+        return self.kl.is_used or self.loss.anchor == "reference"
 
     @property
     def has_data(self) -> bool:

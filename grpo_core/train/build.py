@@ -23,6 +23,9 @@ from grpo_core.train.run.trackers import trackers
 from grpo_core.train.sft import Sft
 from grpo_core.verify.sources import Sources
 
+HIGH_RATE = 1e-4
+"""Learning rate above which training all weights usually destroys a pretrained model."""
+
 
 def find_ranks(config: RunConfig) -> Ranks:
     """Return this process's place among those of the run."""
@@ -79,11 +82,11 @@ def build_method(
     Raises:
         UserError: a setting does not fit the environments or the model.
     """
-    if not config.lora.enabled and config.optimizer.lr > 1e-4:
-        advice = "1e-5" if config.method == "sft" else "1e-6"
+    set_rate = config.optimizer.lr or 0.0
+    if not config.lora.enabled and set_rate > HIGH_RATE:
         observer.warn(
-            f"optimizer.lr={config.optimizer.lr:g} suits LoRA and is high for full fine-tuning; "
-            f"try --lr {advice}"
+            f"optimizer.lr={set_rate:g} suits LoRA and is high for full fine-tuning; "
+            "leave it out, and the run takes one that suits the size of the model"
         )
 
     make_actor = partial(

@@ -6,6 +6,10 @@ out of mean, standard deviation, loss and denominators; the reference policy sta
 optimizer step per rollout batch the old log-probabilities are the policy's own, so the importance
 ratio is exactly 1.
 
+The default settings are not plain GRPO: advantages are those of gdpo (each reward part normalised
+by itself) and the KL is k3_st (the value of k3 with the gradient of the KL); rate and weight of the
+KL follow the model's size (`grpo_core.config.sizes`). `grpo run --recipe grpo` is plain GRPO.
+
 In names, P stands for prompts, G for the rollouts of each.
 """
 
@@ -70,7 +74,7 @@ class Grpo:
         self.actor = make_actor(need_reference=config.needs_reference)
         self.updater = Updater(
             self.actor.policy,
-            config,
+            self.actor.config,
             steps=self.total,
             surrogate=surrogate,
             ranks=self.actor.ranks,
@@ -172,7 +176,7 @@ class Grpo:
                 lengths_PG, longest=longest_P1, buffer=config.advantage.overlong_buffer
             )
             group_rewards = group_rewards.plus(penalty_PG, config.advantage.overlong_weight)
-        if config.kl.placement == "reward" and config.kl.beta:
+        if config.kl.placement == "reward" and config.kl.is_used:
             kl_PG = await self.actor.policy.thread.run(
                 lambda: self.updater.divergences([group.rollouts for group in groups])
             )

@@ -182,6 +182,8 @@ class Run:
             self.folder.start(record)
         cards = {source.name: await self._card(source) for source in actor.sources}
         self.folder.cards({name: card for name, card in cards.items() if card is not None})
+        if actor.defaults:
+            self._journal.announce(actor.defaults)
         self._journal.announce(f"memory: {self._memory}")
         self._journal.announce(f"disk: {disk}")
         self._plugins.notify("grpo_run_start", run_dir=self.folder.path, config=record)

@@ -107,7 +107,7 @@ class Updater:
 
     Args:
         policy: the policy to train.
-        config: the configuration of the run.
+        config: the configuration of the run, complete (`config.sizes.with_defaults`).
         steps: number of rollout batches of the run, for the schedule.
         surrogate: surrogate of a plugin, in place of the one that the config names.
         ranks: the processes that share the rows.
@@ -125,6 +125,7 @@ class Updater:
         self.policy = policy
         self._ranks = ranks or Ranks(meeting_seconds=config.trainer.meeting_seconds)
         self.config = config
+        assert config.kl.beta is not None, "kl.beta is unset; take config.sizes.with_defaults"
         self.beta = config.kl.beta
         """Present weight of the KL."""
         self._surrogate = surrogate or SURROGATES[config.loss.name]
