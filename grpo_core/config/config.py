@@ -153,6 +153,11 @@ class RunConfig(settings.Section):
                 "kl.target and kl.refresh_every need the reference policy, which kl.beta=0 leaves "
                 "out; set kl.beta above 0",
             ),
+            (
+                self.kl.placement == "reward" and self.kl.beta > 0 and self.kl.estimator != "k1",
+                f"kl.estimator={self.kl.estimator} in the reward does not have the gradient of the "
+                "KL (k3's is nearly none); set kl.estimator=k1, or kl.placement=loss",
+            ),
             *self._faults_of_added_rewards(),
         )
 
@@ -223,6 +228,14 @@ class RunConfig(settings.Section):
     def needs_reference(self) -> bool:
         """Return whether the loss needs log-probabilities of the reference policy."""
         return self.kl.beta > 0 or self.loss.anchor == "reference"
+
+    @property
+    def kl_importance(self) -> bool:
+        """Return whether the KL in the loss is weighted by the importance ratio."""
+        if self.kl.importance is not None:
+            return self.kl.importance
+        several_steps = self.trainer.mu * self.trainer.minibatches > 1
+        return self.kl.estimator == "k1" or (self.kl.estimator in ("k2", "k3_st") and several_steps)
 
     @property
     def has_data(self) -> bool:

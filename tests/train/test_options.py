@@ -218,17 +218,20 @@ def test_a_kl_in_the_reward_leaves_the_loss_and_moves_the_advantages(
     assert moved[1] > 1e-3
 
 
+K1_IN_THE_REWARD = {"placement": "reward", "estimator": "k1"}
+
+
 @pytest.mark.parametrize(
     ("name", "more", "refused"),
     [
-        ("gdpo", {"kl": {"placement": "reward"}}, "gdpo normalises each part"),
-        ("passk", {"kl": {"placement": "reward"}}, "passk uses only whether"),
-        ("maxrl", {"kl": {"placement": "reward"}}, "maxrl is for rewards that are never negative"),
+        ("gdpo", {"kl": K1_IN_THE_REWARD}, "gdpo normalises each part"),
+        ("passk", {"kl": K1_IN_THE_REWARD}, "passk uses only whether"),
+        ("maxrl", {"kl": K1_IN_THE_REWARD}, "maxrl is for rewards that are never negative"),
         ("passk", {"overlong_buffer": 4}, "passk uses only whether"),
         ("maxrl", {"overlong_buffer": 4}, "maxrl is for rewards that are never negative"),
         ("gdpo", {"overlong_buffer": 4}, None),
         ("gdpo", {"kl": {"placement": "reward", "beta": 0.0}}, None),
-        ("pkpo", {"kl": {"placement": "reward"}, "overlong_buffer": 4}, None),
+        ("pkpo", {"kl": K1_IN_THE_REWARD, "overlong_buffer": 4}, None),
     ],
 )
 def test_what_is_added_to_the_reward_is_refused_beside_an_estimator_that_would_not_hear_it(
