@@ -167,18 +167,20 @@ class RunConfig(settings.Section):
             "passk": "uses only whether a completion passed",
             "maxrl": "is for rewards that are never negative",
         }
-        rescaling = {
-            "gdpo": "normalises each part of the reward separately, so that a KL of any size "
-            "would have the same weight"
-        }
-        for setting, enabled, reasons in (
+        rescaling = "normalises each part of the reward separately, so that "
+        for setting, enabled, rescaled in (
             (
                 "kl.placement=reward",
                 self.kl.placement == "reward" and self.kl.beta > 0,
-                ignoring | rescaling,
+                "a KL of any size would have the same weight",
             ),
-            ("advantage.overlong_buffer", self.advantage.overlong_buffer > 0, ignoring),
+            (
+                "advantage.overlong_buffer",
+                self.advantage.overlong_buffer > 0,
+                "a few tokens more would count as much as a right answer",
+            ),
         ):
+            reasons = {**ignoring, "gdpo": rescaling + rescaled}
             yield (
                 enabled and self.advantage.name in reasons,
                 f"{setting} changes the reward, but advantage.name={self.advantage.name} "

@@ -255,15 +255,17 @@ class AdvantageConfig(Section):
         ),
     ] = "gdpo"
     """Estimator. mean_only = r - mean; grpo = (r - mean) / (std + eps); gdpo normalises each reward
-    part in this way and adds the parts by their weights. With one part, gdpo equals grpo up to one
-    factor for the batch. With several parts, grpo weighs a group that differs only in a detail as
+    part in this way, adds the parts by their weights and divides by the standard deviation of the
+    batch. With one part, gdpo equals grpo up to that factor, which groups without a signal raise to
+    at most 2. With several parts, grpo weighs a group that differs only in a detail as
     much as a group that differs in the main part, and the policy converges to answers that are
     nearly right. passk, maxk and pkpo train the best of k. plugin:NAME uses an estimator that a
     plugin offers."""
     k: Positive | None = None
     """The k of passk, maxk and pkpo, below group_size."""
     ddof: Literal[0, 1] = 0
-    """0 divides the variance by the group size G, 1 by G - 1."""
+    """0 divides a variance by the number of values, 1 by one less: that of a group, and of gdpo's
+    batch."""
     eps: NotNegative = 1e-6
     """Added to the standard deviation."""
     clip: Annotated[float, Field(gt=0)] | None = None
@@ -276,7 +278,7 @@ class AdvantageConfig(Section):
     rewards (PODS)."""
     overlong_buffer: Annotated[int, Field(ge=0)] = 0
     """Penalise completions that reach the last this many tokens of their budget, by up to 1 at its
-    end (DAPO); 0: off."""
+    end (DAPO); 0: off. Not with gdpo, passk and maxrl."""
     overlong_weight: NotNegative = 1.0
     """Weight in the reward of the penalty of overlong_buffer."""
 
