@@ -249,7 +249,9 @@ class Updater:
             loss = loss - bonus
             sums.bonus += bonus.detach()
         if reference_BT is not None:
-            kl_BT = divergence(logprob_BT, old_BT, reference_BT, config.kl)
+            kl_BT = divergence(
+                logprob_BT, old_BT, reference_BT, config.kl, importance=config.kl_importance
+            )
             kl_loss = _masked_sum(kl_BT, weight_BT)
             loss = loss + self._loss_beta() * kl_loss
             sums.kl_loss += kl_loss.detach()
