@@ -254,6 +254,19 @@ def test_a_group_with_k_or_fewer_scored_attempts_has_one_subset_and_no_advantage
     assert of(name, reward, k=4, scored=[True, True, True, False, False]) == [0.0] * 5
 
 
+@pytest.mark.parametrize("name", ["maxk", "passk"])
+@pytest.mark.parametrize("eps", [0.0, EPS])
+def test_a_group_whose_subsets_all_have_the_same_best_has_exactly_no_advantage(
+    name: str, eps: float
+) -> None:
+    """Without an eps, 0 was divided by 0."""
+    for reward in ([1.0, 0.0, 1.0], [0.7, 0.1, 0.7, 0.7, 0.2], [1.0] * 6 + [0.0]):
+        k = sum(r < max(reward) for r in reward) + 1
+        if name == "passk":
+            reward = [float(r == max(reward)) for r in reward]
+        assert of(name, reward, k=k, eps=eps) == [0.0] * len(reward)
+
+
 def test_ddof_1_divides_by_one_less() -> None:
     assert of("grpo", [1.0, 0.0], ddof=1, eps=0.0) == pytest.approx(
         [0.5 / math.sqrt(0.5), -0.5 / math.sqrt(0.5)]

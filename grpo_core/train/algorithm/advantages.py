@@ -76,8 +76,8 @@ def maxk(rewards: Rewards, config: AdvantageConfig) -> Tensor:
     Over all subsets of k completions, it is (mean of the best reward of the subsets that contain
     the completion - mean of the best reward of all subsets) / (std over all subsets + eps): the
     closed form of the subset estimator of Pass@k Training (arXiv 2508.10751). With k = 1 it is grpo
-    with ddof 0. A group with k or fewer scored completions has at most one subset and gets 0. Equal
-    rewards get equal advantages.
+    with ddof 0. A group with k or fewer scored completions has at most one subset and gets 0, and
+    so does one whose subsets all have the same best. Equal rewards get equal advantages.
     """
     return _by_group(
         rewards,
@@ -272,6 +272,8 @@ def _maxk(reward_N: Tensor, *, k: int, eps: float) -> Tensor:
     """Return the maxk advantages (N,) of one group."""
     N = len(reward_N)
     sorted_N = reward_N.sort().values
+    if sorted_N[k - 1] == sorted_N[-1]:  # the worst best of a subset is the best one
+        return torch.zeros_like(reward_N)
     # Share of the subsets whose highest rank is j: the reward of that rank is their best.
     weight_N = _tensor([comb(j, k - 1) / comb(N, k) for j in range(N)])
     mean = (weight_N * sorted_N).sum()
