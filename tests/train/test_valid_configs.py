@@ -21,6 +21,7 @@ from torch import Tensor
 from grpo_core import Reward, Task, Verdict
 from grpo_core.config.config import RunConfig
 from grpo_core.config.overrides import build_config
+from grpo_core.config.sizes import with_defaults
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.types import Group, TaskKey
 from grpo_core.train.algorithm.rewards import Rewards
@@ -241,7 +242,8 @@ def try_configs(seed: int, accepted: int) -> Counter[str]:
     while counts["accepted"] < accepted:
         drawn = draw(rng)
         try:
-            found = method(build_config([drawn]), policy, rng.randrange(10**6))
+            config, _ = with_defaults(build_config([drawn]), 0)
+            found = method(config, policy, rng.randrange(10**6))
         except ConfigError as error:
             refusal: str | None = str(error)
         else:
