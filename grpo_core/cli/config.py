@@ -14,8 +14,12 @@ from grpo_core.cli.output import print_json, print_line
 from grpo_core.cli.run_config import read_config
 from grpo_core.config.config import RunConfig
 from grpo_core.config.overrides import find_setting, flat
+from grpo_core.config.sizes import OPTIONS
 
 app = typer.Typer()
+
+BY_SIZE = "by the model's size"
+"""How `grpo config show` describes a default that is chosen once the model is loaded."""
 
 Recipes = Annotated[
     list[str] | None, typer.Option("--recipe", help="As for `grpo run`; may be repeated.")
@@ -45,7 +49,10 @@ def show(
     defaults = flat(RunConfig(environment=""))
     for key, value in flat(config).items():
         changed = key in defaults and defaults[key] != value
-        note = f"  # default: {_to_json(defaults[key])}" if changed else ""
+        default = BY_SIZE if key in OPTIONS else _to_json(defaults.get(key))
+        note = f"  # default: {default}" if changed else ""
+        if key in OPTIONS and value is None:
+            note = f"  # {BY_SIZE}"
         print_line(f"{key} = {_to_json(value)}{note}", bold=changed)
 
 

@@ -30,7 +30,7 @@ Epochs = Annotated[
     ),
 ]
 LearningRate = Annotated[
-    float | None, typer.Option("--lr", help="Peak learning rate. \\[default: 3e-4]")
+    float | None, typer.Option("--lr", help="Peak learning rate. \\[default: by the model's size]")
 ]
 Level = Annotated[
     float | None,

@@ -53,7 +53,8 @@ def run(
         float | None,
         typer.Option(
             "--beta",
-            help="Weight of the KL to the reference policy; 0 disables it. \\[default: 0.12]",
+            help="Weight of the KL to the reference policy; 0 disables it. "
+            "\\[default: by the model's size]",
         ),
     ] = None,
     level: Level = None,
@@ -73,6 +74,9 @@ def run(
 
     Tasks, completions, verdicts and metrics are written to the run folder, the adapter to final/
     in it. Ctrl-C finishes the current step, saves and ends; a second Ctrl-C ends at once.
+
+    The default is not plain GRPO: it normalises each reward part by itself (gdpo), with a KL that
+    has the gradient of the KL (k3_st). --recipe grpo gives plain GRPO.
     """
     begin_or_continue(
         "grpo",

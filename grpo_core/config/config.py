@@ -90,7 +90,7 @@ class RunConfig(settings.Section):
                 "stop.patience counts evaluations; set eval.every as well (--eval-every)",
             ),
             (
-                self.stop.max_kl is not None and self.kl.beta == 0,
+                self.stop.max_kl is not None and not self.kl.is_used,
                 "stop.max_kl needs the reference policy, which kl.beta=0 leaves out; "
                 "set kl.beta above 0 or remove stop.max_kl",
             ),
@@ -153,6 +153,11 @@ class RunConfig(settings.Section):
                 "kl.target and kl.refresh_every need the reference policy, which kl.beta=0 leaves "
                 "out; set kl.beta above 0",
             ),
+            (
+                self.kl.placement == "reward" and self.kl.is_used and self.kl.estimator != "k1",
+                f"kl.estimator={self.kl.estimator} in the reward does not have the gradient of the "
+                "KL (k3's is nearly none); set kl.estimator=k1, or kl.placement=loss",
+            ),
             *self._faults_of_added_rewards(),
         )
 
@@ -162,18 +167,20 @@ class RunConfig(settings.Section):
             "passk": "uses only whether a completion passed",
             "maxrl": "is for rewards that are never negative",
         }
-        rescaling = {
-            "gdpo": "normalises each part of the reward separately, so that a KL of any size "
-            "would have the same weight"
-        }
-        for setting, enabled, reasons in (
+        rescaling = "normalises each part of the reward separately, so that "
+        for setting, enabled, rescaled in (
             (
                 "kl.placement=reward",
-                self.kl.placement == "reward" and self.kl.beta > 0,
-                ignoring | rescaling,
+                self.kl.placement == "reward" and self.kl.is_used,
+                "a KL of any size would have the same weight",
             ),
-            ("advantage.overlong_buffer", self.advantage.overlong_buffer > 0, ignoring),
+            (
+                "advantage.overlong_buffer",
+                self.advantage.overlong_buffer > 0,
+                "a few tokens more would count as much as a right answer",
+            ),
         ):
+            reasons = {**ignoring, "gdpo": rescaling + rescaled}
             yield (
                 enabled and self.advantage.name in reasons,
                 f"{setting} changes the reward, but advantage.name={self.advantage.name} "
@@ -222,7 +229,15 @@ class RunConfig(settings.Section):
     @property
     def needs_reference(self) -> bool:
         """Return whether the loss needs log-probabilities of the reference policy."""
-        return self.kl.beta > 0 or self.loss.anchor == "reference"
+        return self.kl.is_used or self.loss.anchor == "reference"
+
+    @property
+    def kl_importance(self) -> bool:
+        """Return whether the KL in the loss is weighted by the importance ratio."""
+        if self.kl.importance is not None:
+            return self.kl.importance
+        several_steps = self.trainer.mu * self.trainer.minibatches > 1
+        return self.kl.estimator == "k1" or (self.kl.estimator in ("k2", "k3_st") and several_steps)
 
     @property
     def has_data(self) -> bool:

@@ -138,8 +138,10 @@ class SamplingConfig(Section):
     """Maximum memory, in MB, for the keys and values of the completions decoded at the same time,
     computed from the greatest length that they can reach."""
     prepack: bool = True
-    """Decode with a copy of the weights in the layout that a CPU multiplies fastest, where that is
-    faster; the copy needs as much memory as the weights."""
+    """Decode with a copy of the weights: in the layout that a CPU multiplies fastest, where that is
+    faster, and in the type of the forward pass (model.dtype) where the weights are kept in another,
+    since they would be cast again for each token. It needs as much memory as weights of that
+    type."""
 
     def params(self, temperature: float | None = None) -> SamplingParams:
         """Return what decides how a completion is drawn.
@@ -161,8 +163,10 @@ class OptimizerConfig(Section):
 
     name: Literal["adamw", "adamw8bit"] = "adamw"
     """adamw (torch) or adamw8bit (bitsandbytes: a quarter of the optimizer's memory)."""
-    lr: NotNegative = 3e-4
-    """Peak learning rate; 3e-4 suits LoRA on a small model, full fine-tuning needs about 1e-6."""
+    lr: NotNegative | None = None
+    """Peak learning rate; unset: by the size of the model. For an adapter 3e-4 up to 0.2 billion
+    weights, 5e-5 up to 1, 1e-5 up to 4 and 5e-6 above; where all weights are trained 1e-5, 5e-6,
+    1e-6 and 1e-6. `grpo sft`: for an adapter 3e-4 up to 0.2 billion and 2e-4 above, else 2e-5."""
     weight_decay: NotNegative = 0.0
     """Decoupled weight decay."""
     betas: tuple[Fraction, Fraction] = (0.9, 0.999)
@@ -184,29 +188,43 @@ class ScheduleConfig(Section):
 class KLConfig(Section):
     """Set the KL penalty that keeps the policy close to the reference policy."""
 
-    beta: NotNegative = 0.12
+    beta: NotNegative | None = None
     """Weight in the loss of the KL to the reference policy; 0 omits the reference policy's forward
-    pass."""
+    pass; unset: 0.12 for models up to 0.2 billion weights, 0.04 above."""
     estimator: Literal["k1", "k2", "k3", "k3_reverse", "k3_st"] = "k3_st"
     """k3 = exp(-d) + d - 1 with d = log pi - log pi_ref (Schulman), never negative. k3_st has the
     value of k3 and the gradient of the KL itself. The gradient of k3 is not that of the KL: where
     the policy's probability of a token has become small, k3 pulls it back with an unbounded
-    weight."""
-    importance: bool = False
-    """Multiply by the importance ratio to the policy that sampled, which keeps the estimate
-    unbiased over several optimizer steps."""
+    weight. k2 = d^2 / 2 has the gradient of the KL, but not its value; k3_reverse has neither. k1 =
+    d has its value and is the only one for a KL in the reward; in the loss it has no gradient on
+    average without kl.importance. No gradient of a KL in the loss includes how a token changes
+    what comes after it; that of a KL in the reward does."""
+    importance: bool | None = None
+    """Weight the KL in the loss by the importance ratio of each token to the policy that sampled,
+    whatever loss.level is. When a batch gets several optimizer steps (trainer.mu,
+    trainer.minibatches), only this keeps value and gradient those of the KL (at the prefixes that
+    were sampled). k1 and k3 have the gradient of the KL only with it, from the first step on.
+    unset: on for k1, and with several steps for k2 and k3_st."""
     placement: Literal["loss", "reward"] = "loss"
     """loss: add the KL to the loss; reward: subtract beta times the KL of each completion (summed
-    over its tokens, before the update) from its reward."""
+    over its tokens, before the update) from its reward, with kl.estimator=k1: the gradient of the
+    others would not be the KL's there, and that of k3 would be nearly none. Dead groups are
+    refilled by their rewards before this."""
     target: Annotated[float, Field(gt=0)] | None = None
     """Adapt beta so that the KL per token stays near this value."""
     horizon: Positive = 10_000
-    """Number of completions in which an adaptive beta may change by 20 %."""
+    """Number of completions in which an adaptive beta may change by 20 %, which is also the most in
+    one step."""
     refresh_every: Positive | None = None
     """Make the current policy the reference every this many steps."""
     refresh_rate: Annotated[float, Field(gt=0, le=1)] = 1.0
     """How far a refresh moves the reference towards the policy; below 1, with refresh_every=1, the
     reference is a running mean of the policy."""
+
+    @property
+    def is_used(self) -> bool:
+        """Return whether the KL has a weight; every default of beta is above 0."""
+        return self.beta is None or self.beta > 0
 
 
 class LoraConfig(Section):
@@ -246,15 +264,17 @@ class AdvantageConfig(Section):
         ),
     ] = "gdpo"
     """Estimator. mean_only = r - mean; grpo = (r - mean) / (std + eps); gdpo normalises each reward
-    part in this way and adds the parts by their weights. With one part, gdpo equals grpo up to one
-    factor for the batch. With several parts, grpo weighs a group that differs only in a detail as
+    part in this way, adds the parts by their weights and divides by the standard deviation of the
+    batch. With one part, gdpo equals grpo up to that factor, which groups without a signal raise to
+    at most 2. With several parts, grpo weighs a group that differs only in a detail as
     much as a group that differs in the main part, and the policy converges to answers that are
     nearly right. passk, maxk and pkpo train the best of k. plugin:NAME uses an estimator that a
     plugin offers."""
     k: Positive | None = None
     """The k of passk, maxk and pkpo, below group_size."""
     ddof: Literal[0, 1] = 0
-    """0 divides the variance by the group size G, 1 by G - 1."""
+    """0 divides a variance by the number of values, 1 by one less: that of a group, and of gdpo's
+    batch."""
     eps: NotNegative = 1e-6
     """Added to the standard deviation."""
     clip: Annotated[float, Field(gt=0)] | None = None
@@ -267,7 +287,7 @@ class AdvantageConfig(Section):
     rewards (PODS)."""
     overlong_buffer: Annotated[int, Field(ge=0)] = 0
     """Penalise completions that reach the last this many tokens of their budget, by up to 1 at its
-    end (DAPO); 0: off."""
+    end (DAPO); 0: off. Not with gdpo, passk and maxrl."""
     overlong_weight: NotNegative = 1.0
     """Weight in the reward of the penalty of overlong_buffer."""
 
@@ -280,7 +300,9 @@ class LossConfig(Section):
     that a plugin offers."""
     level: Literal["token", "sequence_mean", "sequence"] = "token"
     """What the importance ratio is computed for: token: each token; sequence_mean: the completion,
-    as the mean of the log-ratios over its tokens (GSPO); sequence: the whole completion."""
+    as the mean of the log-ratios over its tokens (GSPO); sequence: the whole completion. After
+    several optimizer steps on a batch only sequence has the gradient of the expected reward, as far
+    as nothing is clipped, with loss.aggregation=sequence_mean (cispo: sequence_sum)."""
     anchor: Literal["old", "reference"] = "old"
     """The policy in the denominator of the importance ratio: old: the policy that sampled;
     reference: the reference policy."""

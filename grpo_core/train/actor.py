@@ -13,10 +13,11 @@ from contextlib import aclosing
 from typing import Any
 
 from grpo_core.config.config import RunConfig
+from grpo_core.config.sizes import with_defaults
 from grpo_core.protocol.sampler import Request, Sampler, SamplingParams
 from grpo_core.protocol.types import Group, Message, Rollout, Task, TaskKey
 from grpo_core.report.observer import Observer
-from grpo_core.train.models.adapter import ineffective_settings
+from grpo_core.train.models.adapter import base_weights, ineffective_settings
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.choose import builtin_sampler, load_policy
 from grpo_core.train.policy.memory import Footprint
@@ -60,6 +61,7 @@ class Actor:
         footprint: what the policy needs in memory, measured before it was sharded.
         ranks: the processes that share the work.
         load_seconds: how long it took to load all of this.
+        defaults: which settings the model's size has decided, in words; "" for none.
     """
 
     def __init__(
@@ -72,8 +74,10 @@ class Actor:
         footprint: Footprint,
         ranks: Ranks,
         load_seconds: float = 0.0,
+        defaults: str = "",
     ) -> None:
         self.config = config
+        self.defaults = defaults
         self.sources = sources
         self.policy = policy
         self.sampler = sampler
@@ -284,6 +288,8 @@ def build_actor(
 ) -> Actor:
     """Load the model and return the actor.
 
+    Its config has a number for each setting that was left to the model's size.
+
     Args:
         need_reference: whether the frozen reference is needed.
         observer: receives warnings about the model.
@@ -302,6 +308,7 @@ def build_actor(
         )
     if need_reference and config.kl.refresh_every is not None:
         policy.reference.follow()
+    config, defaults = with_defaults(config, base_weights(policy.model))
     footprint = Footprint(policy)
     if config.trainer.shard and ranks.size > 1:
         policy.shard()
@@ -313,4 +320,5 @@ def build_actor(
         footprint=footprint,
         ranks=ranks,
         load_seconds=time.perf_counter() - started,
+        defaults=defaults,
     )

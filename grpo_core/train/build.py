@@ -16,11 +16,15 @@ from grpo_core.train.actor import Actor, build_actor
 from grpo_core.train.grpo import Grpo
 from grpo_core.train.models.device import pick_device
 from grpo_core.train.policy.causal import Policy
+from grpo_core.train.policy.selfcheck import Sampling
 from grpo_core.train.ranks import Ranks
 from grpo_core.train.run.method import Method
 from grpo_core.train.run.trackers import trackers
 from grpo_core.train.sft import Sft
 from grpo_core.verify.sources import Sources
+
+HIGH_RATE = 1e-4
+"""Learning rate above which training all weights usually destroys a pretrained model."""
 
 
 def find_ranks(config: RunConfig) -> Ranks:
@@ -78,11 +82,11 @@ def build_method(
     Raises:
         UserError: a setting does not fit the environments or the model.
     """
-    if not config.lora.enabled and config.optimizer.lr > 1e-4:
-        advice = "1e-5" if config.method == "sft" else "1e-6"
+    set_rate = config.optimizer.lr or 0.0
+    if not config.lora.enabled and set_rate > HIGH_RATE:
         observer.warn(
-            f"optimizer.lr={config.optimizer.lr:g} suits LoRA and is high for full fine-tuning; "
-            f"try --lr {advice}"
+            f"optimizer.lr={set_rate:g} suits LoRA and is high for full fine-tuning; "
+            "leave it out, and the run takes one that suits the size of the model"
         )
 
     make_actor = partial(
@@ -113,10 +117,9 @@ def _tell_slow_paths(actor: Actor, observer: Observer) -> None:
     """Say which ways to compute this model does not allow."""
     policy, trainer = actor.policy, actor.config.trainer
     if trainer.shared_prefix and not policy.shared_prefix:
-        observer.say(
-            "this model cannot compute shared prompts once; each completion is computed with "
-            "its own copy"
-        )
+        observer.say(f"this model cannot compute shared tokens once: {policy.training.value}")
+    if trainer.shared_prefix and not policy.fills and policy.sampling is not Sampling.TREES:
+        observer.say(f"sampling from this model is slow: {policy.sampling.value}")
     if trainer.logits_mb and not policy.logits_bytes and not policy.sharded:
         observer.say(
             "this model's logits are not just the output of its head, so they are computed "

@@ -6,6 +6,10 @@ out of mean, standard deviation, loss and denominators; the reference policy sta
 optimizer step per rollout batch the old log-probabilities are the policy's own, so the importance
 ratio is exactly 1.
 
+The default settings are not plain GRPO: advantages are those of gdpo (each reward part normalised
+by itself) and the KL is k3_st (the value of k3 with the gradient of the KL); rate and weight of the
+KL follow the model's size (`grpo_core.config.sizes`). `grpo run --recipe grpo` is plain GRPO.
+
 In names, P stands for prompts, G for the rollouts of each.
 """
 
@@ -70,7 +74,7 @@ class Grpo:
         self.actor = make_actor(need_reference=config.needs_reference)
         self.updater = Updater(
             self.actor.policy,
-            config,
+            self.actor.config,
             steps=self.total,
             surrogate=surrogate,
             ranks=self.actor.ranks,
@@ -97,13 +101,13 @@ class Grpo:
                 tasks_P, attempts=config.group_size, step=step, dealt=dealt, lap=clock.lap
             )
             kept_mass = min(kept_mass, least_mass)
-            round_rewards = await self.rewards(new_groups)
-            refill.add(new_groups, self.advantages(round_rewards, whiten=False))
+            judged_rewards = self._comparable(self._judged(new_groups))
+            refill.add(new_groups, self.advantages(judged_rewards, whiten=False))
         groups, chosen_P = refill.groups, refill.chosen()
-        batch_rewards = round_rewards if refill.rounds == 1 else await self.rewards(groups)
-        logged_PG = torch.zeros_like(batch_rewards.total_PG)
-        batch_rewards = batch_rewards.of_groups(chosen_P)
-        advantage_PG = logged_PG[chosen_P] = self.advantages(batch_rewards)
+        batch_rewards = await self.rewards([groups[p] for p in chosen_P.tolist()])
+        advantage_PG = self.advantages(batch_rewards)
+        logged_PG = advantage_PG.new_zeros(len(groups), config.group_size)
+        logged_PG[chosen_P] = advantage_PG
         rows = collate(
             [groups[p].rollouts for p in chosen_P.tolist()],
             advantage_PG,
@@ -157,6 +161,19 @@ class Grpo:
 
         They are the verdicts, and what the config adds to them or leaves out.
         """
+        config, group_rewards = self.actor.config, self._judged(groups)
+        if config.kl.placement == "reward" and config.kl.is_used:
+            kl_PG = await self.actor.policy.thread.run(
+                lambda: self.updater.divergences([group.rollouts for group in groups])
+            )
+            group_rewards = group_rewards.plus(kl_PG, -self.updater.beta)
+        return self._comparable(group_rewards)
+
+    def _judged(self, groups: Sequence[Group[Any]]) -> Rewards:
+        """Return the rewards before a KL, which hardly two completions share.
+
+        With it no group would be without a signal, and none would be refilled.
+        """
         config = self.actor.config
         group_rewards = rewards([group.verdicts for group in groups])
         if config.trainer.shuffle_rewards:
@@ -172,11 +189,11 @@ class Grpo:
                 lengths_PG, longest=longest_P1, buffer=config.advantage.overlong_buffer
             )
             group_rewards = group_rewards.plus(penalty_PG, config.advantage.overlong_weight)
-        if config.kl.placement == "reward" and config.kl.beta:
-            kl_PG = await self.actor.policy.thread.run(
-                lambda: self.updater.divergences([group.rollouts for group in groups])
-            )
-            group_rewards = group_rewards.plus(kl_PG, -self.updater.beta)
+        return group_rewards
+
+    def _comparable(self, group_rewards: Rewards) -> Rewards:
+        """Return the rewards without the completions that are not to be compared."""
+        config = self.actor.config
         if config.advantage.keep is not None:
             group_rewards = replace(
                 group_rewards, scored_PG=pods(group_rewards, keep=config.advantage.keep)

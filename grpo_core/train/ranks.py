@@ -9,6 +9,7 @@ advantages and denominators from all verdicts, so the number of processes change
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -23,6 +24,8 @@ from grpo_core.protocol.errors import RunStoppedError
 T = TypeVar("T")
 _POLL_SECONDS = 0.05
 """Seconds between two checks for processes that have not arrived."""
+BUCKET_BYTES = 64 * 2**20
+"""Most bytes of the sums that `Ranks.add` makes at a time."""
 
 
 class Ranks:
@@ -76,13 +79,21 @@ class Ranks:
         return self.gather([value])
 
     def add(self, tensors: Sequence[Tensor]) -> None:
-        """Sum each tensor over the processes, in place."""
-        if self.size > 1 and tensors:
-            flat = torch.cat([tensor.reshape(-1).to(torch.float64) for tensor in tensors])
-            dist.all_reduce(flat)
-            parts = torch.split(flat, [tensor.numel() for tensor in tensors])
-            for tensor, part in zip(tensors, parts, strict=True):
-                tensor.copy_(part.reshape(tensor.shape))
+        """Sum each tensor over the processes, in place and in float64.
+
+        It needs `BUCKET_BYTES` of memory, however large the tensors are.
+        """
+        if self.size == 1:
+            return
+        for bucket in _buckets(tensors, BUCKET_BYTES // torch.float64.itemsize):
+            sizes = [part.numel() for part in bucket]
+            sums = torch.empty(sum(sizes), dtype=torch.float64, device=bucket[0].device)
+            pairs = list(zip(bucket, torch.split(sums, sizes), strict=True))
+            for part, total in pairs:
+                total.view(part.shape).copy_(part)
+            dist.all_reduce(sums)
+            for part, total in pairs:
+                part.copy_(total.view(part.shape))
 
     def meet(self) -> None:
         """Wait for all processes, without a collective."""
@@ -119,3 +130,28 @@ class Ranks:
                 yield
         if self._meetings > 1:  # all processes have left the previous meeting
             store.delete_key(f"grpo meeting {self._meetings - 1} {self.rank}")
+
+
+def _buckets(tensors: Sequence[Tensor], most: int) -> Iterator[list[Tensor]]:
+    """Yield the parts of all tensors in their order, in lists of at most `most` numbers."""
+    bucket: list[Tensor] = []
+    count = 0
+    for part in (part for tensor in tensors for part in _parts(tensor, most)):
+        if count + part.numel() > most:
+            yield bucket
+            bucket, count = [], 0
+        bucket.append(part)
+        count += part.numel()
+    if bucket:
+        yield bucket
+
+
+def _parts(tensor: Tensor, most: int) -> Iterator[Tensor]:
+    """Yield views of a tensor, of at most `most` numbers each, that make it up."""
+    if tensor.numel() <= most:
+        yield tensor
+        return
+    axis = max(range(tensor.ndim), key=lambda axis: tensor.shape[axis])
+    pieces = math.ceil(tensor.numel() / most)
+    for part in torch.split(tensor, math.ceil(tensor.shape[axis] / pieces), dim=axis):
+        yield from _parts(part, most)

@@ -57,7 +57,10 @@ class Sft:
         )
         self.actor = make_actor()
         self.updater = Updater(
-            self.actor.policy, update_config(config), steps=self.total, ranks=self.actor.ranks
+            self.actor.policy,
+            update_config(self.actor.config),
+            steps=self.total,
+            ranks=self.actor.ranks,
         )
         self._warn = warn
         self._has_warned = False

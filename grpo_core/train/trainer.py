@@ -76,7 +76,6 @@ class Trainer:
         sampler: Sampler | None = None,
         observer: Observer | None = None,
     ) -> None:
-        self.config = config
         ranks = find_ranks(config)
         self.observer = choose_observer(observer, ranks, lambda: getattr(self, "folder", None))
         host = host or PluginHost()
@@ -92,6 +91,7 @@ class Trainer:
             sampler=sampler,
         )  # fmt: skip
         self.actor = self.method.actor
+        self.config = self.actor.config
         self._run = Run(self.method, self.folder, observer=self.observer, plugins=plugins)
 
     @classmethod
@@ -156,7 +156,7 @@ class Trainer:
         )
         trainer._run.resume(restart)
         if changes or allow:
-            trainer._run.record_changes(changed_settings(config, settings_before))
+            trainer._run.record_changes(changed_settings(trainer.config, settings_before))
         return trainer
 
     @property

@@ -21,7 +21,7 @@ def test_show_prints_every_setting_and_what_differs_from_its_default() -> None:
     lines = result.stdout.splitlines()
     assert result.exit_code == 0
     assert [line.partition(" = ")[0] for line in lines] == list(known_keys())
-    assert f"kl.beta = 0.5  # default: {RunConfig(environment='x').kl.beta}" in lines
+    assert "kl.beta = 0.5  # default: by the model's size" in lines
     assert "sampling.top_p = 1.0" in lines
 
 
@@ -155,4 +155,4 @@ def test_help_names_the_defaults() -> None:
     """In rich's markup, `[default: 150]` would be a tag that is not shown."""
     shown = CliRunner().invoke(app, ["run", "--help"], env={"COLUMNS": "200"}).output
     assert "[default: 150]" in shown
-    assert "[default: 0.12]" in shown
+    assert shown.count("[default: by the model's size]") == 2

@@ -15,6 +15,7 @@ import torch
 from grpo_core.config.config import RunConfig
 from grpo_core.config.overrides import build_config
 from grpo_core.config.settings import SamplingConfig
+from grpo_core.config.sizes import with_defaults
 from grpo_core.protocol.sampler import Completion, Request, Sampler
 from grpo_core.protocol.types import Message, Rollout, Task
 from grpo_core.train.compute.batch import MicroBatch, Row, passes, tensors
@@ -67,7 +68,9 @@ async def rolled_out(
 
 
 def run_config(**sections: Any) -> RunConfig:
-    return build_config([{"environment": "letters", "model": {"dtype": "float64"}, **sections}])
+    """The rate and beta that are not given are those of a small model, as in a run."""
+    config = build_config([{"environment": "letters", "model": {"dtype": "float64"}, **sections}])
+    return with_defaults(config, 0)[0]
 
 
 def tiny_policy(*, shared_prefix: bool = True, adapter: bool = True, scale: float = 0.3) -> Policy:

@@ -30,7 +30,7 @@ AS_WRITTEN = RunConfig.model_validate(
             "level": "sequence",
             "anchor": "reference",
         },
-        "kl": {"beta": 0.001, "estimator": "k1"},
+        "kl": {"beta": 0.001, "estimator": "k1", "importance": False},
     }
 )
 """The loss as seed 002 defines it: A = r - mean, clipped to 0.2; the ratio of whole completions to
@@ -68,7 +68,9 @@ def loss_from_batch(batch: Mapping[str, Any], config: RunConfig = AS_WRITTEN) ->
     anchor_B1 = reference_B1 if config.loss.anchor == "reference" else old_B1
     log_ratio_B1 = LEVELS[config.loss.level](logprob_B1, anchor_B1, trainable_B1)
     loss_B1 = SURROGATES[config.loss.name](log_ratio_B1, logprob_B1, advantage_B1, config.loss)
-    loss_B1 = loss_B1 + config.kl.beta * divergence(logprob_B1, old_B1, reference_B1, config.kl)
+    loss_B1 = loss_B1 + config.kl.beta * divergence(
+        logprob_B1, old_B1, reference_B1, config.kl, importance=config.kl_importance
+    )
     weights = AGGREGATIONS[config.loss.aggregation]([1] * len(logprob_B1), 1)
     return (logprob_B1.new_tensor(weights).unsqueeze(1) * loss_B1).sum()
 

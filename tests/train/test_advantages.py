@@ -254,6 +254,19 @@ def test_a_group_with_k_or_fewer_scored_attempts_has_one_subset_and_no_advantage
     assert of(name, reward, k=4, scored=[True, True, True, False, False]) == [0.0] * 5
 
 
+@pytest.mark.parametrize("name", ["maxk", "passk"])
+@pytest.mark.parametrize("eps", [0.0, EPS])
+def test_a_group_whose_subsets_all_have_the_same_best_has_exactly_no_advantage(
+    name: str, eps: float
+) -> None:
+    """Without an eps, 0 was divided by 0."""
+    for reward in ([1.0, 0.0, 1.0], [0.7, 0.1, 0.7, 0.7, 0.2], [1.0] * 6 + [0.0]):
+        k = sum(r < max(reward) for r in reward) + 1
+        if name == "passk":
+            reward = [float(r == max(reward)) for r in reward]
+        assert of(name, reward, k=k, eps=eps) == [0.0] * len(reward)
+
+
 def test_ddof_1_divides_by_one_less() -> None:
     assert of("grpo", [1.0, 0.0], ddof=1, eps=0.0) == pytest.approx(
         [0.5 / math.sqrt(0.5), -0.5 / math.sqrt(0.5)]
@@ -397,6 +410,46 @@ def test_gdpo_gives_nothing_to_equal_rewards_and_unscored_attempts() -> None:
     assert found[0].abs().max() == 0
     assert found[1, 2] == 0
     assert found[1, 0] == -found[1, 1] > 0
+
+
+def batch_of(live: int, dead: int, *, ddof: int = 0) -> torch.Tensor:
+    """Advantages by gdpo of groups of 2 in which one is right, and of groups in which all are."""
+    reward_PG = torch.tensor([[1.0, 0.0]] * live + [[1.0, 1.0]] * dead)
+    return advantages(Rewards.of(reward_PG), AdvantageConfig(name="gdpo", eps=0.0, ddof=ddof))
+
+
+@pytest.mark.parametrize(
+    ("live", "dead", "size"),
+    [(8, 0, 1.0), (4, 4, math.sqrt(2)), (2, 6, 2.0), (1, 7, 2.0), (1, 63, 2.0)],
+)
+def test_dead_groups_make_the_advantages_of_gdpo_at_most_twice_as_large(
+    live: int, dead: int, size: float
+) -> None:
+    """Down to a quarter of live groups it is the paper's."""
+    found = batch_of(live, dead)
+    assert found[:live].abs().flatten().tolist() == pytest.approx([size] * 2 * live)
+    assert found[live:].abs().sum() == 0
+    assert size <= math.sqrt((live + dead) / live) + 1e-12
+
+
+def test_both_deviations_of_gdpo_have_the_configured_ddof() -> None:
+    """Worked by hand for one live group of two: 1 and -1 over their own deviation, then over that of the batch."""
+    own = 0.5 / math.sqrt(0.5)
+    for dead in (0, 1):
+        expected = own / math.sqrt(2 * own**2 / (2 * (1 + dead) - 1))
+        assert batch_of(1, dead, ddof=1)[0].tolist() == pytest.approx([expected, -expected])
+
+
+def test_a_part_that_is_added_would_weigh_in_gdpo_as_much_as_a_right_answer() -> None:
+    """Why gdpo takes no overlong punishment: the only right answer, cut off at the end of its budget, is ranked below wrong ones."""
+    right = torch.tensor([[1.0, 0, 0, 0, 0, 0, 0, 0], [1.0, 1, 1, 1, 1, 1, 0, 0]])
+    late = torch.tensor([[-0.1] + [0.0] * 7, [-0.1] + [0.0] * 7])
+    both = Rewards.of(right).plus(late, 1.0)
+    assert both.total_PG[1, 0] > both.total_PG[1, 7]
+    found = advantages(both, AdvantageConfig(name="gdpo"))
+    assert found[1, 0] < found[1, 7]
+    totals = advantages(both, AdvantageConfig(name="grpo"))
+    assert totals[1, 0] > totals[1, 7]
 
 
 def test_parts_of_verdicts_with_different_parts_are_padded_with_zeros():

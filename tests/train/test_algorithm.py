@@ -196,7 +196,10 @@ def oracle(
                 "k3_reverse": torch.exp(d) - d - 1,
                 "k3_st": now * (d - now) + k3.detach(),
             }
-            importance = torch.exp(logprob - before[t]) if config.kl.importance else 1.0
+            moved_by = now + references[t] - before[t]
+            if config.kl.estimator not in ("k2", "k3_st"):  # these are weighted from outside
+                moved_by = logprob - before[t]
+            importance = torch.exp(moved_by) if config.kl.importance else 1.0
             terms.append(term + config.kl.beta * importance * kl[config.kl.estimator])
         if not terms:
             continue
@@ -319,7 +322,7 @@ def test_a_ratio_to_the_reference_equals_the_oracle(
     policy, rollouts_PG, old, known, surrogate, level, beta
 ):
     loss = {"name": surrogate, "level": level, "anchor": "reference", **TIGHT}
-    config = run_config(loss=loss, kl={"beta": beta, "estimator": "k1"}, advantage=SHIFTED)
+    config = run_config(loss=loss, kl={"beta": beta, "estimator": "k2"}, advantage=SHIFTED)
     assert_same(
         ours(policy, config, rollouts_PG, old),
         oracle(policy, config, rollouts_PG, old, **known),
@@ -388,7 +391,13 @@ def test_a_dead_group_that_is_left_out_changes_nothing_and_stays_in_the_denomina
     ("settings", "left_out"),
     [
         ({"kl": {"beta": 0.0}}, True),
-        ({"kl": {"beta": 0.1, "placement": "reward"}, "advantage": {"name": "rloo"}}, True),
+        (
+            {
+                "kl": {"beta": 0.1, "placement": "reward", "estimator": "k1"},
+                "advantage": {"name": "rloo"},
+            },
+            True,
+        ),
         ({"kl": {"beta": 0.1}}, False),
         ({"kl": {"beta": 0.0}, "loss": {"entropy": 0.01}}, False),
         ({"kl": {"beta": 0.0}, "loss": {"name": "plugin:other"}}, False),
@@ -477,6 +486,14 @@ def test_an_adaptive_beta_moves_by_at_most_a_fifth_in_a_horizon():
     assert adapted(0.1, 5.0, 64, config) == pytest.approx(0.1 * (1 + 0.2 * 0.1))
     assert adapted(0.1, 0.0, 64, config) == pytest.approx(0.1 * (1 - 0.2 * 0.1))
     assert adapted(0.1, 5.0, 64, KLConfig(beta=0.1)) == 0.1
+
+
+@pytest.mark.parametrize("attempts", [64, 128, 1000])
+def test_an_adaptive_beta_keeps_its_sign_with_a_short_horizon(attempts):
+    """It changes by at most a fifth in a step, also where a step has many horizons."""
+    config = KLConfig(beta=0.1, target=0.02, horizon=10)
+    assert adapted(0.1, 0.0, attempts, config) == pytest.approx(0.08)
+    assert adapted(0.1, 5.0, attempts, config) == pytest.approx(0.12)
 
 
 @pytest.mark.parametrize("max_tokens", [1, 25, 60, 10_000])

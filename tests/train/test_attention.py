@@ -48,10 +48,10 @@ def test_a_block_holds_all_that_its_rows_see_and_nothing_that_none_does(monkeypa
     prompts = [(1,) * 10 + (2,) * 6, (1,) * 10 + (3,) * 4]
     tree = pack_trees(prompts, [(7,) * 9, (8,) * 7], device=CPU)
     for block in tree.blocks:
-        inside = torch.zeros(tree.mask_B1NN.shape[-1], dtype=torch.bool)
+        inside = torch.zeros(tree.mask_BNN.shape[-1], dtype=torch.bool)
         for columns in block.columns:
             inside[columns] = True
-        seen = tree.mask_B1NN[0, 0, block.rows].any(dim=0)
+        seen = tree.mask_BNN[0, block.rows].any(dim=0)
         assert torch.equal(inside, seen)
     assert [block.rows.stop - block.rows.start for block in tree.blocks[:-1]] == [5] * (
         len(tree.blocks) - 1
@@ -65,10 +65,10 @@ def test_trees_of_different_sizes_share_their_blocks(monkeypatch):
         [(1, 2, 3), (4,) * 12, (4,) * 12], [(5,), (6, 7, 8), (9, 9)], device=CPU, together=[1, 2]
     )
     for block in trees.blocks:
-        inside = torch.zeros(trees.mask_B1NN.shape[-1], dtype=torch.bool)
+        inside = torch.zeros(trees.mask_BNN.shape[-1], dtype=torch.bool)
         for columns in block.columns:
             inside[columns] = True
-        assert not (trees.mask_B1NN[:, 0, block.rows].any(dim=1) & ~inside).any()
+        assert not (trees.mask_BNN[:, block.rows].any(dim=1) & ~inside).any()
 
 
 def test_a_model_that_does_not_take_its_attention_from_outside_keeps_its_own(monkeypatch):

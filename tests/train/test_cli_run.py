@@ -430,8 +430,6 @@ def test_a_model_without_a_chat_template_is_refused_before_anything_is_written(
 @pytest.mark.parametrize(
     ("option", "key"),
     [
-        ("lr", "optimizer.lr"),
-        ("beta", "kl.beta"),
         ("group_size", "group_size"),
         ("prompts_per_step", "prompts_per_step"),
         ("seed", "seed"),

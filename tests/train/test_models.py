@@ -171,6 +171,24 @@ def test_code_of_a_model_does_not_run_unless_asked_for(tiny_folder: Path) -> Non
     ("name", "message"),
     [
         ("smolm2-135m", r"model 'smolm2-135m' is not known; did you mean 'smollm2-135m'\?"),
+        (
+            "Qwen2.5-0.5B-Instruct",
+            r"^there is no model 'Qwen2\.5-0\.5B-Instruct': a hub id needs its organisation; "
+            r"did you mean 'Qwen/Qwen2\.5-0\.5B-Instruct'\?$",
+        ),
+        ("SmolLM2-360M-Instruct", r"did you mean 'HuggingFaceTB/SmolLM2-360M-Instruct'\?"),
+        ("Llama-3.2-1B", r"did you mean 'meta-llama/Llama-3\.2-1B'\?"),
+        ("Meta-Llama-3-8B", r"did you mean 'meta-llama/Meta-Llama-3-8B'\?"),
+        ("gemma-3-1b-it@v2", r"did you mean 'google/gemma-3-1b-it@v2'\?"),
+        ("Mistral-7B-v0.3", r"did you mean 'mistralai/Mistral-7B-v0\.3'\?"),
+        ("Ministral-8B", r"did you mean 'mistralai/Ministral-8B'\?"),
+        ("phi-2", r"did you mean 'microsoft/phi-2'\?"),
+        ("Phi-4-mini-instruct", r"did you mean 'microsoft/Phi-4-mini-instruct'\?"),
+        ("OLMo-2-0425-1B", r"did you mean 'allenai/OLMo-2-0425-1B'\?"),
+        ("DeepSeek-R1-Distill-Qwen-1.5B", r"did you mean 'deepseek-ai/DeepSeek-R1-Distill-Qwen"),
+        ("granite-3.0-2b-instruct", r"did you mean 'ibm-granite/granite-3\.0-2b-instruct'\?"),
+        ("gpt2", r"^model 'gpt2' is not cached and HF_HUB_OFFLINE is set"),
+        ("org/Qwen2.5-0.5B", r"^model 'org/Qwen2\.5-0\.5B' is not cached"),
         ("./nowhere", r"there is no model folder './nowhere'; .* an alias: smollm2-135m"),
         ("a/b/c", r"there is no model folder 'a/b/c'"),
         (
@@ -187,6 +205,26 @@ def test_code_of_a_model_does_not_run_unless_asked_for(tiny_folder: Path) -> Non
 def test_a_name_that_leads_nowhere_is_refused_with_advice(name: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         resolve(name)
+
+
+def test_a_cached_model_is_suggested_for_its_name_alone(own_cache: Path, tmp_path: Path) -> None:
+    repo = tmp_path / "hub" / "models--someone--Qwen2.5-tiny"
+    save_tiny(repo / "snapshots" / Hub.COMMIT)
+    (repo / "refs").mkdir()
+    (repo / "refs" / "main").write_text(Hub.COMMIT)
+    with pytest.raises(UserError, match=r"did you mean 'someone/Qwen2\.5-tiny'"):
+        resolve("qwen2.5-tiny")
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_a_name_that_the_hub_does_not_know_either_gets_the_suggestion(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.url)
+    with pytest.raises(UserError, match=r"did you mean 'Qwen/Qwen3-0\.6B'"):
+        resolve("Qwen3-0.6B")
+    assert any("Qwen3-0.6B" in request for request in hub.requests)
 
 
 @pytest.mark.usefixtures("own_cache")

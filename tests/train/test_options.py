@@ -106,6 +106,22 @@ def test_dead_groups_are_replaced_by_other_prompts_within_bounds(
     assert whiten or all(index % 4 == 0 for _, index in used)
 
 
+def test_dead_groups_are_refilled_by_their_rewards_before_a_kl(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    """A KL differs between any two completions once the policy has moved, and would hide them."""
+    more = {
+        "sampling": {"refills": 2},
+        "advantage": {"name": "mean_only"},
+        "kl": {"beta": 0.1, "placement": "reward", "estimator": "k1"},
+    }
+    trainer = make({**settings, **more}, tmp_path / "run", env=Sparse())
+    trainer.run()
+    assert steps(trainer)[-1]["kl"] != 0
+    # At most one of four prompts can teach: 4 asked, then 3 or 4 more, then again.
+    assert all(line["groups/refilled"] >= 3 for line in steps(trainer))
+
+
 def test_a_task_that_is_dealt_again_in_a_refill_gets_other_completions(
     settings: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -218,17 +234,21 @@ def test_a_kl_in_the_reward_leaves_the_loss_and_moves_the_advantages(
     assert moved[1] > 1e-3
 
 
+K1_IN_THE_REWARD = {"placement": "reward", "estimator": "k1"}
+
+
 @pytest.mark.parametrize(
     ("name", "more", "refused"),
     [
-        ("gdpo", {"kl": {"placement": "reward"}}, "gdpo normalises each part"),
-        ("passk", {"kl": {"placement": "reward"}}, "passk uses only whether"),
-        ("maxrl", {"kl": {"placement": "reward"}}, "maxrl is for rewards that are never negative"),
+        ("gdpo", {"kl": K1_IN_THE_REWARD}, "gdpo normalises each part"),
+        ("passk", {"kl": K1_IN_THE_REWARD}, "passk uses only whether"),
+        ("maxrl", {"kl": K1_IN_THE_REWARD}, "maxrl is for rewards that are never negative"),
         ("passk", {"overlong_buffer": 4}, "passk uses only whether"),
         ("maxrl", {"overlong_buffer": 4}, "maxrl is for rewards that are never negative"),
-        ("gdpo", {"overlong_buffer": 4}, None),
+        ("gdpo", {"overlong_buffer": 4}, "gdpo normalises each part"),
+        ("grpo", {"overlong_buffer": 4}, None),
         ("gdpo", {"kl": {"placement": "reward", "beta": 0.0}}, None),
-        ("pkpo", {"kl": {"placement": "reward"}, "overlong_buffer": 4}, None),
+        ("pkpo", {"kl": K1_IN_THE_REWARD, "overlong_buffer": 4}, None),
     ],
 )
 def test_what_is_added_to_the_reward_is_refused_beside_an_estimator_that_would_not_hear_it(
@@ -250,12 +270,13 @@ def test_what_is_added_to_the_reward_is_refused_beside_an_estimator_that_would_n
 def test_a_punishment_that_begins_before_the_first_token_is_refused(
     settings: dict[str, Any], tmp_path: Path
 ) -> None:
-    assert make({**settings, "advantage": {"overlong_buffer": 8}}, tmp_path / "run")
+    grpo = {"name": "grpo"}
+    assert make({**settings, "advantage": {**grpo, "overlong_buffer": 8}}, tmp_path / "run")
     with pytest.raises(
         ConfigError,
         match=r"overlong_buffer is 9, but an attempt at 'letters' has only 8 tokens; .*max_new_tokens",
     ):
-        make({**settings, "advantage": {"overlong_buffer": 9}}, tmp_path / "run")
+        make({**settings, "advantage": {**grpo, "overlong_buffer": 9}}, tmp_path / "run")
 
 
 def test_beta_follows_its_target_and_a_resumed_run_goes_on_with_it(

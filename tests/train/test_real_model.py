@@ -22,6 +22,7 @@ from grpo_core.protocol.sampler import Request
 from grpo_core.protocol.types import Rollout
 from grpo_core.train.compute.batch import Row
 from grpo_core.train.policy.causal import Policy
+from grpo_core.train.policy.selfcheck import Training
 from grpo_core.train.rollout.dialogue import uniforms
 
 from .arrange import micro_batches, sampled
@@ -92,7 +93,7 @@ def test_sampler_log_probs_equal_the_trainers_and_those_of_a_padded_batch(
         for r, c in zip(requests, completions, strict=True)
     ]
     for shared in (True, False):
-        policy.shared_prefix = shared
+        policy.training = Training.TREES if shared else Training.PADDED
         try:
             for micro in micro_batches(
                 rows,
@@ -109,7 +110,7 @@ def test_sampler_log_probs_equal_the_trainers_and_those_of_a_padded_batch(
                         logprob_T[: len(drawn)].cpu(), drawn, atol=2e-3, rtol=0
                     )
         finally:
-            policy.shared_prefix = True
+            policy.training = Training.TREES
 
 
 def test_the_first_step_comes_within_a_minute_and_answers_are_not_cut_off(

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import random
 from contextlib import nullcontext
+from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.cache_utils import DynamicLayer
 
 from grpo_core.config.settings import SamplingConfig
@@ -91,8 +93,7 @@ def test_completions_are_computed_once_until_they_part(policy):
     )
     try:
         same = sample(policy, requests_for(prompts(2), 8), temperature=0.0)
-        prefill = 1 if policy.shared_prefix else 2
-        together, counts[:] = counts[prefill:], []
+        together, counts[:] = counts[1:], []
         different = sample(policy, requests_for(prompts(2), 8), temperature=2.0)
     finally:
         hook.remove()
@@ -108,11 +109,11 @@ def test_completions_are_computed_once_until_they_part(policy):
         )
         > 8
     )
-    assert max(counts[prefill:]) > 8
+    assert max(counts[1:]) > 8
 
 
 def test_prompts_are_computed_once(policy):
-    """Two prompts of 9 common tokens: 9 and what is left of each, padded where there is no mask, whatever the number of attempts."""
+    """Two prompts of 9 common tokens: 9 and what is left of each; padded copies where there is no mask."""
     counts: list[int] = []
     hook = policy.model.register_forward_pre_hook(
         lambda _, args, kwargs: counts.append(kwargs["input_ids"].numel()), with_kwargs=True
@@ -123,7 +124,7 @@ def test_prompts_are_computed_once(policy):
     finally:
         hook.remove()
     rest = [len(first) - 9, len(second) - 9]
-    assert counts == ([9 + sum(rest)] if policy.shared_prefix else [9, 2 * max(rest)])
+    assert counts == ([9 + sum(rest)] if policy.shared_prefix else [2 * (9 + max(rest))])
 
 
 @pytest.mark.parametrize("trees", ["one", "by prompt", "alone", "the best at each token"])
@@ -205,6 +206,84 @@ def test_weights_laid_out_for_decoding_compute_the_same(dtype, near, monkeypatch
     assert not any("forward" in vars(module) for module in policy.model.modules())
 
 
+class WeightCasts(TorchDispatchMode):
+    """Counts how often each matrix of a model is cast."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.places = {p.data_ptr() for p in model.parameters() if p.ndim == 2}
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func._schema.name in ("aten::to", "aten::_to_copy"):
+            self.count += args[0].data_ptr() in self.places
+        return func(*args, **(kwargs or {}))
+
+
+def cast_policy(*, biased: bool = False) -> Policy:
+    """Weights in float32, products in bfloat16, as all weights are trained; the head is tied to the embedding."""
+    model: Any = tiny_model(dtype=torch.float32)
+    if biased:
+        for layer in (m for m in model.modules() if type(m) is torch.nn.Linear):
+            layer.bias = torch.nn.Parameter(torch.linspace(-1, 1, layer.out_features))
+    return Policy(model, tiny_tokenizer(), compute_dtype=torch.bfloat16)
+
+
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("rows", [None, 3], ids=["cast", "cast and laid out"])
+def test_weights_that_are_cast_for_decoding_are_cast_once_and_compute_the_same(rows, biased):
+    policy = cast_policy(biased=biased)
+    ids = torch.tensor([[5, 6, 7, 8]] * 3)
+    linears = [m for m in policy.model.modules() if type(m) is torch.nn.Linear]
+    with torch.inference_mode(), policy.autocast():
+        with WeightCasts(policy.model) as every_time:
+            expected = [policy.model(ids).logits for _ in range(3)]
+        with WeightCasts(policy.model) as once, policy.prepacked(rows):
+            found = [policy.model(ids).logits for _ in range(3)]
+        again = policy.model(ids).logits
+    assert (every_time.count, once.count) == (3 * len(linears), len(linears))
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.dtype == theirs.dtype == torch.bfloat16
+        if rows is None:
+            assert torch.equal(ours, theirs)
+        assert apart(ours.float(), theirs.float()) < 0.15
+    assert torch.equal(again, expected[0])
+    assert policy.decoding_bytes(copied=True, packed=True) == 2 * sum(
+        layer.weight.numel() for layer in linears
+    )
+    assert policy.decoding_bytes(copied=False, packed=False) == 2 * max(
+        layer.weight.numel() for layer in linears
+    )
+
+
+def test_a_layer_that_a_model_computes_without_autocast_is_not_cast():
+    policy, inputs = cast_policy(), torch.linspace(-1, 1, 32)[None]
+    layer = policy.model.model.layers[0].mlp.up_proj
+    expected = layer(inputs)
+    with torch.inference_mode(), policy.autocast(), policy.prepacked(None):
+        assert layer(inputs).dtype == torch.bfloat16
+        with torch.autocast("cpu", enabled=False):
+            assert torch.equal(layer(inputs), expected)
+
+
+def test_a_batch_of_requests_casts_each_weight_once_and_samples_the_same(monkeypatch):
+    policy = cast_policy()
+    requests = requests_for(prompts(3), 1)  # too few to be laid out
+    linears = sum(type(m) is torch.nn.Linear for m in policy.model.modules())
+    compute, counts = Engine._compute, []
+
+    def counted(engine: Engine, batch: Any) -> None:
+        with WeightCasts(policy.model) as casts:
+            compute(engine, batch)
+        counts.append(casts.count)
+
+    monkeypatch.setattr(Engine, "_compute", counted)
+    found, expected = (sample(policy, requests, prepack=prepack) for prepack in (True, False))
+    for ours, theirs in zip(found, expected, strict=True):
+        assert (ours.token_ids, ours.logprobs) == (theirs.token_ids, theirs.logprobs)
+    assert counts[0] == linears < counts[1]
+
+
 def test_an_adapter_beside_bfloat16_weights_is_computed_with_them_and_as_it_is_now():
     model = add_adapter(
         tiny_model(dtype=torch.bfloat16), run_config().lora, ModelSource("tiny", "tiny")
@@ -267,7 +346,9 @@ def test_weights_are_laid_out_where_it_pays_and_as_they_are_now(monkeypatch):
     laid_out: list[int] = []
     prepacked = Policy.prepacked
     monkeypatch.setattr(
-        Policy, "prepacked", lambda self, rows: laid_out.append(rows) or prepacked(self, rows)
+        Policy,
+        "prepacked",
+        lambda self, rows: laid_out.extend([rows] if rows else []) or prepacked(self, rows),
     )
     before = sample(policy, requests_for(prompts(5), 4), max_rows=8)
     for few in (requests_for(prompts(3), 1), requests_for(prompts(5), 4, length=7)):
@@ -296,9 +377,7 @@ def forward_passes(policy, requests, **sampling) -> list[int]:
     counts: list[int] = []
 
     def count(_: object, args: object, kwargs: dict) -> None:
-        decodes = (
-            kwargs.get("cache") or kwargs["past_key_values"]
-        ).get_seq_length() and "logits_to_keep" not in kwargs
+        decodes = (kwargs.get("cache") or kwargs["past_key_values"]).get_seq_length()
         counts.append(kwargs["input_ids"].numel() if decodes else 0)
 
     hook = policy.model.register_forward_pre_hook(count, with_kwargs=True)
@@ -328,14 +407,14 @@ def test_waiting_rows_take_the_places_of_those_that_ended(policy, monkeypatch):
 def test_the_cache_stays_within_its_memory(policy, monkeypatch):
     """Room for 100 tokens, requests of 34 to 36: two at a time; and one that fits nowhere is decoded alone."""
     monkeypatch.setattr(Lines, "_cost", alone)
-    monkeypatch.setattr("grpo_core.train.policy.decoding.bytes_per_token", lambda _: 2**20 // 100)
+    monkeypatch.setattr(policy, "cached_bytes", 2**20 // 100)
     requests = requests_for(prompts(4), 1, length=20)
     assert max(len(r.prefix) for r in requests) in range(14, 17)  # two requests fit, three do not
     assert max(forward_passes(policy, requests, kv_mb=1)) == 2
     assert [c.token_ids for c in sample(policy, requests, kv_mb=1)] == [
         c.token_ids for c in sample(policy, requests)
     ]
-    monkeypatch.setattr("grpo_core.train.policy.decoding.bytes_per_token", lambda _: 2**20)
+    monkeypatch.setattr(policy, "cached_bytes", 2**20)
     assert max(forward_passes(policy, requests, kv_mb=1)) == 1
 
 
@@ -387,7 +466,7 @@ def test_a_growing_cache_holds_what_that_of_transformers_holds_and_copies_nothin
 def test_the_memory_of_a_token_is_that_of_its_keys_and_values():
     """Two layers, two heads of eight numbers, keys and values, eight bytes each."""
     model = tiny_model()
-    assert bytes_per_token(model) == 2 * 2 * 2 * 8 * 8
+    assert bytes_per_token(model, CPU) == 2 * 2 * 2 * 8 * 8
 
 
 @pytest.mark.parametrize(

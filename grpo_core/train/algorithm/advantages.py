@@ -20,6 +20,8 @@ from grpo_core.train.algorithm.rewards import Rewards
 
 WHITEN_EPS = 1e-8
 """Added to the standard deviation of the batch in `whiten`."""
+MAX_LIFT = 2.0
+"""How much larger than without dead groups `gdpo` may make the advantages of the live ones."""
 
 
 def grpo(rewards: Rewards, config: AdvantageConfig) -> Tensor:
@@ -74,8 +76,8 @@ def maxk(rewards: Rewards, config: AdvantageConfig) -> Tensor:
     Over all subsets of k completions, it is (mean of the best reward of the subsets that contain
     the completion - mean of the best reward of all subsets) / (std over all subsets + eps): the
     closed form of the subset estimator of Pass@k Training (arXiv 2508.10751). With k = 1 it is grpo
-    with ddof 0. A group with k or fewer scored completions has at most one subset and gets 0. Equal
-    rewards get equal advantages.
+    with ddof 0. A group with k or fewer scored completions has at most one subset and gets 0, and
+    so does one whose subsets all have the same best. Equal rewards get equal advantages.
     """
     return _by_group(
         rewards,
@@ -116,14 +118,20 @@ def gdpo(rewards: Rewards, config: AdvantageConfig) -> Tensor:
     only in a minor part gets advantages in proportion to that part's weight; grpo would give it as
     large ones as a group that differs in the main part. The mean over the batch needs no
     subtraction: it is 0 in every group.
+
+    As in the paper and its code the batch includes dead groups, whose zeros lower its standard
+    deviation: one live group among P would get sqrt(P) times the advantages that it has alone. Here
+    dead groups make them at most twice as large, which differs from the paper where less than a
+    quarter of the completions is in live groups. Both standard deviations have `config.ddof` (the
+    paper's code and TRL: 1).
     """
     sum_PG = torch.zeros_like(rewards.total_PG)
     for part_PG, weight_P in zip(rewards.part_KPG, rewards.weight_KP, strict=True):
         sum_PG += weight_P.unsqueeze(1) * grpo(replace(rewards, total_PG=part_PG), config)
-    spread = (
-        sum_PG[rewards.scored_PG].std(correction=0)
-        if rewards.scored_PG.any()
-        else sum_PG.new_zeros(())
+    live_PG = rewards.scored_PG & (sum_PG != 0).any(dim=1, keepdim=True)
+    spread = torch.maximum(
+        _batch_std(sum_PG[rewards.scored_PG], ddof=config.ddof),
+        _batch_std(sum_PG[live_PG], ddof=config.ddof) / MAX_LIFT,
     )
     return _divide(sum_PG, spread + config.eps)
 
@@ -223,6 +231,13 @@ def _std(centred_PG: Tensor, count_P1: Tensor, *, ddof: int) -> Tensor:
     return ((centred_PG**2).sum(dim=1, keepdim=True) / (count_P1 - ddof).clamp(min=1)).sqrt()
 
 
+def _batch_std(advantage_N: Tensor, *, ddof: int) -> Tensor:
+    """Return the standard deviation () of the advantages; 0 if there are too few."""
+    if len(advantage_N) <= ddof:
+        return advantage_N.new_zeros(())
+    return advantage_N.std(correction=ddof)
+
+
 def _divide(advantage_PG: Tensor, scale: Tensor) -> Tensor:
     """Return advantage / scale; 0 stays 0, even where the scale is 0."""
     return torch.where(advantage_PG == 0, 0.0, advantage_PG / scale)
@@ -257,6 +272,8 @@ def _maxk(reward_N: Tensor, *, k: int, eps: float) -> Tensor:
     """Return the maxk advantages (N,) of one group."""
     N = len(reward_N)
     sorted_N = reward_N.sort().values
+    if sorted_N[k - 1] == sorted_N[-1]:  # the worst best of a subset is the best one
+        return torch.zeros_like(reward_N)
     # Share of the subsets whose highest rank is j: the reward of that rank is their best.
     weight_N = _tensor([comb(j, k - 1) / comb(N, k) for j in range(N)])
     mean = (weight_N * sorted_N).sum()

@@ -17,7 +17,10 @@ from torch import Tensor
 from grpo_core.config.settings import KLConfig, LossConfig
 
 # --- ratio levels: (logprob_BT, anchor_BT, trainable_BT) -> log_ratio_BT. At the sequence levels
-# every token of a row has the ratio of the row.
+# every token of a row has the ratio of the row. While the policy is the one that sampled, the
+# gradient of a surrogate is that of the expected reward with sequence_sum (at the level `sequence`
+# with sequence_mean, where each token brings the gradient of its row). Later only `sequence` keeps
+# it, in `clip` while nothing is clipped, and in `cispo` with sequence_sum.
 
 
 def token(logprob_BT: Tensor, anchor_BT: Tensor, trainable_BT: Tensor) -> Tensor:
@@ -152,21 +155,31 @@ def truncated_importance(old_BT: Tensor, generated_BT: Tensor, config: LossConfi
 
 
 # --- KL to the reference, per token, with d = logprob - reference (Schulman, "Approximating KL
-# divergence").
+# divergence"). Expectations are over tokens that the present policy draws, at prefixes that were
+# drawn: no gradient here includes how a token changes the prefixes that come after it.
+# `python tests/train/test_expectations.py` prints what each estimator is on average.
 
 
 def k1(logprob_BT: Tensor, reference_BT: Tensor) -> Tensor:
-    """Return d: unbiased as a value; as a loss its expected gradient is zero."""
+    """Return d: unbiased as a value; as a loss its expected gradient is zero, or with an importance
+    ratio that of the KL.
+
+    It is the only estimator for a KL in the reward: there the others' expected gradient is not that
+    of the KL, and near the reference that of k3 vanishes.
+    """
     return logprob_BT - reference_BT
 
 
 def k2(logprob_BT: Tensor, reference_BT: Tensor) -> Tensor:
-    """Return d^2 / 2: biased as a value, with the gradient of the KL."""
+    """Return d^2 / 2: biased as a value, with the expected gradient of the KL."""
     return (logprob_BT - reference_BT) ** 2 / 2
 
 
 def k3(logprob_BT: Tensor, reference_BT: Tensor) -> Tensor:
-    """Return exp(-d) + d - 1: unbiased and never negative."""
+    """Return exp(-d) + d - 1: unbiased as a value and never negative.
+
+    Its expected gradient is that of the forward KL, or with an importance ratio that of the KL.
+    """
     difference_BT = logprob_BT - reference_BT
     return torch.exp(-difference_BT) + difference_BT - 1
 
@@ -174,7 +187,8 @@ def k3(logprob_BT: Tensor, reference_BT: Tensor) -> Tensor:
 def k3_reverse(logprob_BT: Tensor, reference_BT: Tensor) -> Tensor:
     """Return exp(d) - d - 1: k3 with the sign of d reversed.
 
-    It is unbiased for samples of the reference, not of the policy.
+    It is unbiased for samples of the reference, not of the policy: here neither its value nor its
+    gradient is the KL's.
     """
     return k3(reference_BT, logprob_BT)
 
@@ -200,22 +214,40 @@ KL_ESTIMATORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 """KL estimators by the name that `kl.estimator` takes."""
 
 
+DESCENDING = frozenset({"k2", "k3_st"})
+"""KL estimators whose gradient is that of the KL though their value or its gradient is not; an
+importance ratio weights it from outside."""
+
+
 def divergence(
-    logprob_BT: Tensor, old_BT: Tensor, reference_BT: Tensor, config: KLConfig
+    logprob_BT: Tensor,
+    old_BT: Tensor,
+    reference_BT: Tensor,
+    config: KLConfig,
+    *,
+    importance: bool,
 ) -> Tensor:
     """Return the configured KL estimate for each token (B, T).
 
-    With `importance` it is multiplied by rho = exp(l - old), gradient included, so that it stays
-    unbiased after the policy has changed since it sampled.
+    With `importance` it is weighted by rho = exp(l - old), so that expectations over the tokens of
+    the policy that sampled are those over the present policy's. k1, k3 and k3_reverse are
+    multiplied by rho with its gradient, which gives rho d for k1 (plus rho, which is 0 on average)
+    and for k3. k2 and k3_st, whose own gradient is d, are weighted by rho as a constant: with its
+    gradient, rho times k3_st would get rho (k3 + d). The weight is that of a token and not of the
+    tokens before it: how often a prefix was met is left to the policy that sampled.
     """
     kl_BT = KL_ESTIMATORS[config.estimator](logprob_BT, reference_BT)
-    return (logprob_BT - old_BT).exp() * kl_BT if config.importance else kl_BT
+    if not importance:
+        return kl_BT
+    ratio_BT = (logprob_BT - old_BT).exp()
+    return (ratio_BT.detach() if config.estimator in DESCENDING else ratio_BT) * kl_BT
 
 
 def adapted(beta: float, kl: float, attempts: int, config: KLConfig) -> float:
     """Return the next beta of the adaptive KL controller (Ziegler et al., arXiv 1909.08593).
 
-    It is beta (1 + clip(KL / target - 1, -0.2, 0.2) attempts / horizon), or beta without a target.
+    It is beta (1 + clip(KL / target - 1, -0.2, 0.2) min(1, attempts / horizon)), or beta without a
+    target. The bound is ours: with more than five horizons in a step the sign of beta would change.
 
     Args:
         beta: the present weight of the KL.
@@ -225,7 +257,8 @@ def adapted(beta: float, kl: float, attempts: int, config: KLConfig) -> float:
     """
     if config.target is None:
         return beta
-    return beta * (1 + min(0.2, max(-0.2, kl / config.target - 1)) * attempts / config.horizon)
+    error = min(0.2, max(-0.2, kl / config.target - 1))
+    return beta * (1 + error * min(1, attempts / config.horizon))
 
 
 # --- aggregation: the weight of each token of a row, so that a loss is the plain sum of weight *

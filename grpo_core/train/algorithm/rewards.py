@@ -46,16 +46,6 @@ class Rewards:
             torch.ones(1, len(total_PG), dtype=torch.float64),
         )
 
-    def of_groups(self, place_P: Tensor) -> Rewards:
-        """Return the rewards of the groups `place_P` (indices) only."""
-        return Rewards(
-            self.total_PG[place_P],
-            self.scored_PG[place_P],
-            self.passed_PG[place_P],
-            self.part_KPG[:, place_P],
-            self.weight_KP[:, place_P],
-        )
-
     def plus(self, value_PG: Tensor, weight: float) -> Rewards:
         """Return these rewards with one more part, `value_PG`, of the given weight."""
         return replace(

@@ -60,11 +60,12 @@ def blocks(ends: Sequence[int]) -> tuple[Block, ...]:
     return tuple(tree_blocks)
 
 
-def adopt(model: Any) -> None:
-    """Let `model` use this attention where it uses PyTorch's own."""
+def adopt(model: Any, adopts: bool = True) -> None:
+    """Let `model` use this attention where it uses PyTorch's own, or PyTorch's again."""
     base = model.get_base_model() if hasattr(model, "peft_config") else model
-    if base.config._attn_implementation == "sdpa" and base._can_set_attn_implementation():
-        base.set_attn_implementation(NAME)
+    own, other = ("sdpa", NAME) if adopts else (NAME, "sdpa")
+    if base.config._attn_implementation == own and base._can_set_attn_implementation():
+        base.set_attn_implementation(other)
 
 
 def arguments(model: Any, tree_blocks: tuple[Block, ...]) -> dict[str, Any]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import DynamicCache
-from transformers.cache_utils import DynamicLayer
+from transformers.cache_utils import DummyLayer, DynamicLayer, DynamicSlidingWindowLayer
 
 SPARE = 32
 """Least number of tokens that a new buffer has room for beyond those that it holds."""
@@ -56,24 +56,68 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]
 
 
 def growing_cache(model: Any) -> DynamicCache:
-    """Return an empty cache for `model`.
+    """Return an empty cache for `model` that keeps every token in every layer.
 
-    Layers that drop tokens (sliding windows and the like) stay those of transformers.
+    Windows are left to the masks (see `masks`).
+
+    Raises:
+        TypeError: a layer keeps something other than keys and values of tokens.
     """
     cache = DynamicCache(config=model.config)
-    cache.layers = [
-        GrowingLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers
-    ]
+    layers = [_growing_layer(layer) for layer in cache.layers]
+    cache.layers = layers
     return cache
 
 
-def bytes_per_token(model: Any) -> int:
-    """Return the bytes of the keys and values of one token in all layers."""
-    config = model.config.get_text_config(decoder=True)
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    itemsize = next(model.parameters()).dtype.itemsize
-    return 2 * int(config.num_hidden_layers) * int(heads) * int(size) * int(itemsize)
+def open_cache(model: Any) -> DynamicCache:
+    """Return an empty cache for `model`: a growing one where there are only keys and values."""
+    try:
+        return growing_cache(model)
+    except TypeError:
+        return DynamicCache(config=model.config)
+
+
+def keeps_everything(cache: DynamicCache) -> bool:
+    """Return True if the cache is a growing one, which can be widened and joined."""
+    return all(type(layer) in (GrowingLayer, DummyLayer) for layer in cache.layers)
+
+
+def _growing_layer(layer: Any) -> Any:
+    """Return a growing layer in place of one of transformers."""
+    if type(layer) is DummyLayer:  # shares the keys and values of another layer
+        return layer
+    if type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer):
+        raise TypeError(f"a {type(layer).__name__} keeps more than keys and values")
+    return GrowingLayer()
+
+
+def filled_layers(cache: DynamicCache) -> list[GrowingLayer]:
+    """Return the layers of a growing cache that hold keys and values."""
+    return [layer for layer in cache.layers if type(layer) is GrowingLayer and layer.is_initialized]
+
+
+def bytes_per_token(model: Any, device: torch.device) -> int:
+    """Return the bytes that a cache keeps for each token of a sequence, by trying.
+
+    States that do not grow are shared out over a short text. 0 for a model without a cache.
+    """
+    count = 32
+    tokens = torch.arange(count, device=device)[None] % model.config.get_text_config().vocab_size
+    try:
+        cache = DynamicCache(config=model.config)
+        with torch.no_grad():
+            model(input_ids=tokens, **cache_argument(model, cache), use_cache=True)
+    except Exception:  # noqa: BLE001 - a model without such a cache may raise anything
+        return 0
+    return sum(tensor.nbytes for layer in cache.layers for tensor in _states(layer)) // count
+
+
+def _states(layer: Any) -> Iterator[Tensor]:
+    """Yield the tensors that a layer of a cache holds."""
+    for value in vars(layer).values():
+        parts = value.values() if isinstance(value, dict) else value
+        parts = parts if isinstance(parts, Iterable) and not isinstance(parts, Tensor) else [parts]
+        yield from (part for part in parts if isinstance(part, Tensor))
 
 
 def join_caches(first: DynamicCache, second: DynamicCache) -> None:
@@ -81,7 +125,7 @@ def join_caches(first: DynamicCache, second: DynamicCache) -> None:
 
     The narrower of the two is padded on the left.
     """
-    for layer, more in zip(first.layers, second.layers, strict=True):
+    for layer, more in zip(filled_layers(first), filled_layers(second), strict=True):
         width = max(layer.keys.shape[-2], more.keys.shape[-2])
         layer.keys = torch.cat([_pad_left(layer.keys, width), _pad_left(more.keys, width)])
         layer.values = torch.cat([_pad_left(layer.values, width), _pad_left(more.values, width)])
@@ -89,7 +133,7 @@ def join_caches(first: DynamicCache, second: DynamicCache) -> None:
 
 def drop_columns(cache: DynamicCache, start: int) -> None:
     """Remove the first `start` columns, in place."""
-    for layer in cache.layers:
+    for layer in filled_layers(cache):
         layer.keys, layer.values = (
             layer.keys[..., start:, :].clone(),
             layer.values[..., start:, :].clone(),
@@ -106,11 +150,16 @@ def cache_argument(model: Any, cache: Any) -> dict[str, Any]:
 
     transformers renamed it in 5.24.
     """
+    return {"cache" if accepts(model, "cache") else "past_key_values": cache}
+
+
+def accepts(model: Any, parameter: str) -> bool:
+    """Return True if the model's forward pass has a parameter of this name."""
     base = model.get_base_model() if hasattr(model, "peft_config") else model
-    return {"cache" if _takes_cache(type(base).forward) else "past_key_values": cache}
+    return parameter in _parameters(type(base).forward)
 
 
 @functools.cache
-def _takes_cache(forward: Callable[..., Any]) -> bool:
-    """Return True if `forward` takes the cache as `cache`, the name since transformers 5.24."""
-    return "cache" in inspect.signature(forward).parameters
+def _parameters(forward: Callable[..., Any]) -> frozenset[str]:
+    """Return the names of the parameters of a forward pass."""
+    return frozenset(inspect.signature(forward).parameters)

@@ -49,29 +49,62 @@ def token_logprobs(logits_KV: Tensor, place_M: Tensor, tokens_M: Tensor) -> tupl
 
 
 @contextmanager
-def head_at(model: Any, places_K: Tensor | None, *, bare: bool) -> Iterator[None]:
+def head_at(model: Any, places_K: Tensor | None, *, bare: bool) -> Iterator[list[Tensor]]:
     """Restrict the model's head to the hidden states at `places_K`.
 
     Args:
         model: the model whose head is replaced inside the context.
         places_K: indices into its (B * N) hidden states; the output has the shape (1, K, V). With
             None the head computes all hidden states as they come.
-        bare: return the hidden states themselves instead of logits; for models whose logits are the
-            output of the head and nothing more.
+        bare: compute no logits.
+
+    Yields:
+        The hidden states (1, K, H) that the head gets, one for each forward pass.
     """
     head = model.get_output_embeddings()
     compute, own = head.forward, {"forward": head.forward} if "forward" in vars(head) else {}
 
+    hidden_states: list[Tensor] = []
+
     def forward(hidden_BNH: Tensor) -> Any:
         hidden = hidden_BNH if places_K is None else hidden_BNH.flatten(0, 1)[places_K].unsqueeze(0)
-        return hidden if bare else compute(hidden)
+        if not bare:
+            return compute(hidden)
+        hidden_states.append(hidden)
+        # Models may scale or cap what the head returns; it is not used, also not by a gradient.
+        return hidden.detach()[..., :1]
 
     head.forward = forward
     try:
-        yield
+        yield hidden_states
     finally:
         del head.forward
         vars(head).update(own)
+
+
+@dataclass(frozen=True, slots=True)
+class Shaping:
+    """Say how a model turns the output of its head into logits."""
+
+    scale: float = 1.0
+    """Factor of the output."""
+    cap: float | None = None
+    """The scaled output x becomes cap * tanh(x / cap)."""
+
+    def logits(self, output: Tensor) -> Tensor:
+        """Return the logits that the model makes of its head's output."""
+        logits = output if self.scale == 1 else output * self.scale
+        return logits if self.cap is None else self.cap * torch.tanh(logits / self.cap)
+
+
+def shaping(config: Any) -> Shaping:
+    """Return the shaping that the settings of a text model declare."""
+    scale = 1.0
+    for name in ("logit_scale", "lm_head_multiplier"):  # Cohere, MPT; Falcon-H1
+        value = getattr(config, name, None)
+        scale *= value if isinstance(value, int | float) and value else 1.0
+    scale /= getattr(config, "logits_scaling", None) or 1.0  # Granite
+    return Shaping(scale, getattr(config, "final_logit_softcapping", None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +121,8 @@ class Head:
     """Most bytes for the logits of a chunk, with their copies."""
     entropy: bool = False
     """Whether a gradient through the entropy is needed."""
+    shaping: Shaping = Shaping()
+    """What the model does to the output of the head."""
 
     def logprobs(
         self, hidden_KH: Tensor, place_M: Tensor, tokens_M: Tensor
@@ -115,8 +150,9 @@ class Head:
         trained = any(parameter.requires_grad for parameter in self.module.parameters())
         # Offloaded weights are on "meta" outside their forward pass.
         present = type(self.module) is torch.nn.Linear and self.module.weight.device.type != "meta"
-        if present and not trained and not self.entropy:
-            frozen = self.module.weight, self.module.bias, self.temperature or 1.0
+        if present and not trained and not self.entropy and self.shaping.cap is None:
+            temperature = (self.temperature or 1.0) / self.shaping.scale
+            frozen = self.module.weight, self.module.bias, temperature
             logprob_M, entropy_M = _FrozenHead.apply(hidden_KH, place_M, tokens_M, *frozen, rows)  # type: ignore[no-untyped-call]
         else:
             parts = [
@@ -134,7 +170,8 @@ class Head:
 
     def _chunk(self, hidden_KH: Tensor, place_M: Tensor, tokens_M: Tensor) -> tuple[Tensor, Tensor]:
         """Return log-probs and entropies of the tokens of one chunk."""
-        return token_logprobs(tempered(self.module(hidden_KH), self.temperature), place_M, tokens_M)
+        logits_KV = self.shaping.logits(self.module(hidden_KH))
+        return token_logprobs(tempered(logits_KV, self.temperature), place_M, tokens_M)
 
 
 def _chunks(place_M: Tensor, count: int, rows: int) -> Iterator[tuple[slice, slice]]:

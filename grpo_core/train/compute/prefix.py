@@ -18,14 +18,17 @@ from torch import Tensor
 
 from grpo_core.train.compute import attention
 from grpo_core.train.compute.kv import (
-    GrowingLayer,
+    accepts,
     cache_argument,
     drop_columns,
+    filled_layers,
     growing_cache,
     join_caches,
 )
 from grpo_core.train.compute.logprob import head_at
-from grpo_core.train.compute.tree import additive, common_length, pack_trees, pair_cost, size
+from grpo_core.train.compute.masks import Masking
+from grpo_core.train.compute.rows import pad_left
+from grpo_core.train.compute.tree import common_length, pack_trees, pair_cost, size
 
 MOST_NODES = 4
 """Prompts are computed as one tree if it has at most this many times the nodes of the longest
@@ -42,15 +45,19 @@ PAYS = 8 / 7
 class Lines:
     """Hold K lines, their shared cache, and the logits of their next tokens."""
 
+    joinable = True
+    """Other lines can be added by `join`."""
+
     def __init__(
         self,
         model: Any,
         cache: Any,
         logits_KV: Tensor,
         seen_KN: Tensor,
+        positions_PN: Tensor,
         tree_K: list[int],
-        lengths_K: list[int],
-        dtype: torch.dtype | None,
+        masking: Masking,
+        dtype: torch.dtype,
     ) -> None:
         """Wrap a filled cache.
 
@@ -59,17 +66,19 @@ class Lines:
             cache: keys and values of all nodes.
             logits_KV: logits after the last token of each line.
             seen_KN: True where a node of its tree belongs to a line.
+            positions_PN: position of each node of the P trees.
             tree_K: index of the tree that each line is in.
-            lengths_K: tokens of each line.
-            dtype: the type that the model computes in; None if it takes no mask per line.
+            masking: how the model takes masks.
+            dtype: the type that the model computes in.
         """
         self.logits_KV = logits_KV
         """Logits after the last token of each line."""
         self._pair = pair_cost(model)
-        self._cache, self._dtype = cache, dtype
-        self._seen_KN, self._tree_K, self._lengths_K = seen_KN, tree_K, lengths_K
+        self._cache, self._masking, self._dtype = cache, masking, dtype
+        self._seen_KN, self._positions_PN, self._tree_K = seen_KN, positions_PN, tree_K
+        self._lengths_K: list[int] = seen_KN.sum(dim=1).tolist()  # tokens of each line
         self._prompt_K = list(range(len(tree_K)))  # prompt of each line
-        self._nodes = dict(enumerate(lengths_K))  # nodes that each prompt has had in all
+        self._nodes = dict(enumerate(self._lengths_K))  # nodes that each prompt has had in all
         self._trees = max(tree_K) + 1
 
     @classmethod
@@ -79,7 +88,8 @@ class Lines:
         prompts: Sequence[Sequence[int]],
         *,
         pad_id: int,
-        dtype: torch.dtype | None,
+        masking: Masking,
+        dtype: torch.dtype,
         device: torch.device,
     ) -> Lines:
         """Compute one line for each of `prompts`, which have to be distinct and not empty.
@@ -88,61 +98,44 @@ class Lines:
             model: the model that computes.
             prompts: the prompts.
             pad_id: token used as padding.
-            dtype: the type that the model computes in; None if it takes no mask per line.
+            masking: how the model takes masks.
+            dtype: the type that the model computes in.
             device: where the tensors are made.
         """
-        if dtype is not None and size(prompts, ()) <= MOST_NODES * max(map(len, prompts)):
-            return cls._prefill_tree(model, prompts, dtype, device)
-        start = common_length(prompts)
         cache = growing_cache(model)
+        if size(prompts, ()) <= MOST_NODES * max(map(len, prompts)):
+            # As a single tree; a completion of one token adds no node.
+            tree = pack_trees(prompts, [(0,)] * len(prompts), device=device)
+            logits_KV = tree.forward(model, dtype, masking=masking, cache=cache)[tree.place_M]
+            seen_KN = tree.mask_BNN[0, tree.predictors_K[tree.place_M]]
+            trees = [0] * len(prompts)
+            return cls(model, cache, logits_KV, seen_KN, tree.positions_BN, trees, masking, dtype)
+        count, start = len(prompts), common_length(prompts)
         if start:
-            model(
-                input_ids=torch.tensor([list(prompts[0][:start])], device=device),
-                **cache_argument(model, cache),
-                use_cache=True,
-                logits_to_keep=1,
-            )
-            cache.batch_select_indices(torch.zeros(len(prompts), dtype=torch.long, device=device))
-        rest = [list(prompt[start:]) for prompt in prompts]
-        width = max(map(len, rest))
-        mask_KS = torch.tensor([[0] * (width - len(r)) + [1] * len(r) for r in rest], device=device)
-        positions_KS = start + (mask_KS.cumsum(dim=1) - 1).clamp(min=0)
-        mask_KS = torch.nn.functional.pad(mask_KS, (start, 0), value=1)
+            common = pack_trees([prompts[0][:start]], [(0,)], device=device)
+            common.forward(model, dtype, masking=masking, cache=cache)
+            cache.batch_select_indices(torch.zeros(count, dtype=torch.long, device=device))
+        tokens_KS, real_KS = pad_left([prompt[start:] for prompt in prompts], pad_id, device)
+        width = tokens_KS.shape[1]
+        rest_KS = start + (real_KS.cumsum(dim=1) - 1).clamp(min=0)
+        common_KS = torch.arange(start, device=device).expand(count, -1)
+        positions_KN = torch.cat([common_KS, rest_KS], dim=1)
+        seen_KN = torch.nn.functional.pad(real_KS, (start, 0), value=1).bool()
+        causal_SN = torch.ones(width, start + width, dtype=torch.bool, device=device).tril(start)
+        # Padding has to attend to something: it attends to itself.
+        itself_SN = causal_SN & ~causal_SN.tril(start - 1)
         out = model(
-            input_ids=torch.tensor([[pad_id] * (width - len(r)) + r for r in rest], device=device),
-            attention_mask=mask_KS,
-            position_ids=positions_KS,
+            input_ids=tokens_KS,
+            attention_mask=masking.masks(
+                model, causal_SN & seen_KN[:, None] | itself_SN, rest_KS, positions_KN, dtype
+            ),
+            position_ids=rest_KS,
             **cache_argument(model, cache),
             use_cache=True,
-            logits_to_keep=1,
+            **({"logits_to_keep": 1} if accepts(model, "logits_to_keep") else {}),
         )
-        return cls(
-            model,
-            cache,
-            out.logits[:, -1],
-            mask_KS.bool(),
-            list(range(len(prompts))),
-            [len(prompt) for prompt in prompts],
-            dtype,
-        )
-
-    @classmethod
-    def _prefill_tree(
-        cls, model: Any, prompts: Sequence[Sequence[int]], dtype: torch.dtype, device: torch.device
-    ) -> Lines:
-        """Compute the lines of `prompts` as a single tree."""
-        cache = growing_cache(model)
-        # A completion of one token adds no node.
-        tree = pack_trees(prompts, [(0,)] * len(prompts), device=device)
-        return cls(
-            model,
-            cache,
-            tree.forward(model, dtype, cache=cache)[tree.place_M],
-            tree.mask_B1NN[0, 0, tree.predictors_K[tree.place_M]],
-            [0] * len(prompts),
-            [len(prompt) for prompt in prompts],
-            dtype,
-        )
+        trees = list(range(count))
+        return cls(model, cache, out.logits[:, -1], seen_KN, positions_KN, trees, masking, dtype)
 
     def extend(self, model: Any, parents: Sequence[int], tokens: Sequence[int]) -> None:
         """Replace the lines by new ones, by one forward pass.
@@ -175,11 +168,8 @@ class Lines:
         mask_PWN[trees_K, places_K] = self._seen_KN
         tokens_PW[trees_K, places_K] = torch.tensor(list(tokens), device=device)
         positions_PW[trees_K, places_K] = torch.tensor(self._lengths_K, device=device)
-        mask = (
-            mask_PWN[:, 0].long()
-            if self._dtype is None
-            else additive(mask_PWN.unsqueeze(1), self._dtype)
-        )
+        self._positions_PN = torch.cat([self._positions_PN, positions_PW], dim=1)
+        mask = self._masking.masks(model, mask_PWN, positions_PW, self._positions_PN, self._dtype)
         with head_at(model, trees_K * width + places_K, bare=False):
             out = model(
                 input_ids=tokens_PW,
@@ -195,14 +185,6 @@ class Lines:
             prompt: self._nodes[prompt] + count for prompt, count in Counter(self._prompt_K).items()
         }
 
-    @property
-    def joinable(self) -> bool:
-        """Return True if other lines can be added by `join`.
-
-        That needs a cache that can be widened, with keys and values of every token in every layer.
-        """
-        return all(type(layer) is GrowingLayer for layer in self._cache.layers)
-
     def join(self, more: Lines) -> None:
         """Append other lines behind the present ones."""
         widest = max(lines._seen_KN.shape[1] for lines in (self, more))
@@ -217,12 +199,10 @@ class Lines:
             max(self._nodes) + 1,
             max(self._seen_KN.shape[1], more._seen_KN.shape[1]),
         )
-        self._seen_KN = torch.cat(
-            [
-                torch.nn.functional.pad(lines._seen_KN, (width - lines._seen_KN.shape[1], 0))
-                for lines in (self, more)
-            ]
-        )
+        for name in ("_seen_KN", "_positions_PN"):
+            both = (getattr(lines, name) for lines in (self, more))
+            padded = [torch.nn.functional.pad(one, (width - one.shape[1], 0)) for one in both]
+            setattr(self, name, torch.cat(padded))
         self.logits_KV = torch.cat([self.logits_KV, more.logits_KV])
         self._tree_K += [self._trees + tree for tree in more._tree_K]
         self._prompt_K += [prompt_offset + prompt for prompt in more._prompt_K]
@@ -233,6 +213,7 @@ class Lines:
         if empty := int(self._seen_KN.any(dim=0).int().argmax()):
             drop_columns(self._cache, empty)
             self._seen_KN = self._seen_KN[:, empty:]
+            self._positions_PN = self._positions_PN[:, empty:]
 
     def _places(self) -> tuple[list[int], int]:
         """Return the place of each line in its tree, and the places of the largest tree."""
@@ -246,12 +227,6 @@ class Lines:
     def _rearrange_if_cheaper(self) -> None:
         """Rearrange the lines, each alone or all of a prompt in one tree, if that pays."""
         alone = list(range(len(self._tree_K)))
-        if self._dtype is None:
-            if self._places()[1] > 1 or self._cost(len(alone), 1, 0) * PAYS < self._cost(
-                self._trees, 1, 0
-            ):
-                self._arrange(alone)
-            return
         lines = Counter(self._prompt_K)
         tree_of = {prompt: number for number, prompt in enumerate(lines)}
         most_nodes = max(self._nodes[prompt] for prompt in lines)
@@ -275,21 +250,19 @@ class Lines:
         device = self._seen_KN.device
         sources = dict(zip(tree_K, self._tree_K, strict=True))
         source_P = torch.tensor([sources[tree] for tree in range(len(sources))], device=device)
-        counts = [self._seen_KN.shape[1]] * len(sources)
-        if not self.joinable:
-            self._cache.batch_select_indices(source_P)
-        else:
-            trees_K = torch.tensor(tree_K, device=device)
-            seen_PN = torch.zeros(len(sources), counts[0], dtype=torch.int32, device=device)
-            seen_PN = seen_PN.index_add_(0, trees_K, self._seen_KN.int()).clamp(max=1)
-            counts = seen_PN.sum(dim=1).tolist()
-            # A node comes after its ancestors, so the nodes of a line in ascending order are its
-            # tokens; the places that remain may hold any node.
-            order_PS = seen_PN.sort(dim=1, stable=True).indices[:, -max(counts) :]
-            for layer in self._cache.layers:
-                layer.keys = layer.keys[source_P[:, None], :, order_PS].transpose(1, 2)
-                layer.values = layer.values[source_P[:, None], :, order_PS].transpose(1, 2)
-            self._seen_KN = self._seen_KN.gather(1, order_PS[trees_K])
+        trees_K = torch.tensor(tree_K, device=device)
+        shape = len(sources), self._seen_KN.shape[1]
+        seen_PN = torch.zeros(shape, dtype=torch.int32, device=device)
+        seen_PN = seen_PN.index_add_(0, trees_K, self._seen_KN.int()).clamp(max=1)
+        counts = seen_PN.sum(dim=1).tolist()
+        # A node comes after its ancestors, so the nodes of a line in ascending order are its
+        # tokens; the places that remain may hold any node.
+        order_PS = seen_PN.sort(dim=1, stable=True).indices[:, -max(counts) :]
+        for layer in filled_layers(self._cache):
+            layer.keys = layer.keys[source_P[:, None], :, order_PS].transpose(1, 2)
+            layer.values = layer.values[source_P[:, None], :, order_PS].transpose(1, 2)
+        self._seen_KN = self._seen_KN.gather(1, order_PS[trees_K])
+        self._positions_PN = self._positions_PN[source_P[:, None], order_PS]
         self._tree_K, self._trees = tree_K, len(sources)
         # A line of its own shares nothing any more.
         self._prompt_K, self._nodes = list(tree_K), dict(enumerate(counts))

@@ -1,4 +1,4 @@
-"""Lay out weights for products with few rows, as decoding makes them.
+"""Copy weights for products with few rows, as decoding makes them: in another layout or type.
 
 On a CPU, such a product spends more time on reading a plain matrix than on multiplying. The layout
 is that of oneDNN's primitives, which PyTorch's compiler uses for frozen weights in the same way.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -25,13 +25,66 @@ of an adapter are packed together with their layer (`_adapter_forward`)."""
 
 
 @contextmanager
-def prepacked(model: Any, rows: int) -> Iterator[None]:
-    """Let the linear layers of `model` compute with packed copies of their weights.
+def prepacked(
+    model: Any, rows: int | None, *, compute_dtype: torch.dtype | None = None
+) -> Iterator[None]:
+    """Let the linear layers of `model` compute with copies of their weights, made once on entry.
 
-    The copies are laid out for about `rows` rows, have no gradients, and hold the weights as they
-    are on entry. Does nothing where there is no such layout: other devices and precisions, sharded
-    weights.
+    The copies have no gradients and hold the weights as they are on entry. On a CPU they are packed
+    where there is a layout for them. Does nothing to sharded and offloaded weights, and without
+    `compute_dtype` nothing where there is no layout: other devices and precisions.
+
+    Args:
+        model: the model.
+        rows: number of rows, about, that the layout suits; None packs nothing.
+        compute_dtype: type that autocast casts to inside the context. The copies are in this type,
+            so that it does not cast the weights again in each product: it keeps what it has cast,
+            but not in inference mode.
     """
+    if compute_dtype is None:
+        forwards = {} if rows is None else _packed_forwards(model, rows)
+    else:
+        forwards = {
+            layer: _cast_forward(layer, rows, compute_dtype)
+            for layer in _castable(model, compute_dtype)
+            if _is_whole(layer.weight)
+        }
+    own_forwards = [vars(layer).get("forward") for layer in forwards]
+    try:
+        for layer, forward in forwards.items():
+            layer.forward = forward
+        yield
+    finally:
+        for layer, own in zip(forwards, own_forwards, strict=True):
+            vars(layer).pop("forward", None)
+            if own is not None:
+                layer.forward = own
+
+
+def packed_bytes(model: Any) -> int:
+    """Return the bytes of the copies that `prepacked` makes without `compute_dtype`."""
+    return sum(layer.weight.nbytes for layer in _packable(model))
+
+
+def cast_bytes(model: Any, compute_dtype: torch.dtype) -> int:
+    """Return the bytes of the copies that `prepacked` makes with `compute_dtype`."""
+    numbers = sum(layer.weight.numel() for layer in _castable(model, compute_dtype))
+    return numbers * compute_dtype.itemsize
+
+
+def largest_cast_bytes(model: Any, compute_dtype: torch.dtype) -> int:
+    """Return the bytes of the largest weight that autocast casts anew for each product."""
+    return max(
+        (
+            layer.weight.numel() * compute_dtype.itemsize
+            for layer in _castable(model, compute_dtype)
+        ),
+        default=0,
+    )
+
+
+def _packed_forwards(model: Any, rows: int) -> dict[Any, Callable[[Tensor], Any]]:
+    """Return forward functions of the layers that can be packed in the type of their weights."""
     # Into other weights than bfloat16 the adapter is merged (see `merged`).
     adapters = {
         layer: matrices
@@ -41,30 +94,34 @@ def prepacked(model: Any, rows: int) -> Iterator[None]:
         and (matrices := product(layer)) is not None
     }
     base_layers = {layer.get_base_layer() for layer in adapters}
-    layers = [*adapters, *(layer for layer in _packable(model) if layer not in base_layers)]
-    own_forwards = [vars(layer).get("forward") for layer in layers]
-    try:
-        for layer in layers:
-            layer.forward = (
-                _adapter_forward(layer, *adapters[layer], rows)
-                if layer in adapters
-                else _packed_forward(layer, rows)
-            )
-        yield
-    finally:
-        for layer, forward in zip(layers, own_forwards, strict=True):
-            vars(layer).pop("forward", None)
-            if forward is not None:
-                layer.forward = forward
-
-
-def packed_bytes(model: Any) -> int:
-    """Return the bytes of the copies that `prepacked` makes."""
-    return sum(layer.weight.nbytes for layer in _packable(model))
+    return {
+        **{layer: _adapter_forward(layer, *adapters[layer], rows) for layer in adapters},
+        **{
+            layer: _packed_forward(layer, rows)
+            for layer in _packable(model)
+            if layer not in base_layers
+        },
+    }
 
 
 def _packable(model: Any) -> list[torch.nn.Linear]:
-    """Return the linear layers that can be packed, without the matrices of adapters.
+    """Return the linear layers that can be packed in the type of their weights."""
+    return [layer for layer in _linear_layers(model) if _can_be_packed(layer)]
+
+
+def _castable(model: Any, compute_dtype: torch.dtype) -> list[torch.nn.Linear]:
+    """Return the linear layers, sharded or not, whose weights autocast casts."""
+    return [
+        layer
+        for layer in _linear_layers(model)
+        if layer.weight.is_floating_point()
+        and layer.weight.dtype not in (torch.float64, compute_dtype)
+        and layer.weight.device.type != "meta"
+    ]
+
+
+def _linear_layers(model: Any) -> list[torch.nn.Linear]:
+    """Return the plain linear layers of `model`, without the matrices of adapters.
 
     peft's layers compute with those matrices in their own type, which may differ from that of the
     layer's input.
@@ -76,19 +133,32 @@ def _packable(model: Any) -> list[torch.nn.Linear]:
         if part is not layer.get_base_layer()
     }
     return [
-        module for module in model.modules() if module not in of_adapters and _can_be_packed(module)
+        module
+        for module in model.modules()
+        if module not in of_adapters and type(module) is torch.nn.Linear
     ]
 
 
-def _can_be_packed(module: Any) -> bool:
-    """Return True for a plain linear layer on the CPU whose weight has a layout."""
-    if type(module) is not torch.nn.Linear or type(module.weight) not in (
-        Tensor,
-        torch.nn.Parameter,
-    ):
+def _is_whole(weight: Any) -> bool:
+    """Return True if a weight is a plain tensor, and no part of a sharded one."""
+    return type(weight) in (Tensor, torch.nn.Parameter)
+
+
+def _can_be_packed(module: Any, dtype: torch.dtype | None = None) -> bool:
+    """Return True for a plain linear layer on the CPU whose weight has a layout.
+
+    Args:
+        module: the layer.
+        dtype: type of the packed copy; that of the weight if None.
+    """
+    if type(module) is not torch.nn.Linear or not _is_whole(module.weight):
         return False
     weight: Tensor = module.weight
-    return weight.device.type == "cpu" and _has_layout(weight.dtype) and min(weight.shape) >= NARROW
+    return (
+        weight.device.type == "cpu"
+        and _has_layout(dtype or weight.dtype)
+        and min(weight.shape) >= NARROW
+    )
 
 
 @cache
@@ -105,9 +175,32 @@ def _has_layout(dtype: torch.dtype) -> bool:
 
 def _packed_forward(layer: torch.nn.Linear, rows: int) -> Callable[[Tensor], Tensor]:
     """Return a forward function of a linear layer that uses a packed copy of its weight."""
-    packed = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach(), rows)
-    return lambda inputs: torch.ops.mkldnn._linear_pointwise(
-        inputs, packed, layer.bias, "none", [], ""
+    return _multiply_packed(layer.weight.detach(), layer.bias, rows)
+
+
+def _multiply_packed(weight: Tensor, bias: Tensor | None, rows: int) -> Callable[[Tensor], Tensor]:
+    """Return a function that multiplies by a packed copy of `weight` and adds the bias."""
+    packed = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
+    return lambda inputs: torch.ops.mkldnn._linear_pointwise(inputs, packed, bias, "none", [], "")
+
+
+def _cast_forward(
+    layer: torch.nn.Linear, rows: int | None, dtype: torch.dtype
+) -> Callable[[Tensor], Tensor]:
+    """Return a forward function of a linear layer that uses a copy of its weight in `dtype`.
+
+    Where the model switches autocast off, it computes with the weight itself.
+    """
+    weight = layer.weight.detach().to(dtype)
+    bias = None if layer.bias is None else layer.bias.detach().to(dtype)
+    compute = (
+        _multiply_packed(weight, bias, rows)
+        if rows is not None and _can_be_packed(layer, dtype)
+        else partial(torch.nn.functional.linear, weight=weight, bias=bias)
+    )
+    own, device = layer.forward, layer.weight.device.type
+    return lambda inputs: (
+        compute(inputs.to(dtype)) if torch.is_autocast_enabled(device) else own(inputs)
     )
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,12 +21,10 @@ from torch import Tensor
 from grpo_core.train.compute import attention
 from grpo_core.train.compute.kv import cache_argument
 from grpo_core.train.compute.logprob import head_at
+from grpo_core.train.compute.masks import Masking
 
 MIN_COMMON = 8
 """Least length of a common start that is worth a forward pass of its own."""
-
-MASKED_ATTENTION = (attention.NAME, "sdpa", "eager")
-"""Attention implementations that take a mask of any shape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +35,7 @@ class Trees:
     """Tokens of the nodes, in depth-first order."""
     positions_BN: Tensor
     """Positions of the nodes in their rows."""
-    mask_B1NN: Tensor
+    mask_BNN: Tensor
     """True where a node (row) attends to another (column)."""
     blocks: tuple[attention.Block, ...]
     """Blocks of the mask that contain a visible pair."""
@@ -47,26 +45,36 @@ class Trees:
     """Which of the K predicts each completion token, row by row."""
 
     def forward(
-        self, model: Any, dtype: torch.dtype, *, cache: Any = None, bare: bool = False
+        self,
+        model: Any,
+        dtype: torch.dtype,
+        *,
+        masking: Masking,
+        cache: Any = None,
+        bare: bool = False,
     ) -> Tensor:
         """Return the model's logits (K, V) of the predictors, by one forward pass.
 
         Args:
             model: the model.
             dtype: type of the additive mask.
+            masking: how the model takes masks.
             cache: a cache to fill, if any.
             bare: return the last hidden states (K, H) instead.
         """
-        with head_at(model, self.predictors_K, bare=bare):
+        with head_at(model, self.predictors_K, bare=bare) as hidden_states:
             out = model(
                 input_ids=self.tokens_BN,
                 position_ids=self.positions_BN,
-                attention_mask=additive(self.mask_B1NN, dtype),
+                attention_mask=masking.masks(
+                    model, self.mask_BNN, self.positions_BN, self.positions_BN, dtype
+                ),
                 **cache_argument(model, cache),
                 use_cache=cache is not None,
                 **attention.arguments(model, self.blocks),
             )
-        return cast("Tensor", out.logits[0])
+        logits: Tensor = hidden_states[0] if bare else out.logits
+        return logits[0]
 
 
 def pair_cost(model: Any) -> float:
@@ -81,7 +89,8 @@ def pair_cost(model: Any) -> float:
     weights = sum(
         parameter.numel() for parameter in model.parameters() if id(parameter) not in embeddings
     )
-    return float(2 * config.num_hidden_layers * config.hidden_size / weights)
+    layers = getattr(config, "num_hidden_layers", 0)  # without it, only the speed suffers
+    return float(2 * layers * getattr(config, "hidden_size", 0) / weights)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +148,7 @@ def pack_trees(
     return Trees(
         tokens_BN=torch.tensor([padded(tree.tokens) for tree in trees], device=device),
         positions_BN=torch.tensor([padded(tree.positions) for tree in trees], device=device),
-        mask_B1NN=visible_BNN[:, None],
+        mask_BNN=visible_BNN,
         blocks=attention.blocks([max(column) for column in zip(*ends, strict=True)]),
         predictors_K=torch.tensor(needed, device=device, dtype=torch.long),
         place_M=torch.tensor(
@@ -173,13 +182,6 @@ def _pack_tree(prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[
     return tree
 
 
-def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return the mask in the form that attention adds to its scores."""
-    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(
-        ~mask, torch.finfo(dtype).min
-    )
-
-
 def size(prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]) -> int:
     """Return the number of nodes, at most, of a tree of distinct prompts and their completions."""
     start = common_length(prompts)
@@ -196,26 +198,6 @@ def common_length(prompts: Sequence[Sequence[int]]) -> int:
     first, last = min(prompts, key=list), max(prompts, key=list)
     common = min(_shared_length(first, last), min(map(len, prompts)) - 1)
     return common if len(prompts) > 1 and common >= MIN_COMMON else 0
-
-
-def can_be_masked(model: Any) -> bool:
-    """Return True if the model can be given a mask of any shape.
-
-    That needs an attention implementation that takes one, and layers that all attend to everything
-    before a token.
-    """
-    config = model.config
-    layers = set(getattr(config, "layer_types", None) or ["full_attention"])
-    window = (
-        getattr(config, "sliding_window", None)
-        if getattr(config, "use_sliding_window", True)
-        else None
-    )
-    return (
-        config._attn_implementation in MASKED_ATTENTION
-        and layers == {"full_attention"}
-        and window is None
-    )
 
 
 def _shared_length(first: Sequence[int], second: Sequence[int]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -84,6 +85,30 @@ def continued_settings(model: Any) -> dict[str, Any]:
             else sorted(adapter_config.target_modules or ())
         )
     return {"r": adapter_config.r, "alpha": float(adapter_config.lora_alpha), "targets": targets}
+
+
+def base_weights(model: Any) -> int:
+    """Return the number of weights of the model without its adapters, whatever way they are stored.
+
+    Weights in 4 bits are packed in pairs; their tensors remember the shape before. Offloaded
+    weights that two layers share are two empty tensors, of which one is counted.
+    """
+    prefix = getattr(getattr(model, "base_model", None), "prefix", None)  # of peft's own tensors
+    head = getattr(model.get_output_embeddings(), "weight", None)
+    is_copy = (
+        head is not None
+        and head.is_meta
+        and getattr(model.config, "tie_word_embeddings", False)
+        and head is not model.get_input_embeddings().weight
+    )
+    return sum(
+        math.prod(getattr(getattr(weight, "quant_state", None), "shape", weight.shape))
+        for name, weight in model.named_parameters()
+        if not (is_copy and weight is head)
+        and (
+            not isinstance(prefix, str) or (prefix not in name and ".modules_to_save." not in name)
+        )
+    )
 
 
 def ineffective_settings(model: Any, config: LoraConfig) -> list[str]:

@@ -16,7 +16,7 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
-from grpo_core.config.modelcache import missing_files
+from grpo_core.config.modelcache import cached_models, missing_files
 from grpo_core.protocol.errors import UserError
 from grpo_core.train.models.progress import Report
 from grpo_core.train.models.quiet import quiet_loading
@@ -26,12 +26,48 @@ ANSWER_SECONDS = 5.0
 TEXT_FILES = ("*.json", "*.jinja", "*.txt", "*.model")
 
 
+FAMILIES = (
+    ("qwen", "Qwen"),
+    ("smollm", "HuggingFaceTB"),
+    ("llama", "meta-llama"),
+    ("meta-llama", "meta-llama"),
+    ("gemma", "google"),
+    ("mistral", "mistralai"),
+    ("ministral", "mistralai"),
+    ("mixtral", "mistralai"),
+    ("phi-", "microsoft"),
+    ("olmo", "allenai"),
+    ("deepseek", "deepseek-ai"),
+    ("granite", "ibm-granite"),
+)
+"""How the names of a family of models begin, in lower case, and the organisation that publishes it.
+"""
+
+
 class HubUnreachableError(UserError):
     """The hub could not be reached; another source may still have the model."""
 
 
 class HubRefusedError(UserError):
     """The hub answered that it does not have the model, or not for this user."""
+
+
+def whole_name(name: str) -> str | None:
+    """Return the hub id that `name`, which names no organisation, probably stands for.
+
+    That is a cached model of this name, else one of the organisation that publishes the family.
+    The hub is not asked.
+
+    Args:
+        name: a model, with @revision or without.
+    """
+    for cached in cached_models():
+        if cached.name.partition("/")[2].lower() == name.lower():
+            return cached.name
+    for prefix, organisation in FAMILIES:
+        if name.lower().startswith(prefix):
+            return f"{organisation}/{name}"
+    return None
 
 
 def is_cached(repo: str, revision: str | None) -> bool:

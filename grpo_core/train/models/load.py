@@ -323,11 +323,26 @@ def _from_hub(name: str, *, trust_remote_code: bool, refresh: bool, report: Repo
     if refresh or trust_remote_code or not cached:  # the cached files may lack the code
         try:
             hub.fetch(repo, revision, code=trust_remote_code, report=report)
-        except hub.HubUnreachableError:
+        except (hub.HubUnreachableError, hub.HubRefusedError) as error:
             if not cached:
+                _suggest_organisation(name, error)
+            if not cached or isinstance(error, hub.HubRefusedError):
                 raise
             report.say(f"The hub cannot be reached; the cached copy of {name} is used")
     return ModelSource(name, repo, revision, trust_remote_code)
+
+
+def _suggest_organisation(name: str, error: UserError) -> None:
+    """Raise UserError with the whole hub id, if `name` lacks the organisation of a known family.
+
+    Args:
+        name: a model that was not found.
+        error: why not.
+    """
+    if "/" not in name and (whole := hub.whole_name(name)) is not None:
+        raise UserError(
+            f"there is no model {name!r}: a hub id needs its organisation; did you mean {whole!r}?"
+        ) from error
 
 
 def _source_arguments(source: ModelSource) -> dict[str, Any]:

@@ -6,6 +6,8 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -15,14 +17,23 @@ from torch import Tensor
 from grpo_core.config.config import RunConfig
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.types import Message, Rollout
-from grpo_core.train.compute import attention
+from grpo_core.train.compute import attention, prefix
 from grpo_core.train.compute.batch import MicroBatch, Row, passes, tensors
 from grpo_core.train.compute.heap import share_heap
-from grpo_core.train.compute.logprob import Head, head_at, tempered, token_logprobs
-from grpo_core.train.compute.prepack import packed_bytes, prepacked
+from grpo_core.train.compute.kv import bytes_per_token
+from grpo_core.train.compute.logprob import Head, head_at, shaping, tempered, token_logprobs
+from grpo_core.train.compute.masks import Masking
+from grpo_core.train.compute.precision import can_be_float32, in_float32
+from grpo_core.train.compute.prepack import (
+    cast_bytes,
+    largest_cast_bytes,
+    packed_bytes,
+    prepacked,
+)
 from grpo_core.train.compute.recompute import recompute
+from grpo_core.train.compute.rows import Rows, forward_padded, pad_left
 from grpo_core.train.compute.thread import ComputeThread
-from grpo_core.train.compute.tree import can_be_masked, pack_trees, pair_cost
+from grpo_core.train.compute.tree import pack_trees, pair_cost
 from grpo_core.train.models import chat, quantized
 from grpo_core.train.models.adapter import (
     adapted_layers,
@@ -46,6 +57,14 @@ from grpo_core.train.models.load import (
 from grpo_core.train.models.offload import offload
 from grpo_core.train.models.reference import Reference
 from grpo_core.train.policy import sharding
+from grpo_core.train.policy.selfcheck import (
+    Lines,
+    Sampling,
+    Text,
+    Training,
+    choose_ways,
+    random_texts,
+)
 
 
 class Policy:
@@ -80,13 +99,20 @@ class Policy:
         frame: Frame | None = None,
     ) -> None:
         self.model = model
-        self.context: int | None = getattr(model.config, "max_position_embeddings", None)
+        length = getattr(model.config, "max_position_embeddings", None) or 0
+        self.context: int | None = length if length > 0 else None  # XLNet's is -1
         """Most tokens that the model can attend to; None if unknown."""
         self.tokenizer = tokenizer
         self.reference = Reference(model, reference)
         """Computes as the reference policy."""
         self.frame = frame or Frame()
-        self.shared_prefix = self.sharded = False
+        self.sharded = False
+        self.training = Training.PADDED
+        """How log-probs are computed for the update."""
+        self.sampling = Sampling.PADDED
+        """How completions are decoded."""
+        self.masking: Masking | None = None
+        """How the model takes masks; None if it cannot be given any."""
         self.logits_bytes = 0
         """Most bytes for logits at a time. 0: the model computes all at once, as it has to where
         its logits are more than the output of its head."""
@@ -109,26 +135,104 @@ class Policy:
         self._half = self.compute_dtype in (torch.bfloat16, torch.float16)
         self._adapted = adapted_layers(model) if self._half else []
         model.eval()  # no dropout wherever a log-prob is computed, also in training
-        can_share = self._prepare()
-        (micro,) = self.micro_batches(
-            [self.measuring_row(4, 3, 5), self.measuring_row(4, 2, 6)],
-            max_tokens=10_000,
-            dtype=torch.float32,
-        )
-        with torch.no_grad():
-            plain_logprobs, _ = self._logprobs(self.model, micro, 1.0)
-            self.logits_bytes = logits_bytes
-            if logits_bytes and not self._agrees(micro, plain_logprobs):
-                self.logits_bytes = 0
-            self.shared_prefix = shared_prefix and can_share
-            self.shared_prefix = self.shared_prefix and self._agrees(micro, plain_logprobs)
+        self.pair_cost = pair_cost(model)
+        choose_ways(self, shared_prefix=shared_prefix, logits_bytes=logits_bytes)
+        with self.autocast():
+            self.cached_bytes = 0 if self.fills else bytes_per_token(model, self.device)
+        """Bytes that a cache keeps for each token of a sequence."""
 
-    def _prepare(self) -> bool:
-        """Prepare the models for shared prompts; return True if they can be shared."""
-        self.pair_cost = pair_cost(self.model)
+    @property
+    def shared_prefix(self) -> bool:
+        """Return True if the update computes shared tokens once."""
+        return self.training is Training.TREES
+
+    @property
+    def is_exact(self) -> bool:
+        """Return True if nothing is computed in half precision or with quantised weights."""
+        return not self._half and not quantized.is_quantized(self.model)
+
+    @contextmanager
+    def exactly(self) -> Iterator[bool]:
+        """Compute in float32 inside the context, if possible; enter with whether it is."""
+        own = self.compute_dtype, self._cast, self._adapted
+        if not can_be_float32(self.model):
+            yield False
+            return
+        try:
+            if self._half:
+                self.compute_dtype, self._cast, self._adapted = torch.float32, False, []
+            with in_float32(self.model):
+                yield True
+        finally:
+            self.compute_dtype, self._cast, self._adapted = own
+
+    def adopt_attention(self, adopts: bool) -> None:
+        """Let the models use the project's attention, or that of transformers again."""
         for model in self.reference.models():
-            attention.adopt(model)
-        return can_be_masked(self.model)
+            attention.adopt(model, adopts)
+
+    def check_texts(self) -> list[Text]:
+        """Return the texts by which `selfcheck` compares ways to compute."""
+        vocabulary = self.model.config.get_text_config(decoder=True).vocab_size
+        special = [self.pad_id, *self.end_ids, *self.tokenizer.all_special_ids]
+        return random_texts(vocabulary, self.context, special, self.pad_id)
+
+    def plain_logits(self, text: Text) -> Tensor:
+        """Return the logits (T, V) of a completion by a forward pass of this text alone."""
+        tokens_1S = torch.tensor([[*text.prompt, *text.completion]], device=self.device)
+        count = len(text.completion) + 1
+        with self.autocast():
+            logits_1TV = forward_padded(
+                self.model, tokens_1S, torch.ones_like(tokens_1S), use_cache=False
+            )
+        return logits_1TV[0, -count:-1]
+
+    def text_logprobs(self, texts: Sequence[Text], together: int = 1) -> list[Tensor]:
+        """Return the log-probs (T,) of each completion, computed in the present way.
+
+        All texts are computed in one pass, with `together` of them in each tree.
+        """
+        rows = [
+            Row(
+                Rollout(
+                    (),
+                    "length",
+                    text.prompt,
+                    text.completion,
+                    (0.0,) * len(text.completion),
+                    (1,) * len(text.completion),
+                ),
+                0.0,
+                0.0,
+            )
+            for text in texts
+        ]
+        trees = [rows[i : i + together] for i in range(0, len(rows), together)]
+        micro = tensors(trees, device=self.device, dtype=torch.float32)
+        logprob_BT, _ = self._logprobs(self.model, micro, 1.0)
+        counts = [len(row.rollout.token_ids) for row in rows]
+        return [logprob_T[:count] for logprob_T, count in zip(logprob_BT, counts, strict=True)]
+
+    def open_lines(self, prompts: Sequence[tuple[int, ...]]) -> Lines:
+        """Return a line for each of several distinct prompts, to be continued token by token."""
+        if self.sampling is Sampling.TREES:
+            assert self.masking is not None
+            return prefix.Lines.prefill(
+                self.model,
+                prompts,
+                pad_id=self.pad_id,
+                masking=self.masking,
+                dtype=self.compute_dtype,
+                device=self.device,
+            )
+        return Rows(
+            self.model,
+            prompts,
+            pad_id=self.pad_id,
+            device=self.device,
+            cached=self.sampling is not Sampling.UNCACHED,
+            padded=self.sampling is Sampling.PADDED,
+        )
 
     @classmethod
     def load(
@@ -188,7 +292,6 @@ class Policy:
         for model in self.reference.models():
             sharding.shard(model)
         self.sharded = True
-        self.logits_bytes = 0  # the head's weights are only gathered while the whole model computes
 
     def whole(self) -> AbstractContextManager[None]:
         """Return a context in which processes may make different numbers of forward passes.
@@ -220,25 +323,6 @@ class Policy:
                 f"context of {self.context}; lower --max-new-tokens"
             )
         return ids
-
-    def _agrees(self, micro: MicroBatch, plain_logprobs: Tensor) -> bool:
-        """Return True if the present way of computing gives this model's own log-probs.
-
-        It is tried, since no model config states it reliably.
-        """
-        try:
-            logprobs, _ = self._logprobs(self.model, micro, 1.0)
-        except (
-            RuntimeError,
-            ValueError,
-            TypeError,
-            IndexError,
-            AttributeError,
-        ):
-            # The attention takes no mask of this shape, or the model has no head.
-            return False
-        tolerance = 0.5 if self._half or quantized.is_quantized(self.model) else 1e-2
-        return bool((logprobs - plain_logprobs).abs().max() < tolerance)
 
     @contextmanager
     def autocast(self) -> Iterator[None]:
@@ -349,9 +433,16 @@ class Policy:
         self, rows: Sequence[Row], *, max_tokens: int
     ) -> Iterator[tuple[list[list[Row]], int]]:
         """Group rows into forward passes (see `batch.passes`)."""
-        return passes(
-            rows, max_tokens=max_tokens, shared_prefix=self.shared_prefix, pair=self.pair_cost
+        group = partial(
+            passes,
+            max_tokens=max_tokens,
+            shared_prefix=self.shared_prefix,
+            pair=self.pair_cost,
         )
+        if self.sharded and self.training is Training.ALONE:
+            # Processes can only be given as many groups as the others have, each of one pass.
+            return chain.from_iterable(group([row]) for row in rows)
+        return group(rows)
 
     def micro_batches(
         self, rows: Sequence[Row], *, max_tokens: int, dtype: torch.dtype
@@ -400,17 +491,26 @@ class Policy:
         self, model: Any, micro: MicroBatch, temperature: float, *, entropy: bool = False
     ) -> tuple[Tensor, Tensor]:
         """Return log-probs and entropies (B, T) under `model` (see `logprobs`)."""
+        compute = partial(self._logprobs_here, model, micro, temperature, entropy=entropy)
+        return sharding.gathered(model, compute) if self.sharded else compute()
+
+    def _logprobs_here(
+        self, model: Any, micro: MicroBatch, temperature: float, *, entropy: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Return log-probs and entropies (B, T) under `model`, whose head's weights are here."""
         real_BT = micro.real_BT.bool()
         tokens_M = micro.tokens_BT[real_BT]
         with self.autocast():
             if self.logits_bytes:
                 hidden_KH, place_M = self._predictions(model, micro, bare=True)
+                config = model.config.get_text_config(decoder=True)
                 head = Head(
                     model.get_output_embeddings(),
-                    model.config.get_text_config(decoder=True).vocab_size,
+                    config.vocab_size,
                     temperature,
                     self.logits_bytes,
                     entropy,
+                    shaping(config),
                 )
                 logprob_M, entropy_M = head.logprobs(hidden_KH, place_M, tokens_M)
             else:
@@ -432,13 +532,15 @@ class Policy:
         Returns:
             The logits (K, V), and the index (M,) into them of each completion token, row by row.
         """
-        if not self.shared_prefix:
-            with head_at(model, None, bare=True) if bare else nullcontext():
-                return _predict_padded(model, micro, pad_id=self.pad_id)
+        if self.training is not Training.TREES:
+            alone = self.training is Training.ALONE
+            return _predict_rows(model, micro, pad_id=self.pad_id, alone=alone, bare=bare)
+        assert self.masking is not None
         rollouts = [row.rollout for row in micro.rows]
         prompts, completions = [r.prompt_ids for r in rollouts], [r.token_ids for r in rollouts]
         trees = pack_trees(prompts, completions, device=self.device, together=micro.together)
-        return trees.forward(model, self.compute_dtype, bare=bare), trees.place_M
+        predictions_K = trees.forward(model, self.compute_dtype, masking=self.masking, bare=bare)
+        return predictions_K, trees.place_M
 
     def merged(self) -> AbstractContextManager[None]:
         """Return a context in which the adapter is merged into a copy of the weights, for sampling.
@@ -448,26 +550,28 @@ class Policy:
         """
         return merged(self.model) if self._merges else nullcontext()
 
-    def prepacked(self, rows: int) -> AbstractContextManager[None]:
-        """Return a context in which the weights are packed for decoding (see `prepack`).
+    def prepacked(self, rows: int | None) -> AbstractContextManager[None]:
+        """Return a context in which decoding computes with copies of weights (see `prepack`).
 
-        The layout suits about `rows` rows. Inside `merged`, the merged weights are packed.
+        They are packed in a layout that suits about `rows` rows, unless that is None, and in the
+        type of the forward pass. Inside `merged`, they hold the merged weights.
         """
-        return prepacked(self.model, rows) if self._packs else nullcontext()
-
-    @property
-    def _packs(self) -> bool:
-        """Return True if `prepacked` may pack weights."""
-        return not self._cast and not self.sharded
-
-    def decoding_bytes(self, *, packed: bool) -> int:
-        """Return the bytes of the merged, packed or cast copies of weights that sampling makes."""
         if self._cast:
-            return int(
-                sum(p.numel() for p in self.model.parameters()) * self.compute_dtype.itemsize
-            )
+            return prepacked(self.model, rows, compute_dtype=self.compute_dtype)
+        return nullcontext() if self.sharded else prepacked(self.model, rows)
+
+    def decoding_bytes(self, *, copied: bool, packed: bool) -> int:
+        """Return the bytes of the merged, cast or packed copies of weights that sampling makes.
+
+        Args:
+            copied: whether `prepacked` is entered; otherwise weights are cast for each product.
+            packed: whether it is given a number of rows.
+        """
+        if self._cast:
+            count = cast_bytes if copied else largest_cast_bytes
+            return count(self.model, self.compute_dtype)
         return (merged_bytes(self.model) if self._merges else 0) + (
-            packed_bytes(self.model) if packed and self._packs else 0
+            packed_bytes(self.model) if packed and not self.sharded else 0
         )
 
     def state(self) -> dict[str, Tensor] | None:
@@ -510,25 +614,39 @@ def _make_trainable(base: Any, source: ModelSource, need_reference: bool) -> tup
     return base, copy.deepcopy(base).eval().requires_grad_(False) if need_reference else None
 
 
-def _predict_padded(model: Any, micro: MicroBatch, *, pad_id: int) -> tuple[Tensor, Tensor]:
-    """Return the predictions of rows that each contain a copy of their prompt, padded on the left.
+def _predict_rows(
+    model: Any, micro: MicroBatch, *, pad_id: int, alone: bool, bare: bool
+) -> tuple[Tensor, Tensor]:
+    """Return the predictions of rows that each contain a copy of their prompt.
 
-    This is the slow path, for models that cannot be given a mask.
+    This is the slow path, for models that cannot be given a mask. The rows are padded, prompts on
+    the left and completions on the right, or computed one after the other.
     """
-    device = micro.tokens_BT.device
     prompts = [row.rollout.prompt_ids for row in micro.rows]
-    width = max(map(len, prompts))
-    prompts_BS = torch.tensor(
-        [[pad_id] * (width - len(p)) + list(p) for p in prompts], device=device
-    )
-    real_BS = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=device)
-    mask_BS = torch.cat([real_BS, micro.real_BT], dim=1)
-    out = model(
-        input_ids=torch.cat([prompts_BS, micro.tokens_BT], dim=1),
-        attention_mask=mask_BS,
-        position_ids=(mask_BS.cumsum(dim=1) - 1).clamp(min=0),
-        use_cache=False,
-        logits_to_keep=micro.tokens_BT.shape[1] + 1,
-    )
-    predictions_MV = out.logits[:, :-1][micro.real_BT.bool()]
-    return predictions_MV, torch.arange(len(predictions_MV), device=device)
+    prompts_BS, real_BS = pad_left(prompts, pad_id, micro.tokens_BT.device)
+    tokens_BS = torch.cat([prompts_BS, micro.tokens_BT], dim=1)
+    real_BS = torch.cat([real_BS, micro.real_BT], dim=1)
+    real_BT = micro.real_BT.bool()
+    if alone:
+        rows = zip(tokens_BS, real_BS.bool(), real_BT.sum(dim=1).tolist(), strict=True)
+        texts = [(tokens_S[real_S][None], count) for tokens_S, real_S, count in rows]
+        predictions_M = torch.cat(
+            [
+                _predict_last(model, tokens_1S, torch.ones_like(tokens_1S), count, bare=bare)[0]
+                for tokens_1S, count in texts
+            ]
+        )
+    else:
+        predictions_BT = _predict_last(model, tokens_BS, real_BS, real_BT.shape[1], bare=bare)
+        predictions_M = predictions_BT[real_BT]
+    return predictions_M, torch.arange(len(predictions_M), device=predictions_M.device)
+
+
+def _predict_last(
+    model: Any, tokens_BS: Tensor, real_BS: Tensor, count: int, *, bare: bool
+) -> Tensor:
+    """Return the predictions (B, count, ...) of the last `count` columns."""
+    with head_at(model, None, bare=bare) as hidden_states:
+        logits = forward_padded(model, tokens_BS, real_BS, keep=count + 1, use_cache=False)
+    predictions = hidden_states[0] if bare else logits
+    return predictions[:, -count - 1 : -1]

@@ -19,11 +19,10 @@ from grpo_core.config.settings import SamplingConfig
 from grpo_core.protocol.errors import RunStoppedError
 from grpo_core.protocol.sampler import Completion, Request
 from grpo_core.protocol.types import Finish
-from grpo_core.train.compute.kv import bytes_per_token
-from grpo_core.train.compute.prefix import Lines
 from grpo_core.train.policy.batch import Batch
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.drawing import draw
+from grpo_core.train.policy.selfcheck import Lines, Sampling
 
 
 @dataclass(slots=True)
@@ -67,12 +66,14 @@ class Decoding:
         self._params = batch.params
         self._requests = requests = batch.requests
         self._drawn = [Drawn() for _ in requests]
-        self._waiting = deque(i for i, request in enumerate(requests) if len(request.uniforms) > 0)
+        waiting = [i for i, request in enumerate(requests) if len(request.uniforms) > 0]
+        self._equal = policy.sampling in (Sampling.EQUAL, Sampling.UNCACHED)
+        self._waiting = deque(sorted(waiting, key=self._length) if self._equal else waiting)
         self._active: list[int] = []  # requests that are being decoded
         self._line: list[int] = []  # the line of each active request
         self._lines: Lines | None = None
         self._uniform_BT = _uniforms(requests, policy.device)
-        self._max_cached_tokens = limits.kv_mb * 2**20 // bytes_per_token(policy.model)
+        self._max_cached_tokens = limits.kv_mb * 2**20 // max(1, policy.cached_bytes)
 
     def run(self) -> None:
         """Decode until all requests have ended or are given up."""
@@ -100,6 +101,8 @@ class Decoding:
         longest = max((self._longest(i) for i in self._active), default=0)
         new: list[int] = []
         while self._waiting and len(self._active) + len(new) < max_rows:
+            if self._equal and new and self._length(self._waiting[0]) != self._length(new[0]):
+                break
             longest = max(longest, self._longest(self._waiting[0]))
             if (self._active or new) and (
                 len(self._active) + len(new) + 1
@@ -110,13 +113,7 @@ class Decoding:
             return
         prompts = list(dict.fromkeys(self._requests[i].prefix for i in new))
         place = {prompt: k for k, prompt in enumerate(prompts)}
-        lines = Lines.prefill(
-            policy.model,
-            prompts,
-            pad_id=policy.pad_id,
-            dtype=policy.compute_dtype if policy.shared_prefix else None,
-            device=policy.device,
-        )
+        lines = policy.open_lines(prompts)
         before = 0
         if self._lines is not None and self._active:
             before = len(self._lines.logits_KV)
@@ -162,6 +159,10 @@ class Decoding:
             self._lines.extend(
                 policy.model, [parent for parent, _ in branches], [token for _, token in branches]
             )
+
+    def _length(self, i: int) -> int:
+        """Return the number of tokens that request `i` starts with."""
+        return len(self._requests[i].prefix)
 
     def _longest(self, i: int) -> int:
         """Return the most tokens that request `i` can reach, its prefix included."""

@@ -92,10 +92,9 @@ class Engine:
     def _generate(self, batch: Batch) -> None:
         """Report a completion of each request; stop early if all are dropped."""
         limits, rows = self._limits, min(len(batch.requests), self._limits.max_rows)
-        prepack = (
-            limits.prepack
-            and rows >= FEW_ROWS
+        packs = (
+            rows >= FEW_ROWS
             and max(len(request.uniforms) for request in batch.requests) >= FEW_TOKENS
         )
-        with self.policy.prepacked(rows) if prepack else nullcontext():
+        with self.policy.prepacked(rows if packs else None) if limits.prepack else nullcontext():
             Decoding(self.policy, limits, batch).run()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from itertools import accumulate, groupby
 from typing import Any, ClassVar
 
@@ -22,6 +21,7 @@ from grpo_core.protocol.types import MASK, Message
 from grpo_core.train.compute.batch import MicroBatch, Row, packed
 from grpo_core.train.compute.logprob import head_at
 from grpo_core.train.policy.causal import Policy
+from grpo_core.train.policy.selfcheck import Text, Training
 
 
 class MaskedPolicy(Policy):
@@ -44,9 +44,21 @@ class MaskedPolicy(Policy):
         super().__init__(model, tokenizer, **more)
         self.end_ids = ()  # the number of tokens is that of the gaps; no token ends a completion
 
-    def _prepare(self) -> bool:
-        """Return True: prompts can always be shared."""
-        return True
+    def adopt_attention(self, adopts: bool) -> None:
+        """Do nothing: there are no trees."""
+
+    def check_texts(self) -> list[Text]:
+        """Return the texts by which `selfcheck` compares ways to compute: their ends are gaps."""
+        texts = super().check_texts()
+        gaps = (self.mask_id,) * len(texts[0].completion)
+        return [Text((*text.prompt, *gaps), text.completion) for text in texts]
+
+    def plain_logits(self, text: Text) -> Tensor:
+        """Return the logits (T, V) at the gaps by a forward pass of this text alone."""
+        tokens_1N = torch.tensor([text.prompt], device=self.device)
+        with self.autocast():
+            logits_1NV: Tensor = self.model(input_ids=tokens_1N).logits
+        return logits_1NV[0, list(self.slots(text.prompt))]
 
     def encode(
         self, prompt: str | tuple[Message, ...], *, tools: Sequence[Mapping[str, Any]] = ()
@@ -165,6 +177,8 @@ class MaskedPolicy(Policy):
 
         With `bare`, return its last hidden states (K, H) instead.
         """
+        if self.training is Training.ALONE and len(prompts) > 1:
+            return torch.cat([self.gaps(model, [prompt], bare=bare) for prompt in prompts])
         width = max(map(len, prompts))
         tokens_PN = torch.tensor(
             [[*prompt, *[self.pad_id] * (width - len(prompt))] for prompt in prompts],
@@ -182,9 +196,9 @@ class MaskedPolicy(Policy):
             ],
             device=self.device,
         )
-        with head_at(model, gaps_K, bare=True) if bare else nullcontext():
-            logits: Tensor = model(input_ids=tokens_PN, attention_mask=real_PN).logits
-        return logits[0] if bare else logits.flatten(0, 1)[gaps_K]
+        with head_at(model, gaps_K, bare=bare) as hidden_states:
+            logits_1KV: Tensor = model(input_ids=tokens_PN, attention_mask=real_PN).logits
+        return (hidden_states[0] if bare else logits_1KV)[0]
 
     def _predictions(self, model: Any, micro: MicroBatch, *, bare: bool) -> tuple[Tensor, Tensor]:
         """Return the predictions at all gaps of the micro-batch (see `Policy._predictions`)."""

@@ -21,11 +21,11 @@ from grpo_core.config.config import RunConfig
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.train.compute import recompute
 from grpo_core.train.compute.batch import Row
-from grpo_core.train.compute.kv import bytes_per_token
 from grpo_core.train.compute.logprob import COPIES
 from grpo_core.train.compute.prepack import FEW_ROWS, FEW_TOKENS
 from grpo_core.train.models.device import free_memory, used_memory
 from grpo_core.train.policy.causal import Policy
+from grpo_core.train.policy.selfcheck import Sampling
 
 MB = 2**20
 """Bytes of a mebibyte."""
@@ -233,21 +233,16 @@ class Footprint:
         prompts = min(prompts, rows)
         tokens = (
             prompts * work.prompt + rows * work.new
-            if policy.shared_prefix
+            if policy.sampling is Sampling.TREES or policy.fills
             else rows * (work.prompt + work.new)
         )
-        prepack = (
-            config.sampling.prepack
-            and rows >= FEW_ROWS
-            and work.new >= FEW_TOKENS
-            and not policy.fills
-        )
+        copied = config.sampling.prepack and not policy.fills
+        packed = copied and rows >= FEW_ROWS and work.new >= FEW_TOKENS
         drawn = rows * work.new if policy.fills else rows
         return {
-            "weights for decoding": policy.decoding_bytes(packed=prepack) + self.moving,
-            "keys and values": min(
-                SPARE * tokens * bytes_per_token(policy.model), config.sampling.kv_mb * MB
-            )
+            "weights for decoding": policy.decoding_bytes(copied=copied, packed=packed)
+            + self.moving,
+            "keys and values": min(SPARE * tokens * policy.cached_bytes, config.sampling.kv_mb * MB)
             if not policy.fills
             else 0.0,
             "decoding": DRAWING * drawn * _vocabulary_size(policy) * 4

@@ -8,16 +8,20 @@ number of passes, except where the weights are `whole`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor, distribute_tensor
+
+T = TypeVar("T")
+_METHOD = "compute_gathered"
+"""Name of the method of a sharded model that counts as a forward pass of its own."""
 
 
 def shard(model: Any) -> None:
@@ -26,11 +30,34 @@ def shard(model: Any) -> None:
     Each layer is a unit of its own, and the remaining weights are one more.
     """
     mesh = init_device_mesh(next(model.parameters()).device.type, (dist.get_world_size(),))
-    layers = set(getattr(model, "_no_split_modules", None) or ())
-    for module in list(model.modules()):
-        if type(module).__name__ in layers:
-            fully_shard(module, mesh=mesh)
+    for layer in units(model):
+        fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
+    setattr(model, _METHOD, lambda compute: compute())
+    register_fsdp_forward_method(model, _METHOD)
+
+
+def units(model: Any) -> list[Any]:
+    """Return the layers of `model` whose weights are gathered one layer at a time."""
+    names = set(getattr(model, "_no_split_modules", None) or ())
+    return [module for module in model.modules() if type(module).__name__ in names]
+
+
+def gathered(model: Any, compute: Callable[[], T]) -> T:
+    """Return `compute()`, which makes forward passes of `model` and uses its head besides.
+
+    The weights outside the layers, those of the head among them, are gathered throughout, and
+    again as soon as the backward pass reaches a tensor of the result. Not for use inside `whole`.
+    """
+    model.set_reshard_after_forward(False, recurse=False)  # by the passes within `compute`
+
+    def compute_and_reshard() -> T:
+        try:
+            return compute()
+        finally:
+            model.set_reshard_after_forward(True, recurse=False)
+
+    return getattr(model, _METHOD)(compute_and_reshard)  # type: ignore[no-any-return]
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from grpo_core.train.run.method import Batch, Method
 from grpo_core.train.run.metrics import peak_memory_mb
 from grpo_core.train.run.opening import encode_first_prompts, estimate_needs, recorded_config
 from grpo_core.train.run.rewind import Restart, choose_checkpoint
+from grpo_core.train.run.sampling_check import check_sampler
 from grpo_core.train.run.saving import Saving
 from grpo_core.train.run.stopping import Stopping
 from grpo_core.train.run.warnings import Watch, alarm_signs
@@ -173,6 +174,7 @@ class Run:
             steps=self.method.total - self.done,
             observer=observer,
         )
+        await check_sampler(actor, prompts, observer)
         self._heap = Heap(actor.policy.device, expected=self._memory.peak)
         record = recorded_config(self.method)
         self._saving.hold()
@@ -180,6 +182,8 @@ class Run:
             self.folder.start(record)
         cards = {source.name: await self._card(source) for source in actor.sources}
         self.folder.cards({name: card for name, card in cards.items() if card is not None})
+        if actor.defaults:
+            self._journal.announce(actor.defaults)
         self._journal.announce(f"memory: {self._memory}")
         self._journal.announce(f"disk: {disk}")
         self._plugins.notify("grpo_run_start", run_dir=self.folder.path, config=record)

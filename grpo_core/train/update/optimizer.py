@@ -14,11 +14,12 @@ from grpo_core.protocol.errors import MissingExtraError
 
 
 def build_optimizer(parameters: Sequence[Tensor], config: OptimizerConfig) -> torch.optim.Optimizer:
-    """Build the configured optimizer.
+    """Build the configured optimizer; its rate has been set or chosen.
 
     Raises:
         MissingExtraError: adamw8bit is configured and bitsandbytes is not installed.
     """
+    assert config.lr is not None, "optimizer.lr is unset; take config.sizes.with_defaults"
     settings: dict[str, Any] = {
         "lr": config.lr,
         "betas": config.betas,

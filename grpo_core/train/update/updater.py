@@ -107,7 +107,7 @@ class Updater:
 
     Args:
         policy: the policy to train.
-        config: the configuration of the run.
+        config: the configuration of the run, complete (`config.sizes.with_defaults`).
         steps: number of rollout batches of the run, for the schedule.
         surrogate: surrogate of a plugin, in place of the one that the config names.
         ranks: the processes that share the rows.
@@ -125,6 +125,7 @@ class Updater:
         self.policy = policy
         self._ranks = ranks or Ranks(meeting_seconds=config.trainer.meeting_seconds)
         self.config = config
+        assert config.kl.beta is not None, "kl.beta is unset; take config.sizes.with_defaults"
         self.beta = config.kl.beta
         """Present weight of the KL."""
         self._surrogate = surrogate or SURROGATES[config.loss.name]
@@ -248,7 +249,9 @@ class Updater:
             loss = loss - bonus
             sums.bonus += bonus.detach()
         if reference_BT is not None:
-            kl_BT = divergence(logprob_BT, old_BT, reference_BT, config.kl)
+            kl_BT = divergence(
+                logprob_BT, old_BT, reference_BT, config.kl, importance=config.kl_importance
+            )
             kl_loss = _masked_sum(kl_BT, weight_BT)
             loss = loss + self._loss_beta() * kl_loss
             sums.kl_loss += kl_loss.detach()

@@ -1,0 +1,111 @@
+"""Compare log-probs of sampler and trainer on a few tokens, before anything is trained.
+
+The policy's own check (see `policy.selfcheck`) uses random tokens and float32; this one uses the
+prompts and the precision of the run. A sampler that the caller brought is the caller's to check.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import torch
+
+from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.sampler import Completion, Request
+from grpo_core.protocol.types import Rollout, TaskKey
+from grpo_core.report.observer import Observer
+from grpo_core.train.actor import Actor
+from grpo_core.train.compute.batch import Row
+from grpo_core.train.policy.engine import Engine
+from grpo_core.train.policy.masked_sampler import Filler
+from grpo_core.train.policy.selfcheck import Sampling
+from grpo_core.train.rollout.dialogue import uniforms
+
+PROMPTS, TOKENS = 4, 16
+"""The longest of the first prompts, and tokens sampled after each."""
+
+EXACT, HALF = 1e-3, 0.1
+"""Most nats per token, as a mean over a completion, by which log-probs may differ: in float32, and
+where some number has half the precision or is quantised (0.01 to 0.03 are usual there)."""
+
+
+async def check_sampler(
+    actor: Actor, prompts: Sequence[tuple[int, ...]], observer: Observer
+) -> None:
+    """Sample a few tokens, and make sampling slow if their log-probs are not the trainer's.
+
+    Raises:
+        ConfigError: they differ in the slow way, too.
+    """
+    policy = actor.policy
+    if not isinstance(actor.sampler, Engine | Filler):
+        return
+    limit = EXACT if policy.is_exact else HALF
+    gap = await _gap(actor, prompts)
+    if gap <= limit:
+        return
+    found = f"log-probs of sampler and trainer differ by {gap:.2g} nats per token (limit {limit:g})"
+    if not policy.fills and policy.sampling is not Sampling.UNCACHED:
+        policy.sampling = Sampling.UNCACHED
+        observer.warn(f"the {found}; {policy.sampling.value}, which is slow")
+        if await _gap(actor, prompts) <= limit:
+            return
+    raise ConfigError(
+        f"the {found}, so the policy would learn from tokens that it did not draw; use another "
+        "model or model.dtype=float32"
+    )
+
+
+async def _gap(actor: Actor, prompts: Sequence[tuple[int, ...]]) -> float:
+    """Return the mean difference per token of the completion where it is largest, in nats."""
+    policy, params = actor.policy, actor.config.sampling.params()
+    chosen = sorted(set(prompts), key=len, reverse=True)[:PROMPTS]
+
+    def request(prompt_ids: tuple[int, ...], index: int) -> Request:
+        slots = policy.slots(prompt_ids)
+        room = policy.context - len(prompt_ids) if policy.context is not None else TOKENS
+        count = min(TOKENS, room) if slots is None else len(slots)
+        key = TaskKey("sampling check", "train", index)
+        numbers = uniforms(key, seed=actor.config.seed, step=0, attempt=0, turn=0, count=count)
+        return Request(prompt_ids, numbers, params)
+
+    with policy.whole():
+        completions: list[Completion] = await asyncio.gather(
+            *(
+                actor.sampler.generate(request(prompt_ids, index))
+                for index, prompt_ids in enumerate(chosen)
+            )
+        )
+        pairs = [pair for pair in zip(chosen, completions, strict=True) if pair[1].token_ids]
+        rows = [
+            Row(
+                Rollout(
+                    (),
+                    completion.finish,
+                    prompt_ids,
+                    completion.token_ids,
+                    completion.logprobs,
+                    (1,) * len(completion.token_ids),
+                ),
+                0.0,
+                0.0,
+            )
+            for prompt_ids, completion in pairs
+        ]
+        gaps = await policy.thread.run(lambda: _gaps(actor, rows))
+    return max([0.0, *actor.ranks.gather_values(max(gaps, default=0.0))])
+
+
+def _gaps(actor: Actor, rows: Sequence[Row]) -> list[float]:
+    """Return the mean absolute difference of the log-probs of each row."""
+    policy, gaps = actor.policy, []
+    micro_batches = policy.micro_batches(
+        rows, max_tokens=actor.config.trainer.micro_batch_tokens, dtype=torch.float32
+    )
+    for micro in micro_batches:
+        with torch.no_grad():
+            logprob_BT, _ = policy.logprobs(micro, temperature=actor.config.sampling.temperature)
+        difference_BT = (logprob_BT - micro.generated_BT).abs() * micro.real_BT
+        gaps += (difference_BT.sum(dim=1) / micro.real_BT.sum(dim=1)).tolist()
+    return gaps

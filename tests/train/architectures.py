@@ -1,0 +1,379 @@
+"""Builds a tiny random model of each language model that transformers knows, and tells about it.
+
+python tests/train/architectures.py [TYPE ...] [--masked] [--json] prints a line for each type.
+What makes a config tiny are rules for names of fields, in data/architectures.toml; the types are
+those of transformers' own registry, so a release with a new architecture is tried without an edit.
+Tokens from `FIRST_TOKEN` up to `VOCAB` are ordinary; those below it have meanings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import dataclasses
+import functools
+import itertools
+import json
+import re
+import sys
+import time
+import tomllib
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers import (
+    CONFIG_MAPPING,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    PretrainedConfig,
+    PreTrainedModel,
+)
+from transformers.models.auto import modeling_auto
+from transformers.pytorch_utils import Conv1D
+
+RULES = tomllib.loads((Path(__file__).parent / "data/architectures.toml").read_text())
+VOCAB, FIRST_TOKEN = 112, 10
+GAIN = 2.0  # of a matrix: the size of its output for inputs of size 1
+LAYER_COUNTS = ("num_hidden_layers", "num_layers", "n_layer")
+CAPS = "soft_?cap|l2_clip_threshold|clip_qkv"
+STATES = (  # classes of modules that carry more than keys and values from token to token
+    ".*(Mixer|MambaLayer|DeltaNet|DeltaAttention|LightningAttention|Rglru|ShortConv(olution)?)"
+    "|RwkvSelfAttention|xLSTMLayer|Conv1d"
+)
+
+
+def causal_types() -> list[str]:
+    """Return the model types that `AutoModelForCausalLM` knows."""
+    return list(modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+
+
+def masked_types() -> list[str]:
+    """Return the model types that `AutoModelForMaskedLM` knows."""
+    return list(modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES)
+
+
+def tiny_config(
+    model_type: str, *, window: int | None = 8, masked: bool = False, **changes: Any
+) -> PretrainedConfig:
+    """Return a config with a layer of each sort that the type has; windows stay wide for None.
+
+    `changes` are fields of the config, or `attn_implementation`. What the type cannot do raises what transformers raises.
+    """
+    config = _shrink(CONFIG_MAPPING[model_type], window, masked, changes)
+    if hasattr(config, "is_decoder"):
+        config.is_decoder = not masked
+    return config
+
+
+def tiny_model(
+    model_type: str, *, window: int | None = 8, seed: int = 0, **changes: Any
+) -> PreTrainedModel:
+    """Return a causal model in float32 and eval mode, with weights that `seed` fixes.
+
+    The attention is the one that transformers picks. The global generator is left as it was.
+    """
+    config = tiny_config(model_type, window=window, **changes)
+    return _build(AutoModelForCausalLM, config, seed)
+
+
+def tiny_masked(
+    model_type: str, *, window: int | None = 8, seed: int = 0, **changes: Any
+) -> PreTrainedModel:
+    """Return a model that fills gaps, like `tiny_model`."""
+    config = tiny_config(model_type, window=window, masked=True, **changes)
+    return _build(AutoModelForMaskedLM, config, seed)
+
+
+def tokens(rows: int, length: int, *, seed: int = 0) -> torch.Tensor:
+    """Return random ordinary tokens."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(FIRST_TOKEN, VOCAB, (rows, length), generator=generator)
+
+
+def _shrink(
+    kind: type[PretrainedConfig], window: int | None, masked: bool, changes: dict[str, Any]
+) -> PretrainedConfig:
+    fields = {field.name: field.default for field in dataclasses.fields(kind)}
+    windows = {} if window is None else _windows(fields, window)
+    default = kind(**windows)
+    sizes = {name: _small(name, value) for name, value in fields.items()}
+    if isinstance(getattr(default, "eos_token_id", None), list):
+        sizes["eos_token_id"] = [2]
+    if "kv_lora_rank" in fields:  # keys and values of all heads come from one narrow vector
+        sizes["num_key_value_heads"] = sizes["num_attention_heads"]
+    inside = {name: getattr(default, name, None) for name in kind.sub_configs}
+    parts = {n: _shrink(type(p), window, masked, {}) for n, p in inside.items() if p is not None}
+    special = {}
+    for name, counts in (
+        ("special", True),
+        ("windowed", window is not None),
+        ("causal", not masked),
+    ):
+        special |= copy.deepcopy(RULES[name].get(kind.model_type, {})) if counts else {}
+    known = {name: value for name, value in sizes.items() if value is not None}
+    known |= windows | _layers(default, fields) | _ropes(default) | parts
+    return kind(**(known | special | changes))
+
+
+def _windows(fields: dict[str, Any], window: int) -> dict[str, Any]:
+    found = {name: window for name in fields if re.fullmatch(RULES["window"]["fields"], name)}
+    switches = RULES["window"]["switches"]
+    return found | {name: value for name, value in switches.items() if name in fields}
+
+
+def _ropes(default: PretrainedConfig) -> dict[str, Any]:
+    """Return a stretched rotary embedding, so that it is stretched at a few positions, too."""
+    rope = getattr(default, "rope_parameters", None) or {}
+    if "original_max_position_embeddings" not in rope:
+        return {}
+    return {"rope_parameters": rope | {"original_max_position_embeddings": 64}}
+
+
+def _small(name: str, value: Any) -> Any:
+    """Return what a field becomes, or None where the class shall decide."""
+    if value is None:
+        return RULES["unset"].get(name)
+    if type(value) is float:
+        return 0.0 if "drop" in name else _first(RULES["factors"], name)
+    if type(value) is int:
+        most = _first(RULES["most"], name)
+        return None if most is None else min(value, most)
+    return None
+
+
+def _first(rules: dict[str, Any], name: str) -> Any:
+    return next((value for rule, value in rules.items() if re.fullmatch(rule, name)), None)
+
+
+def _layers(default: PretrainedConfig, fields: dict[str, Any]) -> dict[str, Any]:
+    """Return lists with one entry for each layer, shortened to the first of each combination."""
+    counts = [name for name in LAYER_COUNTS if isinstance(getattr(default, name, None), int)]
+    total = getattr(default, counts[0]) if counts else 0
+    lists = {
+        name: list(value)
+        for name, value in vars(default).items()
+        if name in fields
+        and isinstance(value, list | tuple)
+        and len(value) == total > 1
+        and list(value) != list(range(total))  # numbers of layers, not one entry for each
+    }
+    if not lists:
+        return {}
+    only_full = set(lists.get("layer_types", ())) == {"full_attention"}
+    if only_full and "sliding_window" in fields and "use_sliding_window" not in fields:
+        lists["layer_types"] = (["sliding_attention", "full_attention"] * total)[:total]
+    rows = [row for row, _ in itertools.groupby(zip(*lists.values(), strict=True))]
+    rows = rows[: max(rows.index(row) for row in set(rows)) + 1]
+    shared = "num_kv_shared_layers" in fields  # the last layers use keys and values of earlier ones
+    if len(rows) == 1 or (shared and len(rows) < 4):
+        rows *= 2
+    sizes: dict[str, Any] = {name: len(rows) for name in counts if name in fields}
+    if shared:
+        sizes["num_kv_shared_layers"] = 2
+    for name, column in zip(lists, zip(*rows, strict=True), strict=True):
+        small = [_small(name.removesuffix("_per_layer"), value) for value in column]
+        sizes[name] = [v if s is None else s for v, s in zip(column, small, strict=True)]
+    return sizes
+
+
+def _build(auto: Any, config: PretrainedConfig, seed: int) -> PreTrainedModel:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = auto.from_config(config).to(torch.float32).eval()
+    _redraw(model, seed)
+    return model
+
+
+@torch.no_grad()
+def _redraw(model: PreTrainedModel, seed: int) -> None:
+    """Draw all matrices anew, wide enough for logits of order 1, in which a wrong token shows.
+
+    A weight follows from the seed and its name: it is the same beside other layers or windows.
+    Norms stay as they were, and so do matrices with a meaning, as the decays of state spaces: the
+    mean of their entries is not 0.
+    """
+    head = getattr(model.get_output_embeddings(), "weight", None)
+    done = set()
+    for path, module in model.named_modules():
+        for name, weight in module.named_parameters(recurse=False):
+            if id(weight) in done:
+                continue
+            done.add(id(weight))
+            if name == "logit_scale":  # a factor for each token, where the head is of length 1
+                weight.mul_(8)
+            spread = 2 * weight.shape[-1] ** -0.5 if weight is head else _spread(module, name)
+            if spread:
+                key = zlib.crc32(f"{seed} {path}.{name}".encode())
+                weight.normal_(std=spread, generator=torch.Generator().manual_seed(key))
+
+
+def _spread(module: torch.nn.Module, name: str) -> float:
+    """Return the standard deviation with which a weight is drawn, 0 where it stays as it is."""
+    weight = getattr(module, name)
+    if "sink" in name:
+        return 1.0
+    if weight.ndim < 2:
+        plain = name == "bias" and getattr(module, "weight", weight).ndim > 1
+        return 0.2 if plain and not weight.any() else 0.0
+    if weight.numel() and weight.isfinite().all():
+        error = weight.std(correction=0) * weight.numel() ** -0.5
+        if weight.mean().abs() > 4 * error:
+            return 0.0
+    if isinstance(module, torch.nn.Embedding):
+        return 1.0
+    if isinstance(module, Conv1D):
+        inputs = weight.shape[0]
+    elif isinstance(module, torch.nn.Conv1d | torch.nn.Conv2d | torch.nn.Conv3d):
+        inputs = weight[0].numel()
+    else:  # of experts in three axes, either one of the last two may be the inputs
+        inputs = sum(weight.shape[1:]) // (weight.ndim - 1)
+    return float(GAIN * max(inputs, 1) ** -0.5)
+
+
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    """What was found out about one type by building its tiny model and running it."""
+
+    type: str
+    reason: str = ""  # why it was not built, or did not run
+    seconds: float = 0.0
+    parameters: int = 0
+    attention: str = ""  # that transformers picks
+    switchable: bool = False  # whether another can be set
+    cache: str = ""  # the classes of the cache and of its layers, "" for none
+    layers: tuple[str, ...] = ()
+    windows: str = ""  # fields with a window, and their values
+    bound: bool = False  # without the window the log-probs of the last of 24 tokens are others
+    causal: bool = False  # a later token changes nothing earlier
+    states: tuple[str, ...] = ()  # classes of linear attention, convolutions, state spaces
+    caps: str = ""
+    sinks: bool = False
+    alibi: bool = False
+    spread: float = 0.0  # the standard deviation of the logits
+    effect: float = 0.0  # the mean change of a log-prob for another prefix, in nats
+
+
+def facts(model_type: str, *, masked: bool = False, **changes: Any) -> Facts:
+    """Return what the attempt to build and run a type shows; its failure is a fact, too."""
+    build = functools.partial(tiny_masked if masked else tiny_model, model_type, **changes)
+    start = time.perf_counter()
+    try:
+        model = build()
+        seconds = time.perf_counter() - start
+        ran = _ran(model, build)
+    except Exception as error:  # noqa: BLE001  any failure is the answer to what was asked
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        return Facts(model_type, reason=f"{type(error).__name__}: {' '.join(lines)[:160]}")
+    return Facts(model_type, seconds=round(seconds, 3), **_looks(model), **ran)
+
+
+@torch.no_grad()
+def log_probs(model: PreTrainedModel, ids: torch.Tensor) -> torch.Tensor:
+    """Return the log-probs after each token, in float32, without a cache."""
+    return model(input_ids=ids, use_cache=False).logits.float().log_softmax(-1)
+
+
+def _ran(model: PreTrainedModel, build: Callable[..., PreTrainedModel]) -> dict[str, Any]:
+    ids, other = tokens(2, 24, seed=1).split(1)
+    other[:, -1] = ids[:, -1]
+    changed = torch.cat([ids[:, :-1], ids[:, -2:-1]], dim=1)
+    base = log_probs(model, ids)
+    if not base.isfinite().all():
+        raise ValueError("logits that are not finite")
+    with torch.no_grad():
+        spread = model(input_ids=ids, use_cache=False).logits.std().item()
+    effect = (base - log_probs(model, other))[0, -1].abs().mean().item()
+    early = (base - log_probs(model, changed))[0, :-1].abs().max().item()
+    wide = log_probs(build(window=None), ids)
+    return {
+        "spread": round(spread, 2),
+        "effect": round(effect, 2),
+        "causal": early < 1e-4,
+        "bound": (base - wide)[0, -1].abs().max().item() > 1e-4,
+        "cache": _cache(model, ids),
+    }
+
+
+@torch.no_grad()
+def _cache(model: PreTrainedModel, ids: torch.Tensor) -> str:
+    try:
+        output = model(input_ids=ids, use_cache=True)
+    except Exception as error:  # noqa: BLE001  any failure is the answer to what was asked
+        return f"{type(error).__name__}: {str(error)[:80]}"
+    names = ("past_key_values", "cache", "cache_params", "mems", "state", "past_buckets_states")
+    found = [output.get(name) for name in names if output.get(name) is not None]
+    if not found:
+        return ""
+    layers = sorted({type(layer).__name__ for layer in getattr(found[0], "layers", [])})
+    return " ".join([type(found[0]).__name__, *layers])
+
+
+def _looks(model: PreTrainedModel) -> dict[str, Any]:
+    config = model.config.get_text_config(decoder=True)
+    values = {name: value for name, value in vars(config).items() if not name.startswith("_")}
+    names = {
+        type(module).__name__
+        for name, module in model.named_modules()
+        if not re.search("audio|vision", name)
+    }
+    layers = getattr(config, "layer_types", None) or getattr(config, "layers_block_type", None)
+    source = Path(sys.modules[type(model).__module__].__file__ or "").read_text()
+    windows = {n: v for n, v in values.items() if re.fullmatch(RULES["window"]["fields"], n) and v}
+    return {
+        "parameters": sum(weight.numel() for weight in model.parameters()),
+        "attention": model.config._attn_implementation,
+        "switchable": model._can_set_attn_implementation(),
+        "layers": tuple(layers or ()),
+        "windows": " ".join(f"{name}={value}" for name, value in windows.items()),
+        "states": tuple(sorted(name for name in names if re.fullmatch(STATES, name))),
+        "caps": " ".join(f"{n}={v}" for n, v in values.items() if re.search(CAPS, n) and v),
+        "sinks": any("sink" in name for name, _ in model.named_parameters()),
+        "alibi": "alibi" in source and bool(values.get("alibi", "build_" in source)),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("types", nargs="*", metavar="TYPE")
+    parser.add_argument("--masked", action="store_true", help="models that fill gaps")
+    parser.add_argument("--json", action="store_true", help="a JSON object for each type")
+    arguments = parser.parse_args()
+    transformers.logging.set_verbosity_error()
+    types = arguments.types or (masked_types() if arguments.masked else causal_types())
+    found = []
+    for model_type in types:
+        found.append(facts(model_type, masked=arguments.masked))
+        print(_json(found[-1]) if arguments.json else _line(found[-1]), flush=True)
+    built = sum(not each.reason for each in found)
+    print(f"{built} of {len(found)} types were built and ran", file=sys.stderr)
+
+
+def _json(each: Facts) -> str:
+    return json.dumps(dataclasses.asdict(each))
+
+
+def _line(each: Facts) -> str:
+    if each.reason:
+        return f"{each.type:26} {each.reason}"
+    marks = [n for n in ("bound", "sinks", "alibi", "switchable") if getattr(each, n)]
+    marks += [] if each.causal else ["both directions"]
+    parts = (
+        f"{each.seconds:.2f} s",
+        each.attention,
+        each.cache or "no cache",
+        f"{each.parameters:,}",
+    )
+    rest = (each.windows, each.caps, *each.states, *marks)
+    layers = " ".join(each.layers)
+    numbers = f"logits {each.spread} effect {each.effect}"
+    return (
+        f"{each.type:26} {' '.join((*parts, numbers))} | {layers} | {' '.join(filter(None, rest))}"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""Log-probs and gradients of a model that two processes share, with logits in chunks, against those of a whole model: python sharded_head.py."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import torch
+from tiny import tiny_model, tiny_tokenizer
+from torch import Tensor
+
+from grpo_core.config.settings import LoraConfig
+from grpo_core.protocol.types import Rollout
+from grpo_core.train.compute.batch import MicroBatch, Row
+from grpo_core.train.compute.logprob import COPIES
+from grpo_core.train.compute.recompute import recompute
+from grpo_core.train.models.adapter import add_adapter
+from grpo_core.train.models.load import ModelSource
+from grpo_core.train.policy.causal import Policy
+from grpo_core.train.policy.selfcheck import Training
+from grpo_core.train.policy.sharding import gather_full
+from grpo_core.train.ranks import Ranks
+from grpo_core.train.update.updater import EMPTY_ROW
+
+ROWS_AT_A_TIME = 3
+"""Rows of logits that fit into a chunk."""
+
+
+def make_policy(
+    *,
+    tied: bool = True,
+    adapter: bool = False,
+    recomputed: bool = False,
+    training: Training = Training.TREES,
+) -> Policy:
+    model: Any = tiny_model()
+    vocabulary = model.config.vocab_size
+    if not tied:
+        model.config.tie_word_embeddings = False
+        model.lm_head.weight = torch.nn.Parameter(1.2 * model.lm_head.weight.detach())
+    if adapter:
+        model = add_adapter(model, LoraConfig(), ModelSource("tiny", "tiny")).double()
+        generator = torch.Generator().manual_seed(0)
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if "lora_" in name:
+                    parameter.normal_(std=0.3, generator=generator)
+    if recomputed:
+        recompute(model)
+    most = ROWS_AT_A_TIME * COPIES * 8 * vocabulary
+    policy = Policy(model, tiny_tokenizer(), logits_bytes=most)
+    policy.training = training
+    return policy
+
+
+def make_batches(policy: Policy, rank: int) -> list[MicroBatch]:
+    """Each process has rows of its own; those of one are fewer than a chunk holds."""
+    rng = random.Random(rank)
+    rows = []
+    for length in (9, 4, 0, 11) if rank == 0 else (1,):
+        tokens = tuple(rng.randrange(4, 100) for _ in range(length))
+        zeros = (0.0,) * length
+        rows.append(Row(Rollout((), "stop", (5, 6, 7), tokens, zeros, (1,) * length), 0.0, 0.0))
+    return list(policy.micro_batches(rows, max_tokens=1000, dtype=torch.float64))
+
+
+def computed(policy: Policy, micro: MicroBatch, *, entropy: bool) -> tuple[Tensor, Tensor]:
+    """Log-probs at the tokens of the micro-batch, and the loss of an update."""
+    logprob_BT, entropy_BT = policy.logprobs(micro, temperature=0.7, entropy=entropy)
+    real_BT = micro.real_BT.bool()
+    loss = (logprob_BT**2)[real_BT].sum()
+    return logprob_BT[real_BT].detach(), loss + entropy_BT[real_BT].sum() if entropy else loss
+
+
+def check(ranks: Ranks, *, entropy: bool, **kind: Any) -> None:
+    plain, shared = make_policy(**kind), make_policy(**kind)
+    shared.shard()
+    assert shared.logits_bytes == plain.logits_bytes > 0, kind
+    vocabulary, counts = shared.model.config.vocab_size, []
+    shared.model.get_output_embeddings().register_forward_hook(
+        lambda _, inputs, output: (
+            counts.append(len(output)) if output.shape[-1] == vocabulary else None
+        )
+    )
+    micros = make_batches(shared, ranks.rank)
+    most = max(ranks.gather_values(len(micros)))
+    assert most == (4 if kind.get("training") is Training.ALONE else 1)
+    empty = shared.micro_batches([EMPTY_ROW], max_tokens=1000, dtype=torch.float64)
+    micros += list(empty) * (most - len(micros))
+    for step in range(3):
+        for policy in (plain, shared):
+            policy.model.zero_grad()
+        with torch.no_grad():
+            computed(shared, micros[0], entropy=entropy)
+        if step:  # as before each update
+            with shared.whole():
+                for _ in range(ranks.rank + 1):
+                    shared.model(torch.tensor([[5, 6, 7]]))
+        counts.clear()
+        for micro in micros:
+            expected, loss = computed(plain, micro, entropy=entropy)
+            loss.backward()
+            found, loss = computed(shared, micro, entropy=entropy)
+            torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+            loss.backward()
+        compare(plain, shared, ranks)
+        # A frozen head computes without its module unless there is a gradient through the entropy.
+        assert bool(counts) == (entropy or not kind.get("adapter"))
+        assert all(count <= ROWS_AT_A_TIME for count in counts)
+        with torch.no_grad():
+            for policy in (plain, shared):
+                for _, parameter in policy.trainable():
+                    parameter -= 1e-3 * parameter.grad
+
+
+def compare(plain: Policy, shared: Policy, ranks: Ranks) -> None:
+    """Compare gradients; those of sharded weights are means over the processes."""
+    expected = [parameter.grad for _, parameter in plain.trainable()]
+    ranks.add(expected)
+    for (name, parameter), total in zip(shared.trainable(), expected, strict=True):
+        total /= ranks.size
+        assert total.any(), name
+        torch.testing.assert_close(gather_full(parameter.grad), total, rtol=1e-8, atol=1e-9)
+
+
+def main() -> None:
+    ranks = Ranks(meeting_seconds=60, on_cpu=True)
+    check(ranks, entropy=False)
+    check(ranks, entropy=True, tied=False)
+    check(ranks, entropy=True, recomputed=True)
+    check(ranks, entropy=False, adapter=True)
+    check(ranks, entropy=True, adapter=True)
+    check(ranks, entropy=False, training=Training.PADDED)
+    check(ranks, entropy=False, training=Training.ALONE)
+
+
+if __name__ == "__main__":
+    main()

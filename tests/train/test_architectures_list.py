@@ -1,0 +1,103 @@
+"""The list of architectures comes from transformers, and its tiny models are fit to show mistakes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from .architectures import (
+    causal_types,
+    facts,
+    log_probs,
+    masked_types,
+    tiny_config,
+    tiny_masked,
+    tiny_model,
+    tokens,
+)
+
+# One of each sort: plain, windows by layer, chunks, top-k of an indexer, soft caps, sinks, ALiBi,
+# shared keys, latent keys with experts, linear attention, state spaces.
+SORTS = [
+    "llama",
+    "gemma2",
+    "llama4_text",
+    "deepseek_v32",
+    "gemma3n_text",
+    "gpt_oss",
+    "bloom",
+    "gemma4_text",
+    "deepseek_v3",
+    "qwen3_next",
+    "mamba2",
+    "lfm2",
+]
+
+
+def test_sixty_of_every_third_type_have_a_tiny_config() -> None:
+    def width(model_type: str) -> int:
+        try:
+            config = tiny_config(model_type).get_text_config(decoder=True)
+        except Exception:  # noqa: BLE001 - what a config cannot be, transformers says in many ways
+            return 0
+        return int(getattr(config, "hidden_size", 0))
+
+    assert len(causal_types()) >= 190
+    widths = [width(model_type) for model_type in causal_types()[::3]]
+    assert sum(0 < each <= 128 for each in widths) >= 60
+
+
+@pytest.mark.parametrize("model_type", SORTS)
+def test_a_type_runs_and_an_earlier_token_changes_what_comes_next(model_type: str) -> None:
+    found = facts(model_type)
+    assert not found.reason
+    assert found.causal
+    assert found.effect > 0.1
+    assert 1 <= found.spread <= 5
+    assert found.bound == bool(found.windows)
+
+
+def test_a_field_can_be_changed() -> None:
+    assert facts("falcon", alibi=True).alibi
+    assert not facts("falcon").alibi
+
+
+def test_the_reason_of_a_type_that_cannot_run_alone_is_what_transformers_says() -> None:
+    found = facts("gemma4_unified_assistant")
+    assert found.reason.startswith("ValueError: inputs_embeds and shared_kv_states")
+
+
+@pytest.mark.parametrize("model_type", ["bert", "roberta", "distilbert", "modernbert"])
+def test_a_masked_model_sees_both_directions(model_type: str) -> None:
+    assert model_type in masked_types()
+    found = facts(model_type, masked=True)
+    assert not found.reason
+    assert not found.causal
+    assert found.effect > 0.1
+
+
+def test_the_seed_fixes_the_weights_and_the_global_generator_is_left_alone() -> None:
+    ids = tokens(2, 9)
+    before = torch.get_rng_state()
+    one, same, other = (tiny_model("gemma3_text", seed=seed) for seed in (0, 0, 1))
+    assert torch.equal(before, torch.get_rng_state())
+    assert torch.equal(log_probs(one, ids), log_probs(same, ids))
+    assert not torch.allclose(log_probs(one, ids), log_probs(other, ids), atol=0.1)
+    assert {weight.dtype for weight in one.parameters()} == {torch.float32}
+    assert not one.training
+    assert not tiny_masked("bert").config.is_decoder
+
+
+def test_all_sorts_of_layers_of_a_type_are_in_its_few_layers() -> None:
+    assert set(tiny_config("nemotron_h").layers_block_type) == {
+        "linear_attention",
+        "moe",
+        "full_attention",
+        "mlp",
+    }
+    kimi = tiny_config("kimi_linear")
+    assert set(kimi.layer_types) == {"linear_attention", "full_attention"}
+    assert set(kimi.mlp_layer_types) == {"dense", "sparse"}
+    assert set(tiny_config("qwen2").layer_types) == {"full_attention", "sliding_attention"}
+    assert set(tiny_config("qwen2", window=None).layer_types) == {"full_attention"}
+    assert tiny_config("llama", num_hidden_layers=5).num_hidden_layers == 5

@@ -1,0 +1,94 @@
+"""A run compares sampler and trainer on some tokens before anything is written or trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpo_core.protocol.errors import ConfigError
+from grpo_core.report.observer import Observer
+from grpo_core.runs.folder import RunFolder
+from grpo_core.train.compute import rows
+from grpo_core.train.compute.masks import Masking
+from grpo_core.train.policy.causal import Policy
+from grpo_core.train.policy.selfcheck import Sampling
+from grpo_core.train.trainer import Trainer
+
+from . import architectures
+from .arrange import run_config
+from .letters import Letters
+from .tiny import tiny_tokenizer
+
+
+class Heard(Observer):
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
+
+
+def trainer(folder: Path, policy: Policy, observer: Observer) -> Trainer:
+    settings: dict[str, Any] = {
+        "model": {"dtype": "float32"},
+        "lora": {"enabled": False},
+        "optimizer": {"lr": 1e-6},
+        "kl": {"beta": 0.0},
+        "steps": 1,
+        "prompts_per_step": 2,
+        "group_size": 2,
+        "eval": {"tasks": 0},
+    }
+    return Trainer(
+        run_config(**settings),
+        Letters(),
+        folder=RunFolder(folder),
+        policy=policy,
+        observer=observer,
+    )
+
+
+def blind_policy() -> Policy:
+    """A model with windows whose sampler was told that there are none."""
+    policy = Policy(architectures.tiny_model("mistral"), tiny_tokenizer())
+    assert policy.sampling is Sampling.TREES
+    trained = policy._logprobs
+
+    def right(*arguments: Any, **more: Any) -> Any:
+        policy.masking, blind = Masking(single="sliding_attention"), policy.masking
+        try:
+            return trained(*arguments, **more)
+        finally:
+            policy.masking = blind
+
+    policy.masking, policy._logprobs = Masking(), right  # type: ignore[method-assign]
+    return policy
+
+
+def test_a_wrong_sampler_is_replaced_by_the_slow_one_and_said(tmp_path: Path) -> None:
+    policy, heard = blind_policy(), Heard()
+    run = trainer(tmp_path / "run", policy, heard)
+    run.run()
+    assert policy.sampling is Sampling.UNCACHED
+    assert any("sampler and trainer differ" in text and "slow" in text for text in heard.warnings)
+    assert run.done == 1
+
+
+def test_a_sampler_that_is_wrong_in_every_way_is_refused_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compute = rows.forward_padded
+    monkeypatch.setattr(rows, "forward_padded", lambda *a, **k: compute(*a, **k) * 0.5)
+    with pytest.raises(ConfigError, match="it did not draw"):
+        trainer(tmp_path / "run", blind_policy(), Heard()).run()
+    assert not (tmp_path / "run" / "config.json").exists()
+
+
+def test_a_right_sampler_is_not_mentioned(tmp_path: Path) -> None:
+    heard = Heard()
+    policy = Policy(architectures.tiny_model("mistral"), tiny_tokenizer())
+    trainer(tmp_path / "run", policy, heard).run()
+    assert policy.sampling is Sampling.TREES
+    assert not [text for text in heard.warnings if "sampler" in text]
