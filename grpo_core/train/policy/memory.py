@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,6 +27,8 @@ from grpo_core.train.compute.prepack import FEW_ROWS, FEW_TOKENS
 from grpo_core.train.models.device import free_memory, used_memory
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.selfcheck import Sampling
+from grpo_core.train.policy.sharding import units
+from grpo_core.train.ranks import BUCKET_BYTES
 
 MB = 2**20
 """Bytes of a mebibyte."""
@@ -41,7 +44,10 @@ QUANTISED, BLOCK = 4096, 256
 for each block of BLOCK numbers of larger ones."""
 HEAP = 0.55
 """Freed memory of an update that a CPU's heap keeps, as a share of the memory that the update
-computes with; measured 0.3 to 0.8."""
+computes with; measured 0.3 to 0.8. Sampling uses it again."""
+GATHERED_UNITS = 2
+"""Layers whose sharded weights are gathered at the same time in an update: the one that computes,
+and the next."""
 HEADROOM = 0.05
 """Memory that allocators lose between tensors, as a share of the rest."""
 TOLERANCE = 1.2
@@ -181,6 +187,8 @@ class Footprint:
                     _fit_curve([(nodes, _measure_kept(policy, nodes)) for nodes in counts])[1]
                     - self.kept[1],
                 )
+        self.gathered = _gathered_bytes(model, device)
+        """Bytes of whole weights, and of their gradients, that an update with sharded ones uses."""
 
     def estimate(
         self, policy: Policy, config: RunConfig, work: Workload, *, processes: int = 1
@@ -191,20 +199,24 @@ class Footprint:
             policy: the measured policy.
             config: the configuration of the run.
             work: its largest batches.
-            processes: number of processes that shard the weights; with 1 each process has all
-                weights.
+            processes: number of processes of the run; they share the weights if those are sharded.
         """
+        shares = processes if policy.sharded else 1
         sharded = {
             "weights": self.weights,
+            "reference": self.reference,
             "adapter": self.adapter,
             "gradients": sum(p.nbytes for p in self.trainable),
             "optimizer": self.optimizer_bytes(config),
         }
         always = {
             "process": self.process,
-            "reference": self.reference,
-            **{name: size / processes for name, size in sharded.items()},
+            **{name: size / shares for name, size in sharded.items()},
         }
+        update = self._update(policy, config, work)
+        computing = sum(update.values())
+        heap = HEAP * computing if policy.device.type == "cpu" and not self.recomputed else 0.0
+        sums = min(BUCKET_BYTES, 8 * sum(p.numel() for p in self.trainable))
         rollout = max(
             (self._decoding(policy, config, work, *rows) for rows in work.decoded),
             key=lambda phase: sum(phase.values()),
@@ -212,8 +224,19 @@ class Footprint:
         )
         return Estimate(
             always,
-            {**rollout, "gathered weights": self.weights * (1 - 1 / processes)},
-            self._update(policy, config, work),
+            {
+                **rollout,
+                "gathered weights": (self.weights + self.adapter) * (1 - 1 / shares),
+            },
+            {
+                **update,
+                "gathered weights": self.gathered * (1 - 1 / shares),
+                # What the passes have used is free by then.
+                "sums over processes": max(0.0, sums - computing)
+                if processes > 1 and not policy.sharded
+                else 0.0,
+                "freed, but kept by the heap": heap,
+            },
             free_memory(policy.device),
         )
 
@@ -238,15 +261,16 @@ class Footprint:
         )
         copied = config.sampling.prepack and not policy.fills
         packed = copied and rows >= FEW_ROWS and work.new >= FEW_TOKENS
+        uncached = policy.sampling is Sampling.UNCACHED and not policy.fills
+        computed = tokens if uncached else prompts * work.prompt
         drawn = rows * work.new if policy.fills else rows
         return {
             "weights for decoding": policy.decoding_bytes(copied=copied, packed=packed)
             + self.moving,
-            "keys and values": min(SPARE * tokens * policy.cached_bytes, config.sampling.kv_mb * MB)
-            if not policy.fills
-            else 0.0,
-            "decoding": DRAWING * drawn * _vocabulary_size(policy) * 4
-            + prompts * work.prompt * self.layer,
+            "keys and values": 0.0
+            if policy.fills or uncached
+            else min(SPARE * tokens * policy.cached_bytes, config.sampling.kv_mb * MB),
+            "decoding": DRAWING * drawn * _vocabulary_size(policy) * 4 + computed * self.layer,
         }
 
     def _update(self, policy: Policy, config: RunConfig, work: Workload) -> dict[str, float]:
@@ -265,16 +289,7 @@ class Footprint:
         computing = (3 if self.recomputed else 2) * tokens * self.layer
         all_logits = COPIES * tokens * _vocabulary_size(policy) * 4
         logits = min(all_logits, policy.logits_bytes) if policy.logits_bytes else all_logits
-        heap = (
-            HEAP * (kept + computing + logits)
-            if policy.device.type == "cpu" and not self.recomputed
-            else 0.0
-        )
-        return {
-            "activations": kept + computing + self.moving,
-            "logits": logits,
-            "freed, but kept by the heap": heap,
-        }
+        return {"activations": kept + computing + self.moving, "logits": logits}
 
 
 def _measure_kept(policy: Policy, nodes: int) -> int:
@@ -288,7 +303,7 @@ def _measure_kept(policy: Policy, nodes: int) -> int:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in weight_storages:
             kept_bytes[storage.data_ptr()] = storage.nbytes()
-        return tensor
+        return tensor.detach()  # a result that its own operation keeps would never be freed
 
     prompt_length = max(1, nodes // 2)
     (micro,) = policy.micro_batches(
@@ -300,6 +315,20 @@ def _measure_kept(policy: Policy, nodes: int) -> int:
         graph = policy.logprobs(micro, temperature=1.0)
     del graph
     return sum(kept_bytes.values())
+
+
+def _gathered_bytes(model: Any, device: torch.device) -> float:
+    """Return the bytes of weights and gradients that are whole at a time, though sharded.
+
+    They are those outside the layers, and those of a few layers.
+    """
+
+    def size(module: Any) -> float:
+        parameters: list[Tensor] = [p for p in module.parameters() if p.device.type == device.type]
+        return float(sum(p.nbytes * (2 if p.requires_grad else 1) for p in parameters))
+
+    layers = [size(layer) for layer in units(model)]
+    return size(model) - sum(layers) + sum(sorted(layers)[-GATHERED_UNITS:])
 
 
 def _fit_curve(points: Sequence[tuple[int, int]]) -> tuple[float, float, float]:

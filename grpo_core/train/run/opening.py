@@ -117,10 +117,7 @@ def estimate_needs(
     actor = method.actor
     workload = method.workload(prompts)
     memory = actor.footprint.estimate(
-        actor.policy,
-        actor.config,
-        workload,
-        processes=actor.ranks.size if actor.policy.sharded else 1,
+        actor.policy, actor.config, workload, processes=actor.ranks.size
     )
     memory.check(actor.config, observer.warn)
     disk = _estimate_disk(path, actor.footprint, actor.config, steps=steps, new_tokens=workload.new)
