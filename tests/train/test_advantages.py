@@ -412,6 +412,17 @@ def test_gdpo_gives_nothing_to_equal_rewards_and_unscored_attempts() -> None:
     assert found[1, 0] == -found[1, 1] > 0
 
 
+@pytest.mark.parametrize("scored", [0, 1, 2])
+@pytest.mark.filterwarnings("error")
+def test_gdpo_takes_no_deviation_of_too_few_advantages(scored: int) -> None:
+    """torch warns of one."""
+    scored_PG = torch.arange(3).unsqueeze(0) < scored
+    equal = Rewards.of(torch.ones(1, 3), scored_PG)
+    for ddof in (0, 1):
+        found = advantages(equal, AdvantageConfig(name="gdpo", ddof=ddof))
+        assert found.abs().max() == 0
+
+
 def batch_of(live: int, dead: int, *, ddof: int = 0) -> torch.Tensor:
     """Advantages by gdpo of groups of 2 in which one is right, and of groups in which all are."""
     reward_PG = torch.tensor([[1.0, 0.0]] * live + [[1.0, 1.0]] * dead)

@@ -315,6 +315,19 @@ def test_every_kl_beside_every_level_equals_the_oracle(
     )
 
 
+def test_the_default_kl_of_several_steps_a_batch_is_weighted_by_importance(
+    policy, rollouts_PG, old
+):
+    """And only then: with one step it is not."""
+    for trainer, importance in (({"mu": 2}, True), ({"minibatches": 2}, True), ({}, False)):
+        unset, explicit, other = (
+            ours(policy, run_config(trainer=trainer, kl=kl), rollouts_PG, old)
+            for kl in ({}, {"importance": importance}, {"importance": not importance})
+        )
+        assert_same(unset, explicit, rtol=1e-12)
+        assert unset[0] != pytest.approx(other[0], rel=1e-4)
+
+
 @pytest.mark.parametrize("beta", [0.0, 0.1])
 @pytest.mark.parametrize("level", LEVEL_NAMES)
 @pytest.mark.parametrize("surrogate", list(SURROGATES))

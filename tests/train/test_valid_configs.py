@@ -236,10 +236,11 @@ def assert_step(found: Grpo) -> None:
 
 
 def try_configs(seed: int, accepted: int) -> Counter[str]:
-    rng, counts = random.Random(seed), Counter[str]()
+    counts = Counter[str]()
     policy = tiny_policy()
     start = {name: weight.detach().clone() for name, weight in policy.trainable()}
     while counts["accepted"] < accepted:
+        rng = random.Random(f"{seed} {counts.total()}")
         drawn = draw(rng)
         try:
             config, _ = with_defaults(build_config([drawn]), 0)
@@ -267,7 +268,7 @@ def try_configs(seed: int, accepted: int) -> Counter[str]:
 
 @pytest.mark.parametrize(
     "seed",
-    [*range(7), *(pytest.param(seed, marks=pytest.mark.heavy) for seed in range(7, 80))],
+    [*range(15, 22), *(pytest.param(n, marks=pytest.mark.heavy) for n in range(22, 95))],
 )
 def test_a_random_config_takes_a_finite_step_and_ranks_rightly_or_is_refused_in_one_line(
     seed: int,
