@@ -42,9 +42,9 @@ SPARE = 1.25
 QUANTISED, BLOCK = 4096, 256
 """bitsandbytes keeps the state of tensors with fewer numbers than QUANTISED in float32, and a scale
 for each block of BLOCK numbers of larger ones."""
-HEAP = 0.55
+HEAP = 0.25
 """Freed memory of an update that a CPU's heap keeps, as a share of the memory that the update
-computes with; measured 0.3 to 0.8. Sampling uses it again."""
+computes with; measured 0 to 0.42. Sampling uses it again."""
 GATHERED_UNITS = 2
 """Layers whose sharded weights are gathered at the same time in an update: the one that computes,
 and the next."""
