@@ -12,6 +12,7 @@ from torch import Tensor
 
 from grpo_core.config.config import RunConfig
 from grpo_core.config.overrides import build_config, nested
+from grpo_core.config.sizes import with_defaults
 from grpo_core.train.algorithm.advantages import advantages
 from grpo_core.train.algorithm.rewards import rewards
 from grpo_core.train.compute.batch import Row, collate
@@ -92,7 +93,7 @@ class Ours:
     def _computed(self, setting: Setting) -> Result:
         passes = len(setting.visited) // setting.minibatches
         own = {"model.name": str(self._model), "trainer.mu": passes}
-        config = build_config([nested({**COMMON, **own, **setting.ours})])
+        config, _ = with_defaults(build_config([nested({**COMMON, **own, **setting.ours})]), 0)
         policy = Policy.load(config, need_reference=config.needs_reference)
         set_weights(policy.model, self._weights[0])
         moves = None if setting.own_steps else [self._weights[i] for i in setting.visited]

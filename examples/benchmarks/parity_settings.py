@@ -155,18 +155,6 @@ def spread_of_rewards(batch: Batch) -> float:
     return (statistics.stdev(centred) + 1e-8) / (statistics.stdev(totals) + 1e-4)
 
 
-def ddof_of_gdpo(batch: Batch) -> float:
-    """Return (std with ddof 0 + 1e-4) / (std with ddof 1 + 1e-4) of the summed z-scores."""
-    sums = [0.0] * ROWS
-    for part, weight in zip(batch.part_KB, batch.weight_K, strict=True):
-        for start in range(0, ROWS, GROUP):
-            values = [float(value or 0) for value in part[start : start + GROUP]]
-            mean, spread = statistics.fmean(values), statistics.stdev(values)
-            for g, value in enumerate(values):
-                sums[start + g] += weight * (value - mean) / (spread + 1e-4)
-    return (statistics.pstdev(sums) + 1e-4) / (statistics.stdev(sums) + 1e-4)
-
-
 def mean_of_passes(setting: Setting, batch: Batch, run: Run) -> Result:
     """Return the mean over the forward passes of TRL, each with a denominator of its own."""
     passes = ROWS // setting.micro
@@ -187,7 +175,6 @@ PREDICTIONS: dict[str, Predict] = {
     "scored_tokens": scaled(scored_tokens),
     "tokens_of_halves": scaled(tokens_of_halves),
     "spread_of_rewards": scaled(spread_of_rewards),
-    "ddof_of_gdpo": scaled(ddof_of_gdpo),
     "mean_of_passes": mean_of_passes,
     "entropy_of_tokens": entropy_of_tokens,
 }
