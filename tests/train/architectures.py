@@ -236,7 +236,7 @@ def _spread(module: torch.nn.Module, name: str) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    """What was found out about one type by building its tiny model and running it."""
+    """Hold what building and running a tiny model of one type has shown."""
 
     type: str
     reason: str = ""  # why it was not built, or did not run

@@ -127,7 +127,7 @@ def mean_worth(logits: Tensor) -> Tensor:
     return (probability(logits.log_softmax(-1)) * WORTH_B1).sum()
 
 
-# --- the expectations of what is computed from samples
+# --- expectations of the estimates that training computes from samples
 
 
 def kl_on_average(logits: Tensor, estimator: str, *, importance: bool) -> Tensor:

@@ -87,7 +87,7 @@ class Lines(Protocol):
 
 
 class Checked(Protocol):
-    """What the check needs of a policy, and the ways that it sets."""
+    """Describe the policy that the check tries, and whose ways it sets."""
 
     model: Any
     training: Training
@@ -97,7 +97,7 @@ class Checked(Protocol):
 
     @property
     def fills(self) -> bool:
-        """Whether the policy fills gaps."""
+        """Return True if the policy fills gaps instead of continuing a text."""
 
     def exactly(self) -> AbstractContextManager[bool]:
         """Compute in float32, if possible; enter with whether it is."""
