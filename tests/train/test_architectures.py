@@ -62,6 +62,8 @@ def test_log_probs_are_those_of_a_plain_forward_pass_or_the_model_is_refused(
     try:
         model, reference = (architectures.tiny_model(model_type) for _ in range(2))
     except Exception as error:  # noqa: BLE001 - whatever keeps transformers itself from building it
+        if model_type in SOME:
+            raise
         pytest.skip(f"it cannot be built: {error}")
     try:
         policy: Policy | None = Policy(model, tiny_tokenizer())
