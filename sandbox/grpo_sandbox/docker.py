@@ -5,6 +5,7 @@ The supervisor is the container's process 1 and communicates over one attached s
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -23,12 +24,16 @@ from grpo_sandbox.jail import End, Jail, JailLostError
 from grpo_sandbox.pool import PATIENCE_SECONDS, JailPool
 from grpo_sandbox.reach import INODES, forbidden_packages, require_hidden
 
+_log = logging.getLogger(__name__)
+
 FOLDER = "/work"
 LABEL = "grpo.sandbox"
 UIDS = range(200_000, 2_000_000_000)
 """Range of uids for calls. Processes are counted per uid on the whole machine, so each container's
 calls run under a uid that no other process has."""
 API_SECONDS = 20
+REMOVAL_SECONDS = 20
+"""How long `close` tries to remove containers that a daemon is slow to give up."""
 _NO_TERMINALS = {"/dev/pts": "size=64k,mode=0755,noexec,nosuid,nodev"}
 """Mount that hides terminals, since a call could see when earlier calls used one."""
 
@@ -80,7 +85,7 @@ class Docker(JailPool):
                 f"Docker has no runtime {self.config.runtime!r}; "
                 f"it has {', '.join(sorted(runtimes))}"
             )
-        _sweep(self._client, logging.getLogger(__name__).info)
+        _sweep(self._client, _log.info)
         self._id = secrets.token_hex(8)
         self._left: list[Any] = []
         super().__init__(
@@ -233,27 +238,59 @@ class Docker(JailPool):
 
     async def close(self) -> None:
         await super().close()
-        self._remove_left()
         with self._lock:
-            in_use = bool(self._living())  # `run` was called again meanwhile
+            in_use = bool(self._living())
         if not in_use:
-            self._remove_unknown()
+            pool, self._id = self._id, secrets.token_hex(8)  # `run` may be called again meanwhile
+            await asyncio.to_thread(self._remove_all, pool)
             self._client.close()
 
-    def _remove_unknown(self) -> None:
-        """Remove containers of this pool that it does not know.
+    def _remove_all(self, pool: str) -> None:
+        """Remove every container with the label of `pool`, also those that are not known here.
 
-        A daemon that dies while it makes a container gives no answer, but may keep the container.
+        A daemon that dies while it makes a container gives no answer, but may keep the container;
+        one that has just started again may need several attempts to remove what it had.
         """
         import docker
         import requests
 
-        filters = {"label": f"{LABEL}.pool={self._id}"}
-        with contextlib.suppress(docker.errors.DockerException, requests.RequestException, OSError):
-            for container in self._client.containers.list(
-                all=True, filters=filters, ignore_removed=True
-            ):
-                self._remove(container)
+        filters = {"label": f"{LABEL}.pool={pool}"}
+        deadline, reason = time.monotonic() + REMOVAL_SECONDS, ""
+        gone = set[str]()  # a daemon that was killed may list containers that it does not have
+        while True:
+            try:
+                listed = {
+                    container["Id"]
+                    for container in self._client.api.containers(
+                        all=True, quiet=True, filters=filters
+                    )
+                } - gone
+            except (docker.errors.DockerException, requests.RequestException, OSError) as error:
+                _log.warning(
+                    "Docker does not answer, so its containers could not be removed: %s; they end "
+                    "by themselves, and 'grpo sandbox prune' removes what remains",
+                    error,
+                )
+                return
+            if not listed:
+                return
+            if time.monotonic() > deadline:
+                names = ", ".join(container[:12] for container in listed)
+                _log.warning(
+                    "Docker could not remove the containers %s%s; remove them by 'grpo sandbox "
+                    "prune'",
+                    names,
+                    reason,
+                )
+                return
+            for container in listed:
+                try:
+                    self._client.api.remove_container(container, force=True)
+                except docker.errors.NotFound:
+                    gone.add(container)
+                except (docker.errors.DockerException, requests.RequestException, OSError) as error:
+                    reason = f": {error}"
+            time.sleep(0.1)
 
     @classmethod
     def build(cls, origin: str | None, *, mirror: str | None, say: Callable[[str], None]) -> None:

@@ -48,7 +48,13 @@ def engine(shared_engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Engine:
 
 
 def containers(engine: Engine) -> list[str]:
-    return engine.docker("ps", "-aq", "--filter", f"label={LABEL}").stdout.split()
+    """Return the containers of the sandbox.
+
+    A daemon that was killed may later list a container that it does not have: there is nothing to
+    inspect or to remove.
+    """
+    names = engine.docker("ps", "-aq", "--filter", f"label={LABEL}").stdout.split()
+    return [name for name in names if engine.docker("inspect", name, check=False).returncode == 0]
 
 
 def wait_until_gone(engine: Engine) -> None:
