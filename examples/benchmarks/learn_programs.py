@@ -1,12 +1,14 @@
 """Train a small model from scratch on FizzBuzz programs: on references first, then by GRPO.
 
     python examples/benchmarks/learn_programs.py --out runs/programs [--seed 0] [--shuffle]
+    python examples/benchmarks/learn_programs.py --name weighted-once --set kl.importance=false
 
 The model has random weights, and the tokenizer's tokens are frequent pieces of the task's texts.
 `grpo sft` trains on the environment's references until about a third of the held-out programs pass;
 then GRPO runs every program on new cases in containers. The bars: at least 10 points more held-out
 programs pass, within 30 minutes of GRPO; with rewards shuffled within each group (--shuffle) the
-interval of the gain contains 0 or lies below. A finished run in the folder is read, an interrupted
+interval of the gain contains 0 or lies below. --set changes a setting of GRPO, in a run of the
+folder --name, which the last line then compares with the run of the defaults. A finished run in the folder is read, an interrupted
 one is resumed. Exits with 1 if the bar is missed.
 """
 
@@ -21,9 +23,11 @@ from typing import Any
 from small import make_model, pieces, train_or_read
 
 from grpo_core import TaskKey
+from grpo_core.config.overrides import parse_setting
 from grpo_core.report.gains import logged_scores
 from grpo_core.report.statistics import paired_gain
 from grpo_core.runs.folder import RunFolder
+from grpo_core.runs.lines import read_lines
 from grpo_env_fizzbuzz.env import FizzBuzz
 
 WARM_REWARD = 0.5
@@ -55,7 +59,10 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=60, help="steps of GRPO")
     parser.add_argument("--tasks", type=int, default=256, help="held-out tasks of an evaluation")
     parser.add_argument("--shuffle", action="store_true", help="the control: shuffled rewards")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings")
+    parser.add_argument("--name", help="folder of the run; default: grpo, or shuffled")
     options = parser.parse_args()
+    name = options.name or ("shuffled" if options.shuffle else "grpo")
     folder = options.out / f"difficulty-{options.difficulty}" / f"seed-{options.seed}"
     if not (folder / "model").is_dir():
         make_model(folder / "model", pieces(texts(options.difficulty), 640), options.seed)
@@ -88,29 +95,42 @@ def main() -> int:
         "trainer": {"minibatches": 2, "shuffle_rewards": options.shuffle},
         "advantage": {"name": "grpo"},
     }
+    settings = [parse_setting(text) for text in options.settings]
     train_or_read([task, warm, {"method": "sft"}], folder / "warm")
-    run = folder / ("shuffled" if options.shuffle else "grpo")
-    lines = train_or_read([task, refined], run)
+    run = folder / name
+    lines = train_or_read([task, refined, *settings], run)
     minutes = sum(line.get("time/step", 0.0) + line.get("eval/seconds", 0.0) for line in lines) / 60
-    passed = [
-        {
-            key: scores["pass_rate"]
-            for key, scores in logged_scores(RunFolder.open(run), [step])[step].items()
-        }
-        for step in (0, max(line["step"] for line in lines if "eval/pass_rate" in line))
-    ]
-    gain = paired_gain(*passed)
+    before, after = passed_programs(run)
+    gain = paired_gain(before, after)
     assert gain is not None
     print(
         f"seed {options.seed}, {run.name}: {gain.before:.1%} -> {gain.after:.1%} of {gain.tasks} "
         f"held-out programs pass, {gain.mean:+.1%} ({gain.low:+.1%} .. {gain.high:+.1%}), "
         f"{minutes:.1f} minutes of GRPO"
     )
+    if options.name and (folder / "grpo" / "final").is_dir():
+        difference = paired_gain(after, passed_programs(folder / "grpo")[1])
+        assert difference is not None
+        print(
+            f"the run of the defaults against it: {difference.mean:+.1%} "
+            f"({difference.low:+.1%} .. {difference.high:+.1%})"
+        )
     return (
         0
         if (gain.low <= 0 if options.shuffle else gain.mean >= POINTS and minutes <= MINUTES)
         else 1
     )
+
+
+def passed_programs(run: Path) -> list[dict[str, float]]:
+    """Return the pass rate of each held-out task at the start and at the end of a run."""
+    folder = RunFolder.open(run)
+    lines = read_lines(folder.path / "metrics.jsonl")
+    last = max(line["step"] for line in lines if "eval/pass_rate" in line)
+    return [
+        {key: scores["pass_rate"] for key, scores in logged_scores(folder, [step])[step].items()}
+        for step in (0, last)
+    ]
 
 
 if __name__ == "__main__":
