@@ -8,8 +8,8 @@ The model has random weights, and the tokenizer's tokens are frequent pieces of 
 then GRPO runs every program on new cases in containers. The bars: at least 10 points more held-out
 programs pass, within 30 minutes of GRPO; with rewards shuffled within each group (--shuffle) the
 interval of the gain contains 0 or lies below. --set changes a setting of GRPO, in a run of the
-folder --name, which the last line then compares with the run of the defaults. A finished run in the folder is read, an interrupted
-one is resumed. Exits with 1 if the bar is missed.
+folder --name, which the last line then compares with the run of the defaults. A finished run in the
+folder is read, an interrupted one is resumed. Exits with 1 if the bar is missed.
 """
 
 from __future__ import annotations
