@@ -28,6 +28,14 @@ LISTED = 10
 
 @app.command(cls=QuickCommand, epilog="Example: grpo plugins --check")
 def plugins(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME]...",
+            help="Only these plugins; all of them if left out.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print a JSON array for programs.")
     ] = False,
@@ -35,8 +43,8 @@ def plugins(
         bool,
         typer.Option(
             "--check",
-            help="Load each plugin in a process of its own, time its import, "
-            "and exit with 1 if one fails.",
+            help="Load each plugin and what it offers in a process of its own, time the plugin's "
+            "import, and exit with 1 if something fails or lacks its extra.",
         ),
     ] = False,
     timeout_seconds: Annotated[
@@ -44,13 +52,15 @@ def plugins(
         typer.Option(
             "--timeout", min=0.1, help="With --check: timeout in seconds for loading one plugin."
         ),
-    ] = 30.0,
+    ] = 60.0,
 ) -> None:
     """List the installed plugins and the components that they offer.
 
     For each plugin that cannot be used, print the reason and the fix.
     """
-    statuses = all_statuses(PluginHost(), timeout_seconds=timeout_seconds if check else None)
+    statuses = all_statuses(
+        PluginHost(), names or (), timeout_seconds=timeout_seconds if check else None
+    )
     if as_json:
         print_json([asdict(status) for status in statuses])
     else:

@@ -52,7 +52,7 @@ def write_plugin(kind: Kind, name: str, *, folder: Path | None = None) -> Projec
             f"cd {shlex.quote(str(target))}",
             "pip install -e '.[test]'",
             "pytest",
-            "grpo plugins --check",
+            f"grpo plugins {name} --check",
             *commands,
         ),
     )
@@ -84,7 +84,7 @@ def _template_values(kind: Kind, name: str) -> dict[str, str]:
         "class_name": "".join(word.capitalize() for word in (*name.split("-"), kind)),
         "version": __version__,
         "prepare": "",
-        "check": "      - run: grpo plugins --check\n",
+        "check": f"      - run: grpo plugins {name} --check\n",
     }
     texts = {key: text for key, text in _kind_values(kind).items() if isinstance(text, str)}
     values |= {key: Template(text).substitute(values) for key, text in texts.items()}

@@ -88,7 +88,7 @@ def test_every_file_of_a_plugin_is_well_formed_and_tidy(kind: Kind, tmp_path: Pa
     steps = yaml.safe_load(files[".github/workflows/test.yml"])["jobs"]["test"]["steps"]
     assert [step["run"] for step in steps if "run" in step][-2:] == [
         "pytest",
-        "grpo plugins --check",
+        "grpo plugins my-own --check",
     ]
     for path, text in files.items():
         assert text == "" or (text.endswith("\n") and not text.endswith("\n\n")), path
