@@ -61,7 +61,7 @@ class Spec:
                     f"{self.name!r}",
                     self.extra,
                     package=error.name or "",
-                    distribution=_extra_owner(self.distribution, self.extra),
+                    distribution=extra_owner(self.distribution, self.extra),
                 ) from error
             raise PluginError(
                 f"{self.name!r} cannot be loaded: {error}; install the missing package"
@@ -72,8 +72,8 @@ class Spec:
             ) from error
 
 
-def _extra_owner(distribution: str, extra: str) -> str:
-    """Return the distribution that has the extra: grpo-core if only that one declares it."""
+def extra_owner(distribution: str, extra: str) -> str:
+    """Return the distribution whose extra it is: grpo-core if only that one declares it."""
     import importlib.metadata
 
     def declares(name: str) -> bool:
