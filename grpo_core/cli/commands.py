@@ -72,7 +72,10 @@ COMMANDS: Mapping[str, Mapping[str, Entry]] = {
         ),
     },
     "env": {
-        "show": Entry("grpo_core.cli.show", "Print the prompt of one task."),
+        "show": Entry(
+            "grpo_core.cli.show",
+            "Print the prompt of one task, and the tools that the policy may call.",
+        ),
         "score": Entry("grpo_core.cli.score", "Score one answer to one task."),
         "new": Entry(
             "grpo_core.cli.new",
