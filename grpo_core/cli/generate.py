@@ -144,6 +144,7 @@ def _answer(
     with needs_training("grpo generate"):
         from grpo_core.train.actor import answer, build_actor
         from grpo_core.train.build import find_ranks
+    # The built-in sampler: a single answer is not worth the start of another engine.
     actor = build_actor(config, Sources([]), ranks=find_ranks(config), observer=Observer())
     return wait_for(
         answer(
