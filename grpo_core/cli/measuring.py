@@ -27,6 +27,7 @@ def run_with_actor(
     work: Callable[[Actor, Callable[[int, int], None]], Coroutine[Any, Any, T]],
     *,
     title: str,
+    observer: Observer | None = None,
 ) -> tuple[Actor, T]:
     """Run `work` with the policy that the config names, and show a progress bar on stderr.
 
@@ -38,6 +39,7 @@ def run_with_actor(
             before torch is imported here; that import takes seconds.
         work: gets the actor, and a function that sets the progress: (done, total).
         title: the label of the progress bar.
+        observer: receives warnings about the model; None for none.
 
     Returns:
         The actor and the result of `work`.
@@ -48,7 +50,7 @@ def run_with_actor(
     with needs_training("measuring a policy"):
         from grpo_core.train.actor import build_actor
         from grpo_core.train.build import find_ranks
-    actor = build_actor(config, sources, ranks=find_ranks(config), observer=Observer())
+    actor = build_actor(config, sources, ranks=find_ranks(config), observer=observer or Observer())
     with (
         prints_to_stderr(),
         progress_bar(title, MofNCompleteColumn(), TimeRemainingColumn()) as update,
