@@ -83,6 +83,8 @@ class Trainer:
         self._open_sources = partial(Sources.of, config, _by_name(config, env), host=host)
         sources = sources or self._open_sources()
         self.journal = Journal(self.observer)
+        for offer in (source.offer for source in sources if source.offer is not None):
+            self.journal.keep(host.rivals(offer.plugin))
         refuse_taken_names({source.name: source.env.parts for source in sources})
         plugins = load_observers(config, host, ranks, self.journal)
         self.folder = shared_run_folder(

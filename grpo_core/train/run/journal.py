@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from grpo_core.protocol.types import Verdict
@@ -69,6 +69,11 @@ class Journal(Observer):
         """Show a warning of something that may come back, and keep it in log.txt with the step."""
         self._log(f"warning, step {self.done}: {text}")
         self.observer.warn(text)
+
+    def keep(self, warnings: Iterable[str]) -> None:
+        """Keep warnings in log.txt that were shown already."""
+        for text in warnings:
+            self._log(f"warning, step {self.done}: {text}")
 
     def _log(self, text: str) -> None:
         if self._folder is None:
