@@ -159,10 +159,13 @@ class EnvironmentConformance:
                 if item.cls is cls and hasattr(item, "callspec") and "check" in item.callspec.params
             ]
             lender = Lender(PluginHost(), SandboxConfig())
+            config = cls.environment.Config(**cls.settings)
             services, unavailable = (
-                borrowed(lender, cls.environment) if cls.services is None else (cls.services, "")
+                borrowed(lender, cls.environment, config)
+                if cls.services is None
+                else (cls.services, "")
             )
-            env = cls.environment(cls.environment.Config(**cls.settings), services)
+            env = cls.environment(config, services)
             report = _run_checks(
                 env,
                 Examination(

@@ -92,7 +92,7 @@ def _open_with_available_services(name: str, settings: Sequence[str]) -> tuple[s
     except UserError as error:
         # Without services the second call fails again, unless the error was about a service.
         return (
-            *open_environment(name, settings, services_for=lambda _: Services()),
+            *open_environment(name, settings, services_for=lambda *_: Services()),
             str(error),
         )
 

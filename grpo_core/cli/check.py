@@ -7,7 +7,7 @@ import contextlib
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 from xml.etree import ElementTree
 
 import typer
@@ -23,9 +23,10 @@ from grpo_core.cli.progress import progress_bar
 from grpo_core.cli.run_config import read_config
 from grpo_core.kit.result import Report, shown_status
 from grpo_core.kit.run import Examination, borrowed, examine, wanted
-from grpo_core.plugins.environments import environment_class, load_environment
+from grpo_core.plugins.environments import load_environment
 from grpo_core.plugins.host import PluginHost
 from grpo_core.plugins.services import Lender
+from grpo_core.protocol.environment import Environment, Services
 from grpo_core.protocol.errors import UserError
 
 app = typer.Typer()
@@ -136,8 +137,14 @@ def _run_checks(
     (member,) = config.members().values()
     host = PluginHost()
     lender = Lender(host, config.sandbox, config.judges)
-    services, missing = borrowed(lender, environment_class(host, name))
-    env = load_environment(host, name, member.env, lend=lambda _: services)
+    missing = ""
+
+    def lend(env_class: type[Environment[Any]], env_config: Any) -> Services:
+        nonlocal missing
+        services, missing = borrowed(lender, env_class, env_config)
+        return services
+
+    env = load_environment(host, name, member.env, lend=lend)
     command_options = [f"--set {shlex.quote(text)}" for text in settings] + (
         [f"--tasks {tasks}"] if tasks != TASKS else []
     )

@@ -28,6 +28,7 @@ def run_with_actor(
     work: Callable[[Actor, Callable[[int, int], None]], Coroutine[Any, Any, T]],
     *,
     title: str,
+    observer: Observer | None = None,
 ) -> tuple[Actor, T]:
     """Run `work` with the policy that the config names, and show a progress bar on stderr.
 
@@ -39,6 +40,7 @@ def run_with_actor(
             before torch is imported here; that import takes seconds.
         work: gets the actor, and a function that sets the progress: (done, total).
         title: the label of the progress bar.
+        observer: receives warnings about the model; None for none.
 
     Returns:
         The actor and the result of `work`.
@@ -54,7 +56,7 @@ def run_with_actor(
         config,
         sources,
         ranks=find_ranks(config),
-        observer=Observer(),
+        observer=observer or Observer(),
         make_sampler=choose_sampler(config, PluginHost()),
     )
 

@@ -242,10 +242,12 @@ def _not_checked(
     ]
 
 
-def borrowed(lender: Lender, environment_class: type[Environment[Any]]) -> tuple[Services, str]:
-    """Return the services that `environment_class` needs, or none and the reason."""
+def borrowed(
+    lender: Lender, environment_class: type[Environment[Any]], config: Any
+) -> tuple[Services, str]:
+    """Return the services that an environment needs with its settings, or none and the reason."""
     try:
-        return lender.services(environment_class), ""
+        return lender.services(environment_class, config), ""
     except ConfigError as error:
         return Services(), str(error)
 

@@ -138,14 +138,18 @@ class Lender:
         self._judge_configs = judges
         self._judges: dict[str, Judge] = {}
 
-    def services(self, environment_class: type[Environment[Any]]) -> Services:
-        """Return the services that `environment_class` declares in `needs`.
+    def services(self, environment_class: type[Environment[Any]], config: Any = None) -> Services:
+        """Return the services that an environment needs.
+
+        Args:
+            environment_class: its class.
+            config: its settings; None: the services that the class declares in `needs`.
 
         Raises:
             ConfigError: it needs a judge and none is configured, or a setting is not valid.
             PluginError: a service cannot be loaded or created.
         """
-        needs = environment_class.needs
+        needs = environment_class.needs if config is None else environment_class.needed(config)
         if "sandbox" in needs and not self._sandboxes:
             self._sandboxes["default"] = open_sandbox(self._host, self._sandbox_config)
         if "judge" in needs and not self._judge_configs:

@@ -105,7 +105,10 @@ class Environment(ABC, Generic[Data]):
     floor: ClassVar[float] = 0.0
     """The total reward of the worst answer."""
     needs: ClassVar[frozenset[Need]] = frozenset()
-    """The services without which the environment cannot work."""
+    """The services without which the environment cannot work: "sandbox", "judge".
+
+    Override `needed` where they depend on the settings.
+    """
     timeout_seconds: ClassVar[float] = 10.0
     """The time limit of one verdict."""
     max_turns: ClassVar[int] = 1
@@ -136,6 +139,7 @@ class Environment(ABC, Generic[Data]):
 
     def __init__(self, config: Any = None, services: Services | None = None) -> None:
         self.config: Any = type(self).Config() if config is None else config
+        vars(self)["needs"] = type(self).needed(self.config)
         self.services = services or Services()
 
     @abstractmethod
@@ -228,6 +232,11 @@ class Environment(ABC, Generic[Data]):
         sources = list(dict.fromkeys(map(_source_of, classes)))
         text = json.dumps([type(self).__qualname__, sources, config], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @classmethod
+    def needed(cls, config: Any) -> frozenset[Need]:
+        """Return the services that an environment with these settings needs; by default `needs`."""
+        return cls.needs
 
     @classmethod
     def rung(cls) -> Rung:

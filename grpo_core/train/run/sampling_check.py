@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.sampler import Completion, Request
-from grpo_core.protocol.types import Rollout, TaskKey
+from grpo_core.protocol.types import Rollout, Task, TaskKey
 from grpo_core.report.observer import Observer
 from grpo_core.train.actor import Actor
 from grpo_core.train.compute.batch import Row
@@ -78,6 +79,16 @@ async def _check_other_sampler(
         )
     if gap > HALF:
         observer.warn(f"the {found}; 0.01 to 0.03 are usual in bfloat16, and less in float32")
+
+
+def warn_of_unseen_tools(actor: Actor, task: Task[Any], observer: Observer) -> None:
+    """Warn if the prompt of a task does not hold the tools that the policy may call."""
+    tools = actor.budgets[task.key.env].tools
+    if tools and actor.policy.encode(task.prompt, tools=tools) == actor.policy.encode(task.prompt):
+        observer.warn(
+            "the model's chat template has no place for tools, so the policy does not see those of "
+            f"{task.key.env!r}; set model.chat_template, or describe them in the prompt"
+        )
 
 
 async def _gap(actor: Actor, prompts: Sequence[tuple[int, ...]]) -> float:
