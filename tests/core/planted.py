@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import random
@@ -562,7 +563,7 @@ class LeavesProcesses(Sum):
         return super().scored(task, answer)
 
 
-DAEMON_NOTE = "PLANTED_DAEMON_NOTE"
+DAEMON_NOTE = "GRPO_PLANTED_DAEMON_NOTE"
 """The variable that names the file into which the next environment writes a process id."""
 
 
@@ -722,6 +723,259 @@ def obedient_judge(request: JudgeRequest) -> float:
     )
 
 
+# What shows among many tasks
+
+
+def rare(task: Task[Any], one_in: int = 50) -> bool:
+    return task.key.rng("rare").randrange(one_in) == 0
+
+
+class RareAboveRange(Sum):
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        verdict = super().scored(task, answer)
+        top = 3.0 if rare(task) and answer is not None else 1.0
+        rewards = {"format": verdict.rewards["format"], "exact": Reward(top * verdict.passed)}
+        return replace(verdict, rewards=rewards)
+
+
+class RareEmptyTruth(Environment[str]):
+    """Sound but for the rows whose column is empty."""
+
+    levels = False
+
+    def task(self, key: TaskKey) -> Task[str]:
+        word = f"{key.split}{key.rng().randrange(10**6)}"
+        task = Task(key, f"What rhymes with {word}? Answer with one word.", f"{word}y"[::-1])
+        return replace(task, data="") if rare(task, 40) else task
+
+    def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
+        right = rollout.text.strip() == task.data
+        return Verdict(
+            {"reward": Reward(float(right))}, passed=right, answer=rollout.text.strip()[:90]
+        )
+
+    def reference(self, task: Task[str]) -> str:
+        return task.data
+
+
+class NeverEmptyTruth(RareEmptyTruth):
+    """Sound."""
+
+    def task(self, key: TaskKey) -> Task[str]:
+        task = super().task(key)
+        return task if task.data else replace(task, data="word")
+
+
+class RareWrongReference(Sum):
+    def reference(self, task: Task[int]) -> str:
+        return f"<answer>{task.data + rare(task)}</answer>"
+
+
+class RareFailure(Sum):
+    def task(self, key: TaskKey) -> Task[int]:
+        task = super().task(key)
+        return replace(task, data=1 // (not rare(task)) * task.data)
+
+
+class RareImpurity(Sum):
+    def task(self, key: TaskKey) -> Task[int]:
+        task = super().task(key)
+        return replace(task, prompt=f"{task.prompt} {random.random()}") if rare(task) else task
+
+
+class RowsMissing(Rows):
+    """size() counts rows that are not there."""
+
+    def task(self, key: TaskKey) -> Task[int]:
+        if key.index >= 390:
+            raise IndexError("no such row")
+        return super().task(key)
+
+
+class SameQuestion(Sum):
+    """A part of what decides the answer is not in the prompt."""
+
+    def asked(self, key: TaskKey, one: int, two: int) -> Task[int]:
+        about = (one // 100 % 10) * 100
+        return Task(key, f"What is about {about} + 1? Write <answer>N</answer>.", one + 1)
+
+
+class HiddenInTheDialogue(SameQuestion):
+    """Sound: what decides the answer comes in the second turn."""
+
+    max_turns = 2
+
+    async def reply(self, task: Task[int], messages: Sequence[Message]) -> Sequence[Message] | None:
+        return (Message("user", f"It is {task.data} to be exact."),) if len(messages) == 1 else None
+
+
+class SameRowTwice(Rows):
+    """Sound: some rows of a list of real texts stand in it twice, with the same answer."""
+
+    def row(self, key: TaskKey) -> TaskKey:
+        return replace(key, index=key.index - 1) if key.index % 20 == 1 else key
+
+
+class FiveTasks(Sum):
+    levels = False
+
+    def drawn(self, key: TaskKey, rng: random.Random) -> tuple[int, int]:
+        return 100 + 10 * (key.index % 5) + (7 if key.split == "eval" else 0), 200
+
+
+class RepeatedRows(Rows):
+    def row(self, key: TaskKey) -> TaskKey:
+        return replace(key, index=key.index % 30)
+
+
+class LongReferences(Sum):
+    max_new_tokens = 64
+
+    def extracted(self, text: str) -> int | None:
+        return super().extracted(text.removeprefix("Let us think about it step by step. " * 12))
+
+    def reference(self, task: Task[int]) -> str:
+        return "Let us think about it step by step. " * 12 + super().reference(task)
+
+
+class PassedAtTheFloor(Sum):
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        verdict = super().scored(task, answer)
+        return replace(verdict, passed=verdict.passed or answer is None)
+
+
+class TopWithoutPassing(Sum):
+    """Passes only some of the answers that are paid the most."""
+
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        verdict = super().scored(task, answer)
+        return replace(verdict, passed=verdict.passed and not rare(task))
+
+
+class PartlyPaid(Sum):
+    """Sound: an answer that passes need not be paid the most where there is no best one."""
+
+    open_ended = True
+
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        verdict = super().scored(task, answer)
+        rewards = {**verdict.rewards, "exact": Reward(0.5 * verdict.passed)}
+        return replace(verdict, rewards=rewards)
+
+
+# Other spellings of secrets and questions
+
+
+class Whispers(Sum):
+    """Adds the answer to the prompt in some spelling."""
+
+    def spelled(self, answer: str) -> str:
+        raise NotImplementedError
+
+    def asked(self, key: TaskKey, one: int, two: int) -> Task[int]:
+        task = super().asked(key, one, two)
+        return replace(task, prompt=f"{task.prompt} (ref. {self.spelled(str(task.data))})")
+
+
+class ZeroPadded(Whispers):
+    def spelled(self, answer: str) -> str:
+        return answer.zfill(10)
+
+
+class Base64Secret(Whispers):
+    def spelled(self, answer: str) -> str:
+        return base64.b64encode(f"answer {answer}".encode()).decode()
+
+
+class HexSecret(Whispers):
+    def spelled(self, answer: str) -> str:
+        return hex(int(answer))
+
+
+class ReversedSecret(Whispers):
+    def spelled(self, answer: str) -> str:
+        return answer[::-1]
+
+
+class WritesBackwards(RareEmptyTruth):
+    """Sound: the answer stands in the prompt backwards, since that is the task."""
+
+    def task(self, key: TaskKey) -> Task[str]:
+        word = f"{key.split}{key.rng().randrange(10**6)}"
+        return Task(key, f"Write {word} backwards and nothing else.", word[::-1])
+
+
+class WritesCapitals(RareEmptyTruth):
+    """Sound: the answer differs from the text only by case, which matters."""
+
+    def task(self, key: TaskKey) -> Task[str]:
+        word = f"{key.split}{key.rng().randrange(10**6)}"
+        return Task(key, f"Write {word} in capitals and nothing else.", word.upper())
+
+
+class CapitalsDoNotMatter(WritesCapitals):
+    """The answer differs from the text only by case, which does not matter."""
+
+    def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
+        return super().verify(
+            task, replace(rollout, messages=(Message("assistant", rollout.text.upper()),))
+        )
+
+
+class EvalInOtherWords(Sum):
+    def task(self, key: TaskKey) -> Task[int]:
+        task = super().task(replace(key, split="train"))
+        one, two = re.findall(r"\d+", str(task.prompt))
+        asked = f"In <answer>N</answer>, write what {one} and {two} is when you add them."
+        return replace(task, key=key, prompt=asked if key.split == "eval" else task.prompt)
+
+
+class SwappedTerms(Sum):
+    """Sound: the terms of held-out sums are those of training sums, the other way round."""
+
+    def drawn(self, key: TaskKey, rng: random.Random) -> tuple[int, int]:
+        one, two = super().drawn(replace(key, split="train"), rng)
+        return (max(one, two), min(one, two))[:: -1 if key.split == "eval" else 1]
+
+
+# Levels
+
+
+class FlatAboveTheMiddle(Sum):
+    def drawn(self, key: TaskKey, rng: random.Random) -> tuple[int, int]:
+        return super().drawn(replace(key, level=min(key.level, 0.5)), rng)
+
+
+class EasyAndHard(Sum):
+    """Sound: two kinds of tasks, which change in the middle."""
+
+    def drawn(self, key: TaskKey, rng: random.Random) -> tuple[int, int]:
+        return super().drawn(replace(key, level=float(key.level >= 0.5)), rng)
+
+
+class HiddenDifficulty(Sum):
+    """Sound: carries make sums hard, and no length or size shows them."""
+
+    def drawn(self, key: TaskKey, rng: random.Random) -> tuple[int, int]:
+        while True:
+            one, two = super().drawn(replace(key, level=0.0), rng)
+            hard = one % 10 + two % 10 >= 10
+            if hard == (rng.random() < key.level):
+                return one, two
+
+
+class FewerHints(Sum):
+    """Sound: a prompt of a hard level is shorter."""
+
+    def asked(self, key: TaskKey, one: int, two: int) -> Task[int]:
+        task = super().asked(key, one, two)
+        hints = "Begin with the ones. Carry the ten. " * round(4 * (1 - key.level))
+        return replace(task, prompt=f"{hints}{task.prompt}")
+
+    def drawn(self, key: TaskKey, rng: random.Random) -> tuple[int, int]:
+        return super().drawn(replace(key, level=0.0), rng)
+
+
 FAULTS: Mapping[type[Environment[Any]], str] = {
     SeedPlusIndex: "task.seed",
     GlobalRandom: "task.pure",
@@ -776,5 +1030,37 @@ FAULTS: Mapping[type[Environment[Any]], str] = {
     LeavesFilesElsewhere: "safety.files",
     KeepsMemory: "cost.memory",
     Slow: "cost.time",
+    RareAboveRange: "verdict.form",
+    RareEmptyTruth: "verdict.reference",
+    RareWrongReference: "verdict.reference",
+    RareFailure: "task.made",
+    RareImpurity: "task.pure",
+    RowsMissing: "task.made",
+    SameQuestion: "task.ambiguous",
+    FiveTasks: "task.variety",
+    RepeatedRows: "task.variety",
+    LongReferences: "task.budget",
+    PassedAtTheFloor: "verdict.passed",
+    TopWithoutPassing: "verdict.passed",
+    ZeroPadded: "task.secret",
+    Base64Secret: "task.secret",
+    HexSecret: "task.secret",
+    ReversedSecret: "task.secret",
+    CapitalsDoNotMatter: "task.secret",
+    EvalInOtherWords: "task.split",
+    FlatAboveTheMiddle: "task.level",
 }
 """Each fault with the check that has to find it."""
+
+SOUND: Mapping[type[Environment[Any]], Sequence[str]] = {
+    NeverEmptyTruth: ("verdict.reference", "verdict.form", "task.made", "task.pure"),
+    SameRowTwice: ("task.ambiguous", "task.variety"),
+    PartlyPaid: ("verdict.passed", "verdict.reference"),
+    WritesBackwards: ("task.secret",),
+    WritesCapitals: ("task.secret",),
+    SwappedTerms: ("task.split",),
+    EasyAndHard: ("task.level",),
+    HiddenDifficulty: ("task.level",),
+    FewerHints: ("task.level",),
+}
+"""Odd but honest ones, with the checks that have to pass them."""

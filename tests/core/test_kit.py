@@ -547,3 +547,20 @@ def test_one_inherited_class_makes_a_test_of_each_check(tmp_path: Path) -> None:
     assert done.stdout.count("FAILED") == 1, done.stdout
     assert "it runs no programs" in done.stdout
     assert EnvironmentConformance.tasks == 20
+
+
+@pytest.mark.parametrize(
+    ("honest", "checks"), planted.SOUND.items(), ids=lambda value: getattr(value, "__name__", "")
+)
+def test_an_odd_but_honest_environment_is_not_condemned(
+    honest: type[Environment[Any]], checks: Sequence[str]
+) -> None:
+    report = checked(honest(), *checks)
+    assert {result.check: result.status for result in report.results} == dict.fromkeys(
+        checks, "valid"
+    ), str(report)
+
+
+def test_a_dialogue_may_tell_later_what_its_prompt_leaves_out() -> None:
+    (found,) = checked(planted.HiddenInTheDialogue(), "task.ambiguous").results
+    assert (found.status, "a later turn" in found.message) == ("not_checked", True)
