@@ -21,7 +21,7 @@ _MOST_PROMPTS = 0.75
 """The least share of prompts with their own answer at which the environment gives it away."""
 _BY_CHANCE = 0.5
 """The allowed excess of answers in own prompts over answers in prompts of other tasks."""
-_OTHERS = 8
+_OTHERS = 5
 """Other prompts in which each answer is looked for."""
 _PARAPHRASED = 0.1
 """The share of held-out questions that are training questions in other words: no chance."""
@@ -31,7 +31,7 @@ _TELLING = 0.8
 """The least share of training questions that their sorted words must tell apart."""
 _CASES_JUDGED = 3
 """Answers in another case that are given to the verifier, which says whether case matters."""
-_MAX_CHARACTERS = 250_000
+_MAX_CHARACTERS = 60_000
 """Characters of all prompts in which answers are looked for."""
 _STOP_WORDS = frozenset(
     """
@@ -104,10 +104,12 @@ async def _check_paraphrases(
         reworded.setdefault(_sorted_words(question, common), []).append(task)
     if len(reworded) < _TELLING * len(trained):
         return  # the order of the words is what tells these questions apart
-    shared = []
-    for question, task in held_out.items():
+    shared = list[tuple[Task[Any], Task[Any]]]()
+    for question, task in [] if subject.reference_error else held_out.items():
         alike = reworded.get(_sorted_words(question, common), [])
-        if alike and question not in trained and await _answer_was_trained(subject, task, alike):
+        if not alike or question in trained or await subject.verifier.reference(task) is None:
+            continue
+        if await _answer_was_trained(subject, task, alike):
             shared.append((task, alike[0]))
     if len(shared) >= max(3, _PARAPHRASED * len(held_out)):
         task, alike_task = shared[0]

@@ -213,7 +213,8 @@ class SecondProcess:
     ) -> str:
         """Return which surrounding an outcome depends on, for a message, with advice.
 
-        Processes in which one surrounding is another one are compared with one in which none is.
+        Processes in which some surroundings are other ones are compared with one in which none
+        is, half of those that come into question each time.
 
         Args:
             tasks: The tasks that the processes make.
@@ -245,12 +246,14 @@ class SecondProcess:
                         "in every process; do not use the time of day, id(), process ids or "
                         "unseeded generators"
                     )
-                for name, advice in SURROUNDINGS.items():
-                    if time.monotonic() - started > _CULPRIT_SECONDS:
-                        break
-                    if await outcome_with(name) != usual:
-                        article = "other" if name.endswith("variables") else "another"
-                        return f"in a process with {article} {name}; {advice}"
+                names = list(SURROUNDINGS)
+                while len(names) > 1 and time.monotonic() - started < _CULPRIT_SECONDS:
+                    half = names[: len(names) // 2]
+                    differs = await outcome_with(*half) != usual
+                    names = half if differs else names[len(half) :]
+                if len(names) == 1 and await outcome_with(*names) != usual:
+                    article = "other" if names[0].endswith("variables") else "another"
+                    return f"in a process with {article} {names[0]}; {SURROUNDINGS[names[0]]}"
             except (NotCheckedError, BrokenPromiseError):
                 pass  # the difference is a fault, whatever it comes from
         return f"in a process with another {self.changed}; it must not depend on any of them"

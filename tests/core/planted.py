@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import base64
+import collections
+import functools
 import json
+import locale
 import os
+import pickle
+import platform
 import random
 import re
 import signal
@@ -16,7 +21,9 @@ import threading
 import time
 import unicodedata
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -35,6 +42,11 @@ from grpo_core.extract import parse_integer, xml_tag
 
 SECOND = "20261"
 """PYTHONHASHSEED of the kit's second process."""
+
+
+def is_watched() -> bool:
+    """Whether this is the kit's second process, whose folders are removed."""
+    return os.environ.get("PYTHONHASHSEED") == SECOND
 
 
 class Sum(Environment[int]):
@@ -609,7 +621,8 @@ class LeavesFilesElsewhere(Sum):
 
 class LeavesFiles(Sum):
     def scored(self, task: Task[int], answer: int | None) -> Verdict:
-        Path(f"{time.monotonic_ns()}.txt").write_text(str(answer))
+        if is_watched():
+            Path(f"{time.monotonic_ns()}.txt").write_text(str(answer))
         return super().scored(task, answer)
 
 
@@ -976,6 +989,267 @@ class FewerHints(Sum):
         return super().drawn(replace(key, level=0.0), rng)
 
 
+# What surrounds a process
+
+SETTING = "PLANTED_SETTING"
+"""A variable that has to do with nothing, and that is set in the tests."""
+
+
+class TellsVariable(Sum):
+    """Tells something of its surroundings in each prompt."""
+
+    def task(self, key: TaskKey) -> Task[int]:
+        task = super().task(key)
+        return replace(task, prompt=f"{task.prompt} You are at {self.here()}.")
+
+    def here(self) -> str:
+        return os.environ.get(SETTING, "home")
+
+
+class TellsUser(TellsVariable):
+    def here(self) -> str:
+        return os.environ.get("USER", "nobody") + os.environ.get("TERM", "")
+
+
+class TellsDate(TellsVariable):
+    def here(self) -> str:
+        return str(datetime.now(UTC).date())
+
+
+class TellsYear(TellsVariable):
+    def here(self) -> str:
+        return time.strftime("%Y")
+
+
+class TellsTimeZone(TellsVariable):
+    def here(self) -> str:
+        return str(datetime.fromtimestamp(86_400 * 365))
+
+
+class TellsMachine(TellsVariable):
+    def here(self) -> str:
+        return socket.gethostname()
+
+
+class TellsLocale(TellsVariable):
+    def here(self) -> str:
+        return f"{locale.setlocale(locale.LC_CTYPE)} {os.environ.get('LANG')}"
+
+
+class TellsHome(TellsVariable):
+    def here(self) -> str:
+        return str(Path.home())
+
+
+class TellsFolder(TellsVariable):
+    def here(self) -> str:
+        return str(Path.cwd())
+
+
+class TellsProcess(TellsVariable):
+    def here(self) -> str:
+        return str(os.getpid())
+
+
+class RareTellsDate(TellsDate):
+    def here(self) -> str:
+        raise NotImplementedError
+
+    def task(self, key: TaskKey) -> Task[int]:
+        task = Sum.task(self, key)
+        return replace(task, prompt=f"{task.prompt} {TellsDate.here(self)}") if rare(task) else task
+
+
+class PaysByVariable(Sum):
+    """Judges by something of its surroundings."""
+
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        verdict = super().scored(task, answer)
+        return replace(verdict, answer=f"{verdict.answer} {self.here()}")
+
+    def here(self) -> object:
+        return os.environ.get(SETTING)
+
+
+class PaysByDate(PaysByVariable):
+    def here(self) -> object:
+        return datetime.now(UTC).year
+
+
+class PaysByWeekday(PaysByVariable):
+    def here(self) -> object:
+        return time.localtime().tm_wday
+
+
+class PaysByMachine(PaysByVariable):
+    def here(self) -> object:
+        return platform.node()
+
+
+class PaysByLocale(PaysByVariable):
+    def here(self) -> object:
+        return os.environ.get("LC_ALL") or os.environ.get("LANG")
+
+
+class NeedsHome(Sum):
+    """Sound: its data are in a folder of the user, which a run has."""
+
+    def task(self, key: TaskKey) -> Task[int]:
+        assert any(Path.home().iterdir())
+        return super().task(key)
+
+
+class KeepsDates(Sum):
+    """Sound: knows a date that is no clock's."""
+
+    def task(self, key: TaskKey) -> Task[Any]:
+        task = super().task(key)
+        began = datetime(2024, 2, 29, 12, tzinfo=UTC) + timedelta(days=key.index)
+        assert isinstance(began, datetime)
+        assert pickle.loads(pickle.dumps(began)) == began
+        return replace(task, prompt=f"{task.prompt} It is {began!r}, {began:%d %m %Y}.")
+
+
+# What is left behind
+
+
+class LeavesFewFiles(Sum):
+    """One file for each of the first answers, beside the folder for temporary files."""
+
+    left = 0
+
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        if is_watched() and self.left < 4:
+            self.left += 1
+            Path(tempfile.gettempdir(), "..", f"answer-{self.left}.txt").write_text(str(answer))
+        return super().scored(task, answer)
+
+
+class LeavesOneFile(Sum):
+    """Writes every answer to the same file, as all workers do."""
+
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        if is_watched():
+            Path(tempfile.gettempdir(), "..", "answer.txt").write_text(str(answer))
+        return super().scored(task, answer)
+
+
+class WritesALog(Sum):
+    """Its log was opened before anything was judged."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.log = (
+            Path(tempfile.gettempdir(), "..", "log.txt").open("a") if is_watched() else None  # noqa: SIM115
+        )
+
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        if self.log:
+            print(answer, file=self.log, flush=True)
+        return super().scored(task, answer)
+
+
+class LeavesFilesAtHome(Sum):
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        if is_watched():
+            Path("~").expanduser().joinpath(f"{time.monotonic_ns()}.txt").touch()
+        return super().scored(task, answer)
+
+
+class ShellLeavesFiles(Sum):
+    """Another program writes them."""
+
+    started = 0
+
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        if is_watched() and self.started < 40:
+            self.started += 1
+            subprocess.run(["touch", f"{self.started}.txt"], check=True)
+        return super().scored(task, answer)
+
+
+class LeavesFolders(Sum):
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        if is_watched():
+            tempfile.mkdtemp()
+        return super().scored(task, answer)
+
+
+class CachesInAFile(Sum):
+    """Sound: the first verdict writes a table, and the others read it."""
+
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        table = Path(tempfile.gettempdir(), "table.json")
+        if not table.exists():
+            table.write_text("[]")
+        return super().scored(task, answer)
+
+
+class WritesAndRemoves(Sum):
+    """Sound: leaves nothing behind."""
+
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "answer.txt").write_text(str(answer))
+        return super().scored(task, answer)
+
+
+class LeavesSomeProcesses(Sum):
+    """One for each of fifty verdicts."""
+
+    judged = 0
+
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        self.judged += 1
+        if is_watched() and self.judged % 50 == 0 and self.judged < 1000:
+            subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(300)"])
+        return super().scored(task, answer)
+
+
+class HasAPool(Sum):
+    """Sound: opens a few threads once."""
+
+    pool: ClassVar[ThreadPoolExecutor] = ThreadPoolExecutor(2)
+
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        return self.pool.submit(super().scored, task, answer).result()
+
+
+class KeepsALittle(Sum):
+    kept: ClassVar[list[bytes]] = []
+
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        self.kept.append(os.urandom(3000))
+        return super().scored(task, answer)
+
+
+class KeepsEachAnswer(Sum):
+    """A cache without a bound, which grows with every new answer."""
+
+    kept: ClassVar[dict[int | None, list[int]]] = {}
+
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        self.kept.setdefault(answer, list(range(10**6, 10**6 + 100)))
+        return super().scored(task, answer)
+
+
+@functools.lru_cache(maxsize=2000)
+def costly(answer: int | None) -> bytes:
+    return os.urandom(4000)
+
+
+class CachesInMemory(Sum):
+    """Sound: caches have a bound, and are far from it in the kit."""
+
+    last: ClassVar[collections.deque[bytes]] = collections.deque(maxlen=100)
+
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        self.last.append(os.urandom(3000))
+        assert costly(answer)
+        assert re.compile(f"{answer}")
+        return super().scored(task, answer)
+
+
 FAULTS: Mapping[type[Environment[Any]], str] = {
     SeedPlusIndex: "task.seed",
     GlobalRandom: "task.pure",
@@ -1049,6 +1323,16 @@ FAULTS: Mapping[type[Environment[Any]], str] = {
     CapitalsDoNotMatter: "task.secret",
     EvalInOtherWords: "task.split",
     FlatAboveTheMiddle: "task.level",
+    RareTellsDate: "task.process",
+    LeavesFewFiles: "safety.files",
+    LeavesOneFile: "safety.files",
+    WritesALog: "safety.files",
+    LeavesFilesAtHome: "safety.files",
+    ShellLeavesFiles: "safety.files",
+    LeavesFolders: "safety.files",
+    LeavesSomeProcesses: "safety.processes",
+    KeepsALittle: "cost.memory",
+    KeepsEachAnswer: "cost.memory",
 }
 """Each fault with the check that has to find it."""
 
@@ -1062,5 +1346,32 @@ SOUND: Mapping[type[Environment[Any]], Sequence[str]] = {
     EasyAndHard: ("task.level",),
     HiddenDifficulty: ("task.level",),
     FewerHints: ("task.level",),
+    NeedsHome: ("task.process", "verdict.process"),
+    KeepsDates: ("task.process", "verdict.process"),
+    CachesInAFile: ("safety.files",),
+    WritesAndRemoves: ("safety.files", "safety.processes"),
+    HasAPool: ("safety.processes", "verdict.process"),
+    CachesInMemory: ("cost.memory",),
 }
 """Odd but honest ones, with the checks that have to pass them."""
+
+SURROUNDED: Mapping[type[Environment[Any]], str] = {
+    SetOrder: "another PYTHONHASHSEED",
+    TellsVariable: "other environment variables",
+    TellsUser: "another user",
+    TellsDate: "another date",
+    TellsYear: "another date",
+    TellsTimeZone: "another time zone",
+    TellsMachine: "another machine's name",
+    TellsLocale: "another locale",
+    TellsHome: "another home folder",
+    TellsFolder: "another working directory",
+    TellsProcess: "in every process",
+    HashOfText: "another PYTHONHASHSEED",
+    PaysByVariable: "other environment variables",
+    PaysByDate: "another date",
+    PaysByWeekday: "another date",
+    PaysByMachine: "another machine's name",
+    PaysByLocale: "another locale",
+}
+"""Those that depend on their surroundings, with what the kit has to name."""
