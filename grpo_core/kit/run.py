@@ -13,14 +13,18 @@ from grpo_core.calls.deadline import describe
 from grpo_core.calls.printable import printable
 from grpo_core.config.settings import Isolation, VerifyConfig
 from grpo_core.kit import (
+    elsewhere,
     floors,
     hostile_answers,
+    leaks,
     levels,
     near_misses,
-    second_process,
+    side_effects,
     tasks,
     texts,
+    variety,
     verdicts,
+    wide_verdicts,
 )
 from grpo_core.kit.result import (
     BrokenPromiseError,
@@ -50,11 +54,12 @@ CHECKS: dict[str, CheckFunction] = {
     "task.random": tasks.check_global_generators,
     "task.pickle": tasks.check_pickle,
     "task.seed": tasks.check_seeds,
-    "task.split": tasks.check_splits,
-    "task.secret": tasks.check_secret,
+    "task.split": leaks.check_splits,
+    "task.secret": leaks.check_secret,
+    "task.ambiguous": variety.check_ambiguous,
+    "task.variety": variety.check_variety,
+    "task.budget": variety.check_budget,
     "task.level": levels.check_level,
-    "verdict.form": verdicts.check_form,
-    "verdict.reference": verdicts.check_reference,
     "verdict.repeat": verdicts.check_repeat,
     "verdict.swallow": verdicts.check_swallow,
     "verdict.outage": verdicts.check_outage,
@@ -79,13 +84,16 @@ CHECKS: dict[str, CheckFunction] = {
 SECOND_PROCESS_CHECKS: Mapping[
     str, Callable[[SecondProcess, Subject], Coroutine[Any, Any, str]]
 ] = {
-    "task.process": second_process.check_same_tasks,
-    "verdict.process": second_process.check_same_verdicts,
-    "safety.eval": second_process.check_executed,
-    "safety.network": second_process.check_network,
-    "safety.files": second_process.check_files,
-    "safety.processes": second_process.check_processes,
-    "cost.memory": second_process.check_memory,
+    "task.process": elsewhere.check_same_tasks,
+    "verdict.form": wide_verdicts.check_wide_form,
+    "verdict.reference": wide_verdicts.check_wide_reference,
+    "verdict.passed": wide_verdicts.check_wide_passed,
+    "verdict.process": elsewhere.check_same_verdicts,
+    "safety.eval": side_effects.check_executed,
+    "safety.network": side_effects.check_network,
+    "safety.files": side_effects.check_files,
+    "safety.processes": side_effects.check_processes,
+    "cost.memory": side_effects.check_memory,
 }
 _DEADLINE_SECONDS = 5.0
 """The most seconds for a verdict without services, even where the environment allows more.
@@ -193,7 +201,7 @@ async def _run_checks(
             *_not_checked(names, "the environment cannot be used", reported=(fault.check,)),
         ]
     results: list[CheckResult] = []
-    async with verifier:
+    async with verifier, AsyncExitStack() as stack:
         inline_settings = verifier.settings.model_copy(update={"isolation": "inline"})
         subject = Subject(
             examination.name,
@@ -221,14 +229,22 @@ async def _run_checks(
             reason = "there are no tasks in the train split"
             return [*results, *_not_checked(names, reason, reported=("declared.contract",))]
         process = SecondProcess(subject, examination.spec)  # the checks share its report
+        stack.push_async_callback(process.close)
+        if not SECOND_PROCESS_CHECKS.keys().isdisjoint(names):
+            process.start()
         functions = CHECKS | {
             name: partial(function, process) for name, function in SECOND_PROCESS_CHECKS.items()
         }
-        for name in names:
+        for name in sorted(names, key=_turn):
             if name != "declared.contract":
                 examination.progress(name)
                 results.append(await _run_check(name, functions[name](subject)))
-    return results
+    return sorted(results, key=lambda result: list(catalogue()).index(result.check))
+
+
+def _turn(name: str) -> int:
+    """Return when a check runs: late if it waits for the second process, last if it measures."""
+    return 2 if name.startswith("cost.") else int(name in SECOND_PROCESS_CHECKS)
 
 
 def _not_checked(

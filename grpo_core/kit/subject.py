@@ -12,6 +12,7 @@ from typing import Any
 
 from grpo_core.calls.deadline import DeadlineError, describe, within
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
+from grpo_core.kit.sample import Sample, make_rows, make_sample
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.judge import JudgeRequest
@@ -76,10 +77,19 @@ class Subject:
     """Mean seconds for one reference."""
     reference_error: str = ""
     """Why there are no references, where that is a fault."""
+    wide: Sample = field(default_factory=Sample)
+    """Many more training tasks, where they are cheap."""
+    _rows: dict[Split, Sequence[Task[Any]]] = field(default_factory=dict)
 
     async def make_task(self, key: TaskKey) -> Task[Any]:
         """Return the task of `key`; raise GrpoError if it cannot be made."""
         return (await self.inline_verifier.tasks([key]))[0]
+
+    async def rows(self, split: Split) -> Sequence[Task[Any]]:
+        """Return the first tasks of a finite list; none of an endless stream."""
+        if split not in self._rows:
+            self._rows[split] = await make_rows(self.env, self.name, self.seed, split)
+        return self._rows[split]
 
     async def verdicts(self, attempts: Sequence[Attempt]) -> list[Verdict]:
         """Return the verdict on each attempt.
@@ -274,6 +284,8 @@ async def prepare(subject: Subject, *, count: int, held_out: int) -> None:
     except GrpoError as error:
         subject.references, subject.reference_error = [None] * len(subject.tasks), str(error)
     subject.reference_seconds = (time.monotonic() - started) / max(1, len(subject.tasks))
+    quick = subject.reference_seconds < QUICK_SECONDS and not subject.reference_error
+    subject.wide = await make_sample(env, name, seed, with_references=quick)
     subject.unavailable = subject.unavailable or await _find_unavailable_service(env)
     if not subject.unavailable and subject.answered:
         subject.reference_verdicts = await subject.verdicts(subject.answered)
