@@ -61,7 +61,7 @@ async def check_junk(subject: Subject) -> str:
     form_parts = await _form_parts(subject)
     tasks, kinds = subject.tasks[: max(MIN_TASKS_FOR_SHARE, subject.small_count)], 0
     for kind, text in JUNK.items():
-        for reply in subject.reply_variants(text):
+        for reply in filter(None, subject.reply_variants(text)):  # silence has a check of its own
             verdicts = await subject.verdicts([(task, reply) for task in tasks])
             kinds += 1
             paid = 0

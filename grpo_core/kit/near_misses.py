@@ -50,9 +50,9 @@ async def check_listed(subject: Subject) -> str:
             :_MAX_LISTED
         ]
         for order, texts in (
-            ("last", [*wrong, right]),
-            ("first", [right, *wrong]),
             ("in the middle", _insert_in_middle(wrong, right)),
+            ("last", [*wrong, right]),
+            ("first", [right, *wrong]),  # what passes this way alone ignores the ending
         ):
             for separator in (" ", ", ", "\n"):
                 bare = separator.join(texts)

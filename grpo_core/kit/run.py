@@ -13,6 +13,7 @@ from grpo_core.calls.deadline import describe
 from grpo_core.calls.printable import printable
 from grpo_core.config.settings import Isolation, VerifyConfig
 from grpo_core.kit import (
+    declared,
     floors,
     hostile_answers,
     levels,
@@ -22,6 +23,7 @@ from grpo_core.kit import (
     texts,
     verdicts,
 )
+from grpo_core.kit.causes import mark_consequences
 from grpo_core.kit.result import (
     BrokenPromiseError,
     CheckResult,
@@ -30,7 +32,7 @@ from grpo_core.kit.result import (
     catalogue,
 )
 from grpo_core.kit.second_process import SecondProcess
-from grpo_core.kit.subject import Subject, prepare
+from grpo_core.kit.subject import Effort, Subject, prepare
 from grpo_core.plugins.services import Lender
 from grpo_core.protocol.environment import Environment, Services
 from grpo_core.protocol.errors import ConfigError, GrpoError, did_you_mean
@@ -44,7 +46,7 @@ Raises BrokenPromiseError if the environment fails the check, and NotCheckedErro
 nothing to examine.
 """
 CHECKS: dict[str, CheckFunction] = {
-    "declared.contract": tasks.check_contract,
+    "declared.contract": declared.check_contract,
     "task.made": tasks.check_made,
     "task.pure": tasks.check_pure,
     "task.random": tasks.check_global_generators,
@@ -92,12 +94,12 @@ _DEADLINE_SECONDS = 5.0
 
 Otherwise each verdict that hangs would make the kit too slow to be used.
 """
+_LONG_SECONDS = 30.0
+"""A check that takes longer says why."""
 _EVAL_TASKS_PER_TASK = 5
 """Held-out tasks for each training task: task() is cheap, and a leak shows only among many."""
 _HELD_OUT_CHECKS = frozenset({"task.made", "task.split", "task.seed"})
 """The checks that need held-out tasks."""
-_PREREQUISITES = ("declared.contract", "task.made")
-"""The checks without which no other check is possible."""
 
 
 def wanted(only: Sequence[str]) -> list[str]:
@@ -166,17 +168,24 @@ async def examine(
     async with AsyncExitStack() as stack:
         if lender is not None:
             stack.push_async_callback(lender.close)
-        results = await _run_checks(env, names, examination)
+        waived = [
+            CheckResult(name, "waived", printable(reason), catalogue()[name]["severity"])
+            for name, reason in declared.waivers(env).items()
+        ]
+        asked = [name for name in names if name not in declared.waivers(env)]
+        results = [*await _run_checks(env, asked, examination), *waived]
+        results.sort(key=lambda result: list(catalogue()).index(result.check))
     return Report(
         examination.name,
-        tuple(
+        mark_consequences(
             replace(result, reproduce=examination.reproduce(result.check))
             if result.status == "invalid"
             else result
             for result in results
             if result.check in names
-            or (result.check in _PREREQUISITES and result.status == "invalid")
+            or (result.check in declared.UNWAIVABLE and result.status == "invalid")
         ),
+        tuple(sorted(env.needs)),
     )
 
 
@@ -204,9 +213,12 @@ async def _run_checks(
             unavailable=examination.unavailable,
             settings=examination.overrides or {},
         )
-        results.append(await _run_check("declared.contract", tasks.check_contract(subject)))
+        results.append(
+            await _run_check("declared.contract", subject, declared.check_contract(subject))
+        )
         examination.progress("task.made")
         held_out_per_task = 0 if _HELD_OUT_CHECKS.isdisjoint(names) else _EVAL_TASKS_PER_TASK
+        started = time.monotonic()
         try:
             await prepare(
                 subject, count=examination.count, held_out=examination.count * held_out_per_task
@@ -215,8 +227,9 @@ async def _run_checks(
             return [
                 *results,
                 CheckResult("task.made", "invalid", printable(str(error))),
-                *_not_checked(names, "no tasks could be made", reported=_PREREQUISITES),
+                *_not_checked(names, "no tasks could be made", reported=declared.UNWAIVABLE),
             ]
+        prepared = time.monotonic() - started
         if not subject.tasks:
             reason = "there are no tasks in the train split"
             return [*results, *_not_checked(names, reason, reported=("declared.contract",))]
@@ -227,7 +240,14 @@ async def _run_checks(
         for name in names:
             if name != "declared.contract":
                 examination.progress(name)
-                results.append(await _run_check(name, functions[name](subject)))
+                results.append(
+                    await _run_check(
+                        name,
+                        subject,
+                        functions[name](subject),
+                        preparing=prepared if name == "task.made" else 0.0,
+                    )
+                )
     return results
 
 
@@ -273,16 +293,45 @@ def _make_verifier(env: Environment[Any], examination: Examination) -> Verifier:
         return Verifier(env, settings=settings.model_copy(update={"isolation": "inline"}))
 
 
-async def _run_check(check: str, coroutine: Coroutine[Any, Any, str]) -> CheckResult:
-    """Return the result of a check, whatever it raises."""
-    started = time.monotonic()
+async def _run_check(
+    check: str, subject: Subject, coroutine: Coroutine[Any, Any, str], *, preparing: float = 0.0
+) -> CheckResult:
+    """Return the result of a check, whatever it raises; of a slow one with the reason.
+
+    Args:
+        check: The name of the check.
+        subject: The subject, whose verdicts are counted.
+        coroutine: The check.
+        preparing: The seconds that were spent on it before.
+    """
+    started, before = time.monotonic(), Effort() if preparing else subject.effort
     status, message = await _outcome(coroutine)
+    seconds = preparing + time.monotonic() - started
+    if seconds > _LONG_SECONDS:
+        message = f"{message} ({_describe_effort(seconds, before, subject.effort)})"
     return CheckResult(
         check,
         status,
         printable(message),
         catalogue()[check]["severity"],
-        seconds=round(time.monotonic() - started, 3),
+        seconds=round(seconds, 3),
+    )
+
+
+def _describe_effort(seconds: float, before: Effort, after: Effort) -> str:
+    """Return why a check took `seconds`.
+
+    Args:
+        seconds: How long it took.
+        before: The verdicts of all checks before it.
+        after: The same at its end.
+    """
+    verdicts, judging = after.verdicts - before.verdicts, after.seconds - before.seconds
+    if not verdicts:
+        return f"took {seconds:.0f} s, for tasks, references and other processes"
+    return (
+        f"took {seconds:.0f} s, of which {judging:.0f} s for {verdicts} verdicts, "
+        f"{judging / verdicts:.2g} s each, and the rest for tasks, references and other processes"
     )
 
 

@@ -47,6 +47,14 @@ class Form:
     after: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How many verdicts were made so far, and the seconds that they took."""
+
+    verdicts: int = 0
+    seconds: float = 0.0
+
+
 @dataclass
 class Subject:
     """An environment under examination, and what all checks share."""
@@ -76,6 +84,8 @@ class Subject:
     """Mean seconds for one reference."""
     reference_error: str = ""
     """Why there are no references, where that is a fault."""
+    effort: Effort = Effort()
+    """The verdicts of all checks so far."""
 
     async def make_task(self, key: TaskKey) -> Task[Any]:
         """Return the task of `key`; raise GrpoError if it cannot be made."""
@@ -91,8 +101,13 @@ class Subject:
             raise NotCheckedError(self.unavailable)
         if not attempts:
             raise NotCheckedError("there are no tasks to try it on")
+        started = time.monotonic()
         verdict_groups = await self.verifier.verify(
             [task for task, _ in attempts], [[Rollout.of(text)] for _, text in attempts]
+        )
+        self.effort = Effort(
+            self.effort.verdicts + len(attempts),
+            self.effort.seconds + time.monotonic() - started,
         )
         return [verdict for (verdict,) in verdict_groups]
 
@@ -328,7 +343,9 @@ def _common_prefix(texts: Sequence[str]) -> str:
 def describe_verdict(verdict: Verdict) -> str:
     """Return what a verdict says, as the rest of a sentence about an answer."""
     if verdict.error is not None:
-        error = verdict.error.partition("; its last output")[0][:_LONGEST_ERROR]
+        error = verdict.error.partition("; its last output")[0]
+        if len(error) > _LONGEST_ERROR:  # its end says where it was raised
+            error = f"{error[: _LONGEST_ERROR // 2]} ... {error[-_LONGEST_ERROR // 2 :]}"
         return f"could not be judged ({error})"
     return f"got {verdict.total:g} and {'passed' if verdict.passed else 'did not pass'}"
 

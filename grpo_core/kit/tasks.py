@@ -6,7 +6,6 @@ held out if its split says so.
 
 from __future__ import annotations
 
-import math
 import pickle
 import random
 import re
@@ -35,25 +34,6 @@ _MOST_PROMPTS = 0.75
 """The least share of prompts with their own answer at which the environment gives it away."""
 _BY_CHANCE = 0.5
 """The share of equal tasks that may be chance, and the allowed excess of answers in own prompts."""
-
-
-async def check_contract(subject: Subject) -> str:
-    """Check that parts, reward range and floor are declared and fit together."""
-    env = subject.env
-    low, high = env.reward_range
-    if not env.parts or not all(math.isfinite(weight) for weight in env.parts.values()):
-        raise BrokenPromiseError(
-            f"parts must name reward parts with finite weights; found {dict(env.parts)}"
-        )
-    if not low <= env.floor <= high or low >= high:
-        raise BrokenPromiseError(
-            f"floor {env.floor:g} must lie in reward_range {low:g}..{high:g}, which must not be "
-            "empty"
-        )
-    return (
-        f"the parts are {', '.join(env.parts)}, totals are {low:g}..{high:g}, the floor is "
-        f"{env.floor:g}"
-    )
 
 
 async def check_made(subject: Subject) -> str:

@@ -397,7 +397,7 @@ def test_the_command_prints_a_reproduction_line_and_exits_with_1_for_faults(
     result = grpo("env", "check", "toy", "--seed", "7", "--json", "--junit", str(junit))
     assert result.exit_code == 1, result.output
     found = {each["check"]: each for each in json.loads(result.stdout)["results"]}
-    assert found["task.split"]["status"] == "invalid"
+    assert found["task.split"]["status"] == "fault"
     assert found["task.split"]["reproduce"] == "grpo env check toy --only task.split --seed 7"
     assert found["verdict.reference"]["status"] == "valid"
     suite = ElementTree.parse(junit).getroot()
