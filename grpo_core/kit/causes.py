@@ -39,6 +39,8 @@ _is_unscored = _says("could not be judged", "failed:")
 _passes = _says("passed", "passes", "is paid")
 _is_first_of_list = _says("the right one first")
 
+_LOOSE = ("floor.echo", "floor.suffix", "floor.near", "floor.spelling")
+"""What passes, too, where a verifier looks for the answer anywhere."""
 _RULES: tuple[_Rule, ...] = (
     _Rule(
         "task.random",
@@ -54,12 +56,7 @@ _RULES: tuple[_Rule, ...] = (
     _Rule("verdict.passed", ("floor",), shows=_passes),
     _Rule("floor.junk", ("floor",), lambda failed: "passed" in failed["floor.junk"].message),
     _Rule("floor.junk", ("floor.empty",)),
-    _Rule(
-        "floor.other",
-        ("floor.constant", "floor.listed", "floor.superset", "floor.suffix", "floor.near"),
-        shows=_passes,
-    ),
-    _Rule("floor.other", ("floor.spelling",), shows=_passes),
+    _Rule("floor.other", ("floor",), shows=_passes),
     _Rule(
         "floor.suffix",
         ("floor.listed",),
@@ -70,8 +67,9 @@ _RULES: tuple[_Rule, ...] = (
         ("floor.listed",),
         lambda failed: "floor.suffix" not in failed,
     ),
-    _Rule("floor.listed", ("floor.superset", "floor.suffix", "floor.near", "floor.spelling")),
-    _Rule("floor.suffix", ("floor.superset", "floor.near", "floor.spelling"), shows=_passes),
+    _Rule("floor.listed", ("floor.superset", *_LOOSE)),
+    _Rule("floor.superset", _LOOSE, shows=_passes),
+    _Rule("floor.suffix", ("floor.near", "floor.spelling"), shows=_passes),
     _Rule("floor.constant", ("floor.balance",)),
     _Rule("safety.eval", ("floor.digits", "floor.spelling", "cost.time")),
 )

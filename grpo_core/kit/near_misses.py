@@ -15,6 +15,10 @@ from grpo_core.kit.subject import (
 from grpo_core.report.floors import shorten
 
 _SUFFIXES = ("x", " or not", "abc", "!?", " 7", "0", "; DROP", " and everything else")
+_GLUED = ("x", "abc", "0")
+"""The endings that belong to the answer's last word."""
+_COMMITTED: Mapping[str | None, str] = {"start": "first", "end": "last"}
+"""Where in a list the answer counts, by the declared `answer_at`."""
 _MAX_LISTED = 30
 """Wrong answers in a list of all answers."""
 
@@ -54,6 +58,8 @@ async def check_listed(subject: Subject) -> str:
             ("last", [*wrong, right]),
             ("first", [right, *wrong]),  # what passes this way alone ignores the ending
         ):
+            if order == _COMMITTED.get(subject.env.answer_at):
+                continue
             for separator in (" ", ", ", "\n"):
                 bare = separator.join(texts)
                 lists.setdefault(f"all answers, the right one {order}", []).append((task, bare))
@@ -63,8 +69,15 @@ async def check_listed(subject: Subject) -> str:
                         (task, filled)
                     )
     for kind, attempts in lists.items():
-        await subject.must_fail(kind, attempts)
+        await subject.must_fail(kind, attempts, advice=_ADVICE.get(kind.rpartition(" ")[2], ""))
     return f"{len(lists)} ways to list all answers never pass"
+
+
+_ADVICE = {
+    "first": ', unless the answer counts at the start of a free text: then set answer_at = "start"',
+    "last": ', unless the answer counts at the end of a free text: then set answer_at = "end"',
+}
+"""What an environment may declare, by the place of the right answer in the list."""
 
 
 def _insert_in_middle(others: Sequence[str], right: str) -> list[str]:
@@ -81,6 +94,10 @@ async def check_suffix(subject: Subject) -> str:
         raise NotCheckedError(
             "the answers are programs, which may end in many ways and still be right"
         )
+    if "judge" in subject.env.needs:
+        raise NotCheckedError("a judge compares, and may find the answer right with an ending")
+    if subject.env.open_ended:
+        raise NotCheckedError("there is no best answer: a longer one may be as good")
     attempts_by_suffix = _suffixed_answers(subject)
     if not any(attempts_by_suffix.values()):
         raise NotCheckedError(
@@ -94,24 +111,41 @@ async def check_suffix(subject: Subject) -> str:
             raise BrokenPromiseError(
                 f"{kind} passes {passed} of {len(attempts)} tasks; compare the whole answer"
             )
-    return f"the right answer with any of {len(_SUFFIXES)} endings does not pass"
+    return f"the right answer with any of {len(attempts_by_suffix)} endings does not pass"
 
 
 def _suffixed_answers(subject: Subject) -> dict[str, list[Attempt]]:
-    """Return by suffix a small number of references with the suffix added to their answer."""
+    """Return by suffix a small number of references with the suffix added to their answer.
+
+    Where the answer counts at the start or at the end of a free text, only what belongs to its own
+    word is added. What is the same number with the suffix, as 2.50 is, is left out.
+    """
     known = [
         (index, answer)
-        for index, answer in enumerate(subject.bare_answers)
-        if answer and answer.strip()
+        for index in range(len(subject.answered))
+        if (answer := subject.bare_answer(index)) and answer.strip()
     ][: subject.small_count]
-    return {
+    attempts = {
         added: [
             (subject.answered[index][0], changed)
             for index, answer in known
-            if (changed := subject.replace_answer(index, f"{answer}{added}")) is not None
+            if not _same_number(subject, answer, f"{answer}{added}")
+            and (changed := subject.replace_answer(index, f"{answer}{added}")) is not None
         ]
-        for added in _SUFFIXES
+        for added in (_SUFFIXES if subject.env.answer_at is None else _GLUED)
     }
+    return {added: pairs for added, pairs in attempts.items() if pairs}
+
+
+def _same_number(subject: Subject, right: str, text: str) -> bool:
+    """Return whether `text` is a number that may pass for the number `right`."""
+    number, value = _parse_number(text), _parse_number(right)
+    return number is not None and value is not None and _is_within(subject, value, number)
+
+
+def _is_within(subject: Subject, right: float, number: float) -> bool:
+    """Return whether `number` is within the declared tolerance of `right`."""
+    return abs(number - right) <= subject.env.tolerance * max(1.0, abs(right)) * (1 + 1e-9)
 
 
 async def check_near(subject: Subject) -> str:
@@ -119,7 +153,11 @@ async def check_near(subject: Subject) -> str:
     attempts: dict[str, list[Attempt]] = {}
     for index in range(len(subject.answered)):
         value = _parse_number(subject.bare_answer(index))
-        for kind, number in _near_numbers(value).items() if value is not None else ():
+        for kind, number in (
+            _near_numbers(value, subject.env.tolerance).items() if value is not None else ()
+        ):
+            if value is not None and _is_within(subject, value, float(number)):
+                continue
             changed = subject.replace_answer(index, number)
             if changed is not None:
                 attempts.setdefault(kind, []).append((subject.answered[index][0], changed))
@@ -131,6 +169,11 @@ async def check_near(subject: Subject) -> str:
             f"fewer than {MIN_TASKS_FOR_SHARE} answers are numbers that are known apart from what "
             "stands around them"
         )
+    advice = (
+        "compare as `tolerance` says"
+        if subject.env.tolerance
+        else "compare exactly, or declare the `tolerance`"
+    )
     for kind, pairs in attempts.items():
         passed = [
             text
@@ -140,7 +183,7 @@ async def check_near(subject: Subject) -> str:
         if len(passed) >= MOST_TASKS * len(pairs):
             raise BrokenPromiseError(
                 f"{kind}, such as {shorten(passed[0])}, passes {len(passed)} of {len(pairs)} "
-                "tasks; compare exactly"
+                f"tasks; {advice}"
             )
     return f"{len(attempts)} kinds of near misses do not pass"
 
@@ -154,8 +197,8 @@ def _parse_number(text: str | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def _near_numbers(value: float) -> Mapping[str, str]:
-    """Return numbers close to `value` by their kind."""
+def _near_numbers(value: float, tolerance: float) -> Mapping[str, str]:
+    """Return numbers close to `value` by their kind, one of them beyond the tolerance."""
     candidates = {}
     if value == int(value) and abs(value) < 1e15:
         candidates = {
@@ -167,4 +210,7 @@ def _near_numbers(value: float) -> Mapping[str, str]:
             "a number 0.5 % above": f"{value * 1.005:.6g}",
             "a number 0.01 % above": f"{value * 1.0001:.9g}",
         }
+    if tolerance:
+        beyond = value + 3 * tolerance * max(1.0, abs(value))
+        candidates |= {"a number 3 tolerances above": f"{beyond:.12g}"}
     return {kind: number for kind, number in candidates.items() if float(number) != value}

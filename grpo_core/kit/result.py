@@ -84,7 +84,7 @@ class Report:
             result
             for result in self.results
             if result.check.partition(".")[0] in ("verdict", "floor")
-            and result.check != "verdict.outage"
+            and result.check not in ("verdict.outage", "floor.balance")
             and result.status != "waived"
         ]
         if not verdict_results or any(result.status != "not_checked" for result in verdict_results):

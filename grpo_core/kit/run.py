@@ -9,30 +9,32 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from grpo_core.calls.deadline import describe
 from grpo_core.calls.printable import printable
 from grpo_core.config.settings import Isolation, VerifyConfig
 from grpo_core.kit import (
+    balance,
     declared,
     floors,
     hostile_answers,
     levels,
     near_misses,
     second_process,
+    spellings,
+    supersets,
     tasks,
     texts,
     verdicts,
 )
+from grpo_core.kit.asking import run_check
 from grpo_core.kit.causes import mark_consequences
+from grpo_core.kit.preparing import prepare
 from grpo_core.kit.result import (
-    BrokenPromiseError,
     CheckResult,
-    NotCheckedError,
     Report,
     catalogue,
 )
 from grpo_core.kit.second_process import SecondProcess
-from grpo_core.kit.subject import Effort, Subject, prepare
+from grpo_core.kit.subject import Subject
 from grpo_core.plugins.services import Lender
 from grpo_core.protocol.environment import Environment, Services
 from grpo_core.protocol.errors import ConfigError, GrpoError, did_you_mean
@@ -64,14 +66,17 @@ CHECKS: dict[str, CheckFunction] = {
     "floor.junk": floors.check_junk,
     "floor.echo": floors.check_echo,
     "floor.other": floors.check_other,
-    "floor.constant": floors.check_constant,
+    "floor.constant": balance.check_constant,
+    "floor.balance": balance.check_balance,
     "floor.listed": near_misses.check_listed,
+    "floor.superset": supersets.check_superset,
     "floor.suffix": near_misses.check_suffix,
     "floor.near": near_misses.check_near,
+    "floor.spelling": spellings.check_spelling,
     "floor.digits": partial(hostile_answers.check_texts, texts=texts.NUMBERS),
     "floor.text": partial(hostile_answers.check_texts, texts=texts.CHARACTERS),
     "floor.nested": partial(hostile_answers.check_texts, texts=texts.NESTED),
-    "floor.large": partial(hostile_answers.check_texts, texts={**texts.PATTERNS, **texts.LARGE}),
+    "floor.large": hostile_answers.check_large,
     "floor.cheats": hostile_answers.check_cheats,
     "floor.canaries": hostile_answers.check_canaries,
     "floor.code": hostile_answers.check_code,
@@ -94,8 +99,6 @@ _DEADLINE_SECONDS = 5.0
 
 Otherwise each verdict that hangs would make the kit too slow to be used.
 """
-_LONG_SECONDS = 30.0
-"""A check that takes longer says why."""
 _EVAL_TASKS_PER_TASK = 5
 """Held-out tasks for each training task: task() is cheap, and a leak shows only among many."""
 _HELD_OUT_CHECKS = frozenset({"task.made", "task.split", "task.seed"})
@@ -214,7 +217,7 @@ async def _run_checks(
             settings=examination.overrides or {},
         )
         results.append(
-            await _run_check("declared.contract", subject, declared.check_contract(subject))
+            await run_check("declared.contract", subject, declared.check_contract(subject))
         )
         examination.progress("task.made")
         held_out_per_task = 0 if _HELD_OUT_CHECKS.isdisjoint(names) else _EVAL_TASKS_PER_TASK
@@ -241,7 +244,7 @@ async def _run_checks(
             if name != "declared.contract":
                 examination.progress(name)
                 results.append(
-                    await _run_check(
+                    await run_check(
                         name,
                         subject,
                         functions[name](subject),
@@ -291,57 +294,3 @@ def _make_verifier(env: Environment[Any], examination: Examination) -> Verifier:
         if examination.isolation != "auto":
             raise
         return Verifier(env, settings=settings.model_copy(update={"isolation": "inline"}))
-
-
-async def _run_check(
-    check: str, subject: Subject, coroutine: Coroutine[Any, Any, str], *, preparing: float = 0.0
-) -> CheckResult:
-    """Return the result of a check, whatever it raises; of a slow one with the reason.
-
-    Args:
-        check: The name of the check.
-        subject: The subject, whose verdicts are counted.
-        coroutine: The check.
-        preparing: The seconds that were spent on it before.
-    """
-    started, before = time.monotonic(), Effort() if preparing else subject.effort
-    status, message = await _outcome(coroutine)
-    seconds = preparing + time.monotonic() - started
-    if seconds > _LONG_SECONDS:
-        message = f"{message} ({_describe_effort(seconds, before, subject.effort)})"
-    return CheckResult(
-        check,
-        status,
-        printable(message),
-        catalogue()[check]["severity"],
-        seconds=round(seconds, 3),
-    )
-
-
-def _describe_effort(seconds: float, before: Effort, after: Effort) -> str:
-    """Return why a check took `seconds`.
-
-    Args:
-        seconds: How long it took.
-        before: The verdicts of all checks before it.
-        after: The same at its end.
-    """
-    verdicts, judging = after.verdicts - before.verdicts, after.seconds - before.seconds
-    if not verdicts:
-        return f"took {seconds:.0f} s, for tasks, references and other processes"
-    return (
-        f"took {seconds:.0f} s, of which {judging:.0f} s for {verdicts} verdicts, "
-        f"{judging / verdicts:.2g} s each, and the rest for tasks, references and other processes"
-    )
-
-
-async def _outcome(coroutine: Coroutine[Any, Any, str]) -> tuple[Any, str]:
-    """Return the status of a check and its message."""
-    try:
-        return "valid", await coroutine
-    except NotCheckedError as error:
-        return "not_checked", str(error)
-    except (BrokenPromiseError, GrpoError) as error:
-        return "invalid", str(error)
-    except Exception as error:  # noqa: BLE001 - the environment's own code raised
-        return "invalid", f"the environment raised {describe(error)}"

@@ -25,6 +25,8 @@ CONSTANTS: tuple[str, ...] = (
 NUMBERS: Mapping[str, str] = {
     "100,000 digits": "1" * 10**5,
     "5,000 digits": "9" * 5000,
+    "11 digits": "9" * 11,
+    "18 digits": "999999999999999989",
     "NaN": "NaN",
     "nan": "nan",
     "-nan": "-nan",
@@ -58,12 +60,19 @@ NESTED: Mapping[str, str] = {
     "500 brackets that close": "[" * 500 + "]" * 500,
 }
 _MEGABYTE = 1_000_000
-_REPETITIONS = 40
-"""Repetitions that make an exponential pattern hang, and do not slow down a linear one."""
+_REPETITIONS = (26, 40)
+"""Repetitions that make an exponential pattern hang, and do not slow down a linear one.
+
+The fewer ones are for verifiers that refuse longer texts.
+"""
+_UNITS = ("a", "A", "0", "1", " ", "a ", "1,", "0 ", "\n", "-", "x=", "(", "ab")
 PATTERNS: Mapping[str, str] = {
-    f"{_REPETITIONS} of {unit!r} and a stranger": unit * _REPETITIONS + "!\x01"
-    for unit in ("a", "0", "1", " ", "a ", "1,", "0 ", "\n", "-", "x=", "(", "ab")
+    f"{count} of {unit!r} and a stranger": unit * count + "!\x01"
+    for count in _REPETITIONS
+    for unit in _UNITS
 }
+BURSTS: tuple[str, ...] = tuple(unit * count + "!" for count in _REPETITIONS for unit in _UNITS)
+"""Repetitions that are tried inside of answers."""
 LARGE: Mapping[str, str] = {
     "1 MB of a letter": "a" * _MEGABYTE,
     "1 MB of digits": "7" * _MEGABYTE,

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from grpo_core import Environment
-from grpo_core.kit import run
+from grpo_core.kit import asking
 from grpo_core.testing import check_environment
 
 from .distributions import grpo, install_toy
@@ -31,6 +31,13 @@ import planted_answers
 def test_a_planted_fault_is_found_by_its_check(faulty: type[Environment[Any]], check: str) -> None:
     (found,) = check_environment(faulty(), only=[check]).results
     assert found.status == "invalid", found.message
+
+
+@pytest.mark.parametrize("sound", planted_answers.SOUND, ids=lambda value: value.__name__)
+def test_a_sound_environment_that_looks_odd_has_no_fault(sound: type[Environment[Any]]) -> None:
+    report = check_environment(sound(), only=["declared", "verdict", "floor", "safety", "cost"])
+    assert not report.problems, str(report)
+    assert not report.warnings, str(report)
 
 
 def test_a_waived_check_is_shown_with_its_reason_and_is_neither_a_fault_nor_passed() -> None:
@@ -116,7 +123,7 @@ def test_an_environment_with_services_says_first_what_was_not_asked(site: Path) 
 
 
 def test_a_slow_check_says_what_took_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "_LONG_SECONDS", 0.0)
+    monkeypatch.setattr(asking, "_LONG_SECONDS", 0.0)
     junk, process = check_environment(
         planted.Sum(), tasks=COUNT, only=["floor.junk", "task.process"]
     ).results[::-1]
