@@ -51,6 +51,7 @@ _RULES: tuple[_Rule, ...] = (
     _Rule("task.process", ("task", *_JUDGED, "cost.time")),
     _Rule("task.split", ("task.seed",), shows=_says("held-out")),
     _Rule("declared.contract", _JUDGED, shows=_is_unscored),
+    _Rule("declared.contract", ("verdict.swallow",), shows=_says("coroutine")),
     _Rule("verdict.repeat", ("verdict", "task.level", "floor")),
     _Rule("verdict.reference", ("task.level", "verdict.passed")),
     _Rule("verdict.passed", ("floor",), shows=_passes),
@@ -79,7 +80,7 @@ _RAISED_CAUSES = (
     *("verdict.reference", "floor.empty", "floor.junk", "floor.other", "floor.echo"),
     *("floor.suffix", "floor.listed", "floor.digits", "floor.text", "floor.nested", "floor.large"),
 )
-_FORM_CAUSES = ("declared.contract", "verdict.form")
+_FORM_CAUSES = ("verdict.form",)
 """The checks that name best why answers are too slow, raise or get no proper verdict.
 
 The best name is first.
@@ -148,7 +149,10 @@ def _error(result: CheckResult) -> str:
     """Return what identifies the error that kept an answer from being judged, or ""."""
     if "deadline" in result.message or result.check == "cost.time":
         return _DEADLINE
-    found = re.search(r"could not be judged \((.*)\)(?: at|;)|failed: (.*)", result.message)
+    found = re.search(
+        r"could not be judged \((.*)\)(?: at|;|, and)|(?:failed:|environment raised) (.*)",
+        result.message,
+    )
     if found is None:
         return ""
     error = found[1] or found[2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -13,6 +14,8 @@ from grpo_core.protocol.errors import did_you_mean
 
 UNWAIVABLE = ("declared.contract", "task.made")
 """The checks without which no other check is possible."""
+
+_SYNCHRONOUS = ("task", "size", "verify", "tools", "reference", "cheats", "canaries", "audit")
 
 
 def waivers(env: Environment[Any]) -> dict[str, str]:
@@ -42,6 +45,7 @@ async def check_contract(subject: Subject) -> str:
             f"floor {env.floor:g} must lie in reward_range {low:g}..{high:g}, which must not be "
             "empty"
         )
+    _check_synchronous(env)
     _check_tolerance(env.tolerance)
     if env.answer_at not in (None, "start", "end"):
         raise BrokenPromiseError(
@@ -53,6 +57,16 @@ async def check_contract(subject: Subject) -> str:
         f"the parts are {', '.join(env.parts)}, totals are {low:g}..{high:g}, the floor is "
         f"{env.floor:g}{waived}"
     )
+
+
+def _check_synchronous(env: Environment[Any]) -> None:
+    """Raise BrokenPromiseError if a method is async whose result nobody awaits."""
+    for name in _SYNCHRONOUS:
+        if inspect.iscoroutinefunction(getattr(env, name)):
+            advice = "name it averify, or remove `async`" if name == "verify" else "remove `async`"
+            raise BrokenPromiseError(
+                f"{name}() is async, so that it returns a coroutine and no result; {advice}"
+            )
 
 
 def _check_tolerance(tolerance: object) -> None:

@@ -38,6 +38,16 @@ class AnswersInTheMiddle(Sum):
     answer_at: ClassVar[Any] = "middle"
 
 
+class AsyncVerify(Sum):
+    async def verify(self, task: Task[int], rollout: Rollout) -> Verdict:  # type: ignore[override]
+        return super().verify(task, rollout)
+
+
+class ForgottenAsync(Sum):
+    def averify(self, task: Task[int], rollout: Rollout) -> Verdict:  # type: ignore[override]
+        return self.verify(task, rollout)
+
+
 class Waives(Sum):
     """Sound: says which check does not apply, and why."""
 
@@ -427,6 +437,8 @@ FAULTS: Mapping[type[Environment[Any]], str] = {
     WaivesWhatAllRestsOn: "declared.contract",
     ToleratesEverything: "declared.contract",
     AnswersInTheMiddle: "declared.contract",
+    AsyncVerify: "declared.contract",
+    ForgottenAsync: "verdict.form",
     ReadsWithInt: "floor.spelling",
     RemovesSpaces: "floor.spelling",
     NormalisesWidth: "floor.spelling",

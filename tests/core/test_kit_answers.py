@@ -130,3 +130,18 @@ def test_a_slow_check_says_what_took_so_long(monkeypatch: pytest.MonkeyPatch) ->
     assert "verdicts, " in junk.message
     assert "took" in process.message
     assert not problems(check_environment(planted.Sum(), tasks=COUNT, only=["floor.junk"]))
+
+
+@pytest.mark.parametrize(
+    ("faulty", "check", "said"),
+    [
+        (planted_answers.AsyncVerify, "declared.contract", "name it averify, or remove `async`"),
+        (planted_answers.ForgottenAsync, "verdict.form", "write `async def averify`"),
+    ],
+)
+def test_a_forgotten_or_needless_async_is_one_fault_and_is_named(
+    faulty: type[Environment[Any]], check: str, said: str
+) -> None:
+    report = check_environment(faulty(), tasks=COUNT)
+    assert [result.check for result in report.problems] == [check], str(report)
+    assert said in report.problems[0].message
