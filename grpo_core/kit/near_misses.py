@@ -14,7 +14,7 @@ from grpo_core.kit.subject import (
 )
 from grpo_core.report.floors import shorten
 
-_SUFFIXES = ("x", " or not", "abc", "!?", " 7", "0", "; DROP", " and everything else")
+_SUFFIXES = ("x", " or not", "abc", " 7", "0", "; DROP", " and everything else")
 _GLUED = ("x", "abc", "0")
 """The endings that belong to the answer's last word."""
 _COMMITTED: Mapping[str | None, str] = {"start": "first", "end": "last"}
@@ -149,31 +149,32 @@ def _is_within(subject: Subject, right: float, number: float) -> bool:
 
 
 async def check_near(subject: Subject) -> str:
-    """Check that numbers close to the right one do not pass most tasks, as with a tolerance."""
+    """Check that what is close to the right answer does not pass most tasks.
+
+    These are numbers nearby, as with a tolerance that is not declared, the digits in another order,
+    and the answer without its last character.
+    """
+    if subject.env.needs:
+        raise NotCheckedError("its answers are compared by a sandbox or a judge")
     attempts: dict[str, list[Attempt]] = {}
     for index in range(len(subject.answered)):
-        value = _parse_number(subject.bare_answer(index))
-        for kind, number in (
-            _near_numbers(value, subject.env.tolerance).items() if value is not None else ()
-        ):
-            if value is not None and _is_within(subject, value, float(number)):
-                continue
-            changed = subject.replace_answer(index, number)
-            if changed is not None:
+        answer = subject.bare_answer(index)
+        value = _parse_number(answer)
+        candidates = {} if value is None else _near_numbers(value, subject.env.tolerance)
+        if subject.env.answer_at is not None:  # before a number in a text, "-" is a dash
+            candidates.pop(_NEGATED, None)
+        for kind, text in {**candidates, **_near_texts(answer or "")}.items():
+            changed = subject.replace_answer(index, text)
+            if changed is not None and not _same_number(subject, answer or "", text):
                 attempts.setdefault(kind, []).append((subject.answered[index][0], changed))
     attempts = {
         kind: pairs for kind, pairs in attempts.items() if len(pairs) >= MIN_TASKS_FOR_SHARE
     }
     if not attempts:
         raise NotCheckedError(
-            f"fewer than {MIN_TASKS_FOR_SHARE} answers are numbers that are known apart from what "
-            "stands around them"
+            f"fewer than {MIN_TASKS_FOR_SHARE} answers are known apart from what stands around "
+            "them, and are numbers or long enough to be cut"
         )
-    advice = (
-        "compare as `tolerance` says"
-        if subject.env.tolerance
-        else "compare exactly, or declare the `tolerance`"
-    )
     for kind, pairs in attempts.items():
         passed = [
             text
@@ -181,11 +182,32 @@ async def check_near(subject: Subject) -> str:
             if verdict.passed
         ]
         if len(passed) >= MOST_TASKS * len(pairs):
+            advice = (
+                "compare the whole answer"
+                if kind == _CUT
+                else "compare as `tolerance` says"
+                if subject.env.tolerance
+                else "compare exactly, or declare the `tolerance`"
+            )
             raise BrokenPromiseError(
                 f"{kind}, such as {shorten(passed[0])}, passes {len(passed)} of {len(pairs)} "
                 f"tasks; {advice}"
             )
     return f"{len(attempts)} kinds of near misses do not pass"
+
+
+_NEGATED = "the number with the other sign"
+_CUT = "the right answer without its last character"
+
+
+def _near_texts(answer: str) -> Mapping[str, str]:
+    """Return texts close to `answer` by their kind; none if only a unit or a mark would go."""
+    texts = {}
+    if len(answer) > 2 and answer[-2:].isalnum():
+        texts[_CUT] = answer[:-1]
+    if answer.isdigit() and answer[::-1] != answer and answer[-1] != "0":
+        texts["the digits of the right number from behind"] = answer[::-1]
+    return texts
 
 
 def _parse_number(text: str | None) -> float | None:
@@ -197,20 +219,32 @@ def _parse_number(text: str | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def _near_numbers(value: float, tolerance: float) -> Mapping[str, str]:
+def _near_numbers(value: float, tolerance: float) -> dict[str, str]:
     """Return numbers close to `value` by their kind, one of them beyond the tolerance."""
-    candidates = {}
+    numbers: dict[str, str] = {}
     if value == int(value) and abs(value) < 1e15:
-        candidates = {
-            "a number 1 above": str(int(value) + 1),
-            "a number half above": f"{int(value)}.5",
+        whole = int(value)
+        numbers = {
+            "a number 1 above": str(whole + 1),
+            "a number 1 below": str(whole - 1),
+            "a number half above": f"{whole}.5" if whole >= 0 else str(whole + 0.5),
+            "a number a quarter above": f"{whole}.25" if whole >= 0 else str(whole + 0.25),
         }
+    if value:
+        numbers[_NEGATED] = _written(-value, value)
     if abs(value) >= 1:
-        candidates |= {
-            "a number 0.5 % above": f"{value * 1.005:.6g}",
-            "a number 0.01 % above": f"{value * 1.0001:.9g}",
+        numbers |= {
+            "a number 0.5 % above": _written(value * 1.005, value),
+            "a number 0.01 % above": _written(value * 1.0001, value),
         }
     if tolerance:
         beyond = value + 3 * tolerance * max(1.0, abs(value))
-        candidates |= {"a number 3 tolerances above": f"{beyond:.12g}"}
-    return {kind: number for kind, number in candidates.items() if float(number) != value}
+        numbers["a number 3 tolerances above"] = _written(beyond, value)
+    return {kind: number for kind, number in numbers.items() if float(number) != value}
+
+
+def _written(number: float, right: float) -> str:
+    """Return a number without an exponent, as an integer where `right` is one and it differs."""
+    if right == int(right) and round(number) != right:
+        return str(round(number))
+    return f"{number:.10f}".rstrip("0").rstrip(".")

@@ -59,6 +59,9 @@ def _misspellings(answer: str | None) -> Iterator[tuple[str, str]]:
     answer = answer.strip()
     if _NUMBER.fullmatch(answer):
         yield from _misspelt_number(answer)
+    elif answer.lower() in ("true", "false"):
+        yield "as a number", str(int(answer.lower() == "true"))
+        yield "as a decimal number", str(float(answer.lower() == "true"))
     elif answer[:1] in ("{", "["):
         try:
             yield from _misspelt_json(json.loads(answer))

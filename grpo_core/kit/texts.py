@@ -60,18 +60,23 @@ NESTED: Mapping[str, str] = {
     "500 brackets that close": "[" * 500 + "]" * 500,
 }
 _MEGABYTE = 1_000_000
-_REPETITIONS = (26, 40)
-"""Repetitions that make an exponential pattern hang, and do not slow down a linear one.
+_REPETITIONS = 26
+"""Repetitions that make most exponential patterns hang, and do not slow down a linear one.
 
-The fewer ones are for verifiers that refuse longer texts.
+They are so few because verifiers may refuse longer texts.
 """
-_UNITS = ("a", "A", "0", "1", " ", "a ", "1,", "0 ", "\n", "-", "x=", "(", "ab")
+_MORE_REPETITIONS = 40
+"""Repetitions for patterns that grow more slowly."""
+_UNITS = ("a", "0", "1", " ", "a ", "1,", "0 ", "\n", "-", "x=", "(", "ab")
+_MORE_UNITS = ("A", "[", "{", '"', ",", ".", "_", "\t")
+_BURSTS = (
+    *((unit, _REPETITIONS) for unit in (*_UNITS, *_MORE_UNITS)),
+    *((unit, _MORE_REPETITIONS) for unit in _UNITS),
+)
 PATTERNS: Mapping[str, str] = {
-    f"{count} of {unit!r} and a stranger": unit * count + "!\x01"
-    for count in _REPETITIONS
-    for unit in _UNITS
+    f"{count} of {unit!r} and a stranger": unit * count + "!\x01" for unit, count in _BURSTS
 }
-BURSTS: tuple[str, ...] = tuple(unit * count + "!" for count in _REPETITIONS for unit in _UNITS)
+BURSTS: tuple[str, ...] = tuple(unit * count + "!" for unit, count in _BURSTS)
 """Repetitions that are tried inside of answers."""
 LARGE: Mapping[str, str] = {
     "1 MB of a letter": "a" * _MEGABYTE,

@@ -139,6 +139,38 @@ class TruthIsOne(YesNo):
         return (word == "True") == data if word in ("True", "False") else super().right(data, word)
 
 
+class IgnoresTheSign(Bare):
+    def right(self, data: int, text: str) -> bool:
+        value = parse_integer(text)
+        return value is not None and abs(value) == data
+
+
+class AtMost(Bare):
+    def right(self, data: int, text: str) -> bool:
+        value = parse_integer(text)
+        return value is not None and data * 0.9 < value <= data
+
+
+class SameDigits(Bare):
+    def right(self, data: int, text: str) -> bool:
+        return sorted(text.strip()) == sorted(str(data))
+
+
+class InsideTheRight(Bare):
+    def right(self, data: int, text: str) -> bool:
+        return len(text.strip()) > 1 and text.strip() in str(data)
+
+
+class Metres(Bare):
+    """Sound: a unit may be left out, and a full stop does not matter."""
+
+    def right(self, data: int, text: str) -> bool:
+        return parse_integer(text.strip().removesuffix(".").removesuffix(" m")) == data
+
+    def reference(self, task: Task[Any]) -> str:
+        return f"{task.data} m"
+
+
 # JSON
 
 
@@ -428,7 +460,7 @@ class ShellChecker(Bare):
 
 SOUND: tuple[type[Environment[Any]], ...] = (
     *(Bare, Signed, YesNo, Pair, Capitals, Names, Evens, PaysOverlap, EvensAsJson, Choice),
-    *(Halves, Roughly, LastLine, LastNumber, FirstWord, Checker),
+    *(Metres, Halves, Roughly, LastLine, LastNumber, FirstWord, Checker),
 )
 """Environments without faults."""
 FAULTS: Mapping[type[Environment[Any]], str] = {
@@ -458,6 +490,10 @@ FAULTS: Mapping[type[Environment[Any]], str] = {
     AlwaysB: "floor.constant",
     RoughlyUndeclared: "floor.near",
     RoughlyTwice: "floor.near",
+    IgnoresTheSign: "floor.near",
+    AtMost: "floor.near",
+    SameDigits: "floor.near",
+    InsideTheRight: "floor.near",
     AnywhereAtTheEnd: "floor.listed",
     ShellChecker: "safety.eval",
 }
