@@ -34,6 +34,8 @@ from grpo_core.verify.worker import die_with_parent
 
 _NETWORK = {"socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto"}
 """Audit events of network use."""
+_CODE_OPTIONS = ("-c", "-e", "/c", "-Command", "--eval", "-lc", "-ic")
+"""Options of shells and interpreters that are followed by code."""
 _SETTLE_SECONDS = 0.3
 """How long threads and processes get to end before the leftovers are counted."""
 _TASKS_SECONDS = 10.0
@@ -186,8 +188,24 @@ class _SideEffects:
         elif event == "exec" and isinstance(arguments[0], CodeType) and _has_marker(arguments[0]):
             code = arguments[0]
             self.found.setdefault("eval", f"code of {code.co_filename} holds the name {MARKER}")
-        elif event in ("os.system", "subprocess.Popen") and MARKER in str(arguments):
+        elif event in ("os.system", "subprocess.Popen") and _runs_marker(event, arguments):
             self.found.setdefault("eval", f"{event} {arguments}"[:200])
+
+
+def _runs_marker(event: str, arguments: tuple[Any, ...]) -> bool:
+    """Return whether a process is started that runs one of the kit's executable texts.
+
+    A program that only gets the text as an argument, such as a checker, does not run it.
+    """
+    if event == "os.system":
+        return MARKER in str(arguments)
+    command = arguments[1] if isinstance(arguments[1], (list, tuple)) else [arguments[1]]
+    words = [os.fsdecode(word) for word in command if isinstance(word, (str, bytes, os.PathLike))]
+    return any(
+        MARKER in word
+        for option, word in zip(["", *words], words, strict=False)
+        if len(words) == 1 or option in _CODE_OPTIONS or option.endswith("cmd.exe")
+    )
 
 
 def _has_marker(code: CodeType) -> bool:

@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from grpo_core.calls.deadline import describe
 from grpo_core.calls.printable import printable
 from grpo_core.config.settings import Isolation, VerifyConfig
 from grpo_core.kit import (
+    balance,
+    declared,
     elsewhere,
     floors,
     hostile_answers,
@@ -20,21 +21,24 @@ from grpo_core.kit import (
     levels,
     near_misses,
     side_effects,
+    spellings,
+    supersets,
     tasks,
     texts,
     variety,
     verdicts,
     wide_verdicts,
 )
+from grpo_core.kit.asking import run_check
+from grpo_core.kit.causes import mark_consequences
+from grpo_core.kit.preparing import prepare
 from grpo_core.kit.result import (
-    BrokenPromiseError,
     CheckResult,
-    NotCheckedError,
     Report,
     catalogue,
 )
 from grpo_core.kit.second_process import SecondProcess
-from grpo_core.kit.subject import Subject, prepare
+from grpo_core.kit.subject import Subject
 from grpo_core.plugins.services import Lender
 from grpo_core.protocol.environment import Environment, Services
 from grpo_core.protocol.errors import ConfigError, GrpoError, did_you_mean
@@ -48,7 +52,7 @@ Raises BrokenPromiseError if the environment fails the check, and NotCheckedErro
 nothing to examine.
 """
 CHECKS: dict[str, CheckFunction] = {
-    "declared.contract": tasks.check_contract,
+    "declared.contract": declared.check_contract,
     "task.made": tasks.check_made,
     "task.pure": tasks.check_pure,
     "task.random": tasks.check_global_generators,
@@ -67,14 +71,17 @@ CHECKS: dict[str, CheckFunction] = {
     "floor.junk": floors.check_junk,
     "floor.echo": floors.check_echo,
     "floor.other": floors.check_other,
-    "floor.constant": floors.check_constant,
+    "floor.constant": balance.check_constant,
+    "floor.balance": balance.check_balance,
     "floor.listed": near_misses.check_listed,
+    "floor.superset": supersets.check_superset,
     "floor.suffix": near_misses.check_suffix,
     "floor.near": near_misses.check_near,
+    "floor.spelling": spellings.check_spelling,
     "floor.digits": partial(hostile_answers.check_texts, texts=texts.NUMBERS),
     "floor.text": partial(hostile_answers.check_texts, texts=texts.CHARACTERS),
     "floor.nested": partial(hostile_answers.check_texts, texts=texts.NESTED),
-    "floor.large": partial(hostile_answers.check_texts, texts={**texts.PATTERNS, **texts.LARGE}),
+    "floor.large": hostile_answers.check_large,
     "floor.cheats": hostile_answers.check_cheats,
     "floor.canaries": hostile_answers.check_canaries,
     "floor.code": hostile_answers.check_code,
@@ -104,8 +111,6 @@ _EVAL_TASKS_PER_TASK = 5
 """Held-out tasks for each training task: task() is cheap, and a leak shows only among many."""
 _HELD_OUT_CHECKS = frozenset({"task.made", "task.split", "task.seed"})
 """The checks that need held-out tasks."""
-_PREREQUISITES = ("declared.contract", "task.made")
-"""The checks without which no other check is possible."""
 
 
 def wanted(only: Sequence[str]) -> list[str]:
@@ -174,17 +179,24 @@ async def examine(
     async with AsyncExitStack() as stack:
         if lender is not None:
             stack.push_async_callback(lender.close)
-        results = await _run_checks(env, names, examination)
+        waived = [
+            CheckResult(name, "waived", printable(reason), catalogue()[name]["severity"])
+            for name, reason in declared.waivers(env).items()
+        ]
+        asked = [name for name in names if name not in declared.waivers(env)]
+        results = [*await _run_checks(env, asked, examination), *waived]
+        results.sort(key=lambda result: list(catalogue()).index(result.check))
     return Report(
         examination.name,
-        tuple(
+        mark_consequences(
             replace(result, reproduce=examination.reproduce(result.check))
             if result.status == "invalid"
             else result
             for result in results
             if result.check in names
-            or (result.check in _PREREQUISITES and result.status == "invalid")
+            or (result.check in declared.UNWAIVABLE and result.status == "invalid")
         ),
+        tuple(sorted(env.needs)),
     )
 
 
@@ -212,9 +224,12 @@ async def _run_checks(
             unavailable=examination.unavailable,
             settings=examination.overrides or {},
         )
-        results.append(await _run_check("declared.contract", tasks.check_contract(subject)))
+        results.append(
+            await run_check("declared.contract", subject, declared.check_contract(subject))
+        )
         examination.progress("task.made")
         held_out_per_task = 0 if _HELD_OUT_CHECKS.isdisjoint(names) else _EVAL_TASKS_PER_TASK
+        started = time.monotonic()
         try:
             await prepare(
                 subject, count=examination.count, held_out=examination.count * held_out_per_task
@@ -223,8 +238,9 @@ async def _run_checks(
             return [
                 *results,
                 CheckResult("task.made", "invalid", printable(str(error))),
-                *_not_checked(names, "no tasks could be made", reported=_PREREQUISITES),
+                *_not_checked(names, "no tasks could be made", reported=declared.UNWAIVABLE),
             ]
+        prepared = time.monotonic() - started
         if not subject.tasks:
             reason = "there are no tasks in the train split"
             return [*results, *_not_checked(names, reason, reported=("declared.contract",))]
@@ -238,7 +254,14 @@ async def _run_checks(
         for name in sorted(names, key=_turn):
             if name != "declared.contract":
                 examination.progress(name)
-                results.append(await _run_check(name, functions[name](subject)))
+                results.append(
+                    await run_check(
+                        name,
+                        subject,
+                        functions[name](subject),
+                        preparing=prepared if name == "task.made" else 0.0,
+                    )
+                )
     return sorted(results, key=lambda result: list(catalogue()).index(result.check))
 
 
@@ -289,28 +312,3 @@ def _make_verifier(env: Environment[Any], examination: Examination) -> Verifier:
         if examination.isolation != "auto":
             raise
         return Verifier(env, settings=settings.model_copy(update={"isolation": "inline"}))
-
-
-async def _run_check(check: str, coroutine: Coroutine[Any, Any, str]) -> CheckResult:
-    """Return the result of a check, whatever it raises."""
-    started = time.monotonic()
-    status, message = await _outcome(coroutine)
-    return CheckResult(
-        check,
-        status,
-        printable(message),
-        catalogue()[check]["severity"],
-        seconds=round(time.monotonic() - started, 3),
-    )
-
-
-async def _outcome(coroutine: Coroutine[Any, Any, str]) -> tuple[Any, str]:
-    """Return the status of a check and its message."""
-    try:
-        return "valid", await coroutine
-    except NotCheckedError as error:
-        return "not_checked", str(error)
-    except (BrokenPromiseError, GrpoError) as error:
-        return "invalid", str(error)
-    except Exception as error:  # noqa: BLE001 - the environment's own code raised
-        return "invalid", f"the environment raised {describe(error)}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import pickle
 import random
 import sys
@@ -33,25 +32,6 @@ _MIN_DIFFERENT = 64
 """With fewer different prompts, held-out ones may be asked far away in the stream by chance."""
 _PURE_SECONDS = 0.5
 """No further task of the wide sample is made again after this time."""
-
-
-async def check_contract(subject: Subject) -> str:
-    """Check that parts, reward range and floor are declared and fit together."""
-    env = subject.env
-    low, high = env.reward_range
-    if not env.parts or not all(math.isfinite(weight) for weight in env.parts.values()):
-        raise BrokenPromiseError(
-            f"parts must name reward parts with finite weights; found {dict(env.parts)}"
-        )
-    if not low <= env.floor <= high or low >= high:
-        raise BrokenPromiseError(
-            f"floor {env.floor:g} must lie in reward_range {low:g}..{high:g}, which must not be "
-            "empty"
-        )
-    return (
-        f"the parts are {', '.join(env.parts)}, totals are {low:g}..{high:g}, the floor is "
-        f"{env.floor:g}"
-    )
 
 
 async def check_made(subject: Subject) -> str:

@@ -49,6 +49,7 @@ from .processes import is_alive
 sys.path.insert(0, str(Path(__file__).parent))
 
 import planted
+import planted_answers
 
 COUNT = 8
 
@@ -83,7 +84,8 @@ def test_enough_faults_are_planted_and_each_check_has_one() -> None:
         "verdict.outage",
         "floor.code",
         "floor.judge",
-    }  # these have tests of their own below
+        *planted_answers.FAULTS.values(),
+    }  # these have tests of their own below, or in test_kit_answers.py
     assert set(planted.FAULTS.values()) | without == set(catalogue())
 
 
@@ -398,7 +400,7 @@ def test_the_command_prints_a_reproduction_line_and_exits_with_1_for_faults(
     result = grpo("env", "check", "toy", "--seed", "7", "--json", "--junit", str(junit))
     assert result.exit_code == 1, result.output
     found = {each["check"]: each for each in json.loads(result.stdout)["results"]}
-    assert found["task.split"]["status"] == "invalid"
+    assert found["task.split"]["status"] == "fault"
     assert found["task.split"]["reproduce"] == "grpo env check toy --only task.split --seed 7"
     assert found["verdict.reference"]["status"] == "valid"
     suite = ElementTree.parse(junit).getroot()
