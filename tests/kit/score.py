@@ -24,11 +24,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(__file__).parent
-sys.path.insert(0, str(FOLDER))
-
 import catalogue
 
+FOLDER = Path(__file__).parent
 FIXED_FOLDER = Path("/tmp/grpo-catalogue")
 """Where two of the faults leave files on purpose."""
 SCORES = FOLDER / "scores"
@@ -68,7 +66,7 @@ def main() -> None:
     entries = chosen(arguments.half, arguments.only, step)
     if not entries:
         parser.error(f"there is no {arguments.only or 'entry'!r} in the half {arguments.half}")
-    scores = score(arguments.half, entries, jobs=arguments.jobs, report=arguments.only == "")
+    scores = score(arguments.half, entries, jobs=arguments.jobs, report=True)
     print(f"\n{table(scores)}\n\n{misses(scores)}")
     if arguments.only:
         print(json.dumps(scores, indent=1))
