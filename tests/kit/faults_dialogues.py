@@ -257,6 +257,9 @@ class ReadsAllMessages(Hunt):
 class ReadsThePraise(Hunt):
     """The environment says "right", and the verifier believes whoever said it."""
 
+    def reference(self, task: Task[int]) -> Any:
+        return (*super().reference(task), "Thank you.")
+
     async def reply(self, task: Task[int], messages: Turns) -> Turns | None:
         guess = self.guessed(messages[-1].content)
         if guess == task.data:

@@ -410,7 +410,7 @@ class StrictNumbers(Consonants):
 
     def accepts(self, right: Any, text: str) -> bool:
         value = parse_json(text, max_chars=500)
-        return json.dumps(value) == json.dumps(right)
+        return value is not None and json.dumps(value.value) == json.dumps(right)
 
     def reference(self, task: Task[Any]) -> str:
         return json.dumps(task.data)
@@ -500,7 +500,7 @@ class NothingFits(Environment[tuple[int, ...]]):
 
     def verify(self, task: Task[tuple[int, ...]], rollout: Rollout) -> Verdict:
         value = parse_json(rollout.text, max_chars=300)
-        right = json.dumps(value) == json.dumps(list(task.data))
+        right = value is not None and json.dumps(value.value) == json.dumps(list(task.data))
         return Verdict(
             {"reward": Reward(float(right))}, passed=right, answer=rollout.text.strip()[:90]
         )

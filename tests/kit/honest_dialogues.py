@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from bases import WEIGHTS, Hunt, Scales, Sure
 from catalogue import honest
-from faults_dataset import ROWS
+from faults_dataset import REWARDS, ROWS
 
 from grpo_core import Environment, Message, Reward, Rollout, Services, Task, TaskKey, Verdict
 from grpo_core.extract import parse_integer, xml_tag
@@ -234,14 +234,6 @@ class _Rows(Dataset):
         super().__init__(self.settings if config is None else config, services)
 
 
-def in_tags(text: str, row: Mapping[str, Any]) -> float:
-    """Pay for exactly one block, at the end, with the row's answer."""
-    block = xml_tag(text, tag="answer")
-    if block is None or text[block.end :].strip():
-        return 0.0
-    return float(block.content.strip() == str(row["answer"]))
-
-
 @honest("rows with a number as their answer")
 class RowsByNumber(_Rows):
     settings = Config(path=str(ROWS), reward="number")
@@ -254,4 +246,4 @@ class RowsByText(_Rows):
 
 @honest("rows with a reward function of the user's that is strict")
 class RowsByFunction(_Rows):
-    settings = Config(path=str(ROWS), reward=f"{__file__}:in_tags")
+    settings = Config(path=str(ROWS), reward=f"{REWARDS}:in_tags")
