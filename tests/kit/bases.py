@@ -177,7 +177,8 @@ class JsonTotals(Environment[dict[str, int]]):
         return self.judged(self.accepts(task.data, value), rollout.text)
 
     def parsed(self, text: str) -> Any:
-        return parse_json(text, max_chars=1000)
+        value = parse_json(text, max_chars=1000)
+        return None if value is None else value.value
 
     def accepts(self, right: Any, value: Any) -> bool:
         return json.dumps(value, sort_keys=True) == json.dumps(right, sort_keys=True)

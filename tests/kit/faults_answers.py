@@ -259,7 +259,8 @@ class JsonSuperset(_Items):
     """Right items are counted, wrong ones are not punished; the reply is a JSON list."""
 
     def given(self, text: str) -> list[str]:
-        value = parse_json(text, max_chars=2000)
+        parsed = parse_json(text, max_chars=2000)
+        value = parsed.value if parsed is not None else None
         return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
     def accepts(self, right: Sequence[str], given: Sequence[str]) -> bool:
@@ -301,7 +302,8 @@ class OneKeyOfMany(Environment[str]):
         return Task(key, prompt, right)
 
     def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
-        value = parse_json(rollout.text, max_chars=1000)
+        parsed = parse_json(rollout.text, max_chars=1000)
+        value = parsed.value if parsed is not None else None
         right = isinstance(value, dict) and value.get(task.data) is True
         return Verdict(
             {"reward": Reward(float(right))}, passed=right, answer=rollout.text.strip()[:99]

@@ -257,6 +257,9 @@ class ReadsAllMessages(Hunt):
 class ReadsThePraise(Hunt):
     """The environment says "right", and the verifier believes whoever said it."""
 
+    def reference(self, task: Task[int]) -> Any:
+        return (*super().reference(task), "Thank you.")
+
     async def reply(self, task: Task[int], messages: Turns) -> Turns | None:
         guess = self.guessed(messages[-1].content)
         if guess == task.data:
@@ -268,19 +271,22 @@ class ReadsThePraise(Hunt):
         return Verdict({"reward": Reward(float(found))}, passed=found, answer=rollout.text[:20])
 
 
-@fault("the verifier reads what the environment said", "reply.echo", "floor.empty", "reply.hostile")
-class LastMessageOfAll(Sure):
-    """Judges the last message, which may be the environment's own example of an answer."""
+@fault("the verifier reads what the environment said", "reply.echo", "reply.secret")
+class LastBlockOfAll(Sure):
+    """The solution is told before the last turn, and the last block of the dialogue counts."""
+
+    max_turns = 3
 
     async def reply(self, task: Task[int], messages: Turns) -> Turns | None:
         said = sum(message.role == "assistant" for message in messages)
         if said < 2:
             return (Message("user", "Are you sure?"),)
-        return (Message("user", f"Done: <answer>{task.data}</answer>"),)
+        return (Message("user", f"It is <answer>{task.data}</answer>. Any last words?"),)
 
     def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
-        text = rollout.messages[-1].content if rollout.messages else ""
-        return self.scored(task, self.extracted(text))
+        dialogue = " ".join(message.content for message in rollout.messages)
+        said = re.findall(r"<answer>([0-9]{1,12})</answer>", dialogue[-5000:])
+        return self.scored(task, int(said[-1]) if said else None)
 
 
 # Hostile turns
