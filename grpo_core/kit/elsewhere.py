@@ -93,7 +93,8 @@ def _difference(local_result: Verdict, remote_result: Any) -> str:
     )
     if same_outcome:
         return f"was taken as {elsewhere.answer!r} instead of {local_result.answer!r}"
-    return describe_verdict(elsewhere)
+    told = describe_verdict(elsewhere)
+    return told if told != describe_verdict(local_result) else f"{told}, with other rewards,"
 
 
 async def _culprit(process: SecondProcess, task: Task[Any], text: str) -> str:

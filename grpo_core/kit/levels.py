@@ -69,8 +69,8 @@ async def check_level(subject: Subject) -> str:
             f"there are {size} tasks, fewer than the {_MIN_TASKS} from which levels can be told "
             "apart"
         )
-    easy = await _made(subject, 0.0, _SameDraws)
-    hard = await _made(subject, 1.0, _SameDraws)
+    easy = await _made(subject, 0.0, _SameDraws, least=_MIN_TASKS)
+    hard = await _made(subject, 1.0, _SameDraws, least=_MIN_TASKS)
     if not easy or not hard:
         raise NotCheckedError("tasks cannot be made from the random numbers of another level")
     if _are_same(easy, hard):
@@ -131,8 +131,17 @@ def _is_same(first: _Made, second: _Made) -> bool:
     )
 
 
-async def _made(subject: Subject, level: float, kind: type[TaskKey]) -> list[_Made]:
-    """Return the first training tasks of a level with their references, where these are quick."""
+async def _made(
+    subject: Subject, level: float, kind: type[TaskKey], *, least: int = 0
+) -> list[_Made]:
+    """Return the first training tasks of a level with their references, where these are quick.
+
+    Args:
+        subject: The environment.
+        level: The level.
+        kind: The class of the keys.
+        least: So many tasks are made, however slow they are.
+    """
     env, size = subject.env, size_of(subject.env, "train")
     quick = subject.reference_seconds < QUICK_SECONDS and not subject.reference_error
     keys = [
@@ -144,7 +153,7 @@ async def _made(subject: Subject, level: float, kind: type[TaskKey]) -> list[_Ma
         task = check_task(env.task(key), key)
         return task, env.reference(task) if quick else None
 
-    results, _ = await in_time(make, keys, seconds=_SECONDS, limit=env.timeout_seconds)
+    results, _ = await in_time(make, keys, seconds=_SECONDS, limit=env.timeout_seconds, least=least)
     return [pair for _, pair in results]
 
 
@@ -159,7 +168,10 @@ def _pickled(data: object) -> bytes:
 async def _shifts(subject: Subject) -> dict[str, float]:
     """Return by how much each feature of the tasks is larger at level 1 than at level 0."""
     easy, hard = [
-        [_features(task, reference) for task, reference in await _made(subject, level, TaskKey)]
+        [
+            _features(task, reference)
+            for task, reference in await _made(subject, level, TaskKey, least=_MIN_TASKS)
+        ]
         for level in (0.0, 1.0)
     ]
     return {

@@ -44,8 +44,8 @@ _VERDICTS_SECONDS = 40.0
 """No further attempt is judged after this time."""
 _WIDE_SECONDS = 1.0
 """No further attempt of the wide sample is judged after this time."""
-_MANY_PROCESSES = 20
-"""With so many leftover processes, no more verdicts are made."""
+_MANY_LEFT = 20
+"""With so many processes or files left behind, no more verdicts are made."""
 
 
 def main() -> None:
@@ -103,7 +103,8 @@ async def _observe(
     files.mark()
     counted = len(executable) + len(report["verdicts"])
     growth = None
-    if middle is None or len(middle["processes"]) < _MANY_PROCESSES:
+    left = 0 if middle is None else len(middle["processes"])
+    if max(left, files.report()["count"]) < _MANY_LEFT:
         wide = _known_attempts(request["wide"], tasks)
         report["wide"] = await _verdicts(env, wide, seconds=_WIDE_SECONDS)
         growth = await _growth(env, attempts[: len(report["verdicts"])], request["form"])

@@ -105,7 +105,12 @@ async def make_rows(
 
 
 async def in_time(
-    function: Callable[[Item], Result], items: Sequence[Item], *, seconds: float, limit: float
+    function: Callable[[Item], Result],
+    items: Sequence[Item],
+    *,
+    seconds: float,
+    limit: float,
+    least: int = 0,
 ) -> tuple[list[tuple[Item, Result]], list[str]]:
     """Return the first items with their results, and why some have none.
 
@@ -114,13 +119,15 @@ async def in_time(
         items: Its arguments.
         seconds: No further call is made after this time.
         limit: The most seconds for one call.
+        least: So many calls are made in any case.
     """
     results, failures = list[tuple[Item, Result]](), list[str]()
 
     def work() -> None:
         started = time.monotonic()
         for item in items:
-            if time.monotonic() - started > seconds or len(failures) == _MOST_FAILURES:
+            late = time.monotonic() - started > seconds and len(results) >= least
+            if late or len(failures) == _MOST_FAILURES:
                 return
             try:
                 results.append((item, function(item)))
@@ -130,7 +137,7 @@ async def in_time(
                 failures.append(f"{describe(error)} at {item}")
 
     try:
-        await within(in_thread(work), seconds + limit)
+        await within(in_thread(work), seconds + limit * max(1, least))
     except DeadlineError:  # the thread may go on, and adds to lists that nobody reads any longer
         late = f"more than {limit:g} s passed at {items[len(results) + len(failures)]}"
         return results[:], [*failures, late]

@@ -102,7 +102,10 @@ async def check_memory(process: SecondProcess, subject: Subject) -> str:
     """Check that memory does not grow over many verdicts."""
     growth = (await process.report())["growth"]
     if growth is None or not growth["verdicts"]:
-        raise NotCheckedError("it could not be measured how much memory the process has")
+        raise NotCheckedError(
+            "this platform does not tell how much memory a process has, or verdicts leave so much "
+            "else behind that no more were made"
+        )
     kb_per_verdict = 1000 * growth["mb"] / growth["verdicts"]
     if growth["mb"] > _GROWTH_MB and kb_per_verdict > _GROWTH_KB_PER_VERDICT:
         raise BrokenPromiseError(
