@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from grpo_core.calls.deadline import wait_for
 from grpo_core.config.settings import Isolation, SandboxConfig
-from grpo_core.kit.result import CheckResult, Report, Status
+from grpo_core.kit.result import CheckResult, Report, Status, shown_status
 from grpo_core.kit.run import Examination, borrowed, examine, wanted
 from grpo_core.plugins.host import PluginHost
 from grpo_core.plugins.services import Lender
@@ -133,8 +133,10 @@ class EnvironmentConformance:
         for name, other in results.items():  # those that the chosen checks rest on
             if name not in self._chosen_checks and other.status == "invalid":
                 raise AssertionError(f"{other.check}: {other.message}")
-        if result.status == "not_checked":
-            pytest.skip(result.message)
+        if result.status in ("not_checked", "waived"):
+            pytest.skip(f"{shown_status(result)}: {result.message}")
+        if result.caused_by:
+            pytest.skip(f"follows from {result.caused_by}: {result.message}")
         if result.status == "invalid" and result.severity == "warning":
             import warnings
 

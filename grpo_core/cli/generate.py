@@ -145,6 +145,7 @@ def _answer(
     with needs_training("grpo generate"):
         from grpo_core.train.actor import answer, build_actor
         from grpo_core.train.build import find_ranks
+    # The built-in sampler: a single answer is not worth the start of another engine.
     actor = build_actor(config, Sources([]), ranks=find_ranks(config), observer=Observer())
     remark(f"writing an answer of at most {budget} tokens")
     return wait_for(

@@ -25,6 +25,8 @@ CONSTANTS: tuple[str, ...] = (
 NUMBERS: Mapping[str, str] = {
     "100,000 digits": "1" * 10**5,
     "5,000 digits": "9" * 5000,
+    "11 digits": "9" * 11,
+    "18 digits": "999999999999999989",
     "NaN": "NaN",
     "nan": "nan",
     "-nan": "-nan",
@@ -58,12 +60,24 @@ NESTED: Mapping[str, str] = {
     "500 brackets that close": "[" * 500 + "]" * 500,
 }
 _MEGABYTE = 1_000_000
-_REPETITIONS = 40
-"""Repetitions that make an exponential pattern hang, and do not slow down a linear one."""
+_REPETITIONS = 26
+"""Repetitions that make most exponential patterns hang, and do not slow down a linear one.
+
+They are so few because verifiers may refuse longer texts.
+"""
+_MORE_REPETITIONS = 40
+"""Repetitions for patterns that grow more slowly."""
+_UNITS = ("a", "0", "1", " ", "a ", "1,", "0 ", "\n", "-", "x=", "(", "ab")
+_MORE_UNITS = ("A", "[", "{", '"', ",", ".", "_", "\t")
+_BURSTS = (
+    *((unit, _REPETITIONS) for unit in (*_UNITS, *_MORE_UNITS)),
+    *((unit, _MORE_REPETITIONS) for unit in _UNITS),
+)
 PATTERNS: Mapping[str, str] = {
-    f"{_REPETITIONS} of {unit!r} and a stranger": unit * _REPETITIONS + "!\x01"
-    for unit in ("a", "0", "1", " ", "a ", "1,", "0 ", "\n", "-", "x=", "(", "ab")
+    f"{count} of {unit!r} and a stranger": unit * count + "!\x01" for unit, count in _BURSTS
 }
+BURSTS: tuple[str, ...] = tuple(unit * count + "!" for unit, count in _BURSTS)
+"""Repetitions that are tried inside of answers."""
 LARGE: Mapping[str, str] = {
     "1 MB of a letter": "a" * _MEGABYTE,
     "1 MB of digits": "7" * _MEGABYTE,

@@ -128,6 +128,22 @@ class Environment(ABC, Generic[Data]):
     """Tasks become harder as the level of their key rises."""
     answer_in_prompt: ClassVar[bool] = False
     """A prompt may contain its answer, as in multiple choice."""
+    tolerance: ClassVar[float] = 0.0
+    """How far a number may be from the right one and still pass, relative to max(1, |right|).
+
+    0.01 lets 99 and 101 pass for 100, and 0.49 and 0.51 for 0.5.
+    """
+    answer_at: ClassVar[Literal["start", "end"] | None] = None
+    """Where in a free text the answer counts: in its first or in its last words.
+
+    The policy commits to an answer by its place, so the same text may hold other answers elsewhere.
+    None means that an answer counts only if it is the whole text or stands in a form of its own.
+    """
+    waived: ClassVar[Mapping[str, str]] = {}
+    """Checks of the author's kit that do not apply, with the reason for each.
+
+    They are not carried out; report, card and CI show the reason.
+    """
     alarms: ClassVar[Sequence[Alarm]] = ()
     """Signs in the metrics of its verdicts for which a run warns."""
     trusted: ClassVar[bool] = False

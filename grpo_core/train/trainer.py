@@ -237,7 +237,7 @@ class Trainer:
         )
 
         async def sampled() -> list[Group[Any]]:
-            async with self._open_sources(closes_given=False) as sources:
+            async with self._open_sources(closes_given=False) as sources, actor.sampling():
                 return await actor.sample(
                     await sources.tasks(keys),
                     attempts=attempts or self.config.group_size,

@@ -64,7 +64,13 @@ class InlineHost:
         if op == "reply" or (op == "verify" and self._asynchronous):
             method = env.averify if op == "verify" else env.reply
             async with self._await_slots.here():
-                return await within(_mark_cacheability(method(task, *arguments)), seconds)
+                work: object = method(task, *arguments)
+                if not isinstance(work, Awaitable):
+                    raise BrokenContractError(
+                        f"{method.__name__}() is not async and returned a "
+                        f"{type(work).__name__}; write `async def {method.__name__}`"
+                    )
+                return await within(_mark_cacheability(work), seconds)
         async with self._thread_slot.here():
             return await within(
                 _mark_cacheability(in_thread(getattr(env, op), task, *arguments)), seconds

@@ -79,7 +79,7 @@ class Run:
             self.resume()  # the unfinished step may have changed weights, logs and position
         end = self._make_end(EndKind.FAILED)
         try:
-            async with self._actor.sources:
+            async with self._actor.sources, self._actor.sampling():
                 await self._open()
                 with notices(self._journal.warn_again):
                     gains, end = await self._train()
@@ -142,6 +142,7 @@ class Run:
                     f"the checkpoint holds the running means of {saved_name}; {name} "
                     "begins without any"
                 )
+        self._actor.updated(restart.step)
         self._saving.rewind(restart)
         self._actor.ranks.meet()
         self.done = self._journal.done = restart.step
