@@ -154,6 +154,7 @@ async def check_near(subject: Subject) -> str:
     These are numbers nearby, as with a tolerance that is not declared, the digits in another order,
     and the answer without its last character.
     """
+    require_best_answer(subject)
     if subject.env.needs:
         raise NotCheckedError("its answers are compared by a sandbox or a judge")
     attempts: dict[str, list[Attempt]] = {}

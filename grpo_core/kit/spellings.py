@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+import unicodedata
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from grpo_core.kit.floors import MOST_TASKS
@@ -23,7 +24,8 @@ async def check_spelling(subject: Subject) -> str:
     """Check that numbers, truth values, JSON and case are read as they are written.
 
     It tries 1_7, 1 7 and the digits of other scripts for 17, true for 1, a JSON key that is there
-    twice, and the answer in another case where the case is what is asked for.
+    twice, and the answer in the case, with the accents or in the order of the prompt, where these
+    are what is asked for.
     """
     if subject.env.needs:
         raise NotCheckedError("its answers are compared by a sandbox or a judge")
@@ -33,11 +35,9 @@ async def check_spelling(subject: Subject) -> str:
             changed = subject.replace_answer(index, text)
             if changed is not None:
                 attempts.setdefault(kind, []).append((task, changed))
-    attempts |= _in_other_case(subject)
+    attempts |= _as_in_prompt(subject)
     if not attempts:
-        raise NotCheckedError(
-            "no answers are known that are numbers or JSON, or in which the case matters"
-        )
+        raise NotCheckedError("no answers are known that are words, numbers or JSON")
     for kind, pairs in attempts.items():
         verdicts = await subject.verdicts(pairs)
         passed = [
@@ -59,6 +59,8 @@ def _misspellings(answer: str | None) -> Iterator[tuple[str, str]]:
     answer = answer.strip()
     if _NUMBER.fullmatch(answer):
         yield from _misspelt_number(answer)
+    elif answer.isalpha() and len(answer) > 2 and answer.lower() not in ("true", "false"):
+        yield "with spaces between its letters", " ".join(answer)
     elif answer.lower() in ("true", "false"):
         yield "as a number", str(int(answer.lower() == "true"))
         yield "as a decimal number", str(float(answer.lower() == "true"))
@@ -77,6 +79,8 @@ def _misspelt_number(answer: str) -> Iterator[tuple[str, str]]:
     for name, separator in (("an underscore", "_"), ("a space", " ")):
         if (changed := re.sub(r"(\d)(\d)", rf"\1{separator}\2", answer, count=1)) != answer:
             yield f"with {name} between its digits", changed
+    if answer.isdigit() and len(answer) > 1 and answer[0] == "0":
+        yield "without its leading zeros", answer.lstrip("0") or "0"
     if answer in ("0", "1"):
         yield "as a truth value", str(answer == "1")
         yield "as a truth value of JSON", str(answer == "1").lower()
@@ -131,35 +135,82 @@ def _other(value: Any) -> Any:
     return [] if value else None
 
 
-def _in_other_case(subject: Subject) -> dict[str, list[Attempt]]:
-    """Return the answers in another case, where the case is what is asked for, else nothing.
+def _as_in_prompt(subject: Subject) -> dict[str, list[Attempt]]:
+    """Return answers in the case, with the accents or in the order of the prompt, by kind.
 
-    It is where most answers stand in their own prompt in another case, and in no other prompt, or
-    have capitals inside their words.
+    These are tried where that is what is asked for: where most answers are found so in their own
+    prompt, and either the right spelling is there, too, or no other prompt has it. Where most
+    answers have capitals inside their words, the case is what is asked for, anyway.
     """
     known = [
         (index, task, answer)
         for index, (task, _) in enumerate(subject.answered)
-        if (answer := subject.bare_answer(index)) and answer.casefold() != answer.upper()
+        if (answer := subject.bare_answer(index))
     ]
-    if subject.env.answer_in_prompt or len(known) < MIN_TASKS_FOR_SHARE:
-        return {}
     prompts = [prompt_text(task) for _, task, _ in known]
-    changed: list[Attempt] = []
+    attempts: dict[str, list[Attempt]] = {}
     for place, (index, task, answer) in enumerate(known):
+        kinds = {
+            "in another case": (
+                answer.lower(),
+                answer.upper(),
+                answer.capitalize(),
+                answer.title(),
+                answer.swapcase(),
+            ),
+            "without its accents": (_without_accents(answer),),
+            "in the order of the prompt": _in_order_of(prompts[place], answer),
+        }
         others = [prompt for number, prompt in enumerate(prompts) if number != place]
-        candidates = [
-            text
-            for text in (answer.lower(), answer.upper(), answer.title(), answer.swapcase())
-            if text != answer
-            and (
-                bool(_MIXED_CASE.search(answer))
-                or (_holds(prompts[place], text) and not any(_holds(o, text) for o in others))
-            )
-        ]
-        if candidates and (reply := subject.replace_answer(index, candidates[0])) is not None:
-            changed.append((task, reply))
-    return {"in another case": changed} if len(changed) >= MOST_TASKS * len(known) else {}
+        for kind, texts in kinds.items():
+            for text in texts:
+                is_asked_for = (
+                    kind == "in another case" and bool(_MIXED_CASE.search(answer))
+                ) or _distinguishes(subject, prompts[place], others, answer, text)
+                reply = subject.replace_answer(index, text)
+                if text != answer and is_asked_for and reply is not None:
+                    attempts.setdefault(kind, []).append((task, reply))
+                    break
+    return {
+        kind: pairs
+        for kind, pairs in attempts.items()
+        if len(pairs) >= max(MIN_TASKS_FOR_SHARE, MOST_TASKS * len(known))
+    }
+
+
+def _distinguishes(
+    subject: Subject, prompt: str, others: Sequence[str], answer: str, text: str
+) -> bool:
+    """Return whether the task is to tell `answer` from `text`, which the prompt holds."""
+    if not _holds(prompt, text):
+        return False
+    if _holds(prompt, answer):
+        return True
+    return not subject.env.answer_in_prompt and not any(_holds(other, text) for other in others)
+
+
+def _without_accents(text: str) -> str:
+    """Return `text` without its accents."""
+    letters = unicodedata.normalize("NFD", text)
+    return "".join(letter for letter in letters if not unicodedata.combining(letter))
+
+
+def _in_order_of(prompt: str, answer: str) -> tuple[str, ...]:
+    """Return the words, or the letters, of `answer` in the order in which the prompt has them.
+
+    There are none where they do not stand together in the prompt.
+    """
+    words, asked = re.findall(r"\w+", answer), re.findall(r"\w+", prompt)
+    if len(words) == 1:
+        return tuple(word for word in asked if sorted(word) == sorted(answer) and len(word) > 3)
+    if len(words) < 3 or not all(word in asked for word in words):
+        return ()
+    windows = (asked[start : start + len(words)] for start in range(len(asked) - len(words) + 1))
+    found = next((window for window in windows if sorted(window) == sorted(words)), None)
+    if found is None:
+        return ()
+    in_order = iter(found)
+    return (re.sub(r"\w+", lambda _: next(in_order), answer),)
 
 
 def _holds(prompt: str, text: str) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import takewhile
+from operator import itemgetter
 from typing import Any
 
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
@@ -146,16 +147,22 @@ class Subject:
 
     @property
     def other_references(self) -> list[Attempt]:
-        """Return each task of the sample with a reference of another task that is not its own."""
+        """Return each task of the sample with a reference of another task that is not its own.
+
+        The other task is of the same level where there is one: those of other levels are too easy
+        to tell apart.
+        """
         answered = self.answered
         sampled = {id(task) for task in self.sample}
         attempts = []
         for index, (task, own) in enumerate(answered):
             others = [
-                text for _, text in [*answered[index + 1 :], *answered[:index]] if text != own
+                (other.key.level != task.key.level, text)
+                for other, text in [*answered[index + 1 :], *answered[:index]]
+                if text != own
             ]
             if others and id(task) in sampled:
-                attempts.append((task, others[0]))
+                attempts.append((task, min(others, key=itemgetter(0))[1]))
         return attempts
 
     @cached_property

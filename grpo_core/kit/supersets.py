@@ -24,7 +24,7 @@ _MOST_ANSWERS = 40
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """The items of a right answer."""
+    """The items of a right answer; none where it is JSON without a list of them."""
 
     items: tuple[str, ...]
     separators: tuple[str, ...]
@@ -45,7 +45,7 @@ async def check_superset(subject: Subject) -> str:
     answers = [_parse(subject.bare_answer(index)) for index in range(len(subject.answered))]
     known = {item: None for answer in answers if answer for item in answer.items}
     for index, ((task, _), answer) in enumerate(zip(subject.answered, answers, strict=True)):
-        if answer is None:
+        if answer is None or not answer.items:
             continue
         prompt = prompt_text(task)
         sources = {
@@ -63,6 +63,7 @@ async def check_superset(subject: Subject) -> str:
                     attempts.setdefault(f"{source} as one answer {number}", []).append(
                         ((task, first), (task, second))
                     )
+    attempts |= _with_all_keys(subject, answers)
     attempts = {
         kind: pairs for kind, pairs in attempts.items() if len(pairs) >= MIN_TASKS_FOR_SHARE
     }
@@ -74,6 +75,29 @@ async def check_superset(subject: Subject) -> str:
     for kind, pairs in attempts.items():
         await _must_not_pay(subject, kind.rpartition(" ")[0], pairs)
     return f"{len(attempts)} ways to name everything do not pass, and are not paid as right answers"
+
+
+def _with_all_keys(
+    subject: Subject, answers: Sequence[_Answer | None]
+) -> dict[str, list[tuple[Attempt, Attempt]]]:
+    """Return answers that are objects with the keys of all answers, where the keys differ."""
+    objects = {
+        index: answer.value
+        for index, answer in enumerate(answers)
+        if answer is not None and isinstance(answer.value, dict)
+    }
+    union = {key: value for found in objects.values() for key, value in found.items()}
+    pairs: list[tuple[Attempt, Attempt]] = []
+    for index, found in objects.items():
+        if not 2 * len(found) <= len(union) <= _MOST_ANSWERS:
+            continue
+        whole = union | found
+        texts = (json.dumps(whole), json.dumps(dict(reversed(list(whole.items())))))
+        first, second = (subject.replace_answer(index, text) for text in texts)
+        if first is not None and second is not None:
+            task = subject.answered[index][0]
+            pairs.append(((task, first), (task, second)))
+    return {"all keys of all answers in one 0": pairs} if pairs else {}
 
 
 async def _must_not_pay(
@@ -111,12 +135,12 @@ def _parse(answer: str | None) -> _Answer | None:
         except (ValueError, RecursionError):
             return None
         items = _json_items(value)
-        return _Answer(tuple(map(str, items)), (), value) if items else None
+        return _Answer(tuple(map(str, items)), (), value)
     for separator in _SEPARATORS:
         if separator in text:
             items = [item.strip() for item in text.split(separator)]
             return _Answer(tuple(filter(None, items)), (separator,))
-    return _Answer((text,), (", ", " ", "\n"))
+    return _Answer((text,), (", ", " ", "\n", *([""] if len(text) == 1 else [])))
 
 
 def _json_items(value: Any) -> list[Any]:

@@ -20,6 +20,7 @@ JUNK: Mapping[str, str] = {
 CONSTANTS: tuple[str, ...] = (
     *COMMON_ANSWERS,
     *("2", "42", "Yes", "No", "False", "true", "false", "B", "{}", "null", "None"),
+    *("*", ".*"),
 )
 """Answers that are right for some tasks of many environments, tried as constant answers."""
 NUMBERS: Mapping[str, str] = {
@@ -67,7 +68,7 @@ They are so few because verifiers may refuse longer texts.
 """
 _MORE_REPETITIONS = 40
 """Repetitions for patterns that grow more slowly."""
-_UNITS = ("a", "0", "1", " ", "a ", "1,", "0 ", "\n", "-", "x=", "(", "ab")
+_UNITS = ("a", "m", "0", "1", " ", "a ", "1,", "0 ", "\n", "-", "x=", "(", "ab")
 _MORE_UNITS = ("A", "[", "{", '"', ",", ".", "_", "\t")
 _BURSTS = (
     *((unit, _REPETITIONS) for unit in (*_UNITS, *_MORE_UNITS)),
