@@ -118,8 +118,8 @@ async def check_memory(process: SecondProcess, subject: Subject) -> str:
             f"something keeps them{_where(growth)}"
         )
     return (
-        f"{growth['verdicts']} verdicts left {max(0.0, growth['bytes']):.0f} bytes each, and "
-        f"changed the process by {growth['mb']:+.1f} MB"
+        f"{growth['verdicts']} verdicts changed the process by {growth['mb']:+.1f} MB, of which "
+        f"Python holds {max(0.0, growth['bytes']):.0f} bytes for each"
     )
 
 
