@@ -44,8 +44,10 @@ _REFERENCE_SECONDS = 1.0
 """A reference that takes longer is not computed in the second process."""
 _MAX_WIDE_CHARACTERS = 4_000_000
 """Characters of the attempts at the wide sample."""
-_CULPRIT_SECONDS = 15.0
+_CULPRIT_SECONDS = 40.0
 """No further surrounding is examined after this time."""
+_ONE_SECONDS = 8.0
+"""No surrounding is examined if one process takes longer."""
 
 
 class SecondProcess:
@@ -64,8 +66,6 @@ class SecondProcess:
         """Whether a check has reported that the environment ended the process."""
         self.unchanged: Mapping[str, str] = {}
         """Surroundings that stayed as they are, and why."""
-        self._seconds = 0.0
-        """How long the process took."""
 
     def start(self) -> None:
         """Start the process, if it was not started."""
@@ -129,9 +129,8 @@ class SecondProcess:
             NotCheckedError: There is no report, without a fault of the environment.
             BrokenPromiseError: The environment ended the process.
         """
-        request, started = self._request(), time.monotonic()
+        request = self._request()
         report = await self._run(request, SURROUNDINGS)
-        self._seconds = time.monotonic() - started
         failure = _failure(report)
         if failure:
             kept = FRAGILE if "build_error" in report else {"home folder"}
@@ -243,10 +242,10 @@ class SecondProcess:
                     shutil.rmtree(root, ignore_errors=True)
 
             unknown = f"in a process with another {self.changed}; it must not depend on any of them"
-            if self._seconds > _CULPRIT_SECONDS:
-                return unknown  # several more of these processes would take minutes
             try:
                 usual = await outcome_with()
+                if time.monotonic() - started > _ONE_SECONDS:
+                    return unknown  # several more of these processes would take minutes
                 if await outcome_with() != usual:
                     return (
                         "in every process; do not use the time of day, id(), process ids or "
