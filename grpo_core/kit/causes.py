@@ -52,6 +52,8 @@ _RULES: tuple[_Rule, ...] = (
     _Rule("task.split", ("task.seed",), shows=_says("held-out")),
     _Rule("declared.contract", _JUDGED, shows=_is_unscored),
     _Rule("declared.contract", ("verdict.swallow",), shows=_says("coroutine")),
+    _Rule("reply.form", ("verdict", "floor", "reply"), shows=_is_unscored),
+    _Rule("tool.form", ("verdict", "floor", "tool"), shows=_is_unscored),
     _Rule("verdict.repeat", ("verdict", "task.level", "floor")),
     _Rule("verdict.reference", ("task.level", "verdict.passed")),
     _Rule("verdict.passed", ("floor",), shows=_passes),
