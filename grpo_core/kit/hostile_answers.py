@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
+from grpo_core.kit.scripts import join_turns
 from grpo_core.kit.subject import Subject, canary_attempts
 from grpo_core.kit.texts import JUNK, LARGE, ORDERS, PATTERNS, PROGRAMS
 from grpo_core.kit.verdicts import ordinary_attempts
@@ -48,9 +49,9 @@ async def check_texts(subject: Subject, texts: Mapping[str, str]) -> str:
 async def check_cheats(subject: Subject) -> str:
     """Check that the author's cheats get the floor."""
     attempts = [
-        (task, text)
+        (task, join_turns(script))
         for task in subject.tasks[: subject.small_count]
-        for text in subject.env.cheats(task)
+        for script in subject.env.cheats(task)
     ]
     if not attempts:
         raise NotCheckedError("cheats() gives no answers; list what a model might try")

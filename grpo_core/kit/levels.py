@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
+from grpo_core.kit.scripts import join_turns
 from grpo_core.kit.subject import QUICK_SECONDS, Subject
 from grpo_core.protocol.types import Task, TaskKey
 from grpo_core.report.floors import prompt_text
@@ -50,7 +51,9 @@ async def check_level(subject: Subject) -> str:
             for index in range(count)
         ]
         references = (
-            [await subject.verifier.reference(task) for task in tasks] if quick else [None] * count
+            [join_turns(await subject.verifier.reference(task)) for task in tasks]
+            if quick
+            else [None] * count
         )
         features_by_level.append(
             [_features(task, reference) for task, reference in zip(tasks, references, strict=True)]

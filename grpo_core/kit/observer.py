@@ -25,13 +25,22 @@ from typing import Any
 
 from grpo_core.calls.deadline import describe
 from grpo_core.calls.wire import prompt_digest
+from grpo_core.config.settings import VerifyConfig
+from grpo_core.kit.scripts import join_turns
+from grpo_core.kit.subject import attempt_rollout
 from grpo_core.kit.texts import MARKER
 from grpo_core.kit.verdicts import verify_directly
 from grpo_core.plugins.environments import build_environment
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.spec import Spec
 from grpo_core.protocol.types import Task, TaskKey
-from grpo_core.verify.checks import BrokenContractError, check_task, check_verdict
+from grpo_core.verify.checks import (
+    BrokenContractError,
+    check_reference,
+    check_task,
+    check_verdict,
+)
+from grpo_core.verify.playing import IsolatedReplies
 from grpo_core.verify.worker import die_with_parent, resident_mb
 
 _NETWORK = {"socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto"}
@@ -72,26 +81,27 @@ async def _observe(env: Environment[Any], request: Mapping[str, Any]) -> dict[st
     tasks = {}
     for key in (TaskKey(**key) for key in request["keys"]):
         tasks[key.split, key.index, key.level] = check_task(env.task(key), key)
+    replies = IsolatedReplies(env, settings=VerifyConfig(isolation="inline"))
     attempts = [(tasks[tuple(address)], text) for address, text in request["attempts"]]
     before = _open_resources()
     sys.addaudithook(
         lambda event, arguments: _record(side_effects, created_files, event, arguments)
     )
     for address, text in request["executable"]:
-        await _verdict(env, tasks[tuple(address)], text)
+        await _verdict(env, replies, tasks[tuple(address)], text)
     verdicts, started = [], time.monotonic()
     for task, text in attempts:
         if time.monotonic() - started > _VERDICTS_SECONDS:
             break
-        verdicts.append(await _verdict(env, task, text))
+        verdicts.append(await _verdict(env, replies, task, text))
     report = {
         "prompts": [prompt_digest(task) for task in tasks.values()],
-        "references": [env.reference(task) for task in tasks.values()]
+        "references": [join_turns(check_reference(env.reference(task))) for task in tasks.values()]
         if request["references"]
         else None,
         "verdicts": verdicts,
         "side_effects": dict(side_effects),
-        "growth": await _growth(env, attempts[: len(verdicts)]),
+        "growth": await _growth(env, replies, attempts[: len(verdicts)]),
     }
     await asyncio.sleep(_SETTLE_SECONDS)
     return {
@@ -101,10 +111,13 @@ async def _observe(env: Environment[Any], request: Mapping[str, Any]) -> dict[st
     }
 
 
-async def _verdict(env: Environment[Any], task: Task[Any], text: str) -> Any:
+async def _verdict(
+    env: Environment[Any], replies: IsolatedReplies, task: Task[Any], text: str
+) -> Any:
     """Return a verdict as `Verdict.to_json` without times, or the error where there is none."""
     try:
-        verdict = check_verdict(await verify_directly(env, task, text), env).to_json()
+        rollout = await attempt_rollout(env, replies, task, text)
+        verdict = check_verdict(await verify_directly(env, task, rollout), env).to_json()
     except BrokenContractError as error:
         return str(error)
     except Exception as error:  # noqa: BLE001 - environments raise what they like
@@ -146,7 +159,7 @@ def _has_marker(code: CodeType) -> bool:
 
 
 async def _growth(
-    env: Environment[Any], attempts: Sequence[tuple[Task[Any], str]]
+    env: Environment[Any], replies: IsolatedReplies, attempts: Sequence[tuple[Task[Any], str]]
 ) -> dict[str, float] | None:
     """Return the number of verdicts and by how many MB they grew the process.
 
@@ -155,11 +168,11 @@ async def _growth(
     if not resident_mb() or not attempts:
         return None
     for task, text in attempts[:20]:
-        await _verdict(env, task, text)
+        await _verdict(env, replies, task, text)
     gc.collect()
     before, started, count = resident_mb(), time.monotonic(), 0
     while count < _GROWTH_VERDICTS and time.monotonic() - started < _GROWTH_SECONDS:
-        await _verdict(env, *attempts[count % len(attempts)])
+        await _verdict(env, replies, *attempts[count % len(attempts)])
         count += 1
     gc.collect()
     return {"verdicts": count, "mb": resident_mb() - before}

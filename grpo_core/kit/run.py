@@ -36,6 +36,7 @@ from grpo_core.protocol.environment import Environment, Services
 from grpo_core.protocol.errors import ConfigError, GrpoError, did_you_mean
 from grpo_core.protocol.spec import Spec
 from grpo_core.verify.engine import Verifier
+from grpo_core.verify.playing import IsolatedReplies
 
 CheckFunction = Callable[[Subject], Coroutine[Any, Any, str]]
 """Returns the message of a passed check.
@@ -193,13 +194,17 @@ async def _run_checks(
             *_not_checked(names, "the environment cannot be used", reported=(fault.check,)),
         ]
     results: list[CheckResult] = []
-    async with verifier:
+    replies = IsolatedReplies(
+        env, settings=verifier.settings, spec=examination.spec, overrides=examination.overrides
+    )
+    async with verifier, replies:
         inline_settings = verifier.settings.model_copy(update={"isolation": "inline"})
         subject = Subject(
             examination.name,
             env,
             Verifier(env, settings=inline_settings, closes_env=False),
             verifier,
+            replies,
             examination.seed,
             unavailable=examination.unavailable,
             settings=examination.overrides or {},

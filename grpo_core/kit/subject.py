@@ -12,6 +12,7 @@ from typing import Any
 
 from grpo_core.calls.deadline import DeadlineError, describe, within
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
+from grpo_core.kit.scripts import join_turns, split_turns
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.judge import JudgeRequest
@@ -20,6 +21,7 @@ from grpo_core.protocol.types import Rollout, Split, Task, TaskKey, Verdict
 from grpo_core.report.floors import shorten
 from grpo_core.verify.checks import size_of
 from grpo_core.verify.engine import Verifier
+from grpo_core.verify.playing import IsolatedReplies, Replies, play
 
 TOLERANCE = 1e-6
 QUICK_SECONDS = 0.05
@@ -36,7 +38,7 @@ _CHUNK_SIZE = 8
 """Attempts that are verified at once, so that a check ends soon after the first failure."""
 
 Attempt = tuple[Task[Any], str]
-"""A task and a reply to it."""
+"""A task and a reply to it; the turns of a dialogue are joined by `join_turns`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,8 @@ class Subject:
     """The engine in this process, where tasks keep their data."""
     verifier: Verifier
     """The engine as a run uses it."""
+    replies: IsolatedReplies
+    """Answers for the environment between the turns of a dialogue."""
     seed: int
     """The seed of the tasks."""
     tasks: Sequence[Task[Any]] = ()
@@ -65,7 +69,10 @@ class Subject:
     eval_tasks: Sequence[Task[Any]] = ()
     """Held-out tasks, of the easiest and the hardest level in turn."""
     references: Sequence[str | None] = ()
-    """The environment's own answer to each of `tasks`; None where it gives none."""
+    """The environment's own answer to each of `tasks`; None where it gives none.
+
+    Several turns are joined by `join_turns`, as in all attempts.
+    """
     reference_verdicts: Sequence[Verdict] = ()
     """The verdict on each of `answered`; empty if services are unavailable."""
     unavailable: str = ""
@@ -92,9 +99,14 @@ class Subject:
         if not attempts:
             raise NotCheckedError("there are no tasks to try it on")
         verdict_groups = await self.verifier.verify(
-            [task for task, _ in attempts], [[Rollout.of(text)] for _, text in attempts]
+            [task for task, _ in attempts],
+            [[await self.rollout(task, text)] for task, text in attempts],
         )
         return [verdict for (verdict,) in verdict_groups]
+
+    async def rollout(self, task: Task[Any], text: str) -> Rollout:
+        """Return the rollout of an attempt; one of several turns is played."""
+        return await attempt_rollout(self.env, self.replies, task, text)
 
     async def scored_verdicts(self, kind: str, attempts: Sequence[Attempt]) -> list[Verdict]:
         """Return the verdict on each attempt; raise BrokenPromiseError if one has no verdict.
@@ -237,6 +249,16 @@ class Subject:
         return len(attempts)
 
 
+async def attempt_rollout(
+    env: Environment[Any], replies: Replies, task: Task[Any], text: str
+) -> Rollout:
+    """Return the rollout of an attempt; one of several turns is played with `replies`."""
+    turns = split_turns(text)
+    if len(turns) == 1:
+        return Rollout.of(text)
+    return (await play(replies, task, turns, max_turns=env.max_turns)).rollout
+
+
 def task_keys(
     env: Environment[Any], name: str, split: Split, count: int, seed: int
 ) -> list[TaskKey]:
@@ -270,7 +292,7 @@ async def prepare(subject: Subject, *, count: int, held_out: int) -> None:
     ]
     started = time.monotonic()
     try:
-        subject.references = [await verifier.reference(task) for task in subject.tasks]
+        subject.references = [join_turns(await verifier.reference(task)) for task in subject.tasks]
     except GrpoError as error:
         subject.references, subject.reference_error = [None] * len(subject.tasks), str(error)
     subject.reference_seconds = (time.monotonic() - started) / max(1, len(subject.tasks))

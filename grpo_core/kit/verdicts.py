@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from grpo_core.calls.deadline import DeadlineError, in_thread, within
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
+from grpo_core.kit.scripts import split_turns
 from grpo_core.kit.subject import TOLERANCE, Attempt, Subject, describe_verdict, task_label
 from grpo_core.kit.texts import JUNK
 from grpo_core.protocol.environment import Environment, Services
@@ -58,6 +59,11 @@ async def check_reference(subject: Subject) -> str:
     least = low if subject.env.open_ended else top
     reward = "" if subject.env.open_ended else f" with {top:g}"
     for (task, text), verdict in zip(subject.answered, subject.reference_verdicts, strict=True):
+        if (turns := len(split_turns(text))) > subject.env.max_turns:
+            raise BrokenPromiseError(
+                f"the reference of {task.key} has {turns} turns, and max_turns is "
+                f"{subject.env.max_turns}; raise max_turns, or give fewer turns"
+            )
         if not verdict.scored or not verdict.passed or verdict.total < least - TOLERANCE:
             raise BrokenPromiseError(
                 f"the reference {shorten(text)} of {task.key} {describe_verdict(verdict)}; it must "
@@ -115,6 +121,12 @@ class _Poison:
     ) = __abs__ = _fail
 
 
+async def _verify_poisoned(subject: Subject, task: Task[Any], text: str) -> Verdict:
+    """Return the verdict on an attempt by a verifier that cannot read the task's data."""
+    rollout = await subject.rollout(task, text)
+    return await verify_directly(subject.env, replace(task, data=_Poison()), rollout)
+
+
 async def check_swallow(subject: Subject) -> str:
     """Check that a verifier whose data cannot be read raises, instead of paying a low reward.
 
@@ -128,9 +140,7 @@ async def check_swallow(subject: Subject) -> str:
     hidden_failures = []
     for task, text in subject.answered[: subject.small_count]:
         try:
-            verdict = await within(
-                verify_directly(env, replace(task, data=_Poison()), text), _TIMEOUT_SECONDS
-            )
+            verdict = await within(_verify_poisoned(subject, task, text), _TIMEOUT_SECONDS)
         except (Exception, DeadlineError):  # noqa: BLE001 - to fail is the right reaction
             continue
         if verdict.scored and not verdict.passed:
@@ -147,9 +157,8 @@ async def check_swallow(subject: Subject) -> str:
     return "data that cannot be read end in exceptions, not in rewards"
 
 
-async def verify_directly(env: Environment[Any], task: Task[Any], text: str) -> Verdict:
+async def verify_directly(env: Environment[Any], task: Task[Any], rollout: Rollout) -> Verdict:
     """Return the verdict of the environment's own method, without the engine."""
-    rollout = Rollout.of(text)
     method = env.rung()
     if method == "verify":
         return await in_thread(env.verify, task, rollout)
@@ -203,7 +212,7 @@ async def check_outage(subject: Subject) -> str:
             dict.fromkeys(names, down) if "judge" in env.needs else {},
         )
         async with Verifier(type(env)(env.config, services), settings=settings) as verifier:
-            ((verdict,),) = await verifier.verify([task], [[Rollout.of(text)]])
+            ((verdict,),) = await verifier.verify([task], [[await subject.rollout(task, text)]])
         if verdict.scored:
             raise BrokenPromiseError(
                 f"with its {' and '.join(sorted(env.needs))} down the reference "

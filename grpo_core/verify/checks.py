@@ -6,6 +6,7 @@ line.
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -126,6 +127,20 @@ def check_verdict(verdict: object, env: type[Environment[Any]] | Environment[Any
     return checked
 
 
+async def awaited(value: object, method: str) -> Any:
+    """Await what a call of an asynchronous method gave, and return the result.
+
+    Raises:
+        BrokenContractError: it cannot be awaited, so the method is not asynchronous.
+    """
+    if not inspect.isawaitable(value):
+        raise BrokenContractError(
+            f"{method}() is not asynchronous, it returned {_describe_type(value)}; "
+            f"write `async def {method}`"
+        )
+    return await value
+
+
 def check_reply(turn: object) -> Sequence[Message] | None:
     """Return the environment's turn `turn` if it can be added to a dialogue.
 
@@ -141,11 +156,37 @@ def check_reply(turn: object) -> Sequence[Message] | None:
             f"reply() returned {_describe_type(turn)}; "
             "it must return a list or tuple of Message, or None"
         )
+    contents: list[object] = [message.content for message in turn]
+    for content in contents:
+        if not isinstance(content, str):
+            raise BrokenContractError(
+                f"reply() returned a message whose content is {_describe_type(content)}; "
+                "it must be a str"
+            )
     if not all(is_text(message.content) for message in turn):
         raise BrokenContractError(
             "reply() returned half of a surrogate pair, which is not valid text and has no tokens"
         )
     return turn
+
+
+def check_reference(value: object) -> str | tuple[str, ...] | None:
+    """Return what `reference` returned, with the turns of a dialogue as a tuple.
+
+    Raises:
+        BrokenContractError: it is neither a text, nor a sequence of one or more texts, nor None.
+    """
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, list | tuple) and value and all(isinstance(turn, str) for turn in value):
+        return tuple(value)
+    returned = _describe_type(value)
+    if isinstance(value, list | tuple):
+        returned += " that is not one of texts" if value else " that is empty"
+    raise BrokenContractError(
+        f"reference() returned {returned}; it must return a str, a list or tuple of str (the turns "
+        "of a dialogue), or None"
+    )
 
 
 def check_audit(value: object) -> float | None:

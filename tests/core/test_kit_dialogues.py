@@ -1,0 +1,119 @@
+"""The kit plays dialogues and tools, and finds what is planted in them."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from grpo_core import GrpoError, Message, Rollout, Task, TaskKey
+from grpo_core.config.settings import Isolation, VerifyConfig
+from grpo_core.testing import Report, check_environment
+from grpo_core.verify.engine import Verifier
+from grpo_core.verify.playing import IsolatedReplies, play
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import planted_dialogues as planted
+
+COUNT = 8
+
+
+def problems(report: Report) -> set[str]:
+    return {result.check for result in report.results if result.status == "invalid"}
+
+
+# Playing
+
+
+class Scripted:
+    """Replies with these messages, one after the other, and then ends the dialogue."""
+
+    def __init__(self, *texts: str) -> None:
+        self.texts = texts
+
+    async def reply(self, task: Task[int], messages: Sequence[Message]) -> Sequence[Message] | None:
+        number = sum(message.role == "user" for message in messages)
+        return [Message("user", self.texts[number])] if number < len(self.texts) else None
+
+
+TASK = Task(TaskKey("guess", "train", 0), "?", 7)
+
+
+def test_a_script_is_played_as_a_rollout_and_ends_with_its_last_turn() -> None:
+    played = asyncio.run(play(Scripted("a", "b", "c"), TASK, ["1", "2"], max_turns=9))
+    assert played.rollout == Rollout(
+        (Message("assistant", "1"), Message("user", "a"), Message("assistant", "2"))
+    )
+    assert not played.ended
+    assert played.replies == ([Message("user", "a")], [Message("user", "b")])
+
+
+def test_the_environment_and_the_most_turns_end_a_script_before_its_end() -> None:
+    ended = asyncio.run(play(Scripted("a"), TASK, ["1", "2", "3"], max_turns=9))
+    assert (ended.ended, ended.rollout.text) == (True, "2")
+    limited = asyncio.run(play(Scripted("a", "b", "c"), TASK, lambda _: "go on", max_turns=2))
+    assert (limited.ended, len(limited.rollout.messages)) == (False, 3)
+
+
+def test_a_reply_that_fails_is_an_error_of_the_rollout() -> None:
+    async def played(isolation: Isolation) -> Rollout:
+        settings = VerifyConfig(isolation=isolation)
+        async with IsolatedReplies(planted.Raises(), settings=settings) as replies:
+            task = planted.Raises().task(TASK.key)
+            return (await play(replies, task, ["1", "2"], max_turns=3)).rollout
+
+    for isolation in ("inline", "auto"):
+        rollout = asyncio.run(played(isolation))
+        assert (rollout.finish, "KeyError" in rollout.error) == ("error", True), rollout.error
+
+
+def test_a_reply_that_blocks_does_not_hold_the_caller_and_is_not_asked_twice() -> None:
+    async def errors(isolation: Isolation) -> list[str]:
+        settings = VerifyConfig(isolation=isolation, timeout_seconds=0.5)
+        async with IsolatedReplies(planted.Blocks(), settings=settings) as replies:
+            task = planted.Blocks().task(TASK.key)
+            return [
+                (await play(replies, task, ["1", "2"], max_turns=3)).rollout.error for _ in range(3)
+            ]
+
+    for isolation in ("inline", "auto"):
+        started = time.monotonic()
+        assert set(asyncio.run(errors(isolation))) == {"reply() exceeded its deadline of 0.5 s"}
+        assert time.monotonic() - started < 5
+
+
+def test_turns_of_references_come_back_from_workers() -> None:
+    async def reference(isolation: Isolation, env: planted.Guess) -> object:
+        async with Verifier(env, settings=VerifyConfig(isolation=isolation)) as verifier:
+            (task,) = await verifier.tasks([TASK.key])
+            return await verifier.reference(task)
+
+    right = planted.Guess().task(TASK.key).data
+    for isolation in ("inline", "process"):
+        found = asyncio.run(reference(isolation, planted.Guess()))
+        assert found == (str(right - 1), str(right))
+        with pytest.raises(GrpoError, match="that is not one of texts; it must return a str"):
+            asyncio.run(reference(isolation, planted.NumbersAsReference()))
+
+
+def test_references_and_cheats_of_several_turns_are_played() -> None:
+    report = check_environment(
+        planted.Guess(), tasks=COUNT, only=["verdict", "floor.cheats", "floor.near", "floor.suffix"]
+    )
+    assert not problems(report), str(report)
+    results = {result.check: result for result in report.results}
+    assert results["verdict.reference"].message == "8 references pass with 1"
+    assert results["floor.cheats"].message == "10 cheats get the floor"
+    assert results["floor.near"].status == results["floor.suffix"].status == "valid"
+
+
+def test_turns_beyond_max_turns_are_a_fault_of_the_reference() -> None:
+    (result,) = check_environment(
+        planted.TooManyTurns(), tasks=COUNT, only=["verdict.reference"]
+    ).results
+    assert "has 2 turns, and max_turns is 1" in result.message
