@@ -14,11 +14,13 @@ import contextlib
 import gc
 import json
 import os
+import re
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -32,8 +34,9 @@ from grpo_core.kit.texts import MARKER
 from grpo_core.kit.verdicts import verify_directly
 from grpo_core.plugins.environments import build_environment
 from grpo_core.protocol.environment import Environment
+from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.spec import Spec
-from grpo_core.protocol.types import Task, TaskKey
+from grpo_core.protocol.types import Message, Task, TaskKey
 from grpo_core.verify.checks import (
     BrokenContractError,
     check_reference,
@@ -45,9 +48,13 @@ from grpo_core.verify.worker import die_with_parent, resident_mb
 
 _NETWORK = {"socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto"}
 """Audit events of network use."""
+_INTERPRETER = re.compile(r"\w*sh|(?:python|perl|ruby|node|php|lua)[\d.]*")
+"""Programs that execute the text behind their option -c or -e."""
 _GROWTH_SECONDS = 2.0
 _GROWTH_VERDICTS = 400
 """Memory growth is measured over this many verdicts, or as many as fit into the seconds above."""
+_REPLY_SECONDS = 5.0
+"""The most seconds for a reply in a dialogue."""
 _SETTLE_SECONDS = 0.3
 """How long threads and processes get to end before the leftovers are counted."""
 _VERDICTS_SECONDS = 40.0
@@ -81,12 +88,20 @@ async def _observe(env: Environment[Any], request: Mapping[str, Any]) -> dict[st
     tasks = {}
     for key in (TaskKey(**key) for key in request["keys"]):
         tasks[key.split, key.index, key.level] = check_task(env.task(key), key)
-    replies = IsolatedReplies(env, settings=VerifyConfig(isolation="inline"))
+    seconds = min(env.timeout_seconds, _REPLY_SECONDS)
+    replies = IsolatedReplies(
+        env, settings=VerifyConfig(isolation="inline", timeout_seconds=seconds)
+    )
     attempts = [(tasks[tuple(address)], text) for address, text in request["attempts"]]
     before = _open_resources()
     sys.addaudithook(
         lambda event, arguments: _record(side_effects, created_files, event, arguments)
     )
+    for address, text in request["calls"]:
+        with contextlib.suppress(GrpoError):  # the subject of reply.form
+            await replies.reply(tasks[tuple(address)], (Message("assistant", text),))
+    tool_effects = dict(side_effects)
+    side_effects.clear()
     for address, text in request["executable"]:
         await _verdict(env, replies, tasks[tuple(address)], text)
     verdicts, started = [], time.monotonic()
@@ -101,6 +116,7 @@ async def _observe(env: Environment[Any], request: Mapping[str, Any]) -> dict[st
         else None,
         "verdicts": verdicts,
         "side_effects": dict(side_effects),
+        "tool_effects": tool_effects,
         "growth": await _growth(env, replies, attempts[: len(verdicts)]),
     }
     await asyncio.sleep(_SETTLE_SECONDS)
@@ -149,8 +165,26 @@ def _record(
         side_effects.setdefault(
             "eval", f"code of {arguments[0].co_filename} holds the name {MARKER}"
         )
-    elif event in ("os.system", "subprocess.Popen") and MARKER in str(arguments):
+    elif _starts_program(event, arguments):
         side_effects.setdefault("eval", f"{event} {arguments}"[:200])
+
+
+def _starts_program(event: str, arguments: tuple[Any, ...]) -> bool:
+    """Return whether a shell or an interpreter gets the policy's text as a program.
+
+    A program that gets it as one of its arguments does not execute it.
+    """
+    if event == "os.system":
+        return MARKER in str(arguments)
+    if event not in ("subprocess.Popen", "os.exec", "os.posix_spawn"):
+        return False
+    if not isinstance(arguments[1], list | tuple):
+        return MARKER in str(arguments[1])
+    words = [os.fsdecode(word) for word in arguments[1] if isinstance(word, str | bytes)]
+    return bool(_INTERPRETER.fullmatch(os.path.basename(words[0]))) and any(
+        MARKER in word and option.startswith("-") and option.endswith(("c", "e"))
+        for option, word in pairwise(words)
+    )
 
 
 def _has_marker(code: CodeType) -> bool:

@@ -13,13 +13,16 @@ from grpo_core.calls.deadline import describe
 from grpo_core.calls.printable import printable
 from grpo_core.config.settings import Isolation, VerifyConfig
 from grpo_core.kit import (
+    dialogues,
     floors,
     hostile_answers,
     levels,
     near_misses,
+    reply_secrets,
     second_process,
     tasks,
     texts,
+    tools,
     verdicts,
 )
 from grpo_core.kit.result import (
@@ -75,6 +78,14 @@ CHECKS: dict[str, CheckFunction] = {
     "floor.canaries": hostile_answers.check_canaries,
     "floor.code": hostile_answers.check_code,
     "floor.judge": hostile_answers.check_judge,
+    "reply.form": dialogues.check_form,
+    "reply.ends": dialogues.check_ends,
+    "reply.repeat": dialogues.check_repeat,
+    "reply.secret": reply_secrets.check_secret,
+    "reply.echo": reply_secrets.check_echo,
+    "reply.hostile": dialogues.check_hostile,
+    "tool.form": tools.check_form,
+    "tool.secret": tools.check_secret,
     "cost.time": hostile_answers.check_time,
 }
 SECOND_PROCESS_CHECKS: Mapping[
@@ -82,6 +93,7 @@ SECOND_PROCESS_CHECKS: Mapping[
 ] = {
     "task.process": second_process.check_same_tasks,
     "verdict.process": second_process.check_same_verdicts,
+    "tool.execute": tools.check_executed,
     "safety.eval": second_process.check_executed,
     "safety.network": second_process.check_network,
     "safety.files": second_process.check_files,

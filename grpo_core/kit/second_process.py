@@ -20,7 +20,8 @@ from grpo_core.calls.deadline import in_thread
 from grpo_core.calls.wire import prompt_digest
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.subject import Attempt, Subject, describe_verdict, task_label
-from grpo_core.kit.texts import EXECUTABLE
+from grpo_core.kit.texts import COMMANDS, EXECUTABLE
+from grpo_core.kit.tool_calls import usable_tools
 from grpo_core.kit.verdicts import comparable_fields, ordinary_attempts
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.spec import Spec
@@ -110,6 +111,16 @@ class SecondProcess:
             raise NotCheckedError(f"a second process cannot build it: {report['build_error']}")
         return report
 
+    def _executable_calls(self) -> list[str]:
+        """Return calls of tools whose arguments are code."""
+        try:
+            tools = usable_tools(self._subject.env)
+        except NotCheckedError:  # the subject of tool.form
+            return []
+        if self._subject.env.needs:
+            return []
+        return [call for tool in tools for text in COMMANDS for call in tool.calls_with_text(text)]
+
     def _request(self) -> dict[str, Any]:
         """Return what the process is to build and to do.
 
@@ -134,6 +145,11 @@ class SecondProcess:
             and not subject.reference_error,
             "keys": [asdict(task.key) for task in reversed(subject.tasks)],
             "attempts": [[_task_address(task), text] for task, text in attempts],
+            "calls": [
+                [_task_address(task), call]
+                for task in subject.tasks[:1]
+                for call in self._executable_calls()
+            ],
             "executable": [[_task_address(task), text] for task, text in executable],
         }
 

@@ -110,3 +110,5 @@ EXECUTABLE: tuple[str, ...] = (
     f"1 if {MARKER} else 0",
     f"```python\n{MARKER}\n```",
 )
+COMMANDS: tuple[str, ...] = (MARKER, f"{MARKER} + 1", f"; {MARKER}", f"$({MARKER})")
+"""Arguments of tools that are code of Python or of a shell."""

@@ -20,6 +20,8 @@ from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.types import Message, Reward, Split, Task, TaskKey, Verdict
 
+NOT_TEXT = "half of a surrogate pair"
+"""What a message says of a reply that cannot be encoded."""
 _TOLERANCE = 1e-6
 """How far a total reward may exceed reward_range, because of rounding."""
 
@@ -165,7 +167,7 @@ def check_reply(turn: object) -> Sequence[Message] | None:
             )
     if not all(is_text(message.content) for message in turn):
         raise BrokenContractError(
-            "reply() returned half of a surrogate pair, which is not valid text and has no tokens"
+            f"reply() returned {NOT_TEXT}, which is not valid text and has no tokens"
         )
     return turn
 

@@ -134,8 +134,8 @@ def scripted(script: Script) -> Player:
 class IsolatedReplies:
     """Asks an environment for replies in a worker process, or in a thread where there is none.
 
-    A reply() that blocks, or that never returns, cannot hold the caller. After one that was
-    hanging, further calls fail at once until one is known to work.
+    A reply() that blocks, or that never returns, cannot hold the caller. If it hangs at first, or
+    twice in a row, further calls fail at once.
     """
 
     def __init__(
@@ -159,6 +159,9 @@ class IsolatedReplies:
         """The deadline of a reply."""
         self.hanging = ""
         """Why no reply is asked for any longer; "" while replies are asked for."""
+        self._patience = 1
+        """How many calls in a row may hang before no further one is made."""
+        self._hanging_calls = 0
         self._thread_host = InlineHost(env, max_concurrency=1, replies_in_thread=True)
         self._host: Host = self._thread_host
         self._untried = False
@@ -185,12 +188,20 @@ class IsolatedReplies:
             raise GrpoError(self.hanging)
         host = await self._working_host(task)
         try:
-            return check_reply(await host.call("reply", task, messages, seconds=self.seconds))
+            reply = check_reply(await host.call("reply", task, messages, seconds=self.seconds))
+            self._patience, self._hanging_calls = 2, 0
+            return reply
         except Exception as error:  # noqa: BLE001 - environments raise what they like
             failure = describe_failure(error, "reply", self.seconds).partition("; its last output")
             if isinstance(error, DeadlineError):
-                self.hanging = failure[0]
+                self._hanging_calls += 1
+                if self._hanging_calls >= self._patience:
+                    self.hanging = failure[0]
             raise GrpoError(failure[0]) from None
+
+    def try_again(self) -> None:
+        """Ask for replies again, since what was hanging was one that hardly comes again."""
+        self.hanging, self._hanging_calls = "", 0
 
     async def _working_host(self, task: Task[Any]) -> Host:
         """Return the worker's host, or the thread's if a worker cannot make the task."""
