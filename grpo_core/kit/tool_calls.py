@@ -163,10 +163,13 @@ def _example(schema: Mapping[str, Any], root: Mapping[str, Any], number: int) ->
 def _bounded(schema: Mapping[str, Any], value: float) -> float:
     """Return the number next to `value` that the limits of a schema allow."""
     step = schema.get("multipleOf", 1)
-    low = schema.get("minimum", schema.get("exclusiveMinimum", -math.inf) + step)
-    high = schema.get("maximum", schema.get("exclusiveMaximum", math.inf) - step)
-    if low > high:  # less than a step apart
-        return float(low + high) / 2
+    above, below = (
+        schema.get("exclusiveMinimum", -math.inf),
+        schema.get("exclusiveMaximum", math.inf),
+    )
+    low, high = schema.get("minimum", above + step), schema.get("maximum", below - step)
+    if low > high:  # the limits are less than a step apart
+        return float(schema.get("minimum", above) + schema.get("maximum", below)) / 2
     return float(min(max(value * step, low), high))
 
 
