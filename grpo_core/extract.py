@@ -44,6 +44,7 @@ class Json:
     """Wraps a JSON value, because `null` is a value and not a failure."""
 
     value: Any
+    """The value."""
 
 
 def xml_tag(text: str, *, tag: str, which: Literal["only", "last"] = "only") -> Block | None:
@@ -74,7 +75,7 @@ def tag_counts(text: str, *, tag: str) -> tuple[int, int]:
 
 
 def fenced_code(text: str, *, languages: Collection[str] = ()) -> Block | None:
-    """Return the last closed block between ``` fences; None if there is none.
+    """Return the last closed block between code fences (```); None if there is none.
 
     A block that is never closed is a truncated answer and does not count.
 

@@ -19,10 +19,20 @@ from grpo_core.cli.app import app
 from grpo_core.config.overrides import find_setting, known_keys
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("grpo_core/cli/README.md", "grpo_core/train/README.md")
+if __package__:
+    from .docs_reference import reference_rows
+else:  # as a script
+    from docs_reference import reference_rows
+
+PAGES = (
+    "environments/README.md",
+    "grpo_core/cli/README.md",
+    "grpo_core/protocol/README.md",
+    "grpo_core/train/README.md",
+)
 """The pages that hold generated tables."""
 END = "<!-- end -->"
-_BLOCK = re.compile(rf"<!-- generated: (\w+) -->\n.*?{END}", re.DOTALL)
+_BLOCK = re.compile(rf"<!-- generated: ([\w.: ]+) -->\n.*?{END}", re.DOTALL)
 
 
 def commands_table() -> str:
@@ -54,8 +64,13 @@ def shown_default(value: Any) -> str:
 def with_tables(page: str) -> str:
     """Return the page with its generated blocks as the code has them now."""
     return _BLOCK.sub(
-        lambda block: f"<!-- generated: {block[1]} -->\n{TABLES[block[1]]()}\n{END}", page
+        lambda block: f"<!-- generated: {block[1]} -->\n{_generated(block[1])}\n{END}", page
     )
+
+
+def _generated(name: str) -> str:
+    """Return the table that a page asks for by this name."""
+    return TABLES[name]() if name in TABLES else _table(*reference_rows(name))
 
 
 def _leaf_commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -24,6 +24,7 @@ from typing import Any
 import pytest
 import typer.main
 
+from grpo_core import Environment, Rollout, TaskKey
 from grpo_core.cli.app import app
 from grpo_core.cli.run_config import read_config
 from grpo_core.config.config import RunConfig
@@ -40,6 +41,7 @@ CHAPTERS = (
     "examples/benchmarks/README.md",
     "grpo_core/cli/README.md",
     "grpo_core/kit/README.md",
+    "grpo_core/protocol/README.md",
     "grpo_core/train/README.md",
     "plugins/README.md",
     "sandbox/README.md",
@@ -218,6 +220,24 @@ def test_every_python_block_is_valid_and_imports_names_that_exist(code: str) -> 
         if isinstance(node, ast.ImportFrom):
             module = import_module(node.module or "")
             assert [name.name for name in node.names if not hasattr(module, name.name)] == []
+
+
+EXAMPLES = blocks(TEXTS["grpo_core/protocol/README.md"], "python")
+
+
+@pytest.mark.parametrize("number", range(len(EXAMPLES)))
+def test_every_example_of_the_reference_runs(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"reference_example_{number}"
+    (tmp_path / f"{name}.py").write_text(EXAMPLES[number], encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    for value in vars(import_module(name)).values():
+        if isinstance(value, type) and issubclass(value, Environment) and value is not Environment:
+            env = value()
+            task = env.task(TaskKey("example", "train", 0))
+            answer = env.reference(task) or str(task.data)
+            assert env.verify(task, Rollout.of(answer)).passed
 
 
 @pytest.mark.parametrize("page", GENERATED)

@@ -5,7 +5,7 @@ from grpo_core import Spec, hookimpl
 
 @hookimpl
 def grpo_environments() -> list[Spec]:
-    return [Spec("fizzbuzz", "grpo_env_fizzbuzz.env:FizzBuzz", summary=__doc__, extra="sandbox")]
+    return [Spec("fizzbuzz", "grpo_env_fizzbuzz.env:FizzBuzz", summary=__doc__)]
 
 
 @hookimpl

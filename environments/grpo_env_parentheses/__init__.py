@@ -5,8 +5,4 @@ from grpo_core import Spec, hookimpl
 
 @hookimpl
 def grpo_environments() -> list[Spec]:
-    return [
-        Spec(
-            "parentheses", "grpo_env_parentheses.env:Parentheses", summary=__doc__, extra="sandbox"
-        )
-    ]
+    return [Spec("parentheses", "grpo_env_parentheses.env:Parentheses", summary=__doc__)]

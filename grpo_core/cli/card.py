@@ -10,7 +10,16 @@ from typing import Annotated
 import typer
 
 from grpo_core.calls.printable import plain_markdown
-from grpo_core.cli.environment import AsJson, Level, Name, Seed, Settings, open_environment, turns
+from grpo_core.cli.environment import (
+    AsJson,
+    Level,
+    Name,
+    Seed,
+    Settings,
+    open_environment,
+    tool_lines,
+    turns,
+)
 from grpo_core.cli.output import (
     MESSAGE_LIMIT,
     print_columns,
@@ -157,6 +166,7 @@ def _facts(card: Card) -> list[tuple[str, str]]:
                 for split, size in card.tasks.items()
             ),
         ),
+        *(("tool", line) for line in tool_lines(card.tools)),
         ("turns", f"{card.turns}, of at most {card.max_new_tokens} tokens each"),
         ("deadline", f"{card.timeout_seconds:g} s for each verdict"),
     ]

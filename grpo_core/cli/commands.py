@@ -21,6 +21,7 @@ ROOT = "grpo"
 
 GROUPS: Mapping[str, str] = {
     "env": "Inspect, try, check or create an environment.",
+    "new": "Write the package of a new environment or of another plugin, with tests.",
     "model": "Download models, and list those that are on this machine.",
     "config": "Show and explain the settings of a run, or print their JSON schema.",
     "judge": "Test judge models before they give rewards.",
@@ -71,7 +72,10 @@ COMMANDS: Mapping[str, Mapping[str, Entry]] = {
         ),
     },
     "env": {
-        "show": Entry("grpo_core.cli.show", "Print the prompt of one task."),
+        "show": Entry(
+            "grpo_core.cli.show",
+            "Print the prompt of one task, and the tools that the policy may call.",
+        ),
         "score": Entry("grpo_core.cli.score", "Score one answer to one task."),
         "new": Entry(
             "grpo_core.cli.new",
@@ -93,6 +97,32 @@ COMMANDS: Mapping[str, Mapping[str, Entry]] = {
         ),
         "card": Entry(
             "grpo_core.cli.card", "Print the description of an environment and its reward floors."
+        ),
+    },
+    "new": {
+        "env": Entry(
+            "grpo_core.cli.new",
+            "Write the package of a new environment with tests, ready to install and to train on.",
+        ),
+        "judge": Entry(
+            "grpo_core.cli.new",
+            "Write the package of a new judge, which scores texts, with tests.",
+        ),
+        "sandbox": Entry(
+            "grpo_core.cli.new",
+            "Write the package of a new sandbox, which runs untrusted programs, with tests.",
+        ),
+        "algorithm": Entry(
+            "grpo_core.cli.new",
+            "Write the package of a new advantage estimator and a new loss, with tests.",
+        ),
+        "tracker": Entry(
+            "grpo_core.cli.new",
+            "Write the package of a new tracker, which shows the metrics of a run, with tests.",
+        ),
+        "recipe": Entry(
+            "grpo_core.cli.new",
+            "Write the package of a new recipe, settings that belong together, with tests.",
         ),
     },
     "model": {

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Annotated, Any
 
 import typer
-from pydantic import TypeAdapter
-from pydantic.fields import FieldInfo
+from pydantic import PydanticUserError, TypeAdapter
 
 from grpo_core.calls.printable import printable_json
-from grpo_core.cli.output import print_json, print_line
+from grpo_core.cli.output import print_json, print_line, prints_to_stderr
 from grpo_core.cli.run_config import read_config
 from grpo_core.config.config import RunConfig
 from grpo_core.config.overrides import find_setting, flat
 from grpo_core.config.sizes import OPTIONS
+from grpo_core.plugins.environments import environment_class
+from grpo_core.plugins.explained import settings_of_config
+from grpo_core.plugins.host import PluginHost
+from grpo_core.protocol.errors import ConfigError, did_you_mean
 
 app = typer.Typer()
 
@@ -64,12 +68,58 @@ def explain(
             help="A setting such as kl.beta, or a section such as kl.", show_default=False
         ),
     ],
+    env: Annotated[
+        str | None,
+        typer.Option(
+            "--env",
+            help="Explain the settings env.KEY of this environment.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
-    """Explain a setting: its meaning, the values that it takes and its default."""
+    """Explain a setting: its meaning, the values that it takes and its default.
+
+    The settings of an environment are those of its Config: `config explain env --env NAME` lists
+    all of them.
+    """
+    if key.partition(".")[0] == "env" and env is not None:
+        _explain_environment(key, env)
+        return
+    if key.startswith("env."):
+        raise ConfigError(
+            f"{key!r} is a setting of an environment; name it, as in "
+            f"`grpo config explain {key} --env dataset`"
+        )
     for name, info in find_setting(key):
         default = _to_json(info.get_default(call_default_factory=True))
-        print_line(f"  {_format_type(info)}, default {default}", lead=name, bold=True)
+        annotation = info.rebuild_annotation()
+        print_line(f"  {_format_type(annotation)}, default {default}", lead=name, bold=True)
         print_line(f"  {' '.join((info.description or '').split())}")
+
+
+def _explain_environment(key: str, name: str) -> None:
+    """Explain one setting of an environment, or all of them if `key` is "env".
+
+    Raises:
+        ConfigError: the environment has no such setting.
+    """
+    with prints_to_stderr():
+        config_class = environment_class(PluginHost(), name).Config
+    every = list(settings_of_config(config_class, "env"))
+    settings = [setting for setting in every if f"{setting.key}.".startswith(f"{key}.")]
+    if not every:
+        print_line(f"{name} has no settings")
+    elif not settings:
+        known = [setting.key for setting in every]
+        raise ConfigError(
+            f"{key!r} is not a setting of {name!r}{did_you_mean(key, known)} "
+            f"It has {', '.join(known)}"
+        )
+    for setting in settings:
+        has_default = setting.default is not dataclasses.MISSING
+        default = f"default {_to_json(setting.default)}" if has_default else "without a default"
+        print_line(f"  {_format_type(setting.hint)}, {default}", lead=setting.key, bold=True)
+        print_line(f"  {setting.meaning or '(its Config does not say what it does)'}")
 
 
 @app.command(epilog="Example: grpo config schema > run.schema.json")
@@ -82,9 +132,12 @@ def _to_json(value: Any) -> str:
     return printable_json(json.dumps(value, ensure_ascii=False, default=str))
 
 
-def _format_type(info: FieldInfo) -> str:
+def _format_type(annotation: Any) -> str:
     """Return the type and bounds of a setting in short form, Literal['a', 'b'] as "a | b"."""
-    schema = TypeAdapter(info.rebuild_annotation()).json_schema()
+    try:
+        schema = TypeAdapter(annotation).json_schema()
+    except PydanticUserError:  # a type of the author's own, which JSON does not know
+        return getattr(annotation, "__name__", str(annotation))
     alternatives = schema.get("anyOf", [schema])
     names = [
         " | ".join(map(str, alternative["enum"]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import typer
@@ -40,6 +40,8 @@ Settings = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+CALL_FORM = '<tool_call>{"name": ..., "arguments": {...}}</tool_call>'
+"""How the policy calls a tool."""
 _USED_SECTIONS = ("env", "judges", "sandbox", "verify")
 
 
@@ -126,6 +128,40 @@ def print_prompt(task: Task[Any]) -> None:
     """Print the prompt of a task, message by message."""
     for role, content in turns(task.prompt):
         print_turn(role, content)
+
+
+def print_tools(tools: Sequence[Mapping[str, Any]]) -> None:
+    """Print the tools of an environment and how they are called; nothing if there are none."""
+    if not tools:
+        return
+    print_line("[tools]", bold=True)
+    for line in tool_lines(tools):
+        print_text(line)
+    print_text(f"called by {CALL_FORM}")
+
+
+def tool_lines(tools: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the signature and the description of each tool, one line each."""
+    lines = []
+    for tool in tools:
+        function = tool["function"]
+        properties = function["parameters"].get("properties", {})
+        required = function["parameters"].get("required", [])
+        parameters = ", ".join(
+            f"{name}{'' if name in required else '?'}: {_parameter_type(schema)}"
+            for name, schema in properties.items()
+        )
+        lines.append(f"{function['name']}({parameters})  {function['description']}".rstrip())
+    return lines
+
+
+def _parameter_type(schema: Mapping[str, Any]) -> str:
+    """Return the type of a tool's parameter in short form, "a | b" where it is one of several."""
+    if "enum" in schema:
+        return " | ".join(map(str, schema["enum"]))
+    if "anyOf" in schema:
+        return " or ".join(map(_parameter_type, schema["anyOf"]))
+    return str(schema.get("type", "any"))
 
 
 def print_reference(answer: Script | None) -> None:

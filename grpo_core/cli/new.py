@@ -1,4 +1,7 @@
-"""Implement `grpo env new`, which writes a complete environment package to start from."""
+"""Implement `grpo new ...`, which writes a complete package to start from.
+
+`grpo env new` is `grpo new env`.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,32 @@ from typing import Annotated, Literal
 import typer
 
 from grpo_core.cli.output import print_line
-from grpo_core.kit.new import write_project
+from grpo_core.kit.new import Project, write_project
+from grpo_core.kit.new_plugin import write_plugin
 
 app = typer.Typer()
 
+Name = Annotated[
+    str,
+    typer.Argument(
+        help="Name of what the package offers: lowercase letters, digits and dashes.",
+        show_default=False,
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        metavar="DIR",
+        help="Folder to create. \\[default: grpo-KIND-NAME]",
+        show_default=False,
+    ),
+]
 
-@app.command(epilog="Example: grpo env new word-sums --kind text")
-def new(
+
+@app.command("env", epilog="Example: grpo new env word-sums --kind text")
+@app.command("new", epilog="Example: grpo env new word-sums --kind text")
+def env(
     name: Annotated[
         str,
         typer.Argument(
@@ -42,8 +64,42 @@ def new(
     ] = None,
 ) -> None:
     """Write the package of a new environment with tests, ready to install and to train on."""
-    project = write_project(name, kind=kind, folder=out)
-    print_line(f"{project.folder} holds a complete environment. What to do next:")
+    _print_next(write_project(name, kind=kind, folder=out), "environment")
+
+
+@app.command(epilog="Example: grpo new judge kindness")
+def judge(name: Name, out: Out = None) -> None:
+    """Write the package of a new judge, which scores texts, with tests."""
+    _print_next(write_plugin("judge", name, folder=out), "judge")
+
+
+@app.command(epilog="Example: grpo new sandbox my-cloud")
+def sandbox(name: Name, out: Out = None) -> None:
+    """Write the package of a new sandbox, which runs untrusted programs, with tests."""
+    _print_next(write_plugin("sandbox", name, folder=out), "sandbox")
+
+
+@app.command(epilog="Example: grpo new algorithm median")
+def algorithm(name: Name, out: Out = None) -> None:
+    """Write the package of a new advantage estimator and a new loss, with tests."""
+    _print_next(write_plugin("algorithm", name, folder=out), "algorithm")
+
+
+@app.command(epilog="Example: grpo new tracker csv-file")
+def tracker(name: Name, out: Out = None) -> None:
+    """Write the package of a new tracker, which shows the metrics of a run, with tests."""
+    _print_next(write_plugin("tracker", name, folder=out), "tracker")
+
+
+@app.command(epilog="Example: grpo new recipe quick")
+def recipe(name: Name, out: Out = None) -> None:
+    """Write the package of a new recipe, settings that belong together, with tests."""
+    _print_next(write_plugin("recipe", name, folder=out), "recipe")
+
+
+def _print_next(project: Project, what: str) -> None:
+    """Say what the folder of a new project holds, and what to do next."""
+    print_line(f"{project.folder} holds a complete {what}. What to do next:")
     print_line()
     for command in project.commands:
         print_line(f"    {command}")

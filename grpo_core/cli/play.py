@@ -24,6 +24,7 @@ from grpo_core.cli.environment import (
     open_task,
     print_prompt,
     print_reference,
+    print_tools,
     print_turn,
     print_verdict,
 )
@@ -37,7 +38,7 @@ from grpo_core.cli.output import (
 )
 from grpo_core.protocol.errors import GrpoError, UserError
 from grpo_core.protocol.types import Finish, Message, Rollout, Task, TaskKey, Verdict
-from grpo_core.verify.checks import size_of
+from grpo_core.verify.checks import size_of, tools_of
 from grpo_core.verify.sources import Sources
 
 app = typer.Typer()
@@ -137,6 +138,9 @@ class _Game:
         self.key, self.messages = key, []
         print_line(f"{key.env}, {key.split} task {key.index}, level {key.level:g}", bold=True)
         print_prompt(self.task)
+        with prints_to_stderr():
+            tools = tools_of(self.sources[key.env].env)
+        print_tools(tools)
 
     async def _run_command(self, entry: str) -> None:
         """Run a command that begins with a colon; print an error in one line."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Annotated
+from functools import cache
+from typing import Annotated, Any
 
 import typer
 
@@ -17,8 +19,10 @@ from grpo_core.cli.output import (
     remark,
 )
 from grpo_core.kit.plugins import PluginStatus, all_statuses
+from grpo_core.plugins.extras import missing_packages
 from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.hookspecs import OFFER_HOOKS, Kind
+from grpo_core.protocol.spec import extra_owner
 
 app = typer.Typer()
 
@@ -28,6 +32,14 @@ LISTED = 10
 
 @app.command(cls=QuickCommand, epilog="Example: grpo plugins --check")
 def plugins(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME]...",
+            help="Only these plugins; all of them if left out.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print a JSON array for programs.")
     ] = False,
@@ -35,8 +47,8 @@ def plugins(
         bool,
         typer.Option(
             "--check",
-            help="Load each plugin in a process of its own, time its import, "
-            "and exit with 1 if one fails.",
+            help="Load each plugin and what it offers in a process of its own, time the plugin's "
+            "import, and exit with 1 if something fails or lacks its extra.",
         ),
     ] = False,
     timeout_seconds: Annotated[
@@ -44,13 +56,15 @@ def plugins(
         typer.Option(
             "--timeout", min=0.1, help="With --check: timeout in seconds for loading one plugin."
         ),
-    ] = 30.0,
+    ] = 60.0,
 ) -> None:
     """List the installed plugins and the components that they offer.
 
     For each plugin that cannot be used, print the reason and the fix.
     """
-    statuses = all_statuses(PluginHost(), timeout_seconds=timeout_seconds if check else None)
+    statuses = all_statuses(
+        PluginHost(), names or (), timeout_seconds=timeout_seconds if check else None
+    )
     if as_json:
         print_json([asdict(status) for status in statuses])
     else:
@@ -62,9 +76,16 @@ def plugins(
 @app.command(cls=QuickCommand, epilog="Example: grpo envs --json")
 def envs(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="List every environment of a plugin that offers many.")
+    ] = False,
 ) -> None:
-    """List the environments that can be trained on."""
+    """List the environments that can be trained on.
+
+    Those whose extra is not installed stand at the end, with the command that installs it.
+    """
     host = PluginHost()
+    install = cache(_install_command)  # many environments have the same extra
     rows = [
         {
             "name": offer.spec.name,
@@ -72,18 +93,17 @@ def envs(
             "version": offer.plugin.version,
             "summary": next(iter((offer.spec.summary or "").strip().splitlines()), ""),
             "extra": offer.spec.extra,
+            "install": install(offer.spec.distribution, offer.spec.extra),
         }
         for offer in host.specs("environment")
     ]
+    rows.sort(key=lambda row: row["install"] is not None)
     if as_json:
         print_json(rows)
     elif rows:
         print_columns(
             ("environment", "distribution", "about"),
-            [
-                (str(row["name"]), f"{row['distribution']} {row['version']}", str(row["summary"]))
-                for row in rows
-            ],
+            [_environment_row(row) for row in (rows if every else _shortened(rows))],
         )
     else:
         print_line(
@@ -95,6 +115,40 @@ def envs(
             f"{len(host.failures)} of the installed plugins cannot be used; "
             "`grpo plugins` says why."
         )
+
+
+def _install_command(distribution: str, extra: str | None) -> str | None:
+    """Return the command that installs an extra, or None if all its packages are installed."""
+    if extra is None:
+        return None
+    owner = extra_owner(distribution, extra)
+    return f"pip install '{owner}[{extra}]'" if missing_packages(owner, extra) else None
+
+
+def _environment_row(row: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Return the table cells of an environment."""
+    extra = f"(needs {row['install']}) " if row["install"] else ""
+    return (
+        row["name"],
+        f"{row['distribution']} {row['version']}",
+        f"{extra}{row['summary']}",
+    )
+
+
+def _shortened(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows with one row in place of the many of a plugin, as of "reasoning-gym/ab"."""
+    owners = Counter(row["name"].partition("/")[0] for row in rows if "/" in row["name"])
+    shown: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        owner, slash, _ = row["name"].partition("/")
+        if slash and owners[owner] > LISTED:
+            summary = (
+                f"{owners[owner]} environments, as {row['name']}; `grpo envs --all` lists them"
+            )
+            shown.setdefault(f"{owner}/", {**row, "name": f"{owner}/...", "summary": summary})
+        else:
+            shown[row["name"]] = row
+    return list(shown.values())
 
 
 def _format_names(kind: Kind, names: Sequence[str]) -> str:

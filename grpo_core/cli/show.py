@@ -19,9 +19,11 @@ from grpo_core.cli.environment import (
     open_task,
     print_prompt,
     print_reference,
+    print_tools,
 )
 from grpo_core.cli.output import print_json, prints_to_stderr
 from grpo_core.protocol.types import Task, TaskKey
+from grpo_core.verify.checks import tools_of
 from grpo_core.verify.sources import Sources
 
 app = typer.Typer()
@@ -40,9 +42,10 @@ def show(
     as_json: AsJson = False,
     settings: Settings = None,
 ) -> None:
-    """Print the prompt of one task."""
+    """Print the prompt of one task, and the tools that the policy may call."""
     with prints_to_stderr():
         sources, key = open_task(name, settings or [], split, index, seed, level)
+        tools = tools_of(sources[key.env].env)
         task, answer = asyncio.run(_make_task(sources, key, reference=reference))
     if as_json:
         prompt = (
@@ -52,10 +55,12 @@ def show(
         )
         print_json(
             {"key": dataclasses.asdict(task.key), "prompt": prompt}
+            | ({"tools": tools} if tools else {})
             | ({"reference": answer} if reference else {})
         )
         return
     print_prompt(task)
+    print_tools(tools)
     if reference:
         print_reference(answer)
 

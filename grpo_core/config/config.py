@@ -41,8 +41,8 @@ class RunConfig(settings.Section):
     """Prompts per step."""
     seed: int = 0
     """Random seed of the tasks, of all random draws and of the initial adapter."""
-    plugins: tuple[str, ...] = ()
-    """Plugins whose event hooks observe this run."""
+    plugins: Annotated[tuple[str, ...], settings.Listed] = ()
+    """Plugins whose event hooks observe this run; a list, or separated by commas."""
     model: settings.ModelConfig = settings.ModelConfig()
     sampling: settings.SamplingConfig = settings.SamplingConfig()
     optimizer: settings.OptimizerConfig = settings.OptimizerConfig()

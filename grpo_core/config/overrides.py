@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from operator import getitem
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
@@ -54,12 +54,37 @@ def build_config(layers: Sequence[Mapping[str, Any]]) -> RunConfig:
         ):
             # The k belonged to the estimator of an earlier layer.
             earlier_advantage.pop("k", None)
-        _merge(merged, _with_absolute_paths(layer))
+        _merge(merged, _with_absolute_paths(_with_tables(layer)))
     _make_judge_paths_absolute(merged)
     try:
         return RunConfig.model_validate(merged)
     except ValidationError as error:
         raise ConfigError("; ".join(_explain(details) for details in error.errors())) from None
+
+
+def _with_tables(layer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy in which tables that are given as JSON text, as after --set, are read.
+
+    Raises:
+        ConfigError: such a text is not a JSON object.
+    """
+    result: dict[str, Any] = _deep_copy(layer)
+    for key, info in _iterate_fields(RunConfig):
+        if get_origin(info.annotation) is not dict:
+            continue
+        *parents, last = key.split(".")
+        section: Any = result
+        for parent in parents:
+            section = section.get(parent) if isinstance(section, dict) else None
+        if isinstance(section, dict) and isinstance(text := section.get(last), str):
+            try:
+                section[last] = json.loads(text)
+            except ValueError as error:
+                raise ConfigError(
+                    f"setting {key!r} is not JSON, as in --set '{key}={{\"NAME\": 1}}' "
+                    f"({error}); found {text!r}"
+                ) from None
+    return result
 
 
 def _sets_estimator_without_k(advantage: object) -> bool:

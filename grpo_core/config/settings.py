@@ -76,6 +76,8 @@ Listed = BeforeValidator(
     )
 )
 """Accepts a list, or a text whose items are separated by commas, as written after --set."""
+OneOrMore = BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
+"""Accepts a list, or one text, which may hold commas."""
 
 
 class ModelConfig(Section):
@@ -126,7 +128,7 @@ class SamplingConfig(Section):
     """Sample from the k most likely tokens; 0: off."""
     min_p: Fraction = 0.0
     """Sample from tokens at least this fraction as likely as the most likely token; 0: off."""
-    stop: tuple[str, ...] = ()
+    stop: Annotated[tuple[str, ...], OneOrMore] = ()
     """Stop strings: a completion ends with the token that completes one of them."""
     refills: Annotated[int, Field(ge=0)] = 0
     """Replace groups whose advantages are all 0 by groups of other prompts, at most this many times

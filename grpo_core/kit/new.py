@@ -27,7 +27,7 @@ from grpo_core.runs.atomic import whole_folder
 
 Kind = Literal["text", "code", "judge", "dialogue", "dataset"]
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
-_TEMPLATES = resources.files("grpo_core.kit") / "templates"
+TEMPLATES = resources.files("grpo_core.kit") / "templates"
 _COMMON_FILES: Mapping[str, str] = {
     ".github/workflows/test.yml": "test.yml.tmpl",
     ".gitignore": "gitignore.tmpl",
@@ -68,24 +68,10 @@ def write_project(name: str, *, kind: Kind, folder: Path | None = None) -> Proje
     Raises:
         UserError: The name is not usable, or the folder exists or cannot be written.
     """
-    check_name(name)
+    check_name(name, package=_package_name(name), what="an environment")
     target = folder or Path(f"grpo-env-{name}")
-    if os.path.lexists(target):
-        raise UserError(
-            f"{target} exists already; choose another name, or another folder with --out"
-        )
-    files, values = project_files(name, kind=kind), _template_values(name, kind)
-    try:
-        with whole_folder(target) as partial:
-            for path, text in files.items():
-                (partial / path).parent.mkdir(parents=True, exist_ok=True)
-                (partial / path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UserError(
-            f"{target} cannot be written: {error.strerror or error}; choose another folder with "
-            "--out"
-        ) from None
-    options = values["run_options"]
+    write_files(target, project_files(name, kind=kind))
+    options = _template_values(name, kind)["run_options"]
     return Project(
         target,
         (
@@ -98,11 +84,43 @@ def write_project(name: str, *, kind: Kind, folder: Path | None = None) -> Proje
     )
 
 
-def check_name(name: str) -> None:
-    """Raise UserError if `name` cannot be the name of a new environment."""
+def write_files(target: Path, files: Mapping[str, str]) -> None:
+    """Write the files of a project, all at once, into a folder that must not exist.
+
+    Args:
+        target: The new folder.
+        files: The text of each file by its path in the project.
+
+    Raises:
+        UserError: The folder exists or cannot be written.
+    """
+    if os.path.lexists(target):
+        raise UserError(
+            f"{target} exists already; choose another name, or another folder with --out"
+        )
+    try:
+        with whole_folder(target) as partial:
+            for path, text in files.items():
+                (partial / path).parent.mkdir(parents=True, exist_ok=True)
+                (partial / path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(
+            f"{target} cannot be written: {error.strerror or error}; choose another folder with "
+            "--out"
+        ) from None
+
+
+def check_name(name: str, *, package: str, what: str) -> None:
+    """Raise UserError if `name` cannot be the name of a new component.
+
+    Args:
+        name: The name of the component and its plugin.
+        package: The import name of the plugin's package.
+        what: The component with its article, for the message.
+    """
     if not _NAME.fullmatch(name):
         raise UserError(
-            f"{name!r} cannot name an environment; write lowercase letters and digits with dashes "
+            f"{name!r} cannot name {what}; write lowercase letters and digits with dashes "
             "between, such as word-sums"
         )
     if keyword.iskeyword(name):
@@ -114,23 +132,21 @@ def check_name(name: str) -> None:
             f"the name {name!r} is taken by {plugin.distribution} {plugin.version}; choose another "
             "one"
         )
-    if importlib.util.find_spec(_package_name(name)) is not None:
-        raise UserError(
-            f"a package {_package_name(name)!r} is installed already; choose another name"
-        )
+    if importlib.util.find_spec(package) is not None:
+        raise UserError(f"a package {package!r} is installed already; choose another name")
 
 
 def project_files(name: str, *, kind: Kind) -> dict[str, str]:
     """Return the text of every file by its path in the project."""
     values = _template_values(name, kind)
-    sources = {path: _TEMPLATES / "project" / source for path, source in _COMMON_FILES.items()} | {
-        path: _TEMPLATES / kind / source for path, source in _KIND_FILES.items()
+    sources = {path: TEMPLATES / "project" / source for path, source in _COMMON_FILES.items()} | {
+        path: TEMPLATES / kind / source for path, source in _KIND_FILES.items()
     }
     files = {
-        Template(path).substitute(values): _fill_template(source, values)
+        Template(path).substitute(values): fill_template(source, values)
         for path, source in sources.items()
     }
-    data = _TEMPLATES / kind / "data"  # its files are copied unchanged
+    data = TEMPLATES / kind / "data"  # its files are copied unchanged
     for source in data.iterdir() if data.is_dir() else ():
         files[f"{_package_name(name)}/{source.name}"] = source.read_text(encoding="utf-8")
     return dict(sorted({**files, f"{_package_name(name)}/py.typed": ""}.items()))
@@ -148,12 +164,12 @@ def _template_values(name: str, kind: Kind) -> dict[str, str]:
         "version": __version__,
         **dict.fromkeys(_OPTIONAL_VALUES, ""),
         "check": f"      - run: grpo env check {name}\n",
-        **tomllib.loads((_TEMPLATES / kind / "kind.toml").read_text(encoding="utf-8")),
+        **tomllib.loads((TEMPLATES / kind / "kind.toml").read_text(encoding="utf-8")),
     }
-    return {**values, "card": _fill_template(_TEMPLATES / kind / "card.md.tmpl", values).rstrip()}
+    return {**values, "card": fill_template(TEMPLATES / kind / "card.md.tmpl", values).rstrip()}
 
 
-def _fill_template(source: Traversable, values: Mapping[str, str]) -> str:
+def fill_template(source: Traversable, values: Mapping[str, str]) -> str:
     """Return the text of a template with its values."""
     return Template(source.read_text(encoding="utf-8")).substitute(values)
 

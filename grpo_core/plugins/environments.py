@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -106,7 +107,7 @@ def settings_of(
         )
     _refuse_unknown_keys(config_class, overrides, name=name, prefix=f"{prefix}.")
     try:
-        return TypeAdapter(config_class).validate_python(dict(overrides))
+        return TypeAdapter(config_class).validate_python(_with_lists(config_class, overrides))
     except ValidationError as error:
         raise ConfigError(
             "; ".join(_explain(details, name, prefix) for details in error.errors())
@@ -122,15 +123,52 @@ def _refuse_unknown_keys(
     setting has no effect.
     """
     known_keys = [prefix + field.name for field in dataclasses.fields(config_class)]
-    types = typing.get_type_hints(config_class)
+    hints = typing.get_type_hints(config_class)
     for key, value in overrides.items():
         if prefix + key not in known_keys:
             suggestion = did_you_mean(prefix + key, known_keys)
             listing = f"; it has {', '.join(known_keys) or 'none'}."
             hint = listing if suggestion == "." else suggestion
             raise ConfigError(f"{prefix}{key} is not a setting of {name!r}{hint}")
-        if dataclasses.is_dataclass(types[key]) and isinstance(value, Mapping):
-            _refuse_unknown_keys(types[key], value, name=name, prefix=f"{prefix}{key}.")
+        if dataclasses.is_dataclass(hints[key]) and isinstance(value, Mapping):
+            _refuse_unknown_keys(hints[key], value, name=name, prefix=f"{prefix}{key}.")
+
+
+def _with_lists(config_class: Any, overrides: Mapping[str, object]) -> dict[str, object]:
+    """Return the overrides with a list where the Config takes a list and one value is given.
+
+    After --set a single item needs no brackets, and several texts are separated by commas, as in
+    the other settings of a run.
+    """
+    hints = typing.get_type_hints(config_class)
+    values: dict[str, object] = {}
+    for key, value in overrides.items():
+        if dataclasses.is_dataclass(hints[key]) and isinstance(value, Mapping):
+            value = _with_lists(hints[key], value)
+        elif isinstance(value, str | int | float) and _takes_only_lists(hints[key]):
+            value = (
+                [part.strip() for part in value.split(",") if part.strip()]
+                if isinstance(value, str)
+                else [value]
+            )
+        values[key] = value
+    return values
+
+
+def _takes_only_lists(hint: Any) -> bool:
+    """Return whether a type is that of a list, or of a list or None."""
+    origin = typing.get_origin(hint)
+    if origin is typing.Annotated:
+        return _takes_only_lists(typing.get_args(hint)[0])
+    if origin in (typing.Union, types.UnionType):
+        members = [member for member in typing.get_args(hint) if member is not type(None)]
+        return all(map(_takes_only_lists, members))
+    container = origin or hint
+    return (
+        isinstance(container, type)
+        and issubclass(container, Collection)
+        and not issubclass(container, str | bytes | Mapping)
+    )
 
 
 def _explain(details: Any, name: str, prefix: str) -> str:

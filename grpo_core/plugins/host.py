@@ -11,7 +11,7 @@ import importlib.metadata
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
@@ -346,7 +346,7 @@ def _call_offer_hook(manager: pluggy.PluginManager, plugin: Plugin, hook: str) -
             isinstance(spec, Spec) for spec in result
         ):
             raise PluginError(f"{hook}() returned {result!r:.80}; return a list of Spec")
-        specs += result
+        specs += [replace(spec, distribution=plugin.distribution) for spec in result]
     names = [spec.name for spec in specs]
     for name in names:
         if "/" in name and name.partition("/")[0] != plugin.name:

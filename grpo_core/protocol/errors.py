@@ -55,13 +55,18 @@ class MissingExtraError(UserError):
         what: the feature that needs the extra.
         extra: the name of the extra.
         package: the package that is missing, if it is known.
+        distribution: the distribution that has the extra.
     """
 
-    def __init__(self, what: str, extra: str, *, package: str = "") -> None:
+    def __init__(
+        self, what: str, extra: str, *, package: str = "", distribution: str = "grpo-core"
+    ) -> None:
         missing = f" ({package!r} is not installed)" if package else ""
-        super().__init__(
-            f"{what} needs the extra {extra!r}{missing}: pip install 'grpo-core[{extra}]'"
-        )
+        self.package = package
+        """The package that is missing, or ""."""
+        self.fix = f"pip install '{distribution}[{extra}]'"
+        """The command that installs the extra."""
+        super().__init__(f"{what} needs the extra {extra!r}{missing}: {self.fix}")
 
 
 class RunStoppedError(GrpoError):

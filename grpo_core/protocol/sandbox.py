@@ -32,8 +32,11 @@ class Limits:
     """
 
     cpu_seconds: float = 2.0
+    """The CPU time of a call."""
     wall_seconds: float = 5.0
+    """The time from start to end of a call."""
     memory_mb: int = 256
+    """The memory of a call, in MiB."""
     output_bytes: int = 64_000
     """The most bytes that the call may write to stdout, and as many to stderr."""
     result_bytes: int = 64_000
@@ -60,6 +63,7 @@ class Program:
     inputs: Sequence[Sequence[Any]]
     """The positional arguments of each call."""
     limits: Limits = Limits()
+    """The limits of each call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +71,22 @@ class Outcome:
     """Describes how one call ended."""
 
     status: Status
+    """How the call ended; only "infra_error" is not the program's fault."""
     value: Any = None
     """The value that the program CLAIMS to return; only the caller can judge it.
 
     It is decoded from JSON whose size and depth are limited.
     """
     error: str = ""
+    """What went wrong, in a few words; "" if nothing did."""
     stdout: str = ""
+    """What the call wrote to standard output."""
     stderr: str = ""
+    """What the call wrote to standard error."""
     cpu_seconds: float = 0.0
+    """The CPU time that the call took."""
     wall_seconds: float = 0.0
+    """The time from start to end of the call."""
     suspected: bool = False
     """The outcome rests on repeated failures, not on evidence.
 

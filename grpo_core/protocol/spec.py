@@ -27,14 +27,16 @@ class Spec:
     """The extra of the distribution that the component needs."""
     remote: bool = False
     """The component uses a service elsewhere, so its setting `model` never names a local file."""
+    distribution: str = "grpo-core"
+    """The distribution that offers the component, which has `extra`; grpo sets it."""
 
     def load(self) -> Any:
         """Import the target and return it; of a TOML file, return the content as a dict.
 
         Raises:
             MissingExtraError: a package of `extra` is missing; the message names the extra.
-            PluginError: the target cannot be imported or read; the message names it or what is
-                missing.
+            PluginError: the target does not exist, or cannot be imported or read; the message
+                names it or what is missing.
         """
         module_name, _, attribute = self.target.rpartition(":")
         if not module_name or not attribute:
@@ -49,9 +51,17 @@ class Spec:
                 return _read_toml(module_name, attribute)
             return getattr(importlib.import_module(module_name), attribute)
         except ModuleNotFoundError as error:
+            if f"{module_name}.".startswith(f"{error.name}."):
+                raise PluginError(
+                    f"{self.name!r} cannot be loaded: its target {self.target!r} does not exist "
+                    f"(there is no module {error.name!r}); correct the target in its Spec"
+                ) from error
             if self.extra:
                 raise MissingExtraError(
-                    f"{self.name!r}", self.extra, package=error.name or ""
+                    f"{self.name!r}",
+                    self.extra,
+                    package=error.name or "",
+                    distribution=extra_owner(self.distribution, self.extra),
                 ) from error
             raise PluginError(
                 f"{self.name!r} cannot be loaded: {error}; install the missing package"
@@ -60,6 +70,20 @@ class Spec:
             raise PluginError(
                 f"{self.name!r} cannot be loaded: {error}; its target is {self.target!r}"
             ) from error
+
+
+def extra_owner(distribution: str, extra: str) -> str:
+    """Return the distribution whose extra it is: grpo-core if only that one declares it."""
+    import importlib.metadata
+
+    def declares(name: str) -> bool:
+        try:
+            return extra in (importlib.metadata.metadata(name).get_all("Provides-Extra") or ())
+        except importlib.metadata.PackageNotFoundError:
+            return False
+
+    core = "grpo-core"
+    return core if declares(core) and not declares(distribution) else distribution
 
 
 def _read_toml(package: str, file: str) -> dict[str, Any]:

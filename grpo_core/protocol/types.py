@@ -37,6 +37,7 @@ class TaskKey:
     env: str
     """The name of the environment."""
     split: Split
+    """"train" or "eval", the held-out tasks."""
     index: int
     """The number of the task within the split."""
     seed: int = 0
@@ -62,7 +63,9 @@ class Message:
     """Holds one turn of a chat."""
 
     role: Role
+    """Who speaks: "system", "user", "assistant" (the policy) or "tool"."""
     content: str
+    """The text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,7 @@ class Task(Generic[Data]):
     """Holds a prompt for the policy, and data that only the verifier sees."""
 
     key: TaskKey
+    """The key that the task was made from."""
     prompt: str | tuple[Message, ...]
     """A str is raw text without a chat template (base models, masked fill-in).
 
@@ -142,7 +146,10 @@ class Reward:
     """Holds one named part of a verdict."""
 
     value: float
+    """The reward; True counts as 1."""
     weight: float = 1.0
+    """Its weight in the total. Leave it out: the engine takes that of `Environment.parts`, or the
+    run's."""
     note: str = ""
     """A remark for logs and reports."""
     seconds: float = field(default=0.0, compare=False)
@@ -251,6 +258,8 @@ class Group(Generic[Data]):
     """Holds a task with its rollouts, whose rewards are compared with each other."""
 
     task: Task[Data]
+    """The task that all of them answer."""
     rollouts: Sequence[Rollout]
+    """The attempts."""
     verdicts: Sequence[Verdict] = ()
     """The verdicts of the rollouts, in the same order."""

@@ -18,7 +18,7 @@ from grpo_core.plugins.services import fingerprint
 from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.types import Message, Split, TaskKey
 from grpo_core.report.floors import Floor, measure_floors
-from grpo_core.verify.checks import size_of
+from grpo_core.verify.checks import size_of, tools_of
 from grpo_core.verify.sources import Source, Sources
 
 FLAGS = ("deterministic", "stateful", "open_ended", "levels", "answer_in_prompt", "trusted")
@@ -79,6 +79,8 @@ class Card:
     """The level of the tasks that are shown and measured."""
     prompt: str | tuple[Message, ...]
     """The prompt of the first task."""
+    tools: tuple[Mapping[str, Any], ...] = ()
+    """The functions that the policy may call, as chat templates get them."""
     floors: tuple[Floor, ...] = ()
     """The measured floors; empty where nothing was measured."""
     unmeasured: str = ""
@@ -126,6 +128,7 @@ async def make_card(source: Source, *, seed: int = 0, level: float | None = None
         seed=seed,
         level=level,
         prompt=first_tasks[0].prompt if first_tasks else "",
+        tools=tuple(tools_of(env)),
     )
 
 

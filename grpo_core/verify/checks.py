@@ -18,6 +18,7 @@ from grpo_core.calls.isolation import clip, reason
 from grpo_core.extract import is_text
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import GrpoError
+from grpo_core.protocol.tools import schemas
 from grpo_core.protocol.types import Message, Reward, Split, Task, TaskKey, Verdict
 
 NOT_TEXT = "half of a surrogate pair"
@@ -77,6 +78,20 @@ def size_of(env: Environment[Any], split: Split) -> int | None:
         f"size({split!r}) returned {_describe_type(size)}; "
         "it must return the number of tasks, or None if that is unlimited"
     )
+
+
+def tools_of(env: Environment[Any]) -> list[dict[str, Any]]:
+    """Return the descriptions of the environment's tools, in the form that chat templates expect.
+
+    Raises:
+        GrpoError: tools() raises, or returns what cannot be described.
+    """
+    try:
+        return schemas(env.tools())
+    except GrpoError:
+        raise
+    except Exception as error:  # noqa: BLE001 - environments raise what they like
+        raise GrpoError(f"the environment failed in tools(): {reason(error)}") from None
 
 
 def check_verdict(verdict: object, env: type[Environment[Any]] | Environment[Any]) -> Verdict:

@@ -156,3 +156,50 @@ def test_help_names_the_defaults() -> None:
     shown = CliRunner().invoke(app, ["run", "--help"], env={"COLUMNS": "200"}).output
     assert "[default: 150]" in shown
     assert shown.count("[default: by the model's size]") == 2
+
+
+def test_the_settings_of_an_environment_are_explained_by_its_name() -> None:
+    done = grpo("config", "explain", "env.path", "--env", "dataset")
+    assert done.stdout == 'env.path  string, default ""\n  JSONL file with the rows.\n'
+    every = grpo("config", "explain", "env", "--env", "fizzbuzz").stdout
+    assert "env.partial  above_constant | seed | none, default" in every
+    assert "env.cpu_seconds  number, default 2.0\n  The CPU time of one call" in every
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["env.path"], "name it, as in `grpo config explain env.path --env dataset`"),
+        (["env.pth", "--env", "dataset"], "did you mean 'env.path'? It has env.path, env.name"),
+        (["env.path", "--env", "dataste"], "did you mean 'dataset'?"),
+    ],
+)
+def test_a_setting_that_an_environment_does_not_have_is_one_line(
+    words: list[str], message: str
+) -> None:
+    done = grpo("config", "explain", *words)
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+    assert message in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("setting", "shown"),
+    [
+        ("plugins=judge", 'plugins = ["judge"]'),
+        ("plugins=judge, recipes", 'plugins = ["judge", "recipes"]'),
+        ("sampling.stop=a, b", 'sampling.stop = ["a, b"]'),
+        ('weights={"exact": 2}', 'weights = {"exact": 2.0}'),
+        ("eval.also=fizzbuzz", 'eval.also = ["fizzbuzz"]'),
+    ],
+)
+def test_a_list_takes_one_word_and_a_table_takes_json(setting: str, shown: str) -> None:
+    done = grpo("config", "show", "--env", "arithmetic", "--set", setting)
+    assert done.exit_code == 0, done.stderr
+    assert shown in done.stdout
+
+
+def test_a_table_that_is_no_json_is_told_so() -> None:
+    done = grpo("config", "show", "--env", "arithmetic", "--set", 'weights={"a": 1')
+    assert done.exit_code == 2
+    assert "setting 'weights' is not JSON" in done.stderr
+    assert """found '{"a": 1'""" in done.stderr

@@ -36,7 +36,53 @@ def test_envs_lists_name_distribution_version_and_summary(toy: Path) -> None:
         "version": "1.0",
         "summary": "Adds toy.",
         "extra": None,
+        "install": None,
     }
+
+
+LACKING = """
+from grpo_core import Spec, hookimpl
+
+@hookimpl
+def grpo_environments():
+    return [
+        Spec("aaa", "lacking:Env", summary="Lacks a package.", extra="models"),
+        Spec("aab", "lacking:Env", summary="Lacks a package of the core.", extra="trackers"),
+        Spec("aac", "lacking:Env", summary="Lacks nothing.", extra="light"),
+    ]
+"""
+
+
+def test_envs_lists_those_whose_extra_is_missing_last_with_the_command_that_installs_it(
+    toy: Path,
+) -> None:
+    install_plugin(toy, "aaa", LACKING)
+    (metadata,) = toy.glob("grpo_env_aaa-*/METADATA")
+    metadata.write_text(
+        metadata.read_text()
+        + "Provides-Extra: models\nProvides-Extra: light\n"
+        + "Requires-Dist: a-package-nobody-has>=2 ; extra == 'models'\n"
+        + 'Requires-Dist: only_elsewhere ; sys_platform == "none" and extra == "light"\n'
+        + "Requires-Dist: PyDantic (>=1) ; extra == 'light'\n"
+    )
+    done = grpo("envs", "--json")
+    listed = {row["name"]: row["install"] for row in json.loads(done.stdout)}
+    assert list(listed)[-2:] == ["aaa", "aab"]
+    assert listed["aaa"] == "pip install 'grpo-env-aaa[models]'"
+    assert listed["aab"] == "pip install 'grpo-core[trackers]'"
+    assert listed["aac"] is None
+    (line,) = [line for line in grpo("envs").stdout.splitlines() if line.startswith("aaa ")]
+    assert "(needs pip install 'grpo-env-aaa[models]') Lacks a package." in line
+
+
+def test_envs_shortens_the_environments_of_a_plugin_that_offers_many() -> None:
+    lines = grpo("envs").stdout.splitlines()
+    (line,) = [line for line in lines if line.startswith("reasoning-gym/")]
+    assert line.startswith("reasoning-gym/... ")
+    assert "105 environments, as reasoning-gym/ab; `grpo envs --all` lists them" in line
+    every = grpo("envs", "--all").stdout.splitlines()
+    assert sum(line.startswith("reasoning-gym/") for line in every) == 105
+    assert len([line for line in lines if line.startswith("besiege/")]) == 3
 
 
 def test_envs_works_beside_a_broken_plugin_and_mentions_it(toy: Path) -> None:

@@ -75,18 +75,23 @@ def test_a_disabled_plugin_is_listed_as_such(site: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("arguments", [["plugins", "--json"], ["plugins", "--json", "--check"]])
 def test_prints_on_import_do_not_corrupt_json(site: Path, arguments: list[str]) -> None:
+    install_toy(site)
     install_plugin(
-        site, "chatty", "print('noise')\n" + OFFERS_ONE.format(name="chatty", target="x:Y")
+        site,
+        "chatty",
+        "print('noise')\n" + OFFERS_ONE.format(name="chatty", target="toy_environment:Toy"),
     )
     result = grpo(*arguments)
     assert rows(result.stdout)["chatty"]["status"] == "ok"
 
 
 def test_check_keeps_its_json_whole_beside_a_plugin_that_writes_past_python(site: Path) -> None:
+    install_toy(site)
     install_plugin(
         site,
         "chatty",
-        "import os; os.write(1, b'noise')\n" + OFFERS_ONE.format(name="chatty", target="x:Y"),
+        "import os; os.write(1, b'noise')\n"
+        + OFFERS_ONE.format(name="chatty", target="toy_environment:Toy"),
     )
     assert rows(grpo("plugins", "--json", "--check").stdout)["chatty"]["status"] == "ok"
 
@@ -116,10 +121,12 @@ def test_check_survives_a_plugin_that_does_not_and_exits_with_1(
 
 
 def test_check_says_how_long_the_import_took(site: Path) -> None:
+    install_toy(site)
     install_plugin(
         site,
         "slow",
-        "import time; time.sleep(0.3)\n" + OFFERS_ONE.format(name="slow", target="x:Y"),
+        "import time; time.sleep(0.3)\n"
+        + OFFERS_ONE.format(name="slow", target="toy_environment:Toy"),
     )
     result = grpo("plugins", "--check", "--json")
     assert 0.3 <= rows(result.stdout)["slow"]["import_seconds"] < 5
@@ -130,3 +137,107 @@ def test_check_of_working_plugins_exits_with_0(site: Path) -> None:
     result = grpo("plugins", "--check")
     assert result.exit_code == 0
     assert "environment toy" in result.stdout
+
+
+OFFERS = """
+from grpo_core import Spec, hookimpl
+
+@hookimpl
+def {hook}():
+    return [{spec}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("hook", "spec", "reason", "fix"),
+    [
+        (
+            "grpo_judges",
+            "Spec('bad', 'nowhere:Judge')",
+            "its target 'nowhere:Judge' does not exist (there is no module 'nowhere')",
+            "correct it in grpo-env-bad",
+        ),
+        (
+            "grpo_judges",
+            "Spec('bad', 'plugin_bad.inner:Judge', extra='judge')",
+            "its target 'plugin_bad.inner:Judge' does not exist",
+            "correct it in grpo-env-bad",
+        ),
+        (
+            "grpo_sandboxes",
+            "Spec('bad', 'plugin_bad:Jail')",
+            "module 'plugin_bad' has no attribute 'Jail'",
+            "correct it in grpo-env-bad",
+        ),
+        (
+            "grpo_algorithms",
+            "Spec('bad', 'plugin_bad:__name__')",
+            "and that is 'plugin_bad', not callable",
+            "correct it in grpo-env-bad",
+        ),
+        (
+            "grpo_trackers",
+            "Spec('bad', 'plugin_bad:__doc__')",
+            "and that is None, not callable",
+            "correct it in grpo-env-bad",
+        ),
+        (
+            "grpo_recipes",
+            "Spec('bad', 'plugin_bad:hookimpl')",
+            "not a mapping of settings",
+            "correct it in grpo-env-bad",
+        ),
+        (
+            "grpo_recipes",
+            "Spec('bad', 'grpo_core:bad.toml')",
+            "'bad.toml' of 'grpo_core' cannot be read",
+            "correct it in grpo-env-bad",
+        ),
+        (
+            "grpo_environments",
+            "Spec('bad', 'plugin_bad:Spec')",
+            "not a subclass of grpo_core.Environment",
+            "correct it in grpo-env-bad",
+        ),
+        (
+            "grpo_judges",
+            "Spec('bad', 'lacking:Judge', extra='models')",
+            "the extra 'models' is missing ('a_package_nobody_has' is not installed)",
+            "pip install 'grpo-env-bad[models]'",
+        ),
+        (
+            "grpo_judges",
+            "Spec('bad', 'lacking:Judge')",
+            "No module named 'a_package_nobody_has'; install the missing package",
+            "correct it in grpo-env-bad",
+        ),
+    ],
+)
+def test_check_imports_every_target_and_says_in_one_line_what_is_wrong(
+    site: Path, hook: str, spec: str, reason: str, fix: str
+) -> None:
+    (site / "lacking.py").write_text("import a_package_nobody_has")
+    install_plugin(site, "bad", OFFERS.format(hook=hook, spec=spec))
+    assert grpo("plugins", "bad").exit_code == 0
+    result = grpo("plugins", "bad", "--check")
+    (line,) = [line for line in result.stdout.splitlines() if line.startswith("bad (")]
+    assert result.exit_code == 1
+    assert line.startswith("bad (grpo-env-bad 1.0): the ")
+    assert reason in line
+    assert fix in line
+
+
+def test_check_names_a_fault_of_many_components_once(site: Path) -> None:
+    specs = ", ".join(f"Spec('bad/{i}', 'nowhere:Judge')" for i in range(20))
+    install_plugin(site, "bad", OFFERS.format(hook="grpo_judges", spec=specs))
+    reason = rows(grpo("plugins", "bad", "--check", "--json").stdout)["bad"]["reason"]
+    assert reason.startswith("the judges 'bad/0', 'bad/1', 'bad/2' and 17 more: ")
+
+
+def test_only_the_named_plugins_are_checked(site: Path) -> None:
+    install_plugin(site, "bad", "raise ValueError")
+    install_toy(site)
+    result = grpo("plugins", "toy", "--check", "--json")
+    assert (result.exit_code, list(rows(result.stdout))) == (0, ["toy"])
+    unknown = grpo("plugins", "tooy", "--check")
+    assert (unknown.exit_code, "did you mean 'toy'?" in unknown.stderr) == (2, True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,6 +30,23 @@ class Settings:
             raise ValueError("difficulty must not be negative")
 
 
+@dataclass(frozen=True, slots=True)
+class Lists:
+    words: tuple[str, ...] = ()
+    numbers: list[int] | None = None
+    names: frozenset[str] = frozenset()
+    text: str = ""
+    either: str | tuple[str, ...] = ""
+    table: dict[str, int] = field(default_factory=dict)
+
+
+class Listing(Environment[None]):
+    Config = Lists
+
+    def task(self, key: TaskKey) -> Task[None]:
+        return Task(key, "prompt", None)
+
+
 class Example(Environment[None]):
     Config = Settings
 
@@ -47,6 +64,18 @@ NOT_AN_ENVIRONMENT = 3
 def build(target: str = "Example", **overrides: Any) -> Environment[Any]:
     sys.modules["grpo_test_settings"] = sys.modules[__name__]
     return build_environment(Spec("example", f"grpo_test_settings:{target}"), overrides)
+
+
+def test_a_list_takes_one_value_or_texts_between_commas() -> None:
+    assert build("Listing", words="salt").config.words == ("salt",)
+    assert build("Listing", words="salt, tree").config.words == ("salt", "tree")
+    assert build("Listing", words=["a, b"]).config.words == ("a, b",)
+    assert build("Listing", numbers=5).config.numbers == [5]
+    assert build("Listing", numbers="5,6").config.numbers == [5, 6]
+    assert build("Listing", names="a").config.names == frozenset({"a"})
+    assert build("Listing", text="a, b", either="a, b").config == Lists(text="a, b", either="a, b")
+    with pytest.raises(ConfigError, match=r"env\.numbers\.0 of 'example'"):
+        build("Listing", numbers="x")
 
 
 def test_without_overrides_the_defaults_hold() -> None:

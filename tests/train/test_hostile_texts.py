@@ -130,6 +130,8 @@ def check(shown: Shown, *, terminal: bool = True, seen: bool = True) -> None:
 
 
 Case = Callable[[Place], list[object]]
+NEW = ("env", "judge", "sandbox", "algorithm", "tracker", "recipe")
+"""What `grpo new` makes."""
 CASES: dict[str, list[Case]] = {
     "run": [
         lambda p: ["run", "--resume", p.run, "--set", "steps=2"],
@@ -206,6 +208,13 @@ CASES: dict[str, list[Case]] = {
         lambda p: ["env", "new", "word-sums", "--out", p.new("package")],
         lambda p: ["env", "new", NAME],
     ],
+    **{
+        f"new {kind}": [
+            lambda p, kind=kind: ["new", kind, "word-sums", "--out", p.new("package")],
+            lambda p, kind=kind: ["new", kind, NAME],
+        ]
+        for kind in NEW
+    },
     "env show": [
         lambda p: ["env", "show", p.env, "--reference"],
         lambda p: ["env", "show", "evil", "--json", "--reference"],
@@ -266,7 +275,7 @@ CASES: dict[str, list[Case]] = {
     "sandbox check": [lambda p: ["sandbox", "check", "--name", "evil"]],
     "sandbox prune": [lambda p: ["sandbox", "prune", "--name", "evil"]],
 }
-UNSEEN = {"doctor", "model list", "config schema", "env new"}
+UNSEEN = {"doctor", "model list", "config schema", "env new", *(f"new {kind}" for kind in NEW)}
 """Commands of which one case shows nothing of others."""
 
 STDIN = f"crash {EVIL}\n.\nlong\n.\nx\n.\n:{NAME}\n:reference\n:next\n:quit\n".replace("\0", "")
