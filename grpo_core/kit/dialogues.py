@@ -15,6 +15,7 @@ from grpo_core.kit.players import (
     Clock,
     Exchange,
     Recorder,
+    affordable_turns,
     always,
     continued,
     ordinary_players,
@@ -41,7 +42,7 @@ _REPEATS = 4
 """How often each reply is asked for again."""
 _CALLS = 10
 """Calls of tools that are repeated."""
-_HOSTILE_SECONDS = 6.0
+_HOSTILE_SECONDS = 5.0
 """No further hostile text is tried after this time."""
 _ROLES = [role for role in get_args(Role) if role != "assistant"]
 
@@ -114,9 +115,16 @@ async def check_ends(subject: Subject) -> str:
     require_dialogue(subject)
     env = subject.env
     limit = min(env.max_turns, _ENDLESS_TURNS)
+    if affordable_turns(subject, dialogues=1, most=limit) < limit:
+        raise NotCheckedError(
+            f"a reply takes {subject.replies.mean_seconds:.2g} s, too long to play {limit} turns"
+        )
+    clock = Clock()
     ended = False
     for task in subject.tasks[:_ENDLESS_TASKS]:
         for kind, text in {"silence": "", "talk": "banana"}.items():
+            if clock.up:
+                break
             # also after the last turn, at which a run does not ask: does it know the end?
             talk = await played(subject, task, always(text), most=limit + 1)
             if talk.rollout.error and len(talk.replies) < limit - 1:
@@ -129,8 +137,8 @@ async def check_ends(subject: Subject) -> str:
                     "max_turns"
                 )
     turns = [len(split_turns(text)) for _, text in subject.answered]
-    for task, text in subject.answered[: subject.small_count]:
-        talk = await play(subject.replies, task, split_turns(text), max_turns=env.max_turns + 1)
+    for task, text in subject.answered[: 1 if clock.up else subject.small_count]:
+        talk = await play(subject.remembered, task, split_turns(text), max_turns=env.max_turns + 1)
         ended |= talk.ended
     summary = f"endless talk stops after {limit} turns or before"
     if ended or env.open_ended or max(turns, default=0) >= env.max_turns:
@@ -179,7 +187,7 @@ async def check_repeat(subject: Subject) -> str:
 
 async def _exchanges(subject: Subject) -> list[Exchange]:
     """Return what is said in some dialogues; those that fail are the subject of reply.form."""
-    recorder, clock = Recorder(subject.replies), Clock()
+    recorder, clock = Recorder(subject.remembered), Clock()
     calls = list(sample_calls(usable_tools(subject.env)))[:_CALLS]
     for index, task in enumerate(subject.tasks[: subject.small_count]):
         for player in [

@@ -28,8 +28,7 @@ from typing import Any
 from grpo_core.calls.deadline import describe
 from grpo_core.calls.wire import prompt_digest
 from grpo_core.config.settings import VerifyConfig
-from grpo_core.kit.scripts import join_turns
-from grpo_core.kit.subject import attempt_rollout
+from grpo_core.kit.scripts import attempt_rollout, join_turns
 from grpo_core.kit.texts import MARKER
 from grpo_core.kit.verdicts import verify_directly
 from grpo_core.plugins.environments import build_environment

@@ -16,7 +16,7 @@ from grpo_core.protocol.types import Message, Task
 from grpo_core.report.floors import prompt_text
 from grpo_core.verify.playing import Played, Player, Replies, play
 
-CHECK_SECONDS = 2.5
+CHECK_SECONDS = 2.0
 """No further dialogue is begun after this time, so that slow replies do not make the kit slow."""
 IGNORANT: Mapping[str, str] = {
     "silence": "",
@@ -89,6 +89,12 @@ class Clock:
         return time.monotonic() > self._end
 
 
+def affordable_turns(subject: Subject, *, dialogues: int, most: int) -> int:
+    """Return how many turns each of some dialogues may have, at most `most` and at least 1."""
+    seconds = max(subject.replies.mean_seconds, 1e-6) * dialogues
+    return max(1, min(most, int(CHECK_SECONDS / seconds)))
+
+
 @dataclass(frozen=True, slots=True)
 class Exchange:
     """A question to the environment, and its reply."""
@@ -117,7 +123,7 @@ async def played(
 ) -> Played:
     """Return what happened in a dialogue of at most `most` turns; None: as the environment says."""
     max_turns = subject.env.max_turns if most is None else most
-    return await play(subject.replies, task, player, max_turns=max_turns)
+    return await play(subject.remembered, task, player, max_turns=max_turns)
 
 
 def texts_of(replies: Sequence[Sequence[Message]]) -> Iterator[str]:

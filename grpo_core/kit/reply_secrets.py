@@ -11,6 +11,7 @@ from grpo_core.kit.floors import MOST_TASKS
 from grpo_core.kit.players import (
     IGNORANT,
     Clock,
+    affordable_turns,
     always,
     echoing,
     played,
@@ -105,10 +106,10 @@ async def check_secret(subject: Subject) -> str:
     for kind, texts in wrong.items():
         if clock.up and tried:
             break
-        heard = [
-            await _hear(subject, number, answer, text)
-            for (number, answer), text in zip(answers, texts, strict=True)
-        ]
+        heard = list[Heard]()
+        for (number, answer), text in zip(answers, texts, strict=True):
+            if not clock.up or len(heard) < MIN_TASKS_FOR_SHARE:
+                heard.append(await _hear(subject, number, answer, text))
         tried += 1
         if not tells([each.text for each in heard], [each.answer for each in heard]):
             continue
@@ -125,7 +126,9 @@ async def check_secret(subject: Subject) -> str:
 async def _hear(subject: Subject, number: int, answer: str, text: str) -> Heard:
     """Return what is said to a policy that always says `text`, up to where the answer is told."""
     task, reference = subject.answered[number]
-    limit = max(1, min(subject.env.max_turns - 1, _TURNS))
+    limit = affordable_turns(
+        subject, dialogues=MIN_TASKS_FOR_SHARE, most=min(subject.env.max_turns - 1, _TURNS)
+    )
     talk = await played(subject, task, always(text), most=limit + 1)
     heard = ""
     for turn, reply in enumerate(talk.replies, 1):
@@ -139,7 +142,7 @@ async def _paid(subject: Subject, heard: Heard) -> Verdict | None:
     """Return the verdict on a policy that says what it heard, if it is paid much for that."""
     turns_left = subject.env.max_turns - len(heard.turns)
     turns = (*heard.turns, *split_turns(heard.reference)[-turns_left:])
-    talk = await play(subject.replies, heard.task, turns, max_turns=subject.env.max_turns)
+    talk = await play(subject.remembered, heard.task, turns, max_turns=subject.env.max_turns)
     ((verdict,),) = await subject.verifier.verify([heard.task], [[talk.rollout]])
     much = subject.env.floor + _MUCH * (subject.env.reward_range[1] - subject.env.floor)
     return verdict if verdict.scored and (verdict.passed or verdict.total >= much) else None
@@ -162,18 +165,21 @@ async def _must_rarely_pass(subject: Subject, kind: str) -> None:
     """Raise BrokenPromiseError if a policy that knows nothing passes most tasks."""
     rollouts, clock = list[tuple[Task[Any], Rollout]](), Clock()
     for task in subject.sample:
-        if clock.up and len(rollouts) >= MIN_TASKS_FOR_SHARE:
+        if clock.up and rollouts:
             break
-        player = _parrot(subject, task, kind)
-        rollouts.append((task, (await played(subject, task, player)).rollout))
+        most = subject.env.max_turns
+        if kind != "silence":
+            most = affordable_turns(subject, dialogues=MIN_TASKS_FOR_SHARE, most=most)
+        talk = await played(subject, task, _parrot(subject, task, kind), most=most)
+        rollouts.append((task, talk.rollout))
     verdicts = await _verdicts(subject, rollouts)
     passed = [
         (task, rollout, verdict)
         for (task, rollout), verdict in zip(rollouts, verdicts, strict=True)
         if verdict.passed
     ]
-    most = 1 if kind == "silence" else max(2, MOST_TASKS * len(rollouts))
-    if passed and len(passed) >= most:
+    enough = MOST_TASKS * max(MIN_TASKS_FOR_SHARE, len(rollouts))
+    if passed and (kind == "silence" or len(passed) >= enough):
         task, rollout, verdict = passed[0]
         raise BrokenPromiseError(
             f"a policy that answers with {kind} {describe_verdict(verdict)} at {task_label(task)}, "

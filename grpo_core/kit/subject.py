@@ -12,7 +12,7 @@ from typing import Any
 
 from grpo_core.calls.deadline import DeadlineError, describe, within
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
-from grpo_core.kit.scripts import join_turns, split_turns
+from grpo_core.kit.scripts import RememberedReplies, attempt_rollout, join_turns
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.judge import JudgeRequest
@@ -21,11 +21,13 @@ from grpo_core.protocol.types import Rollout, Split, Task, TaskKey, Verdict
 from grpo_core.report.floors import shorten
 from grpo_core.verify.checks import size_of
 from grpo_core.verify.engine import Verifier
-from grpo_core.verify.playing import IsolatedReplies, Replies, play
+from grpo_core.verify.playing import IsolatedReplies
 
 TOLERANCE = 1e-6
 QUICK_SECONDS = 0.05
 """A reference that takes longer comes from a search, so it is not computed repeatedly."""
+_SLOW_REPLY_SECONDS = 0.05
+"""Dialogues with slower replies are played on few tasks."""
 MIN_TASKS_FOR_SHARE = 4
 """The least number of tasks from which a share is meaningful."""
 _SERVICE_SECONDS = 120.0
@@ -106,7 +108,12 @@ class Subject:
 
     async def rollout(self, task: Task[Any], text: str) -> Rollout:
         """Return the rollout of an attempt; one of several turns is played."""
-        return await attempt_rollout(self.env, self.replies, task, text)
+        return await attempt_rollout(self.env, self.remembered, task, text)
+
+    @cached_property
+    def remembered(self) -> RememberedReplies:
+        """Return `replies` that are asked for once, whichever checks need them."""
+        return RememberedReplies(self.replies)
 
     async def scored_verdicts(self, kind: str, attempts: Sequence[Attempt]) -> list[Verdict]:
         """Return the verdict on each attempt; raise BrokenPromiseError if one has no verdict.
@@ -157,8 +164,9 @@ class Subject:
 
     @property
     def sample(self) -> Sequence[Task[Any]]:
-        """Return the tasks over which shares are taken: few, if verdicts need services."""
-        return self.tasks[:MIN_TASKS_FOR_SHARE] if self.env.needs else self.tasks
+        """Return the tasks over which shares are taken: few, if verdicts or replies are slow."""
+        slow = self.env.needs or self.replies.mean_seconds > _SLOW_REPLY_SECONDS
+        return self.tasks[:MIN_TASKS_FOR_SHARE] if slow else self.tasks
 
     @cached_property
     def bare_answers(self) -> list[str | None]:
@@ -247,16 +255,6 @@ class Subject:
                         f"{task_label(task)}; it must {expectation}"
                     )
         return len(attempts)
-
-
-async def attempt_rollout(
-    env: Environment[Any], replies: Replies, task: Task[Any], text: str
-) -> Rollout:
-    """Return the rollout of an attempt; one of several turns is played with `replies`."""
-    turns = split_turns(text)
-    if len(turns) == 1:
-        return Rollout.of(text)
-    return (await play(replies, task, turns, max_turns=env.max_turns)).rollout
 
 
 def task_keys(

@@ -163,7 +163,10 @@ async def check_secret(subject: Subject) -> str:
     tasks = [subject.answered[number][0] for number, _ in known]
     results: dict[str, list[str]] = {}
     held: list[set[str]] = []
+    clock = Clock()
     for task in tasks:
+        if clock.up and len(held) >= MIN_TASKS_FOR_SHARE:
+            break
         # one after the other, as state of one dialogue is what may show in the next
         current = await _current_tools(subject, task)
         held.append({place for tool in current for place in _places_of(tool, task)})
@@ -174,21 +177,22 @@ async def check_secret(subject: Subject) -> str:
     for call, texts in results.items():
         short = [
             text if len(text) <= len(answer) + _SHORT else ""
-            for text, answer in zip(texts, right, strict=True)
+            for text, answer in zip(texts, right, strict=False)
         ]
-        if tells(short, right):
+        if tells(short, right[: len(short)]):
             index = next(i for i, text in enumerate(short) if holds(text, right[i]))
             raise BrokenPromiseError(
                 f"the call {call} hands out the answer, {shorten(short[index])} at "
                 f"{task_label(tasks[index])}, whatever is asked; a tool must not know the task"
             )
-    if len(held) >= MIN_TASKS_FOR_SHARE and (places := set.intersection(*held)):
+    distinct = len({repr(task.data) for task in tasks[: len(held)]}) >= MIN_TASKS_FOR_SHARE
+    if distinct and (places := set.intersection(*held)):
         raise BrokenPromiseError(
             f"{min(places)} is what the verifier keeps of the task that is played, so a tool can "
             "give it away, and dialogues that go on at the same time mix; keep nothing of a task "
             "on self"
         )
-    return f"{len(tools)} tools do not hand out the answers of {len(tasks)} tasks"
+    return f"{len(tools)} tools do not hand out the answers of {len(held)} tasks"
 
 
 def _greedy_calls(tool: Tool) -> Iterator[str]:

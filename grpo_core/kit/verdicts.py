@@ -12,8 +12,14 @@ from typing import Any, NoReturn
 
 from grpo_core.calls.deadline import DeadlineError, in_thread, within
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
-from grpo_core.kit.scripts import split_turns
-from grpo_core.kit.subject import TOLERANCE, Attempt, Subject, describe_verdict, task_label
+from grpo_core.kit.scripts import attempt_rollout, split_turns
+from grpo_core.kit.subject import (
+    TOLERANCE,
+    Attempt,
+    Subject,
+    describe_verdict,
+    task_label,
+)
 from grpo_core.kit.texts import JUNK
 from grpo_core.protocol.environment import Environment, Services
 from grpo_core.protocol.judge import Judgement, JudgeRequest
@@ -172,8 +178,10 @@ class _NoService:
 
     def __init__(self, *, raises: bool) -> None:
         self._raises = raises
+        self.calls = 0
 
     async def run(self, programs: Sequence[Program]) -> Sequence[Sequence[Outcome]]:
+        self.calls += 1
         if self._raises:
             raise ConnectionError("the sandbox is gone")
         return [
@@ -182,6 +190,7 @@ class _NoService:
         ]
 
     async def judge(self, requests: Sequence[JudgeRequest]) -> Sequence[Judgement]:
+        self.calls += 1
         if self._raises:
             raise ConnectionError("the judge is gone")
         return [Judgement(0.0, error="the judge is gone") for _ in requests]
@@ -211,8 +220,12 @@ async def check_outage(subject: Subject) -> str:
             {"default": down} if "sandbox" in env.needs else {},
             dict.fromkeys(names, down) if "judge" in env.needs else {},
         )
-        async with Verifier(type(env)(env.config, services), settings=settings) as verifier:
-            ((verdict,),) = await verifier.verify([task], [[await subject.rollout(task, text)]])
+        down_env = type(env)(env.config, services)
+        async with Verifier(down_env, settings=settings) as verifier:
+            rollout = await attempt_rollout(down_env, verifier, task, text)
+            ((verdict,),) = await verifier.verify([task], [[rollout]])
+        if not down.calls:
+            raise NotCheckedError("judging a reference asks no service")
         if verdict.scored:
             raise BrokenPromiseError(
                 f"with its {' and '.join(sorted(env.needs))} down the reference "

@@ -5,6 +5,7 @@ The trainer and the author's kit share this, so that the kit plays what a run wo
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
@@ -162,6 +163,7 @@ class IsolatedReplies:
         self._patience = 1
         """How many calls in a row may hang before no further one is made."""
         self._hanging_calls = 0
+        self._calls, self._busy_seconds = 0, 0.0
         self._thread_host = InlineHost(env, max_concurrency=1, replies_in_thread=True)
         self._host: Host = self._thread_host
         self._untried = False
@@ -187,6 +189,7 @@ class IsolatedReplies:
         if self.hanging:
             raise GrpoError(self.hanging)
         host = await self._working_host(task)
+        started = time.monotonic()
         try:
             reply = check_reply(await host.call("reply", task, messages, seconds=self.seconds))
             self._patience, self._hanging_calls = 2, 0
@@ -198,6 +201,14 @@ class IsolatedReplies:
                 if self._hanging_calls >= self._patience:
                     self.hanging = failure[0]
             raise GrpoError(failure[0]) from None
+        finally:
+            self._calls += 1
+            self._busy_seconds += time.monotonic() - started
+
+    @property
+    def mean_seconds(self) -> float:
+        """Return the mean seconds of a reply so far."""
+        return self._busy_seconds / max(1, self._calls)
 
     def try_again(self) -> None:
         """Ask for replies again, since what was hanging was one that hardly comes again."""

@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from grpo_core import Environment, Message, Reward, Rollout, Task, TaskKey, Verdict
+from grpo_core import Environment, JudgeRequest, Message, Reward, Rollout, Task, TaskKey, Verdict
 from grpo_core.extract import parse_integer
 
 Reply = Sequence[Message] | None
@@ -509,6 +509,32 @@ class Doors(Environment[tuple[str, ...]]):
         return list(task.data)
 
 
+class Slow(Guess):
+    """A simulation that takes its time."""
+
+    async def reply(self, task: Task[int], messages: Sequence[Message]) -> Reply:
+        await asyncio.sleep(0.3)
+        return self.said(task, messages)
+
+
+class Critic(Guess):
+    """A judge comments on each guess."""
+
+    needs: ClassVar[frozenset[Any]] = frozenset({"judge"})
+    verify = Environment.verify  # type: ignore[assignment]
+
+    async def averify(self, task: Task[int], rollout: Rollout) -> Verdict:
+        return self.scored(task, rollout.text)
+
+    async def reply(self, task: Task[int], messages: Sequence[Message]) -> Reply:
+        request = JudgeRequest(messages[-1].content, context="", reference="")
+        (judgement,) = await self.services.judge().judge([request])
+        if judgement.error:
+            raise ConnectionError(judgement.error)
+        reply = self.said(task, messages)
+        return reply and [*reply, Message("user", f"form: {judgement.score:g}")]
+
+
 class Asynchronous(Guess):
     verify = Environment.verify  # type: ignore[assignment]
 
@@ -810,6 +836,26 @@ class Typed(With):
         )
 
 
+class Recomputes(Typed):
+    """Sound: there is nothing that the verifier has to keep."""
+
+    def task(self, key: TaskKey) -> Task[Any]:
+        task = super().task(key)
+        return Task(key, task.prompt, None)
+
+    def total(self, task: Task[Any]) -> int:
+        return super().task(task.key).data
+
+    def verify(self, task: Task[Any], rollout: Rollout) -> Verdict:
+        return super().verify(Task(task.key, task.prompt, self.total(task)), rollout)
+
+    def reference(self, task: Task[Any]) -> Sequence[str]:
+        return super().reference(Task(task.key, task.prompt, self.total(task)))
+
+    def cheats(self, task: Task[Any]) -> Sequence[str]:
+        return (f"{self.total(task)}?",)
+
+
 FAULTS: Mapping[type[Environment[Any]], str] = {
     Raises: "reply.form",
     RaisesOnSilence: "reply.form",
@@ -885,9 +931,11 @@ SOUND: Sequence[type[Environment[Any]]] = (
     TellsWhenItIsOver,
     Doors,
     Asynchronous,
+    Slow,
     Shop,
     OwnCalls,
     Greps,
     Typed,
+    Recomputes,
 )
 """Honest dialogues and tools."""

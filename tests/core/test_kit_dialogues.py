@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from grpo_core import Environment, GrpoError, Message, Rollout, Task, TaskKey
+from grpo_core import Environment, GrpoError, Message, Rollout, Services, Task, TaskKey
 from grpo_core.config.settings import Isolation, VerifyConfig
 from grpo_core.kit.result import CheckResult, catalogue
 from grpo_core.kit.scripts import join_turns, split_turns
 from grpo_core.kit.tool_calls import described_tools
-from grpo_core.testing import Report, check_environment
+from grpo_core.testing import FakeJudge, Report, check_environment
 from grpo_core.verify.engine import Verifier
 from grpo_core.verify.playing import IsolatedReplies, play
 
@@ -185,6 +185,19 @@ def test_a_whole_check_of_a_dialogue_has_no_fault_and_is_quick(env: type[Environ
     report = check_environment(env())
     assert not problems(report), str(report)
     assert time.monotonic() - started < 40  # 20 s on a machine that does nothing else
+
+
+def test_replies_that_ask_a_judge_are_played() -> None:
+    judge = FakeJudge(lambda request: len(request.candidate) / 100)
+    env = planted.Critic(None, Services(judges={"default": judge}))
+    report = check_environment(env, tasks=COUNT, only=["verdict", "reply"])
+    assert not problems(report), str(report)
+    assert {result.check for result in report.results if result.status == "valid"} >= {
+        "reply.form",
+        "reply.secret",
+        "reply.echo",
+        "reply.hostile",
+    }
 
 
 def test_a_hanging_reply_is_found_within_seconds_and_not_asked_by_every_check() -> None:
