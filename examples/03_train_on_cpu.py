@@ -34,6 +34,7 @@ class Swap(Environment[str]):
     """Write two words in the other order. The reward is the share of words in the right place."""
 
     max_new_tokens = 12
+    levels = False
     trusted = True  # a worker process cannot import a class of the main script
 
     def task(self, key: TaskKey) -> Task[str]:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from grpo_core.calls.deadline import wait_for
 from grpo_core.config.settings import Isolation, SandboxConfig
-from grpo_core.kit.result import CheckResult, Report, Status
+from grpo_core.kit.result import CheckResult, Report, Status, shown_status
 from grpo_core.kit.run import Examination, borrowed, examine, wanted
 from grpo_core.plugins.host import PluginHost
 from grpo_core.plugins.services import Lender
@@ -133,8 +133,10 @@ class EnvironmentConformance:
         for name, other in results.items():  # those that the chosen checks rest on
             if name not in self._chosen_checks and other.status == "invalid":
                 raise AssertionError(f"{other.check}: {other.message}")
-        if result.status == "not_checked":
-            pytest.skip(result.message)
+        if result.status in ("not_checked", "waived"):
+            pytest.skip(f"{shown_status(result)}: {result.message}")
+        if result.caused_by:
+            pytest.skip(f"follows from {result.caused_by}: {result.message}")
         if result.status == "invalid" and result.severity == "warning":
             import warnings
 
@@ -159,10 +161,13 @@ class EnvironmentConformance:
                 if item.cls is cls and hasattr(item, "callspec") and "check" in item.callspec.params
             ]
             lender = Lender(PluginHost(), SandboxConfig())
+            config = cls.environment.Config(**cls.settings)
             services, unavailable = (
-                borrowed(lender, cls.environment) if cls.services is None else (cls.services, "")
+                borrowed(lender, cls.environment, config)
+                if cls.services is None
+                else (cls.services, "")
             )
-            env = cls.environment(cls.environment.Config(**cls.settings), services)
+            env = cls.environment(config, services)
             report = _run_checks(
                 env,
                 Examination(

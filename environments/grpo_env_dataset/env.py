@@ -5,7 +5,8 @@ Example: `--set env.path=rows.jsonl --set env.prompt='{question}' --set env.rewa
 Rewards: `exact` (the same text, white space and case aside), `number` (the same decimal number,
 with or without "," between thousands), or a function of your own, named as
 path/to/file.py:function or package.module:function. It is called with the completion's text and the
-row, and returns a number from 0 to 1.
+row, and returns a number from 0 to 1. The field that `answer` names is the reference then, too, so
+that `grpo env check` knows right answers; `--set env.answer=` says that there are none.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Config:
     system: str = "Reply with <answer>...</answer>."
     """The system message; "" for none."""
     answer: str = "answer"
-    """The row's field that holds the reference answer."""
+    """The row's field that holds the reference answer; "" if a function of your own needs none."""
     answer_pattern: str = ""
     """Regular expression with one group, such as `#### (.*)`: only what the group matches in the
     field `answer` is the reference answer."""
@@ -136,19 +137,28 @@ class Dataset(Environment[Row]):
             )
         else:
             value = self._reward_function(rollout.text, task.data)
+            answer = rollout.text.strip() if answer is None else answer
         return Verdict({"reward": Reward(value)}, passed=value >= 1, answer=answer)
 
     def reference(self, task: Task[Row]) -> str | None:
-        if self.config.reward not in _REWARDS:
+        """Return the answer of the row, in the tag where there is one.
+
+        With a function of your own it may also be the answer alone, if only that is paid in full,
+        and is None if rows have no answer.
+        """
+        own = self.config.reward not in _REWARDS
+        if own and task.data.get(self.config.answer) is None:
             return None
         answer = self._reference_answer(task.data)
-        return f"<{self.config.tag}>{answer}</{self.config.tag}>" if self.config.tag else answer
+        tagged = f"<{self.config.tag}>{answer}</{self.config.tag}>" if self.config.tag else answer
+        if own and not self._pays(tagged, task.data) and self._pays(answer, task.data):
+            return answer
+        return tagged
 
     def cheats(self, task: Task[Row]) -> Sequence[str]:
         """Return completions that give no answer."""
-        if self.config.reward not in _REWARDS:
-            return ()
-        return ("", f"<{self.config.tag}></{self.config.tag}>") if self.config.tag else ("",)
+        empty = f"<{self.config.tag}></{self.config.tag}>"
+        return ("", empty) if self.config.tag and self.config.reward in _REWARDS else ("",)
 
     def fingerprint(self) -> str:
         try:
@@ -169,6 +179,11 @@ class Dataset(Environment[Row]):
                 f"env.prompt {self.config.prompt!r} does not fit row {number} "
                 f"({', '.join(row)}): {error}"
             ) from None
+
+    def _pays(self, text: str, row: Row) -> bool:
+        """Return whether a reward function of the user pays a text in full."""
+        value: Any = self._reward_function(text, row)
+        return bool(value >= 1)
 
     def _extract_answer(self, text: str) -> str | None:
         if not self.config.tag:

@@ -44,7 +44,11 @@ def faults(name: str, checks: Mapping[str, int] = TASKS) -> dict[str, str]:
         report = check_environment(
             env, tasks=count, only=[check for check, tasks in checks.items() if tasks == count]
         )
-        messages |= {problem.check: problem.message for problem in report.problems}
+        messages |= {
+            result.check: result.message
+            for result in (*report.problems, *report.consequences)
+            if result.severity == "fault"
+        }
     return messages
 
 

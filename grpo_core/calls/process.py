@@ -227,13 +227,13 @@ def _worker_environment(folder: str, further_names: Iterable[str] = ()) -> dict[
         folder: the folder for the worker's temporary files.
         further_names: variables besides the listed ones that the worker inherits if they are set.
     """
-    names = {name for name in os.environ if _is_listed(name)} | set(further_names)
+    names = {name for name in os.environ if is_inherited(name)} | set(further_names)
     inherited = {name: os.environ[name] for name in names if name in os.environ}
     import_path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
     return {"PYTHONHASHSEED": "0", **inherited, "PYTHONPATH": import_path, "TMPDIR": folder}
 
 
-def _is_listed(name: str) -> bool:
+def is_inherited(name: str) -> bool:
     """Return whether every worker inherits the variable; a prefix does not admit secrets."""
     if name in _LISTED:
         return True

@@ -92,7 +92,7 @@ def _open_with_available_services(name: str, settings: Sequence[str]) -> tuple[s
     except UserError as error:
         # Without services the second call fails again, unless the error was about a service.
         return (
-            *open_environment(name, settings, services_for=lambda _: Services()),
+            *open_environment(name, settings, services_for=lambda *_: Services()),
             str(error),
         )
 
@@ -156,8 +156,15 @@ def _facts(card: Card) -> list[tuple[str, str]]:
         ("total", f"{low:g} .. {high:g}, the worst answer gets {card.floor:g}"),
         (
             "declares",
-            ", ".join(f"{flag}={'yes' if on else 'no'}" for flag, on in card.flags.items()),
+            ", ".join(
+                [
+                    *(f"{flag}={'yes' if on else 'no'}" for flag, on in card.flags.items()),
+                    *([f"tolerance={card.tolerance:g}"] if card.tolerance else []),
+                    *([f"answer_at={card.answer_at}"] if card.answer_at else []),
+                ]
+            ),
         ),
+        *(("waived", f"{check}: {reason}") for check, reason in card.waived.items()),
         ("needs", ", ".join(card.needs) or "nothing"),
         (
             "tasks",

@@ -7,7 +7,7 @@ import contextlib
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 from xml.etree import ElementTree
 
 import typer
@@ -21,11 +21,12 @@ from grpo_core.cli.environment import refuse_other_settings
 from grpo_core.cli.output import print_json, prints_to_stderr, remark
 from grpo_core.cli.progress import progress_bar
 from grpo_core.cli.run_config import read_config
-from grpo_core.kit.result import Report, shown_status
+from grpo_core.kit.result import CheckResult, Report, shown_status
 from grpo_core.kit.run import Examination, borrowed, examine, wanted
-from grpo_core.plugins.environments import environment_class, load_environment
+from grpo_core.plugins.environments import load_environment
 from grpo_core.plugins.host import PluginHost
 from grpo_core.plugins.services import Lender
+from grpo_core.protocol.environment import Environment, Services
 from grpo_core.protocol.errors import UserError
 
 app = typer.Typer()
@@ -33,6 +34,10 @@ app = typer.Typer()
 FAULTS, BLIND = 1, 3
 """The exit statuses if there are faults, and if no verdict could be obtained."""
 _USED_SECTIONS = ("env", "judges", "sandbox")
+_SKIPPED = ("not_checked", "waived")
+"""The statuses of checks that were not carried out."""
+_CONSEQUENCE_WIDTH = 60
+"""Characters of a consequence, which the line of its cause explains."""
 TASKS = 20
 """The default number of training tasks to check."""
 
@@ -93,6 +98,7 @@ def check(
         print_json(
             {
                 "environment": report.environment,
+                "notice": report.notice,
                 "results": [result.to_json() for result in report.results],
             }
         )
@@ -136,8 +142,14 @@ def _run_checks(
     (member,) = config.members().values()
     host = PluginHost()
     lender = Lender(host, config.sandbox, config.judges)
-    services, missing = borrowed(lender, environment_class(host, name))
-    env = load_environment(host, name, member.env, lend=lambda _: services)
+    missing = ""
+
+    def lend(env_class: type[Environment[Any]], env_config: Any) -> Services:
+        nonlocal missing
+        services, missing = borrowed(lender, env_class, env_config)
+        return services
+
+    env = load_environment(host, name, member.env, lend=lend)
     command_options = [f"--set {shlex.quote(text)}" for text in settings] + (
         [f"--tasks {tasks}"] if tasks != TASKS else []
     )
@@ -162,8 +174,8 @@ def _run_checks(
 def _write_junit(report: Report, path: Path) -> None:
     """Write a report as JUnit XML, which CI systems display.
 
-    Faults become failures, warnings become passed tests with their text as output, and checks that
-    were not carried out become skipped tests.
+    Faults become failures, warnings and consequences of other faults become passed tests with their
+    text as output, and checks that were waived or not carried out become skipped tests.
 
     Raises:
         OSError: the file cannot be written.
@@ -173,8 +185,11 @@ def _write_junit(report: Report, path: Path) -> None:
         name=f"grpo env check {report.environment}",
         tests=str(len(report.results)),
         failures=str(len(report.problems)),
-        skipped=str(sum(result.status == "not_checked" for result in report.results)),
+        skipped=str(sum(result.status in _SKIPPED for result in report.results)),
     )
+    if report.notice:
+        properties = ElementTree.SubElement(suite, "properties")
+        ElementTree.SubElement(properties, "property", name="not asked", value=report.notice)
     for result in report.results:
         case = ElementTree.SubElement(
             suite,
@@ -183,25 +198,46 @@ def _write_junit(report: Report, path: Path) -> None:
             name=result.check,
             time=f"{result.seconds:g}",
         )
-        if result.status == "not_checked":
-            ElementTree.SubElement(case, "skipped", message=f"not checked: {result.message}")
+        status = shown_status(result)
+        if result.status in _SKIPPED:
+            ElementTree.SubElement(case, "skipped", message=f"{status}: {result.message}")
         elif result in report.problems:
             failure = ElementTree.SubElement(case, "failure", message=result.message)
             failure.text = f"{result.message}\nagain: {printable(result.reproduce)}"
         else:
-            ElementTree.SubElement(case, "system-out").text = result.message
+            ElementTree.SubElement(case, "system-out").text = f"{status}: {_explained(result)}"
     ElementTree.ElementTree(suite).write(path, encoding="utf-8", xml_declaration=True)
 
 
+def _explained(result: CheckResult) -> str:
+    """Return the message of a result, for a consequence with its cause."""
+    return (
+        f"follows from {result.caused_by}: {result.message}" if result.caused_by else result.message
+    )
+
+
 def _print_report(report: Report) -> None:
-    colours = {"valid": "green", "fault": "bold red", "warning": "yellow", "not checked": "dim"}
+    """Print a line for each result, and for a consequence one that is cut to the window."""
+    colours = {
+        "valid": "green",
+        "fault": "bold red",
+        "warning": "yellow",
+        "consequence": "red",
+        "not checked": "dim",
+        "waived": "cyan",
+    }
+    output = PrintableConsole()
+    if report.notice:
+        output.print(report.notice, style="bold yellow")
     table = Table(box=None, pad_edge=False, show_header=False, expand=False)
     for column in (12, 18, None):
         table.add_column(width=column, overflow="fold")
     for result in report.results:
         status = shown_status(result)
-        again = f"\nagain: {result.reproduce}" if result.reproduce else ""
-        table.add_row(Text(status, colours[status]), result.check, Text(result.message + again))
-    output = PrintableConsole()
+        again = f"\nagain: {result.reproduce}" if result.reproduce and not result.caused_by else ""
+        text = Text(_explained(result) + again)
+        if result.caused_by:
+            text.truncate(_CONSEQUENCE_WIDTH, overflow="ellipsis")
+        table.add_row(Text(status, colours[status]), result.check, text)
     output.print(table)
     output.print(f"{report.environment}: {report.counts}", style="bold")

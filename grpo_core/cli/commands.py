@@ -112,6 +112,10 @@ COMMANDS: Mapping[str, Mapping[str, Entry]] = {
             "grpo_core.cli.new",
             "Write the package of a new sandbox, which runs untrusted programs, with tests.",
         ),
+        "sampler": Entry(
+            "grpo_core.cli.new",
+            "Write the package of a new sampler, which draws completions, with tests.",
+        ),
         "algorithm": Entry(
             "grpo_core.cli.new",
             "Write the package of a new advantage estimator and a new loss, with tests.",

@@ -49,15 +49,15 @@ def open_environment(
     name: str,
     settings: Sequence[str],
     *,
-    services_for: Callable[[type[Environment[Any]]], Services] | None = None,
+    services_for: Callable[[type[Environment[Any]], Any], Services] | None = None,
 ) -> tuple[str, Sources]:
     """Open an environment with the verification engine of a run: same deadlines, same errors.
 
     Args:
         name: the environment.
         settings: the values of --set.
-        services_for: returns the services for an environment class; None to open those that the
-            settings name.
+        services_for: returns the services for an environment class and its settings; None to open
+            those that the settings name.
 
     Returns:
         The environment's name in task keys, and its sources.

@@ -9,7 +9,7 @@ import typer
 
 from grpo_core.calls.deadline import wait_for
 from grpo_core.cli.options import Trust
-from grpo_core.cli.output import needs_training, print_text
+from grpo_core.cli.output import needs_training, print_text, remark
 from grpo_core.cli.run_config import finished_run
 from grpo_core.config.config import RunConfig
 from grpo_core.config.overrides import build_config
@@ -141,10 +141,13 @@ def _answer(
     temperature: float,
     seed: int,
 ) -> str:
+    remark(f"loading {config.model.name}")
     with needs_training("grpo generate"):
         from grpo_core.train.actor import answer, build_actor
         from grpo_core.train.build import find_ranks
+    # The built-in sampler: a single answer is not worth the start of another engine.
     actor = build_actor(config, Sources([]), ranks=find_ranks(config), observer=Observer())
+    remark(f"writing an answer of at most {budget} tokens")
     return wait_for(
         answer(
             actor,

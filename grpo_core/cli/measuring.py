@@ -12,6 +12,7 @@ from grpo_core.cli.output import needs_training, prints_to_stderr
 from grpo_core.cli.progress import progress_bar
 from grpo_core.cli.stopping import stoppable
 from grpo_core.config.config import RunConfig
+from grpo_core.plugins.host import PluginHost
 from grpo_core.report.observer import Observer
 from grpo_core.verify.sources import Sources
 
@@ -27,6 +28,7 @@ def run_with_actor(
     work: Callable[[Actor, Callable[[int, int], None]], Coroutine[Any, Any, T]],
     *,
     title: str,
+    observer: Observer | None = None,
 ) -> tuple[Actor, T]:
     """Run `work` with the policy that the config names, and show a progress bar on stderr.
 
@@ -38,6 +40,7 @@ def run_with_actor(
             before torch is imported here; that import takes seconds.
         work: gets the actor, and a function that sets the progress: (done, total).
         title: the label of the progress bar.
+        observer: receives warnings about the model; None for none.
 
     Returns:
         The actor and the result of `work`.
@@ -48,11 +51,22 @@ def run_with_actor(
     with needs_training("measuring a policy"):
         from grpo_core.train.actor import build_actor
         from grpo_core.train.build import find_ranks
-    actor = build_actor(config, sources, ranks=find_ranks(config), observer=Observer())
+        from grpo_core.train.policy.choose import choose_sampler
+    actor = build_actor(
+        config,
+        sources,
+        ranks=find_ranks(config),
+        observer=observer or Observer(),
+        make_sampler=choose_sampler(config, PluginHost()),
+    )
+
+    async def sample(update: Callable[..., None]) -> T:
+        async with actor.sampling():
+            return await work(actor, lambda done, total: update(completed=done, total=total))
+
     with (
         prints_to_stderr(),
         progress_bar(title, MofNCompleteColumn(), TimeRemainingColumn()) as update,
         stoppable(actor.stop, "finishing the rollouts that were started"),
     ):
-        result = work(actor, lambda done, total: update(completed=done, total=total))
-        return actor, wait_for(result, on_interrupt=actor.stop.make)
+        return actor, wait_for(sample(update), on_interrupt=actor.stop.make)

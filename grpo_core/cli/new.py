@@ -79,6 +79,12 @@ def sandbox(name: Name, out: Out = None) -> None:
     _print_next(write_plugin("sandbox", name, folder=out), "sandbox")
 
 
+@app.command(epilog="Example: grpo new sampler my-engine")
+def sampler(name: Name, out: Out = None) -> None:
+    """Write the package of a new sampler, which draws completions, with tests."""
+    _print_next(write_plugin("sampler", name, folder=out), "sampler")
+
+
 @app.command(epilog="Example: grpo new algorithm median")
 def algorithm(name: Name, out: Out = None) -> None:
     """Write the package of a new advantage estimator and a new loss, with tests."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,7 +18,8 @@ from grpo_core.cli.run_config import environments, given
 from grpo_core.config.config import RunConfig
 from grpo_core.config.overrides import build_config, nested, parse_setting
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.report.probe import Sampled, Terms, probe_report
+from grpo_core.report.observer import Observer
+from grpo_core.report.probe import Sampled, Terms, cut_off_warnings, probe_report
 from grpo_core.verify.sources import Source, Sources
 
 if TYPE_CHECKING:
@@ -73,7 +75,8 @@ def probe(
     group size and a token budget. Exits with 0 if a probed level is trainable, and with 1 if none
     is. A level is untrainable if under 5 % of its tasks have a completion that passes, one that
     fails, or completions with different rewards; for an open-ended environment only the rewards
-    count. Ctrl-C prints the statistics of what was sampled so far.
+    count. It warns of what a run would warn of: answers that are cut off, a chat template without
+    a place for tools. Ctrl-C prints the statistics of what was sampled so far.
     """
     options = {
         "model.name": model,
@@ -88,16 +91,21 @@ def probe(
     (source,) = sources
     started = time.monotonic()
     levels = _choose_levels(source, level or [])
-    actor, sampled = _sample(config, sources, levels, tasks=tasks, samples=samples)
+    heard = _Warnings()
+    actor, sampled = _sample(config, sources, levels, heard, tasks=tasks, samples=samples)
+    budget = actor.budgets[source.name].turn
     report = probe_report(
         sampled,
         Terms(
             parts=tuple(source.env.parts),
-            budget=actor.budgets[source.name].turn,
+            budget=budget,
             open_ended=source.env.open_ended,
             window=(config.curriculum.low, config.curriculum.high),
             max_error_rate=config.verify.max_error_rate,
         ),
+    )
+    report = replace(
+        report, warnings=(*dict.fromkeys(heard.warnings), *cut_off_warnings(report.levels, budget))
     )
     seconds = round(time.monotonic() - started, 1)
     if as_json:
@@ -152,8 +160,24 @@ def _choose_levels(source: Source, requested: Sequence[float]) -> Sequence[float
     return (source.level,)
 
 
+class _Warnings(Observer):
+    """Keeps what a run would warn of before its first step."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
+
+
 def _sample(
-    config: RunConfig, sources: Sources, levels: Sequence[float], *, tasks: int, samples: int
+    config: RunConfig,
+    sources: Sources,
+    levels: Sequence[float],
+    observer: Observer,
+    *,
+    tasks: int,
+    samples: int,
 ) -> tuple[Actor, list[Sampled]]:
     """Sample the training tasks, and return the actor with the groups of each level.
 
@@ -161,6 +185,7 @@ def _sample(
         config: the settings.
         sources: the sources of `config`.
         levels: the levels.
+        observer: receives warnings.
         tasks: training tasks per level.
         samples: completions per task.
     """
@@ -170,6 +195,10 @@ def _sample(
     ) -> Coroutine[Any, Any, list[Sampled]]:
         from grpo_core.train.run.measure import probe as sample
 
-        return sample(actor, tasks=tasks, samples=samples, levels=levels, progress=progress)
+        return sample(
+            actor, tasks=tasks, samples=samples, levels=levels, progress=progress, observer=observer
+        )
 
-    return run_with_actor(config, sources, start_probing, title="sampling training tasks")
+    return run_with_actor(
+        config, sources, start_probing, title="sampling training tasks", observer=observer
+    )

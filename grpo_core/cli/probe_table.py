@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import typer
 from rich.table import Table
 
 from grpo_core.calls.console import PrintableConsole
-from grpo_core.cli.output import print_line
+from grpo_core.cli.output import MESSAGE_LIMIT, print_line
 from grpo_core.report.probe import Bin, LevelReport, Quantiles, Report
 
 _BAR_WIDTH = 8
@@ -53,6 +54,10 @@ def _print_conclusion(report: Report) -> None:
             "" if report.max_new_tokens is None else f", max_new_tokens {report.max_new_tokens}"
         )
         print_line(f"suggested: level {report.level:g}, group_size {size}{budget}")
+    for warning in report.warnings:
+        print_line(
+            f": {warning}", lead="warning", limit=MESSAGE_LIMIT, bold=True, fg=typer.colors.YELLOW
+        )
     conclusion, colour = ("trainable", "green") if report.trainable else ("untrainable", "red")
     print_line(f": {report.reason}", lead=conclusion, bold=True, fg=colour)
 

@@ -173,7 +173,7 @@ def _train(trainer: Trainer, progress: RunProgress) -> None:
                 draw_plots(trainer.folder.path)
             # A failed plot must not hide how the run ended.
             except (OSError, ValueError, GrpoError) as error:
-                trainer.observer.warn(f"the plots could not be drawn: {error}")
+                trainer.journal.warn(f"the plots could not be drawn: {error}")
     end, folder = trainer.end, trainer.folder
     assert end is not None
     if end.kind is EndKind.STOPPED:

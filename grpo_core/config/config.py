@@ -45,6 +45,7 @@ class RunConfig(settings.Section):
     """Plugins whose event hooks observe this run; a list, or separated by commas."""
     model: settings.ModelConfig = settings.ModelConfig()
     sampling: settings.SamplingConfig = settings.SamplingConfig()
+    sampler: settings.SamplerConfig = settings.SamplerConfig()
     optimizer: settings.OptimizerConfig = settings.OptimizerConfig()
     schedule: settings.ScheduleConfig = settings.ScheduleConfig()
     kl: settings.KLConfig = settings.KLConfig()
@@ -113,6 +114,11 @@ class RunConfig(settings.Section):
                 f"trainer.minibatches is {self.trainer.minibatches}, "
                 f"but there are only {self.prompts_per_step} prompts per step; lower it, or raise "
                 "prompts_per_step",
+            ),
+            (
+                self.sampler.name == "builtin" and self.sampler.settings,
+                "sampler.settings are for an engine that a plugin offers; set sampler.name, or use "
+                "the settings under sampling",
             ),
             (
                 self.sampling.temperature == 0,

@@ -160,6 +160,16 @@ class SamplingConfig(Section):
         )
 
 
+class SamplerConfig(Section):
+    """Select the engine that draws completions."""
+
+    name: str = "builtin"
+    """Engine that draws completions: builtin (in this process, with the policy's own weights), or
+    one that a plugin offers."""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """Settings of an engine that a plugin offers."""
+
+
 class OptimizerConfig(Section):
     """Set the optimizer and its learning rate."""
 
@@ -319,9 +329,10 @@ class LossConfig(Section):
     """Only for loss.name=sapo: temperature where the advantage is positive."""
     sapo_negative: Annotated[float, Field(gt=0)] = 1.05
     """Only for loss.name=sapo: temperature where the advantage is not positive."""
-    tis_cap: Annotated[float, Field(gt=0)] | None = None
+    tis_cap: NotNegative | None = None
     """Weight each token by the ratio of the training engine's probability to the sampler's, capped
-    at this value (2 is usual); unset: off."""
+    at this value; 0: off. Unset: off with the built-in sampler, whose probabilities are the
+    trainer's up to rounding, and 2 with samplers that draw with generators of their own."""
     tis_floor: NotNegative = 0.0
     """Lower bound of the weight that tis_cap caps."""
     entropy: NotNegative = 0.0
@@ -454,6 +465,9 @@ class StopConfig(Section):
     max_kl: Annotated[float, Field(gt=0)] | None = None
     """Stop when the KL to the reference policy, as a mean over the last 5 steps, is above this
     value."""
+    max_logprob_gap: Annotated[float, Field(gt=0)] = 1.0
+    """Stop when the log-probs of sampler and trainer differ by more than this many nats per token,
+    as a mean over the last 5 steps: the policy then learns from tokens that it did not draw."""
     reward: float | None = None
     """Stop when the reward reaches this value: the held-out reward if eval.every is set, else the
     mean reward over the last 10 steps."""

@@ -18,14 +18,16 @@ from grpo_core.kit.players import (
     affordable_turns,
     always,
     continued,
+    is_endless,
     ordinary_players,
     played,
     require_dialogue,
+    texts_of,
 )
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.scripts import split_turns
 from grpo_core.kit.subject import Subject, task_label
-from grpo_core.kit.texts import CHARACTERS, LARGE, NESTED, NUMBERS, PATTERNS
+from grpo_core.kit.texts import CHARACTERS, INTEGERS, LARGE, NESTED, NUMBERS, PATTERNS
 from grpo_core.kit.tool_calls import sample_calls, usable_tools
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.types import Message, Role, Task
@@ -129,6 +131,12 @@ async def check_ends(subject: Subject) -> str:
             talk = await played(subject, task, always(text), most=limit + 1)
             if talk.rollout.error and len(talk.replies) < limit - 1:
                 raise NotCheckedError(f"a reply failed (see reply.form): {talk.rollout.error}")
+            if talk.replies and is_endless(talk.replies[-1]):
+                size = sum(map(len, texts_of(talk.replies[-1:])))
+                raise BrokenPromiseError(
+                    f"reply number {len(talk.replies)} to {kind} has {size:,} characters at "
+                    f"{task_label(task)}; do not repeat the dialogue, the policy has read it"
+                )
             ended |= talk.ended or bool(talk.rollout.error)  # it knows of no further turn
             if not ended and env.max_turns > limit:
                 raise BrokenPromiseError(
@@ -245,9 +253,14 @@ async def _say(subject: Subject, task: Task[Any], kind: str, text: str) -> None:
 
 def _hostile_turns(subject: Subject) -> Iterator[tuple[str, str]]:
     """Return hostile turns with their kinds: bare, in the form of an answer, and in tool calls."""
-    kinds = {**PATTERNS, **LARGE, **NESTED, **NUMBERS, **CHARACTERS}
+    integers = {kind: str(number) for kind, number in INTEGERS.items()}
+    kinds = {**PATTERNS, **integers, **LARGE, **NESTED, **NUMBERS, **CHARACTERS}
     tools = usable_tools(subject.env)
     lead = split_turns(subject.form.before)[-1]
+    for kind, number in INTEGERS.items():
+        for tool in tools:
+            for call in tool.calls_with_number(number):
+                yield f"a call of {tool.name} with {kind}", call
     for kind, text in kinds.items():
         for tool in tools:
             for call in tool.calls_with_text(text):

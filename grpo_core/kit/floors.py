@@ -1,6 +1,6 @@
 """Check that answers that ignore the task do not pay.
 
-They are silence, junk, the prompt, other tasks' answers and constants.
+They are silence, junk, the prompt and other tasks' answers.
 """
 
 from __future__ import annotations
@@ -19,13 +19,11 @@ from grpo_core.kit.subject import (
     task_label,
 )
 from grpo_core.kit.texts import (
-    CONSTANTS,
     JUNK,
     KINDS_OF_SILENCE,
 )
 from grpo_core.protocol.types import Rollout, Verdict
-from grpo_core.report.floors import Floor, constant_answers, prompt_text, shorten
-from grpo_core.report.statistics import wilson_interval
+from grpo_core.report.floors import Floor, prompt_text, shorten
 
 MOST_TASKS = 0.75
 """A worthless answer may not pass or pay this share of tasks.
@@ -61,7 +59,7 @@ async def check_junk(subject: Subject) -> str:
     form_parts = await _form_parts(subject)
     tasks, kinds = subject.tasks[: max(MIN_TASKS_FOR_SHARE, subject.small_count)], 0
     for kind, text in JUNK.items():
-        for reply in subject.reply_variants(text):
+        for reply in filter(None, subject.reply_variants(text)):  # silence has a check of its own
             verdicts = await subject.verdicts([(task, reply) for task in tasks])
             kinds += 1
             paid = 0
@@ -137,56 +135,6 @@ async def check_other(subject: Subject) -> str:
     return await _must_rarely_pass(
         subject, {"the reference of another task": subject.other_references}
     )
-
-
-async def check_constant(subject: Subject) -> str:
-    """Check that no constant answer passes most tasks.
-
-    A constant fails the check if it passes most of the tasks with another reference, or if it
-    clearly passes more than half of all tasks.
-    """
-    require_best_answer(subject)
-    if len(subject.tasks) < MIN_TASKS_FOR_SHARE:
-        raise NotCheckedError(
-            f"there are fewer than {MIN_TASKS_FOR_SHARE} tasks to try a constant answer on"
-        )
-    common = (
-        [reply for text in CONSTANTS for reply in subject.reply_variants(text)[-1:]]
-        if not subject.env.needs
-        else []
-    )
-    constants = constant_answers((text for _, text in subject.answered), common)
-    floors = [await _constant_floor(subject, text) for text in constants]
-    best = max(floors, key=lambda floor: floor.passed, default=Floor(""))
-    return (
-        f"the best of {len(constants)} constant answers passes {best.passed} of "
-        f"{len(subject.sample)} tasks" + (f" ({shorten(best.answer)})" if best.passed else "")
-    )
-
-
-async def _constant_floor(subject: Subject, text: str) -> Floor:
-    """Return the floor of a constant answer; raise BrokenPromiseError if it passes most tasks."""
-    tasks = subject.sample
-    verdicts = await subject.verdicts([(task, text) for task in tasks])
-    reference_by_task = {id(task): reference for task, reference in subject.answered}
-    floor = Floor.of(text, verdicts)
-    elsewhere = Floor.of(
-        text,
-        [
-            verdict
-            for verdict, task in zip(verdicts, tasks, strict=True)
-            if reference_by_task.get(id(task)) != text
-        ],
-    )
-    lowest_rate, _ = wilson_interval(floor.pass_rate or 0.0, floor.tasks, confidence=0.99)
-    if lowest_rate > 0.5 or (
-        elsewhere.tasks >= MIN_TASKS_FOR_SHARE and elsewhere.passed >= MOST_TASKS * elsewhere.tasks
-    ):
-        raise BrokenPromiseError(
-            f"the constant answer {shorten(text)} passes {floor.passed} of {len(tasks)} tasks, "
-            "although it ignores them"
-        )
-    return floor
 
 
 def require_best_answer(subject: Subject) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.scripts import join_turns
-from grpo_core.kit.subject import Subject, canary_attempts
-from grpo_core.kit.texts import JUNK, LARGE, ORDERS, PATTERNS, PROGRAMS
+from grpo_core.kit.subject import Attempt, Subject, canary_attempts
+from grpo_core.kit.texts import BURSTS, JUNK, LARGE, ORDERS, PATTERNS, PROGRAMS
 from grpo_core.kit.verdicts import ordinary_attempts
 from grpo_core.report.floors import Floor, shorten
 
@@ -22,11 +22,15 @@ _SLOW_SECONDS = 1.0
 """A verdict is slow if it takes longer than this and than `_SLOW_FACTOR` medians."""
 _SLOW_FACTOR = 20.0
 """The allowed time of a verdict, relative to the median of ordinary ones."""
+_FEW = 2
+"""Attempts at once where each may take until the deadline."""
+_BURST_WORDS = 6
+"""Words of a reference in whose place repetitions are tried."""
 _MAX_REPLIES = 40
 """Ordinary replies that are timed."""
 
 
-async def check_texts(subject: Subject, texts: Mapping[str, str]) -> str:
+async def check_texts(subject: Subject, texts: Mapping[str, str], *, chunk_size: int = 8) -> str:
     """Check that hostile texts get verdicts and do not pass.
 
     They are tried bare, in the form of an answer, and in a form that is never closed.
@@ -34,6 +38,7 @@ async def check_texts(subject: Subject, texts: Mapping[str, str]) -> str:
     Args:
         subject: The environment.
         texts: The texts by their kind.
+        chunk_size: Attempts that are judged at once.
     """
     count, tasks = 0, subject.tasks[: 1 if subject.env.needs else 2]
     for kind, text in texts.items():
@@ -41,9 +46,46 @@ async def check_texts(subject: Subject, texts: Mapping[str, str]) -> str:
         if subject.form.before:
             replies = [*replies, subject.form.before + text]
         count += await subject.must_fail(
-            kind, [(task, reply) for task in tasks for reply in dict.fromkeys(replies)]
+            kind,
+            [
+                (task, reply)
+                for task in tasks
+                for reply in dict.fromkeys(replies)
+                if not subject.commits_to_right(task, reply)
+            ],
+            chunk_size=chunk_size,
         )
     return f"{count} attempts of {len(texts)} kinds get verdicts and never pass"
+
+
+async def check_large(subject: Subject) -> str:
+    """Check that long texts, and texts that make patterns backtrack, get verdicts in time.
+
+    The latter are also tried inside a reference, in the place of and behind each of some of its
+    words, since a pattern may backtrack only behind what it accepts.
+    """
+    summary = await check_texts(subject, {**PATTERNS, **LARGE}, chunk_size=_FEW)
+    attempts = [] if subject.env.needs else _bursts_in_references(subject)
+    for start in range(0, len(attempts), _FEW):
+        await subject.scored_verdicts(
+            "repetition inside a reference", attempts[start : start + _FEW]
+        )
+    return f"{summary}; {len(attempts)} repetitions inside references get verdicts"
+
+
+def _bursts_in_references(subject: Subject) -> list[Attempt]:
+    """Return references in which a repetition stands in the place of a word, or behind it."""
+    attempts: dict[str, Attempt] = {}
+    for task, reference in subject.answered[:1]:
+        words = list(re.finditer(r"\w+", reference))
+        for word in words[:: max(1, len(words) // _BURST_WORDS)][: _BURST_WORDS + 1]:
+            for burst in BURSTS:
+                for text in (
+                    reference[: word.start()] + burst + reference[word.end() :],
+                    reference[: word.end()] + burst,
+                ):
+                    attempts[text] = (task, text)
+    return list(attempts.values())
 
 
 async def check_cheats(subject: Subject) -> str:

@@ -1,6 +1,8 @@
 """Check that tasks change with the level.
 
-Features of the tasks (such as length, numbers and answers) at both ends are compared by ranks.
+Tasks of several levels are made from the same random numbers, so that every difference comes from
+the level. Where an environment has random numbers of its own, features of the tasks (such as
+length, numbers and answers) at both ends are compared by ranks.
 """
 
 from __future__ import annotations
@@ -11,14 +13,18 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from random import Random
 from typing import Any
 
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
+from grpo_core.kit.sample import in_time
 from grpo_core.kit.scripts import join_turns
 from grpo_core.kit.subject import QUICK_SECONDS, Subject
+from grpo_core.kit.tasks import are_equal
 from grpo_core.protocol.types import Task, TaskKey
 from grpo_core.report.floors import prompt_text
-from grpo_core.verify.checks import size_of
+from grpo_core.verify.checks import check_task, size_of
 
 _TASKS = 40
 """Tasks of each level."""
@@ -29,10 +35,32 @@ _CLEAR_SHIFT = 4.0
 
 By chance, that happens once in 16,000 cases, for each of a few features.
 """
+_SECONDS = 0.7
+"""No further task of one level is made after this time."""
+_NEARLY_0 = 1e-9
+"""A level at which tasks are those of level 0, if their random numbers are."""
+_STEPS = (0.0, 0.125, 0.25, 0.375, 0.5)
+"""Levels of the lower half; one that has at least `_GRADUAL` kinds of tasks there rises in steps
+that are finer than easy and hard."""
+_GRADUAL = 3
+
+
+_Made = tuple[Task[Any], object]
+"""A task with its reference, or None."""
+
+
+class _SameDraws(TaskKey):
+    """A key whose random numbers are those of level 0."""
+
+    __slots__ = ()
+
+    def rng(self, *salt: str | int) -> Random:
+        """Return the generator of the same key at level 0."""
+        return TaskKey(self.env, self.split, self.index, self.seed).rng(*salt)
 
 
 async def check_level(subject: Subject) -> str:
-    """Check that some feature of the tasks grows from level 0 to level 1."""
+    """Check that tasks change from level 0 to level 1, also in the upper half."""
     env = subject.env
     if not env.levels:
         raise NotCheckedError("the environment declares levels = False")
@@ -42,48 +70,120 @@ async def check_level(subject: Subject) -> str:
             f"there are {size} tasks, fewer than the {_MIN_TASKS} from which levels can be told "
             "apart"
         )
-    count = _TASKS if size is None else min(_TASKS, size)
-    quick = subject.reference_seconds < QUICK_SECONDS and not subject.reference_error
-    features_by_level = []
-    for level in (0.0, 1.0):
-        tasks = [
-            await subject.make_task(TaskKey(subject.name, "train", index, subject.seed, level))
-            for index in range(count)
-        ]
-        references = (
-            [join_turns(await subject.verifier.reference(task)) for task in tasks]
-            if quick
-            else [None] * count
+    easy = await _made(subject, 0.0, _SameDraws, least=_MIN_TASKS)
+    hard = await _made(subject, 1.0, _SameDraws, least=_MIN_TASKS)
+    if not easy or not hard:
+        raise NotCheckedError("tasks cannot be made from the random numbers of another level")
+    if _are_same(easy, hard):
+        raise BrokenPromiseError(
+            f"{min(len(easy), len(hard))} tasks of level 0 and of level 1 are the same in prompt, "
+            "data and reference; make them harder with key.level, or set levels = False"
         )
-        features_by_level.append(
-            [_features(task, reference) for task, reference in zip(tasks, references, strict=True)]
-        )
-    easy_tasks, hard_tasks = features_by_level
-    shifts = {
-        name: _shift(
-            [features[name] for features in easy_tasks],
-            [features[name] for features in hard_tasks],
-        )
-        for name in easy_tasks[0]
-    }
+    coupled = _are_same(easy, await _made(subject, _NEARLY_0, _SameDraws))
+    if coupled:
+        await _check_upper_half(subject, hard)
+    changed = sum(not _is_same(a, b) for a, b in zip(easy, hard, strict=False))
+    shifts = await _shifts(subject)
     grown = [name for name, shift in shifts.items() if shift > _CLEAR_SHIFT]
     shrunk = [name for name, shift in shifts.items() if shift < -_CLEAR_SHIFT]
-    if not grown and not shrunk:
+    if not grown and not shrunk and not coupled:
         raise BrokenPromiseError(
-            f"{count} tasks of level 0 and of level 1 cannot be told apart by {', '.join(shifts)}; "
-            "make them harder with key.level, or set levels = False"
+            f"tasks of level 0 and of level 1 cannot be told apart by {', '.join(shifts)}; "
+            "make them harder with key.level and draw from key.rng(), or set levels = False"
         )
-    if not grown:
+    smaller = {name.rpartition(" ")[2] for name in shrunk}
+    if not grown and {"prompt", "answer"} <= smaller:
         raise BrokenPromiseError(
             f"at level 1 tasks have fewer or smaller {', '.join(shrunk)}, and nothing grows; make "
             "level 0 the easiest and level 1 the hardest"
         )
-    return f"from level 0 to 1 these grow: {', '.join(grown)}"
+    if grown:
+        return f"from level 0 to 1 these grow: {', '.join(grown)}"
+    seen = f"these shrink: {', '.join(shrunk)}" if shrunk else "no size or number shows how"
+    return (
+        f"{changed} of {min(len(easy), len(hard))} tasks are other ones at level 1 than at level "
+        f"0, with the same random numbers; {seen}"
+    )
 
 
-def _features(task: Task[Any], reference: str | None) -> Mapping[str, float]:
+async def _check_upper_half(subject: Subject, hard: Sequence[_Made]) -> None:
+    """Check that tasks that change in the lower half change in the upper one, too."""
+    lower = [await _made(subject, level, _SameDraws) for level in _STEPS]
+    kinds = 1 + sum(not _are_same(a, b) for a, b in pairwise(lower))
+    if kinds >= _GRADUAL and _are_same(lower[-1], hard):
+        raise BrokenPromiseError(
+            f"{min(len(hard), len(lower[-1]))} tasks of level 0.5 and of level 1 are the same in "
+            "prompt, data and reference, while those of the lower half differ; let key.level "
+            "count up to 1"
+        )
+
+
+def _are_same(first: Sequence[_Made], second: Sequence[_Made]) -> bool:
+    """Return whether two levels have the same tasks, as far as both were made."""
+    return all(_is_same(a, b) for a, b in zip(first, second, strict=False))
+
+
+def _is_same(first: _Made, second: _Made) -> bool:
+    """Return whether prompt, reference and, where it can be compared, data are equal."""
+    return (
+        first[0].prompt == second[0].prompt
+        and first[1] == second[1]
+        and are_equal(first[0].data, second[0].data) is not False
+    )
+
+
+async def _made(
+    subject: Subject, level: float, kind: type[TaskKey], *, least: int = 0
+) -> list[_Made]:
+    """Return the first training tasks of a level with their references, where these are quick.
+
+    Args:
+        subject: The environment.
+        level: The level.
+        kind: The class of the keys.
+        least: So many tasks are made, however slow they are.
+    """
+    env, size = subject.env, size_of(subject.env, "train")
+    quick = subject.reference_seconds < QUICK_SECONDS and not subject.reference_error
+    keys = [
+        kind(subject.name, "train", index, subject.seed, level)
+        for index in range(_TASKS if size is None else min(_TASKS, size))
+    ]
+
+    def make(key: TaskKey) -> _Made:
+        task = check_task(env.task(key), key)
+        return task, join_turns(env.reference(task)) if quick else None
+
+    results, _ = await in_time(make, keys, seconds=_SECONDS, limit=env.timeout_seconds, least=least)
+    return [pair for _, pair in results]
+
+
+def _pickled(data: object) -> bytes:
+    """Return pickled data, or b"" where it cannot be pickled."""
+    try:
+        return pickle.dumps(data)
+    except Exception:  # noqa: BLE001 - pickling runs code of the environment; task.pickle reports it
+        return b""
+
+
+async def _shifts(subject: Subject) -> dict[str, float]:
+    """Return by how much each feature of the tasks is larger at level 1 than at level 0."""
+    easy, hard = [
+        [
+            _features(task, reference)
+            for task, reference in await _made(subject, level, TaskKey, least=_MIN_TASKS)
+        ]
+        for level in (0.0, 1.0)
+    ]
+    return {
+        name: _shift([features[name] for features in easy], [features[name] for features in hard])
+        for name in (easy or hard)[0]
+    }
+
+
+def _features(task: Task[Any], reference: object) -> Mapping[str, float]:
     """Return the features of a task by their name in messages."""
-    prompt, answer = prompt_text(task), reference or ""
+    prompt, answer = prompt_text(task), reference if isinstance(reference, str) else ""
     numbers = [min(float(number), 1e300) for number in re.findall(r"\d{1,300}", prompt)]
     return {
         "characters of the prompt": len(prompt),
@@ -96,16 +196,8 @@ def _features(task: Task[Any], reference: str | None) -> Mapping[str, float]:
         "value of the answer": max(
             (min(float(number), 1e300) for number in re.findall(r"\d{1,300}", answer)), default=0.0
         ),
-        "size of the data": _pickled_size(task.data),
+        "size of the data": float(len(_pickled(task.data))),
     }
-
-
-def _pickled_size(data: object) -> float:
-    """Return the size of pickled data, or 0 where it cannot be pickled."""
-    try:
-        return float(len(pickle.dumps(data)))
-    except Exception:  # noqa: BLE001 - pickling runs code of the environment; task.pickle reports it
-        return 0.0
 
 
 def _shift(low: Sequence[float], high: Sequence[float]) -> float:

@@ -14,7 +14,11 @@ from grpo_core.kit.subject import (
 )
 from grpo_core.report.floors import shorten
 
-_SUFFIXES = ("x", " or not", "abc", "!?", " 7", "0", "; DROP", " and everything else")
+_SUFFIXES = ("x", " or not", "abc", " 7", "0", "; DROP", " and everything else")
+_GLUED = ("x", "abc", "0")
+"""The endings that belong to the answer's last word."""
+_COMMITTED: Mapping[str | None, str] = {"start": "first", "end": "last"}
+"""Where in a list the answer counts, by the declared `answer_at`."""
 _MAX_LISTED = 30
 """Wrong answers in a list of all answers."""
 
@@ -50,10 +54,12 @@ async def check_listed(subject: Subject) -> str:
             :_MAX_LISTED
         ]
         for order, texts in (
-            ("last", [*wrong, right]),
-            ("first", [right, *wrong]),
             ("in the middle", _insert_in_middle(wrong, right)),
+            ("last", [*wrong, right]),
+            ("first", [right, *wrong]),  # what passes this way alone ignores the ending
         ):
+            if order == _COMMITTED.get(subject.env.answer_at):
+                continue
             for separator in (" ", ", ", "\n"):
                 bare = separator.join(texts)
                 lists.setdefault(f"all answers, the right one {order}", []).append((task, bare))
@@ -63,8 +69,15 @@ async def check_listed(subject: Subject) -> str:
                         (task, filled)
                     )
     for kind, attempts in lists.items():
-        await subject.must_fail(kind, attempts)
+        await subject.must_fail(kind, attempts, advice=_ADVICE.get(kind.rpartition(" ")[2], ""))
     return f"{len(lists)} ways to list all answers never pass"
+
+
+_ADVICE = {
+    "first": ', unless the answer counts at the start of a free text: then set answer_at = "start"',
+    "last": ', unless the answer counts at the end of a free text: then set answer_at = "end"',
+}
+"""What an environment may declare, by the place of the right answer in the list."""
 
 
 def _insert_in_middle(others: Sequence[str], right: str) -> list[str]:
@@ -81,6 +94,10 @@ async def check_suffix(subject: Subject) -> str:
         raise NotCheckedError(
             "the answers are programs, which may end in many ways and still be right"
         )
+    if "judge" in subject.env.needs:
+        raise NotCheckedError("a judge compares, and may find the answer right with an ending")
+    if subject.env.open_ended:
+        raise NotCheckedError("there is no best answer: a longer one may be as good")
     attempts_by_suffix = _suffixed_answers(subject)
     if not any(attempts_by_suffix.values()):
         raise NotCheckedError(
@@ -94,42 +111,69 @@ async def check_suffix(subject: Subject) -> str:
             raise BrokenPromiseError(
                 f"{kind} passes {passed} of {len(attempts)} tasks; compare the whole answer"
             )
-    return f"the right answer with any of {len(_SUFFIXES)} endings does not pass"
+    return f"the right answer with any of {len(attempts_by_suffix)} endings does not pass"
 
 
 def _suffixed_answers(subject: Subject) -> dict[str, list[Attempt]]:
-    """Return by suffix a small number of references with the suffix added to their answer."""
+    """Return by suffix a small number of references with the suffix added to their answer.
+
+    Where the answer counts at the start or at the end of a free text, only what belongs to its own
+    word is added. What is the same number with the suffix, as 2.50 is, is left out.
+    """
     known = [
         (index, answer)
-        for index, answer in enumerate(subject.bare_answers)
-        if answer and answer.strip()
+        for index in range(len(subject.answered))
+        if (answer := subject.bare_answer(index)) and answer.strip()
     ][: subject.small_count]
-    return {
+    attempts = {
         added: [
             (subject.answered[index][0], changed)
             for index, answer in known
-            if (changed := subject.replace_answer(index, f"{answer}{added}")) is not None
+            if not _same_number(subject, answer, f"{answer}{added}")
+            and (changed := subject.replace_answer(index, f"{answer}{added}")) is not None
         ]
-        for added in _SUFFIXES
+        for added in (_SUFFIXES if subject.env.answer_at is None else _GLUED)
     }
+    return {added: pairs for added, pairs in attempts.items() if pairs}
+
+
+def _same_number(subject: Subject, right: str, text: str) -> bool:
+    """Return whether `text` is a number that may pass for the number `right`."""
+    number, value = _parse_number(text), _parse_number(right)
+    return number is not None and value is not None and _is_within(subject, value, number)
+
+
+def _is_within(subject: Subject, right: float, number: float) -> bool:
+    """Return whether `number` is within the declared tolerance of `right`."""
+    return abs(number - right) <= subject.env.tolerance * max(1.0, abs(right)) * (1 + 1e-9)
 
 
 async def check_near(subject: Subject) -> str:
-    """Check that numbers close to the right one do not pass most tasks, as with a tolerance."""
+    """Check that what is close to the right answer does not pass most tasks.
+
+    These are numbers nearby, as with a tolerance that is not declared, the digits in another order,
+    and the answer without its last character.
+    """
+    if subject.env.needs:
+        raise NotCheckedError("its answers are compared by a sandbox or a judge")
     attempts: dict[str, list[Attempt]] = {}
     for index in range(len(subject.answered)):
-        value = _parse_number(subject.bare_answer(index))
-        for kind, number in _near_numbers(value).items() if value is not None else ():
-            changed = subject.replace_answer(index, number)
-            if changed is not None:
+        answer = subject.bare_answer(index)
+        value = _parse_number(answer)
+        candidates = {} if value is None else _near_numbers(value, subject.env.tolerance)
+        if subject.env.answer_at is not None:  # before a number in a text, "-" is a dash
+            candidates.pop(_NEGATED, None)
+        for kind, text in {**candidates, **_near_texts(answer or "")}.items():
+            changed = subject.replace_answer(index, text)
+            if changed is not None and not _same_number(subject, answer or "", text):
                 attempts.setdefault(kind, []).append((subject.answered[index][0], changed))
     attempts = {
         kind: pairs for kind, pairs in attempts.items() if len(pairs) >= MIN_TASKS_FOR_SHARE
     }
     if not attempts:
         raise NotCheckedError(
-            f"fewer than {MIN_TASKS_FOR_SHARE} answers are numbers that are known apart from what "
-            "stands around them"
+            f"fewer than {MIN_TASKS_FOR_SHARE} answers are known apart from what stands around "
+            "them, and are numbers or long enough to be cut"
         )
     for kind, pairs in attempts.items():
         passed = [
@@ -138,11 +182,32 @@ async def check_near(subject: Subject) -> str:
             if verdict.passed
         ]
         if len(passed) >= MOST_TASKS * len(pairs):
+            advice = (
+                "compare the whole answer"
+                if kind == _CUT
+                else "compare as `tolerance` says"
+                if subject.env.tolerance
+                else "compare exactly, or declare the `tolerance`"
+            )
             raise BrokenPromiseError(
                 f"{kind}, such as {shorten(passed[0])}, passes {len(passed)} of {len(pairs)} "
-                "tasks; compare exactly"
+                f"tasks; {advice}"
             )
     return f"{len(attempts)} kinds of near misses do not pass"
+
+
+_NEGATED = "the number with the other sign"
+_CUT = "the right answer without its last character"
+
+
+def _near_texts(answer: str) -> Mapping[str, str]:
+    """Return texts close to `answer` by their kind; none if only a unit or a mark would go."""
+    texts = {}
+    if len(answer) > 2 and answer[-2:].isalnum():
+        texts[_CUT] = answer[:-1]
+    if answer.isdigit() and answer[::-1] != answer and answer[-1] != "0":
+        texts["the digits of the right number from behind"] = answer[::-1]
+    return texts
 
 
 def _parse_number(text: str | None) -> float | None:
@@ -154,17 +219,32 @@ def _parse_number(text: str | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def _near_numbers(value: float) -> Mapping[str, str]:
-    """Return numbers close to `value` by their kind."""
-    candidates = {}
+def _near_numbers(value: float, tolerance: float) -> dict[str, str]:
+    """Return numbers close to `value` by their kind, one of them beyond the tolerance."""
+    numbers: dict[str, str] = {}
     if value == int(value) and abs(value) < 1e15:
-        candidates = {
-            "a number 1 above": str(int(value) + 1),
-            "a number half above": f"{int(value)}.5",
+        whole = int(value)
+        numbers = {
+            "a number 1 above": str(whole + 1),
+            "a number 1 below": str(whole - 1),
+            "a number half above": f"{whole}.5" if whole >= 0 else str(whole + 0.5),
+            "a number a quarter above": f"{whole}.25" if whole >= 0 else str(whole + 0.25),
         }
+    if value:
+        numbers[_NEGATED] = _written(-value, value)
     if abs(value) >= 1:
-        candidates |= {
-            "a number 0.5 % above": f"{value * 1.005:.6g}",
-            "a number 0.01 % above": f"{value * 1.0001:.9g}",
+        numbers |= {
+            "a number 0.5 % above": _written(value * 1.005, value),
+            "a number 0.01 % above": _written(value * 1.0001, value),
         }
-    return {kind: number for kind, number in candidates.items() if float(number) != value}
+    if tolerance:
+        beyond = value + 3 * tolerance * max(1.0, abs(value))
+        numbers["a number 3 tolerances above"] = _written(beyond, value)
+    return {kind: number for kind, number in numbers.items() if float(number) != value}
+
+
+def _written(number: float, right: float) -> str:
+    """Return a number without an exponent, as an integer where `right` is one and it differs."""
+    if right == int(right) and round(number) != right:
+        return str(round(number))
+    return f"{number:.10f}".rstrip("0").rstrip(".")

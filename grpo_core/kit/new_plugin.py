@@ -1,4 +1,4 @@
-"""Write the package of a new judge, sandbox, algorithm, tracker or recipe from templates."""
+"""Write the package of a new plugin other than an environment: a judge, a sampler and so on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Literal
 from grpo_core import __version__
 from grpo_core.kit.new import TEMPLATES, Project, check_name, fill_template, write_files
 
-Kind = Literal["judge", "sandbox", "algorithm", "tracker", "recipe"]
+Kind = Literal["judge", "sandbox", "sampler", "algorithm", "tracker", "recipe"]
 _FILES: Mapping[str, str] = {
     ".github/workflows/test.yml": "project/test.yml.tmpl",
     ".gitignore": "project/gitignore.tmpl",

@@ -18,6 +18,8 @@ from grpo_core.verify.playing import Played, Player, Replies, play
 
 CHECK_SECONDS = 2.0
 """No further dialogue is begun after this time, so that slow replies do not make the kit slow."""
+_LONGEST_REPLY = 100_000
+"""Characters of a reply to short turns after which a player stops talking."""
 IGNORANT: Mapping[str, str] = {
     "silence": "",
     "a word": "banana",
@@ -123,7 +125,21 @@ async def played(
 ) -> Played:
     """Return what happened in a dialogue of at most `most` turns; None: as the environment says."""
     max_turns = subject.env.max_turns if most is None else most
-    return await play(subject.remembered, task, player, max_turns=max_turns)
+    return await play(subject.remembered, task, _patient(player), max_turns=max_turns)
+
+
+def _patient(player: Player) -> Player:
+    """Return a player that stops talking when the replies become endless."""
+
+    def next_turn(messages: Sequence[Message]) -> str | None:
+        return None if is_endless(messages[-1:]) else player(messages)
+
+    return next_turn
+
+
+def is_endless(messages: Sequence[Message]) -> bool:
+    """Return whether some messages are longer than a policy could read."""
+    return sum(len(message.content) for message in messages) > _LONGEST_REPLY
 
 
 def texts_of(replies: Sequence[Sequence[Message]]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from grpo_core.kit.players import (
     Clock,
     affordable_turns,
     always,
+    continued,
     echoing,
     played,
     require_dialogue,
@@ -29,6 +31,8 @@ _TURNS = 8
 """The most turns after which an answer is looked for in the replies."""
 _BY_CHANCE = 0.5
 """By how much the share of replies with the answer has to exceed that of other tasks' answers."""
+_PRAISES = 5
+"""Texts of the environment that a policy says."""
 _MUCH = 0.5
 """The share of the reward range that is much for an answer that was read."""
 MOST_SECRETS = 8
@@ -157,6 +161,7 @@ async def check_echo(subject: Subject) -> str:
     if not subject.env.answer_in_prompt:
         for kind in ("an echo of each reply", "each reply in the form of an answer"):
             await _must_rarely_pass(subject, kind)
+    await _check_praise(subject)
     injected = await _check_injected(subject)
     return f"silence and echoes do not pass{injected}"
 
@@ -197,6 +202,27 @@ def _parrot(subject: Subject, task: Task[Any], kind: str) -> Player:
     if kind == "an echo of each reply":
         return echo
     return lambda messages: split_turns(subject.reply_variants(str(echo(messages)))[-1])[-1]
+
+
+async def _check_praise(subject: Subject) -> None:
+    """Raise BrokenPromiseError if what the environment says to the right answer passes by itself.
+
+    A verifier that looks for its own praise must not find it in what the policy says.
+    """
+    heard = Counter[str]()
+    for task, text in subject.answered[: subject.small_count]:
+        heard.update(set(texts_of((await played(subject, task, continued(text))).replies)))
+    for praise, _ in heard.most_common(_PRAISES):
+        rollouts = [(task, Rollout.of(praise)) for task in subject.sample]
+        verdicts = await _verdicts(subject, rollouts)
+        passed = [pair for pair in zip(rollouts, verdicts, strict=True) if pair[1].passed]
+        if len(passed) >= MOST_TASKS * max(MIN_TASKS_FOR_SHARE, len(rollouts)):
+            (task, _), verdict = passed[0]
+            raise BrokenPromiseError(
+                f"a policy that says {shorten(praise)}, as the environment does, "
+                f"{describe_verdict(verdict)} at {task_label(task)}, and passes {len(passed)} of "
+                f"{len(rollouts)} tasks; look for it in the messages of the environment only"
+            )
 
 
 async def _check_injected(subject: Subject) -> str:

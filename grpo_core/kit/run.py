@@ -9,31 +9,39 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from grpo_core.calls.deadline import describe
 from grpo_core.calls.printable import printable
 from grpo_core.config.settings import Isolation, VerifyConfig
 from grpo_core.kit import (
+    balance,
+    declared,
     dialogues,
+    elsewhere,
     floors,
     hostile_answers,
+    leaks,
     levels,
     near_misses,
     reply_secrets,
-    second_process,
+    side_effects,
+    spellings,
+    supersets,
     tasks,
     texts,
     tools,
+    variety,
     verdicts,
+    wide_verdicts,
 )
+from grpo_core.kit.asking import run_check
+from grpo_core.kit.causes import mark_consequences
+from grpo_core.kit.preparing import prepare
 from grpo_core.kit.result import (
-    BrokenPromiseError,
     CheckResult,
-    NotCheckedError,
     Report,
     catalogue,
 )
 from grpo_core.kit.second_process import SecondProcess
-from grpo_core.kit.subject import Subject, prepare
+from grpo_core.kit.subject import Subject
 from grpo_core.plugins.services import Lender
 from grpo_core.protocol.environment import Environment, Services
 from grpo_core.protocol.errors import ConfigError, GrpoError, did_you_mean
@@ -48,17 +56,18 @@ Raises BrokenPromiseError if the environment fails the check, and NotCheckedErro
 nothing to examine.
 """
 CHECKS: dict[str, CheckFunction] = {
-    "declared.contract": tasks.check_contract,
+    "declared.contract": declared.check_contract,
     "task.made": tasks.check_made,
     "task.pure": tasks.check_pure,
     "task.random": tasks.check_global_generators,
     "task.pickle": tasks.check_pickle,
     "task.seed": tasks.check_seeds,
-    "task.split": tasks.check_splits,
-    "task.secret": tasks.check_secret,
+    "task.split": leaks.check_splits,
+    "task.secret": leaks.check_secret,
+    "task.ambiguous": variety.check_ambiguous,
+    "task.variety": variety.check_variety,
+    "task.budget": variety.check_budget,
     "task.level": levels.check_level,
-    "verdict.form": verdicts.check_form,
-    "verdict.reference": verdicts.check_reference,
     "verdict.repeat": verdicts.check_repeat,
     "verdict.swallow": verdicts.check_swallow,
     "verdict.outage": verdicts.check_outage,
@@ -66,14 +75,17 @@ CHECKS: dict[str, CheckFunction] = {
     "floor.junk": floors.check_junk,
     "floor.echo": floors.check_echo,
     "floor.other": floors.check_other,
-    "floor.constant": floors.check_constant,
+    "floor.constant": balance.check_constant,
+    "floor.balance": balance.check_balance,
     "floor.listed": near_misses.check_listed,
+    "floor.superset": supersets.check_superset,
     "floor.suffix": near_misses.check_suffix,
     "floor.near": near_misses.check_near,
+    "floor.spelling": spellings.check_spelling,
     "floor.digits": partial(hostile_answers.check_texts, texts=texts.NUMBERS),
     "floor.text": partial(hostile_answers.check_texts, texts=texts.CHARACTERS),
     "floor.nested": partial(hostile_answers.check_texts, texts=texts.NESTED),
-    "floor.large": partial(hostile_answers.check_texts, texts={**texts.PATTERNS, **texts.LARGE}),
+    "floor.large": hostile_answers.check_large,
     "floor.cheats": hostile_answers.check_cheats,
     "floor.canaries": hostile_answers.check_canaries,
     "floor.code": hostile_answers.check_code,
@@ -91,14 +103,17 @@ CHECKS: dict[str, CheckFunction] = {
 SECOND_PROCESS_CHECKS: Mapping[
     str, Callable[[SecondProcess, Subject], Coroutine[Any, Any, str]]
 ] = {
-    "task.process": second_process.check_same_tasks,
-    "verdict.process": second_process.check_same_verdicts,
+    "task.process": elsewhere.check_same_tasks,
+    "verdict.form": wide_verdicts.check_wide_form,
+    "verdict.reference": wide_verdicts.check_wide_reference,
+    "verdict.passed": wide_verdicts.check_wide_passed,
+    "verdict.process": elsewhere.check_same_verdicts,
     "tool.execute": tools.check_executed,
-    "safety.eval": second_process.check_executed,
-    "safety.network": second_process.check_network,
-    "safety.files": second_process.check_files,
-    "safety.processes": second_process.check_processes,
-    "cost.memory": second_process.check_memory,
+    "safety.eval": side_effects.check_executed,
+    "safety.network": side_effects.check_network,
+    "safety.files": side_effects.check_files,
+    "safety.processes": side_effects.check_processes,
+    "cost.memory": side_effects.check_memory,
 }
 _DEADLINE_SECONDS = 5.0
 """The most seconds for a verdict without services, even where the environment allows more.
@@ -109,8 +124,6 @@ _EVAL_TASKS_PER_TASK = 5
 """Held-out tasks for each training task: task() is cheap, and a leak shows only among many."""
 _HELD_OUT_CHECKS = frozenset({"task.made", "task.split", "task.seed"})
 """The checks that need held-out tasks."""
-_PREREQUISITES = ("declared.contract", "task.made")
-"""The checks without which no other check is possible."""
 
 
 def wanted(only: Sequence[str]) -> list[str]:
@@ -179,17 +192,24 @@ async def examine(
     async with AsyncExitStack() as stack:
         if lender is not None:
             stack.push_async_callback(lender.close)
-        results = await _run_checks(env, names, examination)
+        waived = [
+            CheckResult(name, "waived", printable(reason), catalogue()[name]["severity"])
+            for name, reason in declared.waivers(env).items()
+        ]
+        asked = [name for name in names if name not in declared.waivers(env)]
+        results = [*await _run_checks(env, asked, examination), *waived]
+        results.sort(key=lambda result: list(catalogue()).index(result.check))
     return Report(
         examination.name,
-        tuple(
+        mark_consequences(
             replace(result, reproduce=examination.reproduce(result.check))
             if result.status == "invalid"
             else result
             for result in results
             if result.check in names
-            or (result.check in _PREREQUISITES and result.status == "invalid")
+            or (result.check in declared.UNWAIVABLE and result.status == "invalid")
         ),
+        tuple(sorted(env.needs)),
     )
 
 
@@ -209,7 +229,7 @@ async def _run_checks(
     replies = IsolatedReplies(
         env, settings=verifier.settings, spec=examination.spec, overrides=examination.overrides
     )
-    async with verifier, replies:
+    async with verifier, replies, AsyncExitStack() as stack:
         inline_settings = verifier.settings.model_copy(update={"isolation": "inline"})
         subject = Subject(
             examination.name,
@@ -221,9 +241,12 @@ async def _run_checks(
             unavailable=examination.unavailable,
             settings=examination.overrides or {},
         )
-        results.append(await _run_check("declared.contract", tasks.check_contract(subject)))
+        results.append(
+            await run_check("declared.contract", subject, declared.check_contract(subject))
+        )
         examination.progress("task.made")
         held_out_per_task = 0 if _HELD_OUT_CHECKS.isdisjoint(names) else _EVAL_TASKS_PER_TASK
+        started = time.monotonic()
         try:
             await prepare(
                 subject, count=examination.count, held_out=examination.count * held_out_per_task
@@ -232,20 +255,36 @@ async def _run_checks(
             return [
                 *results,
                 CheckResult("task.made", "invalid", printable(str(error))),
-                *_not_checked(names, "no tasks could be made", reported=_PREREQUISITES),
+                *_not_checked(names, "no tasks could be made", reported=declared.UNWAIVABLE),
             ]
+        prepared = time.monotonic() - started
         if not subject.tasks:
             reason = "there are no tasks in the train split"
             return [*results, *_not_checked(names, reason, reported=("declared.contract",))]
         process = SecondProcess(subject, examination.spec)  # the checks share its report
+        stack.push_async_callback(process.close)
+        if not SECOND_PROCESS_CHECKS.keys().isdisjoint(names):
+            process.start()
         functions = CHECKS | {
             name: partial(function, process) for name, function in SECOND_PROCESS_CHECKS.items()
         }
-        for name in names:
+        for name in sorted(names, key=_turn):
             if name != "declared.contract":
                 examination.progress(name)
-                results.append(await _run_check(name, functions[name](subject)))
-    return results
+                results.append(
+                    await run_check(
+                        name,
+                        subject,
+                        functions[name](subject),
+                        preparing=prepared if name == "task.made" else 0.0,
+                    )
+                )
+    return sorted(results, key=lambda result: list(catalogue()).index(result.check))
+
+
+def _turn(name: str) -> int:
+    """Return when a check runs: late if it waits for the second process, last if it measures."""
+    return 2 if name.startswith("cost.") else int(name in SECOND_PROCESS_CHECKS)
 
 
 def _not_checked(
@@ -259,10 +298,12 @@ def _not_checked(
     ]
 
 
-def borrowed(lender: Lender, environment_class: type[Environment[Any]]) -> tuple[Services, str]:
-    """Return the services that `environment_class` needs, or none and the reason."""
+def borrowed(
+    lender: Lender, environment_class: type[Environment[Any]], config: Any
+) -> tuple[Services, str]:
+    """Return the services that an environment needs with its settings, or none and the reason."""
     try:
-        return lender.services(environment_class), ""
+        return lender.services(environment_class, config), ""
     except ConfigError as error:
         return Services(), str(error)
 
@@ -288,28 +329,3 @@ def _make_verifier(env: Environment[Any], examination: Examination) -> Verifier:
         if examination.isolation != "auto":
             raise
         return Verifier(env, settings=settings.model_copy(update={"isolation": "inline"}))
-
-
-async def _run_check(check: str, coroutine: Coroutine[Any, Any, str]) -> CheckResult:
-    """Return the result of a check, whatever it raises."""
-    started = time.monotonic()
-    status, message = await _outcome(coroutine)
-    return CheckResult(
-        check,
-        status,
-        printable(message),
-        catalogue()[check]["severity"],
-        seconds=round(time.monotonic() - started, 3),
-    )
-
-
-async def _outcome(coroutine: Coroutine[Any, Any, str]) -> tuple[Any, str]:
-    """Return the status of a check and its message."""
-    try:
-        return "valid", await coroutine
-    except NotCheckedError as error:
-        return "not_checked", str(error)
-    except (BrokenPromiseError, GrpoError) as error:
-        return "invalid", str(error)
-    except Exception as error:  # noqa: BLE001 - the environment's own code raised
-        return "invalid", f"the environment raised {describe(error)}"

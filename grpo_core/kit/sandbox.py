@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from grpo_core.calls.isolation import reason
 from grpo_core.kit.hostile import MARKS, SECRET, SOURCES, THIEF, VICTIM
 from grpo_core.kit.result import CheckResult
+from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.sandbox import Limits, Outcome, Program, Sandbox
 
 LIMITS = Limits(
@@ -33,6 +36,15 @@ HONEST = Program(
 )
 UNDISTURBED: tuple[int, list[str], list[str]] = (2, [], [])
 """The value of `HONEST`: x + 1, no files, no extended attributes."""
+LOOK = """
+import os
+def f(pid):
+    try: os.kill(pid, 0)
+    except OSError: return None
+    try: return f"{pid} {open(f'/proc/{pid}/stat').read().split()[21]}"
+    except OSError: return True
+"""
+"""Returns the caller's number and when it was started, if the program can see and end it."""
 SEARCH_LIMITS = Limits(cpu_seconds=10, wall_seconds=20)
 VALUES = (
     None,
@@ -128,15 +140,65 @@ async def check_sandbox(sandbox: Sandbox) -> list[CheckResult]:
     """
     os.environ[SECRET] = "seen"
     try:
+        values = await _made("values", _check_values(sandbox))
+        if await _sees_our_processes(sandbox):
+            return [values, *_exposed()]
         return [
-            await _check_values(sandbox),
-            *[await _check_hostile_program(sandbox, check) for check in CHECKS],
-            await _check_total_memory(sandbox),
-            await _check_earlier_calls(sandbox),
-            await _check_neighbours(sandbox),
+            values,
+            *[await _made(check.name, _check_hostile_program(sandbox, check)) for check in CHECKS],
+            await _made("memory of several", _check_total_memory(sandbox)),
+            await _made("earlier calls", _check_earlier_calls(sandbox)),
+            await _made("neighbours", _check_neighbours(sandbox)),
         ]
     finally:
         del os.environ[SECRET]
+
+
+async def _sees_our_processes(sandbox: Sandbox) -> bool:
+    """Return whether programs in the sandbox see this process, and so could end it."""
+    ((outcome,),) = await sandbox.run([Program(LOOK, "f", [(os.getpid(),)], LIMITS)])
+    return outcome.status == "ok" and outcome.value in (True, _own_mark())
+
+
+def _own_mark() -> str:
+    """Return the number of this process, with the time at which it was started."""
+    stat = Path("/proc/self/stat")
+    return f"{os.getpid()} {stat.read_text().split()[21]}" if stat.exists() else ""
+
+
+def _exposed() -> list[CheckResult]:
+    """Return the results for a sandbox whose hostile programs would reach this machine's processes.
+
+    They end every process that they reach, so they are not run.
+    """
+    names = [check.name for check in CHECKS if check.name != "other processes"]
+    fault = CheckResult(
+        "other processes",
+        "invalid",
+        "a program sees the processes of this machine, and could end them; give programs a process "
+        "namespace of their own (a container, bubblewrap, a virtual machine), or another user",
+    )
+    return [
+        fault,
+        *(
+            CheckResult(name, "not_checked", "hostile programs would end other processes")
+            for name in [*names, "memory of several", "earlier calls", "neighbours"]
+        ),
+    ]
+
+
+async def _made(name: str, check: Awaitable[CheckResult]) -> CheckResult:
+    """Return the result of a check; a sandbox that raises has failed it."""
+    try:
+        return await check
+    except GrpoError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a plugin's sandbox may raise anything
+        return CheckResult(
+            name,
+            "invalid",
+            f"run() raised {reason(error)}; it should return an outcome for every program",
+        )
 
 
 async def _check_values(sandbox: Sandbox) -> CheckResult:

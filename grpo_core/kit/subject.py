@@ -10,13 +10,10 @@ from functools import cached_property
 from itertools import takewhile
 from typing import Any
 
-from grpo_core.calls.deadline import DeadlineError, describe, within
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
-from grpo_core.kit.scripts import RememberedReplies, attempt_rollout, join_turns
+from grpo_core.kit.sample import Sample, make_rows
+from grpo_core.kit.scripts import RememberedReplies, attempt_rollout
 from grpo_core.protocol.environment import Environment
-from grpo_core.protocol.errors import GrpoError
-from grpo_core.protocol.judge import JudgeRequest
-from grpo_core.protocol.sandbox import Program
 from grpo_core.protocol.types import Rollout, Split, Task, TaskKey, Verdict
 from grpo_core.report.floors import shorten
 from grpo_core.verify.checks import size_of
@@ -30,12 +27,12 @@ _SLOW_REPLY_SECONDS = 0.05
 """Dialogues with slower replies are played on few tasks."""
 MIN_TASKS_FOR_SHARE = 4
 """The least number of tasks from which a share is meaningful."""
-_SERVICE_SECONDS = 120.0
-"""The timeout of a service's first call, in which a judge loads its model."""
 _LONGEST_ERROR = 200
 """Characters of an error in a message."""
 _LONGEST_ANSWER = 100
 """Environments truncate the answer of a verdict; one of this length or more may be truncated."""
+_LONGEST_WORDS = 30
+"""Characters of a reference that is an answer without anything around it."""
 _CHUNK_SIZE = 8
 """Attempts that are verified at once, so that a check ends soon after the first failure."""
 
@@ -49,6 +46,14 @@ class Form:
 
     before: str = ""
     after: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How many verdicts were made so far, and the seconds that they took."""
+
+    verdicts: int = 0
+    seconds: float = 0.0
 
 
 @dataclass
@@ -85,10 +90,23 @@ class Subject:
     """Mean seconds for one reference."""
     reference_error: str = ""
     """Why there are no references, where that is a fault."""
+    wide: Sample = field(default_factory=Sample)
+    """Many more training tasks, where they are cheap."""
+    _rows: dict[Split, Sequence[Task[Any]]] = field(default_factory=dict)
+    many_answered: Sequence[Attempt] | None = None
+    """`answered` and further tasks, once a check has made them."""
+    effort: Effort = Effort()
+    """The verdicts of all checks so far."""
 
     async def make_task(self, key: TaskKey) -> Task[Any]:
         """Return the task of `key`; raise GrpoError if it cannot be made."""
         return (await self.inline_verifier.tasks([key]))[0]
+
+    async def rows(self, split: Split) -> Sequence[Task[Any]]:
+        """Return the first tasks of a finite list; none of an endless stream."""
+        if split not in self._rows:
+            self._rows[split] = await make_rows(self.env, self.name, self.seed, split)
+        return self._rows[split]
 
     async def verdicts(self, attempts: Sequence[Attempt]) -> list[Verdict]:
         """Return the verdict on each attempt.
@@ -100,9 +118,14 @@ class Subject:
             raise NotCheckedError(self.unavailable)
         if not attempts:
             raise NotCheckedError("there are no tasks to try it on")
+        started = time.monotonic()
         verdict_groups = await self.verifier.verify(
             [task for task, _ in attempts],
             [[await self.rollout(task, text)] for task, text in attempts],
+        )
+        self.effort = Effort(
+            self.effort.verdicts + len(attempts),
+            self.effort.seconds + time.monotonic() - started,
         )
         return [verdict for (verdict,) in verdict_groups]
 
@@ -211,21 +234,54 @@ class Subject:
 
         None where the answer in the reference is not known.
         """
-        reference, answer = self.answered[index][1], self.bare_answers[index]
+        reference, answer = self.answered[index][1], self.bare_answer(index)
         if answer is not None:
             head, _, tail = reference.rpartition(answer)
             return head + text + tail
         return None
 
+    @cached_property
+    def _whole_references(self) -> bool:
+        """Whether the references are answers without a form: different, and short lines."""
+        texts = {text for _, text in self.answered}
+        return len(texts) >= 3 and all(
+            len(text) <= _LONGEST_WORDS and "\n" not in text for text in texts
+        )
+
     def bare_answer(self, index: int) -> str | None:
         """Return the answer in the reference number `index` of `answered`; None if not known."""
         answer, reference = self.bare_answers[index], self.answered[index][1]
-        if answer is not None or self.form == Form():
+        if answer is not None or (self.form == Form() and not self._whole_references):
             return answer
-        return reference[len(self.form.before) : len(reference) - len(self.form.after)]
+        return self.without_form(reference)
+
+    def commits_to_right(self, task: Task[Any], text: str) -> bool:
+        """Return whether `text` has the right answer where the environment says that it counts."""
+        right = next(
+            (
+                self.bare_answer(index)
+                for index, (answered, _) in enumerate(self.answered)
+                if answered is task
+            ),
+            None,
+        )
+        if not right or self.env.answer_at is None:
+            return False
+        words = text.strip()
+        return words.startswith(right) if self.env.answer_at == "start" else words.endswith(right)
+
+    def without_form(self, reference: str) -> str:
+        """Return what stands in the form of a reference; all of it where it has another form."""
+        return reference.removeprefix(self.form.before).removesuffix(self.form.after)
 
     async def must_fail(
-        self, kind: str, attempts: Sequence[Attempt], *, floor: bool = False
+        self,
+        kind: str,
+        attempts: Sequence[Attempt],
+        *,
+        floor: bool = False,
+        advice: str = "",
+        chunk_size: int = _CHUNK_SIZE,
     ) -> int:
         """Check that each attempt gets a verdict and does not pass; return the number of attempts.
 
@@ -233,12 +289,14 @@ class Subject:
             kind: What the attempts are, for the message.
             attempts: The attempts.
             floor: Also require that the reward is at most the floor.
+            advice: What the message says at its end.
+            chunk_size: Attempts that are judged at once, so few that a hanging one ends the check.
 
         Raises:
             BrokenPromiseError: An attempt breaks this.
         """
-        for start in range(0, len(attempts), _CHUNK_SIZE):
-            chunk = attempts[start : start + _CHUNK_SIZE]
+        for start in range(0, len(attempts), chunk_size):
+            chunk = attempts[start : start + chunk_size]
             for (task, text), verdict in zip(chunk, await self.verdicts(chunk), strict=True):
                 if (
                     not verdict.scored
@@ -252,7 +310,7 @@ class Subject:
                     )
                     raise BrokenPromiseError(
                         f"{kind}, {shorten(text)}, {describe_verdict(verdict)} at "
-                        f"{task_label(task)}; it must {expectation}"
+                        f"{task_label(task)}; it must {expectation}{advice}"
                     )
         return len(attempts)
 
@@ -264,70 +322,6 @@ def task_keys(
     size = size_of(env, split)
     count = count if size is None else min(count, size)
     return [TaskKey(name, split, index, seed, float(index % 2)) for index in range(count)]
-
-
-async def prepare(subject: Subject, *, count: int, held_out: int) -> None:
-    """Give the subject its tasks, references and the verdicts on the references.
-
-    Tasks are made in this process, where their data can be compared, under the deadline of a run.
-
-    Args:
-        subject: The subject without tasks.
-        count: The most training tasks.
-        held_out: The most held-out tasks.
-
-    Raises:
-        GrpoError: A task cannot be made.
-    """
-    env, verifier, name, seed = subject.env, subject.verifier, subject.name, subject.seed
-    # the run's own engine first: its error says clearly whether no task can be made, and where
-    await verifier.tasks(task_keys(env, name, "train", min(count, 1), seed))
-    subject.tasks = [
-        await subject.make_task(key) for key in task_keys(env, name, "train", count, seed)
-    ]
-    subject.eval_tasks = [
-        await subject.make_task(key) for key in task_keys(env, name, "eval", held_out, seed)
-    ]
-    started = time.monotonic()
-    try:
-        subject.references = [join_turns(await verifier.reference(task)) for task in subject.tasks]
-    except GrpoError as error:
-        subject.references, subject.reference_error = [None] * len(subject.tasks), str(error)
-    subject.reference_seconds = (time.monotonic() - started) / max(1, len(subject.tasks))
-    subject.unavailable = subject.unavailable or await _find_unavailable_service(env)
-    if not subject.unavailable and subject.answered:
-        subject.reference_verdicts = await subject.verdicts(subject.answered)
-
-
-async def _find_unavailable_service(env: Environment[Any]) -> str:
-    """Return why the sandbox or a judge of `env` does not work, or "" if all work."""
-    try:
-        return await within(_service_error(env), _SERVICE_SECONDS)
-    except GrpoError as error:
-        return str(error)
-    except DeadlineError:
-        return f"a service that it needs does not answer within {_SERVICE_SECONDS:g} s"
-    except Exception as error:  # noqa: BLE001 - a service may raise anything
-        return f"a service that it needs does not work: {describe(error)}"
-
-
-async def _service_error(env: Environment[Any]) -> str:
-    """Call each service of `env` once; return the error that a service reports, or ""."""
-    if "sandbox" in env.needs:
-        ((outcome,),) = await env.services.sandbox().run(
-            [Program("def f(x): return x", "f", [(1,)])]
-        )
-        if outcome.status == "infra_error":
-            return f"the sandbox does not work: {outcome.error}"
-    if "judge" in env.needs:
-        env.services.judge()
-        for name, judge in env.services.judges.items():
-            (judgement,) = await judge.judge(
-                [JudgeRequest("A text.", context="Write a text. ", reference="A text.")]
-            )
-            if judgement.error:
-                return f"the judge {name!r} does not work: {judgement.error}"
-    return ""
 
 
 def canary_attempts(subject: Subject, texts: Sequence[str]) -> list[Attempt]:
@@ -348,7 +342,9 @@ def _common_prefix(texts: Sequence[str]) -> str:
 def describe_verdict(verdict: Verdict) -> str:
     """Return what a verdict says, as the rest of a sentence about an answer."""
     if verdict.error is not None:
-        error = verdict.error.partition("; its last output")[0][:_LONGEST_ERROR]
+        error = verdict.error.partition("; its last output")[0]
+        if len(error) > _LONGEST_ERROR:  # its end says where it was raised
+            error = f"{error[: _LONGEST_ERROR // 2]} ... {error[-_LONGEST_ERROR // 2 :]}"
         return f"could not be judged ({error})"
     return f"got {verdict.total:g} and {'passed' if verdict.passed else 'did not pass'}"
 

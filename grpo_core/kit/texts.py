@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 
 from grpo_core.report.floors import COMMON_ANSWERS, SILENCE
@@ -25,6 +26,8 @@ CONSTANTS: tuple[str, ...] = (
 NUMBERS: Mapping[str, str] = {
     "100,000 digits": "1" * 10**5,
     "5,000 digits": "9" * 5000,
+    "11 digits": "9" * 11,
+    "18 digits": "999999999999999989",
     "NaN": "NaN",
     "nan": "nan",
     "-nan": "-nan",
@@ -58,12 +61,24 @@ NESTED: Mapping[str, str] = {
     "500 brackets that close": "[" * 500 + "]" * 500,
 }
 _MEGABYTE = 1_000_000
-_REPETITIONS = 40
-"""Repetitions that make an exponential pattern hang, and do not slow down a linear one."""
+_REPETITIONS = 26
+"""Repetitions that make most exponential patterns hang, and do not slow down a linear one.
+
+They are so few because verifiers may refuse longer texts.
+"""
+_MORE_REPETITIONS = 40
+"""Repetitions for patterns that grow more slowly."""
+_UNITS = ("a", "0", "1", " ", "a ", "1,", "0 ", "\n", "-", "x=", "(", "ab")
+_MORE_UNITS = ("A", "[", "{", '"', ",", ".", "_", "\t")
+_BURSTS = (
+    *((unit, _REPETITIONS) for unit in (*_UNITS, *_MORE_UNITS)),
+    *((unit, _MORE_REPETITIONS) for unit in _UNITS),
+)
 PATTERNS: Mapping[str, str] = {
-    f"{_REPETITIONS} of {unit!r} and a stranger": unit * _REPETITIONS + "!\x01"
-    for unit in ("a", "0", "1", " ", "a ", "1,", "0 ", "\n", "-", "x=", "(", "ab")
+    f"{count} of {unit!r} and a stranger": unit * count + "!\x01" for unit, count in _BURSTS
 }
+BURSTS: tuple[str, ...] = tuple(unit * count + "!" for unit, count in _BURSTS)
+"""Repetitions that are tried inside of answers."""
 LARGE: Mapping[str, str] = {
     "1 MB of a letter": "a" * _MEGABYTE,
     "1 MB of digits": "7" * _MEGABYTE,
@@ -110,5 +125,21 @@ EXECUTABLE: tuple[str, ...] = (
     f"1 if {MARKER} else 0",
     f"```python\n{MARKER}\n```",
 )
-COMMANDS: tuple[str, ...] = (MARKER, f"{MARKER} + 1", f"; {MARKER}", f"$({MARKER})")
-"""Arguments of tools that are code of Python or of a shell."""
+_PICKLED = f"c{MARKER}\nx\n.".encode()
+COMMANDS: tuple[str, ...] = (
+    MARKER,
+    f"{MARKER} + 1",
+    f"; {MARKER}",
+    f"$({MARKER})",
+    f"/tmp/{MARKER}",
+    f"../{MARKER}",
+    _PICKLED.hex(),
+    base64.b64encode(_PICKLED).decode(),
+)
+"""Arguments of tools that are code of Python or of a shell, modules, files, or pickled objects."""
+INTEGERS: Mapping[str, int] = {
+    "a negative number": -3,
+    "a number of 9 digits": 987654321,
+    "a number of 13 digits": 10**12,
+}
+"""Numbers to which nobody counts, as turns and as arguments of tools."""

@@ -43,11 +43,20 @@ class Tool:
 
     def calls_with_text(self, text: str) -> list[str]:
         """Return a call for each parameter that takes a text, with `text` as its value."""
+        return self._calls_with(text, str)
+
+    def calls_with_number(self, number: int) -> list[str]:
+        """Return a call for each parameter that takes a number, with `number` as its value."""
+        return self._calls_with(number, (int, float))
+
+    def _calls_with(self, value: object, kind: type | tuple[type, ...]) -> list[str]:
         arguments = self.samples()[0]
         return [
-            call_text(self.name, {**arguments, name: text})
+            call_text(self.name, {**arguments, name: value})
             for name, schema in self.properties.items()
-            if _takes_text(schema, self.parameters)
+            if isinstance(arguments.get(name), kind)
+            and not isinstance(arguments[name], bool)
+            and not schema.keys() & {"enum", "const"}
         ]
 
 
@@ -171,10 +180,3 @@ def _bounded(schema: Mapping[str, Any], value: float) -> float:
     if low > high:  # the limits are less than a step apart
         return float(schema.get("minimum", above) + schema.get("maximum", below)) / 2
     return float(min(max(value * step, low), high))
-
-
-def _takes_text(schema: Mapping[str, Any], root: Mapping[str, Any]) -> bool:
-    """Return whether a parameter takes any text, or has no type at all."""
-    if "enum" in schema or "const" in schema:
-        return False
-    return isinstance(_example(schema, root, 0), str)

@@ -84,6 +84,12 @@ def _check_description(tool: Tool) -> None:
             f"the tool {tool.name} has no docstring; its first paragraph tells the policy what it "
             "does"
         )
+    kinds = {parameter.kind for parameter in inspect.signature(tool.function).parameters.values()}
+    if kinds & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
+        raise BrokenPromiseError(
+            f"the tool {tool.name} takes any arguments (* or **), so the policy is not told what "
+            "to give; name its parameters, with their types"
+        )
     for name, schema in tool.properties.items():
         if schema.keys() - {"title", "description", "default"}:
             continue
@@ -141,10 +147,16 @@ async def check_executed(process: SecondProcess, subject: Subject) -> str:
         raise NotCheckedError("it has no tools")
     if not any(tool.calls_with_text("") for tool in tools):
         raise NotCheckedError("no tool takes a text")
-    if execution := (await process.report())["tool_effects"].get("eval"):
+    effects = (await process.report())["tool_effects"]
+    if execution := effects.get("eval"):
         raise BrokenPromiseError(
             f"a tool executed what the policy wrote ({execution}): no eval(), exec(), os.system() "
             "or shell=True on arguments; parse them, or run programs in a sandbox"
+        )
+    if opened := effects.get("file"):
+        raise BrokenPromiseError(
+            f"a tool opened a file that the policy named ({opened}); choose from names that are "
+            "known, or use a sandbox"
         )
     return f"arguments of {len(tools)} tools that are code were not executed"
 

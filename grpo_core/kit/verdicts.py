@@ -78,6 +78,18 @@ async def check_reference(subject: Subject) -> str:
     return f"{len(subject.answered)} references pass{reward}"
 
 
+def contradiction(env: Environment[Any], verdict: Verdict) -> str:
+    """Return how `passed` contradicts the reward, or "" if it does not."""
+    if not verdict.scored:
+        return ""
+    if verdict.passed and verdict.total <= env.floor + TOLERANCE:
+        return f"an answer that passed must be paid more than the floor {env.floor:g}"
+    top = env.reward_range[1]
+    if not verdict.passed and not env.open_ended and verdict.total >= top - TOLERANCE:
+        return f"an answer that is paid the most, {top:g}, must pass"
+    return ""
+
+
 async def check_repeat(subject: Subject) -> str:
     """Check that attempts get the same verdicts again, in another order."""
     if not subject.env.deterministic:

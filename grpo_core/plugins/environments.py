@@ -23,7 +23,7 @@ def load_environment(
     name: str,
     overrides: Mapping[str, object] | None = None,
     *,
-    lend: Callable[[type[Environment[Any]]], Services] | None = None,
+    lend: Callable[[type[Environment[Any]], Any], Services] | None = None,
 ) -> Environment[Any]:
     """Return a new environment.
 
@@ -31,7 +31,8 @@ def load_environment(
         host: the installed plugins.
         name: name of the environment, or FILE.py:CLASS.
         overrides: settings that replace the defaults of its Config.
-        lend: returns the services that the environment's class needs; None: it gets none.
+        lend: returns the services that the environment's class needs with its settings; None: it
+            gets none.
 
     Raises:
         ConfigError: a setting is not known or not valid.
@@ -40,7 +41,7 @@ def load_environment(
     env_class = environment_class(host, name)
     with creation_errors(f"environment {name!r}"):
         settings = settings_of(env_class, name, overrides or {}, prefix="env")
-        return env_class(settings, lend(env_class) if lend else None)
+        return env_class(settings, lend(env_class, settings) if lend else None)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.metadata
+import logging
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -108,6 +109,8 @@ class PluginHost:
         self._loaded_plugins: dict[str, _LoadedPlugin] = {}
         self._load_failures: dict[str, Failure] = {}
         self._conflicts: dict[Component, Failure] = {}
+        self._told: set[str] = set()
+        """The names of plugins whose rivals were told."""
 
     @property
     def failures(self) -> tuple[Failure, ...]:
@@ -147,10 +150,28 @@ class PluginHost:
             with contextlib.suppress(PluginError):
                 for spec in self.offers(plugin.name)[kind]:
                     if spec.name == name:
+                        self._tell_rivals(plugin)
                         return Offer(spec, plugin)
         if owner in self.plugins:
             self.offers(owner)  # if it cannot be used, that is the reason to report
         raise self._unknown_name(kind, name)
+
+    def rivals(self, plugin: Plugin) -> list[str]:
+        """Return a message for each other installed plugin of the same name, which is not used."""
+        return [
+            f"{plugin.name!r} is that of {plugin.distribution} {plugin.version}; the plugin of "
+            f"{failure.plugin.distribution} {failure.plugin.version} has the same name and is not "
+            f"used; {failure.fix}"
+            for failure in self._failures
+            if failure.plugin.name == plugin.name
+        ]
+
+    def _tell_rivals(self, plugin: Plugin) -> None:
+        """Log the rivals of a plugin that is used, once."""
+        if plugin.name not in self._told:
+            self._told.add(plugin.name)
+            for message in self.rivals(plugin):
+                logging.getLogger(__name__).warning(message)
 
     def load(self, kind: Kind, name: str) -> Any:
         """Import a component and return the object that its target names.

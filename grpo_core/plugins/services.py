@@ -1,4 +1,4 @@
-"""Open and close the services of environments: sandboxes and judges.
+"""Open and close the services of environments, sandboxes and judges, and load samplers.
 
 All environments share one sandbox and one judge of each name. Each is created when the first
 environment needs it.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -20,6 +20,7 @@ from grpo_core.protocol.environment import Environment, Services
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.hookspecs import Kind
 from grpo_core.protocol.judge import Judge
+from grpo_core.protocol.sampler import ModelToSample, Sampler
 from grpo_core.protocol.sandbox import Sandbox
 
 _CLOSE_SECONDS = 30.0
@@ -27,7 +28,7 @@ _CLOSE_SECONDS = 30.0
 
 
 class ServiceConfig(Protocol):
-    """Names a kind of sandbox or judge, and its settings, as the sections of a config do."""
+    """Names a sandbox, judge or sampler, and its settings, as the sections of a config do."""
 
     @property
     def name(self) -> str: ...
@@ -51,6 +52,23 @@ def open_judge(host: PluginHost, name: str, config: ServiceConfig) -> Judge:
     """
     judge: Judge = _open(host, "judge", config, prefix=f"judges.{name}.settings")
     return judge
+
+
+def sampler_maker(host: PluginHost, config: ServiceConfig) -> Callable[[ModelToSample], Sampler]:
+    """Return a function that makes the sampler of a plugin, with validated settings.
+
+    The plugin is loaded at once, so that a wrong name or setting shows before the model is loaded.
+    """
+    component = host.load("sampler", config.name)
+    with creation_errors(f"the sampler {config.name!r}"):
+        settings = settings_of(component, config.name, config.settings, prefix="sampler.settings")
+
+    def make(model: ModelToSample) -> Sampler:
+        with creation_errors(f"the sampler {config.name!r}"):
+            sampler: Sampler = component(settings, model)
+        return sampler
+
+    return make
 
 
 def _open(host: PluginHost, kind: Kind, config: ServiceConfig, *, prefix: str) -> Any:
@@ -120,14 +138,18 @@ class Lender:
         self._judge_configs = judges
         self._judges: dict[str, Judge] = {}
 
-    def services(self, environment_class: type[Environment[Any]]) -> Services:
-        """Return the services that `environment_class` declares in `needs`.
+    def services(self, environment_class: type[Environment[Any]], config: Any = None) -> Services:
+        """Return the services that an environment needs.
+
+        Args:
+            environment_class: its class.
+            config: its settings; None: the services that the class declares in `needs`.
 
         Raises:
             ConfigError: it needs a judge and none is configured, or a setting is not valid.
             PluginError: a service cannot be loaded or created.
         """
-        needs = environment_class.needs
+        needs = environment_class.needs if config is None else environment_class.needed(config)
         if "sandbox" in needs and not self._sandboxes:
             self._sandboxes["default"] = open_sandbox(self._host, self._sandbox_config)
         if "judge" in needs and not self._judge_configs:

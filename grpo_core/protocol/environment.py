@@ -115,7 +115,10 @@ class Environment(ABC, Generic[Data]):
     floor: ClassVar[float] = 0.0
     """The total reward of the worst answer."""
     needs: ClassVar[frozenset[Need]] = frozenset()
-    """The services without which the environment cannot work."""
+    """The services without which the environment cannot work: "sandbox", "judge".
+
+    Override `needed` where they depend on the settings.
+    """
     timeout_seconds: ClassVar[float] = 10.0
     """The time limit of one verdict."""
     max_turns: ClassVar[int] = 1
@@ -135,6 +138,22 @@ class Environment(ABC, Generic[Data]):
     """Tasks become harder as the level of their key rises."""
     answer_in_prompt: ClassVar[bool] = False
     """A prompt may contain its answer, as in multiple choice."""
+    tolerance: ClassVar[float] = 0.0
+    """How far a number may be from the right one and still pass, relative to max(1, |right|).
+
+    0.01 lets 99 and 101 pass for 100, and 0.49 and 0.51 for 0.5.
+    """
+    answer_at: ClassVar[Literal["start", "end"] | None] = None
+    """Where in a free text the answer counts: in its first or in its last words.
+
+    The policy commits to an answer by its place, so the same text may hold other answers elsewhere.
+    None means that an answer counts only if it is the whole text or stands in a form of its own.
+    """
+    waived: ClassVar[Mapping[str, str]] = {}
+    """Checks of the author's kit that do not apply, with the reason for each.
+
+    They are not carried out; report, card and CI show the reason.
+    """
     alarms: ClassVar[Sequence[Alarm]] = ()
     """Signs in the metrics of its verdicts for which a run warns."""
     trusted: ClassVar[bool] = False
@@ -146,6 +165,7 @@ class Environment(ABC, Generic[Data]):
 
     def __init__(self, config: Any = None, services: Services | None = None) -> None:
         self.config: Any = type(self).Config() if config is None else config
+        vars(self)["needs"] = type(self).needed(self.config)
         self.services = services or Services()
 
     @abstractmethod
@@ -250,6 +270,11 @@ class Environment(ABC, Generic[Data]):
         sources = list(dict.fromkeys(map(_source_of, classes)))
         text = json.dumps([type(self).__qualname__, sources, config], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @classmethod
+    def needed(cls, config: Any) -> frozenset[Need]:
+        """Return the services that an environment with these settings needs; by default `needs`."""
+        return cls.needs
 
     @classmethod
     def rung(cls) -> Rung:

@@ -19,13 +19,14 @@ PROJECT = "grpo"
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
 
-Kind = Literal["environment", "sandbox", "judge", "algorithm", "recipe", "tracker"]
+Kind = Literal["environment", "sandbox", "judge", "sampler", "algorithm", "recipe", "tracker"]
 Event = Literal["grpo_run_start", "grpo_verdicts", "grpo_step_end", "grpo_eval_end", "grpo_run_end"]
 
 OFFER_HOOKS: Mapping[Kind, str] = {
     "environment": "grpo_environments",
     "sandbox": "grpo_sandboxes",
     "judge": "grpo_judges",
+    "sampler": "grpo_samplers",
     "algorithm": "grpo_algorithms",
     "recipe": "grpo_recipes",
     "tracker": "grpo_trackers",
@@ -47,6 +48,15 @@ def grpo_sandboxes() -> Sequence[Spec]:
 @hookspec
 def grpo_judges() -> Sequence[Spec]:
     """Offer models that score texts: targets make a `grpo_core.Judge`."""
+    return ()
+
+
+@hookspec
+def grpo_samplers() -> Sequence[Spec]:
+    """Offer engines that draw completions: targets make a `grpo_core.protocol.sampler.Sampler`.
+
+    They take the sampler's settings (an instance of its Config, or None) and a `ModelToSample`.
+    """
     return ()
 
 

@@ -1,10 +1,15 @@
-"""Define the `Sampler` protocol: what continues token prefixes, and what it is asked."""
+"""Define the `Sampler` protocol: what continues token prefixes, what it is asked and what it gets.
+
+A plugin offers one by the hook `grpo_samplers`: its target is called with its settings and a
+`ModelToSample`, and returns a `Sampler`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import ClassVar, Protocol
 
 from grpo_core.protocol.types import Finish
 
@@ -34,6 +39,9 @@ class Request:
     uniforms: Sequence[float]
     """Numbers (T,) in [0, 1), one to draw each token."""
     params: SamplingParams = SamplingParams()
+    seed: int = 0
+    """Seed (64 bits) for samplers that cannot draw with the numbers above. Like those it depends
+    only on the place in the run: run seed, step, prompt, attempt and turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +56,81 @@ class Completion:
     """Why the completion ended."""
     kept_mass: float = 1.0
     """Least probability mass that top-p, top-k and min-p kept in any draw; 1.0 without them."""
+    version: int = 0
+    """Version of the weights that drew the tokens."""
+
+
+class Weights(Protocol):
+    """Give the policy's present weights to a sampler that keeps a copy of them."""
+
+    @property
+    def is_adapter(self) -> bool:
+        """Return whether an adapter is trained, so that only the adapter changes."""
+        ...
+
+    async def save(self, folder: Path) -> None:
+        """Write the adapter (PEFT) or the model (transformers) into `folder`, as safetensors.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ModelToSample:
+    """Describe the model that a sampler of a plugin is to load, before anything is trained."""
+
+    path: Path
+    """Folder of the base model, in the format of transformers, with its tokenizer."""
+    trust_remote_code: bool
+    """Whether the user allows code that comes with the model."""
+    dtype: str
+    """Type of the trainer's forward pass: "float32", "bfloat16" or "float16"."""
+    device: str
+    """Kind of the trainer's device: "cpu", "cuda" or "mps"."""
+    context: int | None
+    """Most tokens that the model can attend to; None if unknown."""
+    end_ids: frozenset[int]
+    """Every token that ends a completion."""
+    adapter_rank: int | None
+    """Rank of the adapter that is trained; None if all weights are."""
+    decode: Callable[[Sequence[int]], str]
+    """Return the text of tokens as the trainer reads it, to find stop strings."""
 
 
 class Sampler(Protocol):
     """Continue token prefixes.
 
-    A sampler never sees text, so earlier turns are never tokenised again.
+    A sampler never sees text, so earlier turns are never tokenised again. Before anything is
+    trained, its log-probs are compared with the trainer's.
     """
+
+    uses_uniforms: ClassVar[bool]
+    """Whether tokens are drawn with the numbers of a request, so that a run can be replayed
+    exactly. Otherwise they are drawn with its seed, and the loss is weighted by truncated
+    importance (`loss.tis_cap`)."""
 
     async def generate(self, request: Request) -> Completion:
         """Return a completion of the request; requests that wait together are computed together.
 
         If the caller is cancelled, the completion is given up.
+
+        Raises:
+            GrpoError: it cannot be computed, also after the sampler's own retries.
         """
+        ...
+
+    async def sync(self, weights: Weights, version: int) -> None:
+        """Take the present weights for all later requests; no request is in progress.
+
+        Args:
+            weights: the policy's weights, valid until this returns.
+            version: number of the step after which the weights are these; 0 before training. A
+                resumed run may go back to a lower one. `Completion.version` repeats it.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Free what the sampler holds, such as processes; a later `sync` opens it again."""
         ...

@@ -121,6 +121,9 @@ class Rollout:
     """(T,) 1 where the policy wrote the token, 0 where the environment did."""
     positions: tuple[int, ...] | None = None
     """(T,) For masked fill-in, the slot that each token fills; None for causal text."""
+    versions: tuple[int, ...] = ()
+    """The version of the weights that wrote each of the policy's turns: the number of the step
+    after which the weights were these."""
     error: str = ""
     """Why the dialogue failed, if `finish` is "error"."""
 

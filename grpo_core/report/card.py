@@ -64,6 +64,12 @@ class Card:
     floor: float
     flags: Mapping[str, bool]
     """The values of `FLAGS`."""
+    tolerance: float
+    """How far a number may be from the right one, relative to max(1, |right|)."""
+    answer_at: str | None
+    """Where in a free text the answer counts, "start" or "end"; None where it has no such place."""
+    waived: Mapping[str, str]
+    """The checks that the environment waives, with the reasons."""
     needs: tuple[str, ...]
     """The services that the environment needs."""
     tasks: Mapping[Split, int | None]
@@ -120,6 +126,9 @@ async def make_card(source: Source, *, seed: int = 0, level: float | None = None
         reward_range=env.reward_range,
         floor=env.floor,
         flags={flag: getattr(env, flag) for flag in FLAGS},
+        tolerance=env.tolerance,
+        answer_at=env.answer_at,
+        waived=dict(env.waived),
         needs=tuple(sorted(env.needs)),
         tasks=sizes,
         turns=env.max_turns,

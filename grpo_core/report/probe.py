@@ -45,6 +45,8 @@ BUDGET_HEADROOM = 1.25
 """The suggested token budget, relative to the 99th percentile of turns that were not clipped."""
 BUDGET_STEP = 8
 """The suggested token budget is a multiple of this."""
+MAX_HARMLESS_CLIPPED = 0.5
+"""Above this share of clipped completions a run warns."""
 BINS = 10
 """Bins of a histogram."""
 
@@ -149,6 +151,8 @@ class Report:
     """The group size that is suggested at that level."""
     max_new_tokens: int | None = None
     """The token budget of a turn that is suggested at that level."""
+    warnings: tuple[str, ...] = ()
+    """What a run would warn of."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as a dictionary that JSON can hold."""
@@ -195,6 +199,22 @@ def probe_report(sampled: Sequence[Sampled], terms: Terms) -> Report:
         else f"at no probed level; at level {best.level:g}, which is nearest,"
     )
     return Report(levels, False, f"{where} {best.reason}")
+
+
+def cut_off_warnings(levels: Sequence[LevelReport], budget: int) -> tuple[str, ...]:
+    """Return a warning for each level at which most attempts are cut off, as a run gives it.
+
+    Args:
+        levels: The reports of the levels.
+        budget: The most tokens of a turn.
+    """
+    return tuple(
+        f"at level {level.level:g} {level.clipped:.0%} of the attempts are cut off at {budget} "
+        "tokens, so the verifier sees unfinished answers; raise --max-new-tokens, or ask for "
+        "shorter answers in the prompt"
+        for level in levels
+        if level.clipped > MAX_HARMLESS_CLIPPED
+    )
 
 
 def assess_trainability(

@@ -332,6 +332,7 @@ def _rollout_lines(group: Group[Any]) -> Iterator[JsonObject]:
             "messages": [asdict(m) for m in rollout.messages],
             "finish": rollout.finish,
             "tokens": len(rollout.token_ids),
+            "versions": rollout.versions,
             "verdict": verdict.to_json(),
         }
 

@@ -40,6 +40,7 @@ def risky_settings(config: Mapping[str, Any]) -> dict[str, str]:
         "environment": config.get("environment"),
         "eval.also": _section(config, "eval").get("also"),
         "sandbox.name": sandbox.get("name"),
+        "sampler.name": _section(config, "sampler").get("name"),
         **{f"mixture.{name}": str(name) for name in _section(config, "mixture")},
     }
     risky = {name: text for name, text in _iter_strings(components, "") if names_file(text)}
@@ -47,9 +48,11 @@ def risky_settings(config: Mapping[str, Any]) -> dict[str, str]:
     for name, text in _iter_strings(component_settings, ""):
         if _PYTHON_FILE.fullmatch(text) or _URL.match(text):
             risky[name] = text
-    for name, text in _iter_strings(sandbox.get("settings"), "sandbox.settings"):
-        if "/" in text:  # the path of a program or an image
-            risky[name] = text
+    for section in ("sandbox", "sampler"):
+        settings = _section(config, section).get("settings")
+        for name, text in _iter_strings(settings, f"{section}.settings"):
+            if "/" in text:  # the path of a program or an image, or an address
+                risky[name] = text
     if model.get("trust_remote_code"):
         risky["model.trust_remote_code"] = f"true, for {model.get('name')}"
     return risky

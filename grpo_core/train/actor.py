@@ -6,31 +6,39 @@ that learns from what the actor did.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
+from grpo_core.calls.deadline import describe, within
 from grpo_core.config.config import RunConfig
 from grpo_core.config.sizes import with_defaults
-from grpo_core.protocol.sampler import Request, Sampler, SamplingParams
+from grpo_core.protocol.sampler import Sampler, SamplingParams
 from grpo_core.protocol.types import Group, Message, Rollout, Task, TaskKey
 from grpo_core.report.observer import Observer
 from grpo_core.train.models.adapter import base_weights, ineffective_settings
 from grpo_core.train.policy.causal import Policy
-from grpo_core.train.policy.choose import builtin_sampler, load_policy
+from grpo_core.train.policy.choose import MakeSampler, builtin_sampler, load_policy
 from grpo_core.train.policy.memory import Footprint
+from grpo_core.train.policy.weights import PolicyWeights
 from grpo_core.train.ranks import Ranks
 from grpo_core.train.rollout.dialogue import (
     Budget,
     Dialogues,
     budget_of,
+    make_request,
     start_attempts,
-    uniforms,
 )
 from grpo_core.train.rollout.judging import Judging
 from grpo_core.verify.sources import Sources
+
+TIS_CAP = 2.0
+"""Default of loss.tis_cap for samplers that draw for themselves."""
+CLOSE_SECONDS = 30.0
+"""Timeout for closing a sampler."""
 
 
 class StopRequest:
@@ -89,6 +97,33 @@ class Actor:
         }
         """Limits of a rollout, by environment."""
         self.stop = StopRequest()
+        self.version = 0
+        """Number of the step after which the policy's weights are the present ones."""
+        self._synced_version: int | None = None
+
+    @asynccontextmanager
+    async def sampling(self) -> AsyncIterator[None]:
+        """Close the sampler at the end; whoever samples does so inside."""
+        try:
+            yield
+        finally:
+            self._synced_version = None
+            try:
+                await within(self.sampler.close(), CLOSE_SECONDS)
+            except Exception as error:  # noqa: BLE001 - what was computed matters more
+                logging.getLogger(__name__).warning(
+                    "the sampler could not be closed: %s", describe(error)
+                )
+
+    def updated(self, version: int) -> None:
+        """Note that the policy has other weights: those after the step `version`."""
+        self.version, self._synced_version = version, None
+
+    async def sync(self) -> None:
+        """Give the sampler the present weights, if it does not have them."""
+        if self._synced_version != self.version:
+            await self.sampler.sync(PolicyWeights(self.policy), self.version)
+            self._synced_version = self.version
 
     def stops(self) -> bool:
         """Return whether a stop was requested in any process, and share the request with all.
@@ -116,6 +151,7 @@ class Actor:
             params: how tokens are drawn.
             sources: reply in dialogues.
         """
+        await self.sync()
         rollouts_PG, _ = await self._sample(
             tasks_P, attempts, self._dialogues(step, params, sources), dealt=Counter()
         )
@@ -150,6 +186,8 @@ class Actor:
             attempts=attempts,
             overlap=self.config.verify.overlap,
         )
+        await self.sync()
+        lap("sync")
         async with aclosing(judging):
             rollouts_PG, kept_mass = await self._sample(
                 tasks_P,
@@ -269,10 +307,18 @@ async def answer(
     if policy.fills and not isinstance(prompt, str):  # it takes plain text, no chat
         prompt = prompt[-1].content
     prompt_ids = policy.encode_checked(prompt, max_new_tokens=budget)
-    numbers = uniforms(
-        TaskKey("generate", "eval", 0, seed), seed=seed, step=0, attempt=0, turn=0, count=budget
+    request = make_request(
+        prompt_ids,
+        params,
+        TaskKey("generate", "eval", 0, seed),
+        seed=seed,
+        step=0,
+        attempt=0,
+        turn=0,
+        count=budget,
     )
-    completion = await actor.sampler.generate(Request(prompt_ids, numbers, params))
+    await actor.sync()
+    completion = await actor.sampler.generate(request)
     return policy.completion_text(prompt_ids, completion.token_ids)
 
 
@@ -284,7 +330,7 @@ def build_actor(
     observer: Observer,
     need_reference: bool = False,
     policy: Policy | None = None,
-    sampler: Sampler | None = None,
+    make_sampler: MakeSampler | None = None,
 ) -> Actor:
     """Load the model and return the actor.
 
@@ -294,7 +340,7 @@ def build_actor(
         need_reference: whether the frozen reference is needed.
         observer: receives warnings about the model.
         policy: instead of the one that the config names.
-        sampler: instead of the built-in one.
+        make_sampler: makes the sampler of the policy; the built-in one if left out.
 
     Raises:
         UserError: the model cannot be loaded, or the environments need what it cannot do.
@@ -310,15 +356,33 @@ def build_actor(
         policy.reference.follow()
     config, defaults = with_defaults(config, base_weights(policy.model))
     footprint = Footprint(policy)
+    sampler = (
+        builtin_sampler(policy, config.sampling)
+        if make_sampler is None
+        else make_sampler(policy, config)
+    )
+    config, truncation = _with_truncation(config, sampler)
     if config.trainer.shard and ranks.size > 1:
         policy.shard()
     return Actor(
         config,
         sources,
         policy=policy,
-        sampler=sampler or builtin_sampler(policy, config.sampling),
+        sampler=sampler,
         footprint=footprint,
         ranks=ranks,
         load_seconds=time.perf_counter() - started,
-        defaults=defaults,
+        defaults="; ".join(filter(None, (defaults, truncation))),
     )
+
+
+def _with_truncation(config: RunConfig, sampler: Sampler) -> tuple[RunConfig, str]:
+    """Return the config with a number for loss.tis_cap, and a line about it; "" for none."""
+    if config.loss.tis_cap is not None or sampler.uses_uniforms or config.method != "grpo":
+        return config, ""
+    loss = config.loss.model_copy(update={"tis_cap": TIS_CAP})
+    reason = (
+        f"loss.tis_cap={TIS_CAP:g}: the sampler {config.sampler.name!r} has probabilities of its "
+        "own, and draws that a replay does not repeat"
+    )
+    return config.model_copy(update={"loss": loss}), reason

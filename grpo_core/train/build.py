@@ -16,6 +16,7 @@ from grpo_core.train.actor import Actor, build_actor
 from grpo_core.train.grpo import Grpo
 from grpo_core.train.models.device import pick_device
 from grpo_core.train.policy.causal import Policy
+from grpo_core.train.policy.choose import choose_sampler
 from grpo_core.train.policy.selfcheck import Sampling
 from grpo_core.train.ranks import Ranks
 from grpo_core.train.run.method import Method
@@ -96,7 +97,7 @@ def build_method(
         ranks=ranks,
         observer=observer,
         policy=policy,
-        sampler=sampler,
+        make_sampler=choose_sampler(config, host) if sampler is None else lambda *_: sampler,
     )
 
     def load_algorithm(name: str) -> Any:

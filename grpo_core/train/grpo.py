@@ -145,6 +145,7 @@ class Grpo:
             return metrics
 
         update_metrics = await policy.thread.run(compute)
+        self.actor.updated(batch.step)
         batch.clock.lap("update")
         return {
             **batch.metrics,

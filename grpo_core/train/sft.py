@@ -99,6 +99,7 @@ class Sft:
                 return self.updater.update(batch.rows)
 
         update_metrics = await self.actor.policy.thread.run(compute)
+        self.actor.updated(batch.step)
         batch.clock.lap("update")
         return {
             **{name: update_metrics[name] for name in ("loss", "entropy", "grad_norm", "lr")},

@@ -32,6 +32,7 @@ from grpo_core.train.policy.causal import Policy
 from grpo_core.train.rollout.tasks import counted_sources, eval_keys
 from grpo_core.train.run.ending import RunEnd
 from grpo_core.train.run.hold import hold, shared_run_folder
+from grpo_core.train.run.journal import Journal
 from grpo_core.train.run.metrics import refuse_taken_names
 from grpo_core.train.run.opening import fingerprints
 from grpo_core.train.run.resume import (
@@ -81,18 +82,21 @@ class Trainer:
         host = host or PluginHost()
         self._open_sources = partial(Sources.of, config, _by_name(config, env), host=host)
         sources = sources or self._open_sources()
+        self.journal = Journal(self.observer)
+        for offer in (source.offer for source in sources if source.offer is not None):
+            self.journal.keep(host.rivals(offer.plugin))
         refuse_taken_names({source.name: source.env.parts for source in sources})
-        plugins = load_observers(config, host, ranks, self.observer)
+        plugins = load_observers(config, host, ranks, self.journal)
         self.folder = shared_run_folder(
             folder, ranks, name=next((source.name for source in sources), config.method)
         )
         self.method = build_method(
-            config, sources, ranks=ranks, host=host, observer=self.observer, policy=policy,
+            config, sources, ranks=ranks, host=host, observer=self.journal, policy=policy,
             sampler=sampler,
         )  # fmt: skip
         self.actor = self.method.actor
         self.config = self.actor.config
-        self._run = Run(self.method, self.folder, observer=self.observer, plugins=plugins)
+        self._run = Run(self.method, self.folder, journal=self.journal, plugins=plugins)
 
     @classmethod
     def resumed(
@@ -233,7 +237,7 @@ class Trainer:
         )
 
         async def sampled() -> list[Group[Any]]:
-            async with self._open_sources(closes_given=False) as sources:
+            async with self._open_sources(closes_given=False) as sources, actor.sampling():
                 return await actor.sample(
                     await sources.tasks(keys),
                     attempts=attempts or self.config.group_size,

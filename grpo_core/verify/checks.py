@@ -100,6 +100,11 @@ def check_verdict(verdict: object, env: type[Environment[Any]] | Environment[Any
     Raises:
         BrokenContractError: the verdict breaks the protocol.
     """
+    if inspect.iscoroutine(verdict):
+        verdict.close()
+        raise BrokenContractError(
+            "verify() is async and returned a coroutine; name it averify(), or remove `async`"
+        )
     if not isinstance(verdict, Verdict):
         raise BrokenContractError(
             f"the verifier returned {_describe_type(verdict)}; it must return a Verdict"

@@ -88,7 +88,7 @@ class Sources:
         *,
         host: PluginHost | None = None,
         closes_given: bool = True,
-        lend: Callable[[type[Environment[Any]]], Services] | None = None,
+        lend: Callable[[type[Environment[Any]], Any], Services] | None = None,
     ) -> Sources:
         """Return the environments that a config names.
 
@@ -97,8 +97,8 @@ class Sources:
             envs: environments that exist already, by name; the others are loaded.
             host: the installed plugins; None: they are searched when an environment is loaded.
             closes_given: whether the environments in `envs` are closed at the end.
-            lend: returns the services that an environment's class needs; None: services are
-                opened as the config says.
+            lend: returns the services that an environment's class needs with its settings; None:
+                services are opened as the config says.
 
         Raises:
             UnknownNameError: `envs` has a name that the config does not have, or an environment is

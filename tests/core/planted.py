@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import collections
+import functools
 import json
+import locale
 import os
+import pickle
+import platform
 import random
 import re
 import signal
@@ -15,7 +21,9 @@ import threading
 import time
 import unicodedata
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -34,6 +42,11 @@ from grpo_core.extract import parse_integer, xml_tag
 
 SECOND = "20261"
 """PYTHONHASHSEED of the kit's second process."""
+
+
+def is_watched() -> bool:
+    """Whether this is the kit's second process, whose folders are removed."""
+    return os.environ.get("PYTHONHASHSEED") == SECOND
 
 
 class Sum(Environment[int]):
@@ -562,7 +575,7 @@ class LeavesProcesses(Sum):
         return super().scored(task, answer)
 
 
-DAEMON_NOTE = "PLANTED_DAEMON_NOTE"
+DAEMON_NOTE = "GRPO_PLANTED_DAEMON_NOTE"
 """The variable that names the file into which the next environment writes a process id."""
 
 
@@ -608,7 +621,8 @@ class LeavesFilesElsewhere(Sum):
 
 class LeavesFiles(Sum):
     def scored(self, task: Task[int], answer: int | None) -> Verdict:
-        Path(f"{time.monotonic_ns()}.txt").write_text(str(answer))
+        if is_watched():
+            Path(f"{time.monotonic_ns()}.txt").write_text(str(answer))
         return super().scored(task, answer)
 
 
@@ -722,6 +736,520 @@ def obedient_judge(request: JudgeRequest) -> float:
     )
 
 
+# What shows among many tasks
+
+
+def rare(task: Task[Any], one_in: int = 50) -> bool:
+    return task.key.rng("rare").randrange(one_in) == 0
+
+
+class RareAboveRange(Sum):
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        verdict = super().scored(task, answer)
+        top = 3.0 if rare(task) and answer is not None else 1.0
+        rewards = {"format": verdict.rewards["format"], "exact": Reward(top * verdict.passed)}
+        return replace(verdict, rewards=rewards)
+
+
+class RareEmptyTruth(Environment[str]):
+    """Sound but for the rows whose column is empty."""
+
+    levels = False
+
+    def task(self, key: TaskKey) -> Task[str]:
+        word = f"{key.split}{key.rng().randrange(10**6)}"
+        task = Task(key, f"What rhymes with {word}? Answer with one word.", f"{word}y"[::-1])
+        return replace(task, data="") if rare(task, 40) else task
+
+    def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
+        right = rollout.text.strip() == task.data
+        return Verdict(
+            {"reward": Reward(float(right))}, passed=right, answer=rollout.text.strip()[:90]
+        )
+
+    def reference(self, task: Task[str]) -> str:
+        return task.data
+
+
+class NeverEmptyTruth(RareEmptyTruth):
+    """Sound."""
+
+    def task(self, key: TaskKey) -> Task[str]:
+        task = super().task(key)
+        return task if task.data else replace(task, data="word")
+
+
+class RareWrongReference(Sum):
+    def reference(self, task: Task[int]) -> str:
+        return f"<answer>{task.data + rare(task)}</answer>"
+
+
+class RareFailure(Sum):
+    def task(self, key: TaskKey) -> Task[int]:
+        task = super().task(key)
+        return replace(task, data=1 // (not rare(task)) * task.data)
+
+
+class RareImpurity(Sum):
+    def task(self, key: TaskKey) -> Task[int]:
+        task = super().task(key)
+        return replace(task, prompt=f"{task.prompt} {random.random()}") if rare(task) else task
+
+
+class RowsMissing(Rows):
+    """size() counts rows that are not there."""
+
+    def task(self, key: TaskKey) -> Task[int]:
+        if key.index >= 390:
+            raise IndexError("no such row")
+        return super().task(key)
+
+
+class SameQuestion(Sum):
+    """A part of what decides the answer is not in the prompt."""
+
+    def asked(self, key: TaskKey, one: int, two: int) -> Task[int]:
+        about = (one // 100 % 10) * 100
+        return Task(key, f"What is about {about} + 1? Write <answer>N</answer>.", one + 1)
+
+
+class HiddenInTheDialogue(SameQuestion):
+    """Sound: what decides the answer comes in the second turn."""
+
+    max_turns = 2
+
+    async def reply(self, task: Task[int], messages: Sequence[Message]) -> Sequence[Message] | None:
+        return (Message("user", f"It is {task.data} to be exact."),) if len(messages) == 1 else None
+
+
+class SameRowTwice(Rows):
+    """Sound: some rows of a list of real texts stand in it twice, with the same answer."""
+
+    def row(self, key: TaskKey) -> TaskKey:
+        return replace(key, index=key.index - 1) if key.index % 20 == 1 else key
+
+
+class FiveTasks(Sum):
+    levels = False
+
+    def drawn(self, key: TaskKey, rng: random.Random) -> tuple[int, int]:
+        return 100 + 10 * (key.index % 5) + (7 if key.split == "eval" else 0), 200
+
+
+class RepeatedRows(Rows):
+    def row(self, key: TaskKey) -> TaskKey:
+        return replace(key, index=key.index % 30)
+
+
+class LongReferences(Sum):
+    max_new_tokens = 64
+
+    def extracted(self, text: str) -> int | None:
+        return super().extracted(text.removeprefix("Let us think about it step by step. " * 12))
+
+    def reference(self, task: Task[int]) -> str:
+        return "Let us think about it step by step. " * 12 + super().reference(task)
+
+
+class PassedAtTheFloor(Sum):
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        verdict = super().scored(task, answer)
+        return replace(verdict, passed=verdict.passed or answer is None)
+
+
+class TopWithoutPassing(Sum):
+    """Passes only some of the answers that are paid the most."""
+
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        verdict = super().scored(task, answer)
+        return replace(verdict, passed=verdict.passed and not rare(task))
+
+
+class PartlyPaid(Sum):
+    """Sound: an answer that passes need not be paid the most where there is no best one."""
+
+    open_ended = True
+
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        verdict = super().scored(task, answer)
+        rewards = {**verdict.rewards, "exact": Reward(0.5 * verdict.passed)}
+        return replace(verdict, rewards=rewards)
+
+
+# Other spellings of secrets and questions
+
+
+class Whispers(Sum):
+    """Adds the answer to the prompt in some spelling."""
+
+    def spelled(self, answer: str) -> str:
+        raise NotImplementedError
+
+    def asked(self, key: TaskKey, one: int, two: int) -> Task[int]:
+        task = super().asked(key, one, two)
+        return replace(task, prompt=f"{task.prompt} (ref. {self.spelled(str(task.data))})")
+
+
+class ZeroPadded(Whispers):
+    def spelled(self, answer: str) -> str:
+        return answer.zfill(10)
+
+
+class Base64Secret(Whispers):
+    def spelled(self, answer: str) -> str:
+        return base64.b64encode(f"answer {answer}".encode()).decode()
+
+
+class HexSecret(Whispers):
+    def spelled(self, answer: str) -> str:
+        return hex(int(answer))
+
+
+class ReversedSecret(Whispers):
+    def spelled(self, answer: str) -> str:
+        return answer[::-1]
+
+
+class WritesBackwards(RareEmptyTruth):
+    """Sound: the answer stands in the prompt backwards, since that is the task."""
+
+    def task(self, key: TaskKey) -> Task[str]:
+        word = f"{key.split}{key.rng().randrange(10**6)}"
+        return Task(key, f"Write {word} backwards and nothing else.", word[::-1])
+
+
+class WritesCapitals(RareEmptyTruth):
+    """Sound: the answer differs from the text only by case, which matters."""
+
+    def task(self, key: TaskKey) -> Task[str]:
+        word = f"{key.split}{key.rng().randrange(10**6)}"
+        return Task(key, f"Write {word} in capitals and nothing else.", word.upper())
+
+
+class CapitalsDoNotMatter(WritesCapitals):
+    """The answer differs from the text only by case, which does not matter."""
+
+    def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
+        return super().verify(
+            task, replace(rollout, messages=(Message("assistant", rollout.text.upper()),))
+        )
+
+
+class EvalInOtherWords(Sum):
+    def task(self, key: TaskKey) -> Task[int]:
+        task = super().task(replace(key, split="train"))
+        one, two = re.findall(r"\d+", str(task.prompt))
+        asked = f"In <answer>N</answer>, write what {one} and {two} is when you add them."
+        return replace(task, key=key, prompt=asked if key.split == "eval" else task.prompt)
+
+
+class SwappedTerms(Sum):
+    """Sound: the terms of held-out sums are those of training sums, the other way round."""
+
+    def drawn(self, key: TaskKey, rng: random.Random) -> tuple[int, int]:
+        one, two = super().drawn(replace(key, split="train"), rng)
+        return (max(one, two), min(one, two))[:: -1 if key.split == "eval" else 1]
+
+
+# Levels
+
+
+class FlatAboveTheMiddle(Sum):
+    def drawn(self, key: TaskKey, rng: random.Random) -> tuple[int, int]:
+        return super().drawn(replace(key, level=min(key.level, 0.5)), rng)
+
+
+class EasyAndHard(Sum):
+    """Sound: two kinds of tasks, which change in the middle."""
+
+    def drawn(self, key: TaskKey, rng: random.Random) -> tuple[int, int]:
+        return super().drawn(replace(key, level=float(key.level >= 0.5)), rng)
+
+
+class HiddenDifficulty(Sum):
+    """Sound: carries make sums hard, and no length or size shows them."""
+
+    def drawn(self, key: TaskKey, rng: random.Random) -> tuple[int, int]:
+        while True:
+            one, two = super().drawn(replace(key, level=0.0), rng)
+            hard = one % 10 + two % 10 >= 10
+            if hard == (rng.random() < key.level):
+                return one, two
+
+
+class FewerHints(Sum):
+    """Sound: a prompt of a hard level is shorter."""
+
+    def asked(self, key: TaskKey, one: int, two: int) -> Task[int]:
+        task = super().asked(key, one, two)
+        hints = "Begin with the ones. Carry the ten. " * round(4 * (1 - key.level))
+        return replace(task, prompt=f"{hints}{task.prompt}")
+
+    def drawn(self, key: TaskKey, rng: random.Random) -> tuple[int, int]:
+        return super().drawn(replace(key, level=0.0), rng)
+
+
+# What surrounds a process
+
+SETTING = "PLANTED_SETTING"
+"""A variable that has to do with nothing, and that is set in the tests."""
+
+
+class TellsVariable(Sum):
+    """Tells something of its surroundings in each prompt."""
+
+    def task(self, key: TaskKey) -> Task[int]:
+        task = super().task(key)
+        return replace(task, prompt=f"{task.prompt} You are at {self.here()}.")
+
+    def here(self) -> str:
+        return os.environ.get(SETTING, "home")
+
+
+class TellsUser(TellsVariable):
+    def here(self) -> str:
+        return os.environ.get("USER", "nobody") + os.environ.get("TERM", "")
+
+
+class TellsDate(TellsVariable):
+    def here(self) -> str:
+        return str(datetime.now(UTC).date())
+
+
+class TellsYear(TellsVariable):
+    def here(self) -> str:
+        return time.strftime("%Y")
+
+
+class TellsTimeZone(TellsVariable):
+    def here(self) -> str:
+        return str(datetime.fromtimestamp(86_400 * 365))
+
+
+class TellsMachine(TellsVariable):
+    def here(self) -> str:
+        return socket.gethostname()
+
+
+class TellsLocale(TellsVariable):
+    def here(self) -> str:
+        return f"{locale.setlocale(locale.LC_CTYPE)} {os.environ.get('LANG')}"
+
+
+class TellsHome(TellsVariable):
+    def here(self) -> str:
+        return str(Path.home())
+
+
+class TellsFolder(TellsVariable):
+    def here(self) -> str:
+        return str(Path.cwd())
+
+
+class TellsProcess(TellsVariable):
+    def here(self) -> str:
+        return str(os.getpid())
+
+
+class RareTellsDate(TellsDate):
+    def here(self) -> str:
+        raise NotImplementedError
+
+    def task(self, key: TaskKey) -> Task[int]:
+        task = Sum.task(self, key)
+        return replace(task, prompt=f"{task.prompt} {TellsDate.here(self)}") if rare(task) else task
+
+
+class PaysByVariable(Sum):
+    """Judges by something of its surroundings."""
+
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        verdict = super().scored(task, answer)
+        return replace(verdict, answer=f"{verdict.answer} {self.here()}")
+
+    def here(self) -> object:
+        return os.environ.get(SETTING)
+
+
+class PaysByDate(PaysByVariable):
+    def here(self) -> object:
+        return datetime.now(UTC).year
+
+
+class PaysByWeekday(PaysByVariable):
+    def here(self) -> object:
+        return time.localtime().tm_wday
+
+
+class PaysByMachine(PaysByVariable):
+    def here(self) -> object:
+        return platform.node()
+
+
+class PaysByLocale(PaysByVariable):
+    def here(self) -> object:
+        return os.environ.get("LC_ALL") or os.environ.get("LANG")
+
+
+class NeedsHome(Sum):
+    """Sound: its data are in a folder of the user, which a run has."""
+
+    def task(self, key: TaskKey) -> Task[int]:
+        assert any(Path.home().iterdir())
+        return super().task(key)
+
+
+class KeepsDates(Sum):
+    """Sound: knows a date that is no clock's."""
+
+    def task(self, key: TaskKey) -> Task[Any]:
+        task = super().task(key)
+        began = datetime(2024, 2, 29, 12, tzinfo=UTC) + timedelta(days=key.index)
+        assert isinstance(began, datetime)
+        assert pickle.loads(pickle.dumps(began)) == began
+        return replace(task, prompt=f"{task.prompt} It is {began!r}, {began:%d %m %Y}.")
+
+
+# What is left behind
+
+
+class LeavesFewFiles(Sum):
+    """One file for each of the first answers, beside the folder for temporary files."""
+
+    left = 0
+
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        if is_watched() and self.left < 4:
+            self.left += 1
+            Path(tempfile.gettempdir(), "..", f"answer-{self.left}.txt").write_text(str(answer))
+        return super().scored(task, answer)
+
+
+class LeavesOneFile(Sum):
+    """Writes every answer to the same file, as all workers do."""
+
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        if is_watched():
+            Path(tempfile.gettempdir(), "..", "answer.txt").write_text(str(answer))
+        return super().scored(task, answer)
+
+
+class WritesALog(Sum):
+    """Its log was opened before anything was judged."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.log = (
+            Path(tempfile.gettempdir(), "..", "log.txt").open("a") if is_watched() else None  # noqa: SIM115
+        )
+
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        if self.log:
+            print(answer, file=self.log, flush=True)
+        return super().scored(task, answer)
+
+
+class LeavesFilesAtHome(Sum):
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        if is_watched():
+            Path("~").expanduser().joinpath(f"{time.monotonic_ns()}.txt").touch()
+        return super().scored(task, answer)
+
+
+class ShellLeavesFiles(Sum):
+    """Another program writes them."""
+
+    started = 0
+
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        if is_watched() and self.started < 40:
+            self.started += 1
+            subprocess.run(["touch", f"{self.started}.txt"], check=True)
+        return super().scored(task, answer)
+
+
+class LeavesFolders(Sum):
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        if is_watched():
+            tempfile.mkdtemp()
+        return super().scored(task, answer)
+
+
+class CachesInAFile(Sum):
+    """Sound: the first verdict writes a table, and the others read it."""
+
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        table = Path(tempfile.gettempdir(), "table.json")
+        if not table.exists():
+            table.write_text("[]")
+        return super().scored(task, answer)
+
+
+class WritesAndRemoves(Sum):
+    """Sound: leaves nothing behind."""
+
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "answer.txt").write_text(str(answer))
+        return super().scored(task, answer)
+
+
+class LeavesSomeProcesses(Sum):
+    """One for each of fifty verdicts."""
+
+    judged = 0
+
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        self.judged += 1
+        if is_watched() and self.judged % 50 == 0 and self.judged < 1000:
+            subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(300)"])
+        return super().scored(task, answer)
+
+
+class HasAPool(Sum):
+    """Sound: opens a few threads once."""
+
+    pool: ClassVar[ThreadPoolExecutor] = ThreadPoolExecutor(2)
+
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        return self.pool.submit(super().scored, task, answer).result()
+
+
+class KeepsALittle(Sum):
+    kept: ClassVar[list[bytes]] = []
+
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        self.kept.append(os.urandom(3000))
+        return super().scored(task, answer)
+
+
+class KeepsEachAnswer(Sum):
+    """A cache without a bound, which grows with every new answer."""
+
+    kept: ClassVar[dict[int | None, list[int]]] = {}
+
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        self.kept.setdefault(answer, list(range(10**6, 10**6 + 100)))
+        return super().scored(task, answer)
+
+
+@functools.lru_cache(maxsize=2000)
+def costly(answer: int | None) -> bytes:
+    return os.urandom(4000)
+
+
+class CachesInMemory(Sum):
+    """Sound: caches have a bound, and are far from it in the kit."""
+
+    last: ClassVar[collections.deque[bytes]] = collections.deque(maxlen=100)
+
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        self.last.append(os.urandom(3000))
+        assert costly(answer)
+        assert re.compile(f"{answer}")
+        return super().scored(task, answer)
+
+
 FAULTS: Mapping[type[Environment[Any]], str] = {
     SeedPlusIndex: "task.seed",
     GlobalRandom: "task.pure",
@@ -776,5 +1304,74 @@ FAULTS: Mapping[type[Environment[Any]], str] = {
     LeavesFilesElsewhere: "safety.files",
     KeepsMemory: "cost.memory",
     Slow: "cost.time",
+    RareAboveRange: "verdict.form",
+    RareEmptyTruth: "verdict.reference",
+    RareWrongReference: "verdict.reference",
+    RareFailure: "task.made",
+    RareImpurity: "task.pure",
+    RowsMissing: "task.made",
+    SameQuestion: "task.ambiguous",
+    FiveTasks: "task.variety",
+    RepeatedRows: "task.variety",
+    LongReferences: "task.budget",
+    PassedAtTheFloor: "verdict.passed",
+    TopWithoutPassing: "verdict.passed",
+    ZeroPadded: "task.secret",
+    Base64Secret: "task.secret",
+    HexSecret: "task.secret",
+    ReversedSecret: "task.secret",
+    CapitalsDoNotMatter: "task.secret",
+    EvalInOtherWords: "task.split",
+    FlatAboveTheMiddle: "task.level",
+    RareTellsDate: "task.process",
+    LeavesFewFiles: "safety.files",
+    LeavesOneFile: "safety.files",
+    WritesALog: "safety.files",
+    LeavesFilesAtHome: "safety.files",
+    ShellLeavesFiles: "safety.files",
+    LeavesFolders: "safety.files",
+    LeavesSomeProcesses: "safety.processes",
+    KeepsALittle: "cost.memory",
+    KeepsEachAnswer: "cost.memory",
 }
 """Each fault with the check that has to find it."""
+
+SOUND: Mapping[type[Environment[Any]], Sequence[str]] = {
+    NeverEmptyTruth: ("verdict.reference", "verdict.form", "task.made", "task.pure"),
+    SameRowTwice: ("task.ambiguous", "task.variety"),
+    PartlyPaid: ("verdict.passed", "verdict.reference"),
+    WritesBackwards: ("task.secret",),
+    WritesCapitals: ("task.secret",),
+    SwappedTerms: ("task.split",),
+    EasyAndHard: ("task.level",),
+    HiddenDifficulty: ("task.level",),
+    FewerHints: ("task.level",),
+    NeedsHome: ("task.process", "verdict.process"),
+    KeepsDates: ("task.process", "verdict.process"),
+    CachesInAFile: ("safety.files",),
+    WritesAndRemoves: ("safety.files", "safety.processes"),
+    HasAPool: ("safety.processes", "verdict.process"),
+    CachesInMemory: ("cost.memory",),
+}
+"""Odd but honest ones, with the checks that have to pass them."""
+
+SURROUNDED: Mapping[type[Environment[Any]], str] = {
+    SetOrder: "another PYTHONHASHSEED",
+    TellsVariable: "other environment variables",
+    TellsUser: "another user",
+    TellsDate: "another date",
+    TellsYear: "another date",
+    TellsTimeZone: "another time zone",
+    TellsMachine: "another machine's name",
+    TellsLocale: "another locale",
+    TellsHome: "another home folder",
+    TellsFolder: "another working directory",
+    TellsProcess: "in every process",
+    HashOfText: "another PYTHONHASHSEED",
+    PaysByVariable: "other environment variables",
+    PaysByDate: "another date",
+    PaysByWeekday: "another date",
+    PaysByMachine: "another machine's name",
+    PaysByLocale: "another locale",
+}
+"""Those that depend on their surroundings, with what the kit has to name."""

@@ -12,6 +12,7 @@ from .distributions import (
     TOY_ENVIRONMENT,
     grpo,
     grpo_apart,
+    install,
     install_plugin,
     install_toy,
 )
@@ -98,6 +99,26 @@ def test_envs_json_stays_json_beside_a_plugin_that_prints(toy: Path) -> None:
         toy, "chatty", "print('noise')\n" + OFFERS_ONE.format(name="chatty", target="x:Y")
     )
     assert {"toy", "chatty"} <= {row["name"] for row in json.loads(grpo("envs", "--json").stdout)}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["env", "show", "toy"],
+        ["env", "score", "toy", "--answer", "-"],
+        ["env", "check", "toy", "--only", "task.made", "--tasks", "2"],
+    ],
+    ids=" ".join,
+)
+def test_a_name_that_two_packages_have_is_told_at_every_use(toy: Path, words: list[str]) -> None:
+    install(toy, "grpo-env-zzz", entry_points={"toy": "plugin_zzz"}, version="2.0")
+    for _ in range(2):
+        done = grpo_apart(*words, cwd=toy)
+        (line,) = [line for line in done.stderr.splitlines() if "grpo-env-zzz" in line]
+        assert line == (
+            "'toy' is that of grpo-env-toy 1.0; the plugin of grpo-env-zzz 2.0 has the same name "
+            "and is not used; uninstall one of them: pip uninstall grpo-env-zzz"
+        )
 
 
 def test_show_prints_the_turns_of_the_prompt(toy: Path) -> None:

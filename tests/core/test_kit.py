@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import json
+import re
 import shlex
 import signal
 import subprocess
@@ -48,6 +49,7 @@ from .processes import is_alive
 sys.path.insert(0, str(Path(__file__).parent))
 
 import planted
+import planted_answers
 import planted_dialogues
 
 COUNT = 8
@@ -84,9 +86,10 @@ def test_enough_faults_are_planted_and_each_check_has_one() -> None:
         "verdict.outage",
         "floor.code",
         "floor.judge",
-    }  # these have tests of their own below
-    found = set(planted.FAULTS.values()) | set(planted_dialogues.FAULTS.values())
-    assert found | without == set(catalogue())
+        *planted_answers.FAULTS.values(),
+        *planted_dialogues.FAULTS.values(),
+    }  # these have tests of their own below, or in test_kit_answers.py and test_kit_dialogues.py
+    assert set(planted.FAULTS.values()) | without == set(catalogue())
 
 
 @pytest.mark.parametrize(
@@ -400,7 +403,7 @@ def test_the_command_prints_a_reproduction_line_and_exits_with_1_for_faults(
     result = grpo("env", "check", "toy", "--seed", "7", "--json", "--junit", str(junit))
     assert result.exit_code == 1, result.output
     found = {each["check"]: each for each in json.loads(result.stdout)["results"]}
-    assert found["task.split"]["status"] == "invalid"
+    assert found["task.split"]["status"] == "fault"
     assert found["task.split"]["reproduce"] == "grpo env check toy --only task.split --seed 7"
     assert found["verdict.reference"]["status"] == "valid"
     suite = ElementTree.parse(junit).getroot()
@@ -550,3 +553,52 @@ def test_one_inherited_class_makes_a_test_of_each_check(tmp_path: Path) -> None:
     assert done.stdout.count("FAILED") == 1, done.stdout
     assert "it runs no programs" in done.stdout
     assert EnvironmentConformance.tasks == 20
+
+
+@pytest.mark.parametrize(
+    ("honest", "checks"), planted.SOUND.items(), ids=lambda value: getattr(value, "__name__", "")
+)
+def test_an_odd_but_honest_environment_is_not_condemned(
+    honest: type[Environment[Any]], checks: Sequence[str]
+) -> None:
+    report = checked(honest(), *checks)
+    assert {result.check: result.status for result in report.results} == dict.fromkeys(
+        checks, "valid"
+    ), str(report)
+
+
+def test_a_dialogue_may_tell_later_what_its_prompt_leaves_out() -> None:
+    (found,) = checked(planted.HiddenInTheDialogue(), "task.ambiguous").results
+    assert (found.status, "a later turn" in found.message) == ("not_checked", True)
+
+
+@pytest.mark.parametrize(
+    ("faulty", "name"), planted.SURROUNDED.items(), ids=lambda value: getattr(value, "__name__", "")
+)
+def test_what_a_task_or_verdict_depends_on_is_named(
+    faulty: type[Environment[Any]], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(planted.SETTING, "sunny")
+    check = "verdict.process" if faulty.scored is not planted.Sum.scored else "task.process"
+    (found,) = check_environment(
+        faulty(),
+        tasks=COUNT,
+        only=[check],
+        isolation="inline",  # a worker gets no such variable
+    ).results
+    assert (found.status, f" {name}; " in f" {found.message}") == ("invalid", True), found.message
+
+
+def test_a_check_of_leftovers_says_how_many_verdicts_were_watched_and_what_stayed() -> None:
+    said = {
+        env: checked(env(), "safety.files").results[0].message
+        for env in (planted.Sum, planted.CachesInAFile, planted.LeavesFewFiles)
+    }
+    assert re.match(r"\d{4} verdicts left no file in the working dir.*, .* home", said[planted.Sum])
+    assert re.match(r"\d{4} verdicts left 1 file .*table\.json", said[planted.CachesInAFile])
+    assert re.match(r"\d{4} verdicts left 4 files .*answer-1", said[planted.LeavesFewFiles])
+
+
+def test_kept_memory_is_told_with_the_line_that_keeps_it() -> None:
+    (found,) = checked(planted.KeepsALittle(), "cost.memory").results
+    assert re.search(r"left 3\.\d kB behind; .* planted\.py:\d+", found.message), found.message

@@ -174,6 +174,7 @@ def test_a_run_uses_the_estimator_the_loss_the_tracker_and_the_recipe(
     model = save_tiny(tmp_path / "model")
     for kind in ("algorithm", "tracker", "recipe"):
         project(kind, f"my-{kind}")
+    install(site, "grpo-env-rival", entry_points={"arithmetic": "nowhere"})
     folder = tmp_path / "run"
     done = grpo(
         "run",
@@ -189,5 +190,6 @@ def test_a_run_uses_the_estimator_the_loss_the_tracker_and_the_recipe(
     )
     assert done.exit_code == 0, done.output
     assert json.loads((folder / "config.json").read_text())["optimizer"]["lr"] == 2e-5
+    assert (folder / "log.txt").read_text().count("the plugin of grpo-env-rival 1.0 has") == 1
     rows = list(csv.DictReader((folder / "my-tracker.csv").open(encoding="utf-8")))
     assert {row["step"] for row in rows if row["metric"] == "reward/mean"} == {"1", "2"}

@@ -25,6 +25,8 @@ from grpo_core.protocol.errors import PluginError
 from grpo_core.testing import FakeSandbox
 from grpo_core.verify.sources import Sources
 
+from .distributions import grpo
+
 CODE = '''
 from dataclasses import dataclass
 from grpo_core import Environment, Outcome, Program, Reward, Task, Verdict
@@ -198,3 +200,49 @@ def test_an_unknown_sandbox_and_an_unknown_setting_are_named(file: str) -> None:
             },
             "",
         )
+
+
+CHOOSY = """
+from dataclasses import dataclass
+from grpo_core import Environment, JudgeRequest, Message, Reward, Task, Verdict
+
+@dataclass(frozen=True)
+class Config:
+    judged: bool = False
+
+class Choosy(Environment[int]):
+    Config = Config
+    levels = False
+
+    @classmethod
+    def needed(cls, config):
+        return frozenset({"judge"} if config.judged else ())
+
+    def task(self, key):
+        return Task(key, (Message("user", f"Say {key.index}."),), key.index)
+
+    async def averify(self, task, rollout):
+        right = rollout.text == str(task.data)
+        if self.config.judged:
+            (found,) = await self.services.judge().judge([JudgeRequest(rollout.text)])
+            return Verdict({"reward": Reward(found.score)}, passed=right)
+        return Verdict({"reward": Reward(right)}, passed=right)
+
+    def reference(self, task):
+        return str(task.data)
+"""
+
+
+def test_what_an_environment_needs_may_depend_on_its_settings(site: Path) -> None:
+    (site / "choosy.py").write_text(CHOOSY)
+    name, judged = "choosy.py:Choosy", ("--set", "env.judged=true")
+    plain = grpo("env", "score", name, "--answer", "-", stdin="0")
+    assert plain.exit_code == 0, plain.output
+    assert "needs          nothing" in grpo("env", "card", name, "--tasks", "0").stdout
+    needy = grpo("env", "score", name, "--answer", "-", *judged, stdin="0")
+    assert needy.exit_code == 2
+    assert "needs a judge model, but none is named" in needy.stderr
+    assert "needs          judge" in grpo("env", "card", name, "--tasks", "0", *judged).stdout
+    blind = grpo("env", "check", name, "--only", "verdict.form", *judged)
+    assert blind.exit_code == 3, blind.output
+    assert grpo("env", "check", name, "--only", "verdict.form").exit_code == 0

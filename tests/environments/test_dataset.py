@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,61 @@ def test_it_passes_the_checks_of_environments(rows: Path) -> None:
     env = numbers(rows)
     report = asyncio.run(_checked(env))
     assert report == ()
+
+
+OWN_REWARDS = """
+import re
+
+def anywhere(text, row):
+    return float(row["sum"] in text)
+
+def tagged(text, row):
+    found = re.fullmatch(r"<answer>([0-9]{1,9})</answer>", text)
+    return float(found is not None and found[1] == row["sum"])
+
+def bare(text, row):
+    return float(text.strip() == row["sum"])
+"""
+
+
+@pytest.fixture
+def own_reward(tmp_path: Path) -> Callable[..., Environment[Any]]:
+    path = tmp_path / "sums.jsonl"
+    sums = [{"question": f"{n} + {7 * n}?", "sum": str(8 * n)} for n in range(111, 311)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in sums))
+    (tmp_path / "own.py").write_text(OWN_REWARDS)
+
+    def build(function: str, **settings: Any) -> Environment[Any]:
+        reward = f"{tmp_path / 'own.py'}:{function}"
+        return dataset(path=str(path), reward=reward, answer="sum", **settings)
+
+    return build
+
+
+@pytest.mark.parametrize("function", ["tagged", "bare"])
+def test_the_answers_of_the_rows_are_references_for_a_reward_function_of_ones_own(
+    function: str, own_reward: Callable[..., Environment[Any]]
+) -> None:
+    report = check_environment(own_reward(function))
+    assert report.problems == (), str(report)
+    not_asked = {result.check for result in report.results if result.status == "not_checked"}
+    assert not {"verdict.reference", "floor.near", "floor.suffix", "floor.listed"} & not_asked
+    assert len(not_asked) <= 7, not_asked
+
+
+def test_a_reward_function_that_looks_for_the_answer_anywhere_is_found(
+    own_reward: Callable[..., Environment[Any]],
+) -> None:
+    report = check_environment(own_reward("anywhere"), only=["verdict.reference", "floor"])
+    assert [result.check for result in report.problems] == ["floor.listed"], str(report)
+
+
+def test_rows_have_no_references_for_a_function_if_that_is_said(
+    own_reward: Callable[..., Environment[Any]],
+) -> None:
+    settings = own_reward("tagged").config
+    without = dataset(path=settings.path, reward=settings.reward, answer="")
+    assert without.reference(without.task(TaskKey("dataset", "train", 0))) is None
 
 
 async def _checked(env: Environment[Any]) -> tuple[Any, ...]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 from letters import Letters
+from samplers import Copyless
 
 from grpo_core.config.overrides import build_config, nested
 from grpo_core.protocol.sampler import Completion, Request
@@ -17,7 +18,7 @@ from grpo_core.train.policy.engine import Engine
 from grpo_core.train.trainer import Trainer
 
 
-class Recorder:
+class Recorder(Copyless):
     """The built-in engine, whose completions are kept. A request is known by its numbers, which its place in the run fixes."""
 
     def __init__(self, policy: Policy) -> None:
@@ -30,7 +31,7 @@ class Recorder:
         return completion
 
 
-class Player:
+class Player(Copyless):
     def __init__(self, table: dict[tuple[float, ...], Completion]) -> None:
         self.table = table
 

@@ -100,6 +100,7 @@ def test_a_run_from_the_command_line_trains_draws_answers_and_can_be_replayed(
 
     answered = run("generate", "(1 + 1) + 1", "--max-new-tokens", "5", cwd=tmp_path)
     assert answered.returncode == 0, answered.stderr
+    assert "final\nwriting an answer of at most 5 tokens" in answered.stderr
 
     replayed = run("run", "--recipe", folder / "config.json", "--out", "runs/second", cwd=tmp_path)
     assert replayed.returncode == 0, replayed.stderr

@@ -29,6 +29,7 @@ from grpo_core.verify.engine import Verifier
 
 from .arrange import CPU, micro_batches, rolled_out, tiny_policy
 from .guessing import Config, Guessing
+from .samplers import Copyless
 from .tiny import save_tiny
 
 ROOM = Budget(6, turns=3)
@@ -39,7 +40,7 @@ def policy() -> Policy:
     return tiny_policy()
 
 
-class Scripted:
+class Scripted(Copyless):
     """A sampler that says what it is told, token by token, and remembers what it was asked to continue."""
 
     def __init__(self, *turns: Sequence[int]) -> None:

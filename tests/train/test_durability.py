@@ -526,7 +526,9 @@ def test_random_states_are_those_after_the_last_finished_step(
     settings: dict[str, Any], tmp_path: Path
 ) -> None:
     trainer = Trainer(build_config([settings]), Letters(), folder=tmp_path / "run")
-    saving = Saving(trainer.method, trainer.folder, Journal(trainer.observer, trainer.folder))
+    journal = Journal(trainer.observer)
+    journal.begin(trainer.folder)
+    saving = Saving(trainer.method, trainer.folder, journal)
     before = RandomStates.now()
     torch.rand(3)
     assert torch.equal(saving._states.torch, before.torch)

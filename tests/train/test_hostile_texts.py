@@ -130,7 +130,7 @@ def check(shown: Shown, *, terminal: bool = True, seen: bool = True) -> None:
 
 
 Case = Callable[[Place], list[object]]
-NEW = ("env", "judge", "sandbox", "algorithm", "tracker", "recipe")
+NEW = ("env", "judge", "sandbox", "sampler", "algorithm", "tracker", "recipe")
 """What `grpo new` makes."""
 CASES: dict[str, list[Case]] = {
     "run": [
@@ -202,7 +202,11 @@ CASES: dict[str, list[Case]] = {
         lambda p: ["generate", "x", "--model", f"no/model{NAME}"],
     ],
     "envs": [lambda p: ["envs"], lambda p: ["envs", "--json"]],
-    "plugins": [lambda p: ["plugins"], lambda p: ["plugins", "--json"]],
+    "plugins": [
+        lambda p: ["plugins"],
+        lambda p: ["plugins", "--json"],
+        lambda p: ["plugins", "broken", "--check"],
+    ],
     "doctor": [lambda p: ["doctor"]],
     "env new": [
         lambda p: ["env", "new", "word-sums", "--out", p.new("package")],
@@ -268,7 +272,10 @@ CASES: dict[str, list[Case]] = {
     ],
     "model list": [lambda p: ["model", "list"]],
     "config show": [lambda p: ["config", "show", "--env", p.env, "--set", f"env.text={NAME}"]],
-    "config explain": [lambda p: ["config", "explain", NAME]],
+    "config explain": [
+        lambda p: ["config", "explain", NAME],
+        lambda p: ["config", "explain", f"env.{NAME}", "--env", p.env],
+    ],
     "config schema": [lambda p: ["config", "schema"]],
     "judge check": [lambda p: ["judge", "check", p.pairs, "--judge", "evil"]],
     "sandbox build": [lambda p: ["sandbox", "build", "--name", "evil"]],

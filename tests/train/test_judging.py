@@ -20,6 +20,7 @@ from grpo_core.train.trainer import Trainer
 
 from .arrange import tiny_policy
 from .letters import Letters
+from .samplers import Copyless
 from .test_sampler import prompts, requests_for
 
 
@@ -55,7 +56,7 @@ class Comparing(Judge):
         ]
 
 
-class Late:
+class Late(Copyless):
     """The built-in engine, whose completions arrive one by one, and which breaks after half of them if it `fails`."""
 
     def __init__(self, engine: Engine, *, fails: bool = False) -> None:

@@ -13,7 +13,7 @@ from grpo_core.cli.app import app
 from grpo_core.train.actor import Actor
 
 CODE = '''
-from grpo_core import Environment, Reward, Task, Verdict
+from grpo_core import Environment, Message, Reward, Task, Verdict
 
 class Parity(Environment):
     """The sum of the characters is to be even: every other attempt of any model passes. Only training tasks can be asked."""
@@ -45,6 +45,19 @@ class Open(Partial):
 class Easy(Parity):
     def verify(self, task, rollout):
         return Verdict({"even": Reward(1), "short": Reward(len(rollout.text) / 100)}, passed=True, answer="x")
+
+def look_up(word: str) -> str:
+    """Look a word up."""
+    return word
+
+class Tooled(Parity):
+    max_turns = 2
+
+    def task(self, key):
+        return Task(key, (Message("user", f"{key.index}:"),), None)
+
+    def tools(self):
+        return [look_up]
 
 class Broken(Parity):
     def verify(self, task, rollout):
@@ -262,3 +275,16 @@ def test_wrong_input_is_one_line(probe: Any, name: str, arguments: list[str], me
     assert done.exit_code == 2, done.output
     assert message in done.output
     assert len(done.output.strip().splitlines()) == 1
+
+
+def test_what_a_run_would_warn_of_is_said_once(probe: Any) -> None:
+    done = probe("Tooled", "--json", "--level", "0", "--max-new-tokens", "2")
+    template, cut = json.loads(done.stdout)["warnings"]
+    assert "the model's chat template has no place for tools" in template
+    assert cut.startswith("at level 0 ")
+    assert "of the attempts are cut off at 2 tokens" in cut
+    lines = probe("Tooled", "--level", "0", "--max-new-tokens", "2").stdout.splitlines()
+    assert [line for line in lines if line.startswith("warning: ")] == [
+        f"warning: {template}",
+        f"warning: {cut}",
+    ]

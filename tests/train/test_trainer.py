@@ -32,7 +32,7 @@ PER_STEP = {
     "kl/sequence", "kl_penalty", "beta", "entropy", "logprob/mean", "sampling/logprob_gap", "grad_norm", "lr", "clip_fraction",
     "completion_length/mean", "completion_length/clipped", "groups/mixed", "groups/best", "groups/distinct", "verify/error_rate",
     "verify/seconds/share",
-    "tokens/generated", "tokens/trained", "steps/skipped_nonfinite", "verify/cache_hit_rate", "time/rollout", "time/verify",
+    "tokens/generated", "tokens/trained", "steps/skipped_nonfinite", "verify/cache_hit_rate", "time/sync", "time/rollout", "time/verify",
     "time/update", "time/step", "memory/peak_mb",
 }  # fmt: skip
 

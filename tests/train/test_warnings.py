@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from grpo_core import Alarm
+from grpo_core import Alarm, Message
 from grpo_core.config.overrides import build_config
+from grpo_core.report.observer import Observer
 from grpo_core.runs.lines import read_lines
 from grpo_core.train.run.warnings import SIGNS, START, WINDOW, Watch, alarm_signs
 from grpo_core.train.trainer import Trainer
@@ -216,3 +217,38 @@ def test_the_documentation_names_every_sign():
     documented = {row[0]: (row[1].strip("`"), row[2]) for row in rows if len(row) == 3}
     for sign in SIGNS:
         assert documented[sign.name] == (sign.metric, sign.threshold)
+
+
+class Heard(Observer):
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
+
+
+class Tooled(Letters):
+    max_turns = 2
+
+    def tools(self):
+        def look_up(word: str) -> str:
+            return word
+
+        return [look_up]
+
+    def task(self, key):
+        return replace(super().task(key), prompt=(Message("user", "aaa"),))
+
+
+def test_a_warning_before_the_first_step_is_said_once_and_stands_in_the_log(settings, tmp_path):
+    heard = Heard()
+    more = {"steps": 1, "eval": {"tasks": 2}, "lora": {"enabled": False}}
+    config = build_config([settings, more])
+    trainer = Trainer(config, Tooled(), folder=tmp_path / "run", observer=heard)
+    trainer.run()
+    template = [text for text in heard.warnings if "no place for tools" in text]
+    rate = [text for text in heard.warnings if "optimizer.lr=0.01 suits LoRA" in text]
+    assert (len(template), len(rate)) == (1, 1)
+    log = (tmp_path / "run" / "log.txt").read_text()
+    for text in (*template, *rate):
+        assert log.count(f"warning, step 0: {text}\n") == 1

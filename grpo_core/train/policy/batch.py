@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 from grpo_core.protocol.sampler import Completion, Request
 
@@ -15,12 +16,16 @@ class Batch:
     """
 
     def __init__(
-        self, requests: Sequence[Request], futures: Sequence[asyncio.Future[Completion]]
+        self,
+        requests: Sequence[Request],
+        futures: Sequence[asyncio.Future[Completion]],
+        version: int,
     ) -> None:
         self.requests = requests
         self.params = requests[0].params
         """Sampling parameters of all requests."""
         self._futures = futures
+        self._version = version
         self._loop = asyncio.get_running_loop()
         self._unfinished = set(range(len(requests)))
         self._held_back: list[tuple[int, Completion]] = []
@@ -39,6 +44,7 @@ class Batch:
         the computation first has to restore.
         """
         self._unfinished.discard(index)
+        completion = replace(completion, version=self._version)
         if self.needs_nothing:
             self._held_back.append((index, completion))
         else:

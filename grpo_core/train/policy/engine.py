@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import Future, wait
 from contextlib import nullcontext
+from typing import ClassVar
 
 import torch
 
 from grpo_core.config.settings import SamplingConfig
-from grpo_core.protocol.sampler import Completion, Request
+from grpo_core.protocol.sampler import Completion, Request, Weights
 from grpo_core.train.compute.prepack import FEW_ROWS, FEW_TOKENS
 from grpo_core.train.policy.batch import Batch
 from grpo_core.train.policy.causal import Policy
@@ -30,9 +31,12 @@ class Engine:
         limits: how many completions are decoded at a time, and in how much memory.
     """
 
+    uses_uniforms: ClassVar[bool] = True
+
     def __init__(self, policy: Policy, limits: SamplingConfig = _NO_LIMITS) -> None:
         self.policy = policy
         self._limits = limits
+        self._version = 0
         self._waiting: dict[asyncio.Future[Completion], Request] = {}
         self._serving: asyncio.Task[None] | None = None
         self._batch: Batch | None = None
@@ -54,6 +58,13 @@ class Engine:
             if future.cancelled():
                 self._give_up(future)
 
+    async def sync(self, weights: Weights, version: int) -> None:
+        """Note the version of the weights, which are the policy's own."""
+        self._version = version
+
+    async def close(self) -> None:
+        """Do nothing: the policy holds everything."""
+
     def _give_up(self, future: asyncio.Future[Completion]) -> None:
         """Forget a request whose caller was cancelled.
 
@@ -70,7 +81,8 @@ class Engine:
         while self._waiting:
             params = next(iter(self._waiting.values())).params
             futures = [f for f, request in self._waiting.items() if request.params == params]
-            batch = self._batch = Batch([self._waiting.pop(f) for f in futures], futures)
+            requests = [self._waiting.pop(f) for f in futures]
+            batch = self._batch = Batch(requests, futures, self._version)
             self._computation = self.policy.thread.submit(lambda: self._compute(batch))  # noqa: B023
             try:
                 await asyncio.wrap_future(self._computation)

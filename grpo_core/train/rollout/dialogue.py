@@ -82,6 +82,35 @@ def budget_of(env: Environment[Any], policy: Policy, sampling: SamplingConfig) -
     return Budget(turn_tokens)
 
 
+def make_request(
+    prefix: tuple[int, ...],
+    params: SamplingParams,
+    key: TaskKey,
+    *,
+    seed: int,
+    step: int,
+    attempt: int,
+    turn: int,
+    count: int,
+    occurrence: int = 0,
+) -> Request:
+    """Return the request for `count` tokens after `prefix`, with its random numbers.
+
+    The other arguments are those of `uniforms`.
+    """
+    place = (seed, step, occurrence, attempt, turn)
+    numbers = uniforms(
+        key,
+        seed=seed,
+        step=step,
+        attempt=attempt,
+        turn=turn,
+        count=count,
+        occurrence=occurrence,
+    )
+    return Request(prefix, numbers, params, key.rng("sampler", *place).getrandbits(64))
+
+
 def uniforms(
     key: TaskKey, *, seed: int, step: int, attempt: int, turn: int, count: int, occurrence: int = 0
 ) -> list[float]:
@@ -249,6 +278,8 @@ class Attempt:
     """The messages after the prompt."""
     kept_mass: float = 1.0
     """Least probability mass that top-p, top-k and min-p kept in any draw."""
+    versions: list[int] = field(default_factory=list)
+    """Version of the weights that drew each turn of the policy."""
     positions: tuple[int, ...] | None = None
     """Positions of the gaps that a masked language model fills; None for other models."""
 
@@ -257,7 +288,9 @@ class Attempt:
 
     def request(self, params: SamplingParams, *, seed: int, step: int) -> Request:
         """Return the request for the policy's next turn."""
-        numbers = uniforms(
+        return make_request(
+            (*self.prompt_ids, *self.token_ids),
+            params,
             self.task.key,
             seed=seed,
             step=step,
@@ -266,7 +299,6 @@ class Attempt:
             count=self.budget.remaining(prompt=len(self.prompt_ids), written=len(self.token_ids)),
             occurrence=self.occurrence,
         )
-        return Request((*self.prompt_ids, *self.token_ids), numbers, params)
 
     def add_completion(self, completion: Completion, policy: Policy) -> None:
         """Append the policy's turn."""
@@ -276,6 +308,7 @@ class Attempt:
         )
         self.positions = policy.slots(self.prompt_ids)
         self.kept_mass = min(self.kept_mass, completion.kept_mass)
+        self.versions.append(completion.version)
 
     async def add_reply(self, replies: Replies, policy: Policy) -> bool:
         """Append the environment's reply; return False if the dialogue is over.
@@ -310,6 +343,7 @@ class Attempt:
             logprobs=tuple(self.logprobs),
             trainable=tuple(self.trainable),
             positions=self.positions,
+            versions=tuple(self.versions),
             error=self.transcript.error,
         )
 

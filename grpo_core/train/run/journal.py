@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from grpo_core.protocol.types import Verdict
@@ -22,32 +22,64 @@ MAX_REPORTED = 10
 _TASK_KEY = re.compile(r"TaskKey\([^)]*\)")
 
 
-class Journal:
+class Journal(Observer):
     """Write to the display and to log.txt.
+
+    What is warned of before the run has a folder is written to log.txt as soon as it has one.
 
     Args:
         observer: shows the progress of the run.
-        folder: the run folder, whose log.txt is written.
     """
 
-    def __init__(self, observer: Observer, folder: RunFolder) -> None:
+    def __init__(self, observer: Observer) -> None:
         self.observer = observer
-        self._folder = folder
-        self.step = 0
+        self._folder: RunFolder | None = None
+        self._unwritten: list[str] = []
+        """Entries for log.txt that wait for the folder."""
+        self._warned: set[str] = set()
+        """The warnings of which each is given once."""
+        self.done = 0
         """The last finished step, for warnings."""
         self.unscored = ""
         """The most common reason at the last call of `warn_unscored`; "" if all were scored."""
         self._reported: set[str] = set()
 
+    def begin(self, folder: RunFolder) -> None:
+        """Write log.txt in the run's folder from here on, beginning with what waited for it."""
+        self._folder = folder
+        while self._unwritten:
+            folder.log(self._unwritten.pop(0))
+
+    def say(self, text: str) -> None:
+        """Show a message that log.txt does not keep."""
+        self.observer.say(text)
+
     def announce(self, text: str) -> None:
         """Show a message, and keep it in log.txt."""
         self.observer.say(text)
-        self._folder.log(text)
+        self._log(text)
 
     def warn(self, text: str) -> None:
-        """Show a warning, and keep it in log.txt with the step."""
-        self._folder.log(f"warning, step {self.step}: {text}")
+        """Show a warning, unless it was given already, and keep it in log.txt with the step."""
+        if text not in self._warned:
+            self._warned.add(text)
+            self.warn_again(text)
+
+    def warn_again(self, text: str) -> None:
+        """Show a warning of something that may come back, and keep it in log.txt with the step."""
+        self._log(f"warning, step {self.done}: {text}")
         self.observer.warn(text)
+
+    def keep(self, warnings: Iterable[str]) -> None:
+        """Keep warnings in log.txt that were shown already."""
+        for text in warnings:
+            self._log(f"warning, step {self.done}: {text}")
+
+    def _log(self, text: str) -> None:
+        if self._folder is None:
+            self._unwritten.append(text)
+        else:
+            self._folder.log(text)
 
     def warn_unscored(self, verdicts: Sequence[Verdict], rollouts: str) -> None:
         """Warn of the most common reason for which rollouts have no verdict, each reason once.

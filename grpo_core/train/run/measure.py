@@ -15,12 +15,14 @@ from typing import Any
 from grpo_core.protocol.sampler import SamplingParams
 from grpo_core.protocol.types import Group, Verdict
 from grpo_core.report.gains import Scores, score
+from grpo_core.report.observer import Observer
 from grpo_core.report.probe import Sampled
 from grpo_core.report.summary import Summary, summarize
 from grpo_core.runs.folder import RunFolder
 from grpo_core.train.actor import Actor
 from grpo_core.train.rollout.tasks import counted_sources, eval_keys, train_keys
 from grpo_core.train.run.metrics import group_metrics
+from grpo_core.train.run.sampling_check import warn_of_unseen_tools
 from grpo_core.verify.checks import size_of
 
 HELD_OUT_CHUNK = 64
@@ -168,6 +170,7 @@ async def probe(
     samples: int,
     levels: Sequence[float],
     progress: Callable[[int, int], None],
+    observer: Observer,
 ) -> list[Sampled]:
     """Sample the first training tasks of a run of `actor` at each level.
 
@@ -177,6 +180,7 @@ async def probe(
         tasks: most tasks per level.
         samples: rollouts per task.
         progress: is called with the number of tasks done and their total.
+        observer: is warned of what a run would warn of before its first step.
     """
     (source,) = actor.sources
     size = size_of(source.env, "train")
@@ -185,6 +189,8 @@ async def probe(
         train_keys(actor.config, actor.sources, 0, count, {source.name: level}) for level in levels
     ]
     async with actor.sources:
+        for task in await actor.sources.tasks(keys[0][:1]):
+            warn_of_unseen_tools(actor, task, observer)
         groups_per_level = await actor.evaluate(
             keys,
             samples=samples,

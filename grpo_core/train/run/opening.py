@@ -17,6 +17,7 @@ from grpo_core.report.observer import Observer
 from grpo_core.train.models.adapter import continued_settings
 from grpo_core.train.policy.memory import Estimate, Footprint, format_bytes
 from grpo_core.train.run.method import Method
+from grpo_core.train.run.sampling_check import warn_of_unseen_tools
 from grpo_core.verify.sources import Sources
 
 PACKAGES = ("grpo-core", "torch", "transformers", "peft")
@@ -87,12 +88,7 @@ async def encode_first_prompts(method: Method, observer: Observer) -> list[tuple
             task.prompt, max_new_tokens=budget.turn, tools=budget.tools
         )
         prompts.append(prompt_ids)
-        if budget.tools and prompt_ids == actor.policy.encode(task.prompt):
-            observer.warn(
-                "the model's chat template has no place for tools, so the policy does not "
-                f"see those of {task.key.env!r}; set model.chat_template, or describe them in "
-                "the prompt"
-            )
+        warn_of_unseen_tools(actor, task, observer)
     return prompts
 
 

@@ -13,7 +13,6 @@ from grpo_core.plugins.host import Observers
 from grpo_core.protocol.errors import ConfigError, GrpoError, RunStoppedError
 from grpo_core.report.card import make_card
 from grpo_core.report.gains import Scores, against_audit, gains_of, logged_scores
-from grpo_core.report.observer import Observer
 from grpo_core.report.statistics import Gain
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import Kind, kind_of
@@ -41,12 +40,12 @@ class Run:
     Args:
         method: collects batches and updates on them.
         folder: where everything is written; nothing is before the first step.
-        observer: shows the progress.
+        journal: shows the progress, and writes log.txt.
         plugins: plugins and trackers that observe the run.
     """
 
     def __init__(
-        self, method: Method, folder: RunFolder, *, observer: Observer, plugins: Observers
+        self, method: Method, folder: RunFolder, *, journal: Journal, plugins: Observers
     ) -> None:
         self.method = method
         self.folder = folder
@@ -56,7 +55,7 @@ class Run:
         """How the run ended; None before its end."""
         self._actor, self._config = method.actor, method.actor.config
         self._plugins = plugins
-        self._journal = Journal(observer, folder)
+        self._journal = journal
         self._saving = Saving(method, folder, self._journal)
         self._load_seconds = self._actor.load_seconds
         self._has_started = False
@@ -80,9 +79,9 @@ class Run:
             self.resume()  # the unfinished step may have changed weights, logs and position
         end = self._make_end(EndKind.FAILED)
         try:
-            async with self._actor.sources:
+            async with self._actor.sources, self._actor.sampling():
                 await self._open()
-                with notices(self._journal.warn):
+                with notices(self._journal.warn_again):
                     gains, end = await self._train()
             return gains
         except torch.OutOfMemoryError as error:
@@ -139,13 +138,14 @@ class Run:
             )
             saved_name = saved_optimizer_name(restart.progress)
             if saved_name != (name := self._config.optimizer.name):
-                self._journal.observer.warn(
+                self._journal.warn(
                     f"the checkpoint holds the running means of {saved_name}; {name} "
                     "begins without any"
                 )
+        self._actor.updated(restart.step)
         self._saving.rewind(restart)
         self._actor.ranks.meet()
-        self.done = self._journal.step = restart.step
+        self.done = self._journal.done = restart.step
         self.method.stream.restore(restart.progress if restart.checkpoint else self._state_at_start)
         self._saving.note(self.done)
         self._read_metrics()
@@ -158,6 +158,7 @@ class Run:
             changed: for each setting that differs, its old and new value, as text.
         """
         self.folder.start(recorded_config(self.method))
+        self._journal.begin(self.folder)
         if changed:
             self._journal.announce(f"from step {self.done + 1} on: {'; '.join(changed.values())}")
         self._saving.note(self.done)
@@ -165,27 +166,28 @@ class Run:
 
     async def _open(self) -> None:
         """Check and announce what the run needs, and start its folder."""
-        actor, observer = self._actor, self._journal.observer
-        prompts = await encode_first_prompts(self.method, observer)
+        actor, journal = self._actor, self._journal
+        prompts = await encode_first_prompts(self.method, journal)
         self._memory, disk = estimate_needs(
             self.method,
             prompts,
             path=self.folder.path,
             steps=self.method.total - self.done,
-            observer=observer,
+            observer=journal,
         )
-        await check_sampler(actor, prompts, observer)
+        await check_sampler(actor, prompts, journal)
         self._heap = Heap(actor.policy.device, expected=self._memory.peak)
         record = recorded_config(self.method)
         self._saving.hold()
         if self.done == 0:
             self.folder.start(record)
+        journal.begin(self.folder)
         cards = {source.name: await self._card(source) for source in actor.sources}
         self.folder.cards({name: card for name, card in cards.items() if card is not None})
         if actor.defaults:
-            self._journal.announce(actor.defaults)
-        self._journal.announce(f"memory: {self._memory}")
-        self._journal.announce(f"disk: {disk}")
+            journal.announce(actor.defaults)
+        journal.announce(f"memory: {self._memory}")
+        journal.announce(f"disk: {disk}")
         self._plugins.notify("grpo_run_start", run_dir=self.folder.path, config=record)
         self._has_started = True
 
@@ -214,7 +216,7 @@ class Run:
         self._write_result()
         gains = gains_of(before, after, [source.name for source in actor.sources])
         if before and after and before.keys().isdisjoint(after):
-            self._journal.observer.warn(
+            self._journal.warn(
                 "the held-out tasks are not those of the start, as the settings changed, so no "
                 "gains can be reported"
             )
@@ -237,7 +239,7 @@ class Run:
         if self._load_seconds:
             metrics["time/load"], self._load_seconds = self._load_seconds, 0.0
             metrics["memory/estimated_mb"] = self._memory.peak / MB
-        self.done = self._journal.step = step
+        self.done = self._journal.done = step
         line = {"step": step, "kind": Kind.STEP, **metrics}
         self._saving.note(step, pending=line)
         self.method.updater.steps = 0  # from here on the weights are those after this step
@@ -246,7 +248,7 @@ class Run:
         self._journal.observer.step(step, self.method.total, metrics)
         self._plugins.notify("grpo_step_end", run_dir=self.folder.path, step=step, metrics=metrics)
         for warning in self._watch.look(metrics):
-            self._journal.warn(warning)
+            self._journal.warn_again(warning)
         self._stop_reason = self._stopping.look(line)
         self._heap.step_ended()
         if step < self.method.total and not self._actor.stops():
@@ -342,7 +344,7 @@ class Run:
         try:
             return (await make_card(source, seed=self._config.seed)).to_json()
         except GrpoError as error:
-            self._journal.observer.warn(f"the run's folder has no card of {source.name!r}: {error}")
+            self._journal.warn(f"the run's folder has no card of {source.name!r}: {error}")
             return None
 
     def _write_result(self) -> None:

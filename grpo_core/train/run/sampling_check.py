@@ -1,26 +1,29 @@
 """Compare log-probs of sampler and trainer on a few tokens, before anything is trained.
 
 The policy's own check (see `policy.selfcheck`) uses random tokens and float32; this one uses the
-prompts and the precision of the run. A sampler that the caller brought is the caller's to check.
+prompts and the precision of the run. Where the built-in sampler differs, another way of sampling is
+taken; where the sampler of a plugin differs, the run warns or is refused. A sampler that a script
+gives to the trainer is the script's to check.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.sampler import Completion, Request
-from grpo_core.protocol.types import Rollout, TaskKey
+from grpo_core.protocol.types import Rollout, Task, TaskKey
 from grpo_core.report.observer import Observer
 from grpo_core.train.actor import Actor
 from grpo_core.train.compute.batch import Row
+from grpo_core.train.policy.choose import BUILTIN
 from grpo_core.train.policy.engine import Engine
-from grpo_core.train.policy.masked_sampler import Filler
 from grpo_core.train.policy.selfcheck import Sampling
-from grpo_core.train.rollout.dialogue import uniforms
+from grpo_core.train.rollout.dialogue import make_request
 
 PROMPTS, TOKENS = 4, 16
 """The longest of the first prompts, and tokens sampled after each."""
@@ -36,10 +39,13 @@ async def check_sampler(
     """Sample a few tokens, and make sampling slow if their log-probs are not the trainer's.
 
     Raises:
-        ConfigError: they differ in the slow way, too.
+        ConfigError: they differ in the slow way, too, or there is none.
     """
     policy = actor.policy
-    if not isinstance(actor.sampler, Engine | Filler):
+    await actor.sync()
+    if not isinstance(actor.sampler, Engine):
+        if actor.config.sampler.name != BUILTIN:
+            await _check_other_sampler(actor, prompts, observer)
         return
     limit = EXACT if policy.is_exact else HALF
     gap = await _gap(actor, prompts)
@@ -57,6 +63,34 @@ async def check_sampler(
     )
 
 
+async def _check_other_sampler(
+    actor: Actor, prompts: Sequence[tuple[int, ...]], observer: Observer
+) -> None:
+    """Warn if the log-probs of a sampler that is not built in differ by more than is usual."""
+    limit, gap = actor.config.stop.max_logprob_gap, await _gap(actor, prompts)
+    found = (
+        f"log-probs of the sampler {actor.config.sampler.name!r} and of the trainer differ by "
+        f"{gap:.2g} nats per token"
+    )
+    if gap > limit:
+        raise ConfigError(
+            f"the {found} (stop.max_logprob_gap={limit:g}), so the policy would learn from tokens "
+            "that it did not draw; check that both have the same model, adapter and temperature"
+        )
+    if gap > HALF:
+        observer.warn(f"the {found}; 0.01 to 0.03 are usual in bfloat16, and less in float32")
+
+
+def warn_of_unseen_tools(actor: Actor, task: Task[Any], observer: Observer) -> None:
+    """Warn if the prompt of a task does not hold the tools that the policy may call."""
+    tools = actor.budgets[task.key.env].tools
+    if tools and actor.policy.encode(task.prompt, tools=tools) == actor.policy.encode(task.prompt):
+        observer.warn(
+            "the model's chat template has no place for tools, so the policy does not see those of "
+            f"{task.key.env!r}; set model.chat_template, or describe them in the prompt"
+        )
+
+
 async def _gap(actor: Actor, prompts: Sequence[tuple[int, ...]]) -> float:
     """Return the mean difference per token of the completion where it is largest, in nats."""
     policy, params = actor.policy, actor.config.sampling.params()
@@ -66,9 +100,16 @@ async def _gap(actor: Actor, prompts: Sequence[tuple[int, ...]]) -> float:
         slots = policy.slots(prompt_ids)
         room = policy.context - len(prompt_ids) if policy.context is not None else TOKENS
         count = min(TOKENS, room) if slots is None else len(slots)
-        key = TaskKey("sampling check", "train", index)
-        numbers = uniforms(key, seed=actor.config.seed, step=0, attempt=0, turn=0, count=count)
-        return Request(prompt_ids, numbers, params)
+        return make_request(
+            prompt_ids,
+            params,
+            TaskKey("sampling check", "train", index),
+            seed=actor.config.seed,
+            step=0,
+            attempt=0,
+            turn=0,
+            count=count,
+        )
 
     with policy.whole():
         completions: list[Completion] = await asyncio.gather(

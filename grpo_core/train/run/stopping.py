@@ -15,8 +15,8 @@ from typing import Any
 from grpo_core.config.config import RunConfig
 from grpo_core.runs.lines import Kind, kind_of
 
-KL_STEPS, REWARD_STEPS = 5, 10
-"""Last steps over which the KL and the reward are averaged."""
+KL_STEPS, REWARD_STEPS, GAP_STEPS = 5, 10, 5
+"""Last steps over which the KL, the reward and the gap of log-probs are averaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,7 @@ class Stopping:
         self._stop = config.stop
         self._evaluates = bool(config.eval.every and config.eval.tasks)
         self._kl: deque[float] = deque(maxlen=KL_STEPS)
+        self._gap: deque[float] = deque(maxlen=GAP_STEPS)
         self._reward: deque[float] = deque(maxlen=REWARD_STEPS)
         self._evaluations_without_gain = 0
         self.best: Best | None = None
@@ -46,6 +47,7 @@ class Stopping:
         if kind_of(line) is Kind.EVALUATION:
             return self._evaluated(int(line["step"] or 0), _number(line["eval/reward/mean"]))
         self._kl.append(_number(line.get("kl")))
+        self._gap.append(_number(line.get("sampling/logprob_gap")))
         self._reward.append(_number(line.get("reward/mean")))
         if (
             self._stop.max_kl is not None
@@ -55,6 +57,12 @@ class Stopping:
             return (
                 f"the KL to the reference was {fmean(self._kl):.3g} over {KL_STEPS} steps, above "
                 f"stop.max_kl={self._stop.max_kl:g}"
+            )
+        if len(self._gap) == GAP_STEPS and fmean(self._gap) > self._stop.max_logprob_gap:
+            return (
+                f"the log-probs of sampler and trainer differed by {fmean(self._gap):.3g} nats per "
+                f"token over {GAP_STEPS} steps, above "
+                f"stop.max_logprob_gap={self._stop.max_logprob_gap:g}"
             )
         if not self._evaluates and len(self._reward) == REWARD_STEPS:
             return self._reached(fmean(self._reward), f"mean over {REWARD_STEPS} steps")

@@ -240,7 +240,7 @@ class Updater:
         anchor_BT = old_BT if reference_BT is None or config.loss.anchor == "old" else reference_BT
         log_ratio_BT = LEVELS[config.loss.level](logprob_BT, anchor_BT, micro.trainable_BT)
         loss_BT = self._surrogate(log_ratio_BT, logprob_BT, micro.advantage_B1, config.loss)
-        if config.loss.tis_cap is not None:
+        if config.loss.tis_cap:
             loss_BT = loss_BT * truncated_importance(old_BT, micro.generated_BT, config.loss)
         loss = _masked_sum(loss_BT, weight_BT)
         sums.policy_loss += loss.detach()

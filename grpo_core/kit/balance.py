@@ -1,0 +1,153 @@
+"""Check that no answer is right, or passes, so often that it is worth giving without reading."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+from grpo_core.kit.floors import MOST_TASKS, require_best_answer
+from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
+from grpo_core.kit.scripts import join_turns
+from grpo_core.kit.subject import MIN_TASKS_FOR_SHARE, Attempt, Subject, task_keys
+from grpo_core.kit.texts import CONSTANTS
+from grpo_core.protocol.errors import GrpoError
+from grpo_core.protocol.types import Verdict
+from grpo_core.report.floors import Floor, constant_answers, shorten
+from grpo_core.report.statistics import wilson_interval
+
+_MOST_COMMON = 0.6
+"""The share of tasks with the same answer at which the data are unbalanced."""
+_NEARLY_ALL = 0.95
+"""The share of tasks with the same answer at which there is nothing to learn."""
+_ELSEWHERE = 0.2
+"""The share of other tasks that a right answer of some may pass."""
+_MANY_TASKS = 120
+"""Tasks over which a share is taken, where they are made quickly."""
+_SECONDS = 0.6
+"""How long more tasks are made, and constants tried on them."""
+_MOST_RETRIED = 2
+"""Constants that are tried on many tasks, the best on few first."""
+
+
+async def check_balance(subject: Subject) -> str:
+    """Check that no answer is the right one of most tasks."""
+    require_best_answer(subject)
+    attempts = await _many_answered(subject)
+    count = len(attempts)
+    if count < MIN_TASKS_FOR_SHARE:
+        raise NotCheckedError("fewer than 4 references are known; write reference()")
+    verdicts = [Verdict()] * count if subject.env.needs else await subject.verdicts(attempts)
+    answers = Counter(
+        verdict.answer or subject.without_form(text)
+        for (_, text), verdict in zip(attempts, verdicts, strict=True)
+    )
+    ((commonest, times),) = answers.most_common(1)
+    summary = f"{shorten(commonest)} is the right answer of {times} of {count} tasks"
+    if times >= _MOST_COMMON * count and _is_most(times, count):
+        raise BrokenPromiseError(
+            f"{summary}: whoever always gives it is right in {times / count:.0%} of the tasks; "
+            "balance the tasks, or compare every score with that share"
+        )
+    return summary
+
+
+async def check_constant(subject: Subject) -> str:
+    """Check that no constant answer passes most tasks, unless the data alone are unbalanced.
+
+    A constant fails the check if it passes most of the tasks with another reference, if it clearly
+    passes more than half of all tasks and some with another reference, or if it is the reference of
+    nearly all tasks.
+    """
+    require_best_answer(subject)
+    if len(subject.tasks) < MIN_TASKS_FOR_SHARE:
+        raise NotCheckedError(
+            f"there are fewer than {MIN_TASKS_FOR_SHARE} tasks to try a constant answer on"
+        )
+    common = (
+        [reply for text in CONSTANTS for reply in subject.reply_variants(text)[-1:]]
+        if not subject.env.needs
+        else []
+    )
+    constants = constant_answers((text for _, text in subject.answered), common)
+    references = {id(task): text for task, text in subject.answered}
+    sample = [(task, references.get(id(task))) for task in subject.sample]
+    floors = [await _tried(subject, text, sample) for text in constants]
+    floors.sort(key=lambda floor: -floor.passed)
+    if not subject.env.needs:
+        many = await _many_answered(subject)
+        for floor in floors[:_MOST_RETRIED]:
+            if floor.passed and len(many) > len(sample):
+                await _tried(subject, floor.answer, many)
+    best = floors[0] if floors else Floor("")
+    return (
+        f"the best of {len(constants)} constant answers passes {best.passed} of "
+        f"{len(subject.sample)} tasks" + (f" ({shorten(best.answer)})" if best.passed else "")
+    )
+
+
+async def _tried(
+    subject: Subject, text: str, answered: Sequence[tuple[object, str | None]]
+) -> Floor:
+    """Return the floor of a constant answer; raise BrokenPromiseError if it passes too much.
+
+    Args:
+        subject: The environment.
+        text: The constant answer.
+        answered: Tasks with their references, None where there is none.
+    """
+    verdicts = await subject.verdicts([(task, text) for task, _ in answered])  # type: ignore[misc]
+    floor = Floor.of(text, verdicts)
+    others = [
+        verdict
+        for verdict, (_, reference) in zip(verdicts, answered, strict=True)
+        if reference != text
+    ]
+    elsewhere = Floor.of(text, others)
+    summary = f"the constant answer {shorten(text)} passes {floor.passed} of {len(answered)} tasks"
+    if (
+        (
+            elsewhere.tasks >= MIN_TASKS_FOR_SHARE
+            and elsewhere.passed >= MOST_TASKS * elsewhere.tasks
+        )
+        or _is_most(elsewhere.passed, elsewhere.tasks)
+        or (
+            _is_most(floor.passed, floor.tasks)
+            and elsewhere.passed > max(1, _ELSEWHERE * elsewhere.tasks)
+        )
+    ):
+        raise BrokenPromiseError(
+            f"{summary}, although it ignores them and is the reference of "
+            f"{len(answered) - len(others)}"
+        )
+    if _is_most(floor.passed, floor.tasks) and floor.passed >= _NEARLY_ALL * floor.tasks:
+        raise BrokenPromiseError(
+            f"{summary}, since it is the reference of {len(answered) - len(others)}: there is "
+            "nothing to learn"
+        )
+    return floor
+
+
+def _is_most(count: int, total: int) -> bool:
+    """Return whether `count` of `total` is clearly more than half."""
+    return total > 0 and wilson_interval(count / total, total, confidence=0.99)[0] > 0.5
+
+
+async def _many_answered(subject: Subject) -> Sequence[Attempt]:
+    """Return tasks with their references: as many as are made quickly, at least those at hand."""
+    if subject.many_answered is not None:
+        return subject.many_answered
+    answered, started = list(subject.answered), time.monotonic()
+    keys = task_keys(subject.env, subject.name, "train", _MANY_TASKS, subject.seed)
+    for key in keys[len(subject.tasks) :]:
+        if not answered or time.monotonic() - started > _SECONDS:
+            break
+        try:
+            task = await subject.make_task(key)
+            text = join_turns(await subject.verifier.reference(task))
+        except GrpoError:
+            break  # task.made and verdict.reference tell about that
+        if text is not None:
+            answered.append((task, text))
+    subject.many_answered = answered
+    return answered

@@ -1,0 +1,79 @@
+"""Let this process see another date and another name of the machine, before code is imported.
+
+Only Python's own functions are replaced, those that environments call. Clocks that measure
+durations stay as they are.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import socket
+import time
+from collections.abc import Callable
+from typing import Any, Self
+
+
+def shift_date(seconds: float) -> None:
+    """Move the date that `time` and `datetime` tell by `seconds`."""
+    real_time, real_time_ns, real_clock = time.time, time.time_ns, time.clock_gettime
+    time.time = lambda: real_time() + seconds
+    time.time_ns = lambda: real_time_ns() + int(seconds * 10**9)
+    time.clock_gettime = lambda clock: (
+        real_clock(clock) + (seconds if clock == time.CLOCK_REALTIME else 0.0)
+    )
+    for name in ("localtime", "gmtime", "ctime"):
+        setattr(time, name, _with_default_time(getattr(time, name)))
+    real_strftime, real_asctime = time.strftime, time.asctime
+    time.strftime = lambda text, *moment: real_strftime(text, *(moment or (time.localtime(),)))
+    time.asctime = lambda *moment: real_asctime(*(moment or (time.localtime(),)))
+    # date.today() and datetime.today() ask time.time(); these two ask the system
+    datetime.datetime = _make_datetime()  # type: ignore[misc]
+
+
+def _with_default_time(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of `time` that takes the moved time where it is given none."""
+    return lambda moment=None: function(time.time() if moment is None else moment)
+
+
+def _make_datetime() -> type[datetime.datetime]:
+    """Return a class that stands for `datetime.datetime` and asks `time.time()`."""
+    real = datetime.datetime
+
+    class Meta(type):
+        """Counts instances of the real class as instances of its stand-in."""
+
+        def __instancecheck__(cls, instance: object) -> bool:
+            return isinstance(instance, real)
+
+        def __subclasscheck__(cls, subclass: type) -> bool:
+            return issubclass(subclass, real)
+
+    class Moved(real, metaclass=Meta):  # type: ignore[misc, valid-type]
+        """Tells the moved time."""
+
+        @classmethod
+        def now(cls, tz: datetime.tzinfo | None = None) -> Self:
+            return cls.fromtimestamp(time.time(), tz)  # type: ignore[no-any-return]
+
+        @classmethod
+        def utcnow(cls) -> Self:
+            return cls.utcfromtimestamp(time.time())  # type: ignore[no-any-return]
+
+    Moved.__module__ = Moved.__qualname__ = "datetime"  # where pickle looks for it
+    Moved.__name__ = "datetime.datetime"  # what repr() shows
+    return Moved
+
+
+def rename_machine(name: str) -> None:
+    """Let Python tell `name` as the name of this machine."""
+    socket.gethostname = lambda: name
+    socket.getfqdn = lambda *_: name
+    if hasattr(os, "uname"):
+        system = os.uname()
+        renamed = os.uname_result((system[0], name, *system[2:]))
+        os.uname = lambda: renamed
+    platform.node = lambda: name
+    told = platform.uname()._replace(node=name)
+    platform.uname = lambda: told

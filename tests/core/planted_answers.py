@@ -1,0 +1,500 @@
+"""Toy environments whose verifiers accept too much in one way each, beside sound ones that look alike; in a module of their own, for other processes."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import subprocess
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from planted import EvalInTrainInCapitals, Sum, Tolerance
+
+from grpo_core import Environment, Reward, Rollout, Task, TaskKey, Verdict
+from grpo_core.extract import parse_decimal, parse_integer, parse_json
+
+# What an environment declares
+
+
+class WaivesWithoutReason(Sum):
+    waived: ClassVar[Mapping[str, str]] = {"floor.near": " "}
+
+
+class WaivesAnUnknownCheck(Sum):
+    waived: ClassVar[Mapping[str, str]] = {"floor.naer": "the ruler is coarse"}
+
+
+class WaivesWhatAllRestsOn(Sum):
+    waived: ClassVar[Mapping[str, str]] = {"task.made": "no"}
+
+
+class ToleratesEverything(Sum):
+    tolerance: ClassVar[float] = 1.5
+
+
+class AnswersInTheMiddle(Sum):
+    answer_at: ClassVar[Any] = "middle"
+
+
+class AsyncVerify(Sum):
+    async def verify(self, task: Task[int], rollout: Rollout) -> Verdict:  # type: ignore[override]
+        return super().verify(task, rollout)
+
+
+class ForgottenAsync(Sum):
+    def averify(self, task: Task[int], rollout: Rollout) -> Verdict:  # type: ignore[override]
+        return self.verify(task, rollout)
+
+
+class Waives(Sum):
+    """Sound: says which check does not apply, and why."""
+
+    waived: ClassVar[Mapping[str, str]] = {"floor.near": "the ruler is coarse"}
+
+
+class TwoFaults(EvalInTrainInCapitals, Tolerance):
+    pass
+
+
+def parsed(text: str) -> Any:
+    """The JSON value of `text`, or None."""
+    read = parse_json(text)
+    return None if read is None else read.value
+
+
+# Spellings of numbers
+
+
+class Bare(Sum):
+    """Sound: the reply is the number and nothing else."""
+
+    parts: ClassVar[Mapping[str, float]] = {"reward": 1.0}
+
+    def asked(self, key: TaskKey, one: int, two: int) -> Task[int]:
+        return Task(key, f"What is {one} + {two}? Reply with the number.", one + two)
+
+    def verify(self, task: Task[Any], rollout: Rollout) -> Verdict:
+        return paid(self.right(task.data, rollout.text), rollout.text)
+
+    def right(self, data: Any, text: str) -> bool:
+        return parse_integer(text) == data
+
+    def reference(self, task: Task[Any]) -> str:
+        return str(task.data)
+
+    def cheats(self, task: Task[Any]) -> Sequence[str]:
+        return ("none",)
+
+
+def paid(right: bool, answer: str | None, reward: float | None = None) -> Verdict:
+    """The verdict of an environment with one part; passing answers are paid in full."""
+    value = float(right) if reward is None else reward
+    return Verdict({"reward": Reward(value)}, passed=right, answer=answer and answer.strip()[:99])
+
+
+class ReadsWithInt(Bare):
+    def right(self, data: int, text: str) -> bool:
+        try:
+            return len(text) < 20 and int(text) == data
+        except ValueError:
+            return False
+
+
+class RemovesSpaces(Bare):
+    def right(self, data: int, text: str) -> bool:
+        return "".join(text.split()) == str(data)
+
+
+class NormalisesWidth(Bare):
+    def right(self, data: int, text: str) -> bool:
+        return unicodedata.normalize("NFKC", text.strip()) == str(data)
+
+
+class Signed(Bare):
+    """Sound: signs and leading zeros do not make a number another one."""
+
+    def right(self, data: int, text: str) -> bool:
+        return re.fullmatch(rf"\s*[+]?0*{data}\s*", text, re.ASCII) is not None
+
+
+class YesNo(Bare):
+    """Sound: a question of two answers."""
+
+    levels = False
+
+    def asked(self, key: TaskKey, one: int, two: int) -> Task[Any]:
+        return Task(key, f"Is {one} more than {two}? Reply with 1 or 0.", int(one > two))
+
+    def right(self, data: int, text: str) -> bool:
+        return parse_integer(text) == data
+
+    answer_in_prompt = True
+
+
+class TruthIsOne(YesNo):
+    def right(self, data: int, text: str) -> bool:
+        word = text.strip()
+        return (word == "True") == data if word in ("True", "False") else super().right(data, word)
+
+
+class IgnoresTheSign(Bare):
+    def right(self, data: int, text: str) -> bool:
+        value = parse_integer(text)
+        return value is not None and abs(value) == data
+
+
+class AtMost(Bare):
+    def right(self, data: int, text: str) -> bool:
+        value = parse_integer(text)
+        return value is not None and data * 0.9 < value <= data
+
+
+class SameDigits(Bare):
+    def right(self, data: int, text: str) -> bool:
+        return sorted(text.strip()) == sorted(str(data))
+
+
+class InsideTheRight(Bare):
+    def right(self, data: int, text: str) -> bool:
+        return len(text.strip()) > 1 and text.strip() in str(data)
+
+
+class Metres(Bare):
+    """Sound: a unit may be left out, and a full stop does not matter."""
+
+    def right(self, data: int, text: str) -> bool:
+        return parse_integer(text.strip().removesuffix(".").removesuffix(" m")) == data
+
+    def reference(self, task: Task[Any]) -> str:
+        return f"{task.data} m"
+
+
+# JSON
+
+
+class Pair(Bare):
+    """Sound: an object whose keys are read strictly."""
+
+    def asked(self, key: TaskKey, one: int, two: int) -> Task[Any]:
+        data = {"larger": max(one, two) + 1, "odd": one % 2}
+        return Task(key, f"Of {one} and {two}: the larger one plus 1, and is the first odd?", data)
+
+    def right(self, data: Any, text: str) -> bool:
+        value = parsed(text)
+        return isinstance(value, dict) and json.dumps(value) == json.dumps(data)
+
+    def reference(self, task: Task[Any]) -> str:
+        return json.dumps(task.data)
+
+
+class LastKeyWins(Pair):
+    def right(self, data: Any, text: str) -> bool:
+        try:
+            value = json.loads(text) if len(text) < 200 else None
+        except (ValueError, RecursionError):
+            return False
+        return isinstance(value, dict) and json.dumps(value) == json.dumps(data)
+
+
+class TrueEqualsOne(Pair):
+    def right(self, data: Any, text: str) -> bool:
+        return bool(parsed(text) == data)
+
+
+class SlowBehindPrefix(Pair):
+    def right(self, data: Any, text: str) -> bool:
+        if re.match(r'\{"larger": \d+, "odd": ([a-z]+)*\}$', text[:60]):
+            return False
+        return super().right(data, text)
+
+
+# Case
+
+
+class Capitals(Bare):
+    """Sound: the case is what is asked for."""
+
+    levels = False
+
+    def asked(self, key: TaskKey, one: int, two: int) -> Task[Any]:
+        word = "".join(random.Random(f"{one} {two}").choices("abcdefgh", k=7))
+        return Task(key, f"Write {word} in capitals.", word.upper())
+
+    def right(self, data: Any, text: str) -> bool:
+        return text.strip() == data
+
+
+class IgnoresCase(Capitals):
+    def right(self, data: Any, text: str) -> bool:
+        return text.strip().upper() == data
+
+
+class Names(Capitals):
+    """Sound: a name, whose case does not matter."""
+
+    def asked(self, key: TaskKey, one: int, two: int) -> Task[Any]:
+        word = "".join(random.Random(f"{one} {two}").choices("abcdefgh", k=7))
+        return Task(key, f"Who wrote the letter number {one * two}?", word.title())
+
+    def right(self, data: Any, text: str) -> bool:
+        return text.strip().casefold() == data.casefold()
+
+
+# All at once
+
+
+class Evens(Bare):
+    """Sound: the even numbers of a list, and no other ones."""
+
+    levels = False
+
+    def asked(self, key: TaskKey, one: int, two: int) -> Task[Any]:
+        rng = random.Random(f"{one} {two}")
+        numbers = sorted(rng.sample(range(11, 99), 7))
+        data = [number for number in numbers if number % 4 == 0] or numbers[:1]
+        return Task(key, f"Which of {', '.join(map(str, numbers))}, if any, are fours?", data)
+
+    def right(self, data: Any, text: str) -> bool:
+        return self.named(text) == set(data)
+
+    def named(self, text: str) -> set[int]:
+        parts = [parse_integer(part) for part in text.split(",")] if len(text) < 500 else [None]
+        return set() if None in parts else {part for part in parts if part is not None}
+
+    def reference(self, task: Task[Any]) -> str:
+        return ", ".join(map(str, task.data))
+
+    answer_in_prompt = True
+
+
+class AnySuperset(Evens):
+    def right(self, data: Any, text: str) -> bool:
+        return self.named(text) >= set(data)
+
+
+class PaysRecall(Evens):
+    def verify(self, task: Task[Any], rollout: Rollout) -> Verdict:
+        named, right = self.named(rollout.text), set(task.data)
+        return paid(named == right, rollout.text, len(named & right) / len(right))
+
+
+class PaysOverlap(Evens):
+    """Sound: what is named and is wrong costs as much as what is missing."""
+
+    def verify(self, task: Task[Any], rollout: Rollout) -> Verdict:
+        named, right = self.named(rollout.text), set(task.data)
+        return paid(named == right, rollout.text, len(named & right) / len(named | right))
+
+
+class EvensAsJson(Evens):
+    """Sound."""
+
+    def named(self, text: str) -> set[int]:
+        value = parsed(text)
+        items = value.get("fours") if isinstance(value, dict) and len(value) == 1 else None
+        whole = isinstance(items, list) and all(type(item) is int for item in items)
+        return set(items) if whole and items else set()
+
+    def reference(self, task: Task[Any]) -> str:
+        return json.dumps({"fours": task.data})
+
+
+class AnySupersetAsJson(EvensAsJson):
+    def right(self, data: Any, text: str) -> bool:
+        return self.named(text) >= set(data)
+
+
+class Choice(Bare):
+    """Sound: three choices."""
+
+    levels = False
+    answer_in_prompt = True
+    share = 0.34
+
+    def asked(self, key: TaskKey, one: int, two: int) -> Task[Any]:
+        rng = random.Random(f"{one} {two}")
+        data = "B" if rng.random() < self.share else rng.choice("AC")
+        return Task(key, f"{one} {two}? A: red, B: blue, C: green", data)
+
+    def right(self, data: Any, text: str) -> bool:
+        return text.strip() == data
+
+
+class ChoiceAnywhere(Choice):
+    def right(self, data: Any, text: str) -> bool:
+        return data in re.findall(r"\b[A-Z]\b", text)
+
+
+class MostlyB(Choice):
+    share = 0.7
+
+
+class MostlyLenient(Choice):
+    """The data are balanced, the verifier takes B for most things."""
+
+    def right(self, data: Any, text: str) -> bool:
+        return text.strip() == data or (text.strip() == "B" and data != "A")
+
+
+class AlwaysB(Choice):
+    share = 1.0
+
+
+# Numbers that need time
+
+
+class CountsToIt(Bare):
+    def right(self, data: int, text: str) -> bool:
+        number = parse_integer(text, max_digits=12)
+        return (
+            number == data and all(True for _ in range(number))
+            if number and number < 10**7
+            else (number is not None and sum(1 for _ in range(number)) == data)
+        )
+
+
+class HangsOn26(Bare):
+    def right(self, data: int, text: str) -> bool:
+        return len(text) < 32 and not re.match(r"(a+)+$", text) and super().right(data, text)
+
+
+# Tolerance, and where the answer counts
+
+
+class Halves(Bare):
+    """Sound: 2.50 is 2.5."""
+
+    def asked(self, key: TaskKey, one: int, two: int) -> Task[Any]:
+        return Task(key, f"What is half of {2 * one + 1}? Reply with the number.", one + 0.5)
+
+    def right(self, data: float, text: str) -> bool:
+        value = parse_decimal(text)
+        return value is not None and float(value) == data
+
+
+class Roughly(Halves):
+    """Sound: declares how near is near enough."""
+
+    tolerance = 0.02
+
+    def right(self, data: float, text: str) -> bool:
+        value = parse_decimal(text)
+        return value is not None and abs(float(value) - data) <= 0.02 * max(1, abs(data))
+
+
+class RoughlyUndeclared(Roughly):
+    tolerance = 0.0
+
+
+class RoughlyTwice(Roughly):
+    """More is tolerated than is declared."""
+
+    tolerance = 0.005
+
+
+class LastLine(Bare):
+    """Sound: the last line counts, after free reasoning."""
+
+    answer_at = "end"
+
+    def right(self, data: int, text: str) -> bool:
+        return parse_integer(text.strip().rpartition("\n")[2]) == data
+
+    def verify(self, task: Task[Any], rollout: Rollout) -> Verdict:
+        return paid(self.right(task.data, rollout.text), rollout.text.strip().rpartition("\n")[2])
+
+    def reference(self, task: Task[Any]) -> str:
+        return f"I add the units, then the tens.\n{task.data}"
+
+
+class LastNumber(Bare):
+    """Sound: the last number counts, whatever stands around it."""
+
+    answer_at = "end"
+
+    def right(self, data: int, text: str) -> bool:
+        numbers = re.findall(r"(?<!\w)\d{1,12}(?!\w)", text[-100:], re.ASCII)
+        return bool(numbers) and int(numbers[-1]) == data
+
+
+class FirstWord(YesNo):
+    """Sound: the first word counts, and an explanation follows."""
+
+    answer_at = "start"
+
+    def right(self, data: int, text: str) -> bool:
+        words = text[:100].split()
+        return bool(words) and words[0].strip(",;.") == str(data)
+
+
+class AnywhereAtTheEnd(LastLine):
+    """Declares the end and looks everywhere."""
+
+    def right(self, data: int, text: str) -> bool:
+        return re.search(rf"\b{data}\b", text) is not None
+
+
+# Execution
+
+
+class Checker(Bare):
+    """Sound: an external program compares, and gets the answer as an argument."""
+
+    def right(self, data: int, text: str) -> bool:
+        if len(text) > 40 or not text.isascii() or not text.isprintable():
+            return False
+        done = subprocess.run(["test", text.strip(), "=", str(data)], check=False)
+        return done.returncode == 0
+
+
+class ShellChecker(Bare):
+    def right(self, data: int, text: str) -> bool:
+        if len(text) > 40 or not text.isascii() or not text.isprintable():
+            return False
+        command = f"test '{text.strip()}' = {data}"
+        done = subprocess.run(command, shell=True, check=False, stderr=subprocess.DEVNULL)
+        return done.returncode == 0
+
+
+SOUND: tuple[type[Environment[Any]], ...] = (
+    *(Bare, Signed, YesNo, Pair, Capitals, Names, Evens, PaysOverlap, EvensAsJson, Choice),
+    *(Metres, Halves, Roughly, LastLine, LastNumber, FirstWord, Checker),
+)
+"""Environments without faults."""
+FAULTS: Mapping[type[Environment[Any]], str] = {
+    WaivesWithoutReason: "declared.contract",
+    WaivesAnUnknownCheck: "declared.contract",
+    WaivesWhatAllRestsOn: "declared.contract",
+    ToleratesEverything: "declared.contract",
+    AnswersInTheMiddle: "declared.contract",
+    AsyncVerify: "declared.contract",
+    ForgottenAsync: "verdict.form",
+    ReadsWithInt: "floor.spelling",
+    RemovesSpaces: "floor.spelling",
+    NormalisesWidth: "floor.spelling",
+    TruthIsOne: "floor.spelling",
+    LastKeyWins: "floor.spelling",
+    TrueEqualsOne: "floor.spelling",
+    IgnoresCase: "floor.spelling",
+    SlowBehindPrefix: "floor.large",
+    HangsOn26: "floor.large",
+    CountsToIt: "floor.digits",
+    AnySuperset: "floor.superset",
+    PaysRecall: "floor.superset",
+    AnySupersetAsJson: "floor.superset",
+    ChoiceAnywhere: "floor.superset",
+    MostlyB: "floor.balance",
+    MostlyLenient: "floor.constant",
+    AlwaysB: "floor.constant",
+    RoughlyUndeclared: "floor.near",
+    RoughlyTwice: "floor.near",
+    IgnoresTheSign: "floor.near",
+    AtMost: "floor.near",
+    SameDigits: "floor.near",
+    InsideTheRight: "floor.near",
+    AnywhereAtTheEnd: "floor.listed",
+    ShellChecker: "safety.eval",
+}
+"""Each fault with the check that has to find it."""

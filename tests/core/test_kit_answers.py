@@ -1,0 +1,149 @@
+"""The kit finds verifiers that accept too much, leaves sound ones alone, and shows one fault as one line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from grpo_core import Environment
+from grpo_core.kit import asking
+from grpo_core.testing import check_environment
+
+from .distributions import grpo, install_toy
+from .test_kit import COUNT, problems
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import planted
+import planted_answers
+
+
+@pytest.mark.parametrize(
+    ("faulty", "check"),
+    planted_answers.FAULTS.items(),
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_a_planted_fault_is_found_by_its_check(faulty: type[Environment[Any]], check: str) -> None:
+    (found,) = check_environment(faulty(), only=[check]).results
+    assert found.status == "invalid", found.message
+
+
+@pytest.mark.parametrize("sound", planted_answers.SOUND, ids=lambda value: value.__name__)
+def test_a_sound_environment_that_looks_odd_has_no_fault(sound: type[Environment[Any]]) -> None:
+    report = check_environment(sound(), only=["declared", "verdict", "floor", "safety.eval"])
+    assert not report.problems, str(report)
+    assert not report.warnings, str(report)
+
+
+def test_a_waived_check_is_shown_with_its_reason_and_is_neither_a_fault_nor_passed() -> None:
+    (found,) = check_environment(planted_answers.Waives(), tasks=COUNT, only=["floor.near"]).results
+    assert (found.status, found.message) == ("waived", "the ruler is coarse")
+    report = check_environment(
+        planted_answers.Waives(), tasks=COUNT, only=["declared", "floor.near", "floor.junk"]
+    )
+    assert "1 waived" in report.counts
+    assert "waived       floor.near         the ruler is coarse" in str(report)
+    assert "1 checks are waived" in str(report)
+
+
+WAIVING = "waived = {'task.split': 'the toy is so small'}\n    def task(self, key):"
+
+
+def test_command_json_junit_and_card_show_what_is_waived(site: Path) -> None:
+    install_toy(site)
+    source = site / "toy_environment.py"
+    source.write_text(source.read_text().replace("def task(self, key):", WAIVING))
+    result = grpo("env", "check", "toy", "--only", "task", "--json", "--junit", "report.xml")
+    found = {each["check"]: each for each in json.loads(result.stdout)["results"]}
+    assert found["task.split"]["status"] == "waived"
+    assert found["task.split"]["message"] == "the toy is so small"
+    (case,) = ElementTree.parse("report.xml").getroot().findall("testcase[@name='task.split']")
+    skipped = case.find("skipped")
+    assert skipped is not None
+    assert skipped.get("message") == "waived: the toy is so small"
+    text = grpo("env", "check", "toy", "--only", "task").stdout
+    assert "1 waived" in text
+    for options in ((), ("--json",), ("--markdown",)):
+        assert "the toy is so small" in grpo("env", "card", "toy", "--tasks", "0", *options).stdout
+
+
+def test_one_fault_is_one_line_and_what_follows_from_it_says_so() -> None:
+    report = check_environment(planted.GlobalRandom(), tasks=COUNT)
+    assert [result.check for result in report.problems] == ["task.random"]
+    assert len(report.consequences) >= 10
+    assert {result.caused_by for result in report.consequences} == {"task.random"}
+    assert "1 faults, 0 warnings (" in report.counts
+    assert "follows from task.random" in str(report)
+
+
+@pytest.mark.parametrize(
+    ("faulty", "causes"),
+    [
+        (planted.SetOrder, {"task.process"}),
+        (planted.TimeOfDay, {"task.pure"}),
+        (planted.EvalInTrain, {"task.split"}),
+        (planted.PartsOutside, {"declared.contract"}),
+        (planted.NaNReward, {"verdict.form"}),
+        (planted.AboveRange, {"verdict.form"}),
+        (planted.RaisesOnJunk, {"floor.junk"}),
+        (planted.PaysForSilence, {"floor.empty"}),
+        (planted.PaysForAnything, {"floor.junk"}),
+        (planted.SubstringMatch, {"floor.listed"}),
+        (planted.LastNumberWins, {"floor.listed"}),
+        (planted.EndingIgnored, {"floor.suffix"}),
+        (planted.BlindToTheTask, {"floor.other"}),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_the_check_that_names_the_cause_is_the_one_that_counts(
+    faulty: type[Environment[Any]], causes: set[str]
+) -> None:
+    report = check_environment(
+        faulty(), tasks=COUNT, only=["declared", "task", "verdict", "floor"], isolation="inline"
+    )
+    assert {result.check for result in report.problems} == causes, str(report)
+
+
+def test_two_faults_are_two_lines() -> None:
+    report = check_environment(planted_answers.TwoFaults(), tasks=COUNT)
+    assert {result.check for result in report.problems} == {"task.split", "floor.near"}, str(report)
+
+
+def test_an_environment_with_services_says_first_what_was_not_asked(site: Path) -> None:
+    result = grpo("env", "check", "fillin", "--only", "floor.near", "--only", "floor.code")
+    first, *_ = result.stdout.splitlines()
+    assert "checks were not asked of this environment, which" in first
+    as_json = grpo("env", "check", "fillin", "--only", "floor.code", "--json").stdout
+    notice = json.loads(as_json)["notice"]
+    assert "needs a judge" in notice
+    assert not check_environment(planted.Sum(), tasks=COUNT, only=["floor.code"]).notice
+
+
+def test_a_slow_check_says_what_took_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "_LONG_SECONDS", 0.0)
+    junk, process = check_environment(
+        planted.Sum(), tasks=COUNT, only=["floor.junk", "task.process"]
+    ).results[::-1]
+    assert "verdicts, " in junk.message
+    assert "took" in process.message
+    assert not problems(check_environment(planted.Sum(), tasks=COUNT, only=["floor.junk"]))
+
+
+@pytest.mark.parametrize(
+    ("faulty", "check", "said"),
+    [
+        (planted_answers.AsyncVerify, "declared.contract", "name it averify, or remove `async`"),
+        (planted_answers.ForgottenAsync, "verdict.form", "write `async def averify`"),
+    ],
+)
+def test_a_forgotten_or_needless_async_is_one_fault_and_is_named(
+    faulty: type[Environment[Any]], check: str, said: str
+) -> None:
+    report = check_environment(faulty(), tasks=COUNT)
+    assert [result.check for result in report.problems] == [check], str(report)
+    assert said in report.problems[0].message

@@ -1,0 +1,126 @@
+"""The register of planted faults and of honest designs by which the kit's checks are measured.
+
+A theme's module (`faults_*.py`, `honest_*.py`) declares environments and registers them with
+`@fault` or `@honest`. Modules whose name ends in `_fresh` are the fresh half: whoever wrote them
+did not look at the checks, and the checks were not changed after it was scored.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from grpo_core import Environment
+
+FOLDER = Path(__file__).parent
+Half = Literal["dev", "fresh"]
+HALVES: tuple[Half, ...] = ("dev", "fresh")
+AnyEnvironment = TypeVar("AnyEnvironment", bound=type[Environment[Any]])
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One environment of the catalogue."""
+
+    environment: type[Environment[Any]]
+    half: Half
+    kind: str = ""
+    """The kind of fault, in words; "" for an honest design."""
+    checks: tuple[str, ...] = ()
+    """The names of the checks of which any names the right cause of the fault."""
+    why: str = ""
+    """Why an honest design looks odd, and is right."""
+    build: Callable[[], Environment[Any]] | None = None
+    """Makes the environment, where it needs services or a config."""
+
+    @property
+    def name(self) -> str:
+        """Return the name of the class, which is unique in the catalogue."""
+        return self.environment.__name__
+
+    @property
+    def theme(self) -> str:
+        """Return what the module is about, such as "spelling"."""
+        module = self.environment.__module__.removesuffix("_fresh")
+        return module.partition("_")[2].replace("_", " ")
+
+    def make(self) -> Environment[Any]:
+        """Return a new environment of the class."""
+        return self.build() if self.build is not None else self.environment()
+
+
+_faults: dict[str, Entry] = {}
+_honest: dict[str, Entry] = {}
+
+
+def fault(
+    kind: str, *checks: str, build: Callable[[], Environment[Any]] | None = None
+) -> Callable[[AnyEnvironment], AnyEnvironment]:
+    """Register an environment with one planted fault.
+
+    Args:
+        kind: the kind of the fault, in words; variants of the same fault share it.
+        checks: the names of the checks of which any names the right cause.
+        build: makes the environment, where it needs services or a config.
+    """
+    if not checks:
+        raise ValueError(f"the fault {kind!r} names no check that would find it")
+
+    def register(environment: AnyEnvironment) -> AnyEnvironment:
+        _add(_faults, Entry(environment, _half_of(environment), kind, checks, build=build))
+        return environment
+
+    return register
+
+
+def honest(
+    why: str, *, build: Callable[[], Environment[Any]] | None = None
+) -> Callable[[AnyEnvironment], AnyEnvironment]:
+    """Register an environment that has no fault.
+
+    Args:
+        why: why its design looks odd, and is right.
+        build: makes the environment, where it needs services or a config.
+    """
+
+    def register(environment: AnyEnvironment) -> AnyEnvironment:
+        _add(_honest, Entry(environment, _half_of(environment), why=why, build=build))
+        return environment
+
+    return register
+
+
+def faults(half: Half) -> list[Entry]:
+    """Return the planted faults of one half, in the order of their modules."""
+    _load()
+    return [entry for entry in _faults.values() if entry.half == half]
+
+
+def honest_designs(half: Half) -> list[Entry]:
+    """Return the honest designs of one half, in the order of their modules."""
+    _load()
+    return [entry for entry in _honest.values() if entry.half == half]
+
+
+def _half_of(environment: type[Environment[Any]]) -> Half:
+    return "fresh" if environment.__module__.endswith("_fresh") else "dev"
+
+
+def _add(register: dict[str, Entry], entry: Entry) -> None:
+    if entry.name in _faults or entry.name in _honest:
+        raise ValueError(f"the catalogue has two environments named {entry.name}")
+    register[entry.name] = entry
+
+
+@cache
+def _load() -> None:
+    """Import every module of the catalogue, so that it registers its environments."""
+    if str(FOLDER) not in sys.path:
+        sys.path.insert(0, str(FOLDER))
+    for path in sorted([*FOLDER.glob("faults_*.py"), *FOLDER.glob("honest_*.py")]):
+        importlib.import_module(path.stem)
