@@ -69,7 +69,7 @@ def plugin_files(kind: Kind, name: str) -> dict[str, str]:
     }
     data = TEMPLATES / "plugins" / kind / "tests"  # its files are copied unchanged
     for source in data.iterdir() if data.is_dir() else ():
-        files[f"tests/{source.name}"] = source.read_text(encoding="utf-8")
+        files[f"tests/{source.name.removesuffix('.tmpl')}"] = source.read_text(encoding="utf-8")
     return dict(sorted({**files, f"{_package_name(kind, name)}/py.typed": ""}.items()))
 
 

@@ -141,8 +141,8 @@ async def check_sandbox(sandbox: Sandbox) -> list[CheckResult]:
     os.environ[SECRET] = "seen"
     try:
         values = await _made("values", _check_values(sandbox))
-        if await _sees_our_processes(sandbox):
-            return [values, *_exposed()]
+        if danger := await _danger(sandbox):
+            return [values, *_exposed(danger)]
         return [
             values,
             *[await _made(check.name, _check_hostile_program(sandbox, check)) for check in CHECKS],
@@ -154,10 +154,23 @@ async def check_sandbox(sandbox: Sandbox) -> list[CheckResult]:
         del os.environ[SECRET]
 
 
-async def _sees_our_processes(sandbox: Sandbox) -> bool:
-    """Return whether programs in the sandbox see this process, and so could end it."""
-    ((outcome,),) = await sandbox.run([Program(LOOK, "f", [(os.getpid(),)], LIMITS)])
-    return outcome.status == "ok" and outcome.value in (True, _own_mark())
+async def _danger(sandbox: Sandbox) -> str:
+    """Return why programs may be able to end this process, or ""; what is not known is a danger."""
+    try:
+        ((outcome,),) = await sandbox.run([Program(LOOK, "f", [(os.getpid(),)], LIMITS)])
+    except GrpoError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a plugin's sandbox may raise anything
+        return f"a harmless program could not be run: run() raised {reason(error)}"
+    if outcome.status != "ok":
+        found = f"{outcome.status} {outcome.error[:80]}".strip()
+        return f"a harmless program that looks for other processes ended with {found}"
+    if outcome.value not in (True, _own_mark()):
+        return ""
+    return (
+        "a program sees the processes of this machine, and could end them; give programs a process "
+        "namespace of their own (a container, bubblewrap, a virtual machine), or another user"
+    )
 
 
 def _own_mark() -> str:
@@ -166,22 +179,20 @@ def _own_mark() -> str:
     return f"{os.getpid()} {stat.read_text().split()[21]}" if stat.exists() else ""
 
 
-def _exposed() -> list[CheckResult]:
-    """Return the results for a sandbox whose hostile programs would reach this machine's processes.
+def _exposed(danger: str) -> list[CheckResult]:
+    """Return the results for a sandbox whose hostile programs may reach this machine's processes.
 
     They end every process that they reach, so they are not run.
+
+    Args:
+        danger: why they may.
     """
     names = [check.name for check in CHECKS if check.name != "other processes"]
-    fault = CheckResult(
-        "other processes",
-        "invalid",
-        "a program sees the processes of this machine, and could end them; give programs a process "
-        "namespace of their own (a container, bubblewrap, a virtual machine), or another user",
-    )
+    fault = CheckResult("other processes", "invalid", danger)
     return [
         fault,
         *(
-            CheckResult(name, "not_checked", "hostile programs would end other processes")
+            CheckResult(name, "not_checked", "hostile programs might end other processes")
             for name in [*names, "memory of several", "earlier calls", "neighbours"]
         ),
     ]

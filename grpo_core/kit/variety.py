@@ -21,7 +21,7 @@ _REFERENCE_SECONDS = 0.5
 """No further reference is computed after this time."""
 _MAX_JUDGED = 6
 """Pairs of tasks in which the answer of one is judged at the other."""
-_AMBIGUOUS_SHARE = 0.01
+_AMBIGUOUS_SHARE = 0.02
 """The share of ambiguous tasks that a list of real texts may hold."""
 _FEW = 32
 """Fewer different tasks are learned by heart."""
@@ -43,6 +43,8 @@ async def check_ambiguous(subject: Subject) -> str:
         raise NotCheckedError("what tells tasks apart may come in a later turn of the dialogue")
     if env.open_ended:
         raise NotCheckedError("the environment declares open_ended = True")
+    if "judge" in env.needs:
+        raise NotCheckedError("a judge may accept several answers to the same prompt")
     tasks = _distinct_keys(subject, await subject.rows("train"))
     groups: dict[str, list[Task[Any]]] = {}
     for task in tasks:

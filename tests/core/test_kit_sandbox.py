@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from grpo_core import Outcome, Program
 from grpo_core.kit.sandbox import CHECKS, check_sandbox
 
@@ -39,3 +41,32 @@ def test_a_sandbox_that_shows_our_processes_fails_and_runs_no_hostile_program() 
     not_run = {name for name, result in results.items() if result.status == "not_checked"}
     assert not_run == results.keys() - {"values", "other processes"}
     assert not set(sandbox.sources) & {check.source for check in CHECKS}
+
+
+@pytest.mark.parametrize("status", ["exception", "no_result", "infra_error"])
+def test_no_hostile_program_is_run_where_it_is_not_known_what_programs_reach(status: Any) -> None:
+    sandbox = Failing(Outcome(status, error="broken"))
+    results = {result.check: result for result in asyncio.run(check_sandbox(sandbox))}
+    assert f"ended with {status} broken" in results["other processes"].message
+    assert not set(sandbox.sources) & {check.source for check in CHECKS}
+
+
+def test_a_sandbox_that_raises_is_a_result_and_no_traceback() -> None:
+    sandbox = Failing(None)
+    results = {result.check: result for result in asyncio.run(check_sandbox(sandbox))}
+    assert "run() raised ValueError: no machine" in results["values"].message
+    assert "run() raised ValueError: no machine" in results["other processes"].message
+    assert not set(sandbox.sources) & {check.source for check in CHECKS}
+
+
+class Failing(Open):
+    """Runs nothing: every program has the same outcome, or raises if that is None."""
+
+    def __init__(self, outcome: Outcome | None) -> None:
+        super().__init__()
+        self._given = outcome
+
+    def _outcome(self, program: Program, arguments: Sequence[Any]) -> Outcome:
+        if self._given is None:
+            raise ValueError("no machine")
+        return self._given

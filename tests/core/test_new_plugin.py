@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import json
 import os
 import subprocess
@@ -157,12 +158,17 @@ def test_the_judge_agrees_with_its_pairs(project: Callable[..., Path]) -> None:
     assert "4 right, 0 tied, 0 wrong" in done.stdout
 
 
-def test_the_sandbox_runs_the_programs_of_an_environment(project: Callable[..., Path]) -> None:
-    project("sandbox")
+def test_the_sandbox_runs_the_programs_of_an_environment(
+    project: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     words = ["fizzbuzz", "--set", "sandbox.name=my-own"]
+    monkeypatch.syspath_prepend(project("sandbox") / "tests")
+    service = importlib.import_module("service").service
     shown = grpo("env", "show", "fizzbuzz", "--reference")
     answer = shown.stdout.rpartition("[reference]\n")[2].strip()
-    done = grpo("env", "score", *words, "--answer", "-", stdin=answer)
+    with service() as url:
+        setting = f"--set=sandbox.settings.url={url}"
+        done = grpo("env", "score", *words, setting, "--answer", "-", stdin=answer)
     assert done.exit_code == 0, done.output
     assert "passed" in done.stdout
     assert "not passed" not in done.stdout

@@ -60,7 +60,8 @@ def main() -> None:
     parser.add_argument("--one", default="", help=argparse.SUPPRESS)  # for the processes below
     arguments = parser.parse_args()
     if arguments.one:
-        print(json.dumps(checked(arguments.one)))
+        (entry,) = [entry for half in catalogue.HALVES for entry in chosen(half, arguments.one)]
+        print(json.dumps(checked(entry)))
         return
     step = _QUICK_STEP if arguments.quick else 1
     entries = chosen(arguments.half, arguments.only, step)
@@ -148,13 +149,11 @@ def _in_a_process(entry: catalogue.Entry) -> dict[str, Any]:
     return {"seconds": seconds, **result, "failure": failure[:300]}
 
 
-def checked(name: str) -> dict[str, Any]:
-    """Check the environment of that name, here, and return what its checks say."""
+def checked(entry: catalogue.Entry) -> dict[str, Any]:
+    """Check the environment of an entry, in this process, and return what its checks say."""
     from grpo_core.kit.result import catalogue as known_checks
     from grpo_core.testing import check_environment
 
-    entries = [entry for half in catalogue.HALVES for entry in chosen(half, name)]
-    (entry,) = entries
     names = [check for check in entry.checks if check in known_checks()]
     if entry.checks and not names:  # a check that is still to be written
         return {"found": {}}

@@ -1,0 +1,97 @@
+"""The catalogue of planted faults is large enough, and its page says what was measured."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from grpo_core.kit.result import catalogue as known_checks
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import bases
+import catalogue
+import score
+
+FRESH = any(Path(__file__).parent.glob("*_fresh.py"))
+PLANNED = frozenset(
+    {
+        *("task.ambiguous", "task.budget", "task.variety", "verdict.passed"),
+        *("floor.superset", "floor.spelling", "floor.balance"),
+        *("reply.form", "reply.ends", "reply.repeat", "reply.secret", "reply.echo"),
+        *("reply.hostile", "tool.form", "tool.execute", "tool.secret"),
+    }
+)
+"""Checks that entries may name before they are written."""
+
+
+def entries() -> tuple[list[catalogue.Entry], list[catalogue.Entry]]:
+    """Return all faults and all honest designs."""
+    return (
+        [entry for half in catalogue.HALVES for entry in catalogue.faults(half)],
+        [entry for half in catalogue.HALVES for entry in catalogue.honest_designs(half)],
+    )
+
+
+def test_there_are_enough_faults_of_enough_kinds_and_honest_designs() -> None:
+    faults, honest = entries()
+    kinds = {entry.kind for entry in faults}
+    assert len(faults) >= (120 if FRESH else 80)
+    assert len(kinds) >= (60 if FRESH else 40)
+    assert len(honest) >= (60 if FRESH else 35)
+
+
+def test_every_fault_names_checks_that_exist_or_are_planned() -> None:
+    faults, _ = entries()
+    named = {check for entry in faults for check in entry.checks}
+    assert named <= {*known_checks(), *PLANNED}
+
+
+def test_every_check_finds_a_fault_of_the_catalogue_but_one() -> None:
+    faults, _ = entries()
+    named = {check for entry in faults for check in entry.checks}
+    assert set(known_checks()) - named == {"floor.code"}  # it needs a sandbox
+
+
+@pytest.mark.parametrize("half", catalogue.HALVES)
+def test_the_page_holds_the_scores_that_are_stored(half: catalogue.Half) -> None:
+    scores = score.stored(half)
+    if scores is None:
+        pytest.skip(f"the half {half} has not been scored")
+    assert score.block(scores) in score.PAGE.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("half", catalogue.HALVES)
+def test_the_stored_scores_are_those_of_the_whole_half(half: catalogue.Half) -> None:
+    scores = score.stored(half)
+    if scores is None:
+        pytest.skip(f"the half {half} has not been scored")
+    assert set(scores["faults"]) == {entry.name for entry in catalogue.faults(half)}
+    assert set(scores["honest"]) == {entry.name for entry in catalogue.honest_designs(half)}
+
+
+def test_a_check_that_does_not_exist_yet_has_found_nothing() -> None:
+    entry = catalogue.Entry(bases.PlainSum, "dev", "a kind", ("task.unheard",))
+    assert score.checked(entry) == {"found": {}}
+
+
+def test_a_sample_is_scored_as_a_whole_half_is() -> None:
+    names = (
+        "FoundAnywhere",
+        "SeedsGlobally",
+        "OutageIsWrong",
+        "EmptyIsInEverything",
+        "SoundPlainSum",
+    )
+    sample = [entry for name in names for entry in score.chosen("dev", name)]
+    scores = score.score("dev", sample)
+    assert {name: list(result["found"]) for name, result in scores["faults"].items()} == {
+        "FoundAnywhere": ["floor.listed"],
+        "SeedsGlobally": ["task.random"],
+        "OutageIsWrong": ["verdict.outage"],
+        "EmptyIsInEverything": ["floor.empty"],
+    }
+    assert scores["honest"]["SoundPlainSum"]["alarms"] == {}
+    assert "| **all** | 4 | 4 | 1 | 0 | 0 |" in score.table(scores)
