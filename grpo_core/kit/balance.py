@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from grpo_core.kit.floors import MOST_TASKS, require_best_answer
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
+from grpo_core.kit.scripts import join_turns
 from grpo_core.kit.subject import MIN_TASKS_FOR_SHARE, Attempt, Subject, task_keys
 from grpo_core.kit.texts import CONSTANTS
 from grpo_core.protocol.errors import GrpoError
@@ -143,7 +144,7 @@ async def _many_answered(subject: Subject) -> Sequence[Attempt]:
             break
         try:
             task = await subject.make_task(key)
-            text = await subject.verifier.reference(task)
+            text = join_turns(await subject.verifier.reference(task))
         except GrpoError:
             break  # task.made and verdict.reference tell about that
         if text is not None:

@@ -31,7 +31,8 @@ from grpo_core.kit.surroundings import (
     environ_with,
     machine_name,
 )
-from grpo_core.kit.texts import EXECUTABLE
+from grpo_core.kit.texts import COMMANDS, EXECUTABLE
+from grpo_core.kit.tool_calls import usable_tools
 from grpo_core.kit.verdicts import ordinary_attempts
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.spec import Spec
@@ -176,6 +177,16 @@ class SecondProcess:
         report: Mapping[str, Any] = json.loads(ending.output)
         return report
 
+    def _executable_calls(self) -> list[str]:
+        """Return calls of tools whose arguments are code."""
+        try:
+            tools = usable_tools(self._subject.env)
+        except NotCheckedError:  # the subject of tool.form
+            return []
+        if self._subject.env.needs:
+            return []
+        return [call for tool in tools for text in COMMANDS for call in tool.calls_with_text(text)]
+
     def _request(self) -> dict[str, Any]:
         """Return what the process is to build and to do.
 
@@ -202,6 +213,9 @@ class SecondProcess:
             and not subject.reference_error,
             "keys": [asdict(task.key) for task in compared_tasks(subject)],
             "attempts": _addressed(attempts),
+            "calls": _addressed(
+                [(task, call) for task in subject.tasks[:1] for call in self._executable_calls()]
+            ),
             "executable": _addressed(executable),
             "wide": _addressed(wide),
             "form": [subject.form.before, subject.form.after],
@@ -228,6 +242,7 @@ class SecondProcess:
             "brief": True,
             "keys": [asdict(task.key) for task in tasks],
             "attempts": _addressed(attempts),
+            "calls": [],
             "executable": [],
             "wide": [],
         }

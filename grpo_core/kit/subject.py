@@ -12,15 +12,19 @@ from typing import Any
 
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.sample import Sample, make_rows
+from grpo_core.kit.scripts import RememberedReplies, attempt_rollout
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.types import Rollout, Split, Task, TaskKey, Verdict
 from grpo_core.report.floors import shorten
 from grpo_core.verify.checks import size_of
 from grpo_core.verify.engine import Verifier
+from grpo_core.verify.playing import IsolatedReplies
 
 TOLERANCE = 1e-6
 QUICK_SECONDS = 0.05
 """A reference that takes longer comes from a search, so it is not computed repeatedly."""
+_SLOW_REPLY_SECONDS = 0.05
+"""Dialogues with slower replies are played on few tasks."""
 MIN_TASKS_FOR_SHARE = 4
 """The least number of tasks from which a share is meaningful."""
 _LONGEST_ERROR = 200
@@ -33,7 +37,7 @@ _CHUNK_SIZE = 8
 """Attempts that are verified at once, so that a check ends soon after the first failure."""
 
 Attempt = tuple[Task[Any], str]
-"""A task and a reply to it."""
+"""A task and a reply to it; the turns of a dialogue are joined by `join_turns`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,8 @@ class Subject:
     """The engine in this process, where tasks keep their data."""
     verifier: Verifier
     """The engine as a run uses it."""
+    replies: IsolatedReplies
+    """Answers for the environment between the turns of a dialogue."""
     seed: int
     """The seed of the tasks."""
     tasks: Sequence[Task[Any]] = ()
@@ -70,7 +76,10 @@ class Subject:
     eval_tasks: Sequence[Task[Any]] = ()
     """Held-out tasks, of the easiest and the hardest level in turn."""
     references: Sequence[str | None] = ()
-    """The environment's own answer to each of `tasks`; None where it gives none."""
+    """The environment's own answer to each of `tasks`; None where it gives none.
+
+    Several turns are joined by `join_turns`, as in all attempts.
+    """
     reference_verdicts: Sequence[Verdict] = ()
     """The verdict on each of `answered`; empty if services are unavailable."""
     unavailable: str = ""
@@ -111,13 +120,23 @@ class Subject:
             raise NotCheckedError("there are no tasks to try it on")
         started = time.monotonic()
         verdict_groups = await self.verifier.verify(
-            [task for task, _ in attempts], [[Rollout.of(text)] for _, text in attempts]
+            [task for task, _ in attempts],
+            [[await self.rollout(task, text)] for task, text in attempts],
         )
         self.effort = Effort(
             self.effort.verdicts + len(attempts),
             self.effort.seconds + time.monotonic() - started,
         )
         return [verdict for (verdict,) in verdict_groups]
+
+    async def rollout(self, task: Task[Any], text: str) -> Rollout:
+        """Return the rollout of an attempt; one of several turns is played."""
+        return await attempt_rollout(self.env, self.remembered, task, text)
+
+    @cached_property
+    def remembered(self) -> RememberedReplies:
+        """Return `replies` that are asked for once, whichever checks need them."""
+        return RememberedReplies(self.replies)
 
     async def scored_verdicts(self, kind: str, attempts: Sequence[Attempt]) -> list[Verdict]:
         """Return the verdict on each attempt; raise BrokenPromiseError if one has no verdict.
@@ -168,8 +187,9 @@ class Subject:
 
     @property
     def sample(self) -> Sequence[Task[Any]]:
-        """Return the tasks over which shares are taken: few, if verdicts need services."""
-        return self.tasks[:MIN_TASKS_FOR_SHARE] if self.env.needs else self.tasks
+        """Return the tasks over which shares are taken: few, if verdicts or replies are slow."""
+        slow = self.env.needs or self.replies.mean_seconds > _SLOW_REPLY_SECONDS
+        return self.tasks[:MIN_TASKS_FOR_SHARE] if slow else self.tasks
 
     @cached_property
     def bare_answers(self) -> list[str | None]:
