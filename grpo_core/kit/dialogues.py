@@ -6,6 +6,7 @@ dialogue alone. What it gives away is the subject of `grpo_core.kit.reply_secret
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Iterator, Sequence
 from typing import Any, get_args
@@ -27,6 +28,7 @@ from grpo_core.kit.players import (
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.scripts import split_turns
 from grpo_core.kit.subject import Subject, task_label
+from grpo_core.kit.tasks import are_equal
 from grpo_core.kit.texts import CHARACTERS, INTEGERS, LARGE, NESTED, NUMBERS, PATTERNS
 from grpo_core.kit.tool_calls import sample_calls, usable_tools
 from grpo_core.protocol.environment import Environment
@@ -80,10 +82,8 @@ async def check_form(subject: Subject) -> str:
 def _check_declared(env: Environment[Any]) -> None:
     """Raise BrokenPromiseError if a dialogue is declared that cannot take place."""
     has_reply = type(env).reply is not Environment.reply
-    limited = "max_turns" in vars(env) or any(
-        "max_turns" in vars(cls) for cls in type(env).__mro__ if cls not in Environment.__mro__
-    )
-    if has_reply and env.max_turns == 1 and not limited:
+    of_class = type(env).__dict__.get("max_turns", getattr(type(env), "max_turns", 1))
+    if has_reply and env.max_turns == 1 == of_class and "max_turns" not in vars(env):
         raise BrokenPromiseError(
             "reply() is never asked, since max_turns is 1; set max_turns to the most turns of the "
             "policy"
@@ -190,7 +190,29 @@ async def check_repeat(subject: Subject) -> str:
                     "task.key.rng('reply', len(messages)) and keep nothing on self, or set "
                     "deterministic = False"
                 )
+    await _check_untouched(subject)
     return f"{len(exchanges)} replies were the same when they were asked for again"
+
+
+async def _check_untouched(subject: Subject) -> None:
+    """Raise BrokenPromiseError if a reply changes the data of its task, which others share."""
+    clock = Clock()
+    for index, key in enumerate(task.key for task in subject.tasks[: subject.small_count]):
+        for player in ordinary_players(subject, index).values():
+            if clock.up:
+                return
+            task = await subject.make_task(key)
+            try:
+                kept = copy.deepcopy(task.data)
+            except Exception:  # noqa: BLE001 - copying runs code of the environment
+                return
+            await play(subject.replies_here, task, player, max_turns=min(subject.env.max_turns, 3))
+            if are_equal(kept, task.data) is False:
+                raise BrokenPromiseError(
+                    f"a dialogue at {task_label(task)} changed the data of the task from "
+                    f"{shorten(kept)} to {shorten(task.data)}; all attempts share them, so keep "
+                    "the state of a dialogue in its messages"
+                )
 
 
 async def _exchanges(subject: Subject) -> list[Exchange]:

@@ -114,6 +114,7 @@ async def _observe(
     before = open_resources()
     files.begin()
     sys.addaudithook(side_effects.record)
+    sys.meta_path.insert(0, side_effects)
     for task, text in _known_attempts(request["calls"], tasks):
         with contextlib.suppress(GrpoError):  # the subject of reply.form
             await judge.replies.reply(task, (Message("assistant", text),))
@@ -212,6 +213,11 @@ class _SideEffects:
     def __init__(self) -> None:
         self.found: dict[str, str] = {}
 
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+        """Record an import that the policy's text names; the module is looked for elsewhere."""
+        if MARKER in fullname:
+            self.found.setdefault("eval", f"import of {fullname}"[:200])
+
     def record(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Record an audit event, if it uses the network or executes the policy's text."""
         if event in _NETWORK and not (
@@ -224,8 +230,6 @@ class _SideEffects:
         elif event == "exec" and isinstance(arguments[0], CodeType) and _has_marker(arguments[0]):
             code = arguments[0]
             self.found.setdefault("eval", f"code of {code.co_filename} holds the name {MARKER}")
-        elif event in ("import", "pickle.find_class") and MARKER in str(arguments[0]):
-            self.found.setdefault("eval", f"{event} {arguments[:1]}"[:200])
         elif event == "open" and MARKER in str(arguments[0]):
             self.found.setdefault("file", f"{arguments[0]!r}"[:200])
         elif event in ("os.system", "subprocess.Popen") and _runs_marker(event, arguments):

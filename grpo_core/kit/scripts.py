@@ -40,6 +40,11 @@ def split_turns(text: str) -> tuple[str, ...]:
     return tuple(text.split(_MARK))
 
 
+def with_last_turn(text: str, turn: str) -> str:
+    """Return the text of a script with another last turn."""
+    return join_turns((*split_turns(text)[:-1], turn))
+
+
 async def attempt_rollout(
     env: Environment[Any], replies: Replies, task: Task[Any], text: str
 ) -> Rollout:

@@ -10,9 +10,10 @@ from functools import cached_property
 from itertools import takewhile
 from typing import Any
 
+from grpo_core.config.settings import VerifyConfig
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.sample import Sample, make_rows
-from grpo_core.kit.scripts import RememberedReplies, attempt_rollout
+from grpo_core.kit.scripts import RememberedReplies, attempt_rollout, split_turns
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.types import Rollout, Split, Task, TaskKey, Verdict
 from grpo_core.report.floors import shorten
@@ -138,6 +139,12 @@ class Subject:
         """Return `replies` that are asked for once, whichever checks need them."""
         return RememberedReplies(self.replies)
 
+    @cached_property
+    def replies_here(self) -> IsolatedReplies:
+        """Return what replies in this process, where tasks keep their data."""
+        settings = VerifyConfig(isolation="inline", timeout_seconds=min(self.replies.seconds, 2.0))
+        return IsolatedReplies(self.env, settings=settings)
+
     async def scored_verdicts(self, kind: str, attempts: Sequence[Attempt]) -> list[Verdict]:
         """Return the verdict on each attempt; raise BrokenPromiseError if one has no verdict.
 
@@ -199,11 +206,18 @@ class Subject:
         """
         verdicts = self.reference_verdicts or [Verdict()] * len(self.answered)
         answers: list[str | None] = []
-        for (_, text), verdict in zip(self.answered, verdicts, strict=True):
+        for text, verdict in zip(self.last_turns, verdicts, strict=True):
             answer = verdict.answer or ""
             untruncated = len(answer) < _LONGEST_ANSWER or answer == text.strip()
             answers.append(answer if answer and untruncated and answer in text else None)
+        if are_cut(answers, self.last_turns):
+            return [None] * len(answers)
         return answers
+
+    @cached_property
+    def last_turns(self) -> list[str]:
+        """Return the last turn of each reference of `answered`, in which its answer stands."""
+        return [split_turns(text)[-1] for _, text in self.answered]
 
     @cached_property
     def form(self) -> Form:
@@ -211,7 +225,7 @@ class Subject:
 
         It is empty where there are too few different references to tell.
         """
-        texts = [text for _, text in self.answered]
+        texts = self.last_turns
         surroundings = {
             text.rpartition(answer)[::2]
             for text, answer in zip(texts, self.bare_answers, strict=True)
@@ -243,14 +257,14 @@ class Subject:
     @cached_property
     def _whole_references(self) -> bool:
         """Whether the references are answers without a form: different, and short lines."""
-        texts = {text for _, text in self.answered}
+        texts = set(self.last_turns)
         return len(texts) >= 3 and all(
             len(text) <= _LONGEST_WORDS and "\n" not in text for text in texts
         )
 
     def bare_answer(self, index: int) -> str | None:
         """Return the answer in the reference number `index` of `answered`; None if not known."""
-        answer, reference = self.bare_answers[index], self.answered[index][1]
+        answer, reference = self.bare_answers[index], self.last_turns[index]
         if answer is not None or (self.form == Form() and not self._whole_references):
             return answer
         return self.without_form(reference)
@@ -322,6 +336,15 @@ def task_keys(
     size = size_of(env, split)
     count = count if size is None else min(count, size)
     return [TaskKey(name, split, index, seed, float(index % 2)) for index in range(count)]
+
+
+def are_cut(answers: Sequence[str | None], texts: Sequence[str]) -> bool:
+    """Return whether answers are the same beginning of different texts, cut before they differ."""
+    return (
+        len(set(answers)) == 1
+        and len(set(texts)) > 2
+        and all(text.startswith(answer or "") for text, answer in zip(texts, answers, strict=True))
+    )
 
 
 def canary_attempts(subject: Subject, texts: Sequence[str]) -> list[Attempt]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from grpo_core.calls.deadline import DeadlineError, in_thread, within
 from grpo_core.calls.isolation import ForeignError
 from grpo_core.kit.players import Clock
 from grpo_core.kit.reply_secrets import holds, known_answers, tells
@@ -25,7 +23,6 @@ from grpo_core.kit.tool_calls import (
 )
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import GrpoError
-from grpo_core.protocol.tools import answers
 from grpo_core.protocol.types import Message, Task
 from grpo_core.report.floors import shorten
 
@@ -38,8 +35,6 @@ _GREEDY_WORDS = ("", "answer", "the answer", "solution", "hint")
 """Texts with which a policy that does not know the task asks a tool for the answer."""
 _SHORT = 60
 """Characters beside the answer in a result that is the answer, and not a document."""
-_SECONDS = 2.0
-"""The deadline of a call in this process."""
 
 
 async def check_form(subject: Subject) -> str:
@@ -184,7 +179,7 @@ async def check_secret(subject: Subject) -> str:
         held.append({place for tool in current for place in _places_of(tool, task)})
         for tool in tools:
             for call in _greedy_calls(tool):
-                result = await _call(subject.env, task, call)
+                result = await _call(subject, task, call)
                 results.setdefault(call, []).append(result)
     for call, texts in results.items():
         short = [
@@ -216,26 +211,18 @@ def _greedy_calls(tool: Tool) -> Iterator[str]:
 
 async def _current_tools(subject: Subject, task: Task[Any]) -> Sequence[Callable[..., object]]:
     """Return the tools as they are when `task` was made and its dialogue has begun."""
-    env = subject.env
     await subject.make_task(task.key)
-    await _call(env, task, "banana")
-    return list(env.tools())
+    await _call(subject, task, "banana")
+    return list(subject.env.tools())
 
 
-async def _call(env: Environment[Any], task: Task[Any], text: str) -> str:
+async def _call(subject: Subject, task: Task[Any], text: str) -> str:
     """Return the environment's reply in this process as a text, "" if there is none."""
-    inherited = type(env).reply is Environment.reply
-
-    def reply() -> Sequence[Message] | None:
-        if inherited:
-            return answers(env.tools(), text)
-        return asyncio.run(env.reply(task, (Message("assistant", text),)))
-
     try:
-        messages = await within(in_thread(reply), _SECONDS)
-    except (Exception, DeadlineError):  # noqa: BLE001 - the subject of tool.form
+        reply = await subject.replies_here.reply(task, (Message("assistant", text),))
+    except GrpoError:  # the subject of tool.form
         return ""
-    return "\n".join(message.content for message in messages or ())
+    return "\n".join(message.content for message in reply or ())
 
 
 def _places_of(function: Callable[..., object], task: Task[Any]) -> Iterator[str]:
