@@ -70,11 +70,21 @@ class Guess(Environment[int]):
         guesses = [parse_guess(m) for m in rollout.messages if m.role == "assistant"]
         found = task.data in guesses
         speed = 1 - (len(guesses) - 1) / self.max_turns
-        valid = sum(guess is not None for guess in guesses) / len(guesses)
+        valid = sum(guess is not None for guess in guesses) / max(1, len(guesses))
         rewards = {"found": Reward(speed if found else 0.0, 0.8), "numbers": Reward(valid, 0.2)}
         return Verdict(
-            rewards, passed=found, answer=str(guesses[-1]), metrics={"guesses": len(guesses)}
+            rewards,
+            passed=found,
+            answer=str(guesses[-1]) if guesses else None,
+            metrics={"guesses": len(guesses)},
         )
+
+    def reference(self, task: Task[int]) -> str:
+        return str(task.data)
+
+    def cheats(self, task: Task[int]) -> Sequence[str | Sequence[str]]:
+        """Return replies that name the number and do not guess it; some take several turns."""
+        return (f"{task.data}?", ("1 or 2", " ".join(map(str, range(1, 10)))))
 
 
 def parse_guess(message: Message) -> int | None:

@@ -11,8 +11,9 @@ from grpo_core.cli.output import MESSAGE_LIMIT, print_line, print_text
 from grpo_core.cli.run_config import read_config
 from grpo_core.protocol.environment import Environment, Services
 from grpo_core.protocol.errors import ConfigError, UserError
-from grpo_core.protocol.types import Message, Split, Task, TaskKey, Verdict
+from grpo_core.protocol.types import Message, Script, Split, Task, TaskKey, Verdict
 from grpo_core.verify.checks import size_of
+from grpo_core.verify.playing import turns_of
 from grpo_core.verify.sources import Sources
 
 Name = Annotated[
@@ -163,11 +164,11 @@ def _parameter_type(schema: Mapping[str, Any]) -> str:
     return str(schema.get("type", "any"))
 
 
-def print_reference(answer: str | None) -> None:
-    """Print the reference answer of a task, or that there is none."""
-    print_turn(
-        "reference", "(this environment has no reference answer)" if answer is None else answer
-    )
+def print_reference(answer: Script | None) -> None:
+    """Print the reference answer of a task, turn by turn, or that there is none."""
+    texts = turns_of("(this environment has no reference answer)" if answer is None else answer)
+    for number, text in enumerate(texts, 1):
+        print_turn("reference" if len(texts) == 1 else f"reference, turn {number}", text)
 
 
 def print_turn(role: str, content: str) -> None:

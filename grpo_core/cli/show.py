@@ -67,7 +67,7 @@ def show(
 
 async def _make_task(
     sources: Sources, key: TaskKey, *, reference: bool
-) -> tuple[Task[Any], str | None]:
+) -> tuple[Task[Any], str | tuple[str, ...] | None]:
     """Return a task, and its reference answer if `reference` is true."""
     async with sources:
         (task,) = await sources.tasks([key])

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from grpo_core.kit.floors import MOST_TASKS, require_best_answer
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
-from grpo_core.kit.subject import MIN_TASKS_FOR_SHARE, Attempt, Subject, task_keys
+from grpo_core.kit.scripts import join_turns, split_turns
+from grpo_core.kit.subject import MIN_TASKS_FOR_SHARE, Attempt, Subject, are_cut, task_keys
 from grpo_core.kit.texts import CONSTANTS
 from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.types import Verdict
@@ -37,9 +38,12 @@ async def check_balance(subject: Subject) -> str:
     if count < MIN_TASKS_FOR_SHARE:
         raise NotCheckedError("fewer than 4 references are known; write reference()")
     verdicts = [Verdict()] * count if subject.env.needs else await subject.verdicts(attempts)
+    texts = [split_turns(text)[-1] for _, text in attempts]
+    extracted = [verdict.answer for verdict in verdicts]
+    if are_cut(extracted, texts):
+        extracted = [None] * count
     answers = Counter(
-        verdict.answer or subject.without_form(text)
-        for (_, text), verdict in zip(attempts, verdicts, strict=True)
+        answer or subject.without_form(text) for text, answer in zip(texts, extracted, strict=True)
     )
     ((commonest, times),) = answers.most_common(1)
     summary = f"{shorten(commonest)} is the right answer of {times} of {count} tasks"
@@ -143,7 +147,7 @@ async def _many_answered(subject: Subject) -> Sequence[Attempt]:
             break
         try:
             task = await subject.make_task(key)
-            text = await subject.verifier.reference(task)
+            text = join_turns(await subject.verifier.reference(task))
         except GrpoError:
             break  # task.made and verdict.reference tell about that
         if text is not None:

@@ -74,6 +74,14 @@ _RULES: tuple[_Rule, ...] = (
     _Rule("floor.superset", _LOOSE, shows=_passes),
     _Rule("floor.suffix", ("floor.near", "floor.spelling"), shows=_passes),
     _Rule("floor.constant", ("floor.balance",)),
+    _Rule("tool.form", ("reply.form", "reply.hostile", "reply.ends")),
+    _Rule("reply.form", ("reply", "tool.form")),
+    _Rule("reply.form", ("verdict", "floor"), shows=_says("the dialogue failed")),
+    _Rule("reply.repeat", ("reply", "tool", "verdict.repeat", "verdict.process")),
+    _Rule("reply.hostile", ("floor",), shows=_says("the dialogue failed")),
+    _Rule("tool.secret", ("reply.secret", "reply.echo")),
+    _Rule("reply.secret", ("reply.echo",)),
+    _Rule("tool.execute", ("reply.hostile",)),
     _Rule("safety.eval", ("floor.digits", "floor.spelling", "cost.time")),
 )
 """The more exact cause first: a check has the first cause that applies."""

@@ -25,6 +25,8 @@ _MORE_ROUNDS = 12
 """Measurements where memory grew in each of the first ones: a cache may be full in the end."""
 _SECONDS = 2.0
 """No further round begins after this time."""
+_ENOUGH = 200
+"""After fewer verdicts, libraries may still be filling their tables."""
 _WARM_UP = 20
 """Verdicts before the first measurement."""
 _SUSPICIOUS_BYTES = 1000
@@ -41,8 +43,8 @@ async def measure_growth(judge: Callable[[int], Awaitable[object]]) -> dict[str,
 
     Returns:
         The verdicts, the growth of the process in MB, the traced bytes for each verdict in the
-        steadiest of the last rounds, and the line that took most of them; None where the size of
-        the process is not known.
+        steadiest of the last rounds (None after few verdicts), and the line that took most of them;
+        None where the size of the process is not known.
     """
     if not resident_mb():
         return None
@@ -70,12 +72,12 @@ async def _measure_rounds(judge: Callable[[int], Awaitable[object]]) -> dict[str
         now = _traced_bytes()
         slopes.append((now - kept) / (number - first))
         kept = now
-    steady = min(slopes[-3:], default=0.0)
+    steady = min(slopes[-3:]) if number - _WARM_UP >= _ENOUGH else None
     return {
         "verdicts": number - _WARM_UP,
         "mb": resident_mb() - before,
         "bytes": steady,
-        "where": _largest_allocation() if steady > _SUSPICIOUS_BYTES else "",
+        "where": _largest_allocation() if (steady or 0.0) > _SUSPICIOUS_BYTES else "",
     }
 
 

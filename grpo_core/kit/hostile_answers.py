@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
+from grpo_core.kit.scripts import join_turns
 from grpo_core.kit.subject import Attempt, Subject, canary_attempts
 from grpo_core.kit.texts import BURSTS, JUNK, LARGE, ORDERS, PATTERNS, PROGRAMS
 from grpo_core.kit.verdicts import ordinary_attempts
@@ -90,9 +91,9 @@ def _bursts_in_references(subject: Subject) -> list[Attempt]:
 async def check_cheats(subject: Subject) -> str:
     """Check that the author's cheats get the floor."""
     attempts = [
-        (task, text)
+        (task, join_turns(script))
         for task in subject.tasks[: subject.small_count]
-        for text in subject.env.cheats(task)
+        for script in subject.env.cheats(task)
     ]
     if not attempts:
         raise NotCheckedError("cheats() gives no answers; list what a model might try")

@@ -19,6 +19,7 @@ from typing import Any
 
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.sample import in_time
+from grpo_core.kit.scripts import join_turns
 from grpo_core.kit.subject import QUICK_SECONDS, Subject
 from grpo_core.kit.tasks import are_equal
 from grpo_core.protocol.types import Task, TaskKey
@@ -151,7 +152,7 @@ async def _made(
 
     def make(key: TaskKey) -> _Made:
         task = check_task(env.task(key), key)
-        return task, env.reference(task) if quick else None
+        return task, join_turns(env.reference(task)) if quick else None
 
     results, _ = await in_time(make, keys, seconds=_SECONDS, limit=env.timeout_seconds, least=least)
     return [pair for _, pair in results]

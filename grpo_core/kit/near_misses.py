@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from grpo_core.kit.floors import MOST_TASKS, require_best_answer
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
+from grpo_core.kit.scripts import with_last_turn
 from grpo_core.kit.subject import (
     MIN_TASKS_FOR_SHARE,
     Attempt,
@@ -32,7 +33,7 @@ async def check_listed(subject: Subject) -> str:
     not take one in the middle.
     """
     require_best_answer(subject)
-    references = list(dict.fromkeys(text for _, text in subject.answered))
+    references = list(dict.fromkeys(subject.last_turns))
     programs = "sandbox" in subject.env.needs  # several programs in one block are one program
     bare_answers = {
         index: answer
@@ -43,9 +44,10 @@ async def check_listed(subject: Subject) -> str:
         raise NotCheckedError("fewer than 4 different answers are known; write reference()")
     lists: dict[str, list[Attempt]] = {}
     for index, (task, reference) in enumerate(subject.answered[: subject.small_count]):
-        others = [text for text in references if text != reference][:_MAX_LISTED]
+        own = subject.last_turns[index]
+        others = [text for text in references if text != own][:_MAX_LISTED]
         lists.setdefault("all references, the right one in the middle", []).append(
-            (task, "\n".join(_insert_in_middle(others, reference)))
+            (task, with_last_turn(reference, "\n".join(_insert_in_middle(others, own))))
         )
         right = bare_answers.get(index)
         if right is None:

@@ -9,33 +9,46 @@ with the policy's text; at the end the process counts what was left behind.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import json
 import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
 from grpo_core.calls.deadline import describe
 from grpo_core.calls.wire import prompt_digest
+from grpo_core.config.settings import VerifyConfig
 from grpo_core.kit.disguise import rename_machine, shift_date
 from grpo_core.kit.growth import measure_growth
+from grpo_core.kit.scripts import attempt_rollout, join_turns
 from grpo_core.kit.texts import MARKER
 from grpo_core.kit.verdicts import verify_directly
 from grpo_core.kit.watch import FileWatch, new_resources, open_resources
 from grpo_core.plugins.environments import build_environment
 from grpo_core.protocol.environment import Environment
+from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.spec import Spec
-from grpo_core.protocol.types import Task, TaskKey
-from grpo_core.verify.checks import BrokenContractError, check_task, check_verdict
+from grpo_core.protocol.types import Message, Task, TaskKey
+from grpo_core.verify.checks import (
+    BrokenContractError,
+    check_reference,
+    check_task,
+    check_verdict,
+)
+from grpo_core.verify.playing import IsolatedReplies
 from grpo_core.verify.worker import die_with_parent
 
 _NETWORK = {"socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto"}
 """Audit events of network use."""
 _CODE_OPTIONS = ("-c", "-e", "/c", "-Command", "--eval", "-lc", "-ic")
 """Options of shells and interpreters that are followed by code."""
+_REPLY_SECONDS = 5.0
+"""The most seconds for a reply in a dialogue."""
 _SETTLE_SECONDS = 0.3
 """How long threads and processes get to end before the leftovers are counted."""
 _TASKS_SECONDS = 10.0
@@ -83,19 +96,33 @@ async def _observe(
     report: dict[str, Any] = {
         "prompts": [prompt_digest(task) if isinstance(task, Task) else task for task in made],
         "references": _each(
-            lambda task: env.reference(task) if isinstance(task, Task) else None, made
+            lambda task: (
+                join_turns(check_reference(env.reference(task))) if isinstance(task, Task) else None
+            ),
+            made,
         )
         if request["references"]
         else [],
     }
+    seconds = min(env.timeout_seconds, _REPLY_SECONDS)
+    judge = _Judge(
+        env,
+        IsolatedReplies(env, settings=VerifyConfig(isolation="inline", timeout_seconds=seconds)),
+    )
     attempts = _known_attempts(request["attempts"], tasks)
     executable = _known_attempts(request["executable"], tasks)
     before = open_resources()
     files.begin()
     sys.addaudithook(side_effects.record)
+    sys.meta_path.insert(0, side_effects)
+    for task, text in _known_attempts(request["calls"], tasks):
+        with contextlib.suppress(GrpoError):  # the subject of reply.form
+            await judge.replies.reply(task, (Message("assistant", text),))
+    report["tool_effects"] = dict(side_effects.found)
+    side_effects.found.clear()
     for task, text in executable:
-        await _verdict(env, task, text)
-    report["verdicts"] = await _verdicts(env, attempts, seconds=_VERDICTS_SECONDS)
+        await judge.verdict(task, text)
+    report["verdicts"] = await _verdicts(judge, attempts, seconds=_VERDICTS_SECONDS)
     if request["brief"]:
         return report
     gc.collect()
@@ -106,8 +133,8 @@ async def _observe(
     left = 0 if middle is None else len(middle["processes"])
     if max(left, files.report()["count"]) < _MANY_LEFT:
         wide = _known_attempts(request["wide"], tasks)
-        report["wide"] = await _verdicts(env, wide, seconds=_WIDE_SECONDS)
-        growth = await _growth(env, attempts[: len(report["verdicts"])], request["form"])
+        report["wide"] = await _verdicts(judge, wide, seconds=_WIDE_SECONDS)
+        growth = await _growth(judge, attempts[: len(report["verdicts"])], request["form"])
         counted += len(report["wide"]) + (0 if growth is None else growth["verdicts"])
     gc.collect()
     await asyncio.sleep(_SETTLE_SECONDS)
@@ -147,28 +174,37 @@ def _known_attempts(
 
 
 async def _verdicts(
-    env: Environment[Any], attempts: Sequence[tuple[Task[Any], str]], *, seconds: float
+    judge: _Judge, attempts: Sequence[tuple[Task[Any], str]], *, seconds: float
 ) -> list[Any]:
     """Return the verdicts on the first attempts, as many as there is time for."""
     verdicts, started = list[Any](), time.monotonic()
     for task, text in attempts:
         if time.monotonic() - started > seconds:
             break
-        verdicts.append(await _verdict(env, task, text))
+        verdicts.append(await judge.verdict(task, text))
     return verdicts
 
 
-async def _verdict(env: Environment[Any], task: Task[Any], text: str) -> Any:
-    """Return a verdict as `Verdict.to_json` without times, or the error where there is none."""
-    try:
-        verdict = check_verdict(await verify_directly(env, task, text), env).to_json()
-    except BrokenContractError as error:
-        return str(error)
-    except Exception as error:  # noqa: BLE001 - environments raise what they like
-        return describe(error)
-    for part in verdict["rewards"].values():
-        del part["seconds"]
-    return {name: verdict[name] for name in ("rewards", "passed", "answer", "error")}
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """The environment with what replies for it in a dialogue."""
+
+    env: Environment[Any]
+    replies: IsolatedReplies
+
+    async def verdict(self, task: Task[Any], text: str) -> Any:
+        """Return a verdict as `Verdict.to_json` without times, or the error in place of it."""
+        try:
+            rollout = await attempt_rollout(self.env, self.replies, task, text)
+            verdict = check_verdict(await verify_directly(self.env, task, rollout), self.env)
+        except BrokenContractError as error:
+            return str(error)
+        except Exception as error:  # noqa: BLE001 - environments raise what they like
+            return describe(error)
+        fields = verdict.to_json()
+        for part in fields["rewards"].values():
+            del part["seconds"]
+        return {name: fields[name] for name in ("rewards", "passed", "answer", "error")}
 
 
 class _SideEffects:
@@ -176,6 +212,11 @@ class _SideEffects:
 
     def __init__(self) -> None:
         self.found: dict[str, str] = {}
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+        """Record an import that the policy's text names; the module is looked for elsewhere."""
+        if MARKER in fullname:
+            self.found.setdefault("eval", f"import of {fullname}"[:200])
 
     def record(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Record an audit event, if it uses the network or executes the policy's text."""
@@ -189,6 +230,8 @@ class _SideEffects:
         elif event == "exec" and isinstance(arguments[0], CodeType) and _has_marker(arguments[0]):
             code = arguments[0]
             self.found.setdefault("eval", f"code of {code.co_filename} holds the name {MARKER}")
+        elif event == "open" and MARKER in str(arguments[0]):
+            self.found.setdefault("file", f"{arguments[0]!r}"[:200])
         elif event in ("os.system", "subprocess.Popen") and _runs_marker(event, arguments):
             self.found.setdefault("eval", f"{event} {arguments}"[:200])
 
@@ -215,19 +258,19 @@ def _has_marker(code: CodeType) -> bool:
 
 
 async def _growth(
-    env: Environment[Any], attempts: Sequence[tuple[Task[Any], str]], form: Sequence[str]
+    judge: _Judge, attempts: Sequence[tuple[Task[Any], str]], form: Sequence[str]
 ) -> dict[str, Any] | None:
     """Return by how much verdicts grow the process; every second answer is one of its own."""
     if not attempts:
         return None
     before, after = form
 
-    async def judge(number: int) -> None:
+    async def judge_answer(number: int) -> None:
         task, text = attempts[number % len(attempts)]
         unseen = f"{before}{10**6 + number}{after}"
-        await _verdict(env, task, unseen if number % 2 else text)
+        await judge.verdict(task, unseen if number % 2 else text)
 
-    return await measure_growth(judge)
+    return await measure_growth(judge_answer)
 
 
 if __name__ == "__main__":

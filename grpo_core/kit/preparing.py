@@ -7,6 +7,7 @@ from typing import Any
 
 from grpo_core.calls.deadline import DeadlineError, describe, within
 from grpo_core.kit.sample import make_sample
+from grpo_core.kit.scripts import join_turns
 from grpo_core.kit.subject import QUICK_SECONDS, Subject, task_keys
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import GrpoError
@@ -41,7 +42,7 @@ async def prepare(subject: Subject, *, count: int, held_out: int) -> None:
     ]
     started = time.monotonic()
     try:
-        subject.references = [await verifier.reference(task) for task in subject.tasks]
+        subject.references = [join_turns(await verifier.reference(task)) for task in subject.tasks]
     except GrpoError as error:
         subject.references, subject.reference_error = [None] * len(subject.tasks), str(error)
     subject.reference_seconds = (time.monotonic() - started) / max(1, len(subject.tasks))

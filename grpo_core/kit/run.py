@@ -14,17 +14,20 @@ from grpo_core.config.settings import Isolation, VerifyConfig
 from grpo_core.kit import (
     balance,
     declared,
+    dialogues,
     elsewhere,
     floors,
     hostile_answers,
     leaks,
     levels,
     near_misses,
+    reply_secrets,
     side_effects,
     spellings,
     supersets,
     tasks,
     texts,
+    tools,
     variety,
     verdicts,
     wide_verdicts,
@@ -44,6 +47,7 @@ from grpo_core.protocol.environment import Environment, Services
 from grpo_core.protocol.errors import ConfigError, GrpoError, did_you_mean
 from grpo_core.protocol.spec import Spec
 from grpo_core.verify.engine import Verifier
+from grpo_core.verify.playing import IsolatedReplies
 
 CheckFunction = Callable[[Subject], Coroutine[Any, Any, str]]
 """Returns the message of a passed check.
@@ -86,6 +90,14 @@ CHECKS: dict[str, CheckFunction] = {
     "floor.canaries": hostile_answers.check_canaries,
     "floor.code": hostile_answers.check_code,
     "floor.judge": hostile_answers.check_judge,
+    "reply.form": dialogues.check_form,
+    "reply.ends": dialogues.check_ends,
+    "reply.repeat": dialogues.check_repeat,
+    "reply.secret": reply_secrets.check_secret,
+    "reply.echo": reply_secrets.check_echo,
+    "reply.hostile": dialogues.check_hostile,
+    "tool.form": tools.check_form,
+    "tool.secret": tools.check_secret,
     "cost.time": hostile_answers.check_time,
 }
 SECOND_PROCESS_CHECKS: Mapping[
@@ -96,6 +108,7 @@ SECOND_PROCESS_CHECKS: Mapping[
     "verdict.reference": wide_verdicts.check_wide_reference,
     "verdict.passed": wide_verdicts.check_wide_passed,
     "verdict.process": elsewhere.check_same_verdicts,
+    "tool.execute": tools.check_executed,
     "safety.eval": side_effects.check_executed,
     "safety.network": side_effects.check_network,
     "safety.files": side_effects.check_files,
@@ -213,13 +226,17 @@ async def _run_checks(
             *_not_checked(names, "the environment cannot be used", reported=(fault.check,)),
         ]
     results: list[CheckResult] = []
-    async with verifier, AsyncExitStack() as stack:
+    replies = IsolatedReplies(
+        env, settings=verifier.settings, spec=examination.spec, overrides=examination.overrides
+    )
+    async with verifier, replies, AsyncExitStack() as stack:
         inline_settings = verifier.settings.model_copy(update={"isolation": "inline"})
         subject = Subject(
             examination.name,
             env,
             Verifier(env, settings=inline_settings, closes_env=False),
             verifier,
+            replies,
             examination.seed,
             unavailable=examination.unavailable,
             settings=examination.overrides or {},

@@ -31,7 +31,8 @@ from grpo_core.kit.surroundings import (
     environ_with,
     machine_name,
 )
-from grpo_core.kit.texts import EXECUTABLE
+from grpo_core.kit.texts import COMMANDS, EXECUTABLE
+from grpo_core.kit.tool_calls import usable_tools
 from grpo_core.kit.verdicts import ordinary_attempts
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.spec import Spec
@@ -44,8 +45,10 @@ _REFERENCE_SECONDS = 1.0
 """A reference that takes longer is not computed in the second process."""
 _MAX_WIDE_CHARACTERS = 4_000_000
 """Characters of the attempts at the wide sample."""
-_CULPRIT_SECONDS = 15.0
+_CULPRIT_SECONDS = 40.0
 """No further surrounding is examined after this time."""
+_ONE_SECONDS = 8.0
+"""No surrounding is examined if one process takes longer."""
 
 
 class SecondProcess:
@@ -64,8 +67,6 @@ class SecondProcess:
         """Whether a check has reported that the environment ended the process."""
         self.unchanged: Mapping[str, str] = {}
         """Surroundings that stayed as they are, and why."""
-        self._seconds = 0.0
-        """How long the process took."""
 
     def start(self) -> None:
         """Start the process, if it was not started."""
@@ -129,9 +130,8 @@ class SecondProcess:
             NotCheckedError: There is no report, without a fault of the environment.
             BrokenPromiseError: The environment ended the process.
         """
-        request, started = self._request(), time.monotonic()
+        request = self._request()
         report = await self._run(request, SURROUNDINGS)
-        self._seconds = time.monotonic() - started
         failure = _failure(report)
         if failure:
             kept = FRAGILE if "build_error" in report else {"home folder"}
@@ -177,6 +177,16 @@ class SecondProcess:
         report: Mapping[str, Any] = json.loads(ending.output)
         return report
 
+    def _executable_calls(self) -> list[str]:
+        """Return calls of tools whose arguments are code."""
+        try:
+            tools = usable_tools(self._subject.env)
+        except NotCheckedError:  # the subject of tool.form
+            return []
+        if self._subject.env.needs:
+            return []
+        return [call for tool in tools for text in COMMANDS for call in tool.calls_with_text(text)]
+
     def _request(self) -> dict[str, Any]:
         """Return what the process is to build and to do.
 
@@ -203,6 +213,9 @@ class SecondProcess:
             and not subject.reference_error,
             "keys": [asdict(task.key) for task in compared_tasks(subject)],
             "attempts": _addressed(attempts),
+            "calls": _addressed(
+                [(task, call) for task in subject.tasks[:1] for call in self._executable_calls()]
+            ),
             "executable": _addressed(executable),
             "wide": _addressed(wide),
             "form": [subject.form.before, subject.form.after],
@@ -229,6 +242,7 @@ class SecondProcess:
             "brief": True,
             "keys": [asdict(task.key) for task in tasks],
             "attempts": _addressed(attempts),
+            "calls": [],
             "executable": [],
             "wide": [],
         }
@@ -243,10 +257,10 @@ class SecondProcess:
                     shutil.rmtree(root, ignore_errors=True)
 
             unknown = f"in a process with another {self.changed}; it must not depend on any of them"
-            if self._seconds > _CULPRIT_SECONDS:
-                return unknown  # several more of these processes would take minutes
             try:
                 usual = await outcome_with()
+                if time.monotonic() - started > _ONE_SECONDS:
+                    return unknown  # several more of these processes would take minutes
                 if await outcome_with() != usual:
                     return (
                         "in every process; do not use the time of day, id(), process ids or "

@@ -112,15 +112,14 @@ async def check_memory(process: SecondProcess, subject: Subject) -> str:
             f"{growth['verdicts']} verdicts left {growth['mb']:.0f} MB behind, "
             f"{kb_per_verdict:.0f} kB each; something keeps them{_where(growth)}"
         )
-    if growth["bytes"] > _KEPT_BYTES_PER_VERDICT:
+    kept = growth["bytes"]
+    if kept is not None and kept > _KEPT_BYTES_PER_VERDICT:
         raise BrokenPromiseError(
-            f"each of {growth['verdicts']} verdicts left {growth['bytes'] / 1000:.1f} kB behind; "
+            f"each of {growth['verdicts']} verdicts left {kept / 1000:.1f} kB behind; "
             f"something keeps them{_where(growth)}"
         )
-    return (
-        f"{growth['verdicts']} verdicts left {max(0.0, growth['bytes']):.0f} bytes each, and "
-        f"changed the process by {growth['mb']:+.1f} MB"
-    )
+    traced = "" if kept is None else f", of which Python holds {max(0.0, kept):.0f} bytes for each"
+    return f"{growth['verdicts']} verdicts changed the process by {growth['mb']:+.1f} MB{traced}"
 
 
 def _where(growth: Mapping[str, Any]) -> str:

@@ -11,17 +11,22 @@ from itertools import takewhile
 from operator import itemgetter
 from typing import Any
 
+from grpo_core.config.settings import VerifyConfig
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.sample import Sample, make_rows
+from grpo_core.kit.scripts import RememberedReplies, attempt_rollout, split_turns
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.types import Rollout, Split, Task, TaskKey, Verdict
 from grpo_core.report.floors import shorten
 from grpo_core.verify.checks import size_of
 from grpo_core.verify.engine import Verifier
+from grpo_core.verify.playing import IsolatedReplies
 
 TOLERANCE = 1e-6
 QUICK_SECONDS = 0.05
 """A reference that takes longer comes from a search, so it is not computed repeatedly."""
+_SLOW_REPLY_SECONDS = 0.05
+"""Dialogues with slower replies are played on few tasks."""
 MIN_TASKS_FOR_SHARE = 4
 """The least number of tasks from which a share is meaningful."""
 _LONGEST_ERROR = 200
@@ -34,7 +39,7 @@ _CHUNK_SIZE = 8
 """Attempts that are verified at once, so that a check ends soon after the first failure."""
 
 Attempt = tuple[Task[Any], str]
-"""A task and a reply to it."""
+"""A task and a reply to it; the turns of a dialogue are joined by `join_turns`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,8 @@ class Subject:
     """The engine in this process, where tasks keep their data."""
     verifier: Verifier
     """The engine as a run uses it."""
+    replies: IsolatedReplies
+    """Answers for the environment between the turns of a dialogue."""
     seed: int
     """The seed of the tasks."""
     tasks: Sequence[Task[Any]] = ()
@@ -71,7 +78,10 @@ class Subject:
     eval_tasks: Sequence[Task[Any]] = ()
     """Held-out tasks, of the easiest and the hardest level in turn."""
     references: Sequence[str | None] = ()
-    """The environment's own answer to each of `tasks`; None where it gives none."""
+    """The environment's own answer to each of `tasks`; None where it gives none.
+
+    Several turns are joined by `join_turns`, as in all attempts.
+    """
     reference_verdicts: Sequence[Verdict] = ()
     """The verdict on each of `answered`; empty if services are unavailable."""
     unavailable: str = ""
@@ -112,13 +122,29 @@ class Subject:
             raise NotCheckedError("there are no tasks to try it on")
         started = time.monotonic()
         verdict_groups = await self.verifier.verify(
-            [task for task, _ in attempts], [[Rollout.of(text)] for _, text in attempts]
+            [task for task, _ in attempts],
+            [[await self.rollout(task, text)] for task, text in attempts],
         )
         self.effort = Effort(
             self.effort.verdicts + len(attempts),
             self.effort.seconds + time.monotonic() - started,
         )
         return [verdict for (verdict,) in verdict_groups]
+
+    async def rollout(self, task: Task[Any], text: str) -> Rollout:
+        """Return the rollout of an attempt; one of several turns is played."""
+        return await attempt_rollout(self.env, self.remembered, task, text)
+
+    @cached_property
+    def remembered(self) -> RememberedReplies:
+        """Return `replies` that are asked for once, whichever checks need them."""
+        return RememberedReplies(self.replies)
+
+    @cached_property
+    def replies_here(self) -> IsolatedReplies:
+        """Return what replies in this process, where tasks keep their data."""
+        settings = VerifyConfig(isolation="inline", timeout_seconds=min(self.replies.seconds, 2.0))
+        return IsolatedReplies(self.env, settings=settings)
 
     async def scored_verdicts(self, kind: str, attempts: Sequence[Attempt]) -> list[Verdict]:
         """Return the verdict on each attempt; raise BrokenPromiseError if one has no verdict.
@@ -175,8 +201,9 @@ class Subject:
 
     @property
     def sample(self) -> Sequence[Task[Any]]:
-        """Return the tasks over which shares are taken: few, if verdicts need services."""
-        return self.tasks[:MIN_TASKS_FOR_SHARE] if self.env.needs else self.tasks
+        """Return the tasks over which shares are taken: few, if verdicts or replies are slow."""
+        slow = self.env.needs or self.replies.mean_seconds > _SLOW_REPLY_SECONDS
+        return self.tasks[:MIN_TASKS_FOR_SHARE] if slow else self.tasks
 
     @cached_property
     def bare_answers(self) -> list[str | None]:
@@ -186,11 +213,18 @@ class Subject:
         """
         verdicts = self.reference_verdicts or [Verdict()] * len(self.answered)
         answers: list[str | None] = []
-        for (_, text), verdict in zip(self.answered, verdicts, strict=True):
+        for text, verdict in zip(self.last_turns, verdicts, strict=True):
             answer = verdict.answer or ""
             untruncated = len(answer) < _LONGEST_ANSWER or answer == text.strip()
             answers.append(answer if answer and untruncated and answer in text else None)
+        if are_cut(answers, self.last_turns):
+            return [None] * len(answers)
         return answers
+
+    @cached_property
+    def last_turns(self) -> list[str]:
+        """Return the last turn of each reference of `answered`, in which its answer stands."""
+        return [split_turns(text)[-1] for _, text in self.answered]
 
     @cached_property
     def form(self) -> Form:
@@ -198,7 +232,7 @@ class Subject:
 
         It is empty where there are too few different references to tell.
         """
-        texts = [text for _, text in self.answered]
+        texts = self.last_turns
         surroundings = {
             text.rpartition(answer)[::2]
             for text, answer in zip(texts, self.bare_answers, strict=True)
@@ -230,14 +264,14 @@ class Subject:
     @cached_property
     def _whole_references(self) -> bool:
         """Whether the references are answers without a form: different, and short lines."""
-        texts = {text for _, text in self.answered}
+        texts = set(self.last_turns)
         return len(texts) >= 3 and all(
             len(text) <= _LONGEST_WORDS and "\n" not in text for text in texts
         )
 
     def bare_answer(self, index: int) -> str | None:
         """Return the answer in the reference number `index` of `answered`; None if not known."""
-        answer, reference = self.bare_answers[index], self.answered[index][1]
+        answer, reference = self.bare_answers[index], self.last_turns[index]
         if answer is not None or (self.form == Form() and not self._whole_references):
             return answer
         return self.without_form(reference)
@@ -309,6 +343,15 @@ def task_keys(
     size = size_of(env, split)
     count = count if size is None else min(count, size)
     return [TaskKey(name, split, index, seed, float(index % 2)) for index in range(count)]
+
+
+def are_cut(answers: Sequence[str | None], texts: Sequence[str]) -> bool:
+    """Return whether answers are the same beginning of different texts, cut before they differ."""
+    return (
+        len(set(answers)) == 1
+        and len(set(texts)) > 2
+        and all(text.startswith(answer or "") for text, answer in zip(texts, answers, strict=True))
+    )
 
 
 def canary_attempts(subject: Subject, texts: Sequence[str]) -> list[Attempt]:

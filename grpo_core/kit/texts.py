@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 
 from grpo_core.report.floors import COMMON_ANSWERS, SILENCE
@@ -125,3 +126,21 @@ EXECUTABLE: tuple[str, ...] = (
     f"1 if {MARKER} else 0",
     f"```python\n{MARKER}\n```",
 )
+_PICKLED = f"c{MARKER}\nx\n.".encode()
+COMMANDS: tuple[str, ...] = (
+    MARKER,
+    f"{MARKER} + 1",
+    f"; {MARKER}",
+    f"$({MARKER})",
+    f"/tmp/{MARKER}",
+    f"../{MARKER}",
+    _PICKLED.hex(),
+    base64.b64encode(_PICKLED).decode(),
+)
+"""Arguments of tools that are code of Python or of a shell, modules, files, or pickled objects."""
+INTEGERS: Mapping[str, int] = {
+    "a negative number": -3,
+    "a number of 9 digits": 987654321,
+    "a number of 13 digits": 10**12,
+}
+"""Numbers to which nobody counts, as turns and as arguments of tools."""

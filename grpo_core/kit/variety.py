@@ -10,6 +10,7 @@ from typing import Any
 
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.sample import in_time
+from grpo_core.kit.scripts import split_turns
 from grpo_core.kit.subject import Attempt, Subject, task_label
 from grpo_core.protocol.types import Task
 from grpo_core.report.floors import prompt_text, shorten
@@ -138,7 +139,7 @@ def _with_references(subject: Subject) -> list[Attempt]:
         (task, turn)
         for task, reference in zip(subject.tasks, subject.references, strict=False)
         if reference is not None
-        for turn in ([reference] if isinstance(reference, str) else reference)
+        for turn in split_turns(reference)
     ]
     return [*turns, *subject.wide.answered]
 

@@ -12,7 +12,14 @@ from typing import Any, NoReturn
 
 from grpo_core.calls.deadline import DeadlineError, in_thread, within
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
-from grpo_core.kit.subject import TOLERANCE, Attempt, Subject, describe_verdict, task_label
+from grpo_core.kit.scripts import attempt_rollout, split_turns
+from grpo_core.kit.subject import (
+    TOLERANCE,
+    Attempt,
+    Subject,
+    describe_verdict,
+    task_label,
+)
 from grpo_core.kit.texts import JUNK
 from grpo_core.protocol.environment import Environment, Services
 from grpo_core.protocol.judge import Judgement, JudgeRequest
@@ -58,6 +65,11 @@ async def check_reference(subject: Subject) -> str:
     least = low if subject.env.open_ended else top
     reward = "" if subject.env.open_ended else f" with {top:g}"
     for (task, text), verdict in zip(subject.answered, subject.reference_verdicts, strict=True):
+        if (turns := len(split_turns(text))) > subject.env.max_turns:
+            raise BrokenPromiseError(
+                f"the reference of {task.key} has {turns} turns, and max_turns is "
+                f"{subject.env.max_turns}; raise max_turns, or give fewer turns"
+            )
         if not verdict.scored or not verdict.passed or verdict.total < least - TOLERANCE:
             raise BrokenPromiseError(
                 f"the reference {shorten(text)} of {task.key} {describe_verdict(verdict)}; it must "
@@ -127,6 +139,12 @@ class _Poison:
     ) = __abs__ = _fail
 
 
+async def _verify_poisoned(subject: Subject, task: Task[Any], text: str) -> Verdict:
+    """Return the verdict on an attempt by a verifier that cannot read the task's data."""
+    rollout = await subject.rollout(task, text)
+    return await verify_directly(subject.env, replace(task, data=_Poison()), rollout)
+
+
 async def check_swallow(subject: Subject) -> str:
     """Check that a verifier whose data cannot be read raises, instead of paying a low reward.
 
@@ -140,9 +158,7 @@ async def check_swallow(subject: Subject) -> str:
     hidden_failures = []
     for task, text in subject.answered[: subject.small_count]:
         try:
-            verdict = await within(
-                verify_directly(env, replace(task, data=_Poison()), text), _TIMEOUT_SECONDS
-            )
+            verdict = await within(_verify_poisoned(subject, task, text), _TIMEOUT_SECONDS)
         except (Exception, DeadlineError):  # noqa: BLE001 - to fail is the right reaction
             continue
         if verdict.scored and not verdict.passed:
@@ -159,9 +175,8 @@ async def check_swallow(subject: Subject) -> str:
     return "data that cannot be read end in exceptions, not in rewards"
 
 
-async def verify_directly(env: Environment[Any], task: Task[Any], text: str) -> Verdict:
+async def verify_directly(env: Environment[Any], task: Task[Any], rollout: Rollout) -> Verdict:
     """Return the verdict of the environment's own method, without the engine."""
-    rollout = Rollout.of(text)
     method = env.rung()
     if method == "verify":
         return await in_thread(env.verify, task, rollout)
@@ -175,8 +190,10 @@ class _NoService:
 
     def __init__(self, *, raises: bool) -> None:
         self._raises = raises
+        self.calls = 0
 
     async def run(self, programs: Sequence[Program]) -> Sequence[Sequence[Outcome]]:
+        self.calls += 1
         if self._raises:
             raise ConnectionError("the sandbox is gone")
         return [
@@ -185,6 +202,7 @@ class _NoService:
         ]
 
     async def judge(self, requests: Sequence[JudgeRequest]) -> Sequence[Judgement]:
+        self.calls += 1
         if self._raises:
             raise ConnectionError("the judge is gone")
         return [Judgement(0.0, error="the judge is gone") for _ in requests]
@@ -214,8 +232,12 @@ async def check_outage(subject: Subject) -> str:
             {"default": down} if "sandbox" in env.needs else {},
             dict.fromkeys(names, down) if "judge" in env.needs else {},
         )
-        async with Verifier(type(env)(env.config, services), settings=settings) as verifier:
-            ((verdict,),) = await verifier.verify([task], [[Rollout.of(text)]])
+        down_env = type(env)(env.config, services)
+        async with Verifier(down_env, settings=settings) as verifier:
+            rollout = await attempt_rollout(down_env, verifier, task, text)
+            ((verdict,),) = await verifier.verify([task], [[rollout]])
+        if not down.calls:
+            raise NotCheckedError("judging a reference asks no service")
         if verdict.scored:
             raise BrokenPromiseError(
                 f"with its {' and '.join(sorted(env.needs))} down the reference "

@@ -19,7 +19,17 @@ from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.judge import Judge
 from grpo_core.protocol.sandbox import Sandbox
 from grpo_core.protocol.tools import answers
-from grpo_core.protocol.types import Data, Group, Message, Rollout, Split, Task, TaskKey, Verdict
+from grpo_core.protocol.types import (
+    Data,
+    Group,
+    Message,
+    Rollout,
+    Script,
+    Split,
+    Task,
+    TaskKey,
+    Verdict,
+)
 
 Need = Literal["sandbox", "judge"]
 """A kind of service that an environment can use."""
@@ -194,11 +204,19 @@ class Environment(ABC, Generic[Data]):
         """Return the environment's next turn, or None to end the dialogue.
 
         Unless you override it, the tools answer the calls in the last message, and a message
-        without calls ends the dialogue.
+        without calls ends the dialogue. It is asked after each turn of the policy but the last of
+        `max_turns`. Many dialogues go on at once, and one may be played again: the reply must be a
+        function of its arguments, with random numbers from `task.key.rng("reply", len(messages))`
+        and nothing kept on `self`. Any text can be a turn of the policy, silence included: answer
+        it or end the dialogue, but do not raise.
 
         Args:
             task: the task of the rollout.
-            messages: the turns after the prompt so far.
+            messages: all turns after the prompt so far, the policy's (of the role "assistant") and
+                the environment's, in order; the last one is the policy's.
+
+        Returns:
+            One or more new messages of the role "user" or "tool", not the whole dialogue.
         """
         return answers(self.tools(), messages[-1].content) if self.tools() else None
 
@@ -213,12 +231,16 @@ class Environment(ABC, Generic[Data]):
     async def close(self) -> None:
         """Release what the environment opened."""
 
-    def reference(self, task: Task[Data]) -> str | None:
-        """Return an answer that must pass, or None if there is none."""
+    def reference(self, task: Task[Data]) -> Script | None:
+        """Return an answer that must pass, or None if there is none.
+
+        A str is the policy's only turn, a list or tuple of str its turns in a dialogue: `reply` is
+        asked between them, and the rollout ends after the last one, or when `reply` ends it.
+        """
         return None
 
-    def cheats(self, task: Task[Data]) -> Sequence[str]:
-        """Return answers that must score at the floor."""
+    def cheats(self, task: Task[Data]) -> Sequence[Script]:
+        """Return answers that must score at the floor, each as `reference` gives them."""
         return ()
 
     def canaries(self) -> Sequence[Task[Data]]:

@@ -18,6 +18,8 @@ Split = Literal["train", "eval"]
 Finish = Literal["stop", "length", "error"]
 Role = Literal["system", "user", "assistant", "tool"]
 Data = TypeVar("Data")
+Script = str | Sequence[str]
+"""What a policy says in one attempt: the text of its only turn, or the texts of its turns."""
 MASK = "[MASK]"
 """Stands for one token to fill in, in the raw text prompt of a masked language model.
 

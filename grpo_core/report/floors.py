@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeVar
 
-from grpo_core.protocol.errors import GrpoError
-from grpo_core.protocol.types import Message, Rollout, Task, Verdict
+from grpo_core.protocol.types import Rollout, Script, Task, Verdict
+from grpo_core.verify.playing import play
 from grpo_core.verify.sources import Sources
 
 SILENCE: Mapping[str, str] = {"nothing": "", "white space": " \t\n "}
@@ -24,6 +24,8 @@ _REFERENCES_TRIED = 8
 
 Each costs a verdict for every task.
 """
+
+_Answer = TypeVar("_Answer", bound=str | tuple[str, ...])
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +67,13 @@ class Floor:
         return round((self.pass_rate or 0.0) * self.tasks)
 
 
-def constant_answers(references: Iterable[str | None], common: Iterable[str]) -> list[str]:
+def constant_answers(
+    references: Iterable[_Answer | None], common: Iterable[_Answer]
+) -> list[_Answer]:
     """Return the constant answers to try: the most frequent references, then common answers."""
-    frequent = Counter(text for text in references if text is not None)
+    frequent = Counter(answer for answer in references if answer is not None)
     return list(
-        dict.fromkeys([*(text for text, _ in frequent.most_common(_REFERENCES_TRIED)), *common])
+        dict.fromkeys([*(answer for answer, _ in frequent.most_common(_REFERENCES_TRIED)), *common])
     )
 
 
@@ -91,8 +95,8 @@ def shorten(text: object, size: int = 60) -> str:
 async def measure_floors(
     sources: Sources,
     tasks: Sequence[Task[Any]],
-    own_references: Sequence[str | None],
-    other_references: Sequence[str | None],
+    own_references: Sequence[str | tuple[str, ...] | None],
+    other_references: Sequence[str | tuple[str, ...] | None],
     *,
     tried: Callable[[], None],
 ) -> tuple[Floor, ...]:
@@ -111,7 +115,7 @@ async def measure_floors(
     if not tasks:
         return ()
 
-    async def floor(name: str, answers: Sequence[str | None], note: str = "") -> Floor:
+    async def floor(name: str, answers: Sequence[Script | None], note: str = "") -> Floor:
         attempts = [
             (task, answer)
             for task, answer in zip(tasks, answers, strict=False)
@@ -142,15 +146,8 @@ async def measure_floors(
     )
 
 
-async def _constant_rollout(sources: Sources, task: Task[Any], answer: str) -> Rollout:
-    """Return a rollout that gives `answer` in every turn."""
-    messages: list[Message] = [Message("assistant", answer)]
-    try:
-        for _ in range(1, sources[task.key.env].env.max_turns):
-            reply = await sources.reply(task, tuple(messages))
-            if reply is None:
-                break
-            messages += [*reply, Message("assistant", answer)]
-    except GrpoError:  # the engine reports such a rollout as one that could not be judged
-        return Rollout(tuple(messages), finish="error")
-    return Rollout(tuple(messages))
+async def _constant_rollout(sources: Sources, task: Task[Any], answer: Script) -> Rollout:
+    """Return a rollout that gives a text as its answer in every turn, or plays a script."""
+    turns = (lambda _: answer) if isinstance(answer, str) else answer
+    max_turns = sources[task.key.env].env.max_turns
+    return (await play(sources, task, turns, max_turns=max_turns)).rollout

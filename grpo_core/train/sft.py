@@ -170,6 +170,12 @@ class Sft:
                     f"{task.key.index}, so there is nothing to learn from; give examples in a "
                     "file: --data FILE.jsonl"
                 )
+            if not isinstance(answer, str):
+                raise ConfigError(
+                    f"the reference answer of environment {task.key.env!r} for task "
+                    f"{task.key.index} has {len(answer)} turns, and a warm start learns single "
+                    "turns; give examples in a file: --data FILE.jsonl"
+                )
             examples.append(Example(task.prompt, answer))
         return examples
 

@@ -21,6 +21,8 @@ from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.tools import schemas
 from grpo_core.protocol.types import Message, Reward, Split, Task, TaskKey, Verdict
 
+NOT_TEXT = "half of a surrogate pair"
+"""What a message says of a reply that cannot be encoded."""
 _TOLERANCE = 1e-6
 """How far a total reward may exceed reward_range, because of rounding."""
 
@@ -147,6 +149,20 @@ def check_verdict(verdict: object, env: type[Environment[Any]] | Environment[Any
     return checked
 
 
+async def awaited(value: object, method: str) -> Any:
+    """Await what a call of an asynchronous method gave, and return the result.
+
+    Raises:
+        BrokenContractError: it cannot be awaited, so the method is not asynchronous.
+    """
+    if not inspect.isawaitable(value):
+        raise BrokenContractError(
+            f"{method}() is not asynchronous, it returned {_describe_type(value)}; "
+            f"write `async def {method}`"
+        )
+    return await value
+
+
 def check_reply(turn: object) -> Sequence[Message] | None:
     """Return the environment's turn `turn` if it can be added to a dialogue.
 
@@ -162,11 +178,37 @@ def check_reply(turn: object) -> Sequence[Message] | None:
             f"reply() returned {_describe_type(turn)}; "
             "it must return a list or tuple of Message, or None"
         )
+    contents: list[object] = [message.content for message in turn]
+    for content in contents:
+        if not isinstance(content, str):
+            raise BrokenContractError(
+                f"reply() returned a message whose content is {_describe_type(content)}; "
+                "it must be a str"
+            )
     if not all(is_text(message.content) for message in turn):
         raise BrokenContractError(
-            "reply() returned half of a surrogate pair, which is not valid text and has no tokens"
+            f"reply() returned {NOT_TEXT}, which is not valid text and has no tokens"
         )
     return turn
+
+
+def check_reference(value: object) -> str | tuple[str, ...] | None:
+    """Return what `reference` returned, with the turns of a dialogue as a tuple.
+
+    Raises:
+        BrokenContractError: it is neither a text, nor a sequence of one or more texts, nor None.
+    """
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, list | tuple) and value and all(isinstance(turn, str) for turn in value):
+        return tuple(value)
+    returned = _describe_type(value)
+    if isinstance(value, list | tuple):
+        returned += " that is not one of texts" if value else " that is empty"
+    raise BrokenContractError(
+        f"reference() returned {returned}; it must return a str, a list or tuple of str (the turns "
+        "of a dialogue), or None"
+    )
 
 
 def check_audit(value: object) -> float | None:

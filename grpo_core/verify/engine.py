@@ -16,7 +16,7 @@ from grpo_core.protocol.errors import ConfigError, GrpoError, did_you_mean
 from grpo_core.protocol.spec import Spec
 from grpo_core.protocol.types import Group, Message, Rollout, Task, TaskKey, Verdict
 from grpo_core.verify.cache import VerdictCache
-from grpo_core.verify.checks import check_audit, check_reply, reweigh
+from grpo_core.verify.checks import check_audit, check_reference, check_reply, reweigh
 from grpo_core.verify.hosts import Op, create_host
 from grpo_core.verify.judging import (
     GroupJudging,
@@ -159,13 +159,15 @@ class Verifier:
         self.stats.errors += sum(not verdict.scored for verdict in verdicts)
         return [[reweigh(verdict, self.weights) for verdict in group] for group in verdicts_PG]
 
-    async def reference(self, task: Task[Any]) -> str | None:
+    async def reference(self, task: Task[Any]) -> str | tuple[str, ...] | None:
         """Return the environment's reference answer to a task; None if it has none.
+
+        It is the text of one turn, or the texts of several.
 
         Raises:
             GrpoError: the environment fails to give it.
         """
-        return await self._call("reference", task, check=lambda result: result)
+        return await self._call("reference", task, check=check_reference)
 
     async def audit(self, task: Task[Any], rollout: Rollout) -> float | None:
         """Return the score of a rollout by the stricter check that training never sees.

@@ -21,7 +21,7 @@ from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.spec import Spec
 from grpo_core.protocol.types import Task, TaskKey, Verdict
-from grpo_core.verify.checks import BrokenContractError, check_task
+from grpo_core.verify.checks import BrokenContractError, awaited, check_task
 from grpo_core.verify.pool import WorkerPool
 
 Op = Literal["verify", "reference", "audit", "reply"]
@@ -36,8 +36,19 @@ class InlineHost:
     why this is for trusted code.
     """
 
-    def __init__(self, env: Environment[Any], *, max_concurrency: int) -> None:
+    def __init__(
+        self, env: Environment[Any], *, max_concurrency: int, replies_in_thread: bool = False
+    ) -> None:
+        """Prepare the calls.
+
+        Args:
+            env: the environment.
+            max_concurrency: most asynchronous calls at once.
+            replies_in_thread: run also an overridden reply() in a thread, with an event loop of its
+                own, so that one that blocks does not hold the caller.
+        """
         self._env = env
+        self._replies_in_thread = replies_in_thread
         self._asynchronous = env.rung() == "averify"
         self._thread_slot = Slots(1)
         self._await_slots = Slots(1 if env.stateful else max_concurrency)
@@ -57,19 +68,14 @@ class InlineHost:
             seconds: timeout of the call.
         """
         env = self._env
-        if op == "reply" and type(env).reply is Environment.reply:
-            # This calls the environment's tools, which are synchronous functions.
+        if op == "reply" and (self._replies_in_thread or type(env).reply is Environment.reply):
+            # The inherited reply() calls the environment's tools, which are synchronous functions.
             async with self._thread_slot.here():
-                return await within(in_thread(asyncio.run, env.reply(task, *arguments)), seconds)
+                return await within(in_thread(_run_reply, env, task, *arguments), seconds)
         if op == "reply" or (op == "verify" and self._asynchronous):
-            method = env.averify if op == "verify" else env.reply
+            name = "averify" if op == "verify" else "reply"
             async with self._await_slots.here():
-                work: object = method(task, *arguments)
-                if not isinstance(work, Awaitable):
-                    raise BrokenContractError(
-                        f"{method.__name__}() is not async and returned a "
-                        f"{type(work).__name__}; write `async def {method.__name__}`"
-                    )
+                work = awaited(getattr(env, name)(task, *arguments), name)
                 return await within(_mark_cacheability(work), seconds)
         async with self._thread_slot.here():
             return await within(
@@ -78,6 +84,11 @@ class InlineHost:
 
     async def close(self) -> None:
         """Do nothing: this host has no resources of its own."""
+
+
+def _run_reply(env: Environment[Any], task: Task[Any], *arguments: Any) -> Any:
+    """Return the environment's reply, in an event loop of its own."""
+    return asyncio.run(awaited(env.reply(task, *arguments), "reply"))
 
 
 async def _mark_cacheability(work: Awaitable[Any]) -> Any:
@@ -159,6 +170,29 @@ def create_host(
         settings.isolation == "auto" and (env.trusted or not synchronous)
     ):
         return InlineHost(env, max_concurrency=settings.max_concurrency)
+    return create_worker_host(env, spec, overrides, settings)
+
+
+def create_worker_host(
+    env: Environment[Any],
+    spec: Spec | None,
+    overrides: Mapping[str, Any] | None,
+    settings: VerifyConfig,
+    *,
+    size: int | None = None,
+) -> ProcessHost:
+    """Return a pool of workers that runs the environment's code.
+
+    Args:
+        env: the environment.
+        spec: Spec by which a worker builds its own copy; None: derived from the class of `env`.
+        overrides: settings of that copy; None: those of `env`.
+        settings: workers and their limits.
+        size: the most workers; None: as `settings` say.
+
+    Raises:
+        ConfigError: another process cannot build the environment.
+    """
     if env.needs:
         raise ConfigError(
             f"{type(env).__qualname__} needs {', '.join(sorted(env.needs))}, "
@@ -171,7 +205,7 @@ def create_host(
     return ProcessHost(
         WorkerPool(
             boot_message(env, spec, overrides),
-            size=1 if env.stateful else settings.workers or min(4, cores),
+            size=size or (1 if env.stateful else settings.workers or min(4, cores)),
             start_seconds=settings.worker_start_seconds,
             memory_mb=settings.worker_memory_mb,
             further_variables=settings.worker_environment,

@@ -178,8 +178,10 @@ class Sources:
         tasks = await asyncio.gather(*(self[key.env].verifier.tasks([key], draws) for key in keys))
         return [task for (task,) in tasks]
 
-    async def references(self, tasks_P: Sequence[Task[Any]]) -> list[str | None]:
+    async def references(self, tasks_P: Sequence[Task[Any]]) -> list[str | tuple[str, ...] | None]:
         """Return the environments' reference answers; None for a task that has none.
+
+        An answer is the text of one turn, or the texts of several.
 
         Raises:
             GrpoError: an environment fails to give one.

@@ -36,7 +36,14 @@ from grpo_core.plugins.environments import build_environment
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.spec import Spec
 from grpo_core.protocol.types import Task, TaskKey
-from grpo_core.verify.checks import BrokenContractError, check_audit, check_task, check_verdict
+from grpo_core.verify.checks import (
+    BrokenContractError,
+    awaited,
+    check_audit,
+    check_reply,
+    check_task,
+    check_verdict,
+)
 
 _CACHED_TASKS = 64
 _DUMP_FRACTION = 0.9
@@ -131,7 +138,7 @@ def _run_method(
     task = replace(task, draw=request["draw"])
     result = getattr(env, op)(task, *map(decode, request["arguments"]))
     if op == "reply":
-        result = loop.run_until_complete(result)
+        return encode(check_reply(loop.run_until_complete(awaited(result, op))))
     if op == "audit":
         return check_audit(result)
     return encode(check_verdict(result, env) if op == "verify" else result)

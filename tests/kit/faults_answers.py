@@ -377,7 +377,7 @@ class AnyNumberWillDo(PlainSum):
         return ()
 
 
-@fault("any answer in the right form is right", "floor.other")
+@fault("only the number of digits is compared", "floor.near", "floor.other")
 class NumberOfDigitsCounts(PlainSum):
     """Only how many digits the number has is compared, give or take one."""
 

@@ -19,6 +19,7 @@ from bases import (
     PlainSum,
     TaggedSum,
     moved,
+    product_rows,
     syllables,
 )
 from catalogue import fault
@@ -221,6 +222,10 @@ class PoliteHeldOut(ListedProducts):
 @fault("held-out tasks are paraphrased training tasks", "task.split")
 class SwappedFactors(ListedProducts):
     """Held out are the same products with their factors in the other order."""
+
+    rows: ClassVar[list[tuple[int, int]]] = [
+        (one, two) for one, two in product_rows(400) if one != two
+    ]
 
     def row(self, key: TaskKey) -> tuple[int, int]:
         one, two = self.rows[key.index]

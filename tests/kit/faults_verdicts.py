@@ -363,6 +363,8 @@ class PaysItsCheats(TaggedSum):
 class CanariesThatSing(Consonants):
     """A task without a right answer accepts what nobody could know."""
 
+    trusted = True  # a canary has no key from which a worker could make it
+
     def canaries(self) -> Sequence[Task[str]]:
         key = TaskKey("consonants", "train", 0)
         return (Task(key, "Remove the vowels from the word that I think of.", ""),)

@@ -526,3 +526,13 @@ class Measured(Consonants):
     def judged(self, right: bool, text: str) -> Verdict:
         verdict = super().judged(right, text)
         return replace(verdict, metrics={"seconds": time.perf_counter() % 1.0})
+
+
+@honest("a canary is not the task of its key: nobody can know the word, and nothing is paid")
+class CanaryOfItsOwn(Consonants):
+    def canaries(self) -> Sequence[Task[str]]:
+        key = TaskKey("consonants", "eval", 0)
+        return (Task(key, "Remove the vowels from the word that I think of.", "?"),)
+
+    def accepts(self, right: str, text: str) -> bool:
+        return right != "?" and super().accepts(right, text)

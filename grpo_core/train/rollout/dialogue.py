@@ -10,29 +10,18 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from grpo_core.config.settings import SamplingConfig
 from grpo_core.protocol.environment import Environment
-from grpo_core.protocol.errors import ConfigError, GrpoError
+from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.sampler import Completion, Request, Sampler, SamplingParams
 from grpo_core.protocol.tools import schemas
-from grpo_core.protocol.types import Finish, Message, Rollout, Task, TaskKey
+from grpo_core.protocol.types import Rollout, Task, TaskKey
 from grpo_core.train.policy.causal import Policy
-
-
-class Replies(Protocol):
-    """Answers for the environment in a dialogue (the `Verifier` does)."""
-
-    async def reply(self, task: Task[Any], messages: Sequence[Message]) -> Sequence[Message] | None:
-        """Return the environment's next messages; None if the dialogue is over.
-
-        Raises:
-            GrpoError: the environment could not answer.
-        """
-        ...
+from grpo_core.verify.playing import Replies, Transcript
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,17 +274,17 @@ class Attempt:
     logprobs: list[float] = field(default_factory=list)
     trainable: list[int] = field(default_factory=list)
     """1 for each token of the policy, 0 for those of the environment."""
-    messages: list[Message] = field(default_factory=list)
-    finish: Finish = "stop"
-    error: str = ""
-    turn: int = 0
-    """Number of finished turns of the policy."""
+    transcript: Transcript = field(init=False)
+    """The messages after the prompt."""
     kept_mass: float = 1.0
     """Least probability mass that top-p, top-k and min-p kept in any draw."""
     versions: list[int] = field(default_factory=list)
     """Version of the weights that drew each turn of the policy."""
     positions: tuple[int, ...] | None = None
     """Positions of the gaps that a masked language model fills; None for other models."""
+
+    def __post_init__(self) -> None:
+        self.transcript = Transcript(self.task, self.budget.turns)
 
     def request(self, params: SamplingParams, *, seed: int, step: int) -> Request:
         """Return the request for the policy's next turn."""
@@ -306,7 +295,7 @@ class Attempt:
             seed=seed,
             step=step,
             attempt=self.number,
-            turn=self.turn,
+            turn=self.transcript.turn,
             count=self.budget.remaining(prompt=len(self.prompt_ids), written=len(self.token_ids)),
             occurrence=self.occurrence,
         )
@@ -314,27 +303,19 @@ class Attempt:
     def add_completion(self, completion: Completion, policy: Policy) -> None:
         """Append the policy's turn."""
         self._append(completion.token_ids, completion.logprobs, trainable=1)
-        self.messages.append(
-            Message("assistant", policy.completion_text(self.prompt_ids, completion.token_ids))
+        self.transcript.add_turn(
+            policy.completion_text(self.prompt_ids, completion.token_ids), completion.finish
         )
         self.positions = policy.slots(self.prompt_ids)
-        self.finish = completion.finish
-        self.turn += 1
         self.kept_mass = min(self.kept_mass, completion.kept_mass)
         self.versions.append(completion.version)
 
     async def add_reply(self, replies: Replies, policy: Policy) -> bool:
         """Append the environment's reply; return False if the dialogue is over.
 
-        A turn of the policy that was cut off ends it.
+        A reply that leaves no room for a turn of the policy ends it.
         """
-        if self.finish != "stop" or self.turn >= self.budget.turns:
-            return False
-        try:
-            reply = await replies.reply(self.task, tuple(self.messages))
-        except GrpoError as error:  # the verifier counts a rollout with an error as unscored
-            self.finish, self.error = "error", str(error)
-            return False
+        reply = await self.transcript.next_reply(replies)
         if reply is None:
             return False
         reply_ids = policy.encode_reply(
@@ -346,24 +327,24 @@ class Attempt:
             )
             == 0
         ):
-            self.finish = "length"
+            self.transcript.finish = "length"
             return False
         self._append(reply_ids, [0.0] * len(reply_ids), trainable=0)
-        self.messages += reply
+        self.transcript.messages += reply
         return True
 
     def rollout(self) -> Rollout:
         """Return the rollout as far as it has come."""
         return Rollout(
-            messages=tuple(self.messages),
-            finish=self.finish,
+            messages=tuple(self.transcript.messages),
+            finish=self.transcript.finish,
             prompt_ids=self.prompt_ids,
             token_ids=tuple(self.token_ids),
             logprobs=tuple(self.logprobs),
             trainable=tuple(self.trainable),
             positions=self.positions,
             versions=tuple(self.versions),
-            error=self.error,
+            error=self.transcript.error,
         )
 
     def _append(

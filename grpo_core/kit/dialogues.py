@@ -1,0 +1,298 @@
+"""Checks of the environment's side of a dialogue, which scripted policies talk to.
+
+They ask whether reply() answers any talk in the right form and in time, ends, and depends on the
+dialogue alone. What it gives away is the subject of `grpo_core.kit.reply_secrets`.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any, get_args
+
+from grpo_core.extract import is_text
+from grpo_core.kit.players import (
+    Clock,
+    Exchange,
+    Recorder,
+    affordable_turns,
+    always,
+    continued,
+    is_endless,
+    ordinary_players,
+    played,
+    require_dialogue,
+    texts_of,
+)
+from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
+from grpo_core.kit.scripts import split_turns
+from grpo_core.kit.subject import Subject, task_label
+from grpo_core.kit.tasks import are_equal
+from grpo_core.kit.texts import CHARACTERS, INTEGERS, LARGE, NESTED, NUMBERS, PATTERNS
+from grpo_core.kit.tool_calls import sample_calls, usable_tools
+from grpo_core.protocol.environment import Environment
+from grpo_core.protocol.types import Message, Role, Task
+from grpo_core.report.floors import shorten
+from grpo_core.verify.checks import NOT_TEXT
+from grpo_core.verify.playing import play, scripted
+
+_TURNS = 6
+"""Turns of an ordinary dialogue; an error in a later one is rare."""
+_ENDLESS_TURNS = 100
+"""Turns after which talk counts as endless where the environment sets no lower limit."""
+_ENDLESS_TASKS = 2
+_REPEATS = 4
+"""How often each reply is asked for again."""
+_CALLS = 10
+"""Calls of tools that are repeated."""
+_HOSTILE_SECONDS = 5.0
+"""No further hostile text is tried after this time."""
+_ROLES = [role for role in get_args(Role) if role != "assistant"]
+
+
+async def check_form(subject: Subject) -> str:
+    """Check that reply() answers ordinary and silent turns with new messages, without raising."""
+    _check_declared(subject.env)
+    if subject.replies.hanging:
+        raise BrokenPromiseError(
+            f"{subject.replies.hanging}; it is asked in an ordinary dialogue, and has to answer or "
+            "to end it"
+        )
+    require_dialogue(subject)
+    clock, dialogues = Clock(), 0
+    for index, task in enumerate(subject.tasks[: subject.small_count]):
+        for kind, player in ordinary_players(subject, index).items():
+            if clock.up and dialogues:
+                break
+            most = min(subject.env.max_turns, _TURNS)
+            talk = await played(subject, task, player, most=most)
+            dialogues += 1
+            where = f"in a dialogue of {kind} at {task_label(task)}"
+            if talk.rollout.error:
+                raise BrokenPromiseError(
+                    f"{talk.rollout.error}, {where}; it must answer any text, or end the dialogue "
+                    "by returning None"
+                )
+            for reply in talk.replies:
+                _check_messages(reply, where)
+    return f"{dialogues} dialogues got replies of the right form"
+
+
+def _check_declared(env: Environment[Any]) -> None:
+    """Raise BrokenPromiseError if a dialogue is declared that cannot take place."""
+    has_reply = type(env).reply is not Environment.reply
+    of_class = type(env).__dict__.get("max_turns", getattr(type(env), "max_turns", 1))
+    if has_reply and env.max_turns == 1 == of_class and "max_turns" not in vars(env):
+        raise BrokenPromiseError(
+            "reply() is never asked, since max_turns is 1; set max_turns to the most turns of the "
+            "policy"
+        )
+    if not has_reply and env.max_turns > 1 and not usable_tools(env):
+        raise BrokenPromiseError(
+            f"max_turns is {env.max_turns}, but there are no tools and reply() is not written, so "
+            "every dialogue ends after its first turn; write reply(), or remove max_turns"
+        )
+
+
+def _check_messages(reply: Sequence[Message], where: str) -> None:
+    """Raise BrokenPromiseError if a reply is none that a chat can go on with."""
+    if not reply:
+        raise BrokenPromiseError(
+            f"reply() returned no message and did not end the dialogue, {where}; return a message, "
+            "or None"
+        )
+    for message in reply:
+        if message.role not in _ROLES:
+            raise BrokenPromiseError(
+                f"reply() returned a message of the role {message.role!r}, "
+                f"{shorten(message.content)}, {where}; what is the policy's has the role "
+                f"'assistant', and a reply is of {', '.join(map(repr, _ROLES))} and holds new "
+                "messages only"
+            )
+
+
+async def check_ends(subject: Subject) -> str:
+    """Check that endless talk comes to an end, and that some dialogue is ended by reply()."""
+    require_dialogue(subject)
+    env = subject.env
+    limit = min(env.max_turns, _ENDLESS_TURNS)
+    if affordable_turns(subject, dialogues=1, most=limit) < limit:
+        raise NotCheckedError(
+            f"a reply takes {subject.replies.mean_seconds:.2g} s, too long to play {limit} turns"
+        )
+    clock = Clock()
+    ended = False
+    for task in subject.tasks[:_ENDLESS_TASKS]:
+        for kind, text in {"silence": "", "talk": "banana"}.items():
+            if clock.up:
+                break
+            # also after the last turn, at which a run does not ask: does it know the end?
+            talk = await played(subject, task, always(text), most=limit + 1)
+            if talk.rollout.error and len(talk.replies) < limit - 1:
+                raise NotCheckedError(f"a reply failed (see reply.form): {talk.rollout.error}")
+            if talk.replies and is_endless(talk.replies[-1]):
+                size = sum(map(len, texts_of(talk.replies[-1:])))
+                raise BrokenPromiseError(
+                    f"reply number {len(talk.replies)} to {kind} has {size:,} characters at "
+                    f"{task_label(task)}; do not repeat the dialogue, the policy has read it"
+                )
+            ended |= talk.ended or bool(talk.rollout.error)  # it knows of no further turn
+            if not ended and env.max_turns > limit:
+                raise BrokenPromiseError(
+                    f"after {limit} turns of {kind} the dialogue at {task_label(task)} still goes "
+                    f"on, and max_turns is {env.max_turns}; return None after some turns, or lower "
+                    "max_turns"
+                )
+    turns = [len(split_turns(text)) for _, text in subject.answered]
+    for task, text in subject.answered[: 1 if clock.up else subject.small_count]:
+        talk = await play(subject.remembered, task, split_turns(text), max_turns=env.max_turns + 1)
+        ended |= talk.ended
+    summary = f"endless talk stops after {limit} turns or before"
+    if ended or env.open_ended or max(turns, default=0) >= env.max_turns:
+        return summary
+    if not turns:
+        raise NotCheckedError(
+            f"{summary}; reply() ended no dialogue, and reference() gives none that it should end"
+        )
+    raise BrokenPromiseError(
+        f"reply() never returns None: neither after the reference, such as "
+        f"{shorten(subject.answered[0][1])}, nor after {limit} turns of talk, so a policy that has "
+        f"answered must go on talking up to max_turns = {env.max_turns}; return None at the end, "
+        "or let reference() give all turns"
+    )
+
+
+async def check_repeat(subject: Subject) -> str:
+    """Check that the same dialogue gets the same reply again, in another order."""
+    require_dialogue(subject)
+    if not subject.env.deterministic:
+        raise NotCheckedError("the environment declares deterministic = False")
+    if subject.env.needs:
+        raise NotCheckedError("its replies come from services")
+    exchanges, clock = await _exchanges(subject), Clock()
+    order = random.Random(0)
+    asked = 0
+    for repeat in range(_REPEATS):
+        # at first backwards: a counter on `self` then differs most
+        again = exchanges[::-1] if repeat == 0 else order.sample(exchanges, len(exchanges))
+        for exchange in again:
+            if clock.up and asked >= len(exchanges):
+                break
+            reply = await subject.replies.reply(exchange.task, exchange.messages)
+            asked += 1
+            if _comparable(reply) != _comparable(exchange.reply):
+                raise BrokenPromiseError(
+                    f"after the same {len(exchange.messages)} messages at "
+                    f"{task_label(exchange.task)}, the last of them "
+                    f"{shorten(exchange.messages[-1].content)}, reply() first returned "
+                    f"{_shown(exchange.reply)} and then {_shown(reply)}; take random numbers from "
+                    "task.key.rng('reply', len(messages)) and keep nothing on self, or set "
+                    "deterministic = False"
+                )
+    await _check_untouched(subject)
+    return f"{len(exchanges)} replies were the same when they were asked for again"
+
+
+async def _check_untouched(subject: Subject) -> None:
+    """Raise BrokenPromiseError if a reply changes the data of its task, which others share."""
+    clock = Clock()
+    for index, key in enumerate(task.key for task in subject.tasks[: subject.small_count]):
+        for player in ordinary_players(subject, index).values():
+            if clock.up:
+                return
+            task = await subject.make_task(key)
+            try:
+                kept = copy.deepcopy(task.data)
+            except Exception:  # noqa: BLE001 - copying runs code of the environment
+                return
+            await play(subject.replies_here, task, player, max_turns=min(subject.env.max_turns, 3))
+            if are_equal(kept, task.data) is False:
+                raise BrokenPromiseError(
+                    f"a dialogue at {task_label(task)} changed the data of the task from "
+                    f"{shorten(kept)} to {shorten(task.data)}; all attempts share them, so keep "
+                    "the state of a dialogue in its messages"
+                )
+
+
+async def _exchanges(subject: Subject) -> list[Exchange]:
+    """Return what is said in some dialogues; those that fail are the subject of reply.form."""
+    recorder, clock = Recorder(subject.remembered), Clock()
+    calls = list(sample_calls(usable_tools(subject.env)))[:_CALLS]
+    for index, task in enumerate(subject.tasks[: subject.small_count]):
+        for player in [
+            *ordinary_players(subject, index).values(),
+            *map(scripted, calls),
+        ]:
+            if clock.up and recorder.exchanges:
+                break
+            await play(recorder, task, player, max_turns=min(subject.env.max_turns, _TURNS))
+    if not recorder.exchanges:
+        raise NotCheckedError("there were no replies (see reply.form)")
+    return recorder.exchanges
+
+
+def _comparable(reply: Sequence[Message] | None) -> list[Message] | None:
+    """Return a reply as a list, since one from a worker is a tuple."""
+    return None if reply is None else list(reply)
+
+
+def _shown(reply: Sequence[Message] | None) -> str:
+    """Return a reply for a message."""
+    return "None" if reply is None else shorten("\n".join(message.content for message in reply))
+
+
+async def check_hostile(subject: Subject) -> str:
+    """Check that hostile turns get a reply of the right form within the deadline."""
+    require_dialogue(subject)
+    clock, count, task = Clock(_HOSTILE_SECONDS), 0, subject.tasks[0]
+    for kind, text in _hostile_turns(subject):
+        if clock.up:
+            break
+        await _say(subject, task, kind, text)
+        count += 1
+    return (
+        f"{count} hostile turns got replies within {subject.replies.seconds:g} s, or ended the "
+        "dialogue"
+    )
+
+
+async def _say(subject: Subject, task: Task[Any], kind: str, text: str) -> None:
+    """Say a hostile text in two turns; raise BrokenPromiseError if a reply to it fails."""
+    talk = await played(subject, task, continued(text), most=min(subject.env.max_turns, 3))
+    where = f"after a turn that is {kind}, {shorten(text)}, at {task_label(task)}"
+    if talk.rollout.error:
+        subject.replies.try_again()
+        if not is_text(text) and NOT_TEXT in talk.rollout.error:
+            return  # it quotes what no policy can write, as tokens are whole characters
+        raise BrokenPromiseError(
+            f"{talk.rollout.error}, {where}; a policy writes anything, so read it with linear and "
+            "bounded code, and answer"
+        )
+    for reply in talk.replies:
+        _check_messages(reply, where)
+
+
+def _hostile_turns(subject: Subject) -> Iterator[tuple[str, str]]:
+    """Return hostile turns with their kinds: bare, in the form of an answer, and in tool calls."""
+    integers = {kind: str(number) for kind, number in INTEGERS.items()}
+    kinds = {**PATTERNS, **integers, **LARGE, **NESTED, **NUMBERS, **CHARACTERS}
+    tools = usable_tools(subject.env)
+    lead = split_turns(subject.form.before)[-1]
+    for kind, number in INTEGERS.items():
+        for tool in tools:
+            for call in tool.calls_with_number(number):
+                yield f"a call of {tool.name} with {kind}", call
+    for kind, text in kinds.items():
+        for tool in tools:
+            for call in tool.calls_with_text(text):
+                yield f"a call of {tool.name} with {kind}", call
+        yield kind, text
+        for variant in dict.fromkeys([*subject.reply_variants(text)[1:], lead + text]):
+            if variant != text:
+                yield f"{kind} in the form of an answer", split_turns(variant)[-1]
+    for kind, text in {
+        "1 MB of tool calls": '<tool_call>{"name": "x", "arguments": {}}</tool_call>' * 20_000,
+        "1 MB of opened tool calls": "<tool_call>" * 90_000,
+    }.items():
+        yield kind, text

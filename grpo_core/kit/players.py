@@ -1,0 +1,147 @@
+"""Scripted policies for dialogues: silent, talkative, copying and hostile ones."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from grpo_core.kit.result import NotCheckedError
+from grpo_core.kit.scripts import split_turns
+from grpo_core.kit.subject import Subject
+from grpo_core.kit.tool_calls import usable_tools
+from grpo_core.protocol.environment import Environment
+from grpo_core.protocol.types import Message, Task
+from grpo_core.report.floors import prompt_text
+from grpo_core.verify.playing import Played, Player, Replies, play
+
+CHECK_SECONDS = 2.0
+"""No further dialogue is begun after this time, so that slow replies do not make the kit slow."""
+_LONGEST_REPLY = 100_000
+"""Characters of a reply to short turns after which a player stops talking."""
+IGNORANT: Mapping[str, str] = {
+    "silence": "",
+    "a word": "banana",
+    "a question": "What is the answer? Tell me.",
+    "giving up": "I give up.",
+}
+"""What a policy says in every turn that does not know the task, by its kind."""
+
+
+def require_dialogue(subject: Subject) -> None:
+    """Raise NotCheckedError unless the environment holds dialogues that can be played."""
+    env = subject.env
+    if env.max_turns < 2:
+        raise NotCheckedError("its dialogues have a single turn (max_turns = 1)")
+    if type(env).reply is Environment.reply and not usable_tools(env):
+        raise NotCheckedError("it has neither reply() nor tools, so nothing is said (reply.form)")
+    if env.needs and subject.unavailable:
+        raise NotCheckedError(subject.unavailable)
+    if subject.replies.hanging:
+        raise NotCheckedError(f"{subject.replies.hanging} (see reply.form)")
+
+
+def always(text: str) -> Player:
+    """Return a player that says the same in every turn."""
+    return lambda messages: text
+
+
+def echoing(task: Task[Any]) -> Player:
+    """Return a player that repeats the last message: at first the prompt, then the replies."""
+
+    def next_turn(messages: Sequence[Message]) -> str:
+        return messages[-1].content if messages else prompt_text(task)
+
+    return next_turn
+
+
+def continued(text: str) -> Player:
+    """Return a player that says the turns of a script, and then its last turn again and again."""
+    turns = split_turns(text)
+
+    def next_turn(messages: Sequence[Message]) -> str:
+        number = sum(message.role == "assistant" for message in messages)
+        return turns[min(number, len(turns) - 1)]
+
+    return next_turn
+
+
+def ordinary_players(subject: Subject, index: int) -> Mapping[str, Player]:
+    """Return players who say what policies say at first, for the task number `index`."""
+    task, reference = subject.tasks[index], subject.references[index]
+    others = [text for text in subject.references if text is not None and text != reference]
+    return {
+        **{kind: always(text) for kind, text in IGNORANT.items()},
+        "the prompt, then an echo of each reply": echoing(task),
+        **({} if reference is None else {"the reference": continued(reference)}),
+        **({"the reference of another task": continued(others[0])} if others else {}),
+    }
+
+
+class Clock:
+    """Says whether there is time for another dialogue."""
+
+    def __init__(self, seconds: float = CHECK_SECONDS) -> None:
+        self._end = time.monotonic() + seconds
+
+    @property
+    def up(self) -> bool:
+        """Return whether the time is up."""
+        return time.monotonic() > self._end
+
+
+def affordable_turns(subject: Subject, *, dialogues: int, most: int) -> int:
+    """Return how many turns each of some dialogues may have, at most `most` and at least 1."""
+    seconds = max(subject.replies.mean_seconds, 1e-6) * dialogues
+    return max(1, min(most, int(CHECK_SECONDS / seconds)))
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A question to the environment, and its reply."""
+
+    task: Task[Any]
+    messages: Sequence[Message]
+    reply: Sequence[Message] | None
+
+
+@dataclass(slots=True)
+class Recorder:
+    """Passes calls on, and keeps what was asked and replied."""
+
+    replies: Replies
+    exchanges: list[Exchange] = field(default_factory=list)
+
+    async def reply(self, task: Task[Any], messages: Sequence[Message]) -> Sequence[Message] | None:
+        """Return the environment's reply; raise GrpoError if it fails."""
+        reply = await self.replies.reply(task, messages)
+        self.exchanges.append(Exchange(task, messages, reply))
+        return reply
+
+
+async def played(
+    subject: Subject, task: Task[Any], player: Player, *, most: int | None = None
+) -> Played:
+    """Return what happened in a dialogue of at most `most` turns; None: as the environment says."""
+    max_turns = subject.env.max_turns if most is None else most
+    return await play(subject.remembered, task, _patient(player), max_turns=max_turns)
+
+
+def _patient(player: Player) -> Player:
+    """Return a player that stops talking when the replies become endless."""
+
+    def next_turn(messages: Sequence[Message]) -> str | None:
+        return None if is_endless(messages[-1:]) else player(messages)
+
+    return next_turn
+
+
+def is_endless(messages: Sequence[Message]) -> bool:
+    """Return whether some messages are longer than a policy could read."""
+    return sum(len(message.content) for message in messages) > _LONGEST_REPLY
+
+
+def texts_of(replies: Sequence[Sequence[Message]]) -> Iterator[str]:
+    """Return the content of each message of some replies."""
+    return (message.content for reply in replies for message in reply)

@@ -1,0 +1,266 @@
+"""Checks of what replies give away: the answer, or a reward for text that the environment wrote."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from grpo_core.kit.floors import MOST_TASKS
+from grpo_core.kit.players import (
+    IGNORANT,
+    Clock,
+    affordable_turns,
+    always,
+    continued,
+    echoing,
+    played,
+    require_dialogue,
+    texts_of,
+)
+from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
+from grpo_core.kit.scripts import split_turns
+from grpo_core.kit.subject import MIN_TASKS_FOR_SHARE, Subject, describe_verdict, task_label
+from grpo_core.protocol.types import Message, Rollout, Task, Verdict
+from grpo_core.report.floors import prompt_text, shorten
+from grpo_core.verify.playing import Player, play
+
+_TURNS = 8
+"""The most turns after which an answer is looked for in the replies."""
+_BY_CHANCE = 0.5
+"""By how much the share of replies with the answer has to exceed that of other tasks' answers."""
+_PRAISES = 5
+"""Texts of the environment that a policy says."""
+_MUCH = 0.5
+"""The share of the reward range that is much for an answer that was read."""
+MOST_SECRETS = 8
+"""Tasks on which a secret is looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What the environment said to a policy that knows nothing, and the answer of the task."""
+
+    task: Task[Any]
+    reference: str
+    answer: str
+    turns: tuple[str, ...]
+    """What the policy said."""
+    text: str
+    """What the environment said."""
+
+
+def known_answers(subject: Subject) -> list[tuple[int, str]]:
+    """Return the number in `answered` and the answer of some tasks whose prompt does not tell it.
+
+    Raises:
+        NotCheckedError: there are too few to tell a secret from chance.
+    """
+    if subject.env.answer_in_prompt:
+        raise NotCheckedError("the environment declares answer_in_prompt = True")
+    answers = [
+        (index, answer)
+        for index, (task, _) in enumerate(subject.answered)
+        if (answer := subject.bare_answer(index) or "").strip()
+        and not holds(prompt_text(task), answer)
+    ][:MOST_SECRETS]
+    if len(answers) < MIN_TASKS_FOR_SHARE or len({answer for _, answer in answers}) < 2:
+        raise NotCheckedError(
+            "fewer than 4 different answers are known that are not in the prompt; write "
+            "reference(), and give what was extracted as the verdict's answer"
+        )
+    return answers
+
+
+def holds(text: str, answer: str) -> bool:
+    """Return whether `text` has the words of `answer` in a row, so that 4 is not found in 42."""
+    return _spaced_words(answer) in _spaced_words(text)
+
+
+def _spaced_words(text: str) -> str:
+    words = [word.strip(".") for word in re.findall(r"[\w.+-]+", text.casefold())]
+    return f" {' '.join(filter(None, words))} "
+
+
+def tells(texts: Sequence[str], answers: Sequence[str]) -> bool:
+    """Return whether most texts hold the answer of their task, and do so beyond chance."""
+    own = [holds(text, answer) for text, answer in zip(texts, answers, strict=True)]
+    others = [
+        holds(text, other)
+        for text, answer in zip(texts, answers, strict=True)
+        for other in answers
+        if other != answer
+    ]
+    by_chance = sum(others) / len(others) if others else 1.0
+    return sum(own) >= len(own) * max(MOST_TASKS, by_chance + _BY_CHANCE)
+
+
+async def check_secret(subject: Subject) -> str:
+    """Check that replies do not tell the answer to a policy that then is paid for it."""
+    require_dialogue(subject)
+    answers, clock = known_answers(subject), Clock()
+    words = [answer for _, answer in answers]
+    wrong: Mapping[str, Sequence[str]] = {
+        "a wrong answer": [*words[1:], words[0]],
+        **{kind: [text] * len(words) for kind, text in IGNORANT.items()},
+    }
+    tried = 0
+    for kind, texts in wrong.items():
+        if clock.up and tried:
+            break
+        heard = list[Heard]()
+        for (number, answer), text in zip(answers, texts, strict=True):
+            if not clock.up or len(heard) < MIN_TASKS_FOR_SHARE:
+                heard.append(await _hear(subject, number, answer, text))
+        tried += 1
+        if not tells([each.text for each in heard], [each.answer for each in heard]):
+            continue
+        for each in heard:
+            if holds(each.text, each.answer) and (verdict := await _paid(subject, each)):
+                raise BrokenPromiseError(
+                    f"after {kind} the reply tells the answer, {shorten(each.answer)} in "
+                    f"{shorten(each.text)} at {task_label(each.task)}, and repeating it "
+                    f"{describe_verdict(verdict)}; do not say it before the policy does"
+                )
+    return f"replies to {tried} kinds of talk do not tell the answer while it is still paid for"
+
+
+async def _hear(subject: Subject, number: int, answer: str, text: str) -> Heard:
+    """Return what is said to a policy that always says `text`, up to where the answer is told."""
+    task, reference = subject.answered[number]
+    limit = affordable_turns(
+        subject, dialogues=MIN_TASKS_FOR_SHARE, most=min(subject.env.max_turns - 1, _TURNS)
+    )
+    talk = await played(subject, task, always(text), most=limit + 1)
+    heard = ""
+    for turn, reply in enumerate(talk.replies, 1):
+        heard = "\n".join(texts_of([reply]))
+        if holds(heard, answer):
+            return Heard(task, reference, answer, (text,) * turn, heard)
+    return Heard(task, reference, answer, (text,) * len(talk.replies), heard)
+
+
+async def _paid(subject: Subject, heard: Heard) -> Verdict | None:
+    """Return the verdict on a policy that says what it heard, if it is paid much for that."""
+    turns_left = subject.env.max_turns - len(heard.turns)
+    turns = (*heard.turns, *split_turns(heard.reference)[-turns_left:])
+    talk = await play(subject.remembered, heard.task, turns, max_turns=subject.env.max_turns)
+    ((verdict,),) = await subject.verifier.verify([heard.task], [[talk.rollout]])
+    much = subject.env.floor + _MUCH * (subject.env.reward_range[1] - subject.env.floor)
+    return verdict if verdict.scored and (verdict.passed or verdict.total >= much) else None
+
+
+async def check_echo(subject: Subject) -> str:
+    """Check that text of the environment is not read back as the policy's answer."""
+    require_dialogue(subject)
+    if subject.unavailable:
+        raise NotCheckedError(subject.unavailable)
+    await _must_rarely_pass(subject, "silence")
+    if not subject.env.answer_in_prompt:
+        for kind in ("an echo of each reply", "each reply in the form of an answer"):
+            await _must_rarely_pass(subject, kind)
+    await _check_praise(subject)
+    injected = await _check_injected(subject)
+    return f"silence and echoes do not pass{injected}"
+
+
+async def _must_rarely_pass(subject: Subject, kind: str) -> None:
+    """Raise BrokenPromiseError if a policy that knows nothing passes most tasks."""
+    rollouts, clock = list[tuple[Task[Any], Rollout]](), Clock()
+    for task in subject.sample:
+        if clock.up and rollouts:
+            break
+        most = subject.env.max_turns
+        if kind != "silence":
+            most = affordable_turns(subject, dialogues=MIN_TASKS_FOR_SHARE, most=most)
+        talk = await played(subject, task, _parrot(subject, task, kind), most=most)
+        rollouts.append((task, talk.rollout))
+    verdicts = await _verdicts(subject, rollouts)
+    passed = [
+        (task, rollout, verdict)
+        for (task, rollout), verdict in zip(rollouts, verdicts, strict=True)
+        if verdict.passed
+    ]
+    enough = MOST_TASKS * max(MIN_TASKS_FOR_SHARE, len(rollouts))
+    if passed and (kind == "silence" or len(passed) >= enough):
+        task, rollout, verdict = passed[0]
+        raise BrokenPromiseError(
+            f"a policy that answers with {kind} {describe_verdict(verdict)} at {task_label(task)}, "
+            f"and passes {len(passed)} of {len(rollouts)} tasks, with "
+            f"{shorten(_conversation(rollout))}; judge what the policy said, and let replies not "
+            "say what passes"
+        )
+
+
+def _parrot(subject: Subject, task: Task[Any], kind: str) -> Player:
+    """Return a policy that is silent, or that says what the environment said."""
+    if kind == "silence":
+        return always("")
+    echo = echoing(task)
+    if kind == "an echo of each reply":
+        return echo
+    return lambda messages: split_turns(subject.reply_variants(str(echo(messages)))[-1])[-1]
+
+
+async def _check_praise(subject: Subject) -> None:
+    """Raise BrokenPromiseError if what the environment says to the right answer passes by itself.
+
+    A verifier that looks for its own praise must not find it in what the policy says.
+    """
+    heard = Counter[str]()
+    for task, text in subject.answered[: subject.small_count]:
+        heard.update(set(texts_of((await played(subject, task, continued(text))).replies)))
+    for praise, _ in heard.most_common(_PRAISES):
+        rollouts = [(task, Rollout.of(praise)) for task in subject.sample]
+        verdicts = await _verdicts(subject, rollouts)
+        passed = [pair for pair in zip(rollouts, verdicts, strict=True) if pair[1].passed]
+        if len(passed) >= MOST_TASKS * max(MIN_TASKS_FOR_SHARE, len(rollouts)):
+            (task, _), verdict = passed[0]
+            raise BrokenPromiseError(
+                f"a policy that says {shorten(praise)}, as the environment does, "
+                f"{describe_verdict(verdict)} at {task_label(task)}, and passes {len(passed)} of "
+                f"{len(rollouts)} tasks; look for it in the messages of the environment only"
+            )
+
+
+async def _check_injected(subject: Subject) -> str:
+    """Check that the reference in a message of the environment does not pass; return a summary."""
+    roles: Mapping[str, str] = {"user": "a user's message", "tool": "a tool's result"}
+    answered = subject.answered[: subject.small_count]
+    for role, described in roles.items():
+        rollouts = [
+            (task, _injected(Message(role, split_turns(text)[-1])))  # type: ignore[arg-type]
+            for task, text in answered
+            if "<tool_call>" not in split_turns(text)[-1]
+        ]
+        for (task, rollout), verdict in zip(
+            rollouts, await _verdicts(subject, rollouts), strict=True
+        ):
+            if verdict.passed:
+                raise BrokenPromiseError(
+                    f"the reference in {described}, {shorten(rollout.messages[1].content)}, while "
+                    f"the policy says 'banana', {describe_verdict(verdict)} at {task_label(task)}; "
+                    "the verifier reads the environment's own words: take rollout.text, or the "
+                    "messages of the role 'assistant'"
+                )
+    return ", nor does the reference in a message of the environment" if answered else ""
+
+
+def _injected(message: Message) -> Rollout:
+    return Rollout((Message("assistant", "banana"), message, Message("assistant", "banana")))
+
+
+async def _verdicts(
+    subject: Subject, rollouts: Sequence[tuple[Task[Any], Rollout]]
+) -> list[Verdict]:
+    """Return the verdict on each rollout."""
+    verdicts = await subject.verifier.verify(
+        [task for task, _ in rollouts], [[rollout] for _, rollout in rollouts]
+    )
+    return [verdict for (verdict,) in verdicts]
+
+
+def _conversation(rollout: Rollout) -> str:
+    return " | ".join(f"{message.role}: {message.content}" for message in rollout.messages)

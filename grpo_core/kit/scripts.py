@@ -1,0 +1,73 @@
+"""Scripts of several turns as one text, so that checks can change, list and compare them as texts.
+
+The checks put things before, behind and in place of the answer in a reference. In a dialogue the
+answer stands in one of several turns, and the others have to be said as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, overload
+
+from grpo_core.protocol.environment import Environment
+from grpo_core.protocol.types import Message, Rollout, Script, Task, TaskKey
+from grpo_core.verify.playing import Replies, play, turns_of
+
+_MARK = "\n⟪next turn⟫\n"
+"""What stands between two turns; no ordinary answer contains it."""
+
+
+@overload
+def join_turns(script: Script) -> str: ...
+
+
+@overload
+def join_turns(script: None) -> None: ...
+
+
+@overload
+def join_turns(script: Script | None) -> str | None: ...
+
+
+def join_turns(script: Script | None) -> str | None:
+    """Return a script as one text, with a mark between its turns; None for None."""
+    return None if script is None else _MARK.join(turns_of(script))
+
+
+def split_turns(text: str) -> tuple[str, ...]:
+    """Return the turns of a text that `join_turns` made, or that a check made from one."""
+    return tuple(text.split(_MARK))
+
+
+def with_last_turn(text: str, turn: str) -> str:
+    """Return the text of a script with another last turn."""
+    return join_turns((*split_turns(text)[:-1], turn))
+
+
+async def attempt_rollout(
+    env: Environment[Any], replies: Replies, task: Task[Any], text: str
+) -> Rollout:
+    """Return the rollout of an attempt; one of several turns is played with `replies`."""
+    turns = split_turns(text)
+    if len(turns) == 1:
+        return Rollout.of(text)
+    max_turns = min(env.max_turns, len(turns))  # so that no reply to the last one is asked for
+    return (await play(replies, task, turns, max_turns=max_turns)).rollout
+
+
+@dataclass(slots=True)
+class RememberedReplies:
+    """Asks for each reply once, since many attempts begin with the same turns."""
+
+    replies: Replies
+    known: dict[tuple[TaskKey, tuple[Message, ...]], Sequence[Message] | None] = field(
+        default_factory=dict
+    )
+
+    async def reply(self, task: Task[Any], messages: Sequence[Message]) -> Sequence[Message] | None:
+        """Return the environment's reply; raise GrpoError if it fails."""
+        place = (task.key, tuple(messages))
+        if place not in self.known:
+            self.known[place] = await self.replies.reply(task, messages)
+        return self.known[place]

@@ -1,0 +1,272 @@
+"""Checks of an environment's tools: their form, what they execute, and what they give away."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from grpo_core.calls.isolation import ForeignError
+from grpo_core.kit.players import Clock
+from grpo_core.kit.reply_secrets import holds, known_answers, tells
+from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
+from grpo_core.kit.second_process import SecondProcess
+from grpo_core.kit.subject import MIN_TASKS_FOR_SHARE, Subject, task_label
+from grpo_core.kit.tool_calls import (
+    Tool,
+    call_text,
+    described_tools,
+    malformed_calls,
+    usable_tools,
+)
+from grpo_core.protocol.environment import Environment
+from grpo_core.protocol.errors import GrpoError
+from grpo_core.protocol.types import Message, Task
+from grpo_core.report.floors import shorten
+
+_MISTAKES = re.compile(
+    r"error: (?:TypeError|AttributeError|NameError|UnboundLocalError|NotImplementedError|"
+    r"ImportError|ModuleNotFoundError)\b"
+)
+"""Results of a tool that has a mistake of its own, whatever it was called with."""
+_GREEDY_WORDS = ("", "answer", "the answer", "solution", "hint")
+"""Texts with which a policy that does not know the task asks a tool for the answer."""
+_SHORT = 60
+"""Characters beside the answer in a result that is the answer, and not a document."""
+
+
+async def check_form(subject: Subject) -> str:
+    """Check that tools are described, and that right and wrong calls get results."""
+    env = subject.env
+    try:
+        tools = described_tools(env)
+    except ForeignError as error:
+        raise BrokenPromiseError(str(error)) from None
+    if not tools:
+        raise NotCheckedError("it has no tools")
+    if env.max_turns < 2:
+        raise BrokenPromiseError(
+            f"there are tools, but max_turns is {env.max_turns}, so no call can be answered; set "
+            "max_turns to 2 or more"
+        )
+    for tool in tools:
+        _check_description(tool)
+    if len({tool.name for tool in tools}) < len(tools):
+        raise BrokenPromiseError("two tools have the same name; a call names one of them")
+    if env.needs and subject.unavailable:
+        raise NotCheckedError(subject.unavailable)
+    if subject.replies.hanging:
+        raise NotCheckedError(f"{subject.replies.hanging} (see reply.form)")
+    task, clock = subject.tasks[0], Clock()
+    for tool in tools:
+        await _check_results(subject, task, tool)
+        for kind, text in malformed_calls(tool).items():
+            if not clock.up:
+                await _result(subject, task, kind, text)
+    return f"{len(tools)} tools are described, and answer right and wrong calls"
+
+
+def _check_description(tool: Tool) -> None:
+    """Raise BrokenPromiseError if the policy is not told what a tool does and takes."""
+    if not tool.name.isidentifier():
+        raise BrokenPromiseError(
+            f"a tool has the name {tool.name!r}, by which a policy cannot call it; write a function"
+        )
+    if not tool.description.strip():
+        raise BrokenPromiseError(
+            f"the tool {tool.name} has no docstring; its first paragraph tells the policy what it "
+            "does"
+        )
+    kinds = {parameter.kind for parameter in inspect.signature(tool.function).parameters.values()}
+    if kinds & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
+        raise BrokenPromiseError(
+            f"the tool {tool.name} takes any arguments (* or **), so the policy is not told what "
+            "to give; name its parameters, with their types"
+        )
+    for name, schema in tool.properties.items():
+        if schema.keys() - {"title", "description", "default"}:
+            continue
+        if name == "self":
+            raise BrokenPromiseError(
+                f"the tool {tool.name} is a method without its object; return self.{tool.name} in "
+                "tools(), or make it a static method"
+            )
+        raise BrokenPromiseError(
+            f"the parameter {name!r} of the tool {tool.name} has no type, so the policy is not "
+            f"told what to give and calls are not checked; write `{name}: str`, for instance"
+        )
+
+
+async def _check_results(subject: Subject, task: Task[Any], tool: Tool) -> None:
+    """Raise BrokenPromiseError if calls that the description allows are not answered."""
+    results, talk = [], await _result(subject, task, "a word", "banana")
+    for arguments in tool.samples():
+        call = call_text(tool.name, arguments)
+        result = await _result(subject, task, "an ordinary call", call)
+        if result is None or result == talk:
+            answered = "not answered" if result is None else f"answered as any text, {result!r:.50}"
+            raise BrokenPromiseError(
+                f"the call {call} is {answered}, although {tool.name} is one of tools(); let "
+                "reply() return what super().reply() returns for calls"
+            )
+        results.append((call, result))
+    if all(_MISTAKES.match(result) for _, result in results):
+        call, result = results[0]
+        raise BrokenPromiseError(
+            f"the call {call}, which the description of {tool.name} allows, gets "
+            f"{shorten(result, 200)}, and so do others; fix the function or its types"
+        )
+
+
+async def _result(subject: Subject, task: Task[Any], kind: str, text: str) -> str | None:
+    """Return the reply to a call as a text; None if it ends the dialogue.
+
+    Raises:
+        BrokenPromiseError: reply() fails.
+    """
+    try:
+        reply = await subject.replies.reply(task, (Message("assistant", text),))
+    except GrpoError as error:
+        raise BrokenPromiseError(
+            f"{error}, at {kind}, {shorten(text)}; tell the policy what is wrong with its call"
+        ) from None
+    return None if reply is None else "\n".join(message.content for message in reply)
+
+
+async def check_executed(process: SecondProcess, subject: Subject) -> str:
+    """Check that tools do not execute the policy's text, as observed in the second process."""
+    tools = usable_tools(subject.env)
+    if not tools:
+        raise NotCheckedError("it has no tools")
+    if not any(tool.calls_with_text("") for tool in tools):
+        raise NotCheckedError("no tool takes a text")
+    effects = (await process.report())["tool_effects"]
+    if execution := effects.get("eval"):
+        raise BrokenPromiseError(
+            f"a tool executed what the policy wrote ({execution}): no eval(), exec(), os.system() "
+            "or shell=True on arguments; parse them, or run programs in a sandbox"
+        )
+    if opened := effects.get("file"):
+        raise BrokenPromiseError(
+            f"a tool opened a file that the policy named ({opened}); choose from names that are "
+            "known, or use a sandbox"
+        )
+    return f"arguments of {len(tools)} tools that are code were not executed"
+
+
+async def check_secret(subject: Subject) -> str:
+    """Check that no tool hands out the answer, or holds what the task hides."""
+    tools = usable_tools(subject.env)
+    if not tools:
+        raise NotCheckedError("it has no tools")
+    if subject.env.needs:
+        raise NotCheckedError("its tools may use services")
+    if subject.replies.hanging:
+        raise NotCheckedError(f"{subject.replies.hanging} (see reply.form)")
+    known = known_answers(subject)
+    right = [answer for _, answer in known]
+    tasks = [subject.answered[number][0] for number, _ in known]
+    results: dict[str, list[str]] = {}
+    held: list[set[str]] = []
+    clock = Clock()
+    for task in tasks:
+        if clock.up and len(held) >= MIN_TASKS_FOR_SHARE:
+            break
+        # one after the other, as state of one dialogue is what may show in the next
+        current = await _current_tools(subject, task)
+        held.append({place for tool in current for place in _places_of(tool, task)})
+        for tool in tools:
+            for call in _greedy_calls(tool):
+                result = await _call(subject, task, call)
+                results.setdefault(call, []).append(result)
+    for call, texts in results.items():
+        short = [
+            text if len(text) <= len(answer) + _SHORT else ""
+            for text, answer in zip(texts, right, strict=False)
+        ]
+        if tells(short, right[: len(short)]):
+            index = next(i for i, text in enumerate(short) if holds(text, right[i]))
+            raise BrokenPromiseError(
+                f"the call {call} hands out the answer, {shorten(short[index])} at "
+                f"{task_label(tasks[index])}, whatever is asked; a tool must not know the task"
+            )
+    distinct = len({repr(task.data) for task in tasks[: len(held)]}) >= MIN_TASKS_FOR_SHARE
+    if distinct and (places := set.intersection(*held)):
+        raise BrokenPromiseError(
+            f"{min(places)} is what the verifier keeps of the task that is played, so a tool can "
+            "give it away, and dialogues that go on at the same time mix; keep nothing of a task "
+            "on self"
+        )
+    return f"{len(tools)} tools do not hand out the answers of {len(held)} tasks"
+
+
+def _greedy_calls(tool: Tool) -> Iterator[str]:
+    """Return calls of a policy that does not know the task and wants the answer."""
+    calls = [call_text(tool.name, arguments) for arguments in tool.samples()]
+    calls += [call for text in _GREEDY_WORDS for call in tool.calls_with_text(text)]
+    return iter(dict.fromkeys(calls))
+
+
+async def _current_tools(subject: Subject, task: Task[Any]) -> Sequence[Callable[..., object]]:
+    """Return the tools as they are when `task` was made and its dialogue has begun."""
+    await subject.make_task(task.key)
+    await _call(subject, task, "banana")
+    return list(subject.env.tools())
+
+
+async def _call(subject: Subject, task: Task[Any], text: str) -> str:
+    """Return the environment's reply in this process as a text, "" if there is none."""
+    try:
+        reply = await subject.replies_here.reply(task, (Message("assistant", text),))
+    except GrpoError:  # the subject of tool.form
+        return ""
+    return "\n".join(message.content for message in reply or ())
+
+
+def _places_of(function: Callable[..., object], task: Task[Any]) -> Iterator[str]:
+    """Return where a tool holds the task or its data, as a name in a message."""
+    name = getattr(function, "__name__", "a tool")
+    for place, value in _reachable(function):
+        if _is_task(value, task):
+            yield f"{place} of the tool {name}"
+
+
+def _is_task(value: object, task: Task[Any]) -> bool:
+    """Return whether a value is the task or its data."""
+    if isinstance(value, Task):
+        return value.key == task.key
+    try:
+        return type(value) is type(task.data) and bool(value == task.data)
+    except Exception:  # noqa: BLE001 - comparing runs code of the environment
+        return value is task.data
+
+
+def _reachable(function: Callable[..., object]) -> Iterator[tuple[str, object]]:
+    """Return what a function holds: closure, defaults, and the attributes that its code names."""
+    if isinstance(function, partial):
+        yield from ((f"argument {number}", value) for number, value in enumerate(function.args, 1))
+        yield from function.keywords.items()
+        function = function.func
+    owner = getattr(function, "__self__", None)
+    plain: Any = inspect.unwrap(getattr(function, "__func__", function))
+    code = getattr(plain, "__code__", None)
+    if code is None:
+        return
+    cells = dict(zip(code.co_freevars, plain.__closure__ or (), strict=False))
+    held: dict[str, object] = {}
+    for name, cell in cells.items():
+        try:
+            held[name] = cell.cell_contents
+        except ValueError:  # it is empty
+            continue
+    defaults: Mapping[str, object] = plain.__kwdefaults__ or {}
+    held |= {f"a default {number}": value for number, value in enumerate(plain.__defaults__ or ())}
+    held |= defaults
+    yield from held.items()
+    for holder in [owner, *held.values()]:
+        attributes = getattr(holder, "__dict__", {})
+        for name in code.co_names:
+            if isinstance(holder, Environment) and name in attributes:
+                yield f"self.{name}", attributes[name]
