@@ -54,8 +54,10 @@ class SecondsOfADate(Asks):
 
 @fault("a verdict reads a time in the local time zone", "verdict.process")
 class ReadsTheHour(Asks):
+    levels = False
+
     def content(self, key: TaskKey, rng: random.Random) -> tuple[Any, ...]:
-        return (rng.randrange(10**9, 10**9 + 10 ** (6 + round(3 * key.level))),)
+        return (rng.randrange(10**8, 10**9),)
 
     def question(self, *content: Any) -> str:
         return f"Which time of day is it {content[0]} seconds after 1970 began, as hh:mm:ss?"
@@ -135,7 +137,7 @@ class EncodesByLocale(Asks):
     words = ("Käse", "Brühe", "Möhre", "Äpfel", "Nüsse", "Rösti", "Grüße", "Höhe", "Süden")
 
     def content(self, key: TaskKey, rng: random.Random) -> tuple[Any, ...]:
-        return tuple(rng.sample(self.words, 3 + round(5 * key.level)))
+        return (*rng.sample(self.words, 3 + round(5 * key.level)), scrambled(rng, 4))
 
     def question(self, *content: Any) -> str:
         return f"Write in the opposite order, with dashes: {' '.join(content)}"
@@ -169,7 +171,7 @@ class _Shop:
 @fault("a set is printed in the order of hashes", "task.process")
 class PrintsASet(Asks):
     def content(self, key: TaskKey, rng: random.Random) -> tuple[Any, ...]:
-        return tuple(rng.sample(FOODS, 3 + round(3 * key.level)) + [scrambled(rng, 4)])
+        return (*rng.sample(FOODS, 3 + round(3 * key.level)), scrambled(rng, 4))
 
     def question(self, *content: Any) -> str:
         return f"How many letters do the words {set(content)} have together? Digits only."
