@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from grpo_core import Environment, Message, Reward, Rollout, Task, TaskKey, Verdict
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 FOODS = ("bread", "butter", "cheese", "coffee", "eggs", "flour", "honey", "milk", "olives", "rice")
+PRICES = {"anvil": 731, "bellows": 212, "chisel": 94, "drill": 387, "etau": 168, "file": 59}
 
 
 def kept_back(*parts: object) -> bool:
     """Return whether content is held out; the order and the case of its parts do not matter."""
-    text = " ".join(sorted(str(part).lower() for part in parts))
+    text = " ".join(sorted(re.findall(r"\w+", str(parts).lower())))
     return hashlib.sha256(text.encode()).digest()[0] % 5 == 0
 
 
@@ -185,3 +187,83 @@ class Ladder(Asks):
     def reference(self, task: Task[str]) -> Any:
         number = int(task.data)
         return (f"above {number - 3}?", f"above {number + 2}?", task.data)
+
+
+class Rooms(Environment[dict[str, Any]]):
+    """A dialogue: walk on a grid from a start to a goal, both of which are told."""
+
+    max_turns = 14
+    max_new_tokens = 8
+    timeout_seconds = 2.0
+    steps: ClassVar[dict[str, tuple[int, int]]] = {
+        "north": (0, 1),
+        "south": (0, -1),
+        "east": (1, 0),
+        "west": (-1, 0),
+    }
+
+    def task(self, key: TaskKey) -> Task[dict[str, Any]]:
+        rng, far = key.rng(), 3 + round(3 * key.level)
+        while True:
+            start, goal = (rng.randrange(90), rng.randrange(90)), (0, 0)
+            goal = (start[0] + rng.choice((-far, far)), start[1] + rng.choice((-far, far)))
+            if kept_back(start, goal) == (key.split == "eval"):
+                break
+        text = f"You are at {start}; go to {goal}. Each turn is north, south, east or west."
+        return Task(key, (Message("user", text),), {"start": start, "goal": goal})
+
+    async def reply(
+        self, task: Task[dict[str, Any]], messages: Sequence[Message]
+    ) -> Sequence[Message] | None:
+        x, y = self.place(task, messages)
+        if (x, y) == task.data["goal"]:
+            return None
+        return (Message("user", self.news(messages[-1].content, x, y)),)
+
+    def place(self, task: Task[Any], messages: Sequence[Message]) -> tuple[int, int]:
+        x, y = task.data["start"]
+        for message in messages:
+            if message.role == "assistant":
+                east, north = self.step(message.content)
+                x, y = x + east, y + north
+        return x, y
+
+    def step(self, text: str) -> tuple[int, int]:
+        return self.steps.get(text.strip(), (0, 0))
+
+    def news(self, said: str, x: int, y: int) -> str:
+        return f"You are at {x}, {y}." if said.strip() in self.steps else "That is no direction."
+
+    def verify(self, task: Task[dict[str, Any]], rollout: Rollout) -> Verdict:
+        there = self.place(task, rollout.messages) == task.data["goal"]
+        return Verdict({"reward": Reward(float(there))}, passed=there, answer=rollout.text[:20])
+
+    def reference(self, task: Task[dict[str, Any]]) -> Any:
+        (x, y), (goal_x, goal_y) = task.data["start"], task.data["goal"]
+        along = ["east" if goal_x > x else "west"] * abs(goal_x - x)
+        return along + ["north" if goal_y > y else "south"] * abs(goal_y - y)
+
+
+class Shop(Asks):
+    """What does an order cost? The prices are known to a tool only."""
+
+    max_turns = 6
+    levels = False
+
+    def content(self, key: TaskKey, rng: random.Random) -> tuple[Any, ...]:
+        return tuple((thing, rng.randrange(3, 60)) for thing in rng.sample(sorted(PRICES), 2))
+
+    def question(self, *content: Any) -> str:
+        order = " and ".join(f"{count} of {thing}" for thing, count in content)
+        return f"What does an order of {order} cost? Ask the tools; reply with digits only."
+
+    def solution(self, *content: Any) -> str:
+        return str(sum(PRICES[thing] * count for thing, count in content))
+
+    def tools(self) -> Sequence[Callable[..., object]]:
+        return (price,)
+
+
+def price(thing: str) -> int:
+    """Return the price of one thing."""
+    return PRICES[thing]

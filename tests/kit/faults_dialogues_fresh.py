@@ -9,69 +9,14 @@ import random
 import re
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any
 
-from bases_fresh import Arrival, Asks, Ladder, Shifted, kept_back, scrambled
+from bases_fresh import Arrival, Asks, Ladder, Rooms, Shifted, kept_back, scrambled
 from catalogue import fault
 
 from grpo_core import Environment, Message, Reward, Rollout, Task, TaskKey, Verdict
 
 # Whatever the policy says
-
-
-class Rooms(Environment[dict[str, Any]]):
-    """A dialogue: walk on a grid from a start to a goal, both of which are told."""
-
-    max_turns = 14
-    max_new_tokens = 8
-    timeout_seconds = 2.0
-    steps: ClassVar[dict[str, tuple[int, int]]] = {
-        "north": (0, 1),
-        "south": (0, -1),
-        "east": (1, 0),
-        "west": (-1, 0),
-    }
-
-    def task(self, key: TaskKey) -> Task[dict[str, Any]]:
-        rng, far = key.rng(), 3 + round(3 * key.level)
-        while True:
-            start, goal = (rng.randrange(90), rng.randrange(90)), (0, 0)
-            goal = (start[0] + rng.choice((-far, far)), start[1] + rng.choice((-far, far)))
-            if kept_back(start, goal) == (key.split == "eval"):
-                break
-        text = f"You are at {start}; go to {goal}. Each turn is north, south, east or west."
-        return Task(key, (Message("user", text),), {"start": start, "goal": goal})
-
-    async def reply(
-        self, task: Task[dict[str, Any]], messages: Sequence[Message]
-    ) -> Sequence[Message] | None:
-        x, y = self.place(task, messages)
-        if (x, y) == task.data["goal"]:
-            return None
-        return (Message("user", self.news(messages[-1].content, x, y)),)
-
-    def place(self, task: Task[Any], messages: Sequence[Message]) -> tuple[int, int]:
-        x, y = task.data["start"]
-        for message in messages:
-            if message.role == "assistant":
-                east, north = self.step(message.content)
-                x, y = x + east, y + north
-        return x, y
-
-    def step(self, text: str) -> tuple[int, int]:
-        return self.steps.get(text.strip(), (0, 0))
-
-    def news(self, said: str, x: int, y: int) -> str:
-        return f"You are at {x}, {y}." if said.strip() in self.steps else "That is no direction."
-
-    def verify(self, task: Task[dict[str, Any]], rollout: Rollout) -> Verdict:
-        there = self.place(task, rollout.messages) == task.data["goal"]
-        return Verdict({"reward": Reward(float(there))}, passed=there, answer=rollout.text[:20])
-
-    def reference(self, task: Task[dict[str, Any]]) -> Any:
-        (x, y), (goal_x, goal_y) = task.data["start"], task.data["goal"]
-        along = ["east" if goal_x > x else "west"] * abs(goal_x - x)
-        return along + ["north" if goal_y > y else "south"] * abs(goal_y - y)
 
 
 @fault("an unknown word is looked up in a dictionary", "reply.form")

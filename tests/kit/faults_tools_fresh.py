@@ -14,40 +14,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
-from bases_fresh import Asks, kept_back, scrambled
+from bases_fresh import PRICES, Asks, Shop, kept_back, price, scrambled
 from catalogue import fault
 
 from grpo_core import Message, Task, TaskKey
 from grpo_core.protocol.tools import answers
 
-PRICES = {"anvil": 731, "bellows": 212, "chisel": 94, "drill": 387, "etau": 168, "file": 59}
 RATES = {"crown": 17, "ducat": 41, "florin": 29, "groat": 3, "thaler": 53}
-
-
-class Shop(Asks):
-    """What does an order cost? The prices are known to a tool only."""
-
-    max_turns = 6
-    levels = False
-
-    def content(self, key: TaskKey, rng: random.Random) -> tuple[Any, ...]:
-        return tuple((thing, rng.randrange(3, 60)) for thing in rng.sample(sorted(PRICES), 2))
-
-    def question(self, *content: Any) -> str:
-        order = " and ".join(f"{count} of {thing}" for thing, count in content)
-        return f"What does an order of {order} cost? Ask the tools; reply with digits only."
-
-    def solution(self, *content: Any) -> str:
-        return str(sum(PRICES[thing] * count for thing, count in content))
-
-    def tools(self) -> Sequence[Callable[..., object]]:
-        return (price,)
-
-
-def price(thing: str) -> int:
-    """Return the price of one thing."""
-    return PRICES[thing]
-
 
 # What tools execute
 
