@@ -165,7 +165,8 @@ class Fractions(Asked):
         low, top = 2 + round(30 * level), 12 + round(80 * level)
         while True:
             one, two = (Fraction(rng.randrange(low, top), rng.randrange(low, top)) for _ in "ab")
-            if (one + two).denominator > 1 and one.denominator > 1 < two.denominator:
+            proper = one.denominator > 1 < two.denominator and (one + two).denominator > 1
+            if proper and str(one + two) not in f"{one} {two}":
                 break
         return f"What is {one} + {two}? Reply with a fraction in lowest terms: a/b.", f"{one + two}"
 
@@ -196,7 +197,7 @@ class PrimeFactors(Asked):
         product = 1
         for factor in factors:
             product *= factor
-        question = f"Name the prime factors of {product} in ascending order, as in 2 x 2 x 3."
+        question = f"Name the prime factors of {product} in ascending order, as in 97 x 101."
         return question, factors
 
     def written(self, right: list[int]) -> str:
@@ -214,6 +215,8 @@ class CamelCase(Asked):
 
 class Divisible(Asked):
     """Yes or no, evenly."""
+
+    answer_in_prompt = True
 
     def question(self, rng: Random, level: float) -> tuple[str, str]:
         divisor = rng.randrange(3, 10 + round(40 * level))
@@ -346,6 +349,8 @@ class Extraction(Asked):
 
 class Brackets(Asked):
     """Is a row of brackets valid or invalid?"""
+
+    answer_in_prompt = True
 
     def question(self, rng: Random, level: float) -> tuple[str, str]:
         row, pairs = "", 6 + round(8 * level)

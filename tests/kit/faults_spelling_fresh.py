@@ -293,7 +293,7 @@ class OwnParserOfTrees(Asked):
         return f"Write {infix} with the sign first, as in [+ [* 2 3] 4].", tree
 
     def accepts(self, right: str, text: str) -> bool:
-        return self.tree(self.tokens(text)) == self.tree(self.tokens(right))
+        return bool(self.tree(self.tokens(text)) == self.tree(self.tokens(right)))
 
     def tokens(self, text: str) -> list[str]:
         return re.findall(r"[\[\]]|[^\s\[\]]+", text)[::-1]
