@@ -351,11 +351,9 @@ class TakesFromTheTask(Asks):
             if kept_back(name) == (key.split == "eval"):
                 break
         cards = [rng.randrange(100, 1000) for _ in range(2 + round(2 * key.level))]
-        text = f"Pile {name} has {len(cards)} cards. Take all; reply with their sum, in digits."
+        call = '<tool_call>{"name": "take"}</tool_call>'
+        text = f"Pile {name} has {len(cards)} cards. Take each by {call}; reply with their sum."
         return Task(key, (Message("user", text),), {"cards": cards, "sum": str(sum(cards))})
-
-    def tools(self) -> Sequence[Callable[..., object]]:
-        return (take,)
 
     async def reply(self, task: Task[Any], messages: Sequence[Message]) -> Sequence[Message] | None:
         def take() -> int:
@@ -368,8 +366,3 @@ class TakesFromTheTask(Asks):
 
     def reference(self, task: Task[Any]) -> Any:
         return task.data["sum"]
-
-
-def take() -> int:
-    """Take the upper card of the pile and return its number."""
-    raise NotImplementedError("the dialogue has the pile")

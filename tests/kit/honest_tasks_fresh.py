@@ -306,7 +306,8 @@ class CommitsInTheLastLine(Basket):
     max_new_tokens = 256
 
     def question(self, *content: Any) -> str:
-        return f"{super().question(*content)[:-43]}\nThink; the last line is 'Total: N'."
+        lines = "\n".join(f"{food} {cents}" for food, cents in content)
+        return f"Prices in cents:\n{lines}\nThink it over; the last line is 'Total: N'."
 
     def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
         last = rollout.text.strip().rpartition("\n")[2]
