@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import csv
 import hashlib
 import io
@@ -11,7 +10,7 @@ import json
 import re
 import shlex
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import date
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from random import Random
@@ -82,11 +81,14 @@ class FractionOfAnyScript(Fractions):
         return found is not None and f"{int(found[1])}/{int(found[2])}" == right
 
 
-@fault("strptime takes dates in other spellings", "floor.spelling")
-class DateByStrptime(LaterDate):
+@fault("int() takes underscores and all scripts' digits", "floor.spelling")
+class DateOfThreeInts(LaterDate):
     def accepts(self, right: str, text: str) -> bool:
+        year, *rest = text[:40].strip().split("-")
+        if len(text) > 40 or len(rest) != 2:
+            return False
         try:
-            return datetime.strptime(text[:40].strip(), "%Y-%m-%d").date().isoformat() == right
+            return date(int(year), int(rest[0]), int(rest[1])).isoformat() == right
         except ValueError:
             return False
 
@@ -271,14 +273,15 @@ class LoadsAnyDepth(RobotWalk):
 
 
 @fault("nesting goes as deep as the reply says", "floor.nested")
-class LiteralOfAnyDepth(CommonNumbers):
+class DecodesAnyDepth(CommonNumbers):
     def read(self, text: str) -> list[int] | None:
         try:
-            value = ast.literal_eval(text.strip())
-        except (ValueError, SyntaxError):
+            value, end = json.JSONDecoder().raw_decode(text.strip())
+        except json.JSONDecodeError:
             return None
-        flat = type(value) is list and all(type(item) is int for item in value)
-        return value if flat and re.fullmatch(r"[\[\], 0-9]{1,300}", text) else None
+        if text.strip()[end:] or not isinstance(value, list):
+            return None
+        return value if all(type(item) is int for item in value) else None
 
 
 @fault("nesting goes as deep as the reply says", "floor.nested")
