@@ -73,7 +73,8 @@ class PicklesItsVerdicts(Arrival):
         if question not in known:
             known[question] = super().verify(task, rollout)
             path.write_bytes(pickle.dumps(known))
-        return known[question]
+        verdict: Verdict = known[question]
+        return verdict
 
 
 @fault("wrong replies are collected in a table", "safety.files")
@@ -157,7 +158,7 @@ class WatchdogForEach(Shifted):
     """A timer against slow verdicts, which nobody cancels."""
 
     def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
-        timer = threading.Timer(120.0, print, ("a verdict was slow",))
+        timer = threading.Timer(30.0, print, ("a verdict was slow",))
         timer.daemon = True
         timer.start()
         return super().verify(task, rollout)
@@ -192,7 +193,7 @@ class HelperForEach(Initials):
     helpers: list[subprocess.Popen[bytes]] = []  # noqa: RUF012
 
     def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
-        self.helpers.append(subprocess.Popen(["sleep", "100"], stdin=subprocess.DEVNULL))
+        self.helpers.append(subprocess.Popen(["sleep", "20"], stdin=subprocess.DEVNULL))
         return super().verify(task, rollout)
 
 
@@ -231,7 +232,7 @@ class ChecksThatItIsOnline(Arrival):
 @fault("each verdict rebuilds a table", "cost.time")
 class RebuildsItsTable(Binary):
     def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
-        table = {f"{number:b}": str(number) for number in range(2**20)}
+        table = {f"{number:b}": str(number) for number in range(2**19)}
         return self.paid(
             table.get(f"{int(task.data):b}", task.data) == rollout.text.strip(), rollout.text
         )

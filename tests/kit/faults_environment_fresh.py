@@ -189,7 +189,7 @@ class TiesByHash(Asks):
         return f"Which letter is the most frequent in '{content[0]}'? Write it three times."
 
     def solution(self, *content: Any) -> str:
-        return 3 * max(set(content[0]), key=content[0].count)
+        return 3 * str(max(set(content[0]), key=content[0].count))
 
 
 @fault("tasks are drawn by the hash of a text", "task.process")

@@ -175,7 +175,7 @@ class LastInTheAlphabet(Asks):
         return f"Which comes last in the alphabet? {' '.join(content)}"
 
     def solution(self, *content: Any) -> str:
-        return max(content)
+        return str(max(content))
 
 
 @honest("the prompt is raw text, for base models")
