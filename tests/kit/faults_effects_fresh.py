@@ -232,7 +232,7 @@ class ChecksThatItIsOnline(Arrival):
 @fault("each verdict rebuilds a table", "cost.time")
 class RebuildsItsTable(Binary):
     def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
-        table = {f"{number:b}": str(number) for number in range(2**19)}
+        table = {f"{number:b}": str(number) for number in range(2**18)}
         return self.paid(
             table.get(f"{int(task.data):b}", task.data) == rollout.text.strip(), rollout.text
         )
