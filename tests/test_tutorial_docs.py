@@ -8,7 +8,6 @@ import shlex
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from types import FunctionType
 from typing import Any
 
 import pytest
@@ -39,14 +38,6 @@ RUN = grpo_commands(
     line for step in STEPS if step.language == "bash" for line in step.text.splitlines()
 )
 NAMED = grpo_commands(re.findall(r"`(grpo [^`]*)`", TEXT))
-
-
-def rows(head: str) -> list[list[str]]:
-    """The cells of the table under this head."""
-    _, _, rest = TEXT.partition(f"\n{head}\n")
-    assert rest, head
-    lines = rest.partition("\n\n")[0].splitlines()[1:]
-    return [line.strip("| ").split(" | ") for line in lines]
 
 
 def environment(draft: Step, folder: Path) -> Environment[Any]:
@@ -128,32 +119,6 @@ def test_every_check_that_is_named_exists() -> None:
     named = set(re.findall(rf"`((?:{'|'.join(groups)})\.\w+)`", TEXT))
     assert len(named) > 15
     assert named <= catalogue().keys()
-
-
-def test_the_contract_lists_every_public_member_of_environment_and_no_other() -> None:
-    declared = {
-        row[0].strip("`"): row[1].strip("`") for row in rows("| declared | default | meaning |")
-    }
-    methods = {row[0].strip("`").partition("(")[0] for row in rows("| method | when | meaning |")}
-    members = {name: value for name, value in vars(Environment).items() if not name.startswith("_")}
-    functions = {
-        name for name, value in members.items() if isinstance(value, FunctionType | classmethod)
-    }
-    assert methods == functions
-    assert declared.keys() == members.keys() - functions
-    assert declared == {name: shown(members[name]) for name in declared}
-
-
-def shown(value: object) -> str:
-    return value.__name__ if isinstance(value, type) else repr(value).replace("'", '"')
-
-
-def test_the_signatures_of_the_contract_are_those_of_the_methods() -> None:
-    for row in rows("| method | when | meaning |"):
-        name, _, arguments = row[0].strip("`").rstrip(")").partition("(")
-        function: Any = getattr(Environment, name)
-        code = function.__func__.__code__ if hasattr(function, "__func__") else function.__code__
-        assert arguments == ", ".join(code.co_varnames[1 : code.co_argcount]), name
 
 
 def test_the_plugin_reference_is_current() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import codecs
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -252,7 +253,7 @@ def _holds_in_another_case(prompt: str, answer: str) -> bool:
 
 def _spaced_words(text: str) -> str:
     """Return the words of `text` between spaces, so that 4 is not found in 42."""
-    words = re.findall(r"[\w.+-]+", text)
+    words = re.findall(r"[.+-]*[^\W_]+(?:[.+-]+[^\W_]+)*", text)
     return f" {' '.join(words)} "
 
 
@@ -265,6 +266,16 @@ def _holds_padded(prompt: str, answer: str) -> bool:
 
 def _holds_reversed(prompt: str, answer: str) -> bool:
     turned = answer.strip()[::-1]
+    return turned != answer.strip() and _holds_in_another_case(prompt, turned)
+
+
+def _holds_spaced_out(prompt: str, answer: str) -> bool:
+    letters = answer.strip()
+    return len(letters) > 1 and letters.isalnum() and _holds_words(prompt, " ".join(letters))
+
+
+def _holds_rotated(prompt: str, answer: str) -> bool:
+    turned = codecs.encode(answer.strip(), "rot13")
     return turned != answer.strip() and _holds_in_another_case(prompt, turned)
 
 
@@ -312,6 +323,8 @@ _SPELLINGS: Mapping[str, tuple[Callable[[str, str], bool], str]] = {
         _holds_reversed,
         r"revers|backward|mirror|right to left|last .*first|\bflip|turn",
     ),
+    "letter by letter": (_holds_spaced_out, r"spell|letter by letter|\bspace"),
+    "in rot13": (_holds_rotated, r"\brot|caesar|shift|encod|decod|cipher"),
     "in hexadecimal": (_holds_hex, r"\bhex|base.?16|\bbase\b|encod|decod|cipher"),
     "in base64": (_holds_base64, r"base.?64|encod|decod|cipher"),
 }

@@ -16,7 +16,8 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from types import CodeType
 from typing import Any
 
@@ -39,6 +40,7 @@ from grpo_core.verify.checks import (
     check_reference,
     check_task,
     check_verdict,
+    size_of,
 )
 from grpo_core.verify.playing import IsolatedReplies
 from grpo_core.verify.worker import die_with_parent
@@ -51,6 +53,11 @@ _REPLY_SECONDS = 5.0
 """The most seconds for a reply in a dialogue."""
 _SETTLE_SECONDS = 0.3
 """How long threads and processes get to end before the leftovers are counted."""
+_TIMED_TASKS = 5
+"""Tasks whose time tells whether further ones are made while memory is measured."""
+_QUICK_TASK_SECONDS = 0.002
+_LONG_WORDS = 800
+"""How often long answers repeat two words: what keeps answers keeps much of them."""
 _TASKS_SECONDS = 10.0
 """No further task, and no further reference, of the wide sample is made after this time."""
 _VERDICTS_SECONDS = 40.0
@@ -80,6 +87,7 @@ def main() -> None:
     else:
         if not env.trusted:  # as in a worker; a trusted environment keeps the folder of the trainer
             os.chdir(request["working"])
+            Path(MARKER).touch()  # verifiers may open what they find to be the name of a file
         report = asyncio.run(_observe(env, request, side_effects, files))
     json.dump(report, output)
     output.close()
@@ -260,15 +268,29 @@ def _has_marker(code: CodeType) -> bool:
 async def _growth(
     judge: _Judge, attempts: Sequence[tuple[Task[Any], str]], form: Sequence[str]
 ) -> dict[str, Any] | None:
-    """Return by how much verdicts grow the process; every second answer is one of its own."""
+    """Return by how much tasks and verdicts grow the process.
+
+    Every second answer is one of its own, and every fourth a long one.
+    """
     if not attempts:
         return None
     before, after = form
+    size = size_of(judge.env, "train") or sys.maxsize
+    key = attempts[0][0].key
+    keys = [replace(key, split="train", index=index % size) for index in range(_TIMED_TASKS)]
+    started = time.monotonic()
+    made = _each(judge.env.task, keys)
+    makes_tasks = time.monotonic() - started < _TIMED_TASKS * _QUICK_TASK_SECONDS and all(
+        isinstance(task, Task) for task in made
+    )
 
     async def judge_answer(number: int) -> None:
         task, text = attempts[number % len(attempts)]
-        unseen = f"{before}{10**6 + number}{after}"
-        await judge.verdict(task, unseen if number % 2 else text)
+        if makes_tasks:
+            with contextlib.suppress(Exception):  # the subject of task.made
+                judge.env.task(replace(key, split="train", index=number % size))
+        unseen = f"{10**6 + number}{' and more' * (_LONG_WORDS if number % 4 == 3 else 0)}"
+        await judge.verdict(task, f"{before}{unseen}{after}" if number % 2 else text)
 
     return await measure_growth(judge_answer)
 

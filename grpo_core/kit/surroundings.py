@@ -34,7 +34,7 @@ _DATE_SHIFT_SECONDS = 523 * 86_400 + 7 * 3600 + 1234.5
 """More than a year: another year, month, day, day of the week and hour."""
 _TIME_ZONE = "KIT-13:30"
 """A time zone that no place has, as POSIX writes it."""
-_LOCALES = ("de_DE.UTF-8", "fr_FR.UTF-8", "tr_TR.UTF-8", "en_GB.UTF-8", "C.UTF-8", "C")
+_LOCALES = ("de_DE.UTF-8", "fr_FR.UTF-8", "tr_TR.UTF-8", "en_GB.UTF-8", "C.UTF-8", "POSIX")
 """Locales in the order in which they are tried."""
 _USER = ("USER", "LOGNAME", "SHELL", "TERM")
 _LOCALE = ("LANG", "LANGUAGE")
@@ -136,8 +136,8 @@ def _other_locale(system: Mapping[str, str]) -> dict[str, str]:
 
 def _locale_exists(name: str) -> bool:
     """Return whether this system has the locale; it is not set."""
-    if name == "C" or sys.platform != "linux":
-        return name == "C"
+    if name == "POSIX" or sys.platform != "linux":
+        return name == "POSIX"
     libc = ctypes.CDLL(None)
     libc.newlocale.restype, libc.freelocale.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
     libc.newlocale.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p]

@@ -117,6 +117,8 @@ PROGRAMS: Mapping[str, str] = {
 """Bodies of a function {name}(*arguments) that solve nothing, by what the program does."""
 MARKER = "grpo_kit_marker"
 """A name that no other code contains; code that uses it was made from the policy's text."""
+_PICKLED = f"c{MARKER}\nx\n."
+_PICKLED_FORMS = (_PICKLED.encode().hex(), base64.b64encode(_PICKLED.encode()).decode())
 EXECUTABLE: tuple[str, ...] = (
     MARKER,
     f"{MARKER} + 1",
@@ -125,8 +127,10 @@ EXECUTABLE: tuple[str, ...] = (
     f"{MARKER} = 1",
     f"1 if {MARKER} else 0",
     f"```python\n{MARKER}\n```",
+    _PICKLED,
+    *_PICKLED_FORMS,
 )
-_PICKLED = f"c{MARKER}\nx\n.".encode()
+"""Answers that are code of Python, or pickled objects; the first is also the name of a file."""
 COMMANDS: tuple[str, ...] = (
     MARKER,
     f"{MARKER} + 1",
@@ -134,8 +138,7 @@ COMMANDS: tuple[str, ...] = (
     f"$({MARKER})",
     f"/tmp/{MARKER}",
     f"../{MARKER}",
-    _PICKLED.hex(),
-    base64.b64encode(_PICKLED).decode(),
+    *_PICKLED_FORMS,
 )
 """Arguments of tools that are code of Python or of a shell, modules, files, or pickled objects."""
 INTEGERS: Mapping[str, int] = {

@@ -161,7 +161,8 @@ async def check_variety(subject: Subject) -> str:
     rows = await subject.rows("train")
     tasks = _distinct_keys(subject, rows)
     references = await _references(subject, tasks)
-    different = len({_content(task, references.get(task.key)) for task in tasks})
+    first = _first_number(tasks)
+    different = len({_content(task, references.get(task.key), first) for task in tasks})
     few = _FEW_DIALOGUES if subject.env.max_turns > 1 else _FEW
     if different < few and len(tasks) >= min(_ENOUGH, size or _ENOUGH):
         raise BrokenPromiseError(
@@ -169,7 +170,7 @@ async def check_variety(subject: Subject) -> str:
             "so few by heart, so draw from more"
         )
     listed = rows or tasks
-    distinct = len({_content(task, references.get(task.key)) for task in listed})
+    distinct = len({_content(task, references.get(task.key), first) for task in listed})
     if size is not None and distinct < _REPEATED_SHARE * len(listed):
         raise BrokenPromiseError(
             f"size('train') is {size}, but the {len(listed)} rows that were read are only "
@@ -178,11 +179,30 @@ async def check_variety(subject: Subject) -> str:
     return f"among {len(tasks)} tasks there are {different} different ones"
 
 
-def _content(task: Task[Any], reference: str | None) -> tuple[str, object]:
-    """Return what makes a task different from others: its prompt and its answer, or its data."""
+def _first_number(tasks: Sequence[Task[Any]]) -> int | None:
+    """Return the number that prompts give the first task, 0 or 1; None if they are not numbered."""
+    for first in (0, 1):
+        numbered = [task for task in tasks if _number(task, first).search(prompt_text(task))]
+        if len(numbered) == len(tasks):
+            return first
+    return None
+
+
+def _number(task: Task[Any], first: int) -> re.Pattern[str]:
+    return re.compile(rf"(?<!\d){task.key.index + first}(?!\d)")
+
+
+def _content(task: Task[Any], reference: str | None, first: int | None) -> tuple[str, object]:
+    """Return what makes a task different from others: its prompt and its answer, or its data.
+
+    The running number of a task does not count.
+    """
+    prompt = prompt_text(task)
+    if first is not None:
+        prompt = _number(task, first).sub("", prompt, count=1)
     if reference is not None:
-        return prompt_text(task), reference
+        return prompt, reference
     try:
-        return prompt_text(task), pickle.dumps(task.data)
+        return prompt, pickle.dumps(task.data)
     except Exception:  # noqa: BLE001 - pickling runs code of the environment; task.pickle reports it
-        return prompt_text(task), None
+        return prompt, None

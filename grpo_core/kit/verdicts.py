@@ -33,10 +33,13 @@ _TIMEOUT_SECONDS = 10.0
 
 
 def ordinary_attempts(subject: Subject) -> list[Attempt]:
-    """Return ordinary replies: references, those of other tasks, the prompt, and junk."""
+    """Return ordinary replies: references, also with space around them, others, and junk."""
     tasks = subject.tasks[: subject.small_count]
+    references = subject.answered[: subject.small_count]
     return [
-        *subject.answered[: subject.small_count],
+        *references,
+        *((task, f"{text}\n") for task, text in references),
+        *((task, f" {text}") for task, text in references),
         *subject.other_references[: subject.small_count],
         *((task, prompt_text(task)) for task in tasks),
         *((task, text) for task in tasks for text in list(JUNK.values())[1:3]),

@@ -90,7 +90,8 @@ def test_the_answers_of_the_rows_are_references_for_a_reward_function_of_ones_ow
     assert report.problems == (), str(report)
     not_asked = {result.check for result in report.results if result.status == "not_checked"}
     assert not {"verdict.reference", "floor.near", "floor.suffix", "floor.listed"} & not_asked
-    assert len(not_asked) <= 7, not_asked
+    about_dialogues = {check for check in not_asked if check.startswith(("reply.", "tool."))}
+    assert len(not_asked - about_dialogues) <= 7, not_asked
 
 
 def test_a_reward_function_that_looks_for_the_answer_anywhere_is_found(

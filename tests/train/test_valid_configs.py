@@ -148,6 +148,9 @@ class DrawnActor:
             groups.append(Group(task, rollouts, verdicts))
         return groups, 1.0
 
+    def updated(self, version: int) -> None:
+        """Take no note of it: the rollouts are drawn, whatever the weights are."""
+
 
 def method(config: RunConfig, policy: Policy, seed: int) -> Grpo:
     sources = Sources.of(config, {"letters": Parted()})
