@@ -338,7 +338,7 @@ def the_class(source: str) -> ast.ClassDef:
 
 
 def shown_environment() -> str:
-    return code_that_begins("README.md", "python", "from string import ascii_lowercase")
+    return code_that_begins("README.md", "python", "from itertools import count\nfrom string")
 
 
 def test_the_environment_of_the_readme_is_the_one_of_the_example_and_has_at_most_15_lines() -> None:
