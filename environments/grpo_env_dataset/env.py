@@ -66,8 +66,8 @@ class Config:
     """Regular expression with one group, such as `#### (.*)`: only what the group matches in the
     field `answer` is the reference answer."""
     reward: str = "exact"
-    """`exact` (the same text, white space and case aside), `number` (the same decimal number), or a
-    function as FILE.py:FUNCTION or MODULE:FUNCTION."""
+    """`exact` (the same text, white space and case aside), `number` (the same decimal number), or
+    your function: FILE.py:FUNCTION of a file, or MODULE:FUNCTION of an installed package."""
     tag: str = "answer"
     """The completion's answer is the text in its only <tag>...</tag>; "" takes the whole one. A
     function of your own gets the whole completion in any case."""

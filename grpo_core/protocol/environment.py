@@ -253,10 +253,10 @@ class Environment(ABC, Generic[Data]):
         Unless you override it, the tools answer the calls in the last message, and a message
         without calls ends the dialogue. It is asked after each turn of the policy but the last of
         `max_turns` and one that was cut off, so a rollout ends with a turn of the policy. Many
-        dialogues go on at once, and one may be played again: the reply must be a
-        function of its arguments, with random numbers from `task.key.rng("reply", len(messages))`
-        and nothing kept on `self`. Any text can be a turn of the policy, silence included: answer
-        it or end the dialogue, but do not raise.
+        dialogues go on at once, and one may be played again: the reply must be a function of its
+        arguments, with random numbers from `task.key.rng("reply", len(messages))` and nothing kept
+        on `self`. Any text can be a turn of the policy, silence included: answer it or end the
+        dialogue, but do not raise.
 
         Args:
             task: the task of the rollout.
@@ -272,9 +272,9 @@ class Environment(ABC, Generic[Data]):
     def tools(self) -> Sequence[Callable[..., object]]:
         """Return the functions that the policy may call between its turns (set `max_turns`).
 
-        The chat template gets their names, docstrings and types, and the policy learns of them in
-        no other way, also where `reply` answers the calls itself. They run where `verify` runs,
-        within its time limit, and leave everything else as it was, as `verify` does.
+        The chat template gets their names, docstrings and types, which is how the policy learns of
+        them, also where `reply` answers the calls itself. They run where `verify` runs, within its
+        time limit, and leave everything else as it was, as `verify` does.
         """
         return ()
 
