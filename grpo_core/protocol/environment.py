@@ -286,8 +286,8 @@ class Environment(ABC, Generic[Data]):
 
         A str is the policy's only turn, a list or tuple of str its turns in a dialogue: `reply` is
         asked between them, and the rollout ends after the last one, or when `reply` ends it, and
-        the turns that are left over do not count. It may use `task.data`, and a turn may hold tool
-        calls.
+        the turns that are left over do not count. It may use the data of the task, and a turn may
+        hold tool calls.
         """
         return None
 
