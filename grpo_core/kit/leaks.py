@@ -321,7 +321,7 @@ _SPELLINGS: Mapping[str, tuple[Callable[[str, str], bool], str]] = {
     "with leading zeros": (_holds_padded, r"zero|\bpad"),
     "backwards": (
         _holds_reversed,
-        r"revers|backward|mirror|right to left|last .*first|\bflip|turn",
+        r"revers|backward|mirror|right to left|last .*first|\bflip|\bturn",
     ),
     "letter by letter": (_holds_spaced_out, r"spell|letter by letter|\bspace"),
     "in rot13": (_holds_rotated, r"\brot|caesar|shift|encod|decod|cipher"),
