@@ -194,8 +194,13 @@ async def check_secret(subject: Subject) -> str:
     return f"of {len(known)} answers their own prompt holds {', '.join(shares)}"
 
 
-def _known_answers(subject: Subject) -> list[tuple[Task[Any], str]]:
-    """Return tasks with the bare answer of their reference, of the wide sample where possible."""
+def _known_answers(subject: Subject) -> Sequence[tuple[Task[Any], str]]:
+    """Return tasks with the bare answer of their reference, of the wide sample where possible.
+
+    The answer of a program is the whole of it: its prompt may name the number that it adds.
+    """
+    if "sandbox" in subject.env.needs:
+        return subject.answered
     known = [
         (task, answer)
         for index, (task, _) in enumerate(subject.answered)
