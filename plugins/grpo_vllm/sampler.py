@@ -55,6 +55,7 @@ class VLLM:
         self._present: Path | None = None  # the folder with the present weights
         self._version = self._loads = self._repairs = 0
         self._base = self._name = MODEL  # the server's names of base model and present weights
+        self._sleeps = False
         self._repair = asyncio.Lock()
 
     async def generate(self, request: Request) -> Completion:
@@ -86,6 +87,17 @@ class VLLM:
         if previous is not None:
             await asyncio.to_thread(remove, previous)
 
+    async def rest(self) -> None:
+        """Let the server free its memory on the device, if the settings say so.
+
+        The weights of the base model wait in the computer's memory (vLLM's sleep level 1).
+        """
+        if self._config.sleep and self._client is not None:
+            # A server that has failed frees its memory, too; the next `sync` starts it again.
+            with contextlib.suppress(ServerFailedError):
+                await self._client.post("/sleep?level=1")
+            self._sleeps = True
+
     async def close(self) -> None:
         """End the server and remove all files."""
         client, server, handover = self._client, self._server, self._handover
@@ -106,7 +118,8 @@ class VLLM:
             self._server = Server(config, self._model, self._python)
         address = self._server.socket if self._server else config.url
         self._client = Client(address, at_once=config.at_once, seconds=config.request_seconds)
-        self._base = self._name = MODEL
+        self._base, self._sleeps = MODEL, False
+        self._name = self._base
         try:
             if self._server:
                 await self._server.start(self._client)
@@ -141,6 +154,9 @@ class VLLM:
         """
         assert self._client is not None
         assert self._present is not None
+        if self._sleeps:
+            await self._client.post("/wake_up")
+            self._sleeps = False
         if self._model.adapter_rank is None:
             reload = {"method": "reload_weights", "kwargs": {"weights_path": str(self._present)}}
             await self._client.post("/collective_rpc", reload)
@@ -188,7 +204,7 @@ class VLLM:
             _logger.warning("the vLLM server failed and is started again: %s", problem)
             if self._server is not None:
                 await self._server.start(self._client)
-                self._name = self._base
+                self._name, self._sleeps = self._base, False
             else:
                 await self._wait(self._client)
             # If this fails, the repeated call fails and counts.

