@@ -147,6 +147,10 @@ class Server(socketserver.ThreadingUnixStreamServer):
         """Say nothing of a client that left."""
 
 
+class Port(socketserver.ThreadingTCPServer):
+    daemon_threads = allow_reuse_address = True
+
+
 if __name__ == "__main__":
     note(
         "start",
@@ -165,5 +169,7 @@ if __name__ == "__main__":
         sys.exit(1)
     if (FOLDER / "is_slow").exists():
         time.sleep(60)
-    with Server(OPTIONS["--uds"], Handler) as server:
+    socket, port = OPTIONS.get("--uds"), int(OPTIONS.get("--port", 0))
+    with Server(socket, Handler) if socket else Port(("127.0.0.1", port), Handler) as server:
+        note("listens")
         server.serve_forever(0.05)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import shlex
+import socket
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -313,6 +316,51 @@ def test_the_server_knows_the_model_and_nothing_of_the_trainers_packages(fake: F
         "--tensor-parallel-size=2",
     } <= {*start["arguments"]}
     assert start["environment"] == {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "PYTHONPATH": None}
+
+
+@contextlib.contextmanager
+def served(fake: Fake, port: int) -> Iterator[None]:
+    """A server that somebody else runs."""
+    before = len(fake.events("listens"))
+    command = [sys.executable, fake_vllm.__file__, f"--port={port}"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
+        try:
+            while len(fake.events("listens")) == before:
+                time.sleep(0.01)
+            yield
+        finally:
+            server.kill()
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def test_a_server_that_others_run_is_used_also_after_they_started_it_again(fake: Fake) -> None:
+    port = free_port()
+
+    async def twice(sampler: VLLM) -> list[Completion]:
+        first = await sampler.generate(asks(10, count=1))
+        servers.close()
+        second = asyncio.create_task(sampler.generate(asks(10, count=1)))
+        await asyncio.sleep(0.2)
+        servers.enter_context(served(fake, port))
+        return [first, await second]
+
+    with contextlib.ExitStack() as servers:
+        servers.enter_context(served(fake, port))
+        url = {"url": f"http://127.0.0.1:{port}", "python": ""}
+        found = using(fake.sampler(**url), twice, number=1)
+    assert [completion.token_ids for completion in found] == [(12,), (12,)]
+    assert len(set(fake.names())) == 2
+
+
+def test_where_no_server_is_the_address_is_named(fake: Fake) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    with pytest.raises(ConfigError, match=f"no vLLM server at sampler.settings.url={url}: Connect"):
+        drawn(fake.sampler(url=url, python=""))
 
 
 @pytest.mark.parametrize(
