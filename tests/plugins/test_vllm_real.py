@@ -54,6 +54,7 @@ COMMAND = [
     ),
     *("--set", "sampler.name=vllm", "--set", f"sampler.settings.python={PYTHON}"),
 ]
+SMALL = ["--set", "prompts_per_step=2", "--set", "group_size=4", "--set", "eval.tasks=0"]
 GAP, SYNC_SECONDS, TOKENS = 0.02, 1.0, 12
 
 
@@ -71,7 +72,7 @@ def steps_of(folder: Path) -> list[dict[str, Any]]:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run of ten steps."""
     folder = tmp_path_factory.mktemp("vllm") / "run"
-    run(folder, "--steps", "10", "--set", "eval.tasks=0", "--set", "optimizer.lr=1e-3")
+    run(folder, "--steps", "10", *SMALL, "--set", "optimizer.lr=1e-3")
     return folder
 
 
@@ -192,9 +193,6 @@ def gap(policy: Policy, requests: Sequence[Request], completions: Sequence[Compl
         differences += (plain_T - torch.tensor(completion.logprobs)).abs().tolist()
     print(f"gap at {requests[0].params}: {fmean(differences):.2g} nats per token")
     return fmean(differences)
-
-
-SMALL = ["--set", "prompts_per_step=2", "--set", "group_size=4", "--set", "eval.tasks=0"]
 
 
 def test_a_run_whose_server_is_killed_in_the_middle_of_a_step_completes(tmp_path: Path) -> None:
