@@ -151,7 +151,7 @@ def test_what_it_draws_is_what_the_built_in_engine_finds_likely(trained: Path) -
         asks(temperature=0.0, stop=(" ", "\n")),
         asks(),
         asks(temperature=0.7),
-        asks(top_p=0.8, top_k=50),
+        asks(temperature=0.8, top_p=0.8, top_k=50),
         asks(),
     ]
     sampler = choose_sampler(config, PluginHost())(policy, config)
