@@ -6,11 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from grpo_core import ConfigError, GrpoError
+from grpo_core import GrpoError
 from grpo_core.protocol.sampler import Completion, ModelToSample, Request, SamplingParams
 from grpo_vllm.client import ServerFailedError
 
 _LARGEST_SEED = 2**63 - 1
+SCORED_AT_ONCE = 64
+"""Tokens that one request scores; vLLM allows 128."""
 
 
 def is_narrowed(params: SamplingParams) -> bool:
@@ -21,20 +23,6 @@ def is_narrowed(params: SamplingParams) -> bool:
     """
     limits = params.top_p < 1 or params.top_k > 0 or params.min_p > 0
     return params.temperature > 0 and limits
-
-
-def check_params(params: SamplingParams) -> None:
-    """Check that log-probs of the full distribution can be had.
-
-    Raises:
-        ConfigError: they cannot: vLLM scores given tokens only at temperature 1.
-    """
-    if is_narrowed(params) and params.temperature != 1:
-        raise ConfigError(
-            "the sampler 'vllm' knows log-probs of the full distribution with top-p, top-k or "
-            f"min-p only at temperature 1, and the temperature is {params.temperature:g}; set "
-            "sampling.temperature=1, or top_p=1, top_k=0 and min_p=0, or sampler.name=builtin"
-        )
 
 
 def completion_body(request: Request, model: str, end_ids: frozenset[int]) -> dict[str, Any]:
@@ -57,16 +45,31 @@ def completion_body(request: Request, model: str, end_ids: frozenset[int]) -> di
     }
 
 
-def scoring_body(prefix: Sequence[int], token_ids: Sequence[int], model: str) -> dict[str, Any]:
-    """Return the body of a request for the log-probs of given tokens after a prefix."""
-    return {
-        "model": model,
-        "prompt": [*prefix, *token_ids],
-        "max_tokens": 1,
-        "temperature": 0,
-        "prompt_logprobs": 0,
-        "ignore_eos": True,
-    }
+def scoring_bodies(
+    request: Request, token_ids: Sequence[int], model: str
+) -> list[tuple[Sequence[int], dict[str, Any]]]:
+    """Return requests for the log-probs of given tokens, each with the tokens that it scores.
+
+    Each token is scored as the next one after those before it, where nothing keeps it from being
+    drawn. The server has the texts before them in its cache. Log-probs of a prompt, which take one
+    request, are wrong or end the server in vLLM 0.32 where an adapter is used.
+    """
+    bodies: list[tuple[Sequence[int], dict[str, Any]]] = []
+    for start in range(0, len(token_ids), SCORED_AT_ONCE):
+        chunk = token_ids[start : start + SCORED_AT_ONCE]
+        places = range(start, start + len(chunk))
+        body = {
+            "model": model,
+            "prompt": [[*request.prefix, *token_ids[:place]] for place in places],
+            "max_tokens": 1,
+            "temperature": request.params.temperature,
+            "ignore_eos": True,
+            "logprobs": 0,
+            "logprob_token_ids": sorted({*chunk}),
+            "return_tokens_as_token_ids": True,
+        }
+        bodies.append((chunk, body))
+    return bodies
 
 
 def read_completion(
@@ -98,10 +101,11 @@ def read_completion(
     return Completion(tuple(token_ids[:count]), tuple(logprobs[:count]), finish, version=version)
 
 
-def read_scores(answer: Any, prefix_length: int, token_ids: Sequence[int]) -> list[float]:
-    """Return the log-probs (T,) of given tokens from the answer to `scoring_body`."""
-    rows: Sequence[Mapping[str, Any]] = answer["choices"][0]["prompt_logprobs"][prefix_length:]
-    return [float(row[str(token)]["logprob"]) for row, token in zip(rows, token_ids, strict=True)]
+def read_scores(answer: Any, token_ids: Sequence[int]) -> list[float]:
+    """Return the log-probs (T,) of given tokens from the answer to one of `scoring_bodies`."""
+    choices = sorted(answer["choices"], key=lambda choice: int(choice["index"]))
+    rows: list[Mapping[str, float]] = [choice["logprobs"]["top_logprobs"][0] for choice in choices]
+    return [row[f"token_id:{token}"] for row, token in zip(rows, token_ids, strict=True)]
 
 
 def with_full_logprobs(completion: Completion, logprobs: Sequence[float]) -> Completion:

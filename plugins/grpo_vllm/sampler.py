@@ -14,12 +14,11 @@ from grpo_core import ConfigError, GrpoError
 from grpo_core.protocol.sampler import Completion, ModelToSample, Request, Weights
 from grpo_vllm.client import Client, ServerFailedError
 from grpo_vllm.completions import (
-    check_params,
     completion_body,
     is_narrowed,
     read_completion,
     read_scores,
-    scoring_body,
+    scoring_bodies,
     with_full_logprobs,
 )
 from grpo_vllm.config import VLLMConfig, check, interpreter
@@ -62,10 +61,8 @@ class VLLM:
         """Return a completion of the request (see `Sampler.generate`).
 
         Raises:
-            ConfigError: its log-probs under the full distribution cannot be had.
             GrpoError: the server refuses the request, or failed again after being restarted.
         """
-        check_params(request.params)
         if not len(request.uniforms):
             return Completion(version=self._version)
         return await self._persistently(lambda: self._complete(request))
@@ -140,11 +137,11 @@ class VLLM:
         completion = read_completion(answer, request, model, version)
         if not is_narrowed(request.params):
             return completion
-        scoring = scoring_body(request.prefix, completion.token_ids, name)
-        scores = await self._client.post("/v1/completions", scoring)
-        return with_full_logprobs(
-            completion, read_scores(scores, len(request.prefix), completion.token_ids)
-        )
+        logprobs: list[float] = []
+        for token_ids, scoring in scoring_bodies(request, completion.token_ids, name):
+            scores = await self._client.post("/v1/completions", scoring)
+            logprobs += read_scores(scores, token_ids)
+        return with_full_logprobs(completion, logprobs)
 
     async def _load(self) -> None:
         """Make the server use the weights in the present folder.

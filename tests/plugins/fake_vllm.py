@@ -77,7 +77,7 @@ class Handler(BaseHTTPRequestHandler):
         return 200, {"status": "awake"}
 
     def completions(self, asked: dict[str, Any]) -> tuple[int, Any]:
-        first = asked["prompt"][0]
+        first, *_ = asked["prompt"]
         if first == DIES and not (FOLDER / "died").exists():
             (FOLDER / "died").touch()
             os._exit(1)
@@ -89,9 +89,11 @@ class Handler(BaseHTTPRequestHandler):
             self.wait()
         if asked["model"] not in ADAPTERS:
             return 404, {"error": {"message": f"the model {asked['model']} does not exist"}}
-        if "prompt_logprobs" in asked:
-            rows = [{str(token): {"logprob": -token / 100}} for token in asked["prompt"]]
-            return 200, {"choices": [{"prompt_logprobs": [None, *rows[1:]]}]}
+        if "logprob_token_ids" in asked:
+            row = {f"token_id:{token}": -token / 100 for token in asked["logprob_token_ids"]}
+            logprobs = {"top_logprobs": [row]}
+            places = reversed(range(len(asked["prompt"])))
+            return 200, {"choices": [{"index": i, "logprobs": logprobs} for i in places]}
         return 200, {"choices": [drawn(asked, ADAPTERS[asked["model"]])]}
 
     def wait(self) -> None:

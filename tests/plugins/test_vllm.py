@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import os
 import shlex
 import socket
@@ -167,14 +168,17 @@ def test_a_stop_string_that_only_the_trainer_reads_ends_the_completion(fake: Fak
 
 
 def test_log_probs_are_of_the_full_distribution_where_few_tokens_may_be_drawn(fake: Fake) -> None:
-    (found,) = drawn(fake.sampler(), asks(5, 10, count=2, top_p=0.9, top_k=3, min_p=0.1))
-    assert found.logprobs == pytest.approx((-0.11, -0.12))
-    assert found.kept_mass == pytest.approx(2.718281828**-1)
-    asked, scored = fake.asked()
-    assert (asked["top_p"], asked["top_k"], asked["min_p"]) == (0.9, 3, 0.1)
-    assert scored["prompt"] == [5, 10, 11, 12]
-    with pytest.raises(ConfigError, match=r"only at temperature 1, and the temperature is 0\.5"):
-        drawn(fake.sampler(), asks(1, temperature=0.5, top_p=0.9))
+    params = {"temperature": 0.5, "top_p": 0.9, "top_k": 3, "min_p": 0.1}
+    (found,) = drawn(fake.sampler(), asks(5, 10, count=70, **params))
+    tokens = range(11, 81)
+    assert found.logprobs == pytest.approx([-token / 100 for token in tokens])
+    assert found.kept_mass == pytest.approx(math.exp(-1))
+    asked, scored, rest = fake.asked()
+    assert {key: asked[key] for key in params} == params
+    assert scored["prompt"][:3] == [[5, 10], [5, 10, 11], [5, 10, 11, 12]]
+    assert rest["prompt"][-1] == [5, 10, *tokens[:-1]]
+    assert (rest["temperature"], rest["max_tokens"]) == (0.5, 1)
+    assert not rest.keys() & {"top_p", "top_k", "min_p"}
     (greedy,) = drawn(fake.sampler(), asks(1, temperature=0, top_p=0.9))
     assert greedy.kept_mass == 1.0
 

@@ -151,7 +151,7 @@ def test_what_it_draws_is_what_the_built_in_engine_finds_likely(trained: Path) -
         asks(temperature=0.0, stop=(" ", "\n")),
         asks(),
         asks(temperature=0.7),
-        asks(top_p=0.8, top_k=50),
+        asks(temperature=0.8, top_p=0.8, top_k=50),
         asks(),
     ]
     sampler = choose_sampler(config, PluginHost())(policy, config)
@@ -175,7 +175,7 @@ def test_what_it_draws_is_what_the_built_in_engine_finds_likely(trained: Path) -
         completion.finish == "stop" for completion in stopped if len(completion.token_ids) < TOKENS
     )
     assert share_equal(plain, again) == 1.0  # equal seeds
-    assert len({completion.token_ids for completion in plain}) > len(chosen) / 2
+    assert share_equal(plain, greedy) < 0.8
     assert min(completion.kept_mass for completion in narrow) < 0.9
     for group, completions in ((groups[2], plain), (groups[3], cool), (groups[4], narrow)):
         assert gap(policy, group, completions) < GAP
@@ -208,7 +208,7 @@ def test_a_run_whose_server_is_killed_in_the_middle_of_a_step_completes(tmp_path
         os.kill(int(pid_file.read_text()), signal.SIGKILL)
         output = running.stderr.read()
     assert running.returncode == 0, output
-    assert "the vLLM server failed and is started again" in output
+    assert "the vLLM server failed and is started again" in (folder / "log.txt").read_text()
     assert len(steps_of(folder)) == 3
     assert max(line["sampling/logprob_gap"] for line in steps_of(folder)) < GAP
     versions = [line["versions"] for line in RunFolder(folder).rollout_lines()]
