@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from grpo_core import Environment, Message, Reward, Rollout, Task, TaskKey, Verdict
+from grpo_core import MASK, Environment, Message, Reward, Rollout, Task, TaskKey, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +65,18 @@ class RawSpelling(Spelling):
         return Task(key, f"{task.data} ", task.data)
 
 
+class Gaps(Spelling):
+    """The word is to be filled in by a masked language model."""
+
+    def task(self, key: TaskKey) -> Task[str]:
+        return Task(key, f"The word is {MASK}", "word")
+
+
 class Talking(Spelling):
     """Repeat the word until it is right; the environment says how many letters fit."""
 
     max_turns = 3
+    max_new_tokens = 40
 
     async def reply(self, task: Task[str], messages: Sequence[Message]) -> Sequence[Message] | None:
         text = messages[-1].content
@@ -85,8 +93,11 @@ class RawTalking(Talking):
         return Task(key, "word: ", "word")
 
 
-class Toolbox(Talking):
+class Toolbox(Spelling):
     """The policy may look letters up."""
+
+    max_turns = 3
+    max_new_tokens = 100
 
     def tools(self) -> Sequence[object]:
         return (look_up,)

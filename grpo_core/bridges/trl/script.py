@@ -33,6 +33,7 @@ sandbox, with time limits, once for each completion. What could not be judged is
 
 import argparse
 
+import torch
 from peft import LoraConfig
 from transformers import AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
@@ -72,6 +73,7 @@ def main():
                 # for 3 billion weights, with beta=0.04.
                 learning_rate=$rate,
                 beta=$beta,
+                use_cpu=not torch.accelerator.is_available(),
                 logging_steps=1,
                 report_to="none",
             ),
