@@ -14,10 +14,11 @@ from grpo_core import MASK, Environment, Message, Reward, Rollout, Task, TaskKey
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """shout: asks for capital letters; log: file to which every verdict adds a line."""
+    """shout: asks for capital letters; log: file to which every verdict adds a line; fail_on: the verifier fails for answers that begin so."""
 
     shout: bool = False
     log: str = ""
+    fail_on: str = ""
 
 
 class Spelling(Environment[str]):
@@ -43,7 +44,7 @@ class Spelling(Environment[str]):
             with Path(self.config.log).open("a") as log:
                 log.write(f"{task.key.index} {task.draw} {rollout.finish}\n")
         text = rollout.text
-        if text.startswith("raise"):
+        if text.startswith("raise") or text[:1] in [*self.config.fail_on]:
             raise ValueError("the dictionary is missing")
         if text.startswith("die"):
             os._exit(7)
