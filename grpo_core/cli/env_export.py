@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -13,11 +13,13 @@ from grpo_core.cli.environment import Level, Name, Seed, refuse_other_settings
 from grpo_core.cli.output import new_file, print_text, prints_to_stderr, remark
 from grpo_core.config.overrides import nested, split_setting
 from grpo_core.plugins.host import PluginHost
+from grpo_core.protocol.errors import UnknownNameError
 from grpo_core.protocol.spec import names_file
 from grpo_core.runs.atomic import write_whole
 from grpo_core.runs.lines import writing
 
 app = typer.Typer()
+_TRAINERS = ("trl",)
 _SECTIONS = ("env", "weights", "verify", "sandbox", "judges")
 
 
@@ -25,7 +27,7 @@ _SECTIONS = ("env", "weights", "verify", "sandbox", "judges")
 def export(
     name: Name,
     to: Annotated[
-        Literal["trl"],
+        str,
         typer.Option("--to", help="The trainer: trl (its GRPOTrainer).", show_default=False),
     ],
     out: Annotated[
@@ -50,6 +52,8 @@ def export(
     ] = None,
 ) -> None:
     """Write a script that trains on an environment with another trainer, TRL's GRPOTrainer."""
+    if to not in _TRAINERS:
+        raise UnknownNameError("trainer", to, _TRAINERS, hint=f"Known: {', '.join(_TRAINERS)}")
     out = new_file(out, "--out")
     refuse_other_settings(_SECTIONS, settings or [])
     chosen: dict[str, Any] = {
