@@ -68,7 +68,7 @@ def test_the_script_is_written_to_a_file_that_is_new(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["arithmetik", "--to", "trl"], "did you mean 'arithmetic'"),
-        (["arithmetic", "--to", "verl"], "did you mean 'trl'"),
+        (["arithmetic", "--to", "verl"], "'verl' is not known. Known: trl"),
         (["arithmetic"], "--to"),
         (["arithmetic", "--to", "trl", "--set", "env.shot=1"], "did you mean 'env.shots'"),
         (["arithmetic", "--to", "trl", "--set", "kl.beta=1"], "--set changes settings of env,"),
