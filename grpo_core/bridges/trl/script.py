@@ -73,9 +73,7 @@ def main():
                 # for 3 billion weights, with beta=0.04.
                 learning_rate=$rate,
                 beta=$beta,
-                # Most CPUs compute bfloat16 slowly.
                 use_cpu=not torch.accelerator.is_available(),
-                bf16=torch.accelerator.is_available(),
                 logging_steps=1,
                 report_to="none",
             ),
