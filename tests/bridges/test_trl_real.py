@@ -1,7 +1,7 @@
 """TRL 1.16 itself trains through the bridge. GRPO_TRL_PYTHON names the Python of an environment with TRL and this checkout:
 
-python3 -m venv TRL && TRL/bin/pip install torch==2.13.0 'trl[peft]==1.16.*' '.[sandbox]'
-GRPO_TRL_PYTHON=TRL/bin/python pytest -m heavy -n 0 tests/bridges/test_trl_real.py
+python3 -m venv trl-env && trl-env/bin/pip install torch==2.13.0 'trl[peft]==1.16.*' '.[sandbox]'
+GRPO_TRL_PYTHON=trl-env/bin/python pytest -m heavy -n 0 tests/bridges/test_trl_real.py
 """
 
 from __future__ import annotations
