@@ -57,6 +57,7 @@ ORDER = """
     train/sft
     train/build
     train/trainer
+    bridges
     cli
 """
 """The rooms (folders) and faces (files beside them) of the core: each imports only from those above it."""

@@ -41,6 +41,7 @@ CHAPTERS = (
     "environments/README.md",
     "examples/README.md",
     "examples/benchmarks/README.md",
+    "grpo_core/bridges/README.md",
     "grpo_core/cli/README.md",
     "grpo_core/kit/README.md",
     "grpo_core/protocol/README.md",
