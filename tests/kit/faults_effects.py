@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import base64
 import importlib
+import locale
 import os
 import pickle
+import random
 import socket
 import sqlite3
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -325,4 +328,46 @@ class ProcessForEachVerdict(PlainSum):
     def scored(self, task: Task[int], answer: int | None) -> Verdict:
         if len(self.started) < 30:
             self.started.append(subprocess.Popen(["sleep", "20"]))
+        return super().scored(task, answer)
+
+
+# The state of the process, which all environments share
+
+
+@fault("judging changes the state of the process", "safety.state")
+class MovesToAFolder(PlainSum):
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        os.chdir(tempfile.gettempdir())
+        return super().scored(task, answer)
+
+
+@fault("judging changes the state of the process", "safety.state")
+class SetsAVariable(Consonants):
+    def accepts(self, right: str, text: str) -> bool:
+        os.environ["CONSONANTS_LAST"] = str(len(text))
+        return super().accepts(right, text)
+
+
+@fault("judging changes the state of the process", "safety.state")
+class SetsTheLocale(TaggedSum):
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        other = "C" if locale.setlocale(locale.LC_NUMERIC) == "C.UTF-8" else "C.UTF-8"
+        locale.setlocale(locale.LC_NUMERIC, other)
+        return super().scored(task, answer)
+
+
+@fault("judging changes the state of the process", "safety.state")
+class RaisesTheRecursionLimit(JsonTotals):
+    def verify(self, task: Task[Any], rollout: Rollout) -> Verdict:
+        sys.setrecursionlimit(20_000)
+        return super().verify(task, rollout)
+
+
+@fault("judging seeds the global generators", "safety.state")
+class SeedsWhileJudging(PlainSum):
+    """A sample of what to compare is drawn again and again in the same way."""
+
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        random.seed(0)
+        random.random()
         return super().scored(task, answer)

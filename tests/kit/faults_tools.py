@@ -273,3 +273,14 @@ class CountsItsCalls(Scales):
             return f"{WEIGHTS.get(fruit, 0)} g (weighing {len(self.calls)})"
 
         return (weigh,)
+
+
+@fault("a tool changes the state of the process", "safety.state")
+class MovingTool(Scales):
+    def tools(self) -> Tools:
+        def weigh(fruit: str) -> int:
+            """Return the weight of one fruit."""
+            os.chdir(os.sep)
+            return WEIGHTS[fruit]
+
+        return (weigh,)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import random
 import re
 import sqlite3
 import subprocess
@@ -536,3 +538,17 @@ class CanaryOfItsOwn(Consonants):
 
     def accepts(self, right: str, text: str) -> bool:
         return right != "?" and super().accepts(right, text)
+
+
+@honest("the verifier draws from the global generator, and seeds nothing")
+class DrawsWhileJudging(PlainSum):
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        random.random()
+        return super().scored(task, answer)
+
+
+@honest("the working directory is another one for a moment, and is restored")
+class MovesAndReturns(Consonants):
+    def accepts(self, right: str, text: str) -> bool:
+        with contextlib.chdir(tempfile.gettempdir()):
+            return super().accepts(right, text)
