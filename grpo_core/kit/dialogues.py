@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Iterator, Sequence
-from typing import Any, get_args
+from typing import Any
 
 from grpo_core.extract import is_text
 from grpo_core.kit.players import (
@@ -32,7 +32,7 @@ from grpo_core.kit.tasks import are_equal
 from grpo_core.kit.texts import CHARACTERS, INTEGERS, LARGE, NESTED, NUMBERS, PATTERNS
 from grpo_core.kit.tool_calls import sample_calls, usable_tools
 from grpo_core.protocol.environment import Environment
-from grpo_core.protocol.types import Message, Role, Task
+from grpo_core.protocol.types import Message, Task
 from grpo_core.report.floors import shorten
 from grpo_core.verify.checks import NOT_TEXT
 from grpo_core.verify.playing import play, scripted
@@ -48,7 +48,8 @@ _CALLS = 10
 """Calls of tools that are repeated."""
 _HOSTILE_SECONDS = 5.0
 """No further hostile text is tried after this time."""
-_ROLES = [role for role in get_args(Role) if role != "assistant"]
+_ROLES = ("user", "tool")
+"""Roles of a reply; many templates refuse a system message behind the first place."""
 
 
 async def check_form(subject: Subject) -> str:

@@ -61,7 +61,7 @@ async def check_splits(subject: Subject) -> str:
     shared = [
         task
         for task in in_both
-        if await _answer_was_trained(subject, task, train[normalized_prompt(task)])
+        if await answer_was_trained(subject, task, train[normalized_prompt(task)])
     ]
     if shared:
         raise BrokenPromiseError(
@@ -110,7 +110,7 @@ async def _check_paraphrases(
         alike = reworded.get(_sorted_words(question, common), [])
         if not alike or question in trained or await subject.verifier.reference(task) is None:
             continue
-        if await _answer_was_trained(subject, task, alike):
+        if await answer_was_trained(subject, task, alike):
             shared.append((task, alike[0]))
     if len(shared) >= max(3, _PARAPHRASED * len(held_out)):
         task, alike_task = shared[0]
@@ -142,7 +142,7 @@ def _sorted_words(question: str, common: frozenset[str]) -> tuple[tuple[str, ...
     return numbers, tuple(sorted(word for word in words if not word[0].isdigit()))
 
 
-async def _answer_was_trained(
+async def answer_was_trained(
     subject: Subject, held_out: Task[Any], trained: Sequence[Task[Any]]
 ) -> bool:
     """Return whether one of the training tasks with the same prompt has the answer of `held_out`.

@@ -109,7 +109,7 @@ async def check_suffix(subject: Subject) -> str:
     for added, attempts in attempts_by_suffix.items():
         kind = f"the right answer with {added!r} added"
         passed = sum(verdict.passed for verdict in await subject.scored_verdicts(kind, attempts))
-        if passed > MOST_TASKS * len(attempts):
+        if passed >= MOST_TASKS * len(attempts):
             raise BrokenPromiseError(
                 f"{kind} passes {passed} of {len(attempts)} tasks; compare the whole answer"
             )

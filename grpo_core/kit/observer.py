@@ -26,6 +26,7 @@ from grpo_core.calls.wire import prompt_digest
 from grpo_core.config.settings import VerifyConfig
 from grpo_core.kit.disguise import rename_machine, shift_date
 from grpo_core.kit.growth import measure_growth
+from grpo_core.kit.process_state import ProcessState, seeded_generators
 from grpo_core.kit.scripts import attempt_rollout, join_turns
 from grpo_core.kit.texts import MARKER
 from grpo_core.kit.verdicts import verify_directly
@@ -64,6 +65,8 @@ _VERDICTS_SECONDS = 40.0
 """No further attempt is judged after this time."""
 _WIDE_SECONDS = 1.0
 """No further attempt of the wide sample is judged after this time."""
+_REPEATED = 2
+"""Calls of tools, and attempts, that are repeated with other states of the global generators."""
 _MANY_LEFT = 20
 """With so many processes or files left behind, no more verdicts are made."""
 
@@ -123,9 +126,10 @@ async def _observe(
     files.begin()
     sys.addaudithook(side_effects.record)
     sys.meta_path.insert(0, side_effects)
-    for task, text in _known_attempts(request["calls"], tasks):
-        with contextlib.suppress(GrpoError):  # the subject of reply.form
-            await judge.replies.reply(task, (Message("assistant", text),))
+    state = ProcessState.now()
+    calls = _known_attempts(request["calls"], tasks)
+    for task, text in calls:
+        await judge.call(task, text)
     report["tool_effects"] = dict(side_effects.found)
     side_effects.found.clear()
     for task, text in executable:
@@ -133,6 +137,8 @@ async def _observe(
     report["verdicts"] = await _verdicts(judge, attempts, seconds=_VERDICTS_SECONDS)
     if request["brief"]:
         return report
+    report["state"] = ProcessState.now().changes_since(state)
+    report["seeded"] = await _seeded(judge, calls[:_REPEATED], attempts[:_REPEATED])
     gc.collect()
     middle = open_resources()
     files.mark()
@@ -200,6 +206,11 @@ class _Judge:
     env: Environment[Any]
     replies: IsolatedReplies
 
+    async def call(self, task: Task[Any], text: str) -> None:
+        """Let the environment answer a call of a tool."""
+        with contextlib.suppress(GrpoError):  # the subject of reply.form
+            await self.replies.reply(task, (Message("assistant", text),))
+
     async def verdict(self, task: Task[Any], text: str) -> Any:
         """Return a verdict as `Verdict.to_json` without times, or the error in place of it."""
         try:
@@ -213,6 +224,22 @@ class _Judge:
         for part in fields["rewards"].values():
             del part["seconds"]
         return {name: fields[name] for name in ("rewards", "passed", "answer", "error")}
+
+
+async def _seeded(
+    judge: _Judge,
+    calls: Sequence[tuple[Task[Any], str]],
+    attempts: Sequence[tuple[Task[Any], str]],
+) -> list[str]:
+    """Return the global generators that tools and verdicts seed."""
+
+    async def judge_again() -> None:
+        for task, text in calls:
+            await judge.call(task, text)
+        for task, text in attempts:
+            await judge.verdict(task, text)
+
+    return await seeded_generators(judge_again)
 
 
 class _SideEffects:

@@ -113,6 +113,7 @@ SECOND_PROCESS_CHECKS: Mapping[
     "safety.network": side_effects.check_network,
     "safety.files": side_effects.check_files,
     "safety.processes": side_effects.check_processes,
+    "safety.state": side_effects.check_state,
     "cost.memory": side_effects.check_memory,
 }
 _DEADLINE_SECONDS = 5.0

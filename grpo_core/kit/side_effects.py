@@ -104,6 +104,26 @@ async def check_processes(process: SecondProcess, subject: Subject) -> str:
     return f"{verdicts} verdicts left no child processes, threads or open files behind"
 
 
+async def check_state(process: SecondProcess, subject: Subject) -> str:
+    """Check that judging leaves the state of the process as it was."""
+    report = await process.report()
+    if changes := report["state"]:
+        others = f" and {len(changes) - 1} more" if len(changes) > 1 else ""
+        raise BrokenPromiseError(
+            f"judging changed {changes[0]}{others}; restore what a verdict or a tool changes: "
+            "all that runs in the process shares it"
+        )
+    if seeded := report["seeded"]:
+        raise BrokenPromiseError(
+            f"judging seeds the global generator of {seeded[0]}, so that later draws elsewhere "
+            "repeat; use a generator of its own, such as random.Random(0)"
+        )
+    return (
+        f"{report['watched']} verdicts left the working directory, the environment variables, the "
+        "locale, the limits of Python and the global generators as they were"
+    )
+
+
 async def check_memory(process: SecondProcess, subject: Subject) -> str:
     """Check that memory does not grow over many verdicts."""
     growth = (await process.report())["growth"]

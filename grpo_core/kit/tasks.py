@@ -10,13 +10,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
-from grpo_core.kit.leaks import normalized_prompt
+from grpo_core.kit.leaks import answer_was_trained, normalized_prompt
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.sample import in_time
 from grpo_core.kit.subject import Subject, task_label
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.types import Split, Task, TaskKey
-from grpo_core.report.floors import shorten
+from grpo_core.report.floors import prompt_text, shorten
 from grpo_core.verify.checks import size_of
 
 _NEIGHBOURS = 12
@@ -163,21 +163,27 @@ async def check_seeds(subject: Subject) -> str:
             f"({different} among {len(subject.wide.tasks)}) no place of the stream tells more"
         )
     count = size_of(subject.env, "eval")
-    held_out = {
-        normalized_prompt(await subject.make_task(replace(key, split="eval")))
-        for key in keys
-        if count is None or key.index < count
-    }
+    held_out: dict[str, Task[Any]] = {}
+    for key in keys:
+        if count is None or key.index < count:
+            task = await subject.make_task(replace(key, split="eval"))
+            held_out.setdefault(normalized_prompt(task), task)
     for offset in _OFFSETS:
-        far_questions = [
-            normalized_prompt(await subject.make_task(replace(keys[0], index=offset + index)))
-            for index in range(4)
+        far = [
+            await subject.make_task(replace(keys[0], index=offset + index)) for index in range(4)
         ]
-        repeated = [text for text in far_questions if text in held_out]
-        if len(repeated) >= 3:
+        repeated = [task for task in far if normalized_prompt(task) in held_out]
+        if len(repeated) < 3:
+            continue
+        if all(
+            [
+                await answer_was_trained(subject, held_out[normalized_prompt(task)], [task])
+                for task in repeated
+            ]
+        ):
             raise BrokenPromiseError(
                 f"training index {offset} and those after it are held-out tasks, such as "
-                f"{shorten(repeated[0])}; use key.rng()"
+                f"{shorten(prompt_text(repeated[0]))}; use key.rng()"
             )
     return (
         f"neighbouring seeds share no tasks, nor do held-out tasks and {len(_OFFSETS)} places of "

@@ -167,7 +167,8 @@ def check_reply(turn: object) -> Sequence[Message] | None:
     """Return the environment's turn `turn` if it can be added to a dialogue.
 
     Raises:
-        BrokenContractError: it is not None and not a sequence of messages with valid text.
+        BrokenContractError: it is not None and not a sequence of one or more messages with valid
+            text.
     """
     if turn is None:
         return None
@@ -177,6 +178,10 @@ def check_reply(turn: object) -> Sequence[Message] | None:
         raise BrokenContractError(
             f"reply() returned {_describe_type(turn)}; "
             "it must return a list or tuple of Message, or None"
+        )
+    if not turn:
+        raise BrokenContractError(
+            "reply() returned no message; it must return one, or None to end the dialogue"
         )
     contents: list[object] = [message.content for message in turn]
     for content in contents:

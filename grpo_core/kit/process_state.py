@@ -1,0 +1,82 @@
+"""The state of a process that environments share: judging must leave it as it was."""
+
+from __future__ import annotations
+
+import locale
+import os
+import pickle
+import random
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_LONGEST = 60
+"""Characters of a value in a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessState:
+    """What a verifier, a reply or a tool can change for everything else in its process."""
+
+    values: Mapping[str, str]
+    """Each part of the state by its name in messages."""
+
+    @classmethod
+    def now(cls) -> ProcessState:
+        """Return the state as it is."""
+        return cls(
+            {
+                "the working directory": _working_directory(),
+                "the locale": locale.setlocale(locale.LC_ALL),
+                "the recursion limit": str(sys.getrecursionlimit()),
+                "the limit on the digits of int()": str(sys.get_int_max_str_digits()),
+                "the default timeout of sockets": str(socket.getdefaulttimeout()),
+                "sys.stdout": str(id(sys.stdout)),
+                "sys.stderr": str(id(sys.stderr)),
+                **{f"the variable {name}": value for name, value in os.environ.items()},
+            }
+        )
+
+    def changes_since(self, before: ProcessState) -> list[str]:
+        """Return what is not as it was `before`, each as the rest of a sentence."""
+        changes = []
+        for name in {**before.values, **self.values}:
+            old, new = before.values.get(name), self.values.get(name)
+            if old != new:
+                values = "" if name.startswith("sys.") else f" from {_cut(old)} to {_cut(new)}"
+                changes.append(f"{name}{values}")
+        return changes
+
+
+def _working_directory() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return "a folder that was removed"
+
+
+def _cut(value: str | None) -> str:
+    if value is None:
+        return "unset"
+    return repr(value if len(value) <= _LONGEST else f"{value[:_LONGEST]}...")
+
+
+async def seeded_generators(judge: Callable[[], Awaitable[None]]) -> list[str]:
+    """Return the global generators that `judge` seeds.
+
+    They are in the same state after it, whatever their state was before it; one from which it only
+    draws is not.
+    """
+    ends = list[dict[str, bytes]]()
+    numpy: Any = sys.modules.get("numpy.random")
+    for seed in (1, 2):
+        random.seed(seed)
+        if numpy is not None:
+            numpy.seed(seed)
+        await judge()
+        ends.append({"random": pickle.dumps(random.getstate())})
+        if numpy is not None:
+            ends[-1]["numpy.random"] = pickle.dumps(numpy.get_state())
+    return [name for name, state in ends[0].items() if state == ends[1][name]]
