@@ -33,8 +33,6 @@ class ProcessState:
                 "the recursion limit": str(sys.getrecursionlimit()),
                 "the limit on the digits of int()": str(sys.get_int_max_str_digits()),
                 "the default timeout of sockets": str(socket.getdefaulttimeout()),
-                "sys.stdout": str(id(sys.stdout)),
-                "sys.stderr": str(id(sys.stderr)),
                 **{f"the variable {name}": value for name, value in os.environ.items()},
             }
         )
@@ -45,8 +43,7 @@ class ProcessState:
         for name in {**before.values, **self.values}:
             old, new = before.values.get(name), self.values.get(name)
             if old != new:
-                values = "" if name.startswith("sys.") else f" from {_cut(old)} to {_cut(new)}"
-                changes.append(f"{name}{values}")
+                changes.append(f"{name} from {_cut(old)} to {_cut(new)}")
         return changes
 
 
