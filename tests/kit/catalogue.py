@@ -18,8 +18,8 @@ from typing import Any, Literal, TypeVar
 from grpo_core import Environment
 
 FOLDER = Path(__file__).parent
-Half = Literal["dev", "fresh"]
-HALVES: tuple[Half, ...] = ("dev", "fresh")
+Part = Literal["dev", "fresh", "fresh2"]
+PARTS: tuple[Part, ...] = ("dev", "fresh", "fresh2")
 AnyEnvironment = TypeVar("AnyEnvironment", bound=type[Environment[Any]])
 
 
@@ -28,7 +28,7 @@ class Entry:
     """One environment of the catalogue."""
 
     environment: type[Environment[Any]]
-    half: Half
+    part: Part
     kind: str = ""
     """The kind of fault, in words; "" for an honest design."""
     checks: tuple[str, ...] = ()
@@ -46,7 +46,7 @@ class Entry:
     @property
     def theme(self) -> str:
         """Return what the module is about, such as "spelling"."""
-        module = self.environment.__module__.removesuffix("_fresh")
+        module = self.environment.__module__.removesuffix("_fresh").removesuffix("_fresh2")
         return module.partition("_")[2].replace("_", " ")
 
     def make(self) -> Environment[Any]:
@@ -72,7 +72,7 @@ def fault(
         raise ValueError(f"the fault {kind!r} names no check that would find it")
 
     def register(environment: AnyEnvironment) -> AnyEnvironment:
-        _add(_faults, Entry(environment, _half_of(environment), kind, checks, build=build))
+        _add(_faults, Entry(environment, _part_of(environment), kind, checks, build=build))
         return environment
 
     return register
@@ -89,26 +89,27 @@ def honest(
     """
 
     def register(environment: AnyEnvironment) -> AnyEnvironment:
-        _add(_honest, Entry(environment, _half_of(environment), why=why, build=build))
+        _add(_honest, Entry(environment, _part_of(environment), why=why, build=build))
         return environment
 
     return register
 
 
-def faults(half: Half) -> list[Entry]:
-    """Return the planted faults of one half, in the order of their modules."""
+def faults(part: Part) -> list[Entry]:
+    """Return the planted faults of one part, in the order of their modules."""
     _load()
-    return [entry for entry in _faults.values() if entry.half == half]
+    return [entry for entry in _faults.values() if entry.part == part]
 
 
-def honest_designs(half: Half) -> list[Entry]:
-    """Return the honest designs of one half, in the order of their modules."""
+def honest_designs(part: Part) -> list[Entry]:
+    """Return the honest designs of one part, in the order of their modules."""
     _load()
-    return [entry for entry in _honest.values() if entry.half == half]
+    return [entry for entry in _honest.values() if entry.part == part]
 
 
-def _half_of(environment: type[Environment[Any]]) -> Half:
-    return "fresh" if environment.__module__.endswith("_fresh") else "dev"
+def _part_of(environment: type[Environment[Any]]) -> Part:
+    suffix = environment.__module__.rpartition("_")[2]
+    return "fresh" if suffix == "fresh" else "fresh2" if suffix == "fresh2" else "dev"
 
 
 def _add(register: dict[str, Entry], entry: Entry) -> None:

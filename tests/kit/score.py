@@ -1,6 +1,6 @@
 """Measure the kit's checks by the catalogue: how many faults they find, what they condemn wrongly.
 
-    python tests/kit/score.py [--half dev|fresh] [--only NAME] [--quick] [--write] [--jobs N]
+    python tests/kit/score.py [--part dev|fresh] [--only NAME] [--quick] [--write] [--jobs N]
 
 Each environment is checked in a process of its own, in an empty folder that is also its home. A
 fault is found if one of the checks that its entry names fails; other checks are not asked. An
@@ -50,7 +50,7 @@ Scores = dict[str, Any]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--half", choices=catalogue.HALVES, default="dev")
+    parser.add_argument("--part", choices=catalogue.PARTS, default="dev")
     parser.add_argument("--only", default="", help="the name of one environment")
     parser.add_argument("--quick", action="store_true", help=f"one of {_QUICK_STEP} entries")
     parser.add_argument(
@@ -60,34 +60,34 @@ def main() -> None:
     parser.add_argument("--one", default="", help=argparse.SUPPRESS)  # for the processes below
     arguments = parser.parse_args()
     if arguments.one:
-        (entry,) = [entry for half in catalogue.HALVES for entry in chosen(half, arguments.one)]
+        (entry,) = [entry for part in catalogue.PARTS for entry in chosen(part, arguments.one)]
         print(json.dumps(checked(entry)))
         return
     step = _QUICK_STEP if arguments.quick else 1
-    entries = chosen(arguments.half, arguments.only, step)
+    entries = chosen(arguments.part, arguments.only, step)
     if not entries:
-        parser.error(f"there is no {arguments.only or 'entry'!r} in the half {arguments.half}")
-    scores = score(arguments.half, entries, jobs=arguments.jobs, report=True)
+        parser.error(f"there is no {arguments.only or 'entry'!r} in the part {arguments.part}")
+    scores = score(arguments.part, entries, jobs=arguments.jobs, report=True)
     print(f"\n{table(scores)}\n\n{misses(scores)}")
     if arguments.only:
         print(json.dumps(scores, indent=1))
     if arguments.write:
         if arguments.only or arguments.quick:
-            parser.error("--write stores the scores of a whole half")
+            parser.error("--write stores the scores of a whole part")
         write(scores)
 
 
-def chosen(half: catalogue.Half, only: str = "", step: int = 1) -> list[catalogue.Entry]:
+def chosen(part: catalogue.Part, only: str = "", step: int = 1) -> list[catalogue.Entry]:
     """Return the entries to score: all, one by its name, or each `step`-th."""
-    entries = [*catalogue.faults(half)[::step], *catalogue.honest_designs(half)[::step]]
+    entries = [*catalogue.faults(part)[::step], *catalogue.honest_designs(part)[::step]]
     if only:
-        everything = [*catalogue.faults(half), *catalogue.honest_designs(half)]
+        everything = [*catalogue.faults(part), *catalogue.honest_designs(part)]
         return [entry for entry in everything if entry.name == only]
     return entries
 
 
 def score(
-    half: catalogue.Half,
+    part: catalogue.Part,
     entries: Sequence[catalogue.Entry],
     *,
     jobs: int = 2,
@@ -96,12 +96,12 @@ def score(
     """Check each entry in a process of its own and return what was found.
 
     Args:
-        half: the half that the entries are of.
+        part: the part that the entries are of.
         entries: what to score.
         jobs: how many are checked at the same time.
         report: print a line for each.
     """
-    scores: Scores = {"half": half, "faults": {}, "honest": {}}
+    scores: Scores = {"part": part, "faults": {}, "honest": {}}
     with ThreadPoolExecutor(jobs) as pool:
         for entry, result in zip(entries, pool.map(_in_a_process, entries), strict=True):
             scores["faults" if entry.checks else "honest"][entry.name] = result
@@ -173,8 +173,8 @@ def checked(entry: catalogue.Entry) -> dict[str, Any]:
 def table(scores: Scores) -> str:
     """Return a table in Markdown: a row for each theme, and the totals."""
     rows: dict[str, list[int]] = {}
-    half: catalogue.Half = scores["half"]
-    for entry in [*catalogue.faults(half), *catalogue.honest_designs(half)]:
+    part: catalogue.Part = scores["part"]
+    for entry in [*catalogue.faults(part), *catalogue.honest_designs(part)]:
         row = rows.setdefault(entry.theme, [0] * 5)
         if entry.name in scores["faults"]:
             row[0] += 1
@@ -218,21 +218,21 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def block(scores: Scores) -> str:
-    """Return what the page holds about a half, between its marks."""
-    half = scores["half"]
-    return f"<!-- scores: {half} -->\n{table(scores)}\n\n{misses(scores)}\n<!-- end: {half} -->"
+    """Return what the page holds about a part, between its marks."""
+    part = scores["part"]
+    return f"<!-- scores: {part} -->\n{table(scores)}\n\n{misses(scores)}\n<!-- end: {part} -->"
 
 
-def stored(half: catalogue.Half) -> Scores | None:
-    """Return the stored scores of a half, if there are some."""
-    path = SCORES / f"{half}.json"
+def stored(part: catalogue.Part) -> Scores | None:
+    """Return the stored scores of a part, if there are some."""
+    path = SCORES / f"{part}.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
 def _summary(scores: Scores) -> Scores:
     """Return the scores without messages, which name folders of the machine that measured them."""
     return {
-        "half": scores["half"],
+        "part": scores["part"],
         "faults": {
             name: {"seconds": result["seconds"], "found": list(result["found"])}
             for name, result in scores["faults"].items()
@@ -253,10 +253,10 @@ def _summary(scores: Scores) -> Scores:
 def write(scores: Scores) -> None:
     """Store the scores, and put their table into the page."""
     SCORES.mkdir(exist_ok=True)
-    path = SCORES / f"{scores['half']}.json"
+    path = SCORES / f"{scores['part']}.json"
     path.write_text(json.dumps(_summary(scores), indent=1) + "\n", encoding="utf-8")
     page = PAGE.read_text(encoding="utf-8")
-    begin, end = f"<!-- scores: {scores['half']} -->", f"<!-- end: {scores['half']} -->"
+    begin, end = f"<!-- scores: {scores['part']} -->", f"<!-- end: {scores['part']} -->"
     head, _, rest = page.partition(begin)
     _, _, tail = rest.partition(end)
     PAGE.write_text(f"{head}{block(scores)}{tail}", encoding="utf-8")

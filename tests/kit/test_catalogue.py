@@ -19,8 +19,8 @@ import score
 def entries() -> tuple[list[catalogue.Entry], list[catalogue.Entry]]:
     """Return all faults and all honest designs."""
     return (
-        [entry for half in catalogue.HALVES for entry in catalogue.faults(half)],
-        [entry for half in catalogue.HALVES for entry in catalogue.honest_designs(half)],
+        [entry for part in catalogue.PARTS for entry in catalogue.faults(part)],
+        [entry for part in catalogue.PARTS for entry in catalogue.honest_designs(part)],
     )
 
 
@@ -44,21 +44,21 @@ def test_every_check_finds_a_fault_of_the_catalogue_but_one() -> None:
     assert set(known_checks()) - named == {"floor.code"}  # it needs a sandbox
 
 
-@pytest.mark.parametrize("half", catalogue.HALVES)
-def test_the_page_holds_the_scores_that_are_stored(half: catalogue.Half) -> None:
-    scores = score.stored(half)
+@pytest.mark.parametrize("part", catalogue.PARTS)
+def test_the_page_holds_the_scores_that_are_stored(part: catalogue.Part) -> None:
+    scores = score.stored(part)
     if scores is None:
-        pytest.skip(f"the half {half} has not been scored")
+        pytest.skip(f"the part {part} has not been scored")
     assert score.block(scores) in score.PAGE.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("half", catalogue.HALVES)
-def test_the_stored_scores_are_those_of_the_whole_half(half: catalogue.Half) -> None:
-    scores = score.stored(half)
+@pytest.mark.parametrize("part", catalogue.PARTS)
+def test_the_stored_scores_are_those_of_the_whole_part(part: catalogue.Part) -> None:
+    scores = score.stored(part)
     if scores is None:
-        pytest.skip(f"the half {half} has not been scored")
-    assert set(scores["faults"]) == {entry.name for entry in catalogue.faults(half)}
-    assert set(scores["honest"]) == {entry.name for entry in catalogue.honest_designs(half)}
+        pytest.skip(f"the part {part} has not been scored")
+    assert set(scores["faults"]) == {entry.name for entry in catalogue.faults(part)}
+    assert set(scores["honest"]) == {entry.name for entry in catalogue.honest_designs(part)}
 
 
 def test_a_check_that_does_not_exist_yet_has_found_nothing() -> None:
@@ -66,7 +66,7 @@ def test_a_check_that_does_not_exist_yet_has_found_nothing() -> None:
     assert score.checked(entry) == {"found": {}}
 
 
-def test_a_sample_is_scored_as_a_whole_half_is() -> None:
+def test_a_sample_is_scored_as_a_whole_part_is() -> None:
     names = ("FoundAnywhere", "SeedsGlobally", "OutageIsWrong", "SoundPlainSum")
     sample = [entry for name in names for entry in score.chosen("dev", name)]
     scores = score.score("dev", sample)
