@@ -1,4 +1,4 @@
-"""Let this process see another date and another name of the machine, before code is imported.
+"""Let this process see another date, machine and locale, before code is imported.
 
 Only Python's own functions are replaced, those that environments call. Clocks that measure
 durations stay as they are.
@@ -7,6 +7,7 @@ durations stay as they are.
 from __future__ import annotations
 
 import datetime
+import locale
 import os
 import platform
 import socket
@@ -64,6 +65,18 @@ def _make_datetime() -> type[datetime.datetime]:
     Moved.__module__ = Moved.__qualname__ = "datetime"  # where pickle looks for it
     Moved.__name__ = "datetime.datetime"  # what repr() shows
     return Moved
+
+
+def change_locale() -> None:
+    """Let Python compare, sort and encode as in a locale that need not be installed.
+
+    Words are in the order of a dictionary, where case does not count, and the preferred encoding is
+    Latin-1. Files and streams keep their encoding.
+    """
+    locale.strxfrm = str.casefold
+    locale.strcoll = lambda a, b: (a.casefold() > b.casefold()) - (a.casefold() < b.casefold())
+    locale.getpreferredencoding = lambda do_setlocale=True: "iso8859-1"
+    locale.getencoding = lambda: "iso8859-1"
 
 
 def rename_machine(name: str) -> None:

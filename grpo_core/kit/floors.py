@@ -25,6 +25,8 @@ from grpo_core.kit.texts import (
 from grpo_core.protocol.types import Rollout, Verdict
 from grpo_core.report.floors import Floor, prompt_text, shorten
 
+_MOST_FOR_FORM = 0.6
+"""The most that answers may earn by their form, as a share of what right ones earn."""
 MOST_TASKS = 0.75
 """A worthless answer may not pass or pay this share of tasks.
 
@@ -57,9 +59,13 @@ async def check_junk(subject: Subject) -> str:
     answer in that form earns.
     """
     form_parts = await _form_parts(subject)
+    _check_pay_for_form(subject, form_parts)
     tasks, kinds = subject.tasks[: max(MIN_TASKS_FOR_SHARE, subject.small_count)], 0
+    right = {text.strip() for _, text in [*subject.answered, *subject.wide.answered]}
     for kind, text in JUNK.items():
         for reply in filter(None, subject.reply_variants(text)):  # silence has a check of its own
+            if reply.strip() in right:
+                continue
             verdicts = await subject.verdicts([(task, reply) for task in tasks])
             kinds += 1
             paid = 0
@@ -88,6 +94,24 @@ async def check_junk(subject: Subject) -> str:
             f"{MIN_TASKS_FOR_SHARE} tasks on"
         )
     return f"{kinds} kinds of junk never pass, and are not paid on most tasks"
+
+
+def _check_pay_for_form(subject: Subject, form_parts: frozenset[str]) -> None:
+    """Raise BrokenPromiseError if most of what references earn is paid for their form."""
+    right = [verdict for verdict in subject.reference_verdicts if verdict.passed]
+    if not form_parts or not right or subject.env.open_ended:
+        return
+    for_form = fmean(
+        math.fsum(verdict.rewards[name].weight * verdict.rewards[name].value for name in form_parts)
+        for verdict in right
+    )
+    best = fmean(verdict.total for verdict in right) - subject.env.floor
+    if for_form > _MOST_FOR_FORM * best > 0:
+        names = ", ".join(sorted(form_parts))
+        raise BrokenPromiseError(
+            f"the answers of other tasks earn {for_form / best:.0%} of what is right, by {names}: "
+            "the form is paid more than the answer; give the parts for the form a smaller weight"
+        )
 
 
 async def _form_parts(subject: Subject) -> frozenset[str]:

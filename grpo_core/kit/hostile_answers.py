@@ -20,6 +20,10 @@ _MARGIN = 0.2
 """The share of the reward range that an order may add by making a text longer."""
 _SLOW_SECONDS = 1.0
 """A verdict is slow if it takes longer than this and than `_SLOW_FACTOR` medians."""
+_USUAL_SECONDS = 0.05
+"""An ordinary verdict that needs no service takes no longer than this, or than the next share."""
+_USUAL_SHARE = 0.025
+"""The usual time of a verdict, as a share of the environment's timeout."""
 _SLOW_FACTOR = 20.0
 """The allowed time of a verdict, relative to the median of ordinary ones."""
 _FEW = 2
@@ -174,6 +178,13 @@ async def check_time(subject: Subject) -> str:
     await subject.verdicts(attempts[:1])  # so that the start of a worker is not timed
     seconds = sorted([await _verdict_seconds(subject, attempt) for attempt in attempts])
     median = seconds[len(seconds) // 2]
+    usual = max(_USUAL_SECONDS, _USUAL_SHARE * subject.env.timeout_seconds)
+    if median > usual and not subject.env.needs:
+        raise BrokenPromiseError(
+            f"half of all ordinary verdicts take more than {_format_seconds(median)}, and a step "
+            f"needs hundreds: prepare once what they share, and do not wait in a verdict; where "
+            "they are slow by their nature, raise timeout_seconds"
+        )
     high = seconds[min(len(seconds) - 1, round(0.99 * len(seconds)))]
     slow = max(_SLOW_SECONDS, _SLOW_FACTOR * median)
     hostile = {

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from grpo_core.kit.floors import MOST_TASKS, require_best_answer
+from grpo_core.kit.near_texts import CUT, near_texts
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.scripts import with_last_turn
 from grpo_core.kit.subject import (
@@ -20,6 +21,8 @@ _GLUED = ("x", "abc", "0")
 """The endings that belong to the answer's last word."""
 _COMMITTED: Mapping[str | None, str] = {"start": "first", "end": "last"}
 """Where in a list the answer counts, by the declared `answer_at`."""
+_LEAST_LISTED = 2
+"""Different answers from which a list can be made."""
 _MAX_LISTED = 30
 """Wrong answers in a list of all answers."""
 
@@ -40,15 +43,16 @@ async def check_listed(subject: Subject) -> str:
         for index in range(len(subject.answered))
         if not programs and (answer := subject.bare_answer(index)) and answer.strip()
     }
-    if len(set(bare_answers.values()) | set(references)) < MIN_TASKS_FOR_SHARE:
-        raise NotCheckedError("fewer than 4 different answers are known; write reference()")
+    if len(set(bare_answers.values()) | set(references)) < _LEAST_LISTED:
+        raise NotCheckedError("fewer than 2 different answers are known; write reference()")
     lists: dict[str, list[Attempt]] = {}
     for index, (task, reference) in enumerate(subject.answered[: subject.small_count]):
         own = subject.last_turns[index]
         others = [text for text in references if text != own][:_MAX_LISTED]
-        lists.setdefault("all references, the right one in the middle", []).append(
-            (task, with_last_turn(reference, "\n".join(_insert_in_middle(others, own))))
-        )
+        if len(others) > 1:  # what has a middle
+            lists.setdefault("all references, the right one in the middle", []).append(
+                (task, with_last_turn(reference, "\n".join(_insert_in_middle(others, own))))
+            )
         right = bare_answers.get(index)
         if right is None:
             continue
@@ -62,6 +66,8 @@ async def check_listed(subject: Subject) -> str:
         ):
             if order == _COMMITTED.get(subject.env.answer_at):
                 continue
+            if not wrong or (order == "in the middle" and len(wrong) < 2):
+                continue
             for separator in (" ", ", ", "\n"):
                 bare = separator.join(texts)
                 lists.setdefault(f"all answers, the right one {order}", []).append((task, bare))
@@ -70,6 +76,8 @@ async def check_listed(subject: Subject) -> str:
                     lists.setdefault(f"all answers in one form, the right one {order}", []).append(
                         (task, filled)
                     )
+    if not lists:
+        raise NotCheckedError("no different answers are known apart from what stands around them")
     for kind, attempts in lists.items():
         await subject.must_fail(kind, attempts, advice=_ADVICE.get(kind.rpartition(" ")[2], ""))
     return f"{len(lists)} ways to list all answers never pass"
@@ -132,7 +140,9 @@ def _suffixed_answers(subject: Subject) -> dict[str, list[Attempt]]:
             (subject.answered[index][0], changed)
             for index, answer in known
             if not _same_number(subject, answer, f"{answer}{added}")
-            and (changed := subject.replace_answer(index, f"{answer}{added}")) is not None
+            and (head := subject.split_answer(answer))
+            and (changed := subject.replace_answer(index, f"{head[0]}{head[1]}{added}{head[2]}"))
+            is not None
         ]
         for added in (_SUFFIXES if subject.env.answer_at is None else _GLUED)
     }
@@ -166,7 +176,10 @@ async def check_near(subject: Subject) -> str:
         candidates = {} if value is None else _near_numbers(value, subject.env.tolerance)
         if subject.env.answer_at is not None:  # before a number in a text, "-" is a dash
             candidates.pop(_NEGATED, None)
-        for kind, text in {**candidates, **_near_texts(answer or "")}.items():
+        head, part, tail = subject.split_answer(answer or "")
+        parts = near_texts(part, with_numbers=not subject.env.tolerance)
+        near = {kind: f"{head}{text}{tail}" for kind, text in parts.items()}
+        for kind, text in {**candidates, **near}.items():
             changed = subject.replace_answer(index, text)
             if changed is not None and not _same_number(subject, answer or "", text):
                 attempts.setdefault(kind, []).append((subject.answered[index][0], changed))
@@ -187,7 +200,7 @@ async def check_near(subject: Subject) -> str:
         if len(passed) >= MOST_TASKS * len(pairs):
             advice = (
                 "compare the whole answer"
-                if kind == _CUT
+                if kind == CUT
                 else "compare as `tolerance` says"
                 if subject.env.tolerance
                 else "compare exactly, or declare the `tolerance`"
@@ -200,17 +213,6 @@ async def check_near(subject: Subject) -> str:
 
 
 _NEGATED = "the number with the other sign"
-_CUT = "the right answer without its last character"
-
-
-def _near_texts(answer: str) -> Mapping[str, str]:
-    """Return texts close to `answer` by their kind; none if only a unit or a mark would go."""
-    texts = {}
-    if len(answer) > 2 and answer[-2:].isalnum():
-        texts[_CUT] = answer[:-1]
-    if answer.isdigit() and answer[::-1] != answer and answer[-1] != "0":
-        texts["the digits of the right number from behind"] = answer[::-1]
-    return texts
 
 
 def _parse_number(text: str | None) -> float | None:

@@ -159,6 +159,7 @@ class SecondProcess:
                 **request,
                 "date_shift": date_shift(changed),
                 "machine": machine_name(changed),
+                "locale": "locale" in changed,
                 "working": str(places.working),
                 "folders": list(map(str, (places.working, places.home, places.temporary))),
             }

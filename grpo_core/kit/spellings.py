@@ -59,7 +59,11 @@ def _misspellings(answer: str | None) -> Iterator[tuple[str, str]]:
     answer = answer.strip()
     if _NUMBER.fullmatch(answer):
         yield from _misspelt_number(answer)
-    elif answer.isalpha() and len(answer) > 2 and answer.lower() not in ("true", "false"):
+    elif re.search(r"\d", answer, re.ASCII):
+        yield from _misspelt_digits(answer)
+    if _NUMBER.fullmatch(answer):
+        return
+    if answer.isalpha() and len(answer) > 2 and answer.lower() not in ("true", "false"):
         yield "with spaces between its letters", " ".join(answer)
     elif answer.lower() in ("true", "false"):
         yield "as a number", str(int(answer.lower() == "true"))
@@ -71,14 +75,20 @@ def _misspellings(answer: str | None) -> Iterator[tuple[str, str]]:
             return
 
 
-def _misspelt_number(answer: str) -> Iterator[tuple[str, str]]:
-    """Yield misspellings of a number."""
+def _misspelt_digits(answer: str) -> Iterator[tuple[str, str]]:
+    """Yield `answer` in the digits of other scripts, and with an underscore between two digits."""
     for script, zero in _OTHER_DIGITS.items():
         digits = {ord("0") + digit: chr(ord(zero) + digit) for digit in range(10)}
         yield f"in {script}", answer.translate(digits)
-    for name, separator in (("an underscore", "_"), ("a space", " ")):
-        if (changed := re.sub(r"(\d)(\d)", rf"\1{separator}\2", answer, count=1)) != answer:
-            yield f"with {name} between its digits", changed
+    if (changed := re.sub(r"(\d)(\d)", r"\1_\2", answer, count=1)) != answer:
+        yield "with an underscore between its digits", changed
+
+
+def _misspelt_number(answer: str) -> Iterator[tuple[str, str]]:
+    """Yield misspellings of a number."""
+    yield from _misspelt_digits(answer)
+    if (changed := re.sub(r"(\d)(\d)", r"\1 \2", answer, count=1)) != answer:
+        yield "with a space between its digits", changed
     if answer.isdigit() and len(answer) > 1 and answer[0] == "0":
         yield "without its leading zeros", answer.lstrip("0") or "0"
     if answer in ("0", "1"):

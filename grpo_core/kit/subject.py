@@ -276,6 +276,18 @@ class Subject:
             return answer
         return self.without_form(reference)
 
+    def split_answer(self, answer: str) -> tuple[str, str, str]:
+        """Return what stands before the part of an answer that counts, the part, and what follows.
+
+        By the declared `answer_at` it is the first or the last word of a free text, without the
+        marks behind it; otherwise it is the whole answer.
+        """
+        words = list(re.finditer(r"[^\s.,;:!?]+(?:[.,:][^\s.,;:!?]+)*", answer))
+        if self.env.answer_at is None or len(words) < 2:
+            return "", answer, ""
+        word = words[0 if self.env.answer_at == "start" else -1]
+        return answer[: word.start()], word[0], answer[word.end() :]
+
     def commits_to_right(self, task: Task[Any], text: str) -> bool:
         """Return whether `text` has the right answer where the environment says that it counts."""
         right = next(

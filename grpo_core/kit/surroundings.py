@@ -22,23 +22,29 @@ SURROUNDINGS: Mapping[str, str] = {
     "environment variables": "take settings from the Config instead of os.environ",
     "machine's name": "do not use the name of the machine",
     "locale": "name the language and the encoding instead of using the locale",
+    "terminal": "do not use the size of the terminal",
     "home folder": "bring the data along in the package, or name their folder in the Config",
     "working directory": "bring the data along in the package, or name their folder in the Config",
 }
 """Each surrounding that is changed, with the advice for what depends on it."""
-FRAGILE = frozenset({"home folder", "date", "time zone", "user", "environment variables", "locale"})
+FRAGILE = frozenset(
+    {"home folder", "date", "time zone", "user", "environment variables", "locale", "terminal"}
+)
 """Surroundings without which an environment may fail, instead of being another one."""
 HASH_SEED = "20261"
 """The changed PYTHONHASHSEED."""
-_DATE_SHIFT_SECONDS = 523 * 86_400 + 7 * 3600 + 1234.5
-"""More than a year: another year, month, day, day of the week and hour."""
+_DATE_SHIFT_SECONDS = 4102 * 86_400 + 7 * 3600 + 1234.5
+"""More than eleven years: another year, month, day, day of the week and hour."""
 _TIME_ZONE = "KIT-13:30"
 """A time zone that no place has, as POSIX writes it."""
 _LOCALES = ("de_DE.UTF-8", "fr_FR.UTF-8", "tr_TR.UTF-8", "en_GB.UTF-8", "C.UTF-8", "POSIX")
 """Locales in the order in which they are tried."""
 _USER = ("USER", "LOGNAME", "SHELL", "TERM")
 _LOCALE = ("LANG", "LANGUAGE")
-_OWN = frozenset({"HOME", "TZ", "TMPDIR", "PYTHONHASHSEED", "PYTHONPATH", *_USER, *_LOCALE})
+_TERMINAL = ("COLUMNS", "LINES")
+_OWN = frozenset(
+    {"HOME", "TZ", "TMPDIR", "PYTHONHASHSEED", "PYTHONPATH", *_USER, *_LOCALE, *_TERMINAL}
+)
 _ALL_LOCALE_CATEGORIES = 0x1FBF
 """LC_ALL_MASK of glibc."""
 
@@ -86,6 +92,7 @@ def environ_with(changed: Iterable[str], places: Places) -> dict[str, str]:
         **({"HOME": str(places.home), **_caches(system)} if "home folder" in names else {}),
         **(_other_user(system) if "user" in names else {}),
         **(_other_locale(system) if "locale" in names else {}),
+        **({"COLUMNS": "47", "LINES": "13"} if "terminal" in names else {}),
         **({"HOSTNAME": machine_name(names)} if "machine's name" in names else {}),
     }
 
@@ -122,16 +129,19 @@ def _other_user(system: Mapping[str, str]) -> dict[str, str]:
 
 
 def _other_locale(system: Mapping[str, str]) -> dict[str, str]:
-    """Return variables of a locale that exists here and is not the one of this process.
+    """Return variables of another language, and of a locale that exists here.
 
-    Text stays UTF-8, since a process that cannot read its files shows nothing.
+    LC_ALL decides what Python does; code that reads LANG itself finds a language that need not be
+    installed. Text stays UTF-8, since a process that cannot read its files shows nothing.
     """
     now = system.get("LC_ALL") or system.get("LC_CTYPE") or system.get("LANG") or "C.UTF-8"
     spelled = now.casefold().replace("-", "")
+    language = "fr" if spelled.startswith("de") else "de"
+    told = {"LANG": f"{language}_{language.upper()}.UTF-8", "LANGUAGE": language, "PYTHONUTF8": "1"}
     for name in _LOCALES:
         if name.casefold().replace("-", "") != spelled and _locale_exists(name):
-            return {"LC_ALL": name, "LANG": name, "LANGUAGE": "", "PYTHONUTF8": "1"}
-    return {}
+            return {"LC_ALL": name, **told}
+    return {"LC_ALL": now, **told}
 
 
 def _locale_exists(name: str) -> bool:

@@ -38,6 +38,9 @@ NUMBERS: Mapping[str, str] = {
     "1e-999": "1e-999",
     "a billion as an exponent": "1e1000000000",
     "a tower of powers": "9**9**9**9",
+    "a large power": "7**99999999",
+    "a large power with a caret": "7^99999999",
+    "a large factorial": "99999999!",
     "a long sum": "+".join(["1"] * 5000),
     "a division by zero": "1/0",
     "0/0": "0/0",
@@ -53,6 +56,16 @@ CHARACTERS: Mapping[str, str] = {
     "combining characters": "a" + "\u0301" * 2000,
     "other digits": "\u0664\u0662",
     "a byte order mark": "\ufeff",
+    "a quotation mark": '"',
+    "an apostrophe": "it's",
+    "a backslash": "\\",
+    "an opened parenthesis": "(",
+    "an opened brace": "{",
+    "a repetition of nothing": "*+?",
+    "a place for a value": "%s %d {0} {x}",
+    "an entity": "&amp;&#x41;<b>",
+    "an emoji": "\U0001f600",
+    "a line separator": "\u2028",
 }
 NESTED: Mapping[str, str] = {
     "100,000 brackets": "[" * 10**5,
@@ -81,6 +94,11 @@ PATTERNS: Mapping[str, str] = {
 BURSTS: tuple[str, ...] = tuple(unit * count + "!" for unit, count in _BURSTS)
 """Repetitions that are tried inside of answers."""
 LARGE: Mapping[str, str] = {
+    "a JSON list of 30 numbers": str([*range(1, 31)]),
+    "a JSON list of 200 numbers": str([*range(1, 201)]),
+    "30 numbers": " ".join(map(str, range(1, 31))),
+    "30 numbers with commas": ", ".join(map(str, range(1, 31))),
+    "30 letters": " ".join("abcdefghijklmnopqrstuvwxyzABCD"),
     "1 MB of a letter": "a" * _MEGABYTE,
     "1 MB of digits": "7" * _MEGABYTE,
     "1 MB of spaces": " " * _MEGABYTE + "x",

@@ -1,0 +1,77 @@
+"""Texts close to a right answer that are not right: a number beside it, a letter, an item less."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+CUT = "the right answer without its last character"
+_SEPARATOR = re.compile(r"(\s*[,;|/]\s*|\s+(?:x|and|-)\s+|\s+)")
+"""What stands between the items of an answer."""
+_LETTER = re.compile(r"[^\W\d_]")
+
+
+def near_texts(answer: str, *, with_numbers: bool = True) -> Mapping[str, str]:
+    """Return texts close to `answer` by their kind; none if only a unit or a mark would go.
+
+    Args:
+        answer: A right answer.
+        with_numbers: Whether other numbers inside the answer make another answer of it, as they do
+            not where a tolerance is declared.
+    """
+    texts = dict(_with_another_part(answer, with_numbers=with_numbers))
+    if len(answer) > 2 and answer[-2:].isalnum():
+        texts[CUT] = answer[:-1]
+    if answer.isdigit() and answer[::-1] != answer and answer[-1] != "0":
+        texts["the digits of the right number from behind"] = answer[::-1]
+    return {kind: text for kind, text in texts.items() if text != answer}
+
+
+def _with_another_part(answer: str, *, with_numbers: bool) -> Iterator[tuple[str, str]]:
+    """Yield texts in which a number, a letter or an item of the answer is another one."""
+    numbers = list(re.finditer(r"\d{1,15}", answer, re.ASCII))
+    if with_numbers and numbers and numbers[0][0] != answer.lstrip("+-"):
+        for place, number in (("first", numbers[0]), ("last", numbers[-1])):
+            for change, step in (("more", 1), ("less", -1)):
+                other = str(abs(int(number[0]) + step)).zfill(len(number[0]))
+                changed = answer[: number.start()] + other + answer[number.end() :]
+                yield f"the right answer with 1 {change} in its {place} number", changed
+    letters = list(_LETTER.finditer(answer))
+    if len(answer) > 3 and letters and not answer.startswith(("{", "[")):
+        letter = letters[len(letters) // 2]
+        changed = answer[: letter.start()] + _next_letter(letter[0]) + answer[letter.end() :]
+        yield "the right answer with another letter", changed
+    yield from _with_fewer_items(answer)
+
+
+def _next_letter(letter: str) -> str:
+    """Return another letter, in the same case where it has one."""
+    other = "a" if letter.lower() != "a" else "b"
+    return other.upper() if letter.isupper() else other
+
+
+def _with_fewer_items(answer: str) -> Iterator[tuple[str, str]]:
+    """Yield a list without its last and without its first item, and an object without a key."""
+    if answer[:1] in ("{", "["):
+        yield from _smaller_json(answer)
+        return
+    parts = _SEPARATOR.split(answer.strip())  # items and separators in turn
+    if len(parts) >= 5 and len(set(parts[1::2])) == 1 and "\n" not in answer:
+        yield "the right answer without its last item", "".join(parts[:-2])
+        yield "the right answer without its first item", "".join(parts[2:])
+
+
+def _smaller_json(answer: str) -> Iterator[tuple[str, str]]:
+    try:
+        value: Any = json.loads(answer)
+    except (ValueError, RecursionError):
+        return
+    if isinstance(value, list) and len(value) > 1:
+        yield "the right answer without its last item", json.dumps(value[:-1])
+        yield "the right answer without its first item", json.dumps(value[1:])
+    if isinstance(value, dict) and len(value) > 1:
+        for place, key in (("first", next(iter(value))), ("last", list(value)[-1])):
+            rest = {name: item for name, item in value.items() if name != key}
+            yield f"the right answer without its {place} key", json.dumps(rest)
