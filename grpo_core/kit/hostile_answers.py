@@ -9,11 +9,11 @@ import re
 import time
 from collections.abc import Mapping
 
+from grpo_core.kit.ordinary import ordinary_attempts
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.scripts import join_turns
 from grpo_core.kit.subject import Attempt, Subject, canary_attempts
 from grpo_core.kit.texts import BURSTS, JUNK, LARGE, ORDERS, PATTERNS, PROGRAMS
-from grpo_core.kit.verdicts import ordinary_attempts
 from grpo_core.report.floors import Floor, shorten
 
 _MARGIN = 0.2

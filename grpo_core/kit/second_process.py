@@ -21,6 +21,7 @@ from typing import Any
 
 from grpo_core.calls.child import PARENT_PID, Child, Ending
 from grpo_core.calls.deadline import in_thread
+from grpo_core.kit.ordinary import ordinary_attempts
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.subject import Attempt, Subject
 from grpo_core.kit.surroundings import (
@@ -33,7 +34,6 @@ from grpo_core.kit.surroundings import (
 )
 from grpo_core.kit.texts import COMMANDS, EXECUTABLE
 from grpo_core.kit.tool_calls import usable_tools
-from grpo_core.kit.verdicts import ordinary_attempts
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.spec import Spec
 from grpo_core.protocol.types import Task

@@ -7,29 +7,15 @@ import random
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from typing import Any
 
-from grpo_core.kit.leaks import answer_was_trained, normalized_prompt
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.sample import in_time
 from grpo_core.kit.subject import Subject, task_label
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.types import Split, Task, TaskKey
-from grpo_core.report.floors import prompt_text, shorten
 from grpo_core.verify.checks import size_of
 
-_NEIGHBOURS = 12
-"""Neighbouring tasks that are compared."""
-_OFFSETS = (
-    *(1, 10, 100, 500, 1000, 1024, 5000, 10_000, 65_536),
-    *(10**5, 10**6, 10**7, 10**8, 10**9, 2**20, 2**31, 2**32),
-)
-"""Offsets that authors add to an index or seed to keep held-out tasks apart."""
-_BY_CHANCE = 0.5
-"""The share of equal tasks that may be chance."""
-_MIN_DIFFERENT = 64
-"""With fewer different prompts, held-out ones may be asked far away in the stream by chance."""
 _PURE_SECONDS = 0.5
 """No further task of the wide sample is made again after this time."""
 
@@ -127,68 +113,6 @@ async def check_pickle(subject: Subject) -> str:
                 f"the task of {task.key} comes back from pickle with another prompt"
             )
     return f"{len(subject.tasks)} tasks survive pickling"
-
-
-async def check_seeds(subject: Subject) -> str:
-    """Check that neighbouring seeds and indices give different tasks, and splits do not overlap.
-
-    With randomness from seed + index, the tasks of seed 1 are those of seed 0 moved by one.
-    """
-    if size_of(subject.env, "train") is not None:
-        raise NotCheckedError("the tasks are a finite list, whose indices are its lines")
-    keys = [TaskKey(subject.name, "train", index, subject.seed) for index in range(_NEIGHBOURS)]
-    questions = [normalized_prompt(await subject.make_task(key)) for key in keys]
-    if len(set(questions)) < 3:
-        raise NotCheckedError(
-            f"the first {_NEIGHBOURS} tasks ask {len(set(questions))} different things, too few to "
-            "compare"
-        )
-    moved_questions = [
-        normalized_prompt(
-            await subject.make_task(replace(key, index=key.index - 1, seed=key.seed + 1))
-        )
-        for key in keys[1:]
-    ]
-    if sum(a == b for a, b in zip(questions[1:], moved_questions, strict=True)) >= _BY_CHANCE * len(
-        moved_questions
-    ):
-        raise BrokenPromiseError(
-            f"the tasks of seed {subject.seed + 1} are those of seed {subject.seed}, one further "
-            "on: seed and index are added up; use key.rng()"
-        )
-    different = len({normalized_prompt(task) for task in subject.wide.tasks})
-    if different < min(_MIN_DIFFERENT, len(subject.wide.tasks) // 2):
-        return (
-            "neighbouring seeds share no tasks; with so few different prompts "
-            f"({different} among {len(subject.wide.tasks)}) no place of the stream tells more"
-        )
-    count = size_of(subject.env, "eval")
-    held_out: dict[str, Task[Any]] = {}
-    for key in keys:
-        if count is None or key.index < count:
-            task = await subject.make_task(replace(key, split="eval"))
-            held_out.setdefault(normalized_prompt(task), task)
-    for offset in _OFFSETS:
-        far = [
-            await subject.make_task(replace(keys[0], index=offset + index)) for index in range(4)
-        ]
-        repeated = [task for task in far if normalized_prompt(task) in held_out]
-        if len(repeated) < 3:
-            continue
-        if all(
-            [
-                await answer_was_trained(subject, held_out[normalized_prompt(task)], [task])
-                for task in repeated
-            ]
-        ):
-            raise BrokenPromiseError(
-                f"training index {offset} and those after it are held-out tasks, such as "
-                f"{shorten(prompt_text(repeated[0]))}; use key.rng()"
-            )
-    return (
-        f"neighbouring seeds share no tasks, nor do held-out tasks and {len(_OFFSETS)} places of "
-        "the training stream"
-    )
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from grpo_core.calls.deadline import DeadlineError, in_thread, within
+from grpo_core.kit.ordinary import ordinary_attempts
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.scripts import attempt_rollout, split_turns
 from grpo_core.kit.subject import (
@@ -20,30 +21,15 @@ from grpo_core.kit.subject import (
     describe_verdict,
     task_label,
 )
-from grpo_core.kit.texts import JUNK
 from grpo_core.protocol.environment import Environment, Services
 from grpo_core.protocol.judge import Judgement, JudgeRequest
 from grpo_core.protocol.sandbox import Outcome, Program
 from grpo_core.protocol.types import Group, Rollout, Task, Verdict
-from grpo_core.report.floors import prompt_text, shorten
+from grpo_core.report.floors import shorten
 from grpo_core.verify.engine import Verifier
 
 _TIMEOUT_SECONDS = 10.0
 """The timeout of a verdict with data or services that fail."""
-
-
-def ordinary_attempts(subject: Subject) -> list[Attempt]:
-    """Return ordinary replies: references, also with space around them, others, and junk."""
-    tasks = subject.tasks[: subject.small_count]
-    references = subject.answered[: subject.small_count]
-    return [
-        *references,
-        *((task, f"{text}\n") for task, text in references),
-        *((task, f" {text}") for task, text in references),
-        *subject.other_references[: subject.small_count],
-        *((task, prompt_text(task)) for task in tasks),
-        *((task, text) for task in tasks for text in list(JUNK.values())[1:3]),
-    ]
 
 
 async def check_form(subject: Subject) -> str:
@@ -94,26 +80,49 @@ def contradiction(env: Environment[Any], verdict: Verdict) -> str:
 
 
 async def check_repeat(subject: Subject) -> str:
-    """Check that attempts get the same verdicts again, in another order."""
+    """Check that attempts get the same verdicts again, in another order and other company."""
     if not subject.env.deterministic:
         raise NotCheckedError("the environment declares deterministic = False")
     attempts = ordinary_attempts(subject)
     first, second = await subject.verdicts(attempts), (await subject.verdicts(attempts[::-1]))[::-1]
     # also the first verdicts of all: a verifier may change only once it has seen an answer
-    before = subject.reference_verdicts[: subject.small_count]
-    for (task, text), earlier, later in [
-        *zip(attempts, before, first, strict=False),
-        *zip(attempts, first, second, strict=True),
-    ]:
-        if comparable_fields(earlier) != comparable_fields(later):
-            same_outcome = (earlier.rewards, earlier.passed) == (later.rewards, later.passed)
-            answers = f", taken as {earlier.answer!r} and {later.answer!r}" if same_outcome else ""
-            raise BrokenPromiseError(
-                f"the answer {shorten(text)} at {task_label(task)} first "
-                f"{describe_verdict(earlier)} and then {describe_verdict(later)}{answers}; fix the "
-                "verifier, or set deterministic = False"
-            )
+    before = zip(subject.answered, subject.reference_verdicts, strict=False)
+    earlier = {(id(task), text): verdict for (task, text), verdict in before}
+    for (task, text), verdict, again in zip(attempts, first, second, strict=True):
+        _require_same(task, text, verdict, again, "then")
+        _require_same(task, text, earlier.get((id(task), text), verdict), verdict, "then")
+    if subject.env.rung() == "verify_batch":
+        await _check_company(subject, attempts, first)
     return f"{len(attempts)} attempts got the same verdict twice, in another order"
+
+
+async def _check_company(
+    subject: Subject, attempts: Sequence[Attempt], alone: Sequence[Verdict]
+) -> None:
+    """Check that attempts get the verdicts that they got alone when they are one group."""
+    for task in subject.tasks[: subject.small_count]:
+        own = [
+            (text, verdict)
+            for (attempted, text), verdict in zip(attempts, alone, strict=True)
+            if attempted is task
+        ]
+        rollouts = [await subject.rollout(task, text) for text, _ in own]
+        (together,) = await subject.verifier.verify([task], [rollouts])
+        for (text, verdict), again in zip(own, together, strict=True):
+            _require_same(task, text, verdict, again, "in a group with others")
+
+
+def _require_same(task: Task[Any], text: str, first: Verdict, second: Verdict, when: str) -> None:
+    """Raise BrokenPromiseError if two verdicts on an attempt differ."""
+    if comparable_fields(first) == comparable_fields(second):
+        return
+    same_outcome = (first.rewards, first.passed) == (second.rewards, second.passed)
+    answers = f", taken as {first.answer!r} and {second.answer!r}" if same_outcome else ""
+    raise BrokenPromiseError(
+        f"the answer {shorten(text)} at {task_label(task)} first {describe_verdict(first)} and "
+        f"{when} {describe_verdict(second)}{answers}; fix the verifier, or set "
+        "deterministic = False"
+    )
 
 
 def comparable_fields(verdict: Verdict) -> tuple[object, ...]:

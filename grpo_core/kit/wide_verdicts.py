@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from grpo_core.kit.ordinary import ordinary_attempts
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.second_process import SecondProcess, wide_attempts
 from grpo_core.kit.subject import TOLERANCE, Attempt, Subject, describe_verdict, task_label
@@ -15,7 +16,6 @@ from grpo_core.kit.verdicts import (
     check_form,
     check_reference,
     contradiction,
-    ordinary_attempts,
 )
 from grpo_core.protocol.types import Verdict
 from grpo_core.report.floors import shorten
