@@ -100,25 +100,26 @@ async def _check_paraphrases(
     trained = {question: tasks[0] for question, tasks in train.items()}
     trained |= {normalized_prompt(task): task for _, task in twins}
     common = _common_words(list(trained)) | _common_words(list(held_out))
-    reworded: dict[object, list[Task[Any]]] = {}
-    for question, task in trained.items():
-        reworded.setdefault(_sorted_words(question, common), []).append(task)
-    if len(reworded) < _TELLING * len(trained):
-        return  # the order of the words is what tells these questions apart
-    shared = list[tuple[Task[Any], Task[Any]]]()
-    for question, task in [] if subject.reference_error else held_out.items():
-        alike = reworded.get(_sorted_words(question, common), [])
-        if not alike or question in trained or await subject.verifier.reference(task) is None:
-            continue
-        if await answer_was_trained(subject, task, alike):
-            shared.append((task, alike[0]))
-    if len(shared) >= max(3, _PARAPHRASED * len(held_out)):
-        task, alike_task = shared[0]
-        raise BrokenPromiseError(
-            f"{len(shared)} of {len(held_out)} held-out prompts are training prompts in other "
-            f"words, such as {shorten(prompt_text(task))} and "
-            f"{shorten(prompt_text(alike_task))}; held-out scores mean little"
-        )
+    for how, form in (("in other words", _sorted_words), ("in another order", _sorted_items)):
+        reworded: dict[object, list[Task[Any]]] = {}
+        for question, task in trained.items():
+            reworded.setdefault(form(question, common), []).append(task)
+        if len(reworded) < _TELLING * len(trained):
+            continue  # the order of the words is what tells these questions apart
+        shared = list[tuple[Task[Any], Task[Any]]]()
+        for question, task in [] if subject.reference_error else held_out.items():
+            alike = reworded.get(form(question, common), [])
+            if not alike or question in trained or await subject.verifier.reference(task) is None:
+                continue
+            if await answer_was_trained(subject, task, alike):
+                shared.append((task, alike[0]))
+        if len(shared) >= max(3, _PARAPHRASED * len(held_out)):
+            task, alike_task = shared[0]
+            raise BrokenPromiseError(
+                f"{len(shared)} of {len(held_out)} held-out prompts are training prompts {how}, "
+                f"such as {shorten(prompt_text(task))} and {shorten(prompt_text(alike_task))}; "
+                "held-out scores mean little"
+            )
 
 
 def _common_words(questions: Sequence[str]) -> frozenset[str]:
@@ -140,6 +141,11 @@ def _sorted_words(question: str, common: frozenset[str]) -> tuple[tuple[str, ...
     words = [word for word in _words(question) if word not in common]
     numbers = tuple(word for word in words if word[0].isdigit())
     return numbers, tuple(sorted(word for word in words if not word[0].isdigit()))
+
+
+def _sorted_items(question: str, common: frozenset[str]) -> tuple[str, ...]:
+    """Return all words and numbers of a question without common ones, in no order of their own."""
+    return tuple(sorted(word for word in _words(question) if word not in common))
 
 
 async def answer_was_trained(
@@ -265,7 +271,7 @@ def _spaced_words(text: str) -> str:
 def _holds_padded(prompt: str, answer: str) -> bool:
     number = answer.strip()
     return (
-        number.isdecimal() and re.search(rf"(?<![\d.])0+{int(number)}(?![\d.])", prompt) is not None
+        number.isdecimal() and re.search(rf"(?<![\d.])0*{int(number)}(?![\d.])", prompt) is not None
     )
 
 
@@ -307,6 +313,15 @@ def _holds_base64(prompt: str, answer: str) -> bool:
     )
 
 
+def _holds_inside_base64(prompt: str, answer: str) -> bool:
+    """Return whether the answer is a part of what a text in base64 says."""
+    return any(
+        decoded.casefold() != answer.casefold() and _holds_in_another_case(decoded, answer)
+        for token in re.findall(r"[A-Za-z0-9+/_-]{2,}={0,2}", prompt)
+        if (decoded := _decoded(_from_base64, token.rstrip("=")))
+    )
+
+
 def _from_base64(token: str) -> bytes:
     return base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
 
@@ -332,5 +347,6 @@ _SPELLINGS: Mapping[str, tuple[Callable[[str, str], bool], str]] = {
     "in rot13": (_holds_rotated, r"\brot|caesar|shift|encod|decod|cipher"),
     "in hexadecimal": (_holds_hex, r"\bhex|base.?16|\bbase\b|encod|decod|cipher"),
     "in base64": (_holds_base64, r"base.?64|encod|decod|cipher"),
+    "among other words in base64": (_holds_inside_base64, r"base.?64"),
 }
 """Spellings by their name: whether a prompt holds an answer so, and which prompts ask for that."""

@@ -39,6 +39,10 @@ _SECONDS = 0.7
 """No further task of one level is made after this time."""
 _NEARLY_0 = 1e-9
 """A level at which tasks are those of level 0, if their random numbers are."""
+_NEARLY_1 = 0.97
+"""A level at which tasks are to be harder than those of level 0."""
+_LABEL_WORDS = 2
+"""So many words that change with the level, in the same way in every prompt, are a label."""
 _STEPS = (0.0, 0.125, 0.25, 0.375, 0.5)
 """Levels of the lower half; one that has at least `_GRADUAL` kinds of tasks there rises in steps
 that are finer than easy and hard."""
@@ -79,9 +83,15 @@ async def check_level(subject: Subject) -> str:
             f"{min(len(easy), len(hard))} tasks of level 0 and of level 1 are the same in prompt, "
             "data and reference; make them harder with key.level, or set levels = False"
         )
+    _check_more_than_a_label(easy, hard)
     coupled = _are_same(easy, await _made(subject, _NEARLY_0, _SameDraws))
     if coupled:
         await _check_upper_half(subject, hard)
+        if _are_same(easy, await _made(subject, _NEARLY_1, _SameDraws)):
+            raise BrokenPromiseError(
+                f"tasks of level {_NEARLY_1:g} are those of level 0, and only those of level 1 "
+                "differ: the level is cut to a whole number; let tasks grow with key.level"
+            )
     changed = sum(not _is_same(a, b) for a, b in zip(easy, hard, strict=False))
     shifts = await _shifts(subject)
     grown = [name for name, shift in shifts.items() if shift > _CLEAR_SHIFT]
@@ -104,6 +114,27 @@ async def check_level(subject: Subject) -> str:
         f"{changed} of {min(len(easy), len(hard))} tasks are other ones at level 1 than at level "
         f"0, with the same random numbers; {seen}"
     )
+
+
+def _check_more_than_a_label(easy: Sequence[_Made], hard: Sequence[_Made]) -> None:
+    """Raise BrokenPromiseError if only the same few words of all prompts change with the level."""
+    pairs = list(zip(easy, hard, strict=False))
+    if any(low[1] is None or low[1] != high[1] for low, high in pairs):
+        return
+    changes = {_changed_words(low[0], high[0]) for low, high in pairs}
+    ((removed, added), *others) = changes
+    if not others and 0 < len(removed) == len(added) <= _LABEL_WORDS:
+        raise BrokenPromiseError(
+            f"from level 0 to level 1 only {' '.join(removed)!r} becomes {' '.join(added)!r} in "
+            f"each of {len(pairs)} prompts, and the answers stay the same; make the tasks harder, "
+            "or set levels = False"
+        )
+
+
+def _changed_words(first: Task[Any], second: Task[Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the words that only the first, and that only the second prompt has."""
+    words, others = Counter(prompt_text(first).split()), Counter(prompt_text(second).split())
+    return tuple(sorted((words - others).elements())), tuple(sorted((others - words).elements()))
 
 
 async def _check_upper_half(subject: Subject, hard: Sequence[_Made]) -> None:
