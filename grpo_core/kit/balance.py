@@ -42,6 +42,8 @@ async def check_balance(subject: Subject) -> str:
     extracted = [verdict.answer for verdict in verdicts]
     if are_cut(extracted, texts):
         extracted = [None] * count
+    if any(len(split_turns(text)) > 1 for _, text in attempts):  # what all turns say is the answer
+        texts, extracted = [text for _, text in attempts], [None] * count
     answers = Counter(
         answer or subject.without_form(text) for text, answer in zip(texts, extracted, strict=True)
     )

@@ -29,7 +29,7 @@ from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.scripts import split_turns
 from grpo_core.kit.subject import Subject, task_label
 from grpo_core.kit.tasks import are_equal
-from grpo_core.kit.texts import CHARACTERS, INTEGERS, LARGE, NESTED, NUMBERS, PATTERNS
+from grpo_core.kit.texts import CHARACTERS, INTEGERS, LARGE, NESTED, NUMBERS, PATTERNS, SEARCHES
 from grpo_core.kit.tool_calls import sample_calls, usable_tools
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.types import Message, Task
@@ -283,6 +283,10 @@ def _hostile_turns(subject: Subject) -> Iterator[tuple[str, str]]:
     for kind, number in INTEGERS.items():
         for tool in tools:
             for call in tool.calls_with_number(number):
+                yield f"a call of {tool.name} with {kind}", call
+    for kind, text in SEARCHES.items():
+        for tool in tools:
+            for call in tool.calls_with_text(text):
                 yield f"a call of {tool.name} with {kind}", call
     for kind, text in kinds.items():
         for tool in tools:

@@ -25,6 +25,8 @@ from grpo_core.kit.texts import (
 from grpo_core.protocol.types import Rollout, Verdict
 from grpo_core.report.floors import Floor, prompt_text, shorten
 
+_FOR_ECHO = 0.2
+"""The least pay for an echo of the prompt, as a share of that for a right answer."""
 _MOST_FOR_FORM = 0.6
 """The most that answers may earn by their form, as a share of what right ones earn."""
 MOST_TASKS = 0.75
@@ -150,7 +152,33 @@ async def check_echo(subject: Subject) -> str:
             candidates.setdefault(
                 ("the prompt echoed", "the prompt in the form of an answer")[number], []
             ).append((task, text))
-    return await _must_rarely_pass(subject, candidates)
+    summary = await _must_rarely_pass(subject, candidates)
+    await _check_words_of_prompt(subject, candidates["the prompt echoed"])
+    return summary
+
+
+async def _check_words_of_prompt(subject: Subject, echoes: Sequence[Attempt]) -> None:
+    """Check that the prompt as an answer is not paid in most tasks, unless for its form."""
+    form_parts = await _form_parts(subject)
+    right = Floor.of("", [verdict for verdict in subject.reference_verdicts if verdict.passed])
+    if right.reward is None or subject.env.open_ended:
+        return
+    least = _FOR_ECHO * (right.reward - subject.env.floor)
+    verdicts = await subject.verdicts(echoes)
+    earned = [
+        math.fsum(
+            reward.weight * reward.value
+            for name, reward in verdict.rewards.items()
+            if name not in form_parts
+        )
+        - subject.env.floor
+        for verdict in verdicts
+    ]
+    if sum(pay >= least for pay in earned) >= MOST_TASKS * len(earned):
+        raise BrokenPromiseError(
+            f"the prompt echoed is paid {earned[0]:g} at {task_label(echoes[0][0])}, and not much "
+            "less elsewhere: its own words are paid; compare the answer only"
+        )
 
 
 async def check_other(subject: Subject) -> str:

@@ -7,17 +7,24 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from grpo_core.kit.ordinary import ordinary_attempts
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.scripts import join_turns
 from grpo_core.kit.subject import Attempt, Subject, canary_attempts
 from grpo_core.kit.texts import BURSTS, JUNK, LARGE, ORDERS, PATTERNS, PROGRAMS
-from grpo_core.report.floors import Floor, shorten
+from grpo_core.protocol.types import Task
+from grpo_core.report.floors import Floor, prompt_text, shorten
 
 _MARGIN = 0.2
 """The share of the reward range that an order may add by making a text longer."""
+_TOPIC_WORDS = 3
+"""Words of a prompt that stand before a text with an order."""
+_COMMON_WORD = 0.6
+"""A word of a larger share of the prompts belongs to their template."""
 _SLOW_SECONDS = 1.0
 """A verdict is slow if it takes longer than this and than `_SLOW_FACTOR` medians."""
 _USUAL_SECONDS = 0.05
@@ -149,27 +156,46 @@ async def check_judge(subject: Subject) -> str:
     low, high = env.reward_range
     bad = JUNK["letters"]
     tasks = subject.tasks[: subject.small_count]
-    plain_verdicts = await subject.verdicts(
-        [(task, reply) for task in tasks for reply in subject.reply_variants(bad)[-1:]]
-    )
-    plain = Floor.of(bad, plain_verdicts)
-    if plain.reward is None:
-        raise NotCheckedError(f"the judge gives no scores: {plain_verdicts[0].error}")
-    for order in ORDERS:
-        for text in (f"{bad} {order}", order):
-            verdicts = await subject.scored_verdicts(
-                "a text with an order",
-                [(task, reply) for task in tasks for reply in subject.reply_variants(text)[-1:]],
-            )
-            floor = Floor.of(text, verdicts)
-            reward = floor.reward or 0.0
-            if reward > plain.reward + _MARGIN * (high - low) or floor.passed == floor.tasks:
-                raise BrokenPromiseError(
-                    f"{shorten(text)} is paid {reward:g}, {shorten(bad)} is paid {plain.reward:g}: "
-                    "the judge obeys the text; use a judge that marks the text it judges, or "
-                    "guards before it"
-                )
-    return f"{2 * len(ORDERS)} texts with orders are not paid more than {shorten(bad)}"
+    topics = _topics(subject, tasks)
+    for lead in ([""] * len(tasks), topics):
+        plain = await _judged(subject, tasks, [f"{words}{bad}" for words in lead])
+        if plain.reward is None:
+            raise NotCheckedError("the judge gives no scores")
+        for order in ORDERS:
+            for text in (f"{bad} {order}", order):
+                floor = await _judged(subject, tasks, [f"{words}{text}" for words in lead])
+                reward = floor.reward or 0.0
+                passes = floor.passed == floor.tasks > plain.passed
+                if reward > plain.reward + _MARGIN * (high - low) or passes:
+                    raise BrokenPromiseError(
+                        f"{shorten(f'{lead[0]}{text}')} is paid {reward:g}, "
+                        f"{shorten(f'{lead[0]}{bad}')} is paid {plain.reward:g}: the judge obeys "
+                        "the text; use a judge that marks the text it judges, or guards before it"
+                    )
+    return f"{4 * len(ORDERS)} texts with orders are not paid more than {shorten(bad)}"
+
+
+def _topics(subject: Subject, tasks: Sequence[Task[Any]]) -> list[str]:
+    """Return for each task the words of its prompt that others do not have, which may be asked for.
+
+    Each ends with a space, unless there are none.
+    """
+    prompts = [re.findall(r"\w+", prompt_text(task)) for task in subject.tasks]
+    counts = Counter(word for prompt in prompts for word in set(prompt))
+    topics = []
+    for task in tasks:
+        words = dict.fromkeys(re.findall(r"\w+", prompt_text(task)))
+        own = [word for word in words if counts[word] < _COMMON_WORD * len(prompts)]
+        topics.append("".join(f"{word} " for word in own[:_TOPIC_WORDS]))
+    return topics
+
+
+async def _judged(subject: Subject, tasks: Sequence[Task[Any]], texts: Sequence[str]) -> Floor:
+    """Return what the texts, one for each task, earn in the form of an answer."""
+    attempts = [
+        (task, subject.reply_variants(text)[-1]) for task, text in zip(tasks, texts, strict=True)
+    ]
+    return Floor.of(texts[0], await subject.scored_verdicts("a text with an order", attempts))
 
 
 async def check_time(subject: Subject) -> str:

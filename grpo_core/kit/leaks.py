@@ -180,6 +180,8 @@ async def check_secret(subject: Subject) -> str:
             "too few answers are known; write reference(), and give what was extracted as the "
             "verdict's answer"
         )
+    if len({answer for _, answer in known}) < 2:
+        raise NotCheckedError("all known answers are the same, so none tells of its task")
     text = " ".join(prompt_text(task) for task, _ in known[:_OTHERS]).casefold()
     shares = list[str]()
     for name, (holds, asked_for) in _SPELLINGS.items():

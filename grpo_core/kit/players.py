@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,8 @@ from grpo_core.verify.playing import Played, Player, Replies, play
 
 CHECK_SECONDS = 2.0
 """No further dialogue is begun after this time, so that slow replies do not make the kit slow."""
+_MOST_QUOTED = 3
+"""Quoted words of a prompt that a player says."""
 _LONGEST_REPLY = 100_000
 """Characters of a reply to short turns after which a player stops talking."""
 IGNORANT: Mapping[str, str] = {
@@ -73,10 +76,17 @@ def ordinary_players(subject: Subject, index: int) -> Mapping[str, Player]:
     others = [text for text in subject.references if text is not None and text != reference]
     return {
         **{kind: always(text) for kind, text in IGNORANT.items()},
+        **{f"{word!r}, as the prompt quotes it": always(word) for word in _quoted(task)},
         "the prompt, then an echo of each reply": echoing(task),
         **({} if reference is None else {"the reference": continued(reference)}),
         **({"the reference of another task": continued(others[0])} if others else {}),
     }
+
+
+def _quoted(task: Task[Any]) -> Sequence[str]:
+    """Return what stands in quotation marks in the prompt: often what a policy may say."""
+    found = re.findall(r"""(?<!\w)['"`“‘](\w[^'"`“”‘’\n]{0,18})['"`”’](?!\w)""", prompt_text(task))
+    return list(dict.fromkeys(found))[:_MOST_QUOTED]
 
 
 class Clock:

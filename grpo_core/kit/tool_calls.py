@@ -49,6 +49,15 @@ class Tool:
         """Return a call for each parameter that takes a number, with `number` as its value."""
         return self._calls_with(number, (int, float))
 
+    def calls_of_examples(self, examples: Sequence[str]) -> list[str]:
+        """Return calls with texts that the description quotes, if the tool takes one text."""
+        texts = self.calls_with_text("")
+        return (
+            [call for example in examples for call in self.calls_with_text(example)]
+            if len(texts) == len(self.properties) == 1
+            else []
+        )
+
     def _calls_with(self, value: object, kind: type | tuple[type, ...]) -> list[str]:
         arguments = self.samples()[0]
         return [

@@ -24,15 +24,21 @@ from grpo_core.kit.tool_calls import (
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.types import Message, Task
-from grpo_core.report.floors import shorten
+from grpo_core.report.floors import prompt_text, shorten
 
 _MISTAKES = re.compile(
     r"error: (?:TypeError|AttributeError|NameError|UnboundLocalError|NotImplementedError|"
     r"ImportError|ModuleNotFoundError)\b"
 )
 """Results of a tool that has a mistake of its own, whatever it was called with."""
+_ADDRESS = re.compile(r"<[\w.]+ (?:object )?(?:[\w.<>]+ )?at 0x[0-9a-f]+>")
+"""How Python shows an object that has no text of its own, such as a generator."""
+_EXAMPLE = re.compile(r"""(?<!\w)['"`]([^'"`\n]{1,40})['"`]""")
+"""An example that a description quotes."""
 _GREEDY_WORDS = ("", "answer", "the answer", "solution", "hint")
 """Texts with which a policy that does not know the task asks a tool for the answer."""
+_SAME_QUESTION = 0.6
+"""The share of a prompt's words that a record of its question holds."""
 _SHORT = 60
 """Characters beside the answer in a result that is the answer, and not a document."""
 
@@ -111,7 +117,19 @@ async def _check_results(subject: Subject, task: Task[Any], tool: Tool) -> None:
                 f"the call {call} is {answered}, although {tool.name} is one of tools(); let "
                 "reply() return what super().reply() returns for calls"
             )
+        if address := _ADDRESS.search(result):
+            raise BrokenPromiseError(
+                f"the call {call} gets {shorten(address[0])}, which tells a policy nothing; return "
+                "a text, a number, a list or a dict"
+            )
         results.append((call, result))
+    for call in tool.calls_of_examples(_EXAMPLE.findall(tool.description)):
+        result = await _result(subject, task, "an example of the description", call) or ""
+        if result.startswith("error: "):
+            raise BrokenPromiseError(
+                f"the call {call}, which the description of {tool.name} has as an example, gets "
+                f"{shorten(result, 200)}; fix the function or its description"
+            )
     if all(_MISTAKES.match(result) for _, result in results):
         call, result = results[0]
         raise BrokenPromiseError(
@@ -170,6 +188,7 @@ async def check_secret(subject: Subject) -> str:
     tasks = [subject.answered[number][0] for number, _ in known]
     results: dict[str, list[str]] = {}
     held: list[set[str]] = []
+    records: list[str] = []
     clock = Clock()
     for task in tasks:
         if clock.up and len(held) >= MIN_TASKS_FOR_SHARE:
@@ -181,6 +200,7 @@ async def check_secret(subject: Subject) -> str:
             for call in _greedy_calls(tool):
                 result = await _call(subject, task, call)
                 results.setdefault(call, []).append(result)
+            records += await _records(subject, task, tool, right[len(held) - 1])
     for call, texts in results.items():
         short = [
             text if len(text) <= len(answer) + _SHORT else ""
@@ -192,6 +212,12 @@ async def check_secret(subject: Subject) -> str:
                 f"the call {call} hands out the answer, {shorten(short[index])} at "
                 f"{task_label(tasks[index])}, whatever is asked; a tool must not know the task"
             )
+    if len(records) >= MIN_TASKS_FOR_SHARE:
+        raise BrokenPromiseError(
+            f"a tool that is given the prompt returns it with its answer, such as "
+            f"{shorten(records[0], 120)}, in {len(records)} of {len(held)} tasks: it searches the "
+            "rows of the tasks; keep the answers out of what it searches"
+        )
     distinct = len({repr(task.data) for task in tasks[: len(held)]}) >= MIN_TASKS_FOR_SHARE
     if distinct and (places := set.intersection(*held)):
         raise BrokenPromiseError(
@@ -200,6 +226,18 @@ async def check_secret(subject: Subject) -> str:
             "on self"
         )
     return f"{len(tools)} tools do not hand out the answers of {len(held)} tasks"
+
+
+async def _records(subject: Subject, task: Task[Any], tool: Tool, answer: str) -> list[str]:
+    """Return results of a tool that is given the prompt if they hold the prompt and the answer."""
+    prompt = prompt_text(task)
+    words, found = set(re.findall(r"\w+", prompt.casefold())), []
+    for call in tool.calls_with_text(prompt):
+        result = await _call(subject, task, call)
+        own = words & set(re.findall(r"\w+", result.replace(answer, " ").casefold()))
+        if holds(result, answer) and len(own) >= _SAME_QUESTION * len(words):
+            found.append(result)
+    return found[:1]
 
 
 def _greedy_calls(tool: Tool) -> Iterator[str]:
