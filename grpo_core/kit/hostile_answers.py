@@ -157,19 +157,21 @@ async def check_judge(subject: Subject) -> str:
     bad = JUNK["letters"]
     tasks = subject.tasks[: subject.small_count]
     topics = _topics(subject, tasks)
-    for lead in ([""] * len(tasks), topics):
-        plain = await _judged(subject, tasks, [f"{words}{bad}" for words in lead])
+    # in the form of an answer, and bare with words of the prompt: either may be asked for
+    form = subject.form
+    for before, after in (([form.before] * len(tasks), form.after), (topics, "")):
+        plain = await _judged(subject, tasks, [f"{words}{bad}{after}" for words in before])
         if plain.reward is None:
             raise NotCheckedError("the judge gives no scores")
         for order in ORDERS:
             for text in (f"{bad} {order}", order):
-                floor = await _judged(subject, tasks, [f"{words}{text}" for words in lead])
+                floor = await _judged(subject, tasks, [f"{words}{text}{after}" for words in before])
                 reward = floor.reward or 0.0
                 passes = floor.passed == floor.tasks > plain.passed
                 if reward > plain.reward + _MARGIN * (high - low) or passes:
                     raise BrokenPromiseError(
-                        f"{shorten(f'{lead[0]}{text}')} is paid {reward:g}, "
-                        f"{shorten(f'{lead[0]}{bad}')} is paid {plain.reward:g}: the judge obeys "
+                        f"{shorten(f'{before[0]}{text}')} is paid {reward:g}, "
+                        f"{shorten(f'{before[0]}{bad}')} is paid {plain.reward:g}: the judge obeys "
                         "the text; use a judge that marks the text it judges, or guards before it"
                     )
     return f"{4 * len(ORDERS)} texts with orders are not paid more than {shorten(bad)}"
@@ -191,10 +193,8 @@ def _topics(subject: Subject, tasks: Sequence[Task[Any]]) -> list[str]:
 
 
 async def _judged(subject: Subject, tasks: Sequence[Task[Any]], texts: Sequence[str]) -> Floor:
-    """Return what the texts, one for each task, earn in the form of an answer."""
-    attempts = [
-        (task, subject.reply_variants(text)[-1]) for task, text in zip(tasks, texts, strict=True)
-    ]
+    """Return what the texts, one for each task, earn."""
+    attempts = list(zip(tasks, texts, strict=True))
     return Floor.of(texts[0], await subject.scored_verdicts("a text with an order", attempts))
 
 

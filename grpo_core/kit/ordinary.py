@@ -51,7 +51,9 @@ def partly_right(reference: str, draws: Random) -> list[str]:
     """
     last = split_turns(reference)[-1]
     texts = dict.fromkeys(
-        text for text in (*_exchanged(last, draws), *_counted_up(last)) if text != last
+        text
+        for text in (*_exchanged(last, draws), *_counted_up(last), *_with_another_letter(last))
+        if text != last
     )
     return [with_last_turn(reference, text) for text in list(texts)[: _PARTLY + 1]]
 
@@ -77,6 +79,16 @@ def _exchanged(text: str, draws: Random) -> Iterator[str]:
             for _ in range(_PARTLY):
                 source, target = draws.sample(kind, 2)
                 yield text[: target.start()] + source[0] + text[target.end() :]
+
+
+def _with_another_letter(text: str) -> Iterator[str]:
+    """Yield `text` with another letter in the middle of its longest word."""
+    words = re.findall(r"[^\W\d_]{3,}", text)
+    if words:
+        word = max(words, key=len)
+        middle = len(word) // 2
+        other = "a" if word[middle] != "a" else "b"
+        yield text.replace(word, word[:middle] + other + word[middle + 1 :], 1)
 
 
 def _counted_up(text: str) -> Iterator[str]:

@@ -85,15 +85,27 @@ async def check_repeat(subject: Subject) -> str:
         raise NotCheckedError("the environment declares deterministic = False")
     attempts = ordinary_attempts(subject)
     first, second = await subject.verdicts(attempts), (await subject.verdicts(attempts[::-1]))[::-1]
+    # an environment that has judged nothing so far, and meets the wrong replies first
+    elsewhere = second if subject.env.needs else await _verdicts_here(subject, attempts[::-1])
     # also the first verdicts of all: a verifier may change only once it has seen an answer
     before = zip(subject.answered, subject.reference_verdicts, strict=False)
     earlier = {(id(task), text): verdict for (task, text), verdict in before}
-    for (task, text), verdict, again in zip(attempts, first, second, strict=True):
+    for (task, text), verdict, again, here in zip(
+        attempts, first, second, elsewhere[::-1], strict=True
+    ):
         _require_same(task, text, verdict, again, "then")
+        _require_same(task, text, verdict, here, "from an environment without a past")
         _require_same(task, text, earlier.get((id(task), text), verdict), verdict, "then")
     if subject.env.rung() == "verify_batch":
         await _check_company(subject, attempts, first)
     return f"{len(attempts)} attempts got the same verdict twice, in another order"
+
+
+async def _verdicts_here(subject: Subject, attempts: Sequence[Attempt]) -> list[Verdict]:
+    """Return the verdicts of the environment in this process, which judges little else."""
+    rollouts = [[await subject.rollout(task, text)] for task, text in attempts]
+    groups = await subject.inline_verifier.verify([task for task, _ in attempts], rollouts)
+    return [verdict for (verdict,) in groups]
 
 
 async def _check_company(
