@@ -12,6 +12,7 @@ import os
 import platform
 import socket
 import time
+import uuid
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -80,7 +81,7 @@ def change_locale() -> None:
 
 
 def rename_machine(name: str) -> None:
-    """Let Python tell `name` as the name of this machine."""
+    """Let Python tell `name` as the name of this machine, and another address and size of it."""
     socket.gethostname = lambda: name
     socket.getfqdn = lambda *_: name
     if hasattr(os, "uname"):
@@ -90,3 +91,6 @@ def rename_machine(name: str) -> None:
     platform.node = lambda: name
     told = platform.uname()._replace(node=name)
     platform.uname = lambda: told
+    uuid.getnode = lambda: 0x0242AC110002
+    processors = 1 + (os.cpu_count() or 1)
+    os.cpu_count = lambda: processors

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from grpo_core.kit.floors import MOST_TASKS, require_best_answer
-from grpo_core.kit.near_texts import CUT, near_texts
+from grpo_core.kit.near_texts import CUT, in_another_order, near_texts
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.scripts import with_last_turn
 from grpo_core.kit.subject import (
@@ -14,7 +14,7 @@ from grpo_core.kit.subject import (
     Attempt,
     Subject,
 )
-from grpo_core.report.floors import shorten
+from grpo_core.report.floors import prompt_text, shorten
 
 _SUFFIXES = ("x", " or not", "abc", " 7", "0", "; DROP", " and everything else")
 _GLUED = ("x", "abc", "0")
@@ -179,6 +179,7 @@ async def check_near(subject: Subject) -> str:
         head, part, tail = subject.split_answer(answer or "")
         parts = near_texts(part, with_numbers=not subject.env.tolerance)
         near = {kind: f"{head}{text}{tail}" for kind, text in parts.items()}
+        near |= in_another_order(prompt_text(subject.answered[index][0]), answer or "")
         for kind, text in {**candidates, **near}.items():
             changed = subject.replace_answer(index, text)
             if changed is not None and not _same_number(subject, answer or "", text):

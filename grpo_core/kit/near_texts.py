@@ -10,6 +10,15 @@ from typing import Any
 CUT = "the right answer without its last character"
 _SEPARATOR = re.compile(r"(\s*[,;|/]\s*|\s+(?:x|and|-)\s+|\s+)")
 """What stands between the items of an answer."""
+_ORDER = re.compile(
+    r"\b(?:sort|ascending|descending|alphabetical(?:ly)?|chronological(?:ly)?|backwards?|reversed?|"
+    r"(?:in|the) (?:same |that |this |reverse |opposite |right )?order|"
+    r"(?:smallest|largest) first|"
+    r"from (?:small|large|low|high|short|long|old|new|left|right))",
+    re.IGNORECASE,
+)
+"""What a prompt says that asks for the items of its answer in an order."""
+_ANY_ORDER = re.compile(r"(?:any|no|whatever|what) order|order (?:is|does) ", re.IGNORECASE)
 _LETTER = re.compile(r"[^\W\d_]")
 
 
@@ -50,6 +59,24 @@ def _next_letter(letter: str) -> str:
     """Return another letter, in the same case where it has one."""
     other = "a" if letter.lower() != "a" else "b"
     return other.upper() if letter.isupper() else other
+
+
+def in_another_order(prompt: str, answer: str) -> Iterator[tuple[str, str]]:
+    """Yield a list with its items backwards, if the prompt asks for an order."""
+    if not _ORDER.search(prompt) or _ANY_ORDER.search(prompt):
+        return
+    kind = "the right answer with its items backwards"
+    if answer[:1] == "[":
+        try:
+            value: Any = json.loads(answer)
+        except (ValueError, RecursionError):
+            return
+        if isinstance(value, list) and value != value[::-1]:
+            yield kind, json.dumps(value[::-1])
+        return
+    parts = _SEPARATOR.split(answer.strip())
+    if len(parts) >= 5 and parts[::2] != parts[::-2] and "\n" not in answer:
+        yield kind, "".join(parts[::-1])
 
 
 def _with_fewer_items(answer: str) -> Iterator[tuple[str, str]]:

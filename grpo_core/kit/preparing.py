@@ -77,7 +77,14 @@ async def _service_error(env: Environment[Any]) -> str:
         env.services.judge()
         for name, judge in env.services.judges.items():
             (judgement,) = await judge.judge(
-                [JudgeRequest("A text.", context="Write a text. ", reference="A text.")]
+                [
+                    JudgeRequest(
+                        "A text.",
+                        context="Write a text. ",
+                        reference="A text.",
+                        rubric="Is it a text?",
+                    )
+                ]
             )
             if judgement.error:
                 return f"the judge {name!r} does not work: {judgement.error}"

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import builtins
+import gc
 import locale
+import logging
 import os
 import pickle
 import random
+import resource
+import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Mapping
@@ -33,6 +38,13 @@ class ProcessState:
                 "the recursion limit": str(sys.getrecursionlimit()),
                 "the limit on the digits of int()": str(sys.get_int_max_str_digits()),
                 "the default timeout of sockets": str(socket.getdefaulttimeout()),
+                "sys.path": str(sys.path),
+                "the switch interval": str(sys.getswitchinterval()),
+                "garbage collection": "on" if gc.isenabled() else "off",
+                "the handlers of the root logger": str(len(logging.getLogger().handlers)),
+                "the level of the root logger": str(logging.getLogger().level),
+                **_limits(),
+                **{f"the built-in {name}": str(value) for name, value in vars(builtins).items()},
                 **{f"the variable {name}": value for name, value in os.environ.items()},
             }
         )
@@ -45,6 +57,24 @@ class ProcessState:
             if old != new:
                 changes.append(f"{name} from {_cut(old)} to {_cut(new)}")
         return changes
+
+
+def _limits() -> dict[str, str]:
+    """Return the limits, the priority and the signal handlers of this process."""
+    mask = os.umask(0)
+    os.umask(mask)
+    handlers = {
+        f"the handler of {number.name}": str(signal.getsignal(number))
+        for number in (signal.SIGTERM, signal.SIGALRM)  # asyncio has one for SIGINT
+    }
+    return {
+        "the umask": oct(mask),
+        "the priority": str(os.getpriority(os.PRIO_PROCESS, 0)),
+        "the limit of memory": str(resource.getrlimit(resource.RLIMIT_AS)),
+        "the limit of processor time": str(resource.getrlimit(resource.RLIMIT_CPU)),
+        "the limit of open files": str(resource.getrlimit(resource.RLIMIT_NOFILE)),
+        **handlers,
+    }
 
 
 def _working_directory() -> str:

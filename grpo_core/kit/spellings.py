@@ -65,6 +65,10 @@ def _misspellings(answer: str | None) -> Iterator[tuple[str, str]]:
         return
     if answer.isalpha() and len(answer) > 2 and answer.lower() not in ("true", "false"):
         yield "with spaces between its letters", " ".join(answer)
+        yield "with dashes between its letters", "-".join(answer)
+        yield "with an invisible space inside", f"{answer[:2]}\u200b{answer[2:]}"
+        if answer.isascii():
+            yield "in full-width letters", "".join(chr(ord(letter) + 0xFEE0) for letter in answer)
     elif answer.lower() in ("true", "false"):
         yield "as a number", str(int(answer.lower() == "true"))
         yield "as a decimal number", str(float(answer.lower() == "true"))
@@ -89,6 +93,11 @@ def _misspelt_number(answer: str) -> Iterator[tuple[str, str]]:
     yield from _misspelt_digits(answer)
     if (changed := re.sub(r"(\d)(\d)", r"\1 \2", answer, count=1)) != answer:
         yield "with a space between its digits", changed
+    if answer.lstrip("-").isdigit():
+        number = int(answer)
+        yield "as a sum to be computed", f"{number - 1}+1"
+        yield "in hexadecimal", hex(number)
+        yield "in binary", bin(number)
     if answer.isdigit() and len(answer) > 1 and answer[0] == "0":
         yield "without its leading zeros", answer.lstrip("0") or "0"
     if answer in ("0", "1"):

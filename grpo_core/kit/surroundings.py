@@ -20,7 +20,7 @@ SURROUNDINGS: Mapping[str, str] = {
     "time zone": "do not use the local time",
     "user": "do not use USER, LOGNAME, SHELL or TERM",
     "environment variables": "take settings from the Config instead of os.environ",
-    "machine's name": "do not use the name of the machine",
+    "machine's name": "do not use the name, the address or the processors of the machine",
     "locale": "name the language and the encoding instead of using the locale",
     "terminal": "do not use the size of the terminal",
     "home folder": "bring the data along in the package, or name their folder in the Config",

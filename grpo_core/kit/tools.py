@@ -37,6 +37,9 @@ _EXAMPLE = re.compile(r"""(?<!\w)['"`]([^'"`\n]{1,40})['"`]""")
 """An example that a description quotes."""
 _GREEDY_WORDS = ("", "answer", "the answer", "solution", "hint")
 """Texts with which a policy that does not know the task asks a tool for the answer."""
+_NOTHING = ("", "None", "null")
+_LONGEST_RESULT = 30_000
+"""Characters of a result."""
 _SAME_QUESTION = 0.6
 """The share of a prompt's words that a record of its question holds."""
 _SHORT = 60
@@ -123,6 +126,17 @@ async def _check_results(subject: Subject, task: Task[Any], tool: Tool) -> None:
                 "a text, a number, a list or a dict"
             )
         results.append((call, result))
+    if all(result.strip() in _NOTHING for _, result in results):
+        raise BrokenPromiseError(
+            f"the calls of {tool.name}, such as {results[0][0]}, get {results[0][1]!r}: it returns "
+            "nothing that a policy could read; return a result"
+        )
+    longest_call, longest = max(results, key=lambda pair: len(pair[1]))
+    if len(longest) > _LONGEST_RESULT:
+        raise BrokenPromiseError(
+            f"the call {longest_call} gets {len(longest):,} characters, more than a policy can "
+            f"read; return at most {_LONGEST_RESULT:,}"
+        )
     for call in tool.calls_of_examples(_EXAMPLE.findall(tool.description)):
         result = await _result(subject, task, "an example of the description", call) or ""
         if result.startswith("error: "):

@@ -6,6 +6,7 @@ where something failed.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -21,6 +22,7 @@ from grpo_core.kit.subject import (
     describe_verdict,
     task_label,
 )
+from grpo_core.kit.tasks import are_equal
 from grpo_core.protocol.environment import Environment, Services
 from grpo_core.protocol.judge import Judgement, JudgeRequest
 from grpo_core.protocol.sandbox import Outcome, Program
@@ -104,8 +106,24 @@ async def check_repeat(subject: Subject) -> str:
 async def _verdicts_here(subject: Subject, attempts: Sequence[Attempt]) -> list[Verdict]:
     """Return the verdicts of the environment in this process, which judges little else."""
     rollouts = [[await subject.rollout(task, text)] for task, text in attempts]
+    tasks = list({id(task): task for task, _ in attempts}.values())
+    kept = [_copied(task.data) for task in tasks]
     groups = await subject.inline_verifier.verify([task for task, _ in attempts], rollouts)
+    for data, task in zip(kept, tasks, strict=True):
+        if data is not None and are_equal(data, task.data) is False:
+            raise BrokenPromiseError(
+                f"judging changed the data of {task_label(task)} from {shorten(data)} to "
+                f"{shorten(task.data)}; all attempts at a task share them"
+            )
     return [verdict for (verdict,) in groups]
+
+
+def _copied(data: object) -> object:
+    """Return a copy of a task's data, or None if it cannot be copied."""
+    try:
+        return copy.deepcopy(data)
+    except Exception:  # noqa: BLE001 - copying runs code of the environment; see task.pickle
+        return None
 
 
 async def _check_company(
