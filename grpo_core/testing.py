@@ -16,9 +16,11 @@ from grpo_core.kit.run import Examination, borrowed, examine, wanted
 from grpo_core.plugins.host import PluginHost
 from grpo_core.plugins.services import Lender
 from grpo_core.protocol.environment import Environment, Services
-from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.errors import ConfigError, GrpoError
 from grpo_core.protocol.judge import Judgement, JudgeRequest
 from grpo_core.protocol.sandbox import Outcome, Program
+from grpo_core.protocol.types import Rollout, Script, Task
+from grpo_core.verify.playing import play, turns_of
 
 __all__ = [
     "CheckResult",
@@ -29,6 +31,7 @@ __all__ = [
     "Status",
     "assert_environment",
     "check_environment",
+    "play_turns",
 ]
 
 
@@ -92,6 +95,27 @@ def assert_environment(
     report = check_environment(env, tasks=tasks, seed=seed, isolation=isolation, only=only)
     if report.problems or report.blind:
         raise AssertionError(str(report))
+
+
+def play_turns(env: Environment[Any], task: Task[Any], turns: Script) -> Rollout:
+    """Return the rollout in which the policy says `turns` and the environment replies in between.
+
+    It ends after the last turn, or when `reply` ends it, as a reference does.
+
+    Args:
+        env: the environment.
+        task: the task of the dialogue.
+        turns: what the policy says, as `reference` gives it.
+
+    Raises:
+        GrpoError: `reply` raised one, as for a service that is missing.
+    """
+    script = turns_of(turns)
+    most = min(env.max_turns, len(script))  # no reply to the last turn is asked for
+    rollout = wait_for(play(env, task, script, max_turns=most)).rollout
+    if rollout.error:
+        raise GrpoError(rollout.error)
+    return rollout
 
 
 class EnvironmentConformance:

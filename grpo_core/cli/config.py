@@ -91,9 +91,13 @@ def explain(
             f"`grpo config explain {key} --env dataset`"
         )
     for name, info in find_setting(key):
-        default = _to_json(info.get_default(call_default_factory=True))
+        default = (
+            "without a default"
+            if info.is_required()
+            else f"default {_to_json(info.get_default(call_default_factory=True))}"
+        )
         annotation = info.rebuild_annotation()
-        print_line(f"  {_format_type(annotation)}, default {default}", lead=name, bold=True)
+        print_line(f"  {_format_type(annotation)}, {default}", lead=name, bold=True)
         print_line(f"  {' '.join((info.description or '').split())}")
 
 

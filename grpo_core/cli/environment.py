@@ -17,7 +17,10 @@ from grpo_core.verify.playing import turns_of
 from grpo_core.verify.sources import Sources
 
 Name = Annotated[
-    str, typer.Argument(help="Name of the environment; `grpo envs` lists them.", show_default=False)
+    str,
+    typer.Argument(
+        help="An environment that `grpo envs` lists, or FILE.py:CLASS.", show_default=False
+    ),
 ]
 SplitOption = Annotated[
     Literal["train", "eval"],

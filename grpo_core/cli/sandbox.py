@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Annotated, Any, TypeVar
 
 import typer
 
 from grpo_core.cli.output import MESSAGE_LIMIT, fail, print_line, print_text, remark
+from grpo_core.config.overrides import nested, split_setting
 from grpo_core.config.settings import SandboxConfig
 from grpo_core.kit.sandbox import check_sandbox
 from grpo_core.plugins.host import PluginHost
@@ -52,12 +53,23 @@ def build(
 
 
 @app.command(epilog="Example: grpo sandbox check --name bubblewrap")
-def check(name: Name = "auto") -> None:
+def check(
+    name: Name = "auto",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="A setting of the sandbox, as after sandbox.settings.; may be repeated.",
+        ),
+    ] = None,
+) -> None:
     """Attack a sandbox with hostile programs to check its limits, isolation and clean-up.
 
     Exits with 1 if a check fails.
     """
-    results = asyncio.run(_with_sandbox(name, None, check_sandbox))
+    given = nested(dict(map(split_setting, settings or [])))
+    results = asyncio.run(_with_sandbox(name, given, check_sandbox))
     for result in results:
         colour = {"valid": typer.colors.GREEN, "invalid": typer.colors.RED}.get(result.status)
         print_text(
@@ -99,7 +111,9 @@ def _run_test_program(name: str) -> None:
     """
     ((outcome,),) = asyncio.run(
         _with_sandbox(
-            name, 1, lambda sandbox: sandbox.run([Program("def f(x): return x + 1", "f", [(1,)])])
+            name,
+            {"jails": 1},
+            lambda sandbox: sandbox.run([Program("def f(x): return x + 1", "f", [(1,)])]),
         )
     )
     if (outcome.status, outcome.value) != ("ok", 2):
@@ -109,18 +123,16 @@ def _run_test_program(name: str) -> None:
 
 
 async def _with_sandbox(
-    name: str, jails: int | None, use: Callable[[Sandbox], Coroutine[Any, Any, T]]
+    name: str, settings: Mapping[str, Any], use: Callable[[Sandbox], Coroutine[Any, Any, T]]
 ) -> T:
     """Open a sandbox, return the result of `use`, and close it.
 
     Args:
         name: the sandbox.
-        jails: how many programs may run at once; None for the default.
+        settings: the settings that differ from their defaults.
         use: is called with the open sandbox.
     """
-    sandbox = open_sandbox(
-        PluginHost(), SandboxConfig(name=name, settings={} if jails is None else {"jails": jails})
-    )
+    sandbox = open_sandbox(PluginHost(), SandboxConfig(name=name, settings=dict(settings)))
     try:
         return await use(sandbox)
     finally:

@@ -67,6 +67,7 @@ def score(
 ) -> None:
     """Score one answer to one task.
 
+    In a dialogue it is the only turn; `grpo env play` holds a dialogue, also with a file as stdin.
     Exits with 0 whatever the score is, and with 1 if the answer could not be judged.
     """
     text = _read_answer(answer)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from operator import getitem
 from pathlib import Path
-from typing import Any, get_origin
+from typing import Any, get_args, get_origin
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
@@ -211,23 +211,44 @@ def known_keys() -> Iterator[str]:
 def find_setting(key: str) -> list[tuple[str, FieldInfo]]:
     """Return the setting called `key`, or all settings of the section called `key`.
 
+    What is below a table, as `judges.default.name`, is explained by the fields of its entries, and
+    by the table where the entries are free, as those of `sandbox.settings`.
+
     Returns:
         (key in dotted form, its pydantic FieldInfo) of each setting.
 
     Raises:
         ConfigError: there is no such setting or section.
     """
-    matching_settings = [
-        (name, info)
-        for name, info in _iterate_fields(RunConfig)
-        if name == key or name.startswith(f"{key}.")
-    ]
+    matching_settings = _settings_at(RunConfig, key)
     if not matching_settings:
         raise ConfigError(
             f"setting {key!r} is not known{did_you_mean(key, known_keys())} "
             "`grpo config show` lists all of them"
         )
     return matching_settings
+
+
+def _settings_at(section: type[Section], key: str, prefix: str = "") -> list[tuple[str, FieldInfo]]:
+    """Return the settings of a section that are at `key` or below it, or the table that holds it.
+
+    Args:
+        section: the class of the section.
+        key: the dotted name, from the root.
+        prefix: the dotted name of the section, with a dot at its end.
+    """
+    settings: list[tuple[str, FieldInfo]] = []
+    for name, info in _iterate_fields(section, prefix):
+        if name == key or name.startswith(f"{key}."):
+            settings.append((name, info))
+        elif key.startswith(f"{name}.") and get_origin(info.annotation) is dict:
+            entries = get_args(info.annotation)[1]
+            if isinstance(entries, type) and issubclass(entries, Section):
+                entry = key.removeprefix(f"{name}.").partition(".")[0]
+                settings += _settings_at(entries, key, f"{name}.{entry}.")
+            else:
+                settings.append((name, info))
+    return settings
 
 
 def _iterate_fields(section: type[Section], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:

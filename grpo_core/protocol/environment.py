@@ -53,7 +53,11 @@ class Services:
     judges: Mapping[str, Judge] = field(default_factory=dict)
 
     def sandbox(self, name: str = "default") -> Sandbox:
-        """Return the sandbox of that name; raise ConfigError if there is none."""
+        """Return the sandbox that a run names in `sandbox.name`, which is called "default".
+
+        Raises:
+            ConfigError: there is none of that name.
+        """
         if name not in self.sandboxes:
             raise ConfigError(
                 f"no sandbox {name!r} is configured (found: {sorted(self.sandboxes) or 'none'}); "
@@ -62,7 +66,13 @@ class Services:
         return self.sandboxes[name]
 
     def judge(self, name: str = "default") -> Judge:
-        """Return the judge of that name; raise ConfigError if there is none."""
+        """Return the judge that a run names in `judges.NAME.name`.
+
+        An environment may ask several; `self.services.judges` has the names of all that there are.
+
+        Raises:
+            ConfigError: there is none of that name.
+        """
         if name not in self.judges:
             raise ConfigError(
                 f"no judge {name!r} is configured (found: {sorted(self.judges) or 'none'}); "
@@ -308,7 +318,11 @@ class Environment(ABC, Generic[Data]):
         return ()
 
     def audit(self, task: Task[Data], rollout: Rollout) -> float | None:
-        """Return the score of a stricter check that training never sees; None if there is none."""
+        """Return the score of a stricter check that training never sees; None if there is none.
+
+        It is not async, so it cannot ask services. A second judge that is never paid for is asked
+        in `averify`, and its score goes into `Verdict.metrics`.
+        """
         return None
 
     def render(self, task: Task[Data], rollout: Rollout, folder: Path) -> Sequence[Path]:

@@ -35,7 +35,10 @@ class Judgement:
     explanation: str = ""
     """The judge's reason for the score."""
     error: str | None = None
-    """Why the judge gave no score; None if it gave one."""
+    """Why the judge gave no score; None if it gave one.
+
+    A text that is poor, empty or hostile is no reason: it gets a low score.
+    """
     detail: Mapping[str, Any] = field(default_factory=dict)
     """Further data about the judgement."""
 
@@ -44,7 +47,12 @@ class Judge(Protocol):
     """Scores texts."""
 
     async def judge(self, requests: Sequence[JudgeRequest]) -> Sequence[Judgement]:
-        """Return one judgement per request, in order."""
+        """Return one judgement per request, in order.
+
+        Only the candidate is always given. `grpo env check` first tries whether a judge works by a
+        request without a rubric, with context, candidate and reference; a judge that has no score
+        for it counts as unavailable.
+        """
         ...
 
     def fingerprint(self) -> str:

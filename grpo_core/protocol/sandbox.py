@@ -57,7 +57,7 @@ class Program:
     """Describes a program and its inputs; each call sees one input and nothing else."""
 
     source: str
-    """The source text."""
+    """The source text, as the model wrote it: any characters, also NUL and half surrogate pairs."""
     entry: str
     """The name of the function in `source` that is called once per input."""
     inputs: Sequence[Sequence[Any]]

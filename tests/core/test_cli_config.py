@@ -70,6 +70,29 @@ def test_an_unknown_setting_gets_the_nearest_one() -> None:
     assert "'kl.bta' is not known; did you mean 'kl.beta'?" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("key", "shown"),
+    [
+        ("judges.default.name", "judges.default.name  string, without a default"),
+        ("judges.audit", "judges.audit.settings  object, default {}"),
+        ("judges.audit.settings.model", "judges.audit.settings  object, default {}"),
+        ("mixture.arithmetic.share", "mixture.arithmetic.share  number, "),
+        ("sandbox.settings.jails", "sandbox.settings  object, default {}"),
+        ("weights.exact", "weights  object, default {}"),
+    ],
+)
+def test_what_is_below_a_table_is_explained(key: str, shown: str) -> None:
+    done = grpo("config", "explain", key)
+    assert (done.exit_code, shown in done.stdout) == (0, True), done.output
+
+
+def test_a_field_that_no_entry_of_a_table_has_is_not_known() -> None:
+    assert (
+        "'judges.default.nam' is not known"
+        in grpo("config", "explain", "judges.default.nam").stderr
+    )
+
+
 def test_the_schema_is_that_of_the_config() -> None:
     assert json.loads(grpo("config", "schema").stdout) == RunConfig.model_json_schema()
 

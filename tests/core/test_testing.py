@@ -14,13 +14,30 @@ from typing import Any, Literal
 
 import pytest
 
-from grpo_core import JudgeRequest, Outcome, Program, Services, Task
-from grpo_core.testing import FakeJudge, FakeSandbox, Report, assert_environment, check_environment
+from grpo_core import (
+    GrpoError,
+    JudgeRequest,
+    Message,
+    Outcome,
+    Program,
+    Services,
+    Task,
+    TaskKey,
+)
+from grpo_core.testing import (
+    FakeJudge,
+    FakeSandbox,
+    Report,
+    assert_environment,
+    check_environment,
+    play_turns,
+)
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 import hostile_envs as hostile
 from echo import Echo
+from planted_dialogues import Guess
 
 
 def statuses(report: Report) -> dict[str, str]:
@@ -161,6 +178,27 @@ def test_ctrl_c_ends_the_checks_inside_a_running_event_loop() -> None:
         cwd=Path(__file__).parent,
     )
     assert (done.returncode, done.stdout) == (0, "interrupted\n"), done.stderr
+
+
+def test_the_turns_of_a_script_are_played_with_the_replies_between_them() -> None:
+    env = Guess()
+    task = env.task(TaskKey("guess", "train", 0))
+    low, right = str(task.data - 1), str(task.data)
+    rollout = play_turns(env, task, (low, right, "unheard"))
+    assert [message.content for message in rollout.messages] == [low, "higher", right]
+    assert env.verify(task, rollout).passed
+    assert play_turns(env, task, low).messages == (Message("assistant", low),)
+    assert len(play_turns(env, task, [low] * 9).messages) == 2 * env.max_turns - 1
+
+
+def test_a_reply_that_lacks_its_service_fails_the_test_that_plays() -> None:
+    class Asking(Guess):
+        async def reply(self, task: Task[int], messages: Sequence[Message]) -> None:
+            self.services.judge()
+
+    env = Asking()
+    with pytest.raises(GrpoError, match="no judge 'default' is configured"):
+        play_turns(env, env.task(TaskKey("guess", "train", 0)), ("1", "2"))
 
 
 def test_fakes_answer_as_they_are_told_and_keep_what_they_were_asked() -> None:

@@ -141,6 +141,12 @@ def test_memory_that_is_only_limited_by_process_is_said_and_no_failure() -> None
     assert "holds for each process" in found.message
 
 
+def test_the_settings_of_the_command_reach_the_sandbox() -> None:
+    done = CliRunner().invoke(app, ["sandbox", "check", "--name", "bubblewrap", "--set", "jials=1"])
+    assert done.exit_code == 2
+    assert "did you mean 'sandbox.settings.jails'?" in done.output
+
+
 @pytest.mark.heavy
 def test_the_back_ends_pass(backend: str) -> None:
     done = CliRunner().invoke(app, ["sandbox", "check", "--name", backend])
