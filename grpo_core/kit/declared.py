@@ -32,6 +32,13 @@ def waivers(env: Environment[Any]) -> dict[str, str]:
     }
 
 
+_FOR_ASYNC = {
+    "verify": "name it averify, or remove `async`",
+    "audit": "remove `async`, and ask services in averify, with their scores in the metrics",
+}
+"""The advice for a method that is async and is not awaited."""
+
+
 async def check_contract(subject: Subject) -> str:
     """Check that parts, reward range, floor and declarations fit together."""
     env = subject.env
@@ -63,7 +70,7 @@ def _check_synchronous(env: Environment[Any]) -> None:
     """Raise BrokenPromiseError if a method is async whose result nobody awaits."""
     for name in _SYNCHRONOUS:
         if inspect.iscoroutinefunction(getattr(env, name)):
-            advice = "name it averify, or remove `async`" if name == "verify" else "remove `async`"
+            advice = _FOR_ASYNC.get(name, "remove `async`")
             raise BrokenPromiseError(
                 f"{name}() is async, so that it returns a coroutine and no result; {advice}"
             )

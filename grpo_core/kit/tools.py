@@ -23,6 +23,7 @@ from grpo_core.kit.tool_calls import (
 )
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import GrpoError
+from grpo_core.protocol.tools import MAX_RESULT
 from grpo_core.protocol.types import Message, Task
 from grpo_core.report.floors import prompt_text, shorten
 
@@ -38,8 +39,6 @@ _EXAMPLE = re.compile(r"""(?<!\w)['"`]([^'"`\n]{1,40})['"`]""")
 _GREEDY_WORDS = ("", "answer", "the answer", "solution", "hint")
 """Texts with which a policy that does not know the task asks a tool for the answer."""
 _NOTHING = ("", "None", "null")
-_LONGEST_RESULT = 30_000
-"""Characters of a result."""
 _SAME_QUESTION = 0.6
 """The share of a prompt's words that a record of its question holds."""
 _SHORT = 60
@@ -131,11 +130,10 @@ async def _check_results(subject: Subject, task: Task[Any], tool: Tool) -> None:
             f"the calls of {tool.name}, such as {results[0][0]}, get {results[0][1]!r}: it returns "
             "nothing that a policy could read; return a result"
         )
-    longest_call, longest = max(results, key=lambda pair: len(pair[1]))
-    if len(longest) > _LONGEST_RESULT:
+    if all(len(result) >= MAX_RESULT for _, result in results):
         raise BrokenPromiseError(
-            f"the call {longest_call} gets {len(longest):,} characters, more than a policy can "
-            f"read; return at most {_LONGEST_RESULT:,}"
+            f"the result of {results[0][0]} is cut after {MAX_RESULT:,} characters, as are those of "
+            f"other calls of {tool.name}; return less"
         )
     for call in tool.calls_of_examples(_EXAMPLE.findall(tool.description)):
         result = await _result(subject, task, "an example of the description", call) or ""

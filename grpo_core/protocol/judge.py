@@ -50,8 +50,7 @@ class Judge(Protocol):
         """Return one judgement per request, in order.
 
         Only the candidate is always given. `grpo env check` first tries whether a judge works by a
-        request without a rubric, with context, candidate and reference; a judge that has no score
-        for it counts as unavailable.
+        request with all four texts; a judge that has no score for it counts as unavailable.
         """
         ...
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import gc
 import importlib
 import locale
+import logging
 import os
 import pickle
 import random
@@ -371,3 +373,28 @@ class SeedsWhileJudging(PlainSum):
         random.seed(0)
         random.random()
         return super().scored(task, answer)
+
+
+@fault("judging changes the state of the process", "safety.state")
+class TurnsCollectionOff(PlainSum):
+    def scored(self, task: Task[int], answer: int | None) -> Verdict:
+        gc.disable()
+        return super().scored(task, answer)
+
+
+@fault("judging changes the state of the process", "safety.state")
+class AddsHandlers(Consonants):
+    def accepts(self, right: str, text: str) -> bool:
+        logging.getLogger().addHandler(logging.NullHandler())
+        return super().accepts(right, text)
+
+
+@fault("judging changes the data of the task", "verdict.repeat")
+class CrossesOut(JsonTotals):
+    """Takes away what was found, and looks whether anything is left."""
+
+    def verify(self, task: Task[Any], rollout: Rollout) -> Verdict:
+        verdict = super().verify(task, rollout)
+        if verdict.passed:
+            task.data["seen"] = 1
+        return verdict

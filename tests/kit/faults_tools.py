@@ -284,3 +284,22 @@ class MovingTool(Scales):
             return WEIGHTS[fruit]
 
         return (weigh,)
+
+
+@fault("a tool returns nothing", "tool.form")
+class SilentScales(Scales):
+    def tools(self) -> Tools:
+        def weigh(fruit: str) -> None:
+            """Return the weight of one fruit."""
+
+        return (weigh,)
+
+
+@fault("a tool returns more than a policy can read", "tool.form")
+class WholeCatalogue(Scales):
+    def tools(self) -> Tools:
+        def weigh(fruit: str) -> str:
+            """Return the weights of all fruits that were ever weighed."""
+            return f"{fruit}: " + ", ".join(f"{WEIGHTS['fig'] + day} g" for day in range(9000))
+
+        return (weigh,)
