@@ -132,8 +132,8 @@ async def _check_results(subject: Subject, task: Task[Any], tool: Tool) -> None:
         )
     if all(len(result) >= MAX_RESULT for _, result in results):
         raise BrokenPromiseError(
-            f"the result of {results[0][0]} is cut after {MAX_RESULT:,} characters, as are those of "
-            f"other calls of {tool.name}; return less"
+            f"the result of {results[0][0]} is cut after {MAX_RESULT:,} characters, as are those "
+            f"of other calls of {tool.name}; return less"
         )
     for call in tool.calls_of_examples(_EXAMPLE.findall(tool.description)):
         result = await _result(subject, task, "an example of the description", call) or ""

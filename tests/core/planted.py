@@ -603,6 +603,12 @@ class EndsElsewhere(Sum):
         return super().scored(task, answer)
 
 
+class SetsAVariable(Sum):
+    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
+        os.environ["SUMS_LAST"] = rollout.text[:20].replace("\0", "")
+        return super().verify(task, rollout)
+
+
 class LeavesFilesOpen(Sum):
     kept: ClassVar[list[Any]] = []
 
@@ -944,7 +950,7 @@ class EvalInOtherWords(Sum):
 
 
 class SwappedTerms(Sum):
-    """Sound: the terms of held-out sums are those of training sums, the other way round."""
+    """The terms of held-out sums are those of training sums, the other way round."""
 
     def drawn(self, key: TaskKey, rng: random.Random) -> tuple[int, int]:
         one, two = super().drawn(replace(key, split="train"), rng)
@@ -1256,6 +1262,7 @@ FAULTS: Mapping[type[Environment[Any]], str] = {
     SeedsGlobalRandom: "task.random",
     EvalFarAhead: "task.seed",
     LeaksRows: "task.split",
+    SwappedTerms: "task.split",
     NoSize: "task.made",
     RaisesOnHeldOut: "task.made",
     RaisesWhenHard: "task.made",
@@ -1300,6 +1307,7 @@ FAULTS: Mapping[type[Environment[Any]], str] = {
     UsesTheNetwork: "safety.network",
     LeavesProcesses: "safety.processes",
     LeavesFilesOpen: "safety.processes",
+    SetsAVariable: "safety.state",
     LeavesFiles: "safety.files",
     LeavesFilesElsewhere: "safety.files",
     KeepsMemory: "cost.memory",
@@ -1342,7 +1350,6 @@ SOUND: Mapping[type[Environment[Any]], Sequence[str]] = {
     PartlyPaid: ("verdict.passed", "verdict.reference"),
     WritesBackwards: ("task.secret",),
     WritesCapitals: ("task.secret",),
-    SwappedTerms: ("task.split",),
     EasyAndHard: ("task.level",),
     HiddenDifficulty: ("task.level",),
     FewerHints: ("task.level",),

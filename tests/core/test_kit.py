@@ -45,6 +45,7 @@ from grpo_core.testing import (
 
 from .distributions import TOY_ENVIRONMENT, grpo, install_toy
 from .processes import is_alive
+from .sampled import one_of_each_check
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -92,9 +93,7 @@ def test_enough_faults_are_planted_and_each_check_has_one() -> None:
     assert set(planted.FAULTS.values()) | without == set(catalogue())
 
 
-@pytest.mark.parametrize(
-    ("faulty", "check"), planted.FAULTS.items(), ids=lambda value: getattr(value, "__name__", value)
-)
+@pytest.mark.parametrize(("faulty", "check"), one_of_each_check(planted.FAULTS))
 def test_a_planted_fault_is_found_by_its_check_where_the_sound_twin_is_valid(
     faulty: type[Environment[Any]], check: str, sound: Report
 ) -> None:

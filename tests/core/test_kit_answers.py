@@ -15,6 +15,7 @@ from grpo_core.kit import asking
 from grpo_core.testing import check_environment
 
 from .distributions import grpo, install_toy
+from .sampled import one_of_each_check
 from .test_kit import COUNT, problems
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -23,11 +24,7 @@ import planted
 import planted_answers
 
 
-@pytest.mark.parametrize(
-    ("faulty", "check"),
-    planted_answers.FAULTS.items(),
-    ids=lambda value: getattr(value, "__name__", value),
-)
+@pytest.mark.parametrize(("faulty", "check"), one_of_each_check(planted_answers.FAULTS))
 def test_a_planted_fault_is_found_by_its_check(faulty: type[Environment[Any]], check: str) -> None:
     (found,) = check_environment(faulty(), only=[check]).results
     assert found.status == "invalid", found.message

@@ -22,6 +22,7 @@ from grpo_core.verify.engine import Verifier
 from grpo_core.verify.playing import IsolatedReplies, play
 
 from .distributions import grpo
+from .sampled import one_of_each_check
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -160,9 +161,7 @@ SOUND_TWIN: dict[str, type[Environment[Any]]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("faulty", "check"), planted.FAULTS.items(), ids=lambda value: getattr(value, "__name__", value)
-)
+@pytest.mark.parametrize(("faulty", "check"), one_of_each_check(planted.FAULTS))
 def test_a_fault_of_a_dialogue_is_found_by_its_check_where_the_sound_twin_is_valid(
     faulty: type[Environment[Any]], check: str
 ) -> None:
