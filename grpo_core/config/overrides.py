@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from operator import getitem
 from pathlib import Path
-from typing import Any, get_origin
+from typing import Any, get_args, get_origin
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
@@ -192,7 +192,8 @@ def _explain(error: Any) -> str:
     """Return the message for one of the errors that pydantic found."""
     key = ".".join(str(part) for part in error["loc"])
     if error["type"] == "extra_forbidden":
-        return f"setting {key!r} is not known{did_you_mean(key, known_keys())}"
+        known = [*known_keys(), *(name for name, _ in _iterate_members(error["loc"]))]
+        return f"setting {key!r} is not known{did_you_mean(key, known)}"
     if error["type"] == "missing":
         return f"setting {key!r} is missing; set it with --set {key}=..."
     message = error["msg"].removeprefix("Value error, ")
@@ -211,23 +212,38 @@ def known_keys() -> Iterator[str]:
 def find_setting(key: str) -> list[tuple[str, FieldInfo]]:
     """Return the setting called `key`, or all settings of the section called `key`.
 
+    A table of sections, such as `mixture`, comes with the settings of its members, which bear the
+    name in `key` or else NAME, as in mixture.NAME.share.
+
     Returns:
         (key in dotted form, its pydantic FieldInfo) of each setting.
 
     Raises:
         ConfigError: there is no such setting or section.
     """
+    settings = [*_iterate_fields(RunConfig), *_iterate_members(_split_key(key))]
     matching_settings = [
-        (name, info)
-        for name, info in _iterate_fields(RunConfig)
-        if name == key or name.startswith(f"{key}.")
+        (name, info) for name, info in settings if name == key or name.startswith(f"{key}.")
     ]
     if not matching_settings:
         raise ConfigError(
-            f"setting {key!r} is not known{did_you_mean(key, known_keys())} "
+            f"setting {key!r} is not known{did_you_mean(key, [name for name, _ in settings])} "
             "`grpo config show` lists all of them"
         )
     return matching_settings
+
+
+def _iterate_members(parts: Sequence[object]) -> Iterator[tuple[str, FieldInfo]]:
+    """Yield the settings of a member of the table of sections that the first part of a key names.
+
+    Args:
+        parts: the parts of a key; the second one is the name of the member, NAME if it is missing.
+    """
+    table, name = [*map(str, parts), "NAME"][:2]
+    info = RunConfig.model_fields.get(table)
+    for argument in get_args(info.annotation) if info else ():
+        if isinstance(argument, type) and issubclass(argument, Section):
+            yield from _iterate_fields(argument, f"{table}.{name}.")
 
 
 def _iterate_fields(section: type[Section], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
