@@ -22,7 +22,8 @@ class RunConfig(settings.Section):
     environment: str | None = None
     """Name of the environment (`grpo envs`), or FILE.py:CLASS."""
     mixture: dict[str, settings.MemberConfig] = Field(default_factory=dict)
-    """Several environments by name, instead of one; all completions of a group come from the same
+    """Several environments by name, instead of one, each with a share, level, env and weights of
+    its own (`grpo config explain mixture`); all completions of a group come from the same
     environment."""
     env: dict[str, Any] = Field(default_factory=dict)
     """Settings of the environment."""

@@ -192,7 +192,8 @@ def _explain(error: Any) -> str:
     """Return the message for one of the errors that pydantic found."""
     key = ".".join(str(part) for part in error["loc"])
     if error["type"] == "extra_forbidden":
-        return f"setting {key!r} is not known{did_you_mean(key, known_keys())}"
+        known = [*known_keys(), *(name for name, _ in _iterate_members(error["loc"]))]
+        return f"setting {key!r} is not known{did_you_mean(key, known)}"
     if error["type"] == "missing":
         return f"setting {key!r} is missing; set it with --set {key}=..."
     message = error["msg"].removeprefix("Value error, ")
@@ -211,8 +212,9 @@ def known_keys() -> Iterator[str]:
 def find_setting(key: str) -> list[tuple[str, FieldInfo]]:
     """Return the setting called `key`, or all settings of the section called `key`.
 
-    What is below a table, as `judges.default.name`, is explained by the fields of its entries, and
-    by the table where the entries are free, as those of `sandbox.settings`.
+    A table of sections, such as `mixture`, comes with the settings of its members, which bear the
+    name in `key` or else NAME, as in mixture.NAME.share. What is in a table whose entries are free,
+    such as `sandbox.settings`, is explained by the table.
 
     Returns:
         (key in dotted form, its pydantic FieldInfo) of each setting.
@@ -220,35 +222,41 @@ def find_setting(key: str) -> list[tuple[str, FieldInfo]]:
     Raises:
         ConfigError: there is no such setting or section.
     """
-    matching_settings = _settings_at(RunConfig, key)
+    settings = [*_iterate_fields(RunConfig), *_iterate_members(_split_key(key))]
+    matching_settings = [
+        (name, info)
+        for name, info in settings
+        if name == key
+        or name.startswith(f"{key}.")
+        or (key.startswith(f"{name}.") and _is_free_table(info))
+    ]
     if not matching_settings:
         raise ConfigError(
-            f"setting {key!r} is not known{did_you_mean(key, known_keys())} "
+            f"setting {key!r} is not known{did_you_mean(key, [name for name, _ in settings])} "
             "`grpo config show` lists all of them"
         )
     return matching_settings
 
 
-def _settings_at(section: type[Section], key: str, prefix: str = "") -> list[tuple[str, FieldInfo]]:
-    """Return the settings of a section that are at `key` or below it, or the table that holds it.
+def _is_free_table(info: FieldInfo) -> bool:
+    """Return whether a setting is a table whose entries have no settings of their own."""
+    if get_origin(info.annotation) is not dict:
+        return False
+    entries = get_args(info.annotation)[1]
+    return not (isinstance(entries, type) and issubclass(entries, Section))
+
+
+def _iterate_members(parts: Sequence[object]) -> Iterator[tuple[str, FieldInfo]]:
+    """Yield the settings of a member of the table of sections that the first part of a key names.
 
     Args:
-        section: the class of the section.
-        key: the dotted name, from the root.
-        prefix: the dotted name of the section, with a dot at its end.
+        parts: the parts of a key; the second one is the name of the member, NAME if it is missing.
     """
-    settings: list[tuple[str, FieldInfo]] = []
-    for name, info in _iterate_fields(section, prefix):
-        if name == key or name.startswith(f"{key}."):
-            settings.append((name, info))
-        elif key.startswith(f"{name}.") and get_origin(info.annotation) is dict:
-            entries = get_args(info.annotation)[1]
-            if isinstance(entries, type) and issubclass(entries, Section):
-                entry = key.removeprefix(f"{name}.").partition(".")[0]
-                settings += _settings_at(entries, key, f"{name}.{entry}.")
-            else:
-                settings.append((name, info))
-    return settings
+    table, name = [*map(str, parts), "NAME"][:2]
+    info = RunConfig.model_fields.get(table)
+    for argument in get_args(info.annotation) if info else ():
+        if isinstance(argument, type) and issubclass(argument, Section):
+            yield from _iterate_fields(argument, f"{table}.{name}.")
 
 
 def _iterate_fields(section: type[Section], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:

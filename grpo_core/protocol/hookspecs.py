@@ -62,7 +62,11 @@ def grpo_samplers() -> Sequence[Spec]:
 
 @hookspec
 def grpo_algorithms() -> Sequence[Spec]:
-    """Offer advantages and losses: targets are pure functions that the config names."""
+    """Offer advantages and losses: targets are pure functions that the config names.
+
+    `advantage.name=plugin:NAME` takes (rewards, config), `loss.name=plugin:NAME` takes
+    (log_ratio_BT, logprob_BT, advantage_B1, config).
+    """
     return ()
 
 
@@ -77,7 +81,7 @@ def grpo_trackers() -> Sequence[Spec]:
     """Offer places that show a run's metrics: targets are functions that make a tracker.
 
     They take the run folder. The tracker has the methods of accelerate's trackers: start,
-    store_init_configuration, log and finish.
+    store_init_configuration, log and finish. All are called in one thread.
     """
     return ()
 

@@ -37,8 +37,11 @@ class Request:
     prefix: tuple[int, ...]
     """Tokens to continue."""
     uniforms: Sequence[float]
-    """Numbers (T,) in [0, 1), one to draw each token."""
+    """Numbers (T,) in [0, 1), one to draw each token; their number is the budget of tokens. A
+    sampler that uses them may choose any mapping, as that by the cumulative probabilities, if it
+    depends on nothing else."""
     params: SamplingParams = SamplingParams()
+    """How to draw them; an evaluation may have others than a step."""
     seed: int = 0
     """Seed (64 bits) for samplers that cannot draw with the numbers above. Like those it depends
     only on the place in the run: run seed, step, prompt, attempt and turn."""
@@ -53,7 +56,8 @@ class Completion:
     logprobs: tuple[float, ...] = ()
     """Log-probs (T,) under the full distribution at the temperature."""
     finish: Finish = "length"
-    """Why the completion ended."""
+    """Why the completion ended: "stop" by an end token or a stop string, "length" by its budget.
+    """
     kept_mass: float = 1.0
     """Least probability mass that top-p, top-k and min-p kept in any draw; 1.0 without them."""
     version: int = 0
@@ -117,7 +121,7 @@ class Sampler(Protocol):
         If the caller is cancelled, the completion is given up.
 
         Raises:
-            GrpoError: it cannot be computed, also after the sampler's own retries.
+            GrpoError: it cannot be computed, also after the sampler's own retries; the run ends.
         """
         ...
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from grpo_core.config.config import RunConfig
 from grpo_core.config.settings import PLUGIN
@@ -13,6 +13,7 @@ from grpo_core.protocol.sampler import Sampler
 from grpo_core.report.observer import Observer, SafeObserver
 from grpo_core.runs.folder import RunFolder
 from grpo_core.train.actor import Actor, build_actor
+from grpo_core.train.algorithm.checked import checked_estimator, checked_loss
 from grpo_core.train.grpo import Grpo
 from grpo_core.train.models.device import pick_device
 from grpo_core.train.policy.causal import Policy
@@ -24,6 +25,7 @@ from grpo_core.train.run.trackers import trackers
 from grpo_core.train.sft import Sft
 from grpo_core.verify.sources import Sources
 
+Function = TypeVar("Function")
 HIGH_RATE = 1e-4
 """Learning rate above which training all weights usually destroys a pretrained model."""
 
@@ -100,18 +102,32 @@ def build_method(
         make_sampler=choose_sampler(config, host) if sampler is None else lambda *_: sampler,
     )
 
-    def load_algorithm(name: str) -> Any:
-        if not name.startswith(PLUGIN):
-            return None
-        return host.load("algorithm", name.removeprefix(PLUGIN))
-
     method: Method = (
         Sft(config, sources, make_actor=make_actor, warn=observer.warn)
         if config.method == "sft"
-        else Grpo(config, sources, make_actor=make_actor, load_algorithm=load_algorithm)
+        else Grpo(
+            config,
+            sources,
+            make_actor=make_actor,
+            estimator=_offered(host, "advantage.name", config.advantage.name, checked_estimator),
+            surrogate=_offered(host, "loss.name", config.loss.name, checked_loss),
+        )
     )
     _tell_slow_paths(method.actor, observer)
     return method
+
+
+def _offered(
+    host: PluginHost, key: str, name: str, check: Callable[[Callable[..., Any], str], Function]
+) -> Function | None:
+    """Return the function that a plugin offers under this name; None for a built-in one.
+
+    Raises:
+        UserError: there is no such function, or it takes other arguments.
+    """
+    if not name.startswith(PLUGIN):
+        return None
+    return check(host.load("algorithm", name.removeprefix(PLUGIN)), f"{key}={name}")
 
 
 def _tell_slow_paths(actor: Actor, observer: Observer) -> None:

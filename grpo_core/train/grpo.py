@@ -51,8 +51,8 @@ class Grpo:
         config: the configuration of the run.
         sources: its environments.
         make_actor: loads the model; takes `need_reference`, whether the reference is needed.
-        load_algorithm: returns the function that a plugin offers under a name, or None for a name
-            that is built in.
+        estimator: computes the advantages, in place of the one that the config names.
+        surrogate: computes the loss, in place of the one that the config names.
 
     Raises:
         ConfigError: the overlong buffer exceeds the longest rollout.
@@ -66,11 +66,11 @@ class Grpo:
         sources: Sources,
         *,
         make_actor: Callable[..., Actor],
-        load_algorithm: Callable[[str], Any],
+        estimator: Advantage | None = None,
+        surrogate: Surrogate | None = None,
     ) -> None:
         self.total = total_steps(config, sources, batch=config.prompts_per_step)
-        self._estimator: Advantage | None = load_algorithm(config.advantage.name)
-        surrogate: Surrogate | None = load_algorithm(config.loss.name)
+        self._estimator = estimator
         self.actor = make_actor(need_reference=config.needs_reference)
         self.updater = Updater(
             self.actor.policy,

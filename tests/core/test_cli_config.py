@@ -58,6 +58,17 @@ def test_every_setting_is_explained(key: str) -> None:
     assert len(meaning.split()) >= 3
 
 
+def test_settings_of_a_member_of_a_mixture_are_explained_and_suggested() -> None:
+    share = grpo("config", "explain", "mixture.arithmetic.share").stdout
+    assert share.startswith("mixture.arithmetic.share  number, >= 0, default 1.0\n")
+    assert "mixture.NAME.level" in grpo("config", "explain", "mixture").stdout
+    assert "judges.NAME.settings" in grpo("config", "explain", "judges").stdout
+    done = grpo("config", "show", "--set", "mixture.gsm8k.shares=2")
+    assert "did you mean 'mixture.gsm8k.share'?" in done.stderr
+    done = grpo("config", "explain", "mixture.gsm8k.shares")
+    assert "did you mean 'mixture.gsm8k.share'?" in done.stderr
+
+
 def test_a_section_is_explained_as_a_whole_and_bounds_are_named() -> None:
     output = grpo("config", "explain", "sampling").stdout
     assert "sampling.top_p  number, > 0, <= 1, default 1.0" in output

@@ -15,13 +15,15 @@ from torch import Tensor
 
 from grpo_core import Reward, Rollout, Task, Verdict
 from grpo_core.config.overrides import build_config
-from grpo_core.config.settings import LossConfig
+from grpo_core.config.settings import AdvantageConfig, LossConfig
 from grpo_core.plugins.host import PluginHost
-from grpo_core.protocol.errors import ConfigError, UnknownNameError
+from grpo_core.protocol.errors import ConfigError, PluginError, UnknownNameError
 from grpo_core.report.observer import Observer
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
+from grpo_core.train.algorithm.checked import checked_estimator
 from grpo_core.train.algorithm.losses import clip
+from grpo_core.train.algorithm.rewards import Rewards
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.trainer import Trainer
 
@@ -404,6 +406,73 @@ def test_a_plugin_adds_an_estimator_and_a_loss_that_are_used_only_when_named(
     assert steps(trainer)[0]["policy_loss"] == pytest.approx(
         2 * steps(plain)[0]["policy_loss"], rel=1e-5
     )
+
+
+WRONG_OFFERS = """
+from grpo_core import Spec, hookimpl
+
+NAMES = ("advantage", "column", "nan", "mean_loss", "detached_loss")
+
+@hookimpl
+def grpo_algorithms():
+    return [Spec(f"wrong/{name}", f"wrong_rules:{name}") for name in NAMES]
+"""
+WRONG_RULES = """
+def advantage(rewards, config):
+    return rewards.total_PG - 0.25
+
+def column(rewards, config):
+    return rewards.total_PG[:, 0]
+
+def nan(rewards, config):
+    return rewards.total_PG / 0
+
+def mean_loss(log_ratio_BT, logprob_BT, advantage_B1, config):
+    return -(advantage_B1 * logprob_BT).mean()
+
+def detached_loss(log_ratio_BT, logprob_BT, advantage_B1, config):
+    return -(advantage_B1 * logprob_BT).detach()
+"""
+
+
+@pytest.mark.parametrize(
+    ("setting", "name", "message"),
+    [
+        ("advantage", "mean_loss", "does not name an estimator, which is called with (rewards, "),
+        ("loss", "advantage", "does not name a loss, which is called with (log_ratio_BT, "),
+        ("advantage", "column", "has to return advantage_PG, a tensor of shape (2, 4); found (2,)"),
+        ("advantage", "nan", "returned an advantage that is not finite"),
+        ("loss", "mean_loss", "has to return loss_BT, a tensor of shape ("),
+        ("loss", "detached_loss", "returned a loss without a gradient"),
+    ],
+)
+def test_a_wrong_estimator_or_loss_of_a_plugin_ends_the_run_with_one_line_that_names_it(
+    settings: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    setting: str,
+    name: str,
+    message: str,
+) -> None:
+    site = tmp_path / "site"
+    install_plugin(site, "wrong", WRONG_OFFERS)
+    (site / "wrong_rules.py").write_text(WRONG_RULES)
+    monkeypatch.syspath_prepend(str(site))
+    named = {"prompts_per_step": 2, "group_size": 4, setting: {"name": f"plugin:wrong/{name}"}}
+    with pytest.raises(PluginError) as refused:
+        make({**settings, "steps": 1, **named}, tmp_path / "run", host=PluginHost()).run()
+    assert str(refused.value).startswith(f"{setting}.name=plugin:wrong/{name} {message}")
+
+
+def test_a_completion_that_is_not_scored_gets_0_whatever_an_estimator_of_a_plugin_says() -> None:
+    scored_PG = torch.tensor([[True, True, False]])
+    total_PG = torch.tensor([[0.0, 1.0, 0.0]], dtype=torch.float64)
+    rewards = Rewards(total_PG, scored_PG, total_PG > 0, total_PG[None], total_PG[:, :1].T)
+    estimator = checked_estimator(
+        lambda rewards, config: torch.where(rewards.scored_PG, rewards.total_PG - 0.5, math.nan),
+        "advantage.name=plugin:mine",
+    )
+    assert estimator(rewards, AdvantageConfig()).tolist() == [[-0.5, 0.5, 0.0]]
 
 
 def test_an_algorithm_that_no_plugin_offers_is_refused_before_anything_is_written(

@@ -158,7 +158,6 @@ def method(config: RunConfig, policy: Policy, seed: int) -> Grpo:
         config,
         sources,
         make_actor=lambda need_reference: DrawnActor(config, sources, policy, seed),
-        load_algorithm=lambda name: None,
     )
 
     async def deal(_: Sources, count: int, *, step: int) -> list[Task[Any]]:
