@@ -33,7 +33,7 @@ FRAGILE = frozenset(
 """Surroundings without which an environment may fail, instead of being another one."""
 HASH_SEED = "20261"
 """The changed PYTHONHASHSEED."""
-_DATE_SHIFT_SECONDS = 4102 * 86_400 + 7 * 3600 + 1234.5
+_DATE_SHIFT_SECONDS = 4105 * 86_400 + 7 * 3600 + 1234.5
 """More than eleven years: another year, month, day, day of the week and hour."""
 _TIME_ZONE = "KIT-13:30"
 """A time zone that no place has, as POSIX writes it."""

@@ -88,7 +88,8 @@ async def check_repeat(subject: Subject) -> str:
     attempts = ordinary_attempts(subject)
     first, second = await subject.verdicts(attempts), (await subject.verdicts(attempts[::-1]))[::-1]
     # an environment that has judged nothing so far, and meets the wrong replies first
-    elsewhere = second if subject.env.needs else await _verdicts_here(subject, attempts[::-1])
+    backwards = attempts[::-1]
+    elsewhere = second[::-1] if subject.env.needs else await _verdicts_here(subject, backwards)
     # also the first verdicts of all: a verifier may change only once it has seen an answer
     before = zip(subject.answered, subject.reference_verdicts, strict=False)
     earlier = {(id(task), text): verdict for (task, text), verdict in before}
