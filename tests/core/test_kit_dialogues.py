@@ -172,13 +172,27 @@ def test_a_fault_of_a_dialogue_is_found_by_its_check_where_the_sound_twin_is_val
     assert sound.status == "valid", sound.message
 
 
-@pytest.mark.parametrize("env", planted.SOUND, ids=lambda env: env.__name__)
+@pytest.mark.parametrize(
+    "env",
+    [
+        pytest.param(env, marks=[pytest.mark.heavy] if env is planted.Slow else [])
+        for env in planted.SOUND
+    ],
+    ids=lambda env: env.__name__,
+)
 def test_honest_dialogues_have_no_fault(env: type[Environment[Any]]) -> None:
     found = results(env, "verdict", "reply", "tool", "floor.cheats")
     assert not [result for result in found.values() if result.status == "invalid"]
 
 
-@pytest.mark.parametrize("env", [planted.Guess, planted.Doors, planted.Greps])
+@pytest.mark.parametrize(
+    "env",
+    [
+        planted.Guess,
+        pytest.param(planted.Doors, marks=pytest.mark.heavy),
+        pytest.param(planted.Greps, marks=pytest.mark.heavy),
+    ],
+)
 def test_a_whole_check_of_a_dialogue_has_no_fault_and_is_quick(env: type[Environment[Any]]) -> None:
     started = time.monotonic()
     report = check_environment(env())
