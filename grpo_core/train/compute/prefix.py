@@ -29,6 +29,7 @@ from grpo_core.train.compute.logprob import head_at
 from grpo_core.train.compute.masks import Masking
 from grpo_core.train.compute.rows import pad_left
 from grpo_core.train.compute.tree import common_length, pack_trees, pair_cost, size
+from grpo_core.train.compute.upload import upload
 
 MOST_NODES = 4
 """Prompts are computed as one tree if it has at most this many times the nodes of the longest
@@ -106,8 +107,9 @@ class Lines:
         if size(prompts, ()) <= MOST_NODES * max(map(len, prompts)):
             # As a single tree; a completion of one token adds no node.
             tree = pack_trees(prompts, [(0,)] * len(prompts), device=device)
-            logits_KV = tree.forward(model, dtype, masking=masking, cache=cache)[tree.place_M]
-            seen_KN = tree.mask_BNN[0, tree.predictors_K[tree.place_M]]
+            place_K = upload(tree.places, device)
+            logits_KV = tree.forward(model, dtype, masking=masking, cache=cache)[place_K]
+            seen_KN = tree.mask_BNN[0, tree.predictors_K[place_K]]
             trees = [0] * len(prompts)
             return cls(model, cache, logits_KV, seen_KN, tree.positions_BN, trees, masking, dtype)
         count, start = len(prompts), common_length(prompts)
@@ -146,16 +148,15 @@ class Lines:
             tokens: the token that each new line adds.
         """
         device = self._seen_KN.device
-        self._seen_KN = self._seen_KN[torch.tensor(parents, device=device)]
+        self._seen_KN = self._seen_KN[upload(parents, device)]
         self._tree_K, self._prompt_K, self._lengths_K = (
             [values[parent] for parent in parents]
             for values in (self._tree_K, self._prompt_K, self._lengths_K)
         )
         self._rearrange_if_cheaper()
         place_K, width = self._places()
-        trees_K, places_K = (
-            torch.tensor(self._tree_K, device=device),
-            torch.tensor(place_K, device=device),
+        trees_K, places_K, tokens_K, lengths_K = upload(
+            [self._tree_K, place_K, tokens, self._lengths_K], device
         )
         own_KW = torch.nn.functional.one_hot(places_K, width).bool()
         self._seen_KN = torch.cat([self._seen_KN, own_KW], dim=1)
@@ -166,8 +167,8 @@ class Lines:
         tokens_PW = torch.zeros(self._trees, width, dtype=torch.long, device=device)
         positions_PW = torch.zeros_like(tokens_PW)
         mask_PWN[trees_K, places_K] = self._seen_KN
-        tokens_PW[trees_K, places_K] = torch.tensor(list(tokens), device=device)
-        positions_PW[trees_K, places_K] = torch.tensor(self._lengths_K, device=device)
+        tokens_PW[trees_K, places_K] = tokens_K
+        positions_PW[trees_K, places_K] = lengths_K
         self._positions_PN = torch.cat([self._positions_PN, positions_PW], dim=1)
         mask = self._masking.masks(model, mask_PWN, positions_PW, self._positions_PN, self._dtype)
         with head_at(model, trees_K * width + places_K, bare=False):

@@ -34,6 +34,7 @@ from grpo_core.train.compute.recompute import recompute
 from grpo_core.train.compute.rows import Rows, forward_padded, pad_left
 from grpo_core.train.compute.thread import ComputeThread
 from grpo_core.train.compute.tree import pack_trees, pair_cost
+from grpo_core.train.compute.upload import upload
 from grpo_core.train.models import chat, quantized
 from grpo_core.train.models.adapter import (
     adapted_layers,
@@ -183,7 +184,7 @@ class Policy:
         count = len(text.completion) + 1
         with self.autocast():
             logits_1TV = forward_padded(
-                self.model, tokens_1S, torch.ones_like(tokens_1S), use_cache=False
+                self.model, tokens_1S, torch.ones_like(tokens_1S), padded=False, use_cache=False
             )
         return logits_1TV[0, -count:-1]
 
@@ -498,11 +499,10 @@ class Policy:
         self, model: Any, micro: MicroBatch, temperature: float, *, entropy: bool
     ) -> tuple[Tensor, Tensor]:
         """Return log-probs and entropies (B, T) under `model`, whose head's weights are here."""
-        real_BT = micro.real_BT.bool()
-        tokens_M = micro.tokens_BT[real_BT]
+        tokens = [token for row in micro.rows for token in row.rollout.token_ids]
         with self.autocast():
             if self.logits_bytes:
-                hidden_KH, place_M = self._predictions(model, micro, bare=True)
+                hidden_KH, places = self._predictions(model, micro, bare=True)
                 config = model.config.get_text_config(decoder=True)
                 head = Head(
                     model.get_output_embeddings(),
@@ -512,16 +512,25 @@ class Policy:
                     entropy,
                     shaping(config),
                 )
-                logprob_M, entropy_M = head.logprobs(hidden_KH, place_M, tokens_M)
+                logprob_M, entropy_M = head.logprobs(hidden_KH, places, tokens)
             else:
-                logits_KV, place_M = self._predictions(model, micro, bare=False)
+                logits_KV, places = self._predictions(model, micro, bare=False)
                 logprob_M, entropy_M = token_logprobs(
-                    tempered(logits_KV, temperature), place_M, tokens_M
+                    tempered(logits_KV, temperature),
+                    *upload([places, tokens], self.device, dtype=torch.long),
                 )
-        logprob_BT = logprob_M.new_zeros(real_BT.shape).masked_scatter(real_BT, logprob_M)
-        return logprob_BT, entropy_M.new_zeros(real_BT.shape).masked_scatter(real_BT, entropy_M)
+        # The places come from the host: `masked_scatter` would have to count them on the device.
+        place_M = upload(micro.places, self.device, dtype=torch.long)
+        shape = micro.tokens_BT.shape
+        logprob_BT, entropy_BT = (
+            values_M.new_zeros(shape.numel()).index_copy(0, place_M, values_M).view(shape)
+            for values_M in (logprob_M, entropy_M)
+        )
+        return logprob_BT, entropy_BT
 
-    def _predictions(self, model: Any, micro: MicroBatch, *, bare: bool) -> tuple[Tensor, Tensor]:
+    def _predictions(
+        self, model: Any, micro: MicroBatch, *, bare: bool
+    ) -> tuple[Tensor, list[int]]:
         """Return the predictions of the model, and which of them each token was drawn from.
 
         Args:
@@ -530,7 +539,7 @@ class Policy:
             bare: return the last hidden states (K, H) instead of logits.
 
         Returns:
-            The logits (K, V), and the index (M,) into them of each completion token, row by row.
+            The logits (K, V), and the index into them of each completion token, row by row.
         """
         if self.training is not Training.TREES:
             alone = self.training is Training.ALONE
@@ -540,7 +549,7 @@ class Policy:
         prompts, completions = [r.prompt_ids for r in rollouts], [r.token_ids for r in rollouts]
         trees = pack_trees(prompts, completions, device=self.device, together=micro.together)
         predictions_K = trees.forward(model, self.compute_dtype, masking=self.masking, bare=bare)
-        return predictions_K, trees.place_M
+        return predictions_K, trees.places
 
     def merged(self) -> AbstractContextManager[None]:
         """Return a context in which the adapter is merged into a copy of the weights, for sampling.
@@ -616,37 +625,51 @@ def _make_trainable(base: Any, source: ModelSource, need_reference: bool) -> tup
 
 def _predict_rows(
     model: Any, micro: MicroBatch, *, pad_id: int, alone: bool, bare: bool
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, list[int]]:
     """Return the predictions of rows that each contain a copy of their prompt.
 
     This is the slow path, for models that cannot be given a mask. The rows are padded, prompts on
     the left and completions on the right, or computed one after the other.
     """
     prompts = [row.rollout.prompt_ids for row in micro.rows]
-    prompts_BS, real_BS = pad_left(prompts, pad_id, micro.tokens_BT.device)
-    tokens_BS = torch.cat([prompts_BS, micro.tokens_BT], dim=1)
-    real_BS = torch.cat([real_BS, micro.real_BT], dim=1)
-    real_BT = micro.real_BT.bool()
+    completions = [row.rollout.token_ids for row in micro.rows]
+    device, width = micro.tokens_BT.device, micro.tokens_BT.shape[1]
     if alone:
-        rows = zip(tokens_BS, real_BS.bool(), real_BT.sum(dim=1).tolist(), strict=True)
-        texts = [(tokens_S[real_S][None], count) for tokens_S, real_S, count in rows]
+        texts = [
+            (upload([[*prompt, *completion]], device), len(completion))
+            for prompt, completion in zip(prompts, completions, strict=True)
+        ]
         predictions_M = torch.cat(
             [
-                _predict_last(model, tokens_1S, torch.ones_like(tokens_1S), count, bare=bare)[0]
+                _predict_last(
+                    model, tokens_1S, torch.ones_like(tokens_1S), count, padded=False, bare=bare
+                )[0]
                 for tokens_1S, count in texts
             ]
         )
     else:
-        predictions_BT = _predict_last(model, tokens_BS, real_BS, real_BT.shape[1], bare=bare)
-        predictions_M = predictions_BT[real_BT]
-    return predictions_M, torch.arange(len(predictions_M), device=predictions_M.device)
+        prompts_BS, real_BS = pad_left(prompts, pad_id, device)
+        predictions_BT = _predict_last(
+            model,
+            torch.cat([prompts_BS, micro.tokens_BT], dim=1),
+            torch.cat([real_BS, micro.real_BT], dim=1),
+            width,
+            padded=min(map(len, prompts)) < prompts_BS.shape[1]
+            or min(map(len, completions)) < width,
+            bare=bare,
+        )
+        place_M = upload(micro.places, device, dtype=torch.long)
+        predictions_M = predictions_BT[place_M // width, place_M % width]
+    return predictions_M, list(range(len(predictions_M)))
 
 
 def _predict_last(
-    model: Any, tokens_BS: Tensor, real_BS: Tensor, count: int, *, bare: bool
+    model: Any, tokens_BS: Tensor, real_BS: Tensor, count: int, *, padded: bool, bare: bool
 ) -> Tensor:
     """Return the predictions (B, count, ...) of the last `count` columns."""
     with head_at(model, None, bare=bare) as hidden_states:
-        logits = forward_padded(model, tokens_BS, real_BS, keep=count + 1, use_cache=False)
+        logits = forward_padded(
+            model, tokens_BS, real_BS, padded=padded, keep=count + 1, use_cache=False
+        )
     predictions = hidden_states[0] if bare else logits
     return predictions[:, -count - 1 : -1]

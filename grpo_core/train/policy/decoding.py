@@ -19,6 +19,7 @@ from grpo_core.config.settings import SamplingConfig
 from grpo_core.protocol.errors import RunStoppedError
 from grpo_core.protocol.sampler import Completion, Request
 from grpo_core.protocol.types import Finish
+from grpo_core.train.compute.upload import upload
 from grpo_core.train.policy.batch import Batch
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.drawing import draw
@@ -128,13 +129,15 @@ class Decoding:
         policy, active, line = self._policy, self._active, self._line
         assert self._lines is not None
         lengths = [len(self._drawn[i].token_ids) for i in active]
+        line_B, active_B, length_B = upload([line, active, lengths], policy.device)
         token_B, logprob_B, kept_B = draw(
-            self._lines.logits_KV,
-            torch.tensor(line, device=policy.device),
-            self._uniform_BT[active, lengths],
-            self._params,
+            self._lines.logits_KV, line_B, self._uniform_BT[active_B, length_B], self._params
         )
-        tokens, values = token_B.tolist(), torch.stack([logprob_B, kept_B]).tolist()
+        # All results in one tensor, since each read waits for the device. Token ids are exact in
+        # float32, which holds integers up to 2^24.
+        results_3B = torch.stack([token_B.to(logprob_B.dtype), logprob_B, kept_B])
+        ids, *values = results_3B.tolist()
+        tokens = list(map(int, ids))
         for i, token, logprob, kept in zip(active, tokens, *values, strict=True):
             drawn = self._drawn[i]
             drawn.add(token, logprob, kept)
