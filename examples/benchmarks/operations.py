@@ -19,6 +19,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -35,6 +36,7 @@ from grpo_core.config.sizes import with_defaults
 from grpo_core.protocol.sampler import Request
 from grpo_core.protocol.types import Rollout
 from grpo_core.train.compute.batch import Row
+from grpo_core.train.compute.tuning import GPU
 from grpo_core.train.models.adapter import add_adapter
 from grpo_core.train.models.load import ModelSource
 from grpo_core.train.policy.causal import Policy
@@ -42,6 +44,10 @@ from grpo_core.train.policy.engine import Engine
 from grpo_core.train.update.updater import Sums, Updater
 
 PROMPTS, GROUP, PROMPT = 4, 4, 12
+TUNING = replace(GPU, operations_per_byte=None)
+"""That of a GPU, but these matrices are so narrow that reading keys and values would cost most."""
+LOGITS_MB = 1024
+"""Memory for logits on a GPU of 80 GB (see `config.devices`)."""
 PAIR_COST = 1.2e-4
 """Cost of a pair of nodes in a model of 0.5 billion weights (see `tree.pair_cost`)."""
 VIEWS = {
@@ -176,7 +182,7 @@ def make_policy(layers: int, vocabulary: int) -> Policy:
     """Return a policy with an adapter on every linear layer."""
     config = settings()
     model = add_adapter(plain_model(layers, vocabulary), config.lora, ModelSource("tiny", "tiny"))
-    policy = Policy(model, tokenizer(), logits_bytes=config.trainer.logits_mb * 2**20)
+    policy = Policy(model, tokenizer(), logits_bytes=LOGITS_MB * 2**20, tuning=TUNING)
     policy.end_ids = ()  # so that every completion has its full length
     policy.pair_cost = PAIR_COST
     return policy

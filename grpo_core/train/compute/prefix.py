@@ -28,7 +28,14 @@ from grpo_core.train.compute.kv import (
 from grpo_core.train.compute.logprob import head_at
 from grpo_core.train.compute.masks import Masking
 from grpo_core.train.compute.rows import pad_left
-from grpo_core.train.compute.tree import common_length, pack_trees, pair_cost, size
+from grpo_core.train.compute.tree import (
+    common_length,
+    count_weights,
+    pack_trees,
+    pair_cost,
+    size,
+)
+from grpo_core.train.compute.tuning import CPU, Tuning
 from grpo_core.train.compute.upload import upload
 
 MOST_NODES = 4
@@ -59,6 +66,7 @@ class Lines:
         tree_K: list[int],
         masking: Masking,
         dtype: torch.dtype,
+        tuning: Tuning = CPU,
     ) -> None:
         """Wrap a filled cache.
 
@@ -71,10 +79,11 @@ class Lines:
             tree_K: index of the tree that each line is in.
             masking: how the model takes masks.
             dtype: the type that the model computes in.
+            tuning: costs of the device.
         """
         self.logits_KV = logits_KV
         """Logits after the last token of each line."""
-        self._pair = pair_cost(model)
+        self._pair, self._read = pair_cost(model), _read_tokens(model, cache, tuning)
         self._cache, self._masking, self._dtype = cache, masking, dtype
         self._seen_KN, self._positions_PN, self._tree_K = seen_KN, positions_PN, tree_K
         self._lengths_K: list[int] = seen_KN.sum(dim=1).tolist()  # tokens of each line
@@ -92,6 +101,7 @@ class Lines:
         masking: Masking,
         dtype: torch.dtype,
         device: torch.device,
+        tuning: Tuning = CPU,
     ) -> Lines:
         """Compute one line for each of `prompts`, which have to be distinct and not empty.
 
@@ -102,8 +112,9 @@ class Lines:
             masking: how the model takes masks.
             dtype: the type that the model computes in.
             device: where the tensors are made.
+            tuning: costs of the device.
         """
-        cache = growing_cache(model)
+        cache, more = growing_cache(model), (masking, dtype, tuning)
         if size(prompts, ()) <= MOST_NODES * max(map(len, prompts)):
             # As a single tree; a completion of one token adds no node.
             tree = pack_trees(prompts, [(0,)] * len(prompts), device=device)
@@ -111,7 +122,7 @@ class Lines:
             logits_KV = tree.forward(model, dtype, masking=masking, cache=cache)[place_K]
             seen_KN = tree.mask_BNN[0, tree.predictors_K[place_K]]
             trees = [0] * len(prompts)
-            return cls(model, cache, logits_KV, seen_KN, tree.positions_BN, trees, masking, dtype)
+            return cls(model, cache, logits_KV, seen_KN, tree.positions_BN, trees, *more)
         count, start = len(prompts), common_length(prompts)
         if start:
             common = pack_trees([prompts[0][:start]], [(0,)], device=device)
@@ -137,7 +148,7 @@ class Lines:
             **({"logits_to_keep": 1} if accepts(model, "logits_to_keep") else {}),
         )
         trees = list(range(count))
-        return cls(model, cache, out.logits[:, -1], seen_KN, positions_KN, trees, masking, dtype)
+        return cls(model, cache, out.logits[:, -1], seen_KN, positions_KN, trees, *more)
 
     def extend(self, model: Any, parents: Sequence[int], tokens: Sequence[int]) -> None:
         """Replace the lines by new ones, by one forward pass.
@@ -158,7 +169,7 @@ class Lines:
         trees_K, places_K, tokens_K, lengths_K = upload(
             [self._tree_K, place_K, tokens, self._lengths_K], device
         )
-        own_KW = torch.nn.functional.one_hot(places_K, width).bool()
+        own_KW = places_K[:, None] == torch.arange(width, device=device)
         self._seen_KN = torch.cat([self._seen_KN, own_KW], dim=1)
         nodes = self._seen_KN.shape[1]
         # Places without a line attend to themselves; what is computed there is not used.
@@ -244,7 +255,7 @@ class Lines:
 
     def _cost(self, trees: int, width: int, nodes: int) -> float:
         """Return the cost of a step, in units of one line that goes through the weights."""
-        return trees * (width * (1 + self._pair * nodes) + nodes / READ)
+        return trees * (width * (1 + self._pair * nodes) + nodes / self._read)
 
     def _arrange(self, tree_K: list[int]) -> None:
         """Move line k into tree tree_K[k]; drop the nodes that no line of a tree has."""
@@ -267,3 +278,18 @@ class Lines:
         self._tree_K, self._trees = tree_K, len(sources)
         # A line of its own shares nothing any more.
         self._prompt_K, self._nodes = list(tree_K), dict(enumerate(counts))
+
+
+def _read_tokens(model: Any, cache: Any, tuning: Tuning) -> float:
+    """Return the number of tokens that take as long to read as a line takes (see `READ`).
+
+    A line takes 2 operations for each weight.
+    """
+    if tuning.operations_per_byte is None:
+        return READ
+    token_bytes = sum(
+        states[0, :, 0].nbytes
+        for layer in filled_layers(cache)
+        for states in (layer.keys, layer.values)
+    )
+    return 2 * count_weights(model) / (tuning.operations_per_byte * token_bytes)

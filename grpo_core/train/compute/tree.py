@@ -84,14 +84,18 @@ def pair_cost(model: Any) -> float:
     A node costs 2 operations per weight, and a pair 4 per layer and number that attention compares.
     """
     config = model.config.get_text_config(decoder=True)
+    layers = getattr(config, "num_hidden_layers", 0)  # without it, only the speed suffers
+    return float(2 * layers * getattr(config, "hidden_size", 0) / count_weights(model))
+
+
+def count_weights(model: Any) -> int:
+    """Return the number of weights that every token is multiplied by."""
     embeddings = {
         id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)
     }
-    weights = sum(
+    return sum(
         parameter.numel() for parameter in model.parameters() if id(parameter) not in embeddings
     )
-    layers = getattr(config, "num_hidden_layers", 0)  # without it, only the speed suffers
-    return float(2 * layers * getattr(config, "hidden_size", 0) / weights)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +118,7 @@ def pack_trees(
     *,
     device: torch.device,
     together: Sequence[int] | None = None,
+    block_rows: int | None = None,
 ) -> Trees:
     """Pack rows, each a prompt and a completion, into trees.
 
@@ -124,6 +129,7 @@ def pack_trees(
         completions: one per prompt.
         device: where the tensors are made.
         together: number of rows in each tree; all rows share one tree if None.
+        block_rows: rows of a block of attention; `attention.ROWS` if None.
     """
     trees, start = [], 0
     for count in together or [len(prompts)]:
@@ -150,7 +156,7 @@ def pack_trees(
         tokens_BN=upload([padded(tree.tokens) for tree in trees], device),
         positions_BN=upload([padded(tree.positions) for tree in trees], device),
         mask_BNN=visible_BNN,
-        blocks=attention.blocks([max(column) for column in zip(*ends, strict=True)]),
+        blocks=attention.blocks([max(column) for column in zip(*ends, strict=True)], block_rows),
         predictors_K=upload(needed, device, dtype=torch.long),
         places=[rank[node] for nodes in places for node in nodes],
     )

@@ -32,8 +32,10 @@ from grpo_core.train.compute.prepack import (
 )
 from grpo_core.train.compute.recompute import recompute
 from grpo_core.train.compute.rows import Rows, forward_padded, pad_left
+from grpo_core.train.compute.stacked import Stacks
 from grpo_core.train.compute.thread import ComputeThread
 from grpo_core.train.compute.tree import pack_trees, pair_cost
+from grpo_core.train.compute.tuning import Tuning, tuning_of
 from grpo_core.train.compute.upload import upload
 from grpo_core.train.models import chat, quantized
 from grpo_core.train.models.adapter import (
@@ -80,6 +82,7 @@ class Policy:
         logits_bytes: most bytes for logits at a time; 0 computes all logits at once.
         compute_dtype: the type of the forward pass; that of the weights if None.
         frame: system prompt and options of the chat template.
+        tuning: how the device computes fastest; that of the model's device if None.
     """
 
     fills: ClassVar[bool] = False
@@ -98,6 +101,7 @@ class Policy:
         logits_bytes: int = 256 * 2**20,
         compute_dtype: torch.dtype | None = None,
         frame: Frame | None = None,
+        tuning: Tuning | None = None,
     ) -> None:
         self.model = model
         length = getattr(model.config, "max_position_embeddings", None) or 0
@@ -127,6 +131,8 @@ class Policy:
         # Offloaded weights are on no device.
         weight = next(p for p in model.parameters() if p.device.type != "meta")
         self.device: torch.device = weight.device
+        self.tuning = tuning or tuning_of(self.device)
+        """How the device computes fastest."""
         self.thread = ComputeThread(self.device)
         """Runs everything that samples from the policy or changes its weights."""
         self.compute_dtype: torch.dtype = compute_dtype or weight.dtype
@@ -135,9 +141,13 @@ class Policy:
         self._merges = self.compute_dtype in (torch.float32, torch.float64) and not self._cast
         self._half = self.compute_dtype in (torch.bfloat16, torch.float16)
         self._adapted = adapted_layers(model) if self._half else []
+        self._stacks: Stacks | None = None
         model.eval()  # no dropout wherever a log-prob is computed, also in training
         self.pair_cost = pair_cost(model)
         choose_ways(self, shared_prefix=shared_prefix, logits_bytes=logits_bytes)
+        if self._adapted and self.tuning.stacks:
+            with torch.no_grad():
+                self._stacks = Stacks(model, lambda: self.plain_logits(self.check_texts()[0]))
         with self.autocast():
             self.cached_bytes = 0 if self.fills else bytes_per_token(model, self.device)
         """Bytes that a cache keeps for each token of a sequence."""
@@ -156,7 +166,7 @@ class Policy:
     def exactly(self) -> Iterator[bool]:
         """Compute in float32 inside the context, if possible; enter with whether it is."""
         own = self.compute_dtype, self._cast, self._adapted
-        if not can_be_float32(self.model):
+        if self._stacks is not None or not can_be_float32(self.model):
             yield False
             return
         try:
@@ -225,6 +235,7 @@ class Policy:
                 masking=self.masking,
                 dtype=self.compute_dtype,
                 device=self.device,
+                tuning=self.tuning,
             )
         return Rows(
             self.model,
@@ -290,6 +301,9 @@ class Policy:
 
     def shard(self) -> None:
         """Shard the weights over all processes (see `sharding`)."""
+        if self._stacks is not None:  # each process will hold a part of each weight
+            self._stacks.remove()
+            self._stacks = None
         for model in self.reference.models():
             sharding.shard(model)
         self.sharded = True
@@ -334,6 +348,8 @@ class Policy:
         if not self._cast and not self._adapted:
             yield
             return
+        if self._stacks is not None:
+            self._stacks.refresh()
         with (
             torch.autocast(self.device.type, dtype=self.compute_dtype),
             in_type_of_input(self._adapted),
@@ -547,9 +563,23 @@ class Policy:
         assert self.masking is not None
         rollouts = [row.rollout for row in micro.rows]
         prompts, completions = [r.prompt_ids for r in rollouts], [r.token_ids for r in rollouts]
-        trees = pack_trees(prompts, completions, device=self.device, together=micro.together)
+        trees = pack_trees(
+            prompts,
+            completions,
+            device=self.device,
+            together=micro.together,
+            block_rows=self.tuning.block_rows,
+        )
         predictions_K = trees.forward(model, self.compute_dtype, masking=self.masking, bare=bare)
         return predictions_K, trees.places
+
+    def decoding(self) -> AbstractContextManager[object]:
+        """Return a context without gradients, for sampling.
+
+        Autocast keeps what it has cast of an adapter for the next token, but not in inference mode.
+        There it also would keep all weights, where these are cast; `prepacked` does that.
+        """
+        return torch.no_grad() if self._adapted and not self._cast else torch.inference_mode()
 
     def merged(self) -> AbstractContextManager[None]:
         """Return a context in which the adapter is merged into a copy of the weights, for sampling.

@@ -7,8 +7,6 @@ from concurrent.futures import Future, wait
 from contextlib import nullcontext
 from typing import ClassVar
 
-import torch
-
 from grpo_core.config.settings import SamplingConfig
 from grpo_core.protocol.sampler import Completion, Request, Weights
 from grpo_core.train.compute.prepack import FEW_ROWS, FEW_TOKENS
@@ -98,7 +96,7 @@ class Engine:
 
     def _compute(self, batch: Batch) -> None:
         """Compute a batch with weights and types set up; runs in the policy's thread."""
-        with torch.inference_mode(), self.policy.autocast(), self.policy.merged():
+        with self.policy.decoding(), self.policy.autocast(), self.policy.merged():
             self._generate(batch)
 
     def _generate(self, batch: Batch) -> None:
