@@ -287,9 +287,9 @@ def _read_tokens(model: Any, cache: Any, tuning: Tuning) -> float:
     """
     if tuning.operations_per_byte is None:
         return READ
-    token_bytes = sum(
+    token_bytes: int = sum(
         states[0, :, 0].nbytes
         for layer in filled_layers(cache)
         for states in (layer.keys, layer.values)
     )
-    return 2 * count_weights(model) / (tuning.operations_per_byte * token_bytes)
+    return float(2 * count_weights(model) / (tuning.operations_per_byte * token_bytes))

@@ -101,7 +101,7 @@ class Stack:
             both = linear(rows_NI, self.matrix, self.bias)
             outputs_NO = both[:, :out].addmm_(both[:, out:], self.up.T)
         sizes = [rows.stop - rows.start for rows in self.outs]
-        return outputs_NO.unflatten(0, inputs.shape[:-1]).split(sizes, dim=-1)
+        return torch.split(outputs_NO.view(*inputs.shape[:-1], out), sizes, dim=-1)
 
     def _own_bias(self) -> Tensor | None:
         """Return the layers' biases alone."""
