@@ -5,9 +5,10 @@ This needs no model, no GPU and no torch.
 python examples/02_write_an_environment.py
 """
 
+from itertools import count
 from string import ascii_lowercase
 
-from grpo_core import Environment, Message, Reward, Rollout, Task, TaskKey, Verdict
+from grpo_core import Environment, Message, Reward, Rollout, Task, TaskKey, Verdict, held_out
 from grpo_core.testing import check_environment
 
 
@@ -15,10 +16,10 @@ class Reverse(Environment[str]):
     max_new_tokens = 16
 
     def task(self, key: TaskKey) -> Task[str]:
-        rng = key.rng()  # a task is a pure function of its key
+        rng, size = key.rng(), 3 + round(6 * key.level)  # a task is a pure function of its key
+        words = ("".join(rng.choices(ascii_lowercase, k=size)) for _ in count())
         # No held-out word is trained on.
-        first = rng.choice("abcdefghijklm" if key.split == "train" else "nopqrstuvwxyz")
-        word = first + "".join(rng.choices(ascii_lowercase, k=2 + round(6 * key.level)))
+        word = next(w for w in words if held_out(w) == (key.split == "eval"))
         return Task(
             key, (Message("user", f"Write {word} backwards. Reply with one word."),), word[::-1]
         )

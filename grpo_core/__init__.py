@@ -20,6 +20,7 @@ from grpo_core.protocol.hookspecs import hookimpl
 from grpo_core.protocol.judge import Judge, Judgement, JudgeRequest
 from grpo_core.protocol.sandbox import Limits, Outcome, Program, Sandbox
 from grpo_core.protocol.spec import Spec
+from grpo_core.protocol.splits import held_out
 from grpo_core.protocol.types import MASK, Group, Message, Reward, Rollout, Task, TaskKey, Verdict
 from grpo_core.rubric import Rubric
 
@@ -70,6 +71,7 @@ __all__ = [
     "__version__",
     "build_config",
     "current_call",
+    "held_out",
     "hookimpl",
 ]
 

@@ -30,7 +30,7 @@ class Block:
     """Holds a marked part of a text; `text[start:end]` is that part with its marks."""
 
     content: str
-    """The text between the marks, unchanged."""
+    """The text between the marks, unchanged, also its white space."""
     start: int
     """The index of the first character of the opening mark."""
     end: int
@@ -118,7 +118,8 @@ def _fenced_blocks(text: str) -> Iterator[Block]:
 def parse_integer(text: str, *, max_digits: int = MAX_DIGITS) -> int | None:
     """Return the integer that `text` consists of, or None.
 
-    It is an optional "-" and at most `max_digits` ASCII digits; white space around it is allowed.
+    It is an optional "-" and at most `max_digits` ASCII digits, leading zeros among them: "007" is
+    7. Spaces, tabs and line ends around it are allowed.
     """
     text = text.strip(_WHITE_SPACE)
     return int(text) if _all_digits(text.removeprefix("-"), max_digits) else None
@@ -127,8 +128,9 @@ def parse_integer(text: str, *, max_digits: int = MAX_DIGITS) -> int | None:
 def parse_decimal(text: str, *, max_digits: int = MAX_DIGITS) -> Decimal | None:
     """Return the plain decimal number that `text` consists of, or None.
 
-    It has the form that `parse_integer` accepts, with an optional "." between digits; an exponent,
-    NaN and infinity are refused. `max_digits` limits the digits before and after the "." together.
+    It has the form that `parse_integer` accepts, with an optional "." between digits; ".5", "5.",
+    an exponent, NaN and infinity are refused. `max_digits` limits the digits before and after the
+    "." together. "1.500" equals "1.5"; compare texts where the number of digits counts.
     """
     text = text.strip(_WHITE_SPACE)
     whole, point, fraction = text.removeprefix("-").partition(".")

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+SOURCE_ROOTS = [ROOT, *(ROOT / name for name in ("environments", "plugins", "sandbox"))]
 _SECTIONS = ("Args:", "Returns:", "Raises:")
 
 
@@ -25,7 +26,9 @@ def reference_rows(directive: str) -> tuple[tuple[str, ...], list[tuple[str, ...
     """
     what, _, place = directive.partition(" ")
     module, _, name = place.partition(":")
-    tree = ast.parse((ROOT / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8"))
+    path = f"{module.replace('.', '/')}.py"
+    (file,) = [root / path for root in SOURCE_ROOTS if (root / path).is_file()]
+    tree = ast.parse(file.read_text(encoding="utf-8"))
     if what == "fields":
         return _fields(_class(tree, name))
     if what == "methods":

@@ -29,6 +29,7 @@ PAGES = (
     "grpo_core/cli/README.md",
     "grpo_core/protocol/README.md",
     "grpo_core/train/README.md",
+    "plugins/README.md",
 )
 """The pages that hold generated tables."""
 END = "<!-- end -->"

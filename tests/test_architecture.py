@@ -57,6 +57,7 @@ ORDER = """
     train/sft
     train/build
     train/trainer
+    bridges
     cli
 """
 """The rooms (folders) and faces (files beside them) of the core: each imports only from those above it."""
@@ -68,6 +69,8 @@ PUBLIC_MODULES = {
     "grpo_core.programs",
     "grpo_core.rubric",
     "grpo_core.testing",
+    "grpo_core.protocol.sampler",  # what a sampler is asked and answers
+    "grpo_core.calls.child",  # a server that must end with the run
 }
 TRAINING_PACKAGES = {"torch", "transformers", "peft", "accelerate", "bitsandbytes", "safetensors"}
 

@@ -29,6 +29,8 @@ from grpo_core.cli.app import app
 from grpo_core.cli.run_config import read_config
 from grpo_core.config.config import RunConfig
 from grpo_core.config.overrides import known_keys
+from grpo_core.kit import balance, floors, leaks, variety
+from grpo_core.kit.result import catalogue
 
 from .docs_tables import PAGES as GENERATED
 from .docs_tables import shown_default, with_tables
@@ -39,6 +41,7 @@ CHAPTERS = (
     "environments/README.md",
     "examples/README.md",
     "examples/benchmarks/README.md",
+    "grpo_core/bridges/README.md",
     "grpo_core/cli/README.md",
     "grpo_core/kit/README.md",
     "grpo_core/protocol/README.md",
@@ -338,7 +341,7 @@ def the_class(source: str) -> ast.ClassDef:
 
 
 def shown_environment() -> str:
-    return code_that_begins("README.md", "python", "from string import ascii_lowercase")
+    return code_that_begins("README.md", "python", "from itertools import count\nfrom string")
 
 
 def test_the_environment_of_the_readme_is_the_one_of_the_example_and_has_at_most_15_lines() -> None:
@@ -395,3 +398,30 @@ def test_the_package_of_the_pages_is_found_asks_and_scores(
         "env", "score", *key, "--answer", "-", env=readers_package, stdin=shown["reference"] + "\n"
     )
     assert (scored["total"], scored["passed"]) == (1.0, True)
+
+
+def test_the_numbers_of_what_the_checks_count_are_those_of_the_checks() -> None:
+    rows = {
+        name: text
+        for cells in table("grpo_core/kit/README.md", "What the checks count")
+        for name, text in [cells]
+    }
+    shares = {
+        "`floor.junk`": [floors.MOST_TASKS],
+        "`floor.echo`, `floor.other`": [floors.MOST_TASKS, floors.MOST_TASKS],
+        "`floor.constant`": [balance._ELSEWHERE, balance._NEARLY_ALL],
+        "`floor.balance`": [balance._MOST_COMMON],
+        "`task.secret`": [leaks._MOST_PROMPTS],
+        "`task.split`": [leaks._PARAPHRASED],
+    }
+    for name, expected in shares.items():
+        assert [int(number) / 100 for number in re.findall(r"(\d+) %", rows[name])] == expected, (
+            name
+        )
+    assert f"by {100 * leaks._BY_CHANCE:.0f} points" in rows["`task.secret`"]
+    assert [int(number) for number in re.findall(r"\d+", rows["`task.variety`"])] == [
+        variety._FEW,
+        variety._FEW_DIALOGUES,
+    ]
+    named = set(re.findall(r"`(\w+\.\w+)`", " ".join(rows)))
+    assert named <= catalogue().keys()

@@ -4,9 +4,10 @@ Example: `--set env.path=rows.jsonl --set env.prompt='{question}' --set env.rewa
 
 Rewards: `exact` (the same text, white space and case aside), `number` (the same decimal number,
 with or without "," between thousands), or a function of your own, named as
-path/to/file.py:function or package.module:function. It is called with the completion's text and the
-row, and returns a number from 0 to 1. The field that `answer` names is the reference then, too, so
-that `grpo env check` knows right answers; `--set env.answer=` says that there are none.
+path/to/file.py:function or package.module:function. It is called with the completion's whole text
+and the row, and returns a number from 0 to 1; 1 is a pass. Anything else that it returns, None too,
+and an exception make an error and no reward. The field that `answer` names is the reference then,
+too, so that `grpo env check` knows right answers; `--set env.answer=` says that there are none.
 """
 
 from __future__ import annotations
@@ -65,9 +66,11 @@ class Config:
     """Regular expression with one group, such as `#### (.*)`: only what the group matches in the
     field `answer` is the reference answer."""
     reward: str = "exact"
-    """`exact`, `number`, FILE.py:FUNCTION or MODULE:FUNCTION."""
+    """`exact` (the same text, white space and case aside), `number` (the same decimal number), or
+    your function: FILE.py:FUNCTION of a file, or MODULE:FUNCTION of an installed package."""
     tag: str = "answer"
-    """The completion's answer is the text in <tag>...</tag>; "" takes the whole completion."""
+    """The completion's answer is the text in its only <tag>...</tag>; "" takes the whole one. A
+    function of your own gets the whole completion in any case."""
 
 
 class Dataset(Environment[Row]):

@@ -98,6 +98,10 @@ COMMANDS: Mapping[str, Mapping[str, Entry]] = {
         "card": Entry(
             "grpo_core.cli.card", "Print the description of an environment and its reward floors."
         ),
+        "export": Entry(
+            "grpo_core.cli.env_export",
+            "Write a script that trains on an environment with another trainer, TRL's GRPOTrainer.",
+        ),
     },
     "new": {
         "env": Entry(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -168,10 +169,11 @@ class RunProgress(Observer):
             speed = metrics["tokens/trained"] / max(metrics["time/update"], 1e-9)
             return f"loss {metrics['loss']:.4f}  {speed:.0f} tok/s  {timing}"
         speed = metrics["tokens/generated"] / max(metrics["time/rollout"], 1e-9)
-        kl = f"  kl {metrics['kl']:.4f}" if "kl" in metrics else ""
+        kl = metrics.get("kl", math.nan)  # NaN where no reference is computed
+        shown = "" if math.isnan(kl) else f"  kl {kl:.4f}"
         level = f"  level {metrics['curriculum/level']:g}" if "curriculum/level" in metrics else ""
         return (
-            f"reward {metrics['reward/mean']:.3f}  pass {metrics['pass_rate']:.0%}{kl}{level}  "
+            f"reward {metrics['reward/mean']:.3f}  pass {metrics['pass_rate']:.0%}{shown}{level}  "
             f"{speed:.0f} tok/s  {timing}"
         )
 

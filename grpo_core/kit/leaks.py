@@ -194,8 +194,13 @@ async def check_secret(subject: Subject) -> str:
     return f"of {len(known)} answers their own prompt holds {', '.join(shares)}"
 
 
-def _known_answers(subject: Subject) -> list[tuple[Task[Any], str]]:
-    """Return tasks with the bare answer of their reference, of the wide sample where possible."""
+def _known_answers(subject: Subject) -> Sequence[tuple[Task[Any], str]]:
+    """Return tasks with the bare answer of their reference, of the wide sample where possible.
+
+    The answer of a program is the whole of it: its prompt may name the number that it adds.
+    """
+    if "sandbox" in subject.env.needs:
+        return subject.answered
     known = [
         (task, answer)
         for index, (task, _) in enumerate(subject.answered)
@@ -321,7 +326,7 @@ _SPELLINGS: Mapping[str, tuple[Callable[[str, str], bool], str]] = {
     "with leading zeros": (_holds_padded, r"zero|\bpad"),
     "backwards": (
         _holds_reversed,
-        r"revers|backward|mirror|right to left|last .*first|\bflip|turn",
+        r"revers|backward|mirror|right to left|last .*first|\bflip|\bturn",
     ),
     "letter by letter": (_holds_spaced_out, r"spell|letter by letter|\bspace"),
     "in rot13": (_holds_rotated, r"\brot|caesar|shift|encod|decod|cipher"),

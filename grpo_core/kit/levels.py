@@ -162,7 +162,7 @@ def _pickled(data: object) -> bytes:
     """Return pickled data, or b"" where it cannot be pickled."""
     try:
         return pickle.dumps(data)
-    except Exception:  # noqa: BLE001 - pickling runs code of the environment; task.pickle reports it
+    except Exception:  # noqa: BLE001 - pickling runs code of the environment; see task.pickle
         return b""
 
 

@@ -41,7 +41,7 @@ MOST_SECRETS = 8
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What the environment said to a policy that knows nothing, and the answer of the task."""
+    """A dialogue with a policy that does not know the answer, and the answer of its task."""
 
     task: Task[Any]
     reference: str

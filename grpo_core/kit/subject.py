@@ -263,7 +263,7 @@ class Subject:
 
     @cached_property
     def _whole_references(self) -> bool:
-        """Whether the references are answers without a form: different, and short lines."""
+        """Return whether the references are bare answers: short lines that differ."""
         texts = set(self.last_turns)
         return len(texts) >= 3 and all(
             len(text) <= _LONGEST_WORDS and "\n" not in text for text in texts

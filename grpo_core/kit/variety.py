@@ -204,5 +204,5 @@ def _content(task: Task[Any], reference: str | None, first: int | None) -> tuple
         return prompt, reference
     try:
         return prompt, pickle.dumps(task.data)
-    except Exception:  # noqa: BLE001 - pickling runs code of the environment; task.pickle reports it
+    except Exception:  # noqa: BLE001 - pickling runs code of the environment; see task.pickle
         return prompt, None

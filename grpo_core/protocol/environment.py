@@ -111,18 +111,34 @@ class Environment(ABC, Generic[Data]):
     parts: ClassVar[Mapping[str, float]] = {"reward": 1.0}
     """Names and default weights of the reward parts; a run can set other weights in its config."""
     reward_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    """The smallest and the largest total reward under the default weights."""
+    """The smallest and the largest total reward under the default weights.
+
+    A total outside is an error. `reference` must get the largest, unless there is no best answer
+    (`open_ended`); nothing has to get the smallest.
+    """
     floor: ClassVar[float] = 0.0
-    """The total reward of the worst answer."""
+    """The total reward of the worst answer.
+
+    Silence, `cheats` and answers to `canaries` must get no more. Other wrong answers must not pass,
+    and may earn something by chance or for their form.
+    """
     needs: ClassVar[frozenset[Need]] = frozenset()
     """The services without which the environment cannot work: "sandbox", "judge".
 
     Override `needed` where they depend on the settings.
     """
     timeout_seconds: ClassVar[float] = 10.0
-    """The time limit of one verdict."""
+    """The time limit of one verdict.
+
+    `reply` with its tool calls and `audit` have the same, `verify_batch` has it for each group, and
+    `task` and `reference` have `verify.task_timeout_seconds`, 30 s.
+    """
     max_turns: ClassVar[int] = 1
-    """The most turns that the policy may take in one rollout."""
+    """The most turns that the policy may take in one rollout.
+
+    A dialogue may always last so long: `reply` then never returns None, and `reference` returns as
+    many turns.
+    """
     max_new_tokens: ClassVar[int] = 256
     """The recommended limit of a completion, or of one turn of a dialogue, in tokens."""
     deterministic: ClassVar[bool] = True
@@ -130,29 +146,50 @@ class Environment(ABC, Generic[Data]):
     stateful: ClassVar[bool] = False
     """A verdict depends on earlier ones."""
     open_ended: ClassVar[bool] = False
-    """There is no best answer, as where the reward is a distance.
+    """There is no best answer that `reference` could give, as where the reward is a distance.
 
-    A reference must pass then, but need not get the highest total.
+    A reference must pass then, but need not get the highest total, and checks that need a best
+    answer are left out. Where several answers are right, or some are better than others, it is not
+    needed as long as `reference` returns one of the best.
     """
     levels: ClassVar[bool] = True
-    """Tasks become harder as the level of their key rises."""
+    """Tasks become harder as the level of their key rises.
+
+    What is harder is up to you, and may be in `Task.data` alone; two steps, easy and hard, are
+    enough. Tasks of level 1 must differ from those of level 0 in prompt, data or reference. Set it
+    to False where the level has no effect.
+    """
     answer_in_prompt: ClassVar[bool] = False
-    """A prompt may contain its answer, as in multiple choice."""
+    """A prompt may contain its answer, as in extraction, selection or copying.
+
+    It is needed where at least 75 % of the prompts hold their own answer as whole words, and
+    prompts of other tasks hold it much more rarely; so not for words that every prompt names, such
+    as "yes or no", nor for an answer that the prompt holds only as a word to decode, spell or
+    reverse.
+    """
     tolerance: ClassVar[float] = 0.0
     """How far a number may be from the right one and still pass, relative to max(1, |right|).
 
-    0.01 lets 99 and 101 pass for 100, and 0.49 and 0.51 for 0.5.
+    0.01 lets 99 and 101 pass for 100, and 0.49 and 0.51 for 0.5. `verify` compares; `floor.near`
+    and `floor.suffix` read here what may pass, and a number three times as far away must not. They
+    change numbers only where the answer is a single one. For an absolute tolerance declare the
+    largest relative one that it comes to.
     """
     answer_at: ClassVar[Literal["start", "end"] | None] = None
     """Where in a free text the answer counts: in its first or in its last words.
 
     The policy commits to an answer by its place, so the same text may hold other answers elsewhere.
-    None means that an answer counts only if it is the whole text or stands in a form of its own.
+    Apart from white space the answer must be the very beginning, or end, of the text. None means
+    that an answer counts only if it is the whole text or stands in a form of its own, such as
+    <answer>...</answer> or a last line "Answer: ..." that is read as a whole; other text may stand
+    around such a form.
     """
     waived: ClassVar[Mapping[str, str]] = {}
     """Checks of the author's kit that do not apply, with the reason for each.
 
-    They are not carried out; report, card and CI show the reason.
+    They are not carried out; report, card and CI show the reason. Every check but declared.contract
+    and task.made can be waived, also a warning, by its full name. A reason says why the check's
+    question is a wrong one for these tasks.
     """
     alarms: ClassVar[Sequence[Alarm]] = ()
     """Signs in the metrics of its verdicts for which a run warns."""
@@ -173,14 +210,24 @@ class Environment(ABC, Generic[Data]):
         """Return the task that `key` names.
 
         It must be a pure function of the key and the config; take random numbers from `key.rng()`.
+        It is asked again in other processes, and where a worker has seen 64 other tasks since.
         """
 
     def size(self, split: Split) -> int | None:
-        """Return the number of tasks in the split; None if tasks are generated without end."""
+        """Return the number of tasks in the split; None if tasks are generated without end.
+
+        `task` is asked only for indices below it. Each pass of a run has all of them, in an order
+        that the seed decides, so the task of a row may depend on `key.index` alone, with
+        `levels = False`.
+        """
         return None
 
     def verify(self, task: Task[Data], rollout: Rollout) -> Verdict:
-        """Judge one rollout, synchronously."""
+        """Judge one rollout, synchronously.
+
+        Leave everything else as it was, since the next verdict finds it so: the task's data, files,
+        `os.environ`, the working directory, the locale and global random generators.
+        """
         raise NotImplementedError
 
     async def averify(self, task: Task[Data], rollout: Rollout) -> Verdict:
@@ -205,10 +252,11 @@ class Environment(ABC, Generic[Data]):
 
         Unless you override it, the tools answer the calls in the last message, and a message
         without calls ends the dialogue. It is asked after each turn of the policy but the last of
-        `max_turns`. Many dialogues go on at once, and one may be played again: the reply must be a
-        function of its arguments, with random numbers from `task.key.rng("reply", len(messages))`
-        and nothing kept on `self`. Any text can be a turn of the policy, silence included: answer
-        it or end the dialogue, but do not raise.
+        `max_turns` and one that was cut off, so a rollout ends with a turn of the policy. Many
+        dialogues go on at once, and one may be played again: the reply must be a function of its
+        arguments, with random numbers from `task.key.rng("reply", len(messages))` and nothing kept
+        on `self`. Any text can be a turn of the policy, silence included: answer it or end the
+        dialogue, but do not raise.
 
         Args:
             task: the task of the rollout.
@@ -216,15 +264,17 @@ class Environment(ABC, Generic[Data]):
                 the environment's, in order; the last one is the policy's.
 
         Returns:
-            One or more new messages of the role "user" or "tool", not the whole dialogue.
+            One or more new messages of the role "user" or "tool", not the whole dialogue. Many chat
+            templates refuse the role "system" here.
         """
         return answers(self.tools(), messages[-1].content) if self.tools() else None
 
     def tools(self) -> Sequence[Callable[..., object]]:
         """Return the functions that the policy may call between its turns (set `max_turns`).
 
-        The chat template gets their names, docstrings and types. They run where `verify` runs,
-        within its time limit.
+        The chat template gets their names, docstrings and types, which is how the policy learns of
+        them, also where `reply` answers the calls itself. They run where `verify` runs, within its
+        time limit, and leave everything else as it was, as `verify` does.
         """
         return ()
 
@@ -235,16 +285,26 @@ class Environment(ABC, Generic[Data]):
         """Return an answer that must pass, or None if there is none.
 
         A str is the policy's only turn, a list or tuple of str its turns in a dialogue: `reply` is
-        asked between them, and the rollout ends after the last one, or when `reply` ends it.
+        asked between them, and the rollout ends after the last one, or when `reply` ends it, and
+        the turns that are left over do not count. It may use the data of the task, and a turn may
+        hold tool calls.
         """
         return None
 
     def cheats(self, task: Task[Data]) -> Sequence[Script]:
-        """Return answers that must score at the floor, each as `reference` gives them."""
+        """Return answers that must score at the floor, each as `reference` gives them.
+
+        A wrong answer that earns a part for its form does not belong here: the checks try such
+        answers anyway, and ask only that they do not pass.
+        """
         return ()
 
     def canaries(self) -> Sequence[Task[Data]]:
-        """Return tasks for which an honest answer can get no more than the floor."""
+        """Return tasks for which an honest answer can get no more than the floor.
+
+        Each has the key of an ordinary task, a prompt that `task` never makes, by which a worker
+        finds it, and data that no answer meets. `reference` and `cheats` are not asked about it.
+        """
         return ()
 
     def audit(self, task: Task[Data], rollout: Rollout) -> float | None:

@@ -131,6 +131,13 @@ class Sampler(Protocol):
         """
         ...
 
+    async def rest(self) -> None:
+        """Leave the device to the policy, which is trained now; `sync` precedes the next request.
+
+        A sampler that shares no device with the trainer has nothing to do.
+        """
+        ...
+
     async def close(self) -> None:
         """Free what the sampler holds, such as processes; a later `sync` opens it again."""
         ...

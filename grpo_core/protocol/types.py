@@ -80,7 +80,11 @@ class Task(Generic[Data]):
     A tuple of messages is a chat.
     """
     data: Data
-    """What the verifier needs and the policy must not see."""
+    """What the verifier needs and the policy must not see.
+
+    It is plain data that can be compared and pickled: numbers, texts, lists, dictionaries, frozen
+    dataclasses of a module. All attempts at a task share it, so nothing may change it.
+    """
     draw: int = 0
     """The seed of the test inputs that the verifier draws.
 
@@ -101,7 +105,10 @@ class Rollout:
     """
 
     messages: tuple[Message, ...]
-    """The turns after the prompt, the policy's and the environment's, in order."""
+    """The turns after the prompt, the policy's and the environment's, in order.
+
+    The last one is the policy's; there may be none at all.
+    """
     finish: Finish = "stop"
     """How the rollout ended.
 
@@ -152,7 +159,7 @@ class Reward:
     """The reward; True counts as 1."""
     weight: float = 1.0
     """Its weight in the total. Leave it out: the engine takes that of `Environment.parts`, or the
-    run's."""
+    run's, and until then it is 1."""
     note: str = ""
     """A remark for logs and reports."""
     seconds: float = field(default=0.0, compare=False)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import os
 import subprocess
 import sys
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from textwrap import dedent
 
+import pytest
 from typer.testing import CliRunner, Result
 
 from grpo_core.cli.app import app
@@ -95,6 +98,19 @@ def install_plugin(
         entry_points={name: f"plugin_{name}"},
         modules={f"plugin_{name}": source},
     )
+
+
+def install_project(site: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Install a project that `grpo new` wrote into `site`, as pip would in editable mode."""
+    about = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    install(
+        site,
+        about["name"],
+        entry_points=about["entry-points"]["grpo"],
+        version=about["version"],
+    )
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), os.environ["PYTHONPATH"]]))
 
 
 def install_toy(folder: Path) -> None:

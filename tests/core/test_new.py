@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import os
 import re
 import subprocess
 import sys
@@ -23,7 +22,7 @@ from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.types import Split
 
 from ..train.tiny import save_tiny
-from .distributions import grpo, install, install_plugin
+from .distributions import grpo, install, install_plugin, install_project
 
 KINDS = get_args(Kind)
 FREE = ("text", "dialogue", "dataset")
@@ -68,15 +67,7 @@ def project(site: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path
         result = grpo("env", "new", "word-sums", "--kind", kind)
         assert result.exit_code == 0, result.stderr
         folder = site / "grpo-env-word-sums"
-        about = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
-        install(
-            site,
-            about["name"],
-            entry_points=about["entry-points"]["grpo"],
-            version=about["version"],
-        )
-        monkeypatch.syspath_prepend(folder)
-        monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), os.environ["PYTHONPATH"]]))
+        install_project(site, folder, monkeypatch)
         return folder
 
     return made

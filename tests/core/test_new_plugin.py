@@ -5,10 +5,8 @@ from __future__ import annotations
 import csv
 import importlib
 import json
-import os
 import subprocess
 import sys
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
@@ -20,7 +18,7 @@ from grpo_core.kit.new_plugin import Kind, plugin_files
 from grpo_core.protocol.hookspecs import OFFER_HOOKS
 
 from ..train.tiny import save_tiny
-from .distributions import grpo, install
+from .distributions import grpo, install, install_project
 
 KINDS = get_args(Kind)
 SMALL = [
@@ -41,15 +39,7 @@ def project(site: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
         result = grpo("new", kind, name)
         assert result.exit_code == 0, result.stderr
         folder = site / f"grpo-{kind}-{name}"
-        about = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
-        install(
-            site,
-            about["name"],
-            entry_points=about["entry-points"]["grpo"],
-            version=about["version"],
-        )
-        monkeypatch.syspath_prepend(folder)
-        monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), os.environ["PYTHONPATH"]]))
+        install_project(site, folder, monkeypatch)
         return folder
 
     return made

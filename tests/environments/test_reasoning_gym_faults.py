@@ -21,6 +21,7 @@ SHOWN = {
     "game_of_life_halting": {"floor.junk", "floor.other", "floor.constant"},  # any text is True
     "puzzle24": {
         "floor.junk",
+        "floor.other",
         "floor.constant",
         "safety.eval",
     },  # any four numbers that make 24, read by eval

@@ -229,11 +229,32 @@ def stored(half: catalogue.Half) -> Scores | None:
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
+def _summary(scores: Scores) -> Scores:
+    """Return the scores without messages, which name folders of the machine that measured them."""
+    return {
+        "half": scores["half"],
+        "faults": {
+            name: {"seconds": result["seconds"], "found": list(result["found"])}
+            for name, result in scores["faults"].items()
+        },
+        "honest": {
+            name: {
+                "seconds": result["seconds"],
+                "alarms": {
+                    check: {"severity": alarm["severity"]}
+                    for check, alarm in result["alarms"].items()
+                },
+            }
+            for name, result in scores["honest"].items()
+        },
+    }
+
+
 def write(scores: Scores) -> None:
     """Store the scores, and put their table into the page."""
     SCORES.mkdir(exist_ok=True)
     path = SCORES / f"{scores['half']}.json"
-    path.write_text(json.dumps(scores, indent=1, ensure_ascii=True) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(_summary(scores), indent=1) + "\n", encoding="utf-8")
     page = PAGE.read_text(encoding="utf-8")
     begin, end = f"<!-- scores: {scores['half']} -->", f"<!-- end: {scores['half']} -->"
     head, _, rest = page.partition(begin)

@@ -15,17 +15,6 @@ import bases
 import catalogue
 import score
 
-FRESH = any(Path(__file__).parent.glob("*_fresh.py"))
-PLANNED = frozenset(
-    {
-        *("task.ambiguous", "task.budget", "task.variety", "verdict.passed"),
-        *("floor.superset", "floor.spelling", "floor.balance"),
-        *("reply.form", "reply.ends", "reply.repeat", "reply.secret", "reply.echo"),
-        *("reply.hostile", "tool.form", "tool.execute", "tool.secret"),
-    }
-)
-"""Checks that entries may name before they are written."""
-
 
 def entries() -> tuple[list[catalogue.Entry], list[catalogue.Entry]]:
     """Return all faults and all honest designs."""
@@ -38,15 +27,15 @@ def entries() -> tuple[list[catalogue.Entry], list[catalogue.Entry]]:
 def test_there_are_enough_faults_of_enough_kinds_and_honest_designs() -> None:
     faults, honest = entries()
     kinds = {entry.kind for entry in faults}
-    assert len(faults) >= (120 if FRESH else 80)
-    assert len(kinds) >= (60 if FRESH else 40)
-    assert len(honest) >= (60 if FRESH else 35)
+    assert len(faults) >= 240
+    assert len(kinds) >= 120
+    assert len(honest) >= 120
 
 
-def test_every_fault_names_checks_that_exist_or_are_planned() -> None:
+def test_every_fault_names_checks_that_exist() -> None:
     faults, _ = entries()
     named = {check for entry in faults for check in entry.checks}
-    assert named <= {*known_checks(), *PLANNED}
+    assert named <= set(known_checks())
 
 
 def test_every_check_finds_a_fault_of_the_catalogue_but_one() -> None:

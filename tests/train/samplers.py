@@ -15,5 +15,8 @@ class Copyless:
     async def sync(self, weights: Weights, version: int) -> None:
         """Nothing has to be taken over."""
 
+    async def rest(self) -> None:
+        """Nothing is kept on a device."""
+
     async def close(self) -> None:
         """Nothing is held."""

@@ -367,6 +367,7 @@ def test_wrong_input_gives_one_clear_line_and_writes_nothing(
     tmp_path, monkeypatch, arguments, message
 ):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "datasets", None)  # as without the extra
     if "cuda" in arguments:
         torch = pytest.importorskip("torch")
         if torch.cuda.is_available():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,10 +16,13 @@ from grpo_core.protocol.errors import ConfigError
 from grpo_core.report.observer import Observer
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
+from grpo_core.train.models.load import ModelSource
+from grpo_core.train.policy.weights import model_to_sample
 from grpo_core.train.run.stopping import Stopping
 from grpo_core.train.trainer import Trainer
 
 from ..core.distributions import grpo, install
+from .arrange import run_config, tiny_policy
 from .letters import Letters
 from .tiny import save_tiny
 
@@ -36,6 +40,21 @@ class Off(Sound):
 
         completion = await super().generate(request)
         return replace(completion, logprobs=tuple(x - self.by for x in completion.logprobs))
+"""
+
+
+RESTING = """
+from grpo_sampler_my_engine.sampler import MyEngineSampler
+
+
+class Resting(MyEngineSampler):
+    'Keeps nothing while the policy is trained.'
+
+    rests = 0
+
+    async def rest(self):
+        type(self).rests += 1
+        self._engine = None
 """
 
 
@@ -63,12 +82,14 @@ def plugin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         for name, by in (("half", 0.5), ("far", 3.0)):
             source = BROKEN.format(package="grpo_sampler_my_engine", name="MyEngineSampler", by=by)
             (site / f"off_{name}.py").write_text(source)
+        (site / "resting.py").write_text(RESTING)
         offers = "\n".join(
             f"        Spec({name!r}, {target!r}, summary='.'),"
             for name, target in (
                 ("my-engine", "grpo_sampler_my_engine.sampler:MyEngineSampler"),
                 ("off-half", "off_half:Off"),
                 ("off-far", "off_far:Off"),
+                ("resting", "resting:Resting"),
             )
         )
         install(
@@ -128,6 +149,21 @@ def test_each_step_is_drawn_with_the_weights_after_the_one_before(
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert (config["sampler"]["name"], config["loss"]["tis_cap"]) == (plugin, 2.0)
     assert "draws that a replay does not repeat" in (tmp_path / "run" / "log.txt").read_text()
+
+
+def test_a_sampler_leaves_the_device_to_each_update(plugin: str, tmp_path: Path) -> None:
+    _, steps, _ = trained(tmp_path, "resting")
+    assert importlib.import_module("resting").Resting.rests == len(steps) == 3
+    assert max(line["sampling/logprob_gap"] for line in steps) < 1e-4
+
+
+def test_a_sampler_is_told_the_rank_of_the_adapter_that_the_model_has(tmp_path: Path) -> None:
+    policy, rank = tiny_policy(), run_config().lora.r
+    source = ModelSource("tiny", str(tmp_path))
+    described = model_to_sample(run_config(lora={"r": rank + 1}), policy, source)
+    assert described.adapter_rank == rank
+    without = model_to_sample(run_config(), tiny_policy(adapter=False), source)
+    assert without.adapter_rank is None
 
 
 def test_a_cap_that_was_set_stays_and_the_builtin_sampler_has_none(

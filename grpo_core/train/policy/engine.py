@@ -60,6 +60,9 @@ class Engine:
         """Note the version of the weights, which are the policy's own."""
         self._version = version
 
+    async def rest(self) -> None:
+        """Do nothing: the weights are the policy's own."""
+
     async def close(self) -> None:
         """Do nothing: the policy holds everything."""
 

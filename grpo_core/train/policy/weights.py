@@ -53,6 +53,18 @@ def model_to_sample(config: RunConfig, policy: Policy, source: ModelSource) -> M
         device=policy.device.type,
         context=policy.context,
         end_ids=frozenset(policy.end_ids),
-        adapter_rank=config.lora.r if config.lora.enabled else None,
+        adapter_rank=_adapter_rank(policy),
         decode=lambda token_ids: policy.decode(tuple(token_ids)),
     )
+
+
+def _adapter_rank(policy: Policy) -> int | None:
+    """Return the largest rank in the trained adapter; None without one.
+
+    A model may bring an adapter whose rank is not that of the settings.
+    """
+    if not hasattr(policy.model, "peft_config"):
+        return None
+    adapter = policy.model.peft_config["default"]
+    ranks: list[int] = [adapter.r, *adapter.rank_pattern.values()]
+    return max(ranks)

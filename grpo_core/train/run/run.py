@@ -235,6 +235,7 @@ class Run:
         """Do a step, and the evaluation and checkpoint that are due after it."""
         batch = await self.method.collect(step)
         self._record(batch)
+        await self._actor.sampler.rest()
         metrics = await self.method.update(batch)
         if self._load_seconds:
             metrics["time/load"], self._load_seconds = self._load_seconds, 0.0

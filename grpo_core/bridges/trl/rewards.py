@@ -1,0 +1,230 @@
+"""Give the reward parts of an environment to TRL's GRPOTrainer, a reward function for each part."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from grpo_core.bridges.opened import OpenEnvironment
+from grpo_core.bridges.trl.rows import KEY_COLUMN, refuse_other_prompts, task_keys
+from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.types import Message, Rollout, TaskKey, Verdict
+from grpo_core.train.rollout.tasks import draw_number
+from grpo_core.verify.error_rate import ErrorRate
+
+ROLLOUT_FIELD = "rollout"
+"""The field in which the rollout function hands a rollout to the reward functions."""
+
+LogMetric = Callable[[str, float], None]
+
+
+def reward_functions(
+    env: OpenEnvironment, *, end_ids: Collection[int] | None = None
+) -> tuple[list[RewardFunction], list[float]]:
+    """Return the arguments `reward_funcs` and `reward_weights` of TRL's trainer and its config.
+
+    There is one function for each reward part, in the order of the weights. All of them share one
+    verdict for each completion, made as in a run. If a completion could not be judged, each of them
+    returns None for it, which keeps it out of TRL's baseline and gives it no advantage. TRL logs
+    each part as rewards/PART/mean, besides verdicts/passed, the share of judged completions that
+    passed, and verdicts/unscored, the share that could not be judged.
+
+    Args:
+        env: the environment.
+        end_ids: ids of the tokens that end a completion. One that does not end with such a token
+            counts as cut off: its rollout has finish="length". None: none counts as cut off. It
+            is not used for rollouts of `rollout_func`, which know how they ended.
+    """
+    batch = _Batch(env, None if end_ids is None else frozenset(end_ids))
+    return [RewardFunction(part, batch) for part in env.weights], list(env.weights.values())
+
+
+class RewardFunction:
+    """Returns the value of one reward part for each completion; TRL calls it with keywords."""
+
+    def __init__(self, part: str, batch: _Batch) -> None:
+        self.__name__ = part
+        """The name of the part, which TRL uses in its metrics."""
+        self._batch = batch
+
+    def __call__(
+        self,
+        completions: Sequence[str | Sequence[Mapping[str, Any]]],
+        *,
+        completion_ids: Sequence[Sequence[int]] | None = None,
+        trainer_state: Any = None,
+        log_metric: LogMetric | None = None,
+        **columns: Any,
+    ) -> list[float | None]:
+        """Return the value of the part, without its weight, for each completion.
+
+        Args:
+            completions: (B,) texts, or lists of messages with role and content.
+            completion_ids: (B, T) their tokens.
+            trainer_state: has the number of the step as `global_step`, which selects the test
+                inputs that a verifier draws; None: those of draw 0.
+            log_metric: receives the name and value of a metric.
+            **columns: (B,) values of further columns: `task_key` and, of dialogues, `rollout`.
+
+        Raises:
+            ConfigError: the rows do not belong to the environment.
+            RunStoppedError: more completions could not be judged than verify.max_error_rate allows.
+        """
+        verdicts = self._batch.verdicts(
+            self.__name__,
+            _column(columns, KEY_COLUMN),
+            columns.get(ROLLOUT_FIELD) or self._batch.single_turns(completions, completion_ids),
+            step=None if trainer_state is None else trainer_state.global_step + 1,
+            log_metric=log_metric,
+        )
+        return [
+            verdict.rewards[self.__name__].value if verdict.scored else None for verdict in verdicts
+        ]
+
+
+class _Batch:
+    """Judges the completions of a batch once for all reward functions."""
+
+    def __init__(self, env: OpenEnvironment, end_ids: frozenset[int] | None) -> None:
+        self._env = env
+        self._end_ids = end_ids
+        self._error_rate = ErrorRate(stop_above=env.config.verify.max_error_rate)
+        self._lock = threading.Lock()
+        self._judged: object = None
+        """The keys, rollouts and draws of the verdicts."""
+        self._verdicts: list[Verdict] = []
+        self._served: set[str] = set()
+        """The parts that have been returned for the present verdicts."""
+
+    def verdicts(
+        self,
+        part: str,
+        key_values: Sequence[Mapping[str, Any]],
+        rollouts: Sequence[Rollout],
+        *,
+        step: int | None,
+        log_metric: LogMetric | None,
+    ) -> list[Verdict]:
+        """Return a verdict for each rollout.
+
+        They are those of the call before if the batch is the same and `part` was not asked for yet;
+        a part that is asked for again wants new verdicts.
+
+        Args:
+            part: the reward part that is asked for.
+            key_values: (B,) the column `task_key`.
+            rollouts: (B,) the rollouts.
+            step: number of the training step, from 1; None: no step.
+            log_metric: receives the metrics of new verdicts.
+        """
+        keys = task_keys(key_values)
+        draws = [self._draw(key, step) for key in keys]
+        batch = (keys, list(rollouts), draws)
+        with self._lock:
+            if self._judged != batch or part in self._served:
+                self._verdicts = self._judge(key_values, *batch)
+                self._judged, self._served = batch, set()
+                self._report(log_metric)
+            self._served.add(part)
+            return self._verdicts
+
+    def single_turns(
+        self,
+        completions: Sequence[str | Sequence[Mapping[str, Any]]],
+        completion_ids: Sequence[Sequence[int]] | None,
+    ) -> list[Rollout]:
+        """Return completions that TRL generated as rollouts of one turn.
+
+        Raises:
+            ConfigError: the environment holds dialogues, of which TRL only knows the tokens.
+        """
+        if self._env.turns > 1:
+            raise ConfigError(
+                f"{self._env.name!r} holds dialogues, which TRL cannot play by itself; give "
+                "GRPOTrainer rollout_func=grpo_core.bridges.trl.rollout_func(env)"
+            )
+        ids = completion_ids or [()] * len(completions)
+        return [
+            Rollout(
+                (Message("assistant", _text(completion)),),
+                finish="length" if self._is_cut_off(tokens) else "stop",
+                token_ids=tuple(tokens),
+                trainable=(1,) * len(tokens),
+            )
+            for completion, tokens in zip(completions, ids, strict=True)
+        ]
+
+    def _is_cut_off(self, tokens: Sequence[int]) -> bool:
+        return self._end_ids is not None and (not tokens or tokens[-1] not in self._end_ids)
+
+    def _draw(self, key: TaskKey, step: int | None) -> int:
+        """Return the draw of a task: that of a run's step, or 0 for held-out tasks."""
+        if key.split == "eval" or step is None:
+            return 0
+        return draw_number(self._env.config.seed, step)
+
+    def _judge(
+        self,
+        key_values: Sequence[Mapping[str, Any]],
+        keys: Sequence[TaskKey],
+        rollouts: Sequence[Rollout],
+        draws: Sequence[int],
+    ) -> list[Verdict]:
+        for key in keys:
+            if key.env != self._env.name:
+                raise ConfigError(
+                    f"the data set has tasks of {key.env!r}, but the reward functions are those of "
+                    f"{self._env.name!r}"
+                )
+        distinct_keys = list(dict.fromkeys(keys))
+        tasks_by_key = dict(zip(distinct_keys, self._env.tasks(distinct_keys), strict=True))
+        tasks = [
+            replace(tasks_by_key[key], draw=draw) for key, draw in zip(keys, draws, strict=True)
+        ]
+        refuse_other_prompts(key_values, tasks)
+        return self._env.verdicts(tasks, rollouts)
+
+    def _report(self, log_metric: LogMetric | None) -> None:
+        """Log what became of the present verdicts.
+
+        Raises:
+            RunStoppedError: too many completions could not be judged.
+        """
+        errors = [verdict.error for verdict in self._verdicts if verdict.error is not None]
+        passed = [float(verdict.passed) for verdict in self._verdicts if verdict.scored]
+        if errors:
+            logging.getLogger(__name__).warning(
+                "%d of %d completions could not be judged, the first because: %s",
+                len(errors),
+                len(self._verdicts),
+                errors[0],
+            )
+        if log_metric is not None and self._verdicts:
+            log_metric("verdicts/unscored", len(errors) / len(self._verdicts))
+            if passed:
+                log_metric("verdicts/passed", sum(passed) / len(passed))
+        self._error_rate.add(self._verdicts)
+
+
+def _column(columns: Mapping[str, Any], name: str) -> Any:
+    """Return a column that the reward functions need.
+
+    Raises:
+        ConfigError: the data set does not have it, or the trainer has dropped it.
+    """
+    if columns.get(name) is None:
+        raise ConfigError(
+            f"the data set has no column {name!r}; make it with grpo_core.bridges.trl.dataset, and "
+            "leave remove_unused_columns=False in GRPOConfig, its default"
+        )
+    return columns[name]
+
+
+def _text(completion: str | Sequence[Mapping[str, Any]]) -> str:
+    """Return the text of a completion, which is a text or a list of messages."""
+    if isinstance(completion, str):
+        return completion
+    return "".join(message.get("content") or "" for message in completion)

@@ -1,0 +1,102 @@
+"""Two hundred rewards through the bridge to TRL beside those of a run, row by row."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpo_core import Environment, Message, Rollout, Task, Verdict
+from grpo_core.bridges.trl import dataset, opened, reward_functions, task_keys
+from grpo_core.protocol.errors import ConfigError
+from grpo_core.train.rollout.tasks import draw_number
+from grpo_core.verify.engine import Verifier
+from grpo_core.verify.playing import play
+
+from ..sandbox.engines import missing
+from .routes import assert_equal, call, verdicts_of_a_run
+
+HERE = Path(__file__).parent
+SPELLING = f"{HERE / 'spelling.py'}:Spelling"
+GUESS = f"{HERE.parents[1] / 'examples' / '04_dialogue.py'}:Guess"
+SETTINGS = {"verify": {"max_error_rate": 1.0, "retries": 0}}
+GROUP = 8
+KINDS = ("right", "wrong", "hostile", "unscorable")
+
+
+def test_rewards_of_workers_that_raise_hang_and_die_are_those_of_a_run() -> None:
+    with opened(SPELLING, SETTINGS) as env:
+        rows = [row for row in dataset(env, "train", 25) for _ in range(GROUP)]
+        rng = random.Random(5)
+        texts = []
+        for number, row in enumerate(rows):
+            word = row["prompt"][0]["content"].removeprefix("Repeat ")
+            wrong = "".join(rng.choices("abcdefghxyz", k=rng.randrange(9)))
+            hostile = rng.choice([f"{word}\0", f"{word} " * 99, "\ud800", "</s>", word[::-1]])
+            texts.append((word, wrong, hostile, f"raise {number}")[number % 4])
+        texts[3], texts[7] = "die", "sleep"
+        functions, weights = reward_functions(env)
+        columns = call(functions, rows, texts, step=6)
+    rollouts = [
+        Rollout((Message("assistant", text),), token_ids=(1, 2), trainable=(1, 1)) for text in texts
+    ]
+    keys = task_keys([row["task_key"] for row in rows])
+    verdicts = verdicts_of_a_run(SPELLING, SETTINGS, keys, rollouts, draw_number(0, 7))
+    assert_kinds(verdicts)
+    assert_equal(columns, weights, verdicts)
+
+
+@pytest.mark.parametrize(
+    "environment", ["arithmetic", GUESS, pytest.param("fizzbuzz", marks=pytest.mark.heavy)]
+)
+def test_rewards_of_right_wrong_and_hostile_attempts_are_those_of_a_run(environment: str) -> None:
+    try:
+        env = opened(environment, SETTINGS)
+    except ConfigError as error:  # there is no sandbox
+        missing(str(error))
+        raise
+    with env:
+        rows = [row for row in dataset(env, "train", 25) for _ in range(GROUP)]
+        keys = task_keys([row["task_key"] for row in rows])
+        rollouts = asyncio.run(attempts(env.env, keys))
+        functions, weights = reward_functions(env)
+        columns = call(functions, rows, [""] * len(rows), step=6, rollout=rollouts)
+    verdicts = verdicts_of_a_run(environment, SETTINGS, keys, rollouts, draw_number(0, 7))
+    assert_kinds(verdicts)
+    assert_equal(columns, weights, verdicts)
+
+
+def assert_kinds(verdicts: Sequence[Verdict]) -> None:
+    """Check that the rows are of all kinds, so that equal rewards mean something."""
+    assert len(verdicts) == 200
+    assert [verdict.scored for verdict in verdicts] == [True, True, True, False] * 50
+    assert all(verdict.passed for verdict in verdicts[::4])
+    assert len({verdict.total for verdict in verdicts if verdict.scored}) >= 2
+    assert not any(verdict.passed for verdict in verdicts[2::4])
+
+
+async def attempts(env: Environment[Any], keys: Sequence[Any]) -> list[Rollout]:
+    """Return an attempt at each task: in turn right, another task's answer, a cheat, and one that failed."""
+    tasks: list[Task[Any]] = [env.task(key) for key in keys]
+    rollouts = []
+    async with Verifier(env, closes_env=False) as verifier:
+        for number, task in enumerate(tasks):
+            kind = KINDS[number % 4]
+            if kind == "unscorable":
+                rollouts.append(Rollout((), finish="error", error="the engine broke"))
+                continue
+            other = env.reference(tasks[(number + 40) % len(tasks)])
+            cheats = env.cheats(task)
+            script = {
+                "right": env.reference(task),
+                "wrong": other,
+                "hostile": cheats[number // 4 % len(cheats)],
+            }[kind]
+            assert script is not None
+            played = await play(verifier, task, script, max_turns=env.max_turns)
+            rollouts.append(played.rollout)
+    return rollouts
