@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from grpo_core.train.compute.stacked import Stacks
-from grpo_core.train.compute.tuning import CPU, GPU
 from grpo_core.train.models.adapter import add_adapter
 from grpo_core.train.models.load import ModelSource
 from grpo_core.train.policy.causal import Policy
@@ -104,9 +103,9 @@ def test_the_weights_are_views_and_layers_compute_by_themselves_once_stacks_are_
 def test_in_bfloat16_stacks_are_as_near_to_the_exact_log_probs_as_peft() -> None:
     models = [adapted(torch.bfloat16) for _ in range(3)]
     policies = [
-        Policy(models[0], tiny_tokenizer(), tuning=CPU),
-        Policy(models[1], tiny_tokenizer(), tuning=GPU),
-        Policy(models[2].double(), tiny_tokenizer(), tuning=CPU),
+        Policy(models[0], tiny_tokenizer()),
+        Policy(models[1], tiny_tokenizer(), stacked=True),
+        Policy(models[2].double(), tiny_tokenizer()),
     ]
     texts = random_texts(100, None, (), 0)
     with torch.no_grad():

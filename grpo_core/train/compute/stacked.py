@@ -6,6 +6,8 @@ same input (the queries, keys and values of attention, say) stand below one anot
 with the first matrices A of their adapters behind them. One product gives W x and A x, a second one
 adds B A x, with the matrices B in one block matrix. No weight is copied: the layers' own become
 views of the matrix. Only adapters are cast, once after each change.
+
+This has never run on a GPU, so a policy does it only if it is asked to (trainer.stacked_layers).
 """
 
 from __future__ import annotations

@@ -41,6 +41,7 @@ from grpo_core.train.models import chat, quantized
 from grpo_core.train.models.adapter import (
     adapted_layers,
     add_adapter,
+    base_weights,
     in_type_of_input,
     merged,
     merged_bytes,
@@ -79,10 +80,13 @@ class Policy:
         reference: a copied model for full fine-tuning; None where disabling the adapter (or
             enabling the frozen one) turns the model into the reference.
         shared_prefix: compute shared tokens of rows once, where the model allows it.
-        logits_bytes: most bytes for logits at a time; 0 computes all logits at once.
+        logits_bytes: most bytes for logits at a time; 0 computes all logits at once, and None
+            takes the default of the device.
         compute_dtype: the type of the forward pass; that of the weights if None.
         frame: system prompt and options of the chat template.
-        tuning: how the device computes fastest; that of the model's device if None.
+        tuning: what depends on the device; that of the model's device if None.
+        stacked: compute adapted layers that get the same input as one product (see `stacked`),
+            where the weights are in half precision; otherwise it changes nothing.
     """
 
     fills: ClassVar[bool] = False
@@ -98,10 +102,11 @@ class Policy:
         *,
         reference: Any = None,
         shared_prefix: bool = True,
-        logits_bytes: int = 256 * 2**20,
+        logits_bytes: int | None = None,
         compute_dtype: torch.dtype | None = None,
         frame: Frame | None = None,
         tuning: Tuning | None = None,
+        stacked: bool = False,
     ) -> None:
         self.model = model
         length = getattr(model.config, "max_position_embeddings", None) or 0
@@ -131,8 +136,8 @@ class Policy:
         # Offloaded weights are on no device.
         weight = next(p for p in model.parameters() if p.device.type != "meta")
         self.device: torch.device = weight.device
-        self.tuning = tuning or tuning_of(self.device)
-        """How the device computes fastest."""
+        self.tuning = tuning or tuning_of(self.device, weights=base_weights(model))
+        """Sizes and costs that depend on the device."""
         self.thread = ComputeThread(self.device)
         """Runs everything that samples from the policy or changes its weights."""
         self.compute_dtype: torch.dtype = compute_dtype or weight.dtype
@@ -144,8 +149,10 @@ class Policy:
         self._stacks: Stacks | None = None
         model.eval()  # no dropout wherever a log-prob is computed, also in training
         self.pair_cost = pair_cost(model)
+        if logits_bytes is None:
+            logits_bytes = self.tuning.logits_mb * 2**20
         choose_ways(self, shared_prefix=shared_prefix, logits_bytes=logits_bytes)
-        if self._adapted and self.tuning.stacks:
+        if self._adapted and stacked:
             with torch.no_grad():
                 self._stacks = Stacks(model, lambda: self.plain_logits(self.check_texts()[0]))
         with self.autocast():
@@ -289,14 +296,16 @@ class Policy:
             offload(model, device)
         if config.trainer.gradient_checkpointing:
             recompute(model)
+        logits_mb = config.trainer.logits_mb
         return cls(
             model,
             tokenizer,
             reference=reference,
             shared_prefix=config.trainer.shared_prefix,
-            logits_bytes=config.trainer.logits_mb * 2**20,
+            logits_bytes=None if logits_mb is None else logits_mb * 2**20,
             compute_dtype=dtype,
             frame=Frame(config.model.system_prompt, config.model.chat_template_args),
+            stacked=config.trainer.stacked_layers,
         )
 
     def shard(self) -> None:

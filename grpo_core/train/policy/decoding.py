@@ -63,7 +63,7 @@ class Decoding:
     """
 
     def __init__(self, policy: Policy, limits: SamplingConfig, batch: Batch) -> None:
-        self._policy, self._limits, self._batch = policy, limits, batch
+        self._policy, self._batch = policy, batch
         self._params = batch.params
         self._requests = requests = batch.requests
         self._drawn = [Drawn() for _ in requests]
@@ -74,7 +74,11 @@ class Decoding:
         self._line: list[int] = []  # the line of each active request
         self._lines: Lines | None = None
         self._uniform_BT = _uniforms(requests, policy.device)
-        self._max_cached_tokens = limits.kv_mb * 2**20 // max(1, policy.cached_bytes)
+        tuning = policy.tuning
+        self._max_rows = limits.max_rows or tuning.max_rows
+        self._max_cached_tokens = (limits.kv_mb or tuning.kv_mb) * 2**20 // max(
+            1, policy.cached_bytes
+        )
 
     def run(self) -> None:
         """Decode until all requests have ended or are given up."""
@@ -91,7 +95,7 @@ class Decoding:
 
         A forward pass for a few prompts costs much of one for many.
         """
-        policy, max_rows = self._policy, self._limits.max_rows
+        policy, max_rows = self._policy, self._max_rows
         self._waiting = deque(i for i in self._waiting if i not in self._batch.dropped)
         if self._active and (
             not self._waiting

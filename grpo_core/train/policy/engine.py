@@ -26,7 +26,8 @@ class Engine:
 
     Args:
         policy: the policy to sample from.
-        limits: how many completions are decoded at a time, and in how much memory.
+        limits: how many completions are decoded at a time, and in how much memory; what is unset
+            is that of the policy's device.
     """
 
     uses_uniforms: ClassVar[bool] = True
@@ -34,6 +35,7 @@ class Engine:
     def __init__(self, policy: Policy, limits: SamplingConfig = _NO_LIMITS) -> None:
         self.policy = policy
         self._limits = limits
+        self._max_rows = limits.max_rows or policy.tuning.max_rows
         self._version = 0
         self._waiting: dict[asyncio.Future[Completion], Request] = {}
         self._serving: asyncio.Task[None] | None = None
@@ -104,7 +106,7 @@ class Engine:
 
     def _generate(self, batch: Batch) -> None:
         """Report a completion of each request; stop early if all are dropped."""
-        limits, rows = self._limits, min(len(batch.requests), self._limits.max_rows)
+        limits, rows = self._limits, min(len(batch.requests), self._max_rows)
         packs = (
             rows >= FEW_ROWS
             and max(len(request.uniforms) for request in batch.requests) >= FEW_TOKENS
