@@ -2,13 +2,11 @@
 
     python examples/benchmarks/operations.py [--layers 24] [--vocabulary 152000]
 
-An operation is one that PyTorch's dispatcher hands to a device: on a GPU at least one kernel that
-the host has to launch, which is what a decode step of a small model waits for. Views are not
-counted. The model is a Qwen2 with tiny matrices, random weights in bfloat16 and a LoRA adapter on
-every linear layer, since the number of operations does not depend on the size of the matrices.
-
-It needs no GPU, and does not measure one. Without one, calls that would make the host wait are
-counted by their names (see `Counted`).
+A GPU waits for the host to launch one operation after the other (see `counting`), which is what a
+decode step of a small model takes most of its time for. The model is a Qwen2 with tiny matrices,
+random weights in bfloat16 and a LoRA adapter on every linear layer, since the number of operations
+does not depend on the size of the matrices. It is computed as on a GPU of 80 GB, once with the
+default trainer.stacked_layers=false and once with true. It needs no GPU, and does not measure one.
 """
 
 from __future__ import annotations
@@ -16,17 +14,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import torch
+from counting import Counted, counting
 from tokenizers import Tokenizer, models
-from torch import Tensor
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import DynamicCache, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from grpo_core.config.config import RunConfig
@@ -36,7 +31,7 @@ from grpo_core.config.sizes import with_defaults
 from grpo_core.protocol.sampler import Request
 from grpo_core.protocol.types import Rollout
 from grpo_core.train.compute.batch import Row
-from grpo_core.train.compute.tuning import GPU
+from grpo_core.train.compute.tuning import gpu_tuning
 from grpo_core.train.models.adapter import add_adapter
 from grpo_core.train.models.load import ModelSource
 from grpo_core.train.policy.causal import Policy
@@ -44,106 +39,14 @@ from grpo_core.train.policy.engine import Engine
 from grpo_core.train.update.updater import Sums, Updater
 
 PROMPTS, GROUP, PROMPT = 4, 4, 12
-TUNING = replace(GPU, operations_per_byte=None)
+WEIGHTS = 500_000_000
+"""Weights of the model that the tiny one stands for."""
+TUNING = replace(gpu_tuning(80 * 2**30, weights=WEIGHTS), operations_per_byte=None)
 """That of a GPU, but these matrices are so narrow that reading keys and values would cost most."""
-LOGITS_MB = 1024
-"""Memory for logits on a GPU of 80 GB (see `config.devices`)."""
 PAIR_COST = 1.2e-4
-"""Cost of a pair of nodes in a model of 0.5 billion weights (see `tree.pair_cost`)."""
-VIEWS = {
-    f"aten::{name}"
-    for name in [
-        "detach",
-        "detach_",
-        "alias",
-        "_unsafe_view",
-        "lift_fresh",
-        "empty",
-        "new_empty",
-        "empty_like",
-    ]
-}
-"""Operations that compute nothing and are not marked as views."""
-WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "_unique", "equal")
-"""Operations whose result the host waits for, by the start of their names."""
-
-
-class Counted(TorchDispatchMode):
-    """Count operations, and what would make the host wait if the tensors were on a GPU.
-
-    The host waits where a number or a shape comes from the device (`item`, `bool`, `nonzero`,
-    `unique`, `equal`, an index of booleans, `tolist`, `cpu`), and where a list of Python becomes a
-    tensor of the device or an index, since the copy is not asynchronous, unless the code asks for
-    it (`non_blocking`, from pinned memory).
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.operations: Counter[str] = Counter()
-        self.waits: Counter[str] = Counter()
-
-    def __torch_dispatch__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        if torch.is_inference_mode_enabled() and _is_composite(function):
-            with self:  # in this mode PyTorch shows the whole instead of its parts
-                return function.decompose(*args, **(kwargs or {}))
-        name = function.name().partition(".")[0]
-        if not function.is_view and name not in VIEWS:
-            self.operations[name] += 1
-        bare = name.removeprefix("aten::")
-        if bare.startswith(WAITS):
-            self.waits[bare] += 1
-        elif bare.startswith("index") and isinstance(args[1], Sequence):
-            booleans = (torch.bool, torch.uint8)
-            self.waits["index of booleans"] += any(
-                index is not None and index.dtype in booleans for index in args[1]
-            )
-        return function(*args, **(kwargs or {}))
-
-    def __sub__(self, other: Counted) -> tuple[int, int]:
-        """Return by how many operations and waits this count is larger."""
-        return (
-            self.operations.total() - other.operations.total(),
-            self.waits.total() - other.waits.total(),
-        )
-
-
-def _is_composite(function: Any) -> bool:
-    """Return True if an operation is only a sequence of others."""
-    return bool(
-        torch._C._dispatch_has_kernel_for_dispatch_key(
-            function.name(), torch._C.DispatchKey.CompositeImplicitAutograd
-        )
-    )
-
-
-class _Functions(TorchFunctionMode):
-    """Count calls that read from a device or copy to it, and are no operation on a CPU."""
-
-    def __init__(self, waits: Counter[str]) -> None:
-        super().__init__()
-        self._waits = waits
-
-    def __torch_function__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        if function in (Tensor.tolist, Tensor.cpu, Tensor.numpy):
-            self._waits[function.__name__] += 1
-        elif function in (torch.tensor, torch.as_tensor) and (kwargs or {}).get("device"):
-            self._waits["tensor of a list"] += 1
-        elif function is Tensor.__getitem__:
-            indices = args[1] if isinstance(args[1], tuple) else (args[1],)
-            self._waits["index of a list"] += sum(isinstance(index, list) for index in indices)
-        return function(*args, **(kwargs or {}))
-
-
-@contextmanager
-def counting() -> Iterator[Counted]:
-    """Count what is computed inside the context, in this thread."""
-    counted = Counted()
-    with _Functions(counted.waits), counted:
-        yield counted
+"""Cost of a pair of nodes in a model of `WEIGHTS` weights (see `tree.pair_cost`)."""
+DECODED = 512
+"""Vocabulary while decoding; the number of operations does not depend on it."""
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
@@ -178,11 +81,20 @@ def settings() -> RunConfig:
     return with_defaults(config, 0)[0]
 
 
-def make_policy(layers: int, vocabulary: int) -> Policy:
-    """Return a policy with an adapter on every linear layer."""
+def make_policy(
+    layers: int, vocabulary: int, *, stacked: bool, logits_bytes: int | None = None
+) -> Policy:
+    """Return a policy with an adapter on every linear layer.
+
+    Args:
+        layers: layers of the model.
+        vocabulary: tokens of its vocabulary.
+        stacked: as trainer.stacked_layers.
+        logits_bytes: most bytes for logits at a time; that of a GPU if None.
+    """
     config = settings()
     model = add_adapter(plain_model(layers, vocabulary), config.lora, ModelSource("tiny", "tiny"))
-    policy = Policy(model, tokenizer(), logits_bytes=LOGITS_MB * 2**20, tuning=TUNING)
+    policy = Policy(model, tokenizer(), logits_bytes=logits_bytes, tuning=TUNING, stacked=stacked)
     policy.end_ids = ()  # so that every completion has its full length
     policy.pair_cost = PAIR_COST
     return policy
@@ -218,16 +130,20 @@ def count_decoding(policy: Policy, limits: SamplingConfig, tokens: int) -> Count
     return counted
 
 
-def decode_step(policy: Policy, limits: SamplingConfig) -> tuple[float, float]:
+def decode_step(policy: Policy) -> tuple[float, float]:
     """Return the operations and waits of a decode step, as a mean over 32 steps."""
+    limits = SamplingConfig(prepack=False)  # on a GPU no layout of the weights is known as faster
     longer, shorter = (count_decoding(policy, limits, tokens) for tokens in (48, 16))
     operations, waits = longer - shorter
     return operations / 32, waits / 32
 
 
-def plain_step(layers: int, vocabulary: int) -> int:
-    """Return the operations of a forward pass of transformers for one token, with a cache."""
-    model = plain_model(layers, vocabulary)
+def plain_step(layers: int) -> int:
+    """Return the operations of a forward pass of transformers for one token, with a cache.
+
+    The model has no adapter.
+    """
+    model = plain_model(layers, DECODED)
     cache = DynamicCache(config=model.config)
     tokens = torch.full((PROMPTS * GROUP, PROMPT), 3)
     with torch.no_grad():
@@ -293,23 +209,22 @@ def main() -> None:
     parser.add_argument("--vocabulary", type=int, default=152_000)
     parser.add_argument("--tokens", type=int, default=2048, help="of the micro-batch")
     options = parser.parse_args()
-    plain = plain_step(options.layers, 512)
-    print(f"forward pass of transformers for one token: {plain:,} operations")
-    policy = make_policy(options.layers, 512)
-    # As on a GPU, where no layout is known that is faster.
-    operations, waits = decode_step(policy, SamplingConfig(prepack=False))
-    print(
-        f"decode step: {operations:,.0f} operations ({operations / plain:.2f} times), "
-        f"{waits:.1f} waits"
-    )
-    policy = make_policy(options.layers, options.vocabulary)
-    counts = micro_batch(policy, settings(), options.tokens)
-    print(f"micro-batch of {options.tokens:,} tokens, vocabulary {options.vocabulary:,}:")
-    for name, (operations, waits) in [*counts.items(), ("sum", _sum(counts))]:
-        print(f"  {name}: {operations:,} operations, {waits} waits")
+    plain = plain_step(options.layers)
+    print(f"forward pass of transformers for one token, no adapter: {plain:,} operations")
+    for stacked in (False, True):
+        print(f"trainer.stacked_layers={str(stacked).lower()}:")
+        operations, waits = decode_step(make_policy(options.layers, DECODED, stacked=stacked))
+        times = operations / plain
+        print(f"  decode step: {operations:,.0f} operations ({times:.2f} times), {waits:.1f} waits")
+        policy = make_policy(options.layers, options.vocabulary, stacked=stacked)
+        counts = micro_batch(policy, settings(), options.tokens)
+        print(f"  micro-batch of {options.tokens:,} tokens, vocabulary {options.vocabulary:,}:")
+        for name, (operations, waits) in [*counts.items(), ("sum", total(counts))]:
+            print(f"    {name}: {operations:,} operations, {waits} waits")
 
 
-def _sum(counts: dict[str, tuple[int, int]]) -> tuple[int, int]:
+def total(counts: dict[str, tuple[int, int]]) -> tuple[int, int]:
+    """Return the sums of the operations and of the waits."""
     operations, waits = zip(*counts.values(), strict=True)
     return sum(operations), sum(waits)
 

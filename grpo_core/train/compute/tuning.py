@@ -102,9 +102,7 @@ def with_sizes(config: RunConfig, tuning: Tuning) -> tuple[RunConfig, str]:
         section = getattr(config, name)
         sizes = {key: getattr(tuning, key) for key in keys if getattr(section, key) is None}
         sections[name] = section.model_copy(update=sizes)
-        taken |= {
-            f"{name}.{key}": size for key, size in sizes.items() if size != getattr(CPU, key)
-        }
+        taken |= {f"{name}.{key}": size for key, size in sizes.items() if size != getattr(CPU, key)}
     values = " and ".join(f"{key}={size}" for key, size in taken.items())
     line = f"{values}: the device's default, which was never measured" if taken else ""
     return config.model_copy(update=sections), line

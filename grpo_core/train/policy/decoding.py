@@ -76,8 +76,8 @@ class Decoding:
         self._uniform_BT = _uniforms(requests, policy.device)
         tuning = policy.tuning
         self._max_rows = limits.max_rows or tuning.max_rows
-        self._max_cached_tokens = (limits.kv_mb or tuning.kv_mb) * 2**20 // max(
-            1, policy.cached_bytes
+        self._max_cached_tokens = (
+            (limits.kv_mb or tuning.kv_mb) * 2**20 // max(1, policy.cached_bytes)
         )
 
     def run(self) -> None:

@@ -278,9 +278,7 @@ class Footprint:
 
     def _update(self, policy: Policy, config: RunConfig, work: Workload) -> dict[str, float]:
         """Return the bytes, by component, that an update needs."""
-        max_tokens_per_pass = (
-            config.trainer.micro_batch_tokens or policy.tuning.micro_batch_tokens
-        )
+        max_tokens_per_pass = config.trainer.micro_batch_tokens or policy.tuning.micro_batch_tokens
         pass_sizes = [
             (tokens, len(trees))
             for trees, tokens in policy.passes(work.rows, max_tokens=max_tokens_per_pass)
