@@ -4,9 +4,10 @@
     python examples/benchmarks/vs_checkout.py --before BEFORE [--setting short|long] [--steps 6]
 
 Both train with the settings of vs_trl.py, are loaded once and take their steps in turn, so that a
-noisy machine disturbs both; which of them is first changes with each step. The result is the
-median over the steps of the ratio of both times, without the first step. Exits with 1 if the speed
-is below 0.97 of the other one's.
+noisy machine disturbs both; which of them is first changes with each step. The results are medians
+over the steps of the ratio of both times, without the first step. The processor's time is that of
+all threads; other work on the machine changes it less. Exits with 1 if the speed, by the
+processor's time, is below 0.97 of the other one's.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from vs_trl import SETTINGS
 HERE = Path(__file__).resolve().parent
 SCRIPT = HERE / "vs_trl.py"
 BAR = 0.97
-PARTS = ("seconds", "rollout", "update")
+PARTS = ("seconds", "cpu", "rollout", "update")
+"""What is compared: the time of a step, the processor's time for it, and both parts of a step."""
 
 
 def python_of(checkout: Path) -> list[str]:
@@ -113,7 +115,7 @@ def main() -> None:
         each = ", ".join(f"{value:.2f}" for value in ratios(before, here, part))
         times = f"{before.medians()[part]:.2f} s before, {here.medians()[part]:.2f} s here"
         print(f"{part}: {ratio:.3f} times the speed before ({each}); {times}")
-    if speed["seconds"] < BAR:
+    if speed["cpu"] < BAR:
         sys.exit(f"missed: the bar is {BAR}")
 
 

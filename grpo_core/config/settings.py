@@ -374,9 +374,9 @@ class TrainerConfig(Section):
     """Compute each prompt once for all its completions instead of once per completion."""
     stacked_layers: bool = False
     """Compute layers that get the same input, such as queries, keys and values, as one product with
-    their adapters, where the frozen weights are in half precision: half as many operations in a
-    step of decoding. It is for GPUs, but has never run on one, so it is off: its results are tested
-    on a CPU, its operations counted, and its speed is unknown."""
+    their adapters, where the frozen weights are in half precision: 1,050 operations instead of
+    1,698 in a step of decoding with 24 layers. It is for GPUs, but has never run on one, so it is
+    off: its results are tested on a CPU, its operations counted, and its speed is unknown."""
     shard: bool = False
     """With several processes: shard weights, gradients and the optimizer's state across them
     instead of keeping all of them in each process (FSDP)."""

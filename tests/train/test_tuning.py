@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from grpo_core.config.overrides import build_config, find_setting, nested
+from grpo_core.config.sizes import DEVICE_SIZES as KEYS
 from grpo_core.report.observer import Observer
 from grpo_core.runs.folder import RunFolder
 from grpo_core.train.actor import Actor
@@ -19,7 +20,6 @@ from grpo_core.train.trainer import Trainer
 
 from .letters import Letters
 
-KEYS = ("sampling.max_rows", "sampling.kv_mb", "trainer.micro_batch_tokens", "trainer.logits_mb")
 GIB = 2**30
 
 
@@ -71,6 +71,15 @@ def test_the_settings_explain_the_rule() -> None:
         else:
             expected |= {getattr(large, name), getattr(small, name)}
         assert expected <= named
+
+
+def test_the_documentation_has_the_table() -> None:
+    page = (Path(__file__).parents[2] / "grpo_core/train/README.md").read_text()
+    section = page.partition("## Defaults by device")[2].partition("\n## ")[0]
+    rows = dict(re.findall(r"^\| `(\S+)` \| (\d+) \|", section, re.M))
+    assert {key: int(number) for key, number in rows.items()} == dict(
+        zip(KEYS, sizes(CPU), strict=True)
+    )
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from grpo_core.config.config import RunConfig
+from grpo_core.config.sizes import DEVICE_SIZES
 
 _MB, _GB = 2**20, 2**30
 
@@ -94,15 +95,16 @@ def with_sizes(config: RunConfig, tuning: Tuning) -> tuple[RunConfig, str]:
         The complete config, and which sizes it took that are not those of a CPU; "" for none.
     """
     taken: dict[str, int] = {}
-    sections: dict[str, object] = {}
-    for name, keys in (
-        ("sampling", ("max_rows", "kv_mb")),
-        ("trainer", ("micro_batch_tokens", "logits_mb")),
-    ):
+    for key in DEVICE_SIZES:
+        name, _, size = key.partition(".")
         section = getattr(config, name)
-        sizes = {key: getattr(tuning, key) for key in keys if getattr(section, key) is None}
-        sections[name] = section.model_copy(update=sizes)
-        taken |= {f"{name}.{key}": size for key, size in sizes.items() if size != getattr(CPU, key)}
-    values = " and ".join(f"{key}={size}" for key, size in taken.items())
-    line = f"{values}: the device's default, which was never measured" if taken else ""
-    return config.model_copy(update=sections), line
+        if getattr(section, size) is None:
+            taken[key] = getattr(tuning, size)
+            changed = section.model_copy(update={size: taken[key]})
+            config = config.model_copy(update={name: changed})
+    values = " and ".join(
+        f"{key}={number}"
+        for key, number in taken.items()
+        if number != getattr(CPU, key.partition(".")[2])
+    )
+    return config, f"{values}: the device's default, which was never measured" if values else ""

@@ -101,7 +101,8 @@ class Engine:
 
     def _compute(self, batch: Batch) -> None:
         """Compute a batch with weights and types set up; runs in the policy's thread."""
-        with self.policy.decoding(), self.policy.autocast(), self.policy.merged():
+        policy = self.policy
+        with policy.decoding(copied=self._limits.prepack), policy.autocast(), policy.merged():
             self._generate(batch)
 
     def _generate(self, batch: Batch) -> None:
