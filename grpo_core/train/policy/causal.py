@@ -545,10 +545,12 @@ class Policy:
                     *upload([places, tokens], self.device, dtype=torch.long),
                 )
         # The places come from the host: `masked_scatter` would have to count them on the device.
+        # FSDP's hook warns of results that are views, so these are none.
         place_M = upload(micro.places, self.device, dtype=torch.long)
         shape = micro.tokens_BT.shape
+        index_M = place_M // shape[1], place_M % shape[1]
         logprob_BT, entropy_BT = (
-            values_M.new_zeros(shape.numel()).index_copy(0, place_M, values_M).view(shape)
+            values_M.new_zeros(shape).index_put(index_M, values_M)
             for values_M in (logprob_M, entropy_M)
         )
         return logprob_BT, entropy_BT
