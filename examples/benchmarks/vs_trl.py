@@ -48,12 +48,12 @@ class Turns(workload.Watching):
     """Observer of the run of grpo-core: waits for its turn, and prints a step's measurements."""
 
     def __init__(self) -> None:
-        self.started = 0.0
+        self.started = self.computed = 0.0
 
     def wait(self) -> None:
         if not sys.stdin.readline():
             sys.exit()
-        self.started = time.perf_counter()
+        self.started, self.computed = time.perf_counter(), time.process_time()
 
     def step(self, step: int, total: int, metrics: Mapping[str, float]) -> None:
         seconds, peak = time.perf_counter() - self.started, metrics["memory/peak_mb"]
@@ -62,6 +62,7 @@ class Turns(workload.Watching):
             + json.dumps(
                 {
                     "seconds": seconds,
+                    "cpu": time.process_time() - self.computed,
                     "rollout": metrics["time/rollout"],
                     "update": metrics["time/update"],
                     "peak_mb": peak,

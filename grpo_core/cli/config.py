@@ -14,7 +14,7 @@ from grpo_core.cli.output import print_json, print_line, prints_to_stderr
 from grpo_core.cli.run_config import read_config
 from grpo_core.config.config import RunConfig
 from grpo_core.config.overrides import find_setting, flat
-from grpo_core.config.sizes import OPTIONS
+from grpo_core.config.sizes import DEVICE_SIZES, OPTIONS
 from grpo_core.plugins.environments import environment_class
 from grpo_core.plugins.explained import settings_of_config
 from grpo_core.plugins.host import PluginHost
@@ -22,8 +22,11 @@ from grpo_core.protocol.errors import ConfigError, did_you_mean
 
 app = typer.Typer()
 
-BY_SIZE = "by the model's size"
-"""How `grpo config show` describes a default that is chosen once the model is loaded."""
+CHOSEN_LATER = {
+    **dict.fromkeys(OPTIONS, "by the model's size"),
+    **dict.fromkeys(DEVICE_SIZES, "by the device"),
+}
+"""How `grpo config show` describes the defaults that are chosen once the model is loaded."""
 
 Recipes = Annotated[
     list[str] | None, typer.Option("--recipe", help="As for `grpo run`; may be repeated.")
@@ -53,10 +56,10 @@ def show(
     defaults = flat(RunConfig(environment=""))
     for key, value in flat(config).items():
         changed = key in defaults and defaults[key] != value
-        default = BY_SIZE if key in OPTIONS else _to_json(defaults.get(key))
+        default = CHOSEN_LATER.get(key) or _to_json(defaults.get(key))
         note = f"  # default: {default}" if changed else ""
-        if key in OPTIONS and value is None:
-            note = f"  # {BY_SIZE}"
+        if key in CHOSEN_LATER and value is None:
+            note = f"  # {CHOSEN_LATER[key]}"
         print_line(f"{key} = {_to_json(value)}{note}", bold=changed)
 
 

@@ -133,12 +133,14 @@ class SamplingConfig(Section):
     refills: Annotated[int, Field(ge=0)] = 0
     """Replace groups whose advantages are all 0 by groups of other prompts, at most this many times
     in a step (DAPO's dynamic sampling)."""
-    max_rows: Positive = 256
+    max_rows: Positive | None = None
     """Maximum number of completions decoded at the same time; when a quarter of them has ended,
-    waiting ones take their places."""
-    kv_mb: Positive = 4096
+    waiting ones take their places. Unset: by the device; 256 on a CPU, on a GPU 1024 from 70 GiB of
+    memory and else 256 (never measured on a GPU)."""
+    kv_mb: Positive | None = None
     """Maximum memory, in MB, for the keys and values of the completions decoded at the same time,
-    computed from the greatest length that they can reach."""
+    computed from the greatest length that they can reach. Unset: by the device; 4096 on a CPU, a
+    quarter of the memory of a GPU (never measured)."""
     prepack: bool = True
     """Decode with a copy of the weights: in the layout that a CPU multiplies fastest, where that is
     faster, and in the type of the forward pass (model.dtype) where the weights are kept in another,
@@ -354,12 +356,14 @@ class TrainerConfig(Section):
     """Passes over each rollout batch."""
     minibatches: Positive = 1
     """Optimizer steps in each pass; the batch is split by prompts."""
-    micro_batch_tokens: Positive = 2048
+    micro_batch_tokens: Positive | None = None
     """Maximum tokens in one forward pass (gradients are accumulated; the result does not depend on
-    it)."""
-    logits_mb: Annotated[int, Field(ge=0)] = 64
+    it). Unset: by the device; 2048, but 8192 on a GPU with at least 70 GiB of memory for a model of
+    at most 1 billion weights (never measured)."""
+    logits_mb: Annotated[int, Field(ge=0)] | None = None
     """Maximum memory for logits at a time, in MB, wherever log-probabilities are computed; 0: the
-    logits of a whole forward pass at once."""
+    logits of a whole forward pass at once. Unset: by the device; 64 on a CPU, an 80th of the memory
+    of a GPU and at least 64 (never measured)."""
     gradient_checkpointing: bool = False
     """Keep only the input of each layer for the backward pass and compute the layer again there:
     less memory, about a third more time."""
@@ -368,6 +372,11 @@ class TrainerConfig(Section):
     is clearly more)."""
     shared_prefix: bool = True
     """Compute each prompt once for all its completions instead of once per completion."""
+    stacked_layers: bool = False
+    """Compute layers that get the same input, such as queries, keys and values, as one product with
+    their adapters, where the frozen weights are in half precision: 1,050 operations instead of
+    1,698 in a step of decoding with 24 layers. It is for GPUs, but has never run on one, so it is
+    off: its results are tested on a CPU, its operations counted, and its speed is unknown."""
     shard: bool = False
     """With several processes: shard weights, gradients and the optimizer's state across them
     instead of keeping all of them in each process (FSDP)."""

@@ -67,6 +67,13 @@ BETAS: Sequence[Default] = (
 """Weights of the KL to the reference policy."""
 OPTIONS: Mapping[str, str] = MappingProxyType({"optimizer.lr": "--lr", "kl.beta": "--beta"})
 """The settings that a model's size decides, and the options that set them."""
+DEVICE_SIZES: Sequence[str] = (
+    "sampling.max_rows",
+    "sampling.kv_mb",
+    "trainer.micro_batch_tokens",
+    "trainer.logits_mb",
+)
+"""The settings that the device decides, as `grpo_core.train.compute.tuning` has them."""
 
 
 def with_defaults(config: RunConfig, weights: int) -> tuple[RunConfig, str]:

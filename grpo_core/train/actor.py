@@ -19,6 +19,7 @@ from grpo_core.config.sizes import with_defaults
 from grpo_core.protocol.sampler import Sampler, SamplingParams
 from grpo_core.protocol.types import Group, Message, Rollout, Task, TaskKey
 from grpo_core.report.observer import Observer
+from grpo_core.train.compute.tuning import with_sizes
 from grpo_core.train.models.adapter import base_weights, ineffective_settings
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.choose import MakeSampler, builtin_sampler, load_policy
@@ -69,7 +70,8 @@ class Actor:
         footprint: what the policy needs in memory, measured before it was sharded.
         ranks: the processes that share the work.
         load_seconds: how long it took to load all of this.
-        defaults: which settings the model's size has decided, in words; "" for none.
+        defaults: which settings the model's size and the device have decided, in words; "" for
+            none.
     """
 
     def __init__(
@@ -334,7 +336,7 @@ def build_actor(
 ) -> Actor:
     """Load the model and return the actor.
 
-    Its config has a number for each setting that was left to the model's size.
+    Its config has a number for each setting that was left to the model's size or to the device.
 
     Args:
         need_reference: whether the frozen reference is needed.
@@ -355,6 +357,7 @@ def build_actor(
     if need_reference and config.kl.refresh_every is not None:
         policy.reference.follow()
     config, defaults = with_defaults(config, base_weights(policy.model))
+    config, sizes = with_sizes(config, policy.tuning)
     footprint = Footprint(policy)
     sampler = (
         builtin_sampler(policy, config.sampling)
@@ -372,7 +375,7 @@ def build_actor(
         footprint=footprint,
         ranks=ranks,
         load_seconds=time.perf_counter() - started,
-        defaults="; ".join(filter(None, (defaults, truncation))),
+        defaults="; ".join(filter(None, (defaults, sizes, truncation))),
     )
 
 

@@ -106,6 +106,7 @@ def test_show_says_what_the_size_decides() -> None:
     lines = grpo("config", "show", "--env", "arithmetic", "--recipe", "grpo").stdout.splitlines()
     assert "optimizer.lr = null  # by the model's size" in lines
     assert "kl.beta = 0.04  # default: by the model's size" in lines
+    assert "sampling.max_rows = null  # by the device" in lines
 
 
 ROOT = Path(__file__).parents[2]

@@ -66,7 +66,8 @@ def ours(
     updater = Updater(policy, config, steps=1)
     policy.model.zero_grad()
     total = 0.0
-    rows, most = rows_of(config, rollouts_PG), config.trainer.micro_batch_tokens
+    rows = rows_of(config, rollouts_PG)
+    most = config.trainer.micro_batch_tokens or policy.tuning.micro_batch_tokens
     for micro in micro_batches(rows, max_tokens=most, device=CPU, dtype=torch.float64, pair=pair):
         width = micro.tokens_BT.shape[1]
         old_BT = None

@@ -16,6 +16,7 @@ PLACE = torch.tensor(
     [4, 0, 1, 1, 1, 3, 0]
 )  # distributions that are used twice or thrice, for equal tokens and others; one not at all
 TOKENS = torch.tensor([9, 2, 0, 6, 0, 5, 3])
+DRAWN = PLACE.tolist(), TOKENS.tolist()
 
 
 def head(*, bias: bool = False, trained: bool = False) -> nn.Linear:
@@ -57,7 +58,7 @@ def test_chunks_change_neither_values_nor_gradients(
         )
 
     ours, theirs = hidden(), hidden()
-    found = Head(module, VOCABULARY, temperature, max_bytes, entropy).logprobs(ours, PLACE, TOKENS)
+    found = Head(module, VOCABULARY, temperature, max_bytes, entropy).logprobs(ours, *DRAWN)
     expected = whole(module, theirs, temperature)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(
@@ -65,7 +66,7 @@ def test_chunks_change_neither_values_nor_gradients(
     )
     with torch.no_grad():
         torch.testing.assert_close(
-            Head(module, VOCABULARY, temperature, max_bytes).logprobs(ours, PLACE, TOKENS),
+            Head(module, VOCABULARY, temperature, max_bytes).logprobs(ours, *DRAWN),
             expected,
             rtol=1e-12,
             atol=1e-12,
@@ -74,9 +75,7 @@ def test_chunks_change_neither_values_nor_gradients(
 
 def test_the_gradient_is_that_of_finite_differences() -> None:
     frozen = Head(head(), VOCABULARY, 0.7, 600)
-    assert torch.autograd.gradcheck(
-        lambda states: frozen.logprobs(states, PLACE, TOKENS)[0], (hidden(),)
-    )
+    assert torch.autograd.gradcheck(lambda states: frozen.logprobs(states, *DRAWN)[0], (hidden(),))
 
 
 def test_a_frozen_head_keeps_nothing_of_the_vocabularys_size_and_gets_no_gradient() -> None:
@@ -88,7 +87,7 @@ def test_a_frozen_head_keeps_nothing_of_the_vocabularys_size_and_gets_no_gradien
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        logprob, _ = Head(module, VOCABULARY, 1.0, 2**20).logprobs(hidden(), PLACE, TOKENS)
+        logprob, _ = Head(module, VOCABULARY, 1.0, 2**20).logprobs(hidden(), *DRAWN)
     logprob.sum().backward()
     assert module.weight.grad is None
     assert kept
@@ -96,8 +95,7 @@ def test_a_frozen_head_keeps_nothing_of_the_vocabularys_size_and_gets_no_gradien
 
 
 def test_nothing_to_predict_gives_nothing() -> None:
-    none = torch.empty(0, dtype=torch.long)
-    logprob, entropy = Head(head(), VOCABULARY, 1.0, 600).logprobs(hidden()[:0], none, none)
+    logprob, entropy = Head(head(), VOCABULARY, 1.0, 600).logprobs(hidden()[:0], [], [])
     assert logprob.shape == entropy.shape == (0,)
 
 
@@ -106,7 +104,7 @@ def test_a_token_of_no_probability_has_a_finite_entropy() -> None:
     module = head(bias=True)
     with torch.no_grad():
         module.bias[2] = -torch.inf
-    logprob, entropy = Head(module, VOCABULARY, 1.0, 600).logprobs(hidden(), PLACE, TOKENS)
+    logprob, entropy = Head(module, VOCABULARY, 1.0, 600).logprobs(hidden(), *DRAWN)
     assert logprob[1] == -torch.inf
     assert entropy.isfinite().all()
 
@@ -121,7 +119,7 @@ def peak():
     return int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1])
 def run(count):
     hidden = torch.randn(count, 32, requires_grad=True)
-    places, tokens = torch.arange(count), torch.randint(vocabulary, (count,))
+    places, tokens = list(range(count)), torch.randint(vocabulary, (count,)).tolist()
     Head(module, vocabulary, 1.0, 96 * 2**20).logprobs(hidden, places, tokens)[0].sum().backward()
 run(1)
 before = peak()
@@ -149,7 +147,7 @@ def test_all_logits_at_once_give_the_same() -> None:
     module, states = head(), hidden()
     expected = token_logprobs(module(states), PLACE, TOKENS)
     torch.testing.assert_close(
-        Head(module, VOCABULARY, 1.0, 600).logprobs(states, PLACE, TOKENS),
+        Head(module, VOCABULARY, 1.0, 600).logprobs(states, *DRAWN),
         expected,
         rtol=1e-12,
         atol=1e-12,

@@ -40,16 +40,17 @@ WHOLE = (Block(slice(None), (slice(None),)),)
 """A single block in which every row may see every column."""
 
 
-def blocks(ends: Sequence[int]) -> tuple[Block, ...]:
+def blocks(ends: Sequence[int], rows: int | None = None) -> tuple[Block, ...]:
     """Return the blocks of a tree whose nodes are in depth-first order.
 
     Args:
         ends: one past the last descendant of each node; the largest of these where several trees
             stand side by side.
+        rows: rows of a block; `ROWS` if None.
     """
-    tree_blocks = []
-    for start in range(0, len(ends), ROWS):
-        stop = min(start + ROWS, len(ends))
+    tree_blocks, rows = [], rows or ROWS
+    for start in range(0, len(ends), rows):
+        stop = min(start + rows, len(ends))
         visible = [j for j in range(stop) if ends[j] > start or j >= start]
         gaps = [i for i in range(1, len(visible)) if visible[i] != visible[i - 1] + 1]
         columns = (

@@ -14,6 +14,7 @@ from torch import Tensor
 from grpo_core.protocol.types import Rollout
 from grpo_core.train.algorithm.losses import AGGREGATIONS
 from grpo_core.train.compute.tree import size as tree_size
+from grpo_core.train.compute.upload import upload
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,16 @@ class MicroBatch:
     """Advantage of each row."""
     weight_B1: Tensor
     """`Row.weight` of each row."""
+
+    @property
+    def places(self) -> list[int]:
+        """Return the index of each completion token into B * T, row by row."""
+        width = self.tokens_BT.shape[1]
+        return [
+            b * width + t
+            for b, row in enumerate(self.rows)
+            for t in range(len(row.rollout.token_ids))
+        ]
 
 
 def collate(
@@ -206,9 +217,8 @@ def tensors(
     width = max(1, *(len(row.rollout.token_ids) for row in rows))
 
     def padded(values: Sequence[Sequence[float]], dtype: torch.dtype = torch.int64) -> Tensor:
-        return torch.tensor(
-            [[*v, *[0] * (width - len(v))] for v in values], device=device, dtype=dtype
-        )
+        rows = [[*v, *[0] * (width - len(v))] for v in values]
+        return upload(rows, device, dtype=dtype)
 
     return MicroBatch(
         rows=tuple(rows),
@@ -217,6 +227,6 @@ def tensors(
         real_BT=padded([[1] * len(row.rollout.token_ids) for row in rows]),
         trainable_BT=padded([row.rollout.trainable for row in rows]),
         generated_BT=padded([row.rollout.logprobs for row in rows], dtype),
-        advantage_B1=torch.tensor([[row.advantage] for row in rows], device=device, dtype=dtype),
-        weight_B1=torch.tensor([[row.weight] for row in rows], device=device, dtype=dtype),
+        advantage_B1=upload([[row.advantage] for row in rows], device, dtype=dtype),
+        weight_B1=upload([[row.weight] for row in rows], device, dtype=dtype),
     )

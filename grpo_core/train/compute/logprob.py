@@ -8,15 +8,17 @@ nor batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
+
+from grpo_core.train.compute.upload import upload
 
 COPIES = 3
 """Most tensors of the size of a chunk's logits that exist at the same time."""
@@ -125,19 +127,20 @@ class Head:
     """What the model does to the output of the head."""
 
     def logprobs(
-        self, hidden_KH: Tensor, place_M: Tensor, tokens_M: Tensor
+        self, hidden_KH: Tensor, places: Sequence[int], tokens: Sequence[int]
     ) -> tuple[Tensor, Tensor]:
         """Compute what `token_logprobs` computes, from hidden states.
 
         Args:
             hidden_KH: last hidden states of K predictions.
-            place_M: index of the prediction that each token was drawn from.
-            tokens_M: the tokens.
+            places: index of the prediction that each of M tokens was drawn from. These are lists,
+                so that chunks are cut without waiting for the device.
+            tokens: the tokens.
 
         Returns:
             The log-probs (M,) and the entropies (M,) of their distributions.
         """
-        if not len(place_M):
+        if not places:
             empty = tempered(hidden_KH[:0, 0], 1.0)
             return empty, empty
         rows = max(
@@ -145,15 +148,24 @@ class Head:
             self.max_bytes
             // (COPIES * self.vocabulary * (8 if hidden_KH.dtype == torch.float64 else 4)),
         )
-        order_M = place_M.argsort(stable=True)  # tokens of the same chunk are adjacent
-        place_M, tokens_M, back_M = place_M[order_M], tokens_M[order_M], order_M.argsort()
+        order = sorted(range(len(places)), key=places.__getitem__)  # makes chunks adjacent
+        drawn = [(places[i], tokens[i]) for i in order]
+        back = sorted(range(len(order)), key=order.__getitem__)
+        chunks = list(_chunks(drawn, len(hidden_KH), rows))
+        (place_M, tokens_M), back_M = (
+            upload([*zip(*drawn, strict=True)], hidden_KH.device),
+            upload(back, hidden_KH.device),
+        )
         trained = any(parameter.requires_grad for parameter in self.module.parameters())
         # Offloaded weights are on "meta" outside their forward pass.
         present = type(self.module) is torch.nn.Linear and self.module.weight.device.type != "meta"
         if present and not trained and not self.entropy and self.shaping.cap is None:
             temperature = (self.temperature or 1.0) / self.shaping.scale
             frozen = self.module.weight, self.module.bias, temperature
-            logprob_M, entropy_M = _FrozenHead.apply(hidden_KH, place_M, tokens_M, *frozen, rows)  # type: ignore[no-untyped-call]
+            pairs = _pairs(drawn, hidden_KH.device) if hidden_KH.requires_grad else None
+            logprob_M, entropy_M = _FrozenHead.apply(  # type: ignore[no-untyped-call]
+                hidden_KH, place_M, tokens_M, *frozen, chunks, pairs
+            )
         else:
             parts = [
                 checkpoint(
@@ -163,7 +175,7 @@ class Head:
                     tokens_M[token_slice],
                     use_reentrant=False,
                 )
-                for chunk, token_slice in _chunks(place_M, len(hidden_KH), rows)
+                for chunk, token_slice in chunks
             ]
             logprob_M, entropy_M = (torch.cat(values) for values in zip(*parts, strict=True))
         return logprob_M[back_M], entropy_M[back_M]
@@ -174,21 +186,49 @@ class Head:
         return token_logprobs(tempered(logits_KV, self.temperature), place_M, tokens_M)
 
 
-def _chunks(place_M: Tensor, count: int, rows: int) -> Iterator[tuple[slice, slice]]:
+def _chunks(
+    drawn: Sequence[tuple[int, int]], count: int, rows: int
+) -> Iterator[tuple[slice, slice]]:
     """Split `count` distributions into chunks of at most `rows`.
 
     Args:
-        place_M: index of the distribution of each token, in ascending order.
+        drawn: index of the distribution of each token, in ascending order, and the token.
         count: number of distributions.
         rows: most distributions per chunk.
 
     Yields:
         The slice of distributions, and the slice of tokens that are drawn from them.
     """
-    starts = torch.arange(0, count, rows, device=place_M.device)
-    bounds = [*torch.searchsorted(place_M, starts).tolist(), len(place_M)]
-    for start, token_range in zip(starts.tolist(), pairwise(bounds), strict=True):
-        yield slice(start, min(start + rows, count)), slice(*token_range)
+    for start in range(0, count, rows):
+        stop = min(start + rows, count)
+        yield slice(start, stop), _between(drawn, start, stop)
+
+
+def _between(drawn: Sequence[tuple[int, int]], start: int, stop: int) -> slice:
+    """Return the slice of `drawn` with the distributions from `start` to before `stop`."""
+    return slice(bisect_left(drawn, (start, -1)), bisect_left(drawn, (stop, -1)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Pairs:
+    """Hold E distinct pairs of a distribution and a token, in ascending order."""
+
+    drawn: Sequence[tuple[int, int]]
+    """The pairs on the host."""
+    place_E: Tensor
+    """Index of the distribution."""
+    token_E: Tensor
+    """The token."""
+    edge_M: Tensor
+    """The pair of each token of a batch."""
+
+
+def _pairs(drawn: Sequence[tuple[int, int]], device: torch.device) -> _Pairs:
+    """Return the distinct pairs of `drawn`: equal tokens of a distribution share a gradient."""
+    distinct = sorted(set(drawn))
+    number = {pair: e for e, pair in enumerate(distinct)}
+    place_E, token_E = upload([*zip(*distinct, strict=True)], device)
+    return _Pairs(distinct, place_E, token_E, upload([number[pair] for pair in drawn], device))
 
 
 class _FrozenHead(torch.autograd.Function):
@@ -208,11 +248,13 @@ class _FrozenHead(torch.autograd.Function):
         weight_VH: Tensor,
         bias_V: Tensor | None,
         temperature: float,
-        rows: int,
+        chunks: Sequence[tuple[slice, slice]],
+        pairs: _Pairs | None,
     ) -> tuple[Tensor, Tensor]:
         device, number = hidden_KH.device, torch.promote_types(hidden_KH.dtype, torch.float32)
         weight_VH = weight_VH.to(hidden_KH.dtype)
-        shape = min(rows, len(hidden_KH)), len(weight_VH)
+        rows = chunks[0][0].stop
+        shape = rows, len(weight_VH)
         # Allocated once: tensors of this size, allocated again for each chunk, would fragment the
         # memory so that the next one does not fit.
         raw_RV = torch.empty(shape, dtype=hidden_KH.dtype, device=device)
@@ -224,8 +266,8 @@ class _FrozenHead(torch.autograd.Function):
             torch.empty_like(place_M, dtype=number),
             torch.empty_like(place_M, dtype=number),
         )
-        directions, edges, places, pair_count = [], [], [], 0
-        for chunk, token_slice in _chunks(place_M, len(hidden_KH), rows):
+        directions: list[Tensor] = []
+        for chunk, token_slice in chunks:
             place_m, token_m = place_M[token_slice] - chunk.start, tokens_M[token_slice]
             raw_CV, logits_CV, probs_CV = (
                 buffer[: chunk.stop - chunk.start] for buffer in (raw_RV, logits_RV, probs_RV)
@@ -245,19 +287,11 @@ class _FrozenHead(torch.autograd.Function):
             logprob_M[token_slice] = logits_CV[place_m, token_m] - norm_C[place_m]
             logits_CV.clamp_(min=torch.finfo(number).min).mul_(probs_CV)  # 0 * -inf is 0 here
             entropy_M[token_slice] = (norm_C - logits_CV.sum(dim=-1))[place_m]
-            if not ctx.needs_input_grad[0]:
-                continue
-            # Equal tokens drawn from the same distribution share a direction.
-            pairs_E2, edge_m = torch.unique(
-                torch.stack([place_m, token_m], dim=1), dim=0, return_inverse=True
-            )
-            directions += _directions(probs_CV, pairs_E2, weight_VH, rows)
-            places.append(pairs_E2[:, 0] + chunk.start)
-            edges.append(edge_m + pair_count)
-            pair_count += len(pairs_E2)
+            if pairs is not None:
+                directions += _directions(probs_CV, pairs, chunk, weight_VH, rows)
         ctx.rows, ctx.temperature = len(hidden_KH), temperature
-        if directions:
-            ctx.save_for_backward(torch.cat(directions), torch.cat(places), torch.cat(edges))
+        if pairs is not None:
+            ctx.save_for_backward(torch.cat(directions), pairs.place_E, pairs.edge_M)
         ctx.mark_non_differentiable(entropy_M)
         return logprob_M, entropy_M
 
@@ -269,18 +303,21 @@ class _FrozenHead(torch.autograd.Function):
         gradient_KH = gradient_EH.new_zeros(ctx.rows, gradient_EH.shape[1]).index_add_(
             0, place_E, gradient_EH
         )
-        return gradient_KH, None, None, None, None, None, None
+        return gradient_KH, None, None, None, None, None, None, None
 
 
-def _directions(probs_CV: Tensor, pairs_E2: Tensor, weight_VH: Tensor, rows: int) -> list[Tensor]:
-    """Return (onehot(token) - probs) W for each pair of a place and a token.
+def _directions(
+    probs_CV: Tensor, pairs: _Pairs, chunk: slice, weight_VH: Tensor, rows: int
+) -> list[Tensor]:
+    """Return (onehot(token) - probs) W for each pair of a place of the chunk and a token.
 
     Works on `rows` pairs at a time. Overwrites `probs_CV` if each place has exactly one token.
     """
-    device, (place_E, token_E) = probs_CV.device, pairs_E2.unbind(dim=1)
-    single = torch.equal(place_E, torch.arange(len(probs_CV), device=device))
+    device, inside = probs_CV.device, _between(pairs.drawn, chunk.start, chunk.stop)
+    place_E, token_E = pairs.place_E[inside] - chunk.start, pairs.token_E[inside]
+    single = [place for place, _ in pairs.drawn[inside]] == [*range(chunk.start, chunk.stop)]
     directions = []
-    for start in range(0, len(pairs_E2), rows):
+    for start in range(0, len(place_E), rows):
         direction_RV = (probs_CV if single else probs_CV[place_E[start : start + rows]]).neg_()
         direction_RV[
             torch.arange(len(direction_RV), device=device), token_E[start : start + rows]

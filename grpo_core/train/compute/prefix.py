@@ -28,7 +28,15 @@ from grpo_core.train.compute.kv import (
 from grpo_core.train.compute.logprob import head_at
 from grpo_core.train.compute.masks import Masking
 from grpo_core.train.compute.rows import pad_left
-from grpo_core.train.compute.tree import common_length, pack_trees, pair_cost, size
+from grpo_core.train.compute.tree import (
+    common_length,
+    count_weights,
+    pack_trees,
+    pair_cost,
+    size,
+)
+from grpo_core.train.compute.tuning import CPU, Tuning
+from grpo_core.train.compute.upload import upload
 
 MOST_NODES = 4
 """Prompts are computed as one tree if it has at most this many times the nodes of the longest
@@ -58,6 +66,7 @@ class Lines:
         tree_K: list[int],
         masking: Masking,
         dtype: torch.dtype,
+        tuning: Tuning = CPU,
     ) -> None:
         """Wrap a filled cache.
 
@@ -70,10 +79,11 @@ class Lines:
             tree_K: index of the tree that each line is in.
             masking: how the model takes masks.
             dtype: the type that the model computes in.
+            tuning: costs of the device.
         """
         self.logits_KV = logits_KV
         """Logits after the last token of each line."""
-        self._pair = pair_cost(model)
+        self._pair, self._read = pair_cost(model), _read_tokens(model, cache, tuning)
         self._cache, self._masking, self._dtype = cache, masking, dtype
         self._seen_KN, self._positions_PN, self._tree_K = seen_KN, positions_PN, tree_K
         self._lengths_K: list[int] = seen_KN.sum(dim=1).tolist()  # tokens of each line
@@ -91,6 +101,7 @@ class Lines:
         masking: Masking,
         dtype: torch.dtype,
         device: torch.device,
+        tuning: Tuning = CPU,
     ) -> Lines:
         """Compute one line for each of `prompts`, which have to be distinct and not empty.
 
@@ -101,15 +112,17 @@ class Lines:
             masking: how the model takes masks.
             dtype: the type that the model computes in.
             device: where the tensors are made.
+            tuning: costs of the device.
         """
-        cache = growing_cache(model)
+        cache, more = growing_cache(model), (masking, dtype, tuning)
         if size(prompts, ()) <= MOST_NODES * max(map(len, prompts)):
             # As a single tree; a completion of one token adds no node.
             tree = pack_trees(prompts, [(0,)] * len(prompts), device=device)
-            logits_KV = tree.forward(model, dtype, masking=masking, cache=cache)[tree.place_M]
-            seen_KN = tree.mask_BNN[0, tree.predictors_K[tree.place_M]]
+            place_K = upload(tree.places, device)
+            logits_KV = tree.forward(model, dtype, masking=masking, cache=cache)[place_K]
+            seen_KN = tree.mask_BNN[0, tree.predictors_K[place_K]]
             trees = [0] * len(prompts)
-            return cls(model, cache, logits_KV, seen_KN, tree.positions_BN, trees, masking, dtype)
+            return cls(model, cache, logits_KV, seen_KN, tree.positions_BN, trees, *more)
         count, start = len(prompts), common_length(prompts)
         if start:
             common = pack_trees([prompts[0][:start]], [(0,)], device=device)
@@ -135,7 +148,7 @@ class Lines:
             **({"logits_to_keep": 1} if accepts(model, "logits_to_keep") else {}),
         )
         trees = list(range(count))
-        return cls(model, cache, out.logits[:, -1], seen_KN, positions_KN, trees, masking, dtype)
+        return cls(model, cache, out.logits[:, -1], seen_KN, positions_KN, trees, *more)
 
     def extend(self, model: Any, parents: Sequence[int], tokens: Sequence[int]) -> None:
         """Replace the lines by new ones, by one forward pass.
@@ -146,18 +159,17 @@ class Lines:
             tokens: the token that each new line adds.
         """
         device = self._seen_KN.device
-        self._seen_KN = self._seen_KN[torch.tensor(parents, device=device)]
+        self._seen_KN = self._seen_KN[upload(parents, device)]
         self._tree_K, self._prompt_K, self._lengths_K = (
             [values[parent] for parent in parents]
             for values in (self._tree_K, self._prompt_K, self._lengths_K)
         )
         self._rearrange_if_cheaper()
         place_K, width = self._places()
-        trees_K, places_K = (
-            torch.tensor(self._tree_K, device=device),
-            torch.tensor(place_K, device=device),
+        trees_K, places_K, tokens_K, lengths_K = upload(
+            [self._tree_K, place_K, tokens, self._lengths_K], device
         )
-        own_KW = torch.nn.functional.one_hot(places_K, width).bool()
+        own_KW = places_K[:, None] == torch.arange(width, device=device)
         self._seen_KN = torch.cat([self._seen_KN, own_KW], dim=1)
         nodes = self._seen_KN.shape[1]
         # Places without a line attend to themselves; what is computed there is not used.
@@ -166,8 +178,8 @@ class Lines:
         tokens_PW = torch.zeros(self._trees, width, dtype=torch.long, device=device)
         positions_PW = torch.zeros_like(tokens_PW)
         mask_PWN[trees_K, places_K] = self._seen_KN
-        tokens_PW[trees_K, places_K] = torch.tensor(list(tokens), device=device)
-        positions_PW[trees_K, places_K] = torch.tensor(self._lengths_K, device=device)
+        tokens_PW[trees_K, places_K] = tokens_K
+        positions_PW[trees_K, places_K] = lengths_K
         self._positions_PN = torch.cat([self._positions_PN, positions_PW], dim=1)
         mask = self._masking.masks(model, mask_PWN, positions_PW, self._positions_PN, self._dtype)
         with head_at(model, trees_K * width + places_K, bare=False):
@@ -243,7 +255,7 @@ class Lines:
 
     def _cost(self, trees: int, width: int, nodes: int) -> float:
         """Return the cost of a step, in units of one line that goes through the weights."""
-        return trees * (width * (1 + self._pair * nodes) + nodes / READ)
+        return trees * (width * (1 + self._pair * nodes) + nodes / self._read)
 
     def _arrange(self, tree_K: list[int]) -> None:
         """Move line k into tree tree_K[k]; drop the nodes that no line of a tree has."""
@@ -266,3 +278,18 @@ class Lines:
         self._tree_K, self._trees = tree_K, len(sources)
         # A line of its own shares nothing any more.
         self._prompt_K, self._nodes = list(tree_K), dict(enumerate(counts))
+
+
+def _read_tokens(model: Any, cache: Any, tuning: Tuning) -> float:
+    """Return the number of tokens that take as long to read as a line takes (see `READ`).
+
+    A line takes 2 operations for each weight.
+    """
+    if tuning.operations_per_byte is None:
+        return READ
+    token_bytes: int = sum(
+        states[0, :, 0].nbytes
+        for layer in filled_layers(cache)
+        for states in (layer.keys, layer.values)
+    )
+    return float(2 * count_weights(model) / (tuning.operations_per_byte * token_bytes))

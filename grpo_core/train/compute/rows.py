@@ -20,6 +20,7 @@ from grpo_core.train.compute.kv import (
     keeps_everything,
     open_cache,
 )
+from grpo_core.train.compute.upload import upload
 
 
 class Rows:
@@ -49,6 +50,7 @@ class Rows:
         padded: bool,
     ) -> None:
         self._tokens_KS, self._real_KS = pad_left(prompts, pad_id, device)
+        self._lengths = list(map(len, prompts))  # tokens of each sequence
         self._cache = open_cache(model) if cached else None
         # Without positions as an argument, a model would count the padding that joining adds.
         places = padded and accepts(model, "position_ids")
@@ -65,14 +67,16 @@ class Rows:
             tokens: the token that each new one adds.
         """
         device, count = self._tokens_KS.device, len(self._tokens_KS)
-        tokens_K1 = torch.tensor(list(tokens), device=device)[:, None]
+        parent_K, tokens_K = upload([parents, tokens], device)
+        tokens_K1 = tokens_K[:, None]
         if list(parents) != list(range(count)):
-            parent_K = torch.tensor(list(parents), device=device)
+            self._lengths = [self._lengths[parent] for parent in parents]
             self._tokens_KS, self._real_KS = self._tokens_KS[parent_K], self._real_KS[parent_K]
             for layer in self._cache.layers if self._cache is not None else ():
                 layer.reorder_cache(parent_K)  # unlike other ways to select, all layers have this
         self._tokens_KS = torch.cat([self._tokens_KS, tokens_K1], dim=1)
         self._real_KS = torch.nn.functional.pad(self._real_KS, (0, 1), value=1)
+        self._lengths = [length + 1 for length in self._lengths]
         self._compute(model, self._tokens_KS if self._cache is None else tokens_K1)
 
     def join(self, more: Rows) -> None:
@@ -84,6 +88,7 @@ class Rows:
         for name in ("_tokens_KS", "_real_KS"):
             both = [getattr(rows, name) for rows in (self, more)]
             setattr(self, name, torch.cat([_widen(values_KS, width) for values_KS in both]))
+        self._lengths += more._lengths
         self.logits_KV = torch.cat([self.logits_KV, more.logits_KV])
         if empty := int(self._real_KS.any(dim=0).int().argmax()):  # long ones have ended
             drop_columns(self._cache, empty)
@@ -93,7 +98,13 @@ class Rows:
         """Compute the logits after `tokens_KT`, the last T tokens of the sequences."""
         cache = {} if self._cache is None else cache_argument(model, self._cache)
         logits_KTV = forward_padded(
-            model, tokens_KT, self._real_KS, keep=1, use_cache=self._cache is not None, **cache
+            model,
+            tokens_KT,
+            self._real_KS,
+            padded=min(self._lengths) < self._real_KS.shape[1],
+            keep=1,
+            use_cache=self._cache is not None,
+            **cache,
         )
         self.logits_KV = logits_KTV[:, -1]
 
@@ -105,11 +116,18 @@ def pad_left(
     width = max(map(len, sequences))
     tokens = [[pad_id] * (width - len(sequence)) + list(sequence) for sequence in sequences]
     real = [[0] * (width - len(sequence)) + [1] * len(sequence) for sequence in sequences]
-    return torch.tensor(tokens, device=device), torch.tensor(real, device=device)
+    tokens_KS, real_KS = upload([tokens, real], device)
+    return tokens_KS, real_KS
 
 
 def forward_padded(
-    model: Any, tokens_KT: Tensor, real_KS: Tensor, *, keep: int | None = None, **more: Any
+    model: Any,
+    tokens_KT: Tensor,
+    real_KS: Tensor,
+    *,
+    padded: bool,
+    keep: int | None = None,
+    **more: Any,
 ) -> Tensor:
     """Return the logits (K, keep or T, V) of the last tokens of padded sequences.
 
@@ -117,11 +135,12 @@ def forward_padded(
         model: the model.
         tokens_KT: the tokens that are computed, the last T of S.
         real_KS: 1 for tokens and 0 for padding, which stands before or behind the tokens of a
-            sequence. Without any padding the model gets no mask at all.
+            sequence.
+        padded: whether there is padding; without any the model gets no mask at all.
         keep: number of tokens whose logits are needed, all if None; older models return all.
         more: further arguments of the forward pass.
     """
-    if not bool(real_KS.all()):
+    if padded:
         more["attention_mask"] = real_KS
         if accepts(model, "position_ids"):
             positions_KS = (real_KS.cumsum(dim=1) - 1).clamp(min=0)

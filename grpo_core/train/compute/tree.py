@@ -22,6 +22,7 @@ from grpo_core.train.compute import attention
 from grpo_core.train.compute.kv import cache_argument
 from grpo_core.train.compute.logprob import head_at
 from grpo_core.train.compute.masks import Masking
+from grpo_core.train.compute.upload import upload
 
 MIN_COMMON = 8
 """Least length of a common start that is worth a forward pass of its own."""
@@ -41,7 +42,7 @@ class Trees:
     """Blocks of the mask that contain a visible pair."""
     predictors_K: Tensor
     """Indices of the nodes, out of B * N, whose logits are needed."""
-    place_M: Tensor
+    places: list[int]
     """Which of the K predicts each completion token, row by row."""
 
     def forward(
@@ -83,14 +84,18 @@ def pair_cost(model: Any) -> float:
     A node costs 2 operations per weight, and a pair 4 per layer and number that attention compares.
     """
     config = model.config.get_text_config(decoder=True)
+    layers = getattr(config, "num_hidden_layers", 0)  # without it, only the speed suffers
+    return float(2 * layers * getattr(config, "hidden_size", 0) / count_weights(model))
+
+
+def count_weights(model: Any) -> int:
+    """Return the number of weights that every token is multiplied by."""
     embeddings = {
         id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)
     }
-    weights = sum(
+    return sum(
         parameter.numel() for parameter in model.parameters() if id(parameter) not in embeddings
     )
-    layers = getattr(config, "num_hidden_layers", 0)  # without it, only the speed suffers
-    return float(2 * layers * getattr(config, "hidden_size", 0) / weights)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +118,7 @@ def pack_trees(
     *,
     device: torch.device,
     together: Sequence[int] | None = None,
+    block_rows: int | None = None,
 ) -> Trees:
     """Pack rows, each a prompt and a completion, into trees.
 
@@ -123,6 +129,7 @@ def pack_trees(
         completions: one per prompt.
         device: where the tensors are made.
         together: number of rows in each tree; all rows share one tree if None.
+        block_rows: rows of a block of attention; `attention.ROWS` if None.
     """
     trees, start = [], 0
     for count in together or [len(prompts)]:
@@ -134,7 +141,7 @@ def pack_trees(
         return row + [0] * (width - len(row))
 
     ends = [padded(tree.ends) for tree in trees]
-    node_N, end_BN = torch.arange(width, device=device), torch.tensor(ends, device=device)
+    node_N, end_BN = torch.arange(width, device=device), upload(ends, device)
     visible_BNN = (node_N <= node_N[:, None]) & (node_N[:, None] < end_BN[:, None])
     # Padding has to attend to something: it attends to itself.
     visible_BNN |= torch.eye(width, dtype=torch.bool, device=device)
@@ -146,14 +153,12 @@ def pack_trees(
     needed = sorted({node for nodes in places for node in nodes})
     rank = {node: k for k, node in enumerate(needed)}
     return Trees(
-        tokens_BN=torch.tensor([padded(tree.tokens) for tree in trees], device=device),
-        positions_BN=torch.tensor([padded(tree.positions) for tree in trees], device=device),
+        tokens_BN=upload([padded(tree.tokens) for tree in trees], device),
+        positions_BN=upload([padded(tree.positions) for tree in trees], device),
         mask_BNN=visible_BNN,
-        blocks=attention.blocks([max(column) for column in zip(*ends, strict=True)]),
-        predictors_K=torch.tensor(needed, device=device, dtype=torch.long),
-        place_M=torch.tensor(
-            [rank[node] for nodes in places for node in nodes], device=device, dtype=torch.long
-        ),
+        blocks=attention.blocks([max(column) for column in zip(*ends, strict=True)], block_rows),
+        predictors_K=upload(needed, device, dtype=torch.long),
+        places=[rank[node] for nodes in places for node in nodes],
     )
 
 

@@ -19,6 +19,7 @@ from grpo_core.config.settings import SamplingConfig
 from grpo_core.protocol.errors import RunStoppedError
 from grpo_core.protocol.sampler import Completion, Request
 from grpo_core.protocol.types import Finish
+from grpo_core.train.compute.upload import upload
 from grpo_core.train.policy.batch import Batch
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.drawing import draw
@@ -62,7 +63,7 @@ class Decoding:
     """
 
     def __init__(self, policy: Policy, limits: SamplingConfig, batch: Batch) -> None:
-        self._policy, self._limits, self._batch = policy, limits, batch
+        self._policy, self._batch = policy, batch
         self._params = batch.params
         self._requests = requests = batch.requests
         self._drawn = [Drawn() for _ in requests]
@@ -73,7 +74,11 @@ class Decoding:
         self._line: list[int] = []  # the line of each active request
         self._lines: Lines | None = None
         self._uniform_BT = _uniforms(requests, policy.device)
-        self._max_cached_tokens = limits.kv_mb * 2**20 // max(1, policy.cached_bytes)
+        tuning = policy.tuning
+        self._max_rows = limits.max_rows or tuning.max_rows
+        self._max_cached_tokens = (
+            (limits.kv_mb or tuning.kv_mb) * 2**20 // max(1, policy.cached_bytes)
+        )
 
     def run(self) -> None:
         """Decode until all requests have ended or are given up."""
@@ -90,7 +95,7 @@ class Decoding:
 
         A forward pass for a few prompts costs much of one for many.
         """
-        policy, max_rows = self._policy, self._limits.max_rows
+        policy, max_rows = self._policy, self._max_rows
         self._waiting = deque(i for i in self._waiting if i not in self._batch.dropped)
         if self._active and (
             not self._waiting
@@ -128,13 +133,15 @@ class Decoding:
         policy, active, line = self._policy, self._active, self._line
         assert self._lines is not None
         lengths = [len(self._drawn[i].token_ids) for i in active]
+        line_B, active_B, length_B = upload([line, active, lengths], policy.device)
         token_B, logprob_B, kept_B = draw(
-            self._lines.logits_KV,
-            torch.tensor(line, device=policy.device),
-            self._uniform_BT[active, lengths],
-            self._params,
+            self._lines.logits_KV, line_B, self._uniform_BT[active_B, length_B], self._params
         )
-        tokens, values = token_B.tolist(), torch.stack([logprob_B, kept_B]).tolist()
+        # All results in one tensor, since each read waits for the device. Token ids are exact in
+        # float32, which holds integers up to 2^24.
+        results_3B = torch.stack([token_B.to(logprob_B.dtype), logprob_B, kept_B])
+        ids, *values = results_3B.tolist()
+        tokens = list(map(int, ids))
         for i, token, logprob, kept in zip(active, tokens, *values, strict=True):
             drawn = self._drawn[i]
             drawn.add(token, logprob, kept)

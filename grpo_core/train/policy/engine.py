@@ -7,8 +7,6 @@ from concurrent.futures import Future, wait
 from contextlib import nullcontext
 from typing import ClassVar
 
-import torch
-
 from grpo_core.config.settings import SamplingConfig
 from grpo_core.protocol.sampler import Completion, Request, Weights
 from grpo_core.train.compute.prepack import FEW_ROWS, FEW_TOKENS
@@ -28,7 +26,8 @@ class Engine:
 
     Args:
         policy: the policy to sample from.
-        limits: how many completions are decoded at a time, and in how much memory.
+        limits: how many completions are decoded at a time, and in how much memory; what is unset
+            is that of the policy's device.
     """
 
     uses_uniforms: ClassVar[bool] = True
@@ -36,6 +35,7 @@ class Engine:
     def __init__(self, policy: Policy, limits: SamplingConfig = _NO_LIMITS) -> None:
         self.policy = policy
         self._limits = limits
+        self._max_rows = limits.max_rows or policy.tuning.max_rows
         self._version = 0
         self._waiting: dict[asyncio.Future[Completion], Request] = {}
         self._serving: asyncio.Task[None] | None = None
@@ -101,12 +101,13 @@ class Engine:
 
     def _compute(self, batch: Batch) -> None:
         """Compute a batch with weights and types set up; runs in the policy's thread."""
-        with torch.inference_mode(), self.policy.autocast(), self.policy.merged():
+        policy = self.policy
+        with policy.decoding(copied=self._limits.prepack), policy.autocast(), policy.merged():
             self._generate(batch)
 
     def _generate(self, batch: Batch) -> None:
         """Report a completion of each request; stop early if all are dropped."""
-        limits, rows = self._limits, min(len(batch.requests), self._limits.max_rows)
+        limits, rows = self._limits, min(len(batch.requests), self._max_rows)
         packs = (
             rows >= FEW_ROWS
             and max(len(request.uniforms) for request in batch.requests) >= FEW_TOKENS

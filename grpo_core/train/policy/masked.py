@@ -200,16 +200,19 @@ class MaskedPolicy(Policy):
             logits_1KV: Tensor = model(input_ids=tokens_PN, attention_mask=real_PN).logits
         return (hidden_states[0] if bare else logits_1KV)[0]
 
-    def _predictions(self, model: Any, micro: MicroBatch, *, bare: bool) -> tuple[Tensor, Tensor]:
+    def _predictions(
+        self, model: Any, micro: MicroBatch, *, bare: bool
+    ) -> tuple[Tensor, list[int]]:
         """Return the predictions at all gaps of the micro-batch (see `Policy._predictions`)."""
         firsts = accumulate(micro.together[:-1], initial=0)  # the first row of each prompt
         prompts = [micro.rows[first].rollout.prompt_ids for first in firsts]
-        start, places = 0, []
+        start = 0
+        places: list[int] = []
         for prompt, rows in zip(prompts, micro.together, strict=True):
             count = len(self.slots(prompt))
             places += list(range(start, start + count)) * rows
             start += count
-        return self.gaps(model, prompts, bare=bare), torch.tensor(places, device=self.device)
+        return self.gaps(model, prompts, bare=bare), places
 
 
 def _runs(slots: Sequence[int]) -> Iterator[list[int]]:

@@ -53,7 +53,7 @@ class Filler(Engine):
         # Sorted by length, so that prompts in a batch need little padding.
         for prompt in sorted(places_by_prompt, key=len):
             new_draws = len(self.policy.slots(prompt)) * len(places_by_prompt[prompt])
-            if chosen and (len(chosen) >= self._limits.max_rows or draws + new_draws > MAX_DRAWS):
+            if chosen and (len(chosen) >= self._max_rows or draws + new_draws > MAX_DRAWS):
                 yield chosen
                 chosen, draws = {}, 0
             chosen[prompt] = places_by_prompt[prompt]

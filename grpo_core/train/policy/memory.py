@@ -252,14 +252,17 @@ class Footprint:
         self, policy: Policy, config: RunConfig, work: Workload, prompts: int, attempts: int
     ) -> dict[str, float]:
         """Return the bytes, by component, that sampling needs for `attempts` per prompt."""
-        rows = min(prompts * attempts, config.sampling.max_rows)
+        sampling = config.sampling
+        max_rows = sampling.max_rows or policy.tuning.max_rows
+        kv_bytes = (sampling.kv_mb or policy.tuning.kv_mb) * MB
+        rows = min(prompts * attempts, max_rows)
         prompts = min(prompts, rows)
         tokens = (
             prompts * work.prompt + rows * work.new
             if policy.sampling is Sampling.TREES or policy.fills
             else rows * (work.prompt + work.new)
         )
-        copied = config.sampling.prepack and not policy.fills
+        copied = sampling.prepack and not policy.fills
         packed = copied and rows >= FEW_ROWS and work.new >= FEW_TOKENS
         uncached = policy.sampling is Sampling.UNCACHED and not policy.fills
         computed = tokens if uncached else prompts * work.prompt
@@ -269,13 +272,13 @@ class Footprint:
             + self.moving,
             "keys and values": 0.0
             if policy.fills or uncached
-            else min(SPARE * tokens * policy.cached_bytes, config.sampling.kv_mb * MB),
+            else min(SPARE * tokens * policy.cached_bytes, kv_bytes),
             "decoding": DRAWING * drawn * _vocabulary_size(policy) * 4 + computed * self.layer,
         }
 
     def _update(self, policy: Policy, config: RunConfig, work: Workload) -> dict[str, float]:
         """Return the bytes, by component, that an update needs."""
-        max_tokens_per_pass = config.trainer.micro_batch_tokens
+        max_tokens_per_pass = config.trainer.micro_batch_tokens or policy.tuning.micro_batch_tokens
         pass_sizes = [
             (tokens, len(trees))
             for trees, tokens in policy.passes(work.rows, max_tokens=max_tokens_per_pass)

@@ -26,11 +26,11 @@ from grpo_core.train.run.sampling_check import warn_of_unseen_tools
 from grpo_core.verify.checks import size_of
 
 HELD_OUT_CHUNK = 64
-"""Held-out tasks between two updates of a run's progress bar."""
+"""Held-out tasks between two updates of a run's progress bar (see `_chunk`)."""
 CHUNK = 256
-"""Rollouts of `measure` between two checks for a requested stop."""
+"""Rollouts of `measure` between two checks for a requested stop (see `_chunk`)."""
 PROBE_CHUNK = 64
-"""Rollouts of `probe` between two checks for a requested stop."""
+"""Rollouts of `probe` between two checks for a requested stop (see `_chunk`)."""
 TIMED = 64
 """Verdicts timed at each level, one after the other, so that none waits for another."""
 TIMING_SECONDS = 20.0
@@ -40,7 +40,20 @@ TIMING_SECONDS = 20.0
 def decoded_together(actor: Actor) -> list[tuple[int, int]]:
     """Return the prompts and rollouts per prompt that an evaluation decodes together, if any."""
     tasks = actor.config.eval.tasks * len(actor.sources)
-    return [(min(HELD_OUT_CHUNK, tasks), 1)] if tasks else []
+    return [(min(_chunk(actor, HELD_OUT_CHUNK), tasks), 1)] if tasks else []
+
+
+def _chunk(actor: Actor, rollouts: int) -> int:
+    """Return how many rollouts are sampled at a time.
+
+    On a GPU, where a step of decoding takes about as long for few completions as for many, these
+    are at least as many as all processes decode together.
+    """
+    tuning = actor.policy.tuning
+    if not tuning.wide_evaluations:
+        return rollouts
+    max_rows = actor.config.sampling.max_rows or tuning.max_rows
+    return max(rollouts, max_rows * actor.ranks.size)
 
 
 async def evaluate_held_out(
@@ -62,7 +75,7 @@ async def evaluate_held_out(
         [keys],
         samples=1,
         params=config.sampling.params(config.eval.temperature),
-        chunk=HELD_OUT_CHUNK,
+        chunk=_chunk(actor, HELD_OUT_CHUNK),
         progress=progress,
     )
     if len(groups) < len(keys):
@@ -151,7 +164,7 @@ async def measure(
             keys,
             samples=samples,
             params=params,
-            chunk=CHUNK,
+            chunk=_chunk(actor, CHUNK),
             progress=progress,
             on_group=on_group,
         )
@@ -195,7 +208,7 @@ async def probe(
             keys,
             samples=samples,
             params=actor.config.sampling.params(),
-            chunk=PROBE_CHUNK,
+            chunk=_chunk(actor, PROBE_CHUNK),
             progress=progress,
             audit=False,
         )

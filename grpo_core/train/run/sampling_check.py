@@ -142,7 +142,9 @@ def _gaps(actor: Actor, rows: Sequence[Row]) -> list[float]:
     """Return the mean absolute difference of the log-probs of each row."""
     policy, gaps = actor.policy, []
     micro_batches = policy.micro_batches(
-        rows, max_tokens=actor.config.trainer.micro_batch_tokens, dtype=torch.float32
+        rows,
+        max_tokens=actor.config.trainer.micro_batch_tokens or policy.tuning.micro_batch_tokens,
+        dtype=torch.float32,
     )
     for micro in micro_batches:
         with torch.no_grad():

@@ -376,7 +376,8 @@ class Updater:
         """Return the micro-batches of this process's rows."""
         make_micros = partial(
             self.policy.micro_batches,
-            max_tokens=self.config.trainer.micro_batch_tokens,
+            max_tokens=self.config.trainer.micro_batch_tokens
+            or self.policy.tuning.micro_batch_tokens,
             dtype=torch.promote_types(self.parameters[0].dtype, torch.float32),
         )
         micros = list(make_micros(rows))

@@ -1,0 +1,219 @@
+"""Compute layers that multiply the same input as one product, with their adapters, for GPUs.
+
+A GPU waits for the host, which launches one small operation after the other: peft adds six to every
+product, among them the casts of both matrices of the adapter. Here the weights W of layers with the
+same input (the queries, keys and values of attention, say) stand below one another in one matrix,
+with the first matrices A of their adapters behind them. One product gives W x and A x, a second one
+adds B A x, with the matrices B in one block matrix. No weight is copied: the layers' own become
+views of the matrix. Only adapters are cast, once after each change.
+
+This has never run on a GPU, so a policy does it only if it is asked to (trainer.stacked_layers).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import accumulate, chain, groupby, pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+
+from grpo_core.train.models.adapter import adapted_layers, product
+
+
+class Stack:
+    """Hold layers that get the same input, and compute them together.
+
+    Args:
+        layers: peft's layers (see `_can_be_stacked`), in the order in which the model calls them.
+    """
+
+    def __init__(self, layers: Sequence[Any]) -> None:
+        self._layers = layers
+        (self._adapter,) = layers[0].active_adapters
+        self.scaling: float = layers[0].scaling[self._adapter]
+        """Factor of the adapters."""
+        self.downs: list[Tensor] = [layer.lora_A[self._adapter].weight for layer in layers]
+        """The first matrix (r, in) of each adapter, as it is trained."""
+        self.ups: list[Tensor] = [layer.lora_B[self._adapter].weight for layer in layers]
+        """The second matrix (out, r) of each adapter, as it is trained."""
+        self.outs, self.ranks = _slices(self.ups), _slices(self.downs)
+        bases = [layer.get_base_layer() for layer in layers]
+        out, rank = self.outs[-1].stop, self.ranks[-1].stop
+        weight = bases[0].weight.data
+        self.matrix = torch.cat(
+            [*(base.weight.data for base in bases), weight.new_empty(rank, weight.shape[1])]
+        )
+        """The layers' weights and the first matrices of their adapters (out + rank, in)."""
+        self.up = weight.new_zeros(out, rank)
+        """The second matrices of the adapters, times the factor, as blocks."""
+        self.bias: Tensor | None = None
+        """The layers' biases and zeros, if any layer has a bias."""
+        if any(base.bias is not None for base in bases):
+            self.bias = weight.new_zeros(out + rank)
+        for base, rows in zip(bases, self.outs, strict=True):
+            base.weight.data = self.matrix[rows]
+            if base.bias is not None and self.bias is not None:
+                self.bias[rows] = base.bias.data
+        self._inputs: Tensor | None = None
+        self._parts: Sequence[Tensor] = ()
+        for i, layer in enumerate(layers):
+            layer.forward = self._forward(i, layer.forward)
+
+    def remove(self) -> None:
+        """Let the layers compute by themselves again."""
+        for layer in self._layers:
+            del layer.forward
+
+    def places(self) -> list[Tensor]:
+        """Return where the casts of `downs` and `ups` belong."""
+        behind = self.matrix[self.outs[-1].stop :]
+        blocks = zip(self.outs, self.ranks, strict=True)
+        return [*(behind[rows] for rows in self.ranks), *(self.up[block] for block in blocks)]
+
+    def _forward(self, i: int, own: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the forward function of layer `i`, whose own one is `own`."""
+        layer, last = self._layers[i], len(self._layers) - 1
+
+        def forward(inputs: Tensor, *args: Any, **more: Any) -> Any:
+            adapted = not layer.disable_adapters
+            others = adapted and list(layer.active_adapters) != [self._adapter]
+            if args or more or layer.merged or others:
+                return own(inputs, *args, **more)
+            if i == 0 or inputs is not self._inputs:
+                self._inputs, self._parts = inputs, self._compute(inputs, adapted=adapted)
+            part = self._parts[i]
+            if i == last:
+                self._inputs, self._parts = None, ()
+            return part
+
+        return forward
+
+    def _compute(self, inputs: Tensor, *, adapted: bool) -> Sequence[Tensor]:
+        """Return the output of each layer."""
+        rows_NI, out = inputs.flatten(0, -2).to(self.matrix.dtype), self.outs[-1].stop
+        if not adapted:
+            outputs_NO = linear(rows_NI, self.matrix[:out], self._own_bias())
+        elif torch.is_grad_enabled():
+            outputs_NO = _Product.apply(rows_NI, self, *self.downs, *self.ups)  # type: ignore[no-untyped-call]
+        else:
+            both = linear(rows_NI, self.matrix, self.bias)
+            outputs_NO = both[:, :out].addmm_(both[:, out:], self.up.T)
+        sizes = [rows.stop - rows.start for rows in self.outs]
+        return torch.split(outputs_NO.view(*inputs.shape[:-1], out), sizes, dim=-1)
+
+    def _own_bias(self) -> Tensor | None:
+        """Return the layers' biases alone."""
+        return None if self.bias is None else self.bias[: self.outs[-1].stop]
+
+
+class _Product(torch.autograd.Function):
+    """Compute W x + B A x with the gradients of x, A and B.
+
+    The gradients of the matrices have the type in which they are trained.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, rows_NI: Tensor, stack: Stack, *matrices: Tensor) -> Tensor:
+        out = stack.outs[-1].stop
+        low_NR = rows_NI @ stack.matrix[out:].T
+        ctx.stack = stack
+        ctx.save_for_backward(rows_NI, low_NR, stack.matrix, stack.up)
+        outputs_NO = linear(rows_NI, stack.matrix[:out], stack._own_bias())
+        return outputs_NO.addmm_(low_NR, stack.up.T)
+
+    @staticmethod
+    def backward(ctx: Any, grad_NO: Tensor) -> tuple[Tensor | None, ...]:
+        stack: Stack = ctx.stack
+        rows_NI, low_NR, matrix, up = ctx.saved_tensors
+        out = stack.outs[-1].stop
+        low_grad_NR = grad_NO @ up
+        rows_grad_NI = None
+        if ctx.needs_input_grad[0]:
+            rows_grad_NI = (grad_NO @ matrix[:out]).addmm_(low_grad_NR, matrix[out:])
+        down_grad_RI = (low_grad_NR.T @ rows_NI).to(stack.downs[0].dtype)
+        nothing = grad_NO.new_empty(())  # beta=0: only the product counts
+        up_grads = [
+            torch.addmm(
+                nothing, grad_NO[:, outs].T, low_NR[:, ranks], beta=0, alpha=stack.scaling
+            ).to(up_matrix.dtype)
+            for outs, ranks, up_matrix in zip(stack.outs, stack.ranks, stack.ups, strict=True)
+        ]
+        down_grads = [down_grad_RI[ranks] for ranks in stack.ranks]
+        return rows_grad_NI, None, *down_grads, *up_grads
+
+
+class Stacks:
+    """Hold all stacks of a model, and cast the adapters into them when they have changed.
+
+    Args:
+        model: the model; its layers compute in stacks from now on.
+        compute: makes a forward pass, in which every layer's input is seen.
+    """
+
+    def __init__(self, model: Any, compute: Callable[[], object]) -> None:
+        self._stacks = [Stack(layers) for layers in _same_inputs(model, compute)]
+        self._state: list[tuple[int, int]] = []
+        self._ups = [stack.up for stack in self._stacks]
+        self._places = list(chain.from_iterable(stack.places() for stack in self._stacks))
+        self._matrices = [matrix for stack in self._stacks for matrix in (*stack.downs, *stack.ups)]
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Cast the adapters if they have changed: by an optimizer step, or as the reference's."""
+        state = [(matrix._version, matrix.data_ptr()) for matrix in self._matrices]
+        if self._stacks and state != self._state:
+            torch._foreach_copy_(self._places, [matrix.detach() for matrix in self._matrices])
+            torch._foreach_mul_(self._ups, [stack.scaling for stack in self._stacks])
+            self._state = state
+
+    def remove(self) -> None:
+        """Let the layers compute by themselves again."""
+        for stack in self._stacks:
+            stack.remove()
+
+
+def _same_inputs(model: Any, compute: Callable[[], object]) -> list[list[Any]]:
+    """Return the layers that can be stacked, those with the same input together."""
+    calls: list[tuple[Any, Tensor]] = []
+    hooks = [
+        layer.register_forward_pre_hook(lambda layer, args: calls.append((layer, args[0])))
+        for layer in adapted_layers(model)
+        if _can_be_stacked(layer)
+    ]
+    try:
+        compute()
+    finally:
+        for hook in hooks:
+            hook.remove()
+    times = Counter(id(layer) for layer, _ in calls)
+
+    def same(call: tuple[Any, Tensor]) -> tuple[Any, ...]:
+        layer, inputs = call
+        (adapter,) = layer.active_adapters
+        weight = layer.get_base_layer().weight
+        return id(inputs), layer.scaling[adapter], weight.dtype, weight.device
+
+    once = [call for call in calls if times[id(call[0])] == 1]
+    return [[layer for layer, _ in group] for _, group in groupby(once, same)]
+
+
+def _can_be_stacked(layer: Any) -> bool:
+    """Return True for a plain frozen layer whose adapter is a product of two matrices."""
+    base = layer.get_base_layer()
+    return (
+        type(base) is torch.nn.Linear
+        and type(base.weight) is torch.nn.Parameter
+        and base.weight.device.type != "meta"
+        and not any(parameter.requires_grad for parameter in base.parameters())
+        and product(layer) is not None
+    )
+
+
+def _slices(matrices: Sequence[Tensor]) -> list[slice]:
+    """Return the rows of each matrix where they stand below one another."""
+    bounds = accumulate((len(matrix) for matrix in matrices), initial=0)
+    return [slice(*rows) for rows in pairwise(bounds)]

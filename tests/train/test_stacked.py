@@ -1,0 +1,124 @@
+"""Layers that are computed together, with their adapters, give what peft gives, and its gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from grpo_core.train.compute.stacked import Stacks
+from grpo_core.train.models.adapter import add_adapter
+from grpo_core.train.models.load import ModelSource
+from grpo_core.train.policy.causal import Policy
+from grpo_core.train.policy.selfcheck import Text, random_texts
+
+from .arrange import run_config, sampled
+from .test_sampler import prompts, requests_for
+from .tiny import tiny_model, tiny_tokenizer
+
+TOKENS = torch.randint(4, 100, (3, 7), generator=torch.Generator().manual_seed(0))
+
+
+def adapted(dtype: torch.dtype = torch.float64, *, bias: bool = False) -> Any:
+    """A tiny model with random adapters on all layers, in the model's type."""
+    base = tiny_model(dtype=dtype)
+    if bias:
+        for module in [m for m in base.modules() if isinstance(m, torch.nn.Linear)][:-1]:
+            module.bias = torch.nn.Parameter(
+                torch.linspace(-1, 1, module.out_features, dtype=dtype)
+            )
+    model = add_adapter(base, run_config().lora, ModelSource("tiny", "tiny"))
+    randomize(model, seed=1)
+    return model.to(torch.float64) if dtype == torch.float64 else model
+
+
+@torch.no_grad()
+def randomize(model: Any, *, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    for name, parameter in model.named_parameters():
+        if "lora_" in name:
+            parameter.copy_(0.3 * torch.randn(parameter.shape, generator=generator))
+
+
+def stacked(model: Any) -> Stacks:
+    with torch.no_grad():
+        stacks = Stacks(model, lambda: model(input_ids=TOKENS[:1]))
+    stacks.refresh()
+    return stacks
+
+
+def results(model: Any) -> list[Tensor]:
+    """Logits without and with a graph, and the gradients of all adapters."""
+    with torch.no_grad():
+        plain = model(input_ids=TOKENS).logits
+    model.zero_grad()
+    logits = model(input_ids=TOKENS).logits
+    logits.square().sum().backward()
+    return [plain, logits, *(p.grad for p in model.parameters() if p.requires_grad)]
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_stacks_give_the_values_and_gradients_of_peft(bias: bool) -> None:
+    plain, ours = adapted(bias=bias), adapted(bias=bias)
+    stacks = stacked(ours)
+    # Two layers: queries, keys and values; the output; gate and up; down.
+    assert [len(stack.outs) for stack in stacks._stacks] == [3, 1, 2, 1] * 2
+    torch.testing.assert_close(results(ours), results(plain), rtol=1e-9, atol=1e-11)
+    for model in (plain, ours):
+        randomize(model, seed=2)
+    stacks.refresh()
+    torch.testing.assert_close(results(ours), results(plain), rtol=1e-9, atol=1e-11)
+
+
+def test_an_adapter_that_is_off_or_another_one_is_computed_as_by_peft() -> None:
+    plain, ours = adapted(), adapted()
+    stacked(ours)
+    with plain.disable_adapter(), ours.disable_adapter(), torch.no_grad():
+        torch.testing.assert_close(ours(TOKENS).logits, plain(TOKENS).logits)
+    for model in (plain, ours):
+        model.add_adapter("other", model.peft_config["default"])
+        model.set_adapter("other")
+        randomize(model, seed=3)
+        model.to(torch.float64)
+    with torch.no_grad():
+        torch.testing.assert_close(ours(TOKENS).logits, plain(TOKENS).logits)
+
+
+def test_the_weights_are_views_and_layers_compute_by_themselves_once_stacks_are_removed() -> None:
+    plain, ours = adapted(), adapted()
+    before = {name: p.detach().clone() for name, p in plain.named_parameters()}
+    stacks = stacked(ours)
+    assert all(torch.equal(before[name], p) for name, p in ours.named_parameters())
+    query, key = (
+        getattr(ours.get_base_model().model.layers[0].self_attn, name).get_base_layer().weight
+        for name in ("q_proj", "k_proj")
+    )
+    assert query.untyped_storage().data_ptr() == key.untyped_storage().data_ptr()
+    stacks.remove()
+    torch.testing.assert_close(results(ours), results(plain), rtol=0, atol=0)
+
+
+def test_in_bfloat16_stacks_are_as_near_to_the_exact_log_probs_as_peft() -> None:
+    models = [adapted(torch.bfloat16) for _ in range(3)]
+    policies = [
+        Policy(models[0], tiny_tokenizer()),
+        Policy(models[1], tiny_tokenizer(), stacked=True),
+        Policy(models[2].double(), tiny_tokenizer()),
+    ]
+    texts = random_texts(100, None, (), 0)
+    with torch.no_grad():
+        peft, ours, exact = (torch.cat(policy.text_logprobs(texts)) for policy in policies)
+    assert 0 < (ours - exact).abs().mean() < 1.3 * (peft - exact).abs().mean()
+    # The sampler computes as the trainer does, up to rounding.
+    requests = requests_for(prompts(3), 4, length=12)
+    for policy, completions in ((p, sampled(p, requests, prepack=False)) for p in policies[:2]):
+        rows = [
+            Text(request.prefix, completion.token_ids)
+            for request, completion in zip(requests, completions, strict=True)
+        ]
+        with torch.no_grad():
+            trained = torch.cat(policy.text_logprobs(rows))
+        drawn = torch.tensor([value for c in completions for value in c.logprobs])
+        assert (trained - drawn).abs().mean() < 0.15
