@@ -187,13 +187,13 @@ class SlowFactors(PrimeFactors):
         return sum(number % divisor == 0 for divisor in range(1, min(number // 10, 30_000_000))) > 0
 
 
-@fault("days are counted one by one, from a thousand years ago", "cost.time")
+@fault("days are counted one by one from the year 1", "cost.time")
 class CountedDay(DayAfter):
     timeout_seconds = 5.0
 
     def read(self, text: str) -> str | None:
         found = super().read(text)
-        days = [date.fromordinal(number).isoformat() for number in range(365_000, 800_000)]
+        days = [date.fromordinal(number).isoformat() for number in range(1, 800_000)]
         return found if found in days else None
 
 
