@@ -489,6 +489,7 @@ class Shelves(Posed):
     """A task with a tool that knows it: how much lies on a shelf."""
 
     max_turns = 4
+    max_new_tokens = 512
     rules = "Reply with the number only."
 
     def drawn(self, rng: random.Random, level: float) -> tuple[str, Any]:

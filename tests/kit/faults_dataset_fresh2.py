@@ -181,7 +181,7 @@ class NoneIsALabel(Changed):
 @fault(
     "answers are longer than what may be written",
     "task.budget",
-    build=lambda: WholeEssays(settings(prompt="Write each word {short} times: {word}")),
+    build=lambda: WholeEssays(settings(prompt="Write {short} times: {word}")),
 )
 class WholeEssays(Changed):
     def changed(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

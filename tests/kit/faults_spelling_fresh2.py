@@ -51,7 +51,7 @@ class AddressesOfOld(Subnet):
             return False
 
 
-@fault("deep nesting breaks Python's own parser", "floor.nested", "floor.large")
+@fault("JSON is read as a Python literal", "floor.spelling", "floor.nested", "floor.junk")
 class LiteralOfPython(Depot):
     def read(self, text: str) -> Any:
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import itertools
 import random
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -64,21 +63,6 @@ class ErrorPrintsTheTask(Shelves):
             return boxes[shelf - 1]
 
         return (count,)
-
-
-@fault("a tool's default list grows", "reply.repeat")
-class RouteGrows(Atlas):
-    def tools(self) -> Tools:
-        return (route,)
-
-
-def route(town: str, stops: list[str] = []) -> str:  # noqa: B006 - the fault
-    """Add a town to the route and return the route and its length in km."""
-    if town not in TOWNS:
-        raise ValueError("there is no such town")
-    stops.append(town)
-    length = sum(far(*pair) for pair in itertools.pairwise(stops))
-    return f"{' - '.join(stops)}: {length}"
 
 
 class Leg:
