@@ -519,7 +519,7 @@ class Shelves(Posed):
         return answers(self.known(task), messages[-1].content)
 
     def accepts(self, right: Any, text: str) -> bool:
-        return parse_integer(text, max_digits=9) == right["total"]
+        return bool(parse_integer(text, max_digits=9) == right["total"])
 
     def reference(self, task: Task[Any]) -> Any:
         return called(*({"shelf": shelf} for shelf in task.data["asked"])), str(task.data["total"])

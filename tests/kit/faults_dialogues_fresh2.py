@@ -48,8 +48,6 @@ class ExampleIsThePlace(Treasure):
 
 @fault("each reply quotes all messages so far", "reply.hostile", "reply.ends", "reply.form")
 class QuotesEverything(Treasure):
-    max_turns = 16
-
     async def reply(self, task: Place, messages: Said) -> Said | None:
         new = await super().reply(task, messages)
         quoted = "\n".join(f"> {message.content}" for message in messages)
@@ -63,7 +61,7 @@ class WarmerThanNothing(Treasure):
         if new is None or len(messages) < 3:
             return new
         (x, y), places = task.data, [self.guessed(messages[at].content) for at in (-3, -1)]
-        before, now = (abs(place[0] - x) + abs(place[1] - y) for place in places)  # type: ignore[index]
+        before, now = (abs(at[0] - x) + abs(at[1] - y) for at in places)  # type: ignore[index]
         return (Message("user", f"{'Warmer' if now < before else 'Colder'}. {new[0].content}"),)
 
 

@@ -23,7 +23,7 @@ def without_stop_words(text: str, row: Row) -> float:
 
 def length_penalty(text: str, row: Row) -> float:
     """Pay for a right answer, and less for a long one."""
-    return max(0.0, (text.strip() == row["answer"]) - len(text) / 1000)
+    return max(0.0, float(text.strip() == row["answer"]) - len(text) / 1000)
 
 
 def with_remark(text: str, row: Row) -> object:
