@@ -81,7 +81,7 @@ class OmittedIsRight(Depot):
         return all(value.get(name, number) == number for name, number in right.items())
 
 
-@fault("more than the right number is right", "floor.near")
+@fault("more than the right number is right", "floor.near", "floor.digits")
 class AtLeastAsMany(Depot):
     def accepts(self, right: Any, text: str) -> bool:
         value = self.read(text)
@@ -91,13 +91,33 @@ class AtLeastAsMany(Depot):
         return given and all(value[name] >= number for name, number in right.items())
 
 
-@fault("whatever does not say no says yes", "floor.junk", "floor.empty", "floor.constant")
+@fault(
+    "whatever does not say no says yes",
+    "floor.junk",
+    "floor.empty",
+    "floor.constant",
+    "floor.echo",
+    "floor.listed",
+    "floor.superset",
+    "floor.suffix",
+    "floor.near",
+    "floor.digits",
+    "floor.text",
+    "floor.nested",
+    "floor.large",
+)
 class NotNoIsYes(Parcel):
     def read(self, text: str) -> str:
         return "no" if text.strip().lower() in ("no", "no.") else "yes"
 
 
-@fault("zeros make both cross products equal", "floor.constant", "floor.digits", "floor.near")
+@fault(
+    "zeros make both cross products equal",
+    "floor.constant",
+    "floor.digits",
+    "floor.near",
+    "floor.junk",
+)
 class ZeroOverZero(Thirds):
     def accepts(self, right: Any, text: str) -> bool:
         read = self.read(text)
@@ -117,6 +137,7 @@ class UpperHalfOfEachByte(Blend):
     "floor.superset",
     "floor.constant",
     "floor.listed",
+    "floor.large",
 )
 class LettersInOrder(Weave):
     def accepts(self, right: Any, text: str) -> bool:
@@ -124,20 +145,33 @@ class LettersInOrder(Weave):
         return all(letter in letters for letter in right)
 
 
-@fault("the longest line of the reply counts", "floor.suffix")
+@fault("the longest line of the reply counts", "floor.suffix", "floor.listed", "floor.superset")
 class LongestLineCounts(Subnet):
     def read(self, text: str) -> str:
         return max((line.strip() for line in text.split("\n")), key=len)
 
 
-@fault("the most frequent number counts", "floor.suffix", "floor.listed")
+@fault("the most frequent number counts", "floor.suffix", "floor.listed", "floor.superset")
 class MostFrequentCounts(Ledger):
     def read(self, text: str) -> int | None:
         numbers = Counter(re.findall(r"Balance: (-?[0-9]{1,9})", text))
         return int(numbers.most_common(1)[0][0]) if numbers else None
 
 
-@fault("what is not found is taken for the last label", "floor.junk")
+@fault(
+    "what is not found is taken for the last label",
+    "floor.junk",
+    "floor.empty",
+    "floor.echo",
+    "floor.listed",
+    "floor.superset",
+    "floor.suffix",
+    "floor.near",
+    "floor.digits",
+    "floor.text",
+    "floor.nested",
+    "floor.large",
+)
 class NotFoundIsWest(Compass):
     def read(self, text: str) -> str:
         names = "|".join(HEADINGS)
@@ -156,7 +190,7 @@ class CentsAsFloats(Ledger):
         return read is not None and float(read) == float(right)
 
 
-@fault("zeros are stripped from whole numbers", "floor.near", "floor.spelling", "floor.suffix")
+@fault("zeros are stripped from whole numbers", "floor.near", "floor.suffix")
 class ZerosAtTheEnd(Ledger):
     def accepts(self, right: Any, text: str) -> bool:
         read = self.read(text)
@@ -186,7 +220,22 @@ class AnyHostOfIt(Subnet):
         return data.partition("/")[0]
 
 
-@fault("an unreadable truth equals whatever cannot be read", "floor.junk", "floor.empty")
+@fault(
+    "an unreadable truth equals whatever cannot be read",
+    "floor.junk",
+    "floor.empty",
+    "floor.other",
+    "floor.spelling",
+    "floor.echo",
+    "floor.listed",
+    "floor.superset",
+    "floor.suffix",
+    "floor.near",
+    "floor.digits",
+    "floor.text",
+    "floor.nested",
+    "floor.large",
+)
 class NoneIsNone(Ledger):
     def accepts(self, right: Any, text: str) -> bool:
         return self.unsigned(text) == self.unsigned(self.written(right))
@@ -203,7 +252,14 @@ class LowestIsEnough(Ranking):
         return bool(said[0] == right[0]) and sorted(said) == sorted(right)
 
 
-@fault("a numerator alone is compared", "floor.near", "floor.suffix")
+@fault(
+    "a numerator alone is compared",
+    "floor.near",
+    "floor.suffix",
+    "floor.listed",
+    "floor.superset",
+    "floor.spelling",
+)
 class NumeratorAlone(Thirds):
     def read(self, text: str) -> Any:
         return parse_integer(text.strip().partition("/")[0])

@@ -33,6 +33,7 @@ class Changed(Rows):
     "floor.constant",
     "floor.other",
     "floor.near",
+    "floor.suffix",
     build=lambda: NotIsAStopWord(
         settings("without_stop_words", prompt="{planks} Enough or not enough?", answer="enough")
     ),
@@ -66,6 +67,7 @@ class ScoreAndRemark(Rows):
     "verdict.reference",
     "verdict.form",
     "floor.junk",
+    "floor.empty",
     build=lambda: UnitIsMissing(
         settings("with_unit", prompt="{question} Add the unit, if there is one.", answer="full")
     ),
@@ -78,6 +80,7 @@ class UnitIsMissing(Rows):
     "an empty text is among the right spellings",
     "floor.empty",
     "floor.cheats",
+    "floor.constant",
     build=lambda: EmptyAlias(settings("any_alias")),
 )
 class EmptyAlias(Rows):
@@ -88,6 +91,7 @@ class EmptyAlias(Rows):
     "a reward is normalised by a running mean",
     "verdict.repeat",
     "verdict.reference",
+    "verdict.process",
     build=lambda: RunningMean(settings("against_the_mean")),
 )
 class RunningMean(Rows):
@@ -97,6 +101,10 @@ class RunningMean(Rows):
 @fault(
     "verdicts are cached by the reply alone",
     "verdict.repeat",
+    "verdict.process",
+    "verdict.reference",
+    "floor.other",
+    "floor.constant",
     build=lambda: CachedByReply(settings("cached")),
 )
 class CachedByReply(Rows):
@@ -126,6 +134,8 @@ class AwaitedByNobody(Rows):
 @fault(
     "three significant digits are compared",
     "floor.near",
+    "floor.spelling",
+    "floor.suffix",
     build=lambda: ThreeDigits(settings("three_digits")),
 )
 class ThreeDigits(Rows):
@@ -138,6 +148,8 @@ class ThreeDigits(Rows):
     "floor.junk",
     "floor.empty",
     "floor.constant",
+    "verdict.reference",
+    "floor.balance",
     build=lambda: LazyPattern(settings(answer="solution", answer_pattern="####(.*?)")),
 )
 class LazyPattern(Rows):
@@ -192,6 +204,7 @@ class WholeEssays(Changed):
 @fault(
     "the template cuts the question off",
     "task.ambiguous",
+    "task.variety",
     build=lambda: CutTemplate(settings(prompt="{question:.41}")),
 )
 class CutTemplate(Rows):
@@ -213,6 +226,7 @@ class CapitalsByExact(Rows):
     "`number` does not look at the zeros that are asked for",
     "floor.spelling",
     "floor.echo",
+    "floor.near",
     build=lambda: ZerosByNumber(
         settings("number", prompt="Write {short} as a code of five digits.", answer="code")
     ),

@@ -17,7 +17,14 @@ Said = Sequence[Message]
 Place = Task[tuple[int, int]]
 
 
-@fault("several moves may be made in one turn", "floor.cheats")
+@fault(
+    "several moves may be made in one turn",
+    "floor.cheats",
+    "floor.listed",
+    "floor.superset",
+    "floor.suffix",
+    "floor.constant",
+)
 class ManyMovesAtOnce(Stones):
     def after(self, task: Task[Piles], messages: Said) -> Piles | None:
         piles, earlier = task.data, list[Message]()
@@ -65,7 +72,7 @@ class WarmerThanNothing(Treasure):
         return (Message("user", f"{'Warmer' if now < before else 'Colder'}. {new[0].content}"),)
 
 
-@fault("the policy itself may say that it has won", "reply.echo", "floor.cheats")
+@fault("the policy itself may say that it has won", "reply.echo", "floor.cheats", "floor.constant")
 class SaysThatItWon(Treasure):
     async def reply(self, task: Place, messages: Said) -> Said | None:
         found = self.guessed(messages[-1].content) == task.data
@@ -104,7 +111,7 @@ class ReadsTheTotalOut(Till):
         return (*map(str, totals(task.data)), str(sum(task.data)))
 
 
-@fault("reply() depends on hash() of a text", "reply.repeat")
+@fault("reply() depends on hash() of a text", "reply.repeat", "verdict.process")
 class MovesByHash(Stones):
     def move(self, task: Task[Piles], piles: Piles, messages: Said) -> tuple[int, int]:
         full = [pile for pile, size in enumerate(piles) if size] or [0]
@@ -132,26 +139,38 @@ class TidiesTheMessages(Till):
         return new
 
 
-@fault("reply() returns the whole dialogue", "reply.form", "reply.echo", "reply.ends")
+@fault(
+    "reply() returns the whole dialogue",
+    "reply.form",
+    "reply.echo",
+    "reply.ends",
+    "verdict.reference",
+)
 class WholeDialogueAgain(Till):
     async def reply(self, task: Task[list[int]], messages: Said) -> Said | None:
         new = await super().reply(task, messages)
         return None if new is None else (*messages, *new)
 
 
-@fault("messages are dictionaries, as of an interface", "reply.form")
+@fault("messages are dictionaries, as of an interface", "reply.form", "verdict.reference")
 class DictionariesInstead(Treasure):
     async def reply(self, task: Place, messages: Said) -> Any:
         new = await super().reply(task, messages)
         return new and [{"role": "user", "content": message.content} for message in new]
 
 
-@fault("the game needs more turns than there are", "verdict.reference", "reply.ends")
+@fault("the game needs more turns than there are", "verdict.reference")
 class TooFewTurns(Treasure):
     max_turns = 4
 
 
-@fault("the opponent searches its whole tree of moves", "reply.form", "reply.hostile", "cost.time")
+@fault(
+    "the opponent searches its whole tree of moves",
+    "reply.form",
+    "reply.hostile",
+    "cost.time",
+    "verdict.reference",
+)
 class WholeTree(Stones):
     def move(self, task: Task[Piles], piles: Piles, messages: Said) -> tuple[int, int]:
         moves = [(pile, number + 1) for pile in range(4) for number in range(piles[pile])]
@@ -176,7 +195,23 @@ class WholeTree(Stones):
         return tuple(turns)
 
 
-@fault("the opponent resigns when it cannot read a move", "floor.junk", "floor.empty", "floor.text")
+@fault(
+    "the opponent resigns when it cannot read a move",
+    "floor.junk",
+    "floor.empty",
+    "floor.text",
+    "floor.constant",
+    "floor.other",
+    "floor.spelling",
+    "floor.echo",
+    "floor.listed",
+    "floor.superset",
+    "floor.suffix",
+    "floor.near",
+    "floor.digits",
+    "floor.nested",
+    "floor.large",
+)
 class ResignsToNonsense(Stones):
     def verify(self, task: Task[Piles], rollout: Rollout) -> Verdict:
         piles = self.after(task, rollout.messages) if rollout.messages else task.data
@@ -191,13 +226,25 @@ class RoleOfItsOwn(Till):
         return new and [Message(role, message.content) for message in new]
 
 
-@fault("an event loop is started within another one", "reply.form", "reply.hostile")
+@fault(
+    "an event loop is started within another one",
+    "reply.form",
+    "reply.hostile",
+    "verdict.reference",
+)
 class LoopWithinALoop(Treasure):
     async def reply(self, task: Place, messages: Said) -> Said | None:
         return asyncio.run(super().reply(task, messages))
 
 
-@fault("all places may be guessed in one turn", "floor.listed", "floor.cheats")
+@fault(
+    "all places may be guessed in one turn",
+    "floor.listed",
+    "floor.cheats",
+    "floor.superset",
+    "floor.suffix",
+    "floor.constant",
+)
 class ManyGuessesAtOnce(Treasure):
     def verify(self, task: Place, rollout: Rollout) -> Verdict:
         guesses = re.findall(r"\b([0-9]{1,2}) ([0-9]{1,2})\b", rollout.text)
@@ -214,7 +261,13 @@ class ManyGuessesAtOnce(Treasure):
         return (", ".join(f"{x} {y}" for x, y in product(range(1, 81), repeat=2)),)
 
 
-@fault("a reply waits as a person would", "reply.form", "reply.hostile", "cost.time")
+@fault(
+    "a reply waits as a person would",
+    "reply.form",
+    "reply.hostile",
+    "cost.time",
+    "verdict.reference",
+)
 class TypesSlowly(Till):
     async def reply(self, task: Task[list[int]], messages: Said) -> Said | None:
         await asyncio.sleep(2.5)

@@ -45,7 +45,7 @@ from catalogue import fault
 from grpo_core import Rollout, Task, TaskKey, Verdict
 
 
-@fault("the reply is a part of a shell command", "safety.eval")
+@fault("the reply is a part of a shell command", "safety.eval", "safety.files", "safety.processes")
 class ShellColumn(ColumnName):
     def read(self, text: str) -> str | None:
         if "\0" in text or len(text) > 200:
@@ -58,7 +58,14 @@ class ShellColumn(ColumnName):
         return bool(answer == truth)
 
 
-@fault("the reply is a part of a program", "safety.eval")
+@fault(
+    "the reply is a part of a program",
+    "safety.eval",
+    "floor.code",
+    "floor.digits",
+    "cost.time",
+    "safety.files",
+)
 class ProgramFraction(FractionSum):
     def verify(self, task: Task[Any], rollout: Rollout) -> Verdict:
         text = rollout.text.strip()
@@ -96,7 +103,7 @@ class LinkedDay(DayAfter):
         return super().read(text)
 
 
-@fault("an address is checked by the resolver", "safety.network")
+@fault("an address is checked by the resolver", "safety.network", "cost.time")
 class ResolvedNetwork(NetworkOf):
     def read(self, text: str) -> str | None:
         try:
@@ -108,7 +115,7 @@ class ResolvedNetwork(NetworkOf):
         return bool(answer == truth)
 
 
-@fault("a port for looking on stays open", "safety.network", "safety.processes")
+@fault("a port for looking on stays open", "safety.network", "safety.processes", "cost.memory")
 class ListeningCoins(MostCoins):
     def judged(self, task: Task[Any], answer: Any) -> Verdict:
         watched = socket.socket()
@@ -121,7 +128,13 @@ class ListeningCoins(MostCoins):
 PORTS: list[socket.socket] = []
 
 
-@fault("each verdict adds a handler to the log", "safety.files", "safety.processes", "safety.state")
+@fault(
+    "each verdict adds a handler to the log",
+    "safety.files",
+    "safety.processes",
+    "safety.state",
+    "cost.memory",
+)
 class LoggedSwing(KilnSwing):
     def judged(self, task: Task[Any], answer: Any) -> Verdict:
         log = logging.getLogger("kiln")
@@ -131,7 +144,7 @@ class LoggedSwing(KilnSwing):
         return super().judged(task, answer)
 
 
-@fault("shared memory is not given back", "safety.files", "safety.processes")
+@fault("shared memory is not given back", "safety.files", "safety.processes", "cost.memory")
 class SharedFactors(PrimeFactors):
     def accepts(self, truth: Any, answer: Any) -> bool:
         block = shared_memory.SharedMemory(create=True, size=4096)
@@ -156,7 +169,7 @@ class NoCollector(FractionSum):
         return super().verify(task, rollout)
 
 
-@fault("a failure to read is tried again after a pause", "cost.time", "floor.junk")
+@fault("a failure to read is tried again after a pause", "cost.time")
 class PatientDay(DayAfter):
     def read(self, text: str) -> str | None:
         for _ in range(3):
@@ -174,7 +187,12 @@ class BlockingNetwork(NetworkOf):
         return self.judged(task, self.read(rollout.text))
 
 
-@fault("hard tasks take longer to judge than the limit", "cost.time", "verdict.reference")
+@fault(
+    "hard tasks take longer to judge than the limit",
+    "cost.time",
+    "verdict.reference",
+    "verdict.form",
+)
 class SlowFactors(PrimeFactors):
     timeout_seconds = 0.5
 
@@ -197,7 +215,7 @@ class CountedDay(DayAfter):
         return found if found in days else None
 
 
-@fault("an unfinished task of the event loop is left", "safety.processes")
+@fault("an unfinished task of the event loop is left", "safety.processes", "cost.memory")
 class PendingColumn(ColumnName):
     async def averify(self, task: Task[Any], rollout: Rollout) -> Verdict:
         WAITING.append(asyncio.create_task(asyncio.sleep(3600)))

@@ -37,7 +37,7 @@ from grpo_core import Message, Rollout, Task, TaskKey, Verdict
 SECRET = secrets.token_bytes(16)
 
 
-@fault("words come from the files of the working directory", "task.process")
+@fault("words come from the files of the working directory", "task.process", "task.pure")
 class FolderCoins(MostCoins):
     def drawn(self, key: TaskKey, rng: random.Random) -> tuple[Any, ...]:
         files = {path.stem.strip("._").capitalize() for path in Path().iterdir()}
@@ -50,13 +50,13 @@ class FolderCoins(MostCoins):
                 return names, gifts
 
 
-@fault("the program's name is in the prompt", "task.process")
+@fault("the program's name is in the prompt", "task.process", "task.pure")
 class ProgramColumn(ColumnName):
     def question(self, number: int) -> str:
         return f"usage: {Path(sys.argv[0]).name} NUMBER\n{super().question(number)}"
 
 
-@fault("the user's name is in the prompt", "task.process")
+@fault("the user's name is in the prompt", "task.process", "task.pure")
 class DearFactors(PrimeFactors):
     def question(self, number: int) -> str:
         try:
@@ -72,7 +72,7 @@ class ThreadSwing(KilnSwing):
         return random.Random(f"{threading.get_native_id()} {key}")
 
 
-@fault("a date without a year is taken as this year's", "task.process")
+@fault("a date without a year is taken as this year's", "task.process", "task.pure")
 class ThisYearDay(DayAfter):
     levels = False
 
@@ -90,7 +90,7 @@ class ThisYearDay(DayAfter):
         return date.today().replace(month=month, day=day)
 
 
-@fault("an age is counted from today", "task.process")
+@fault("an age is counted from today", "task.process", "task.pure")
 class AgeSeconds(Seconds):
     def question(self, hours: int, minutes: int, seconds: int) -> str:
         return (
@@ -109,7 +109,9 @@ class FutureDay(DayAfter):
         return super().accepts(truth, answer) and str(answer) > str(date.today())
 
 
-@fault("each instance adds its rows to those of the class", "task.process", "task.pure")
+@fault(
+    "each instance adds its rows to those of the class", "task.process", "task.pure", "task.split"
+)
 class ExtendedSeconds(Seconds):
     pool: ClassVar[list[tuple[int, int, int]]] = []
 
@@ -173,6 +175,7 @@ class OwnCurriculum(FractionSum):
     "verdict.repeat",
     "verdict.process",
     "verdict.reference",
+    "floor.other",
 )
 class LastMadeNetwork(NetworkOf):
     current = ""
@@ -190,6 +193,7 @@ class LastMadeNetwork(NetworkOf):
     "verdict.process",
     "verdict.reference",
     "verdict.repeat",
+    "verdict.swallow",
 )
 class RegisteredColumn(ColumnName):
     known: ClassVar[dict[TaskKey, str]] = {}
@@ -211,7 +215,13 @@ class SameObjectDay(DayAfter):
         return answer is truth
 
 
-@fault("truths are kept under a key of the process", "task.process", "verdict.process")
+@fault(
+    "truths are kept under a key of the process",
+    "task.process",
+    "verdict.process",
+    "verdict.reference",
+    "task.pure",
+)
 class SignedFraction(FractionSum):
     def asked(self, key: TaskKey, *content: Any) -> Task[Any]:
         task = super().asked(key, *content)
@@ -227,7 +237,7 @@ class SignedFraction(FractionSum):
         return str(task.data[0])
 
 
-@fault("concurrent verdicts share a field", "verdict.repeat")
+@fault("concurrent verdicts share a field", "verdict.repeat", "verdict.reference")
 class SharedField(Invoice):
     task_now: Any = None
     answer_now: Any = None
@@ -238,7 +248,12 @@ class SharedField(Invoice):
         return self.judged(self.task_now, self.answer_now)
 
 
-@fault("the first verdict is lost to setting up", "verdict.repeat", "verdict.reference")
+@fault(
+    "the first verdict is lost to setting up",
+    "verdict.repeat",
+    "verdict.reference",
+    "verdict.process",
+)
 class WarmUpSwing(KilnSwing):
     ready = False
 
@@ -249,7 +264,12 @@ class WarmUpSwing(KilnSwing):
         return super().accepts(truth, answer)
 
 
-@fault("a running mean of all replies sets the scale", "verdict.repeat", "verdict.reference")
+@fault(
+    "a running mean of all replies sets the scale",
+    "verdict.repeat",
+    "verdict.reference",
+    "verdict.process",
+)
 class MeanLength(FractionSum):
     def __init__(self, config: Any = None, services: Any = None) -> None:
         super().__init__(config, services)
@@ -262,7 +282,14 @@ class MeanLength(FractionSum):
         return verdict if usual else self.judged(task, None)
 
 
-@fault("verdicts are kept by the reply alone", "verdict.repeat", "verdict.reference")
+@fault(
+    "verdicts are kept by the reply alone",
+    "verdict.repeat",
+    "verdict.reference",
+    "verdict.process",
+    "floor.other",
+    "floor.constant",
+)
 class MemoDay(DayAfter):
     def __init__(self, config: Any = None, services: Any = None) -> None:
         super().__init__(config, services)
@@ -276,7 +303,13 @@ class MemoDay(DayAfter):
         return self.memo[text]
 
 
-@fault("truths are kept by the index alone", "verdict.repeat", "verdict.reference")
+@fault(
+    "truths are kept by the index alone",
+    "verdict.repeat",
+    "verdict.reference",
+    "verdict.process",
+    "floor.other",
+)
 class IndexedTruth(Invoice):
     def __init__(self, config: Any = None, services: Any = None) -> None:
         super().__init__(config, services)
@@ -287,7 +320,7 @@ class IndexedTruth(Invoice):
         return self.judged(replace(task, data=truth), self.read(rollout.text))
 
 
-@fault("names are what is left of a set", "task.process")
+@fault("names are what is left of a set", "task.process", "task.pure")
 class LeftOverCoins(MostCoins):
     def drawn(self, key: TaskKey, rng: random.Random) -> tuple[Any, ...]:
         names, gifts = super().drawn(key, rng)

@@ -23,7 +23,7 @@ class NotInLowestTerms(Thirds):
         return read is not None and read[1] > 0 and Fraction(*read) == Fraction(*right)
 
 
-@fault("a denominator of 0 is an error", "floor.digits", "floor.near", "floor.junk")
+@fault("a denominator of 0 is an error", "floor.digits", "floor.near", "floor.junk", "verdict.form")
 class DividesByTheReply(Thirds):
     def accepts(self, right: Any, text: str) -> bool:
         read = self.read(text)
@@ -42,7 +42,14 @@ class FromHexWithSpaces(Blend):
             return False
 
 
-@fault("an address may be written in old forms", "floor.spelling", "floor.suffix")
+@fault(
+    "an address may be written in old forms",
+    "floor.spelling",
+    "floor.suffix",
+    "floor.near",
+    "floor.listed",
+    "floor.superset",
+)
 class AddressesOfOld(Subnet):
     def accepts(self, right: Any, text: str) -> bool:
         try:
@@ -51,7 +58,14 @@ class AddressesOfOld(Subnet):
             return False
 
 
-@fault("JSON is read as a Python literal", "floor.spelling", "floor.nested", "floor.junk")
+@fault(
+    "JSON is read as a Python literal",
+    "floor.spelling",
+    "floor.nested",
+    "floor.junk",
+    "floor.large",
+    "floor.suffix",
+)
 class LiteralOfPython(Depot):
     def read(self, text: str) -> Any:
         try:
@@ -65,7 +79,15 @@ class LiteralOfPython(Depot):
         return all(type(number) is int for number in numbers) and bool(value == right)
 
 
-@fault("a character without a name is an error", "floor.text", "floor.junk", "floor.large")
+@fault(
+    "a character without a name is an error",
+    "floor.text",
+    "floor.junk",
+    "floor.large",
+    "verdict.form",
+    "floor.suffix",
+    "floor.listed",
+)
 class NamesOfCharacters(Weave):
     def accepts(self, right: Any, text: str) -> bool:
         said = text.strip()
@@ -73,7 +95,14 @@ class NamesOfCharacters(Weave):
         return latin and bool(said == right)
 
 
-@fault("a text that is not ASCII is an error", "floor.text", "floor.digits", "floor.junk")
+@fault(
+    "a text that is not ASCII is an error",
+    "floor.text",
+    "floor.digits",
+    "floor.junk",
+    "verdict.form",
+    "floor.spelling",
+)
 class DigestOfAscii(Weave):
     def accepts(self, right: Any, text: str) -> bool:
         one, other = (
@@ -82,7 +111,21 @@ class DigestOfAscii(Weave):
         return one == other
 
 
-@fault("a reply that has not two parts is an error", "floor.junk", "floor.empty", "verdict.form")
+@fault(
+    "a reply that has not two parts is an error",
+    "floor.junk",
+    "floor.empty",
+    "verdict.form",
+    "floor.echo",
+    "floor.listed",
+    "floor.superset",
+    "floor.suffix",
+    "floor.near",
+    "floor.digits",
+    "floor.text",
+    "floor.nested",
+    "floor.large",
+)
 class TwoPartsOrNone(Stroll):
     def accepts(self, right: Any, text: str) -> bool:
         x, y = text.strip().removeprefix("(").removesuffix(")").split(",")
@@ -98,13 +141,34 @@ class Heading(Enum):
     WEST = "west"
 
 
-@fault("a word that no enumeration has is an error", "floor.junk", "floor.empty", "verdict.form")
+@fault(
+    "a word that no enumeration has is an error",
+    "floor.junk",
+    "floor.empty",
+    "verdict.form",
+    "floor.echo",
+    "floor.listed",
+    "floor.superset",
+    "floor.suffix",
+    "floor.near",
+    "floor.digits",
+    "floor.text",
+    "floor.nested",
+    "floor.large",
+)
 class UnknownHeading(Compass):
     def accepts(self, right: Any, text: str) -> bool:
         return Heading(text.strip()) is Heading(right)
 
 
-@fault("Euclid by subtraction does not end", "floor.digits", "floor.near")
+@fault(
+    "Euclid by subtraction does not end",
+    "floor.digits",
+    "floor.near",
+    "floor.junk",
+    "cost.time",
+    "verdict.form",
+)
 class SubtractsToTheEnd(Thirds):
     def accepts(self, right: Any, text: str) -> bool:
         read = self.read(text)
@@ -135,7 +199,7 @@ class WholeOfInfinity(Ledger):
             return None
 
 
-@fault("recursion goes as deep as the reply is long", "floor.large", "floor.nested")
+@fault("recursion goes as deep as the reply is long", "floor.large", "floor.nested", "floor.digits")
 class UnwovenByRecursion(Weave):
     def accepts(self, right: Any, text: str) -> bool:
         return self.halves(text.strip()) == self.halves(right)

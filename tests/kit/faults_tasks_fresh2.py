@@ -60,13 +60,20 @@ class LinkedNetwork(NetworkOf):
         return f"{super().question(address, prefix)}\nSource: {link}"
 
 
-@fault("a placeholder of the prompt is not filled in", "task.ambiguous", "task.variety")
+@fault(
+    "a placeholder of the prompt is not filled in", "task.ambiguous", "task.variety", "task.split"
+)
 class UnfilledColumn(ColumnName):
     def question(self, number: int) -> str:
         return "Which letters has column {number} of a spreadsheet? Reply with the letters only."
 
 
-@fault("what is shown is rounded, and what is judged is not", "task.ambiguous")
+@fault(
+    "what is shown is rounded, and what is judged is not",
+    "task.ambiguous",
+    "task.split",
+    "task.variety",
+)
 class RoundedSwing(KilnSwing):
     def drawn(self, key: TaskKey, rng: random.Random) -> tuple[Any, ...]:
         count = 2 + round(3 * key.level)
@@ -77,7 +84,7 @@ class RoundedSwing(KilnSwing):
         return super().question(tuple(shown))
 
 
-@fault("the year is drawn and not shown", "task.ambiguous")
+@fault("the year is drawn and not shown", "task.ambiguous", "task.split", "task.variety")
 class YearlessDay(DayAfter):
     levels = False
 
@@ -88,7 +95,7 @@ class YearlessDay(DayAfter):
         return f"Which date is {days} days after {start:%d %B}? Reply with it, as YYYY-MM-DD."
 
 
-@fault("prompts are cut at a fixed length", "task.ambiguous", "task.variety")
+@fault("prompts are cut at a fixed length", "task.ambiguous", "task.variety", "task.split")
 class CutFraction(FractionSum):
     def question(self, a: int, b: int, c: int, d: int) -> str:
         intro = "Reply with a fraction in lowest terms, such as 22/7 or 5/1. "
@@ -117,7 +124,14 @@ class OneWordDay(DayAfter):
     max_new_tokens = 1
 
 
-@fault("when no draw fits, a task that never changes is asked", "task.variety", "floor.constant")
+@fault(
+    "when no draw fits, a task that never changes is asked",
+    "task.variety",
+    "floor.constant",
+    "floor.balance",
+    "task.seed",
+    "task.level",
+)
 class DefaultFactors(PrimeFactors):
     def fitting(self, key: TaskKey, rng: random.Random) -> tuple[Any, ...]:
         for _ in range(2):
@@ -127,7 +141,7 @@ class DefaultFactors(PrimeFactors):
         return (5005,) if key.split == "train" else (1309,)
 
 
-@fault("at the lowest level there is next to nothing to draw from", "task.variety")
+@fault("at the lowest level there is next to nothing to draw from", "task.variety", "task.seed")
 class BareDay(DayAfter):
     def drawn(self, key: TaskKey, rng: random.Random) -> tuple[Any, ...]:
         later = rng.randint(0, round(5000 * key.level))
@@ -161,7 +175,7 @@ class ClampedSwing(KilnSwing):
         return super().drawn(replace(key, level=max(1.0, key.level)), rng)
 
 
-@fault("a split is named that there is not", "task.split")
+@fault("a split is named that there is not", "task.split", "task.seed")
 class MisnamedSplit(NearColumns):
     def fitting(self, key: TaskKey, rng: random.Random) -> tuple[Any, ...]:
         while True:
@@ -170,7 +184,7 @@ class MisnamedSplit(NearColumns):
                 return content
 
 
-@fault("after three tries a task is taken, whatever its split", "task.split")
+@fault("after three tries a task is taken, whatever its split", "task.split", "task.seed")
 class ThirdTryColumn(NearColumns):
     def fitting(self, key: TaskKey, rng: random.Random) -> tuple[Any, ...]:
         content: tuple[Any, ...] = ()
@@ -195,7 +209,7 @@ class LevelSplitColumn(NearColumns):
                 return content
 
 
-@fault("the held-out range includes the training range", "task.split")
+@fault("the held-out range includes the training range", "task.split", "task.seed")
 class WiderSecond(Seconds):
     def size(self, split: str) -> int:
         return 3000 if split == "train" else 3600
@@ -280,7 +294,7 @@ class Truth:
         return self.text
 
 
-@fault("the data cannot be compared", "task.pure", "task.process", "task.pickle")
+@fault("the data cannot be compared", "task.pure", "task.process", "task.pickle", "verdict.repeat")
 class ObjectNetwork(NetworkOf):
     def asked(self, key: TaskKey, *content: Any) -> Task[Any]:
         return Task(key, (Message("user", self.question(*content)),), Truth(self.solved(*content)))
@@ -289,7 +303,7 @@ class ObjectNetwork(NetworkOf):
         return super().accepts(str(truth), answer)
 
 
-@fault("a generator is left in the data", "task.pickle", "task.pure")
+@fault("a generator is left in the data", "task.pickle", "task.pure", "task.process")
 class LazyFactors(PrimeFactors):
     def asked(self, key: TaskKey, number: int) -> Task[Any]:
         def factors() -> Iterator[int]:

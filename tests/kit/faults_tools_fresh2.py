@@ -124,7 +124,7 @@ class DescribedOnly(Shelves):
         return (count, summary)
 
 
-@fault("a tool leaves a file of its calls", "safety.files", "tool.execute", "safety.state")
+@fault("a tool leaves a file of its calls", "safety.files", "safety.state")
 class LogsItsCalls(Atlas):
     def distance(self, start: str, end: str) -> int:
         """Return the distance between two towns in km."""
@@ -141,7 +141,7 @@ class SeedsByTheTown(Atlas):
         return super().distance(start, end)
 
 
-@fault("a tool fills in a template that it is given", "tool.execute")
+@fault("a tool fills in a template that it is given", "tool.execute", "safety.eval")
 class FillsATemplate(Atlas):
     def tools(self) -> Tools:
         return (self.distance, self.describe)
@@ -151,7 +151,7 @@ class FillsATemplate(Atlas):
         return template.format(name=town, number=TOWNS.index(town), atlas=self)
 
 
-@fault("a tool puts its argument into a query", "tool.execute")
+@fault("a tool puts its argument into a query", "tool.execute", "safety.eval")
 class QueryOfTowns(Atlas):
     def tools(self) -> Tools:
         return (self.distance, select)
@@ -177,7 +177,7 @@ def fetch(address: str) -> str:
         return str(answer.read(2000))
 
 
-@fault("a tool imports the module that it is told", "tool.execute")
+@fault("a tool imports the module that it is told", "tool.execute", "safety.eval")
 class ImportsAMap(Atlas):
     def tools(self) -> Tools:
         return (self.distance, use)
@@ -188,7 +188,7 @@ def use(name: str) -> str:
     return str(importlib.import_module(name).__doc__)
 
 
-@fault("a quota of calls is shared by all episodes", "reply.repeat")
+@fault("a quota of calls is shared by all episodes", "reply.repeat", "tool.form")
 class SharedQuota(Atlas):
     def __init__(self, config: Any = None, services: Any = None) -> None:
         super().__init__(config, services)
@@ -231,7 +231,7 @@ def times(one: int, other: int) -> int:
     return one * other
 
 
-@fault("a tool's answer is a turn of the policy", "reply.form")
+@fault("a tool's answer is a turn of the policy", "reply.form", "reply.echo")
 class AnswersAsThePolicy(Shelves):
     async def reply(self, task: Task[Any], messages: Sequence[Message]) -> Sequence[Message] | None:
         told = await super().reply(task, messages)

@@ -60,7 +60,22 @@ class NumberAnswer(Seconds):
         return replace(super().judged(task, answer), answer=answer)
 
 
-@fault("a wrong answer is reported as an error", "verdict.form", "floor.junk", "floor.empty")
+@fault(
+    "a wrong answer is reported as an error",
+    "verdict.form",
+    "floor.junk",
+    "floor.empty",
+    "floor.spelling",
+    "floor.echo",
+    "floor.listed",
+    "floor.superset",
+    "floor.suffix",
+    "floor.near",
+    "floor.digits",
+    "floor.text",
+    "floor.nested",
+    "floor.large",
+)
 class ErrorForWrong(NetworkOf):
     def judged(self, task: Task[Any], answer: Any) -> Verdict:
         if answer is None:
@@ -68,14 +83,28 @@ class ErrorForWrong(NetworkOf):
         return super().judged(task, answer)
 
 
-@fault("verify is a coroutine", "verdict.form", "declared.contract")
+@fault("verify is a coroutine", "verdict.form", "verdict.reference")
 class AsyncVerify(ColumnName):
     async def verify(self, task: Task[Any], rollout: Rollout) -> Verdict:  # type: ignore[override]
         await asyncio.sleep(0)
         return self.judged(task, self.read(rollout.text))
 
 
-@fault("a branch of verify returns nothing", "verdict.form", "floor.junk", "floor.empty")
+@fault(
+    "a branch of verify returns nothing",
+    "verdict.form",
+    "floor.junk",
+    "floor.empty",
+    "floor.spelling",
+    "floor.echo",
+    "floor.listed",
+    "floor.superset",
+    "floor.suffix",
+    "floor.digits",
+    "floor.text",
+    "floor.nested",
+    "floor.large",
+)
 class MissingReturn(Invoice):
     def verify(self, task: Task[Any], rollout: Rollout) -> Verdict:
         verdict: Any = None
@@ -88,7 +117,6 @@ class MissingReturn(Invoice):
 @fault(
     "an unfinished method hides the one that works",
     "verdict.reference",
-    "declared.contract",
     "verdict.form",
 )
 class UnfinishedBatch(DayAfter):
@@ -97,7 +125,7 @@ class UnfinishedBatch(DayAfter):
         return [[zero for _ in group.rollouts] for group in groups]
 
 
-@fault("the verdicts of a batch are not grouped", "verdict.form")
+@fault("the verdicts of a batch are not grouped", "verdict.form", "verdict.reference")
 class FlatBatch(MostCoins):
     async def verify_batch(self, groups: Sequence[Group[Any]]) -> list[list[Verdict]]:
         verdicts: list[Any] = [
@@ -106,7 +134,22 @@ class FlatBatch(MostCoins):
         return verdicts
 
 
-@fault("a batch leaves out what it cannot read", "verdict.form", "floor.junk", "floor.empty")
+@fault(
+    "a batch leaves out what it cannot read",
+    "verdict.form",
+    "floor.junk",
+    "floor.empty",
+    "floor.spelling",
+    "floor.echo",
+    "floor.listed",
+    "floor.superset",
+    "floor.suffix",
+    "floor.near",
+    "floor.digits",
+    "floor.text",
+    "floor.nested",
+    "floor.large",
+)
 class FilteredBatch(FractionSum):
     async def verify_batch(self, groups: Sequence[Group[Any]]) -> list[list[Verdict]]:
         return [
@@ -119,7 +162,7 @@ class FilteredBatch(FractionSum):
         ]
 
 
-@fault("a batch is judged by its first task", "verdict.reference", "verdict.repeat")
+@fault("a batch is judged by its first task", "verdict.reference", "verdict.repeat", "floor.other")
 class FirstTaskBatch(NetworkOf):
     async def verify_batch(self, groups: Sequence[Group[Any]]) -> list[list[Verdict]]:
         task = groups[0].task
@@ -170,7 +213,7 @@ class InclusiveReference(DayAfter):
         return self.solved(start, days - 1)
 
 
-@fault("silence costs less than a wrong answer", "floor.empty", "floor.junk")
+@fault("silence costs less than a wrong answer", "floor.empty", "floor.junk", "floor.echo")
 class SilentSeconds(Seconds):
     reward_range = (-1.0, 1.0)
     floor = -1.0
@@ -214,7 +257,7 @@ class FloatPassed(Invoice):
         return Verdict(rewards, passed=total >= 1, answer=json.dumps(given)[:100])
 
 
-@fault("weights are applied twice", "verdict.reference", "declared.contract")
+@fault("weights are applied twice", "verdict.reference")
 class TwiceWeighted(KilnSwing):
     parts: ClassVar[Mapping[str, float]] = {"form": 0.2, "exact": 0.8}
 
@@ -244,7 +287,15 @@ class FormedCheat(FormedNetwork):
         return "0.0.0.0", "255.255.255.255", "127.0.0.1"
 
 
-@fault("passed ignores the part that counts most", "verdict.passed")
+@fault(
+    "passed ignores the part that counts most",
+    "verdict.passed",
+    "floor.junk",
+    "floor.other",
+    "floor.near",
+    "floor.constant",
+    "floor.suffix",
+)
 class FormPassed(FormedNetwork):
     def judged(self, task: Task[Any], answer: Any) -> Verdict:
         verdict = super().judged(task, answer)
@@ -275,6 +326,7 @@ def judged_by(environment: type[Environment[Any]], score: Any) -> Any:
 @fault(
     "the error of a judgement is not looked at",
     "verdict.outage",
+    "verdict.swallow",
     build=lambda: judged_by(UnreadError, same_fact)(),
 )
 class UnreadError(SummitSentence):
@@ -306,6 +358,13 @@ class LateJudge(SummitSentence):
     "floor.judge",
     "floor.large",
     "floor.junk",
+    "floor.echo",
+    "floor.listed",
+    "floor.superset",
+    "floor.suffix",
+    "floor.constant",
+    "floor.digits",
+    "floor.nested",
     build=lambda: judged_by(LongWinded, likes_length)(),
 )
 class LongWinded(SummitSentence):
@@ -324,6 +383,7 @@ def claimed(program: Program, inputs: Sequence[Any]) -> Outcome:
 @fault(
     "a sandbox that fails is taken for a program that does",
     "verdict.outage",
+    "verdict.swallow",
     build=lambda: BlindToSandbox(services=Services(sandboxes={"default": FakeSandbox(claimed)})),
 )
 class BlindToSandbox(Seconds):
@@ -363,7 +423,22 @@ class SoftLookup(PrimeFactors):
         return [int(prime) for prime in truth]
 
 
-@fault("a part that only right answers have", "verdict.form", "floor.junk", "floor.empty")
+@fault(
+    "a part that only right answers have",
+    "verdict.form",
+    "floor.junk",
+    "floor.empty",
+    "floor.other",
+    "floor.echo",
+    "floor.listed",
+    "floor.superset",
+    "floor.suffix",
+    "floor.near",
+    "floor.digits",
+    "floor.text",
+    "floor.nested",
+    "floor.large",
+)
 class EmptyRewards(MostCoins):
     def judged(self, task: Task[Any], answer: Any) -> Verdict:
         verdict = super().judged(task, answer)
