@@ -56,6 +56,9 @@ def main() -> None:
     parser.add_argument(
         "--write", action="store_true", help="store the scores, and update the page"
     )
+    parser.add_argument(
+        "--least", type=float, default=0.0, help="exit with 1 if a smaller share of faults is found"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="environments at the same time")
     parser.add_argument("--one", default="", help=argparse.SUPPRESS)  # for the processes below
     arguments = parser.parse_args()
@@ -75,6 +78,19 @@ def main() -> None:
         if arguments.only or arguments.quick:
             parser.error("--write stores the scores of a whole part")
         write(scores)
+    if share_found(scores) < arguments.least:
+        sys.exit(f"less than {arguments.least:.0%} of the faults were found")
+
+
+def share_found(scores: Scores) -> float:
+    """Return the share of faults that were found; 1 if there are none."""
+    faults = scores["faults"].values()
+    return sum(bool(result["found"]) for result in faults) / len(faults) if faults else 1.0
+
+
+def condemned(scores: Scores) -> list[str]:
+    """Return the honest designs that a check of severity "fault" condemns."""
+    return [name for name, result in scores["honest"].items() if "fault" in _severities(result)]
 
 
 def chosen(part: catalogue.Part, only: str = "", step: int = 1) -> list[catalogue.Entry]:

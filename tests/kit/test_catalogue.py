@@ -41,7 +41,7 @@ def test_every_fault_names_checks_that_exist() -> None:
 def test_every_check_finds_a_fault_of_the_catalogue_but_one() -> None:
     faults, _ = entries()
     named = {check for entry in faults for check in entry.checks}
-    assert set(known_checks()) - named == {"floor.code"}  # it needs a sandbox
+    assert set(known_checks()) - named <= {"floor.code"}  # it needs a sandbox
 
 
 @pytest.mark.parametrize("part", catalogue.PARTS)
@@ -59,6 +59,16 @@ def test_the_stored_scores_are_those_of_the_whole_part(part: catalogue.Part) -> 
         pytest.skip(f"the part {part} has not been scored")
     assert set(scores["faults"]) == {entry.name for entry in catalogue.faults(part)}
     assert set(scores["honest"]) == {entry.name for entry in catalogue.honest_designs(part)}
+
+
+@pytest.mark.parametrize("part", ["dev", "fresh"])
+def test_of_the_parts_that_were_mended_after_nearly_all_faults_are_found(
+    part: catalogue.Part,
+) -> None:
+    scores = score.stored(part)
+    assert scores is not None
+    assert score.share_found(scores) >= 0.95
+    assert score.condemned(scores) == []
 
 
 def test_a_check_that_does_not_exist_yet_has_found_nothing() -> None:
