@@ -1,6 +1,7 @@
 """Measure the kit's checks by the catalogue: how many faults they find, what they condemn wrongly.
 
-    python tests/kit/score.py [--part dev|fresh] [--only NAME] [--quick] [--write] [--jobs N]
+    python tests/kit/score.py [--part dev|fresh|fresh2|fresh3] [--only NAME] [--quick] [--write]
+        [--least SHARE] [--jobs N]
 
 Each environment is checked in a process of its own, in an empty folder that is also its home. A
 fault is found if one of the checks that its entry names fails; other checks are not asked. An
