@@ -20,6 +20,7 @@ _ORDER = re.compile(
 """What a prompt says that asks for the items of its answer in an order."""
 _LOWEST = re.compile(r"lowest terms|reduced|simplif|irreducible|simplest", re.IGNORECASE)
 """What a prompt says that asks for a fraction in lowest terms."""
+_NOT_LOWEST = re.compile(r"not (?:be |have to be )?(?:reduced|simplif)|unreduced", re.IGNORECASE)
 _ANY_ORDER = re.compile(r"(?:any|no|whatever|what) order|order (?:is|does) ", re.IGNORECASE)
 _LETTER = re.compile(r"[^\W\d_]")
 
@@ -73,7 +74,7 @@ def _next_letter(letter: str) -> str:
 def not_as_asked(prompt: str, answer: str) -> Iterator[tuple[str, str]]:
     """Yield answers that are wrong because of what the prompt asks for: an order, lowest terms."""
     fraction = re.fullmatch(r"(-?\d{1,9})/(\d{1,9})", answer)
-    if fraction and _LOWEST.search(prompt):
+    if fraction and _LOWEST.search(prompt) and not _NOT_LOWEST.search(prompt):
         yield "the right fraction, not reduced", f"{2 * int(fraction[1])}/{2 * int(fraction[2])}"
     if not _ORDER.search(prompt) or _ANY_ORDER.search(prompt):
         return
