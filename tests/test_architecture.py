@@ -243,6 +243,8 @@ FOREIGN_PRINTS = {
     ("grpo_core.cli.app", "sys.stdout"),  # its encoding's error handler
     ("grpo_core.cli.app", "sys.stderr"),
     ("grpo_core.calls.isolation", "sys.stderr"),  # where prints of plugins are sent
+    ("grpo_core.kit.process_state", "sys.stdout"),  # whether a verdict replaces it
+    ("grpo_core.kit.process_state", "sys.stderr"),
     ("grpo_core.train.models.progress", "sys.stderr"),  # given to the console
 }
 """What else may name a stream, and why."""

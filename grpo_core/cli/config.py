@@ -14,7 +14,7 @@ from grpo_core.cli.output import print_json, print_line, prints_to_stderr
 from grpo_core.cli.run_config import read_config
 from grpo_core.config.config import RunConfig
 from grpo_core.config.overrides import find_setting, flat
-from grpo_core.config.sizes import DEVICE_SIZES, OPTIONS
+from grpo_core.config.sizes import DEVICE_SETTINGS, OPTIONS
 from grpo_core.plugins.environments import environment_class
 from grpo_core.plugins.explained import settings_of_config
 from grpo_core.plugins.host import PluginHost
@@ -24,7 +24,7 @@ app = typer.Typer()
 
 CHOSEN_LATER = {
     **dict.fromkeys(OPTIONS, "by the model's size"),
-    **dict.fromkeys(DEVICE_SIZES, "by the device"),
+    **dict.fromkeys(DEVICE_SETTINGS, "by the device"),
 }
 """How `grpo config show` describes the defaults that are chosen once the model is loaded."""
 

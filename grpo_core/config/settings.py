@@ -372,11 +372,11 @@ class TrainerConfig(Section):
     is clearly more)."""
     shared_prefix: bool = True
     """Compute each prompt once for all its completions instead of once per completion."""
-    stacked_layers: bool = False
+    stacked_layers: bool | None = None
     """Compute layers that get the same input, such as queries, keys and values, as one product with
     their adapters, where the frozen weights are in half precision: 1,050 operations instead of
-    1,698 in a step of decoding with 24 layers. It is for GPUs, but has never run on one, so it is
-    off: its results are tested on a CPU, its operations counted, and its speed is unknown."""
+    1,698 in a step of decoding with 24 layers. Unset: by the device; on for a GPU and off for a
+    CPU. Its results are tested on a CPU and its operations counted; it was never timed on a GPU."""
     shard: bool = False
     """With several processes: shard weights, gradients and the optimizer's state across them
     instead of keeping all of them in each process (FSDP)."""

@@ -73,7 +73,9 @@ DEVICE_SIZES: Sequence[str] = (
     "trainer.micro_batch_tokens",
     "trainer.logits_mb",
 )
-"""The settings that the device decides, as `grpo_core.train.compute.tuning` has them."""
+"""The sizes that the device decides, as `grpo_core.train.compute.tuning` has them."""
+DEVICE_SETTINGS: Sequence[str] = (*DEVICE_SIZES, "trainer.stacked_layers")
+"""All settings that the device decides."""
 
 
 def with_defaults(config: RunConfig, weights: int) -> tuple[RunConfig, str]:

@@ -16,7 +16,7 @@ from grpo_core.protocol.types import Verdict
 from grpo_core.report.floors import Floor, constant_answers, shorten
 from grpo_core.report.statistics import wilson_interval
 
-_MOST_COMMON = 0.6
+_MOST_COMMON = 0.55
 """The share of tasks with the same answer at which the data are unbalanced."""
 _NEARLY_ALL = 0.95
 """The share of tasks with the same answer at which there is nothing to learn."""

@@ -31,6 +31,7 @@ from grpo_core.kit.subject import Subject, task_label
 from grpo_core.kit.tasks import are_equal
 from grpo_core.kit.texts import CHARACTERS, INTEGERS, LARGE, NESTED, NUMBERS, PATTERNS, SEARCHES
 from grpo_core.kit.tool_calls import sample_calls, usable_tools
+from grpo_core.kit.topics import names_in
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.types import Message, Task
 from grpo_core.report.floors import shorten
@@ -191,8 +192,25 @@ async def check_repeat(subject: Subject) -> str:
                     "task.key.rng('reply', len(messages)) and keep nothing on self, or set "
                     "deterministic = False"
                 )
+    await _check_replies_here(subject, exchanges[::-1])
     await _check_untouched(subject)
     return f"{len(exchanges)} replies were the same when they were asked for again"
+
+
+async def _check_replies_here(subject: Subject, exchanges: Sequence[Exchange]) -> None:
+    """Raise BrokenPromiseError if an environment that heard other dialogues replies otherwise."""
+    clock = Clock()
+    for exchange in exchanges:
+        if clock.up:
+            return
+        reply = await subject.replies_here.reply(exchange.task, exchange.messages)
+        if _comparable(reply) != _comparable(exchange.reply):
+            raise BrokenPromiseError(
+                f"after the same {len(exchange.messages)} messages at {task_label(exchange.task)}, "
+                f"the last of them {shorten(exchange.messages[-1].content)}, reply() returned "
+                f"{_shown(exchange.reply)}, and {_shown(reply)} in another process after other "
+                "dialogues; keep nothing between dialogues, and do not show sets in their order"
+            )
 
 
 async def _check_untouched(subject: Subject) -> None:
@@ -219,8 +237,11 @@ async def _check_untouched(subject: Subject) -> None:
 async def _exchanges(subject: Subject) -> list[Exchange]:
     """Return what is said in some dialogues; those that fail are the subject of reply.form."""
     recorder, clock = Recorder(subject.remembered), Clock()
-    calls = list(sample_calls(usable_tools(subject.env)))[:_CALLS]
+    tools = usable_tools(subject.env)
+    samples = list(sample_calls(tools))[:_CALLS]
     for index, task in enumerate(subject.tasks[: subject.small_count]):
+        names = names_in(subject, task)
+        calls = [*samples, *(call for tool in tools for call in tool.calls_with_words(names))]
         for player in [
             *ordinary_players(subject, index).values(),
             *map(scripted, calls),

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,15 +15,14 @@ from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.scripts import join_turns
 from grpo_core.kit.subject import Attempt, Subject, canary_attempts
 from grpo_core.kit.texts import BURSTS, JUNK, LARGE, ORDERS, PATTERNS, PROGRAMS
+from grpo_core.kit.topics import own_words
 from grpo_core.protocol.types import Task
-from grpo_core.report.floors import Floor, prompt_text, shorten
+from grpo_core.report.floors import Floor, shorten
 
 _MARGIN = 0.2
 """The share of the reward range that an order may add by making a text longer."""
 _TOPIC_WORDS = 3
 """Words of a prompt that stand before a text with an order."""
-_COMMON_WORD = 0.6
-"""A word of a larger share of the prompts belongs to their template."""
 _SLOW_SECONDS = 1.0
 """A verdict is slow if it takes longer than this and than `_SLOW_FACTOR` medians."""
 _USUAL_SECONDS = 0.05
@@ -53,9 +51,10 @@ async def check_texts(subject: Subject, texts: Mapping[str, str], *, chunk_size:
     """
     count, tasks = 0, subject.tasks[: 1 if subject.env.needs else 2]
     for kind, text in texts.items():
-        replies = subject.reply_variants(text)
-        if subject.form.before:
-            replies = [*replies, subject.form.before + text]
+        shared = subject.shared_form
+        replies = [*subject.reply_variants(text), shared.before + text + shared.after]
+        if shared.before:
+            replies = [*replies, shared.before + text]
         count += await subject.must_fail(
             kind,
             [
@@ -156,7 +155,9 @@ async def check_judge(subject: Subject) -> str:
     low, high = env.reward_range
     bad = JUNK["letters"]
     tasks = subject.tasks[: subject.small_count]
-    topics = _topics(subject, tasks)
+    topics = [
+        "".join(f"{word} " for word in own_words(subject, task)[:_TOPIC_WORDS]) for task in tasks
+    ]
     # in the form of an answer, and bare with words of the prompt: either may be asked for
     form = subject.form
     for before, after in (([form.before] * len(tasks), form.after), (topics, "")):
@@ -175,21 +176,6 @@ async def check_judge(subject: Subject) -> str:
                         "the text; use a judge that marks the text it judges, or guards before it"
                     )
     return f"{4 * len(ORDERS)} texts with orders are not paid more than {shorten(bad)}"
-
-
-def _topics(subject: Subject, tasks: Sequence[Task[Any]]) -> list[str]:
-    """Return for each task the words of its prompt that others do not have, which may be asked for.
-
-    Each ends with a space, unless there are none.
-    """
-    prompts = [re.findall(r"\w+", prompt_text(task)) for task in subject.tasks]
-    counts = Counter(word for prompt in prompts for word in set(prompt))
-    topics = []
-    for task in tasks:
-        words = dict.fromkeys(re.findall(r"\w+", prompt_text(task)))
-        own = [word for word in words if counts[word] < _COMMON_WORD * len(prompts)]
-        topics.append("".join(f"{word} " for word in own[:_TOPIC_WORDS]))
-    return topics
 
 
 async def _judged(subject: Subject, tasks: Sequence[Task[Any]], texts: Sequence[str]) -> Floor:

@@ -31,6 +31,8 @@ _TURNED_ROUND = 0.5
 small, a tenth of them are by chance."""
 _TWIN_SECONDS = 0.5
 """No further training task is made for a held-out one after this time."""
+_TEMPLATE = 0.25
+"""A word of a larger share of the questions belongs to their template."""
 _TELLING = 0.8
 """The least share of training questions that their sorted words must tell apart."""
 _CASES_JUDGED = 3
@@ -131,7 +133,7 @@ async def _check_paraphrases(
 def _common_words(questions: Sequence[str]) -> frozenset[str]:
     """Return stop words, and words of so many questions that they are those of a template."""
     counts = Counter(word for question in questions for word in set(_words(question)))
-    frequent = {word for word, count in counts.items() if count > 0.4 * len(questions)}
+    frequent = {word for word, count in counts.items() if count > _TEMPLATE * len(questions)}
     return _STOP_WORDS | {word for word in frequent if not word.isdigit()}
 
 
@@ -330,6 +332,15 @@ def _holds_inside_base64(prompt: str, answer: str) -> bool:
     )
 
 
+def _holds_keys(prompt: str, answer: str) -> bool:
+    """Return whether the prompt has the values of a JSON object right behind their keys."""
+    pairs = re.findall(r'"(\w+)":\s*"?([\w.+-]+)"?', answer)
+    return len(pairs) > 1 and all(
+        re.search(rf"\b{key}\W{{1,6}}(?:const\W{{1,6}})?{re.escape(value)}(?!\w)", prompt)
+        for key, value in pairs
+    )
+
+
 def _from_base64(token: str) -> bytes:
     return base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
 
@@ -346,6 +357,7 @@ def _decoded(decode: Callable[[str], bytes], token: str) -> str:
 _SPELLINGS: Mapping[str, tuple[Callable[[str, str], bool], str]] = {
     "as it is": (_holds_words, r"(?!)"),
     "in another case": (_holds_in_another_case, r"(?!)"),
+    "key by key": (_holds_keys, r"(?!)"),
     "with leading zeros": (_holds_padded, r"zero|\bpad"),
     "backwards": (
         _holds_reversed,

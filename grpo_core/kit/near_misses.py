@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from grpo_core.kit.floors import MOST_TASKS, require_best_answer
-from grpo_core.kit.near_texts import CUT, in_another_order, near_texts
+from grpo_core.kit.near_texts import CUT, near_texts, not_as_asked
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.scripts import with_last_turn
 from grpo_core.kit.subject import (
@@ -16,7 +16,7 @@ from grpo_core.kit.subject import (
 )
 from grpo_core.report.floors import prompt_text, shorten
 
-_SUFFIXES = ("x", " or not", "abc", " 7", "0", "; DROP", " and everything else")
+_SUFFIXES = ("x", " or not", "abc", " 7", "0", "; DROP", " and everything else", "\nno")
 _GLUED = ("x", "abc", "0")
 """The endings that belong to the answer's last word."""
 _COMMITTED: Mapping[str | None, str] = {"start": "first", "end": "last"}
@@ -179,7 +179,7 @@ async def check_near(subject: Subject) -> str:
         head, part, tail = subject.split_answer(answer or "")
         parts = near_texts(part, with_numbers=not subject.env.tolerance)
         near = {kind: f"{head}{text}{tail}" for kind, text in parts.items()}
-        near |= in_another_order(prompt_text(subject.answered[index][0]), answer or "")
+        near |= not_as_asked(prompt_text(subject.answered[index][0]), answer or "")
         for kind, text in {**candidates, **near}.items():
             changed = subject.replace_answer(index, text)
             if changed is not None and not _same_number(subject, answer or "", text):

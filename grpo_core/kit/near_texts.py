@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 CUT = "the right answer without its last character"
-_SEPARATOR = re.compile(r"(\s*[,;|/]\s*|\s+(?:x|and|-)\s+|\s+)")
+_SEPARATOR = re.compile(r"(\s*[,;|/<>]\s*|\s+(?:x|and|-|->|=>)\s+|\s+)")
 """What stands between the items of an answer."""
 _ORDER = re.compile(
     r"\b(?:sort|ascending|descending|alphabetical(?:ly)?|chronological(?:ly)?|backwards?|reversed?|"
     r"(?:in|the) (?:same |that |this |reverse |opposite |right )?order|"
-    r"(?:smallest|largest) first|"
+    r"\w+est first|coordinates|\(x, ?y\)|rank(?:ed|ing)?\b|"
     r"from (?:small|large|low|high|short|long|old|new|left|right))",
     re.IGNORECASE,
 )
 """What a prompt says that asks for the items of its answer in an order."""
+_LOWEST = re.compile(r"lowest terms|reduced|simplif|irreducible|simplest", re.IGNORECASE)
+"""What a prompt says that asks for a fraction in lowest terms."""
+_NOT_LOWEST = re.compile(r"not (?:be |have to be )?(?:reduced|simplif)|unreduced", re.IGNORECASE)
 _ANY_ORDER = re.compile(r"(?:any|no|whatever|what) order|order (?:is|does) ", re.IGNORECASE)
 _LETTER = re.compile(r"[^\W\d_]")
 
@@ -47,6 +50,13 @@ def _with_another_part(answer: str, *, with_numbers: bool) -> Iterator[tuple[str
                 other = str(abs(int(number[0]) + step)).zfill(len(number[0]))
                 changed = answer[: number.start()] + other + answer[number.end() :]
                 yield f"the right answer with 1 {change} in its {place} number", changed
+    signed = re.search(r"(?<![\w.)-])-?\d+", answer, re.ASCII)
+    if with_numbers and signed and signed[0] != answer and int(signed[0]):
+        other = signed[0][1:] if signed[0][0] == "-" else f"-{signed[0]}"
+        changed = answer[: signed.start()] + other + answer[signed.end() :]
+        yield "the right answer with the sign of its first number changed", changed
+    if not re.fullmatch(r"[+-]?\d*\.\d+", answer) and "." in answer.rstrip("."):
+        yield "the right answer with another mark in place of a dot", answer.replace(".", ":", 1)
     letters = list(_LETTER.finditer(answer))
     if len(answer) > 3 and letters and not answer.startswith(("{", "[")):
         letter = letters[len(letters) // 2]
@@ -61,22 +71,35 @@ def _next_letter(letter: str) -> str:
     return other.upper() if letter.isupper() else other
 
 
-def in_another_order(prompt: str, answer: str) -> Iterator[tuple[str, str]]:
-    """Yield a list with its items backwards, if the prompt asks for an order."""
+def not_as_asked(prompt: str, answer: str) -> Iterator[tuple[str, str]]:
+    """Yield answers that are wrong because of what the prompt asks for: an order, lowest terms."""
+    fraction = re.fullmatch(r"(-?\d{1,9})/(\d{1,9})", answer)
+    if fraction and _LOWEST.search(prompt) and not _NOT_LOWEST.search(prompt):
+        yield "the right fraction, not reduced", f"{2 * int(fraction[1])}/{2 * int(fraction[2])}"
     if not _ORDER.search(prompt) or _ANY_ORDER.search(prompt):
         return
-    kind = "the right answer with its items backwards"
+    value, written = _listed(answer)
+    last_two = [*value[:-2], *value[-2:][::-1]]
+    for how, items in (("backwards", value[::-1]), ("the last two exchanged", last_two)):
+        if len(value) > 1 and items != value:
+            yield f"the right answer with its items {how}", written(items)
+
+
+def _listed(answer: str) -> tuple[list[Any], Callable[[list[Any]], str]]:
+    """Return the items of a list, and how such a list is written; no items if it is none."""
     if answer[:1] == "[":
         try:
             value: Any = json.loads(answer)
         except (ValueError, RecursionError):
-            return
-        if isinstance(value, list) and value != value[::-1]:
-            yield kind, json.dumps(value[::-1])
-        return
-    parts = _SEPARATOR.split(answer.strip())
-    if len(parts) >= 5 and parts[::2] != parts[::-2] and "\n" not in answer:
-        yield kind, "".join(parts[::-1])
+            value = None
+        return (value, json.dumps) if isinstance(value, list) else ([], str)
+    inner = answer.strip()
+    head, tail = ("(", ")") if inner[:1] == "(" and inner[-1:] == ")" else ("", "")
+    parts = _SEPARATOR.split(inner[len(head) : len(inner) - len(tail)])
+    separators = parts[1::2]
+    if "\n" in answer or len(set(separators)) != 1 or (len(parts) < 5 and not head):
+        return [], str
+    return parts[::2], lambda items: head + separators[0].join(map(str, items)) + tail
 
 
 def _with_fewer_items(answer: str) -> Iterator[tuple[str, str]]:

@@ -43,6 +43,8 @@ class ProcessState:
                 "garbage collection": "on" if gc.isenabled() else "off",
                 "the handlers of the root logger": str(len(logging.getLogger().handlers)),
                 "the level of the root logger": str(logging.getLogger().level),
+                "sys.stdout": str(sys.stdout),
+                "sys.stderr": str(sys.stderr),
                 **_limits(),
                 **{f"the built-in {name}": str(value) for name, value in vars(builtins).items()},
                 **{f"the variable {name}": value for name, value in os.environ.items()},

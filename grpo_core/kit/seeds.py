@@ -12,7 +12,7 @@ from grpo_core.kit.leaks import answer_was_trained, normalized_prompt
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.sample import in_time
 from grpo_core.kit.subject import Subject
-from grpo_core.protocol.types import Task, TaskKey
+from grpo_core.protocol.types import Split, Task, TaskKey
 from grpo_core.report.floors import prompt_text, shorten
 from grpo_core.verify.checks import size_of
 
@@ -33,6 +33,8 @@ _INDICES = 40
 """Tasks of each seed."""
 _SECONDS = 0.6
 """No further task of the seeds is made after this time."""
+_ROWS = 400
+"""Rows of each split of a list that are compared."""
 _MOST_SHARED = 5
 """Equal tasks of two seeds beyond what chance gives three times over."""
 _MOST_REPEATED = 0.2
@@ -48,7 +50,7 @@ async def check_seeds(subject: Subject) -> str:
     by one.
     """
     if size_of(subject.env, "train") is not None:
-        raise NotCheckedError("the tasks are a finite list, whose indices are its lines")
+        return await _check_rows(subject)
     keys = [TaskKey(subject.name, "train", index, subject.seed) for index in range(_NEIGHBOURS)]
     questions = [normalized_prompt(await subject.make_task(key)) for key in keys]
     if len(set(questions)) < 3:
@@ -92,6 +94,36 @@ async def check_seeds(subject: Subject) -> str:
         f"neighbouring seeds share no tasks, nor do held-out tasks and {len(_OFFSETS)} places of "
         "the training stream"
     )
+
+
+async def _check_rows(subject: Subject) -> str:
+    """Check that another seed does not train on rows that this one holds out."""
+    size, held_out_size = size_of(subject.env, "train"), size_of(subject.env, "eval")
+    if not size or not held_out_size:
+        raise NotCheckedError("the tasks are a finite list without held-out rows")
+    sizes: Mapping[Split, int] = {"eval": held_out_size, "train": size}
+    keys = [
+        TaskKey(subject.name, split, index, seed)
+        for seed in (subject.seed, subject.seed + 1)
+        for split, count in sizes.items()
+        for index in range(min(count, _ROWS))
+    ]
+    made, _ = await in_time(
+        subject.env.task, keys, seconds=_SECONDS, limit=subject.env.timeout_seconds
+    )
+    rows: dict[tuple[int, str], set[str]] = {}
+    for key, task in made:
+        rows.setdefault((key.seed, key.split), set()).add(normalized_prompt(task))
+    held_out = rows.get((subject.seed, "eval"), set())
+    leaked = held_out & rows.get((subject.seed + 1, "train"), set())
+    leaked -= rows.get((subject.seed, "train"), set())
+    if len(leaked) > _MOST_SHARED:
+        raise BrokenPromiseError(
+            f"seed {subject.seed + 1} trains on {len(leaked)} of {len(held_out)} rows that seed "
+            f"{subject.seed} holds out, such as {shorten(min(leaked))}; split the rows before "
+            "anything is shuffled by a seed"
+        )
+    return f"{len(held_out)} held-out rows are not trained on by another seed"
 
 
 async def _questions_by_seed(subject: Subject) -> Mapping[int, Sequence[str]]:

@@ -9,7 +9,7 @@ from typing import Any
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.second_process import SecondProcess
 from grpo_core.kit.subject import Subject
-from grpo_core.kit.texts import EXECUTABLE
+from grpo_core.kit.texts import EXECUTABLE, MARKER
 
 _FEW = 3
 """So many files, or files written so often, come from every verdict; fewer may be a cache."""
@@ -62,6 +62,12 @@ async def check_files(process: SecondProcess, subject: Subject) -> str:
         )
     first = files["first"][0]
     seen = f"{verdicts} verdicts left {_files(files['count'])} behind, such as {_described(first)}"
+    named = [item for item in files["first"] if MARKER in item["path"]]
+    if named:
+        raise BrokenPromiseError(
+            f"{verdicts} verdicts wrote {_described(named[0])}, which the policy named; do not let "
+            "an answer choose a file"
+        )
     repeated = [item for item in files["first"] if item["late"] or item["writes"] >= _FEW]
     outside_caches = [item for item in files["first"] if "/.cache/" not in item["path"]]
     if repeated or len(outside_caches) >= _FEW:

@@ -61,6 +61,7 @@ def _misspellings(answer: str | None) -> Iterator[tuple[str, str]]:
         yield from _misspelt_number(answer)
     elif re.search(r"\d", answer, re.ASCII):
         yield from _misspelt_digits(answer)
+        yield from _with_a_space_inside(answer)
     if _NUMBER.fullmatch(answer):
         return
     if answer.isalpha() and len(answer) > 2 and answer.lower() not in ("true", "false"):
@@ -77,6 +78,14 @@ def _misspellings(answer: str | None) -> Iterator[tuple[str, str]]:
             yield from _misspelt_json(json.loads(answer))
         except (ValueError, RecursionError):
             return
+
+
+def _with_a_space_inside(answer: str) -> Iterator[tuple[str, str]]:
+    """Yield a code of letters and digits with a space behind its second character."""
+    code = re.search(r"[0-9A-Za-z]{4,}", answer)
+    if code and " " not in answer and re.search(r"\d", code[0]) and not code[0].isdigit():
+        place = code.start() + 2
+        yield "with a space inside", f"{answer[:place]} {answer[place:]}"
 
 
 def _misspelt_digits(answer: str) -> Iterator[tuple[str, str]]:

@@ -246,6 +246,16 @@ class Subject:
         after = _common_prefix([text[len(before) :][::-1] for text in texts])[::-1]
         return Form(re.sub(r"[\w.+-]*\Z", "", before), re.sub(r"\A[\w.+-]*", "", after))
 
+    @cached_property
+    def shared_form(self) -> Form:
+        """Return what all references have around what differs in them, whatever their answer is."""
+        texts = self.last_turns
+        if self.form != Form() or len(set(texts)) < 3:
+            return self.form
+        before = re.sub(r"[\w.+-]*\Z", "", _common_prefix(texts))
+        rest = [text[len(before) :][::-1] for text in texts]
+        return Form(before, re.sub(r"\A[\w.+-]*", "", _common_prefix(rest)[::-1]))
+
     def reply_variants(self, text: str) -> list[str]:
         """Return `text` as a whole reply, and in the form of an answer where that differs."""
         return list(dict.fromkeys([text, self.form.before + text + self.form.after]))

@@ -11,6 +11,7 @@ from typing import Any
 
 from grpo_core.kit.floors import MOST_TASKS, require_best_answer
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
+from grpo_core.kit.scripts import split_turns
 from grpo_core.kit.subject import MIN_TASKS_FOR_SHARE, TOLERANCE, Attempt, Subject
 from grpo_core.report.floors import prompt_text, shorten
 
@@ -44,8 +45,10 @@ async def check_superset(subject: Subject) -> str:
     attempts: dict[str, list[tuple[Attempt, Attempt]]] = {}
     answers = [_parse(subject.bare_answer(index)) for index in range(len(subject.answered))]
     known = {item: None for answer in answers if answer for item in answer.items}
-    for index, ((task, _), answer) in enumerate(zip(subject.answered, answers, strict=True)):
-        if answer is None or not answer.items:
+    for index, ((task, reference), answer) in enumerate(
+        zip(subject.answered, answers, strict=True)
+    ):
+        if answer is None or not answer.items or len(split_turns(reference)) > 1:
             continue
         prompt = prompt_text(task)
         sources = {

@@ -64,6 +64,9 @@ class Places:
         places = cls(folder / "tmp", folder / "home", folder / working)
         for path in (places.temporary, places.home, places.working):
             path.mkdir(parents=True)
+        if "working directory" in changed:  # as a folder in which somebody works
+            for name in ("Notes.txt", "Letters.md", "Figures.csv"):
+                (places.working / name).write_text("Anna\n", encoding="utf-8")
         return places
 
 

@@ -144,6 +144,8 @@ MARKER = "grpo_kit_marker"
 """A name that no other code contains; code that uses it was made from the policy's text."""
 _PICKLED = f"c{MARKER}\nx\n."
 _PICKLED_FORMS = (_PICKLED.encode().hex(), base64.b64encode(_PICKLED.encode()).decode())
+LINK = f"http://127.0.0.1:9/{MARKER}"
+"""An address at which nothing answers."""
 EXECUTABLE: tuple[str, ...] = (
     MARKER,
     f"{MARKER} + 1",
@@ -154,8 +156,10 @@ EXECUTABLE: tuple[str, ...] = (
     f"```python\n{MARKER}\n```",
     _PICKLED,
     *_PICKLED_FORMS,
+    LINK,
+    f"ATTACH DATABASE '{MARKER}.db' AS m; CREATE TABLE m.x (y); SELECT 1",
 )
-"""Answers that are code of Python, or pickled objects; the first is also the name of a file."""
+"""Answers that are code, pickled objects or a link; the first is also the name of a file."""
 COMMANDS: tuple[str, ...] = (
     MARKER,
     f"{MARKER} + 1",
@@ -164,8 +168,9 @@ COMMANDS: tuple[str, ...] = (
     f"/tmp/{MARKER}",
     f"../{MARKER}",
     *_PICKLED_FORMS,
+    LINK,
 )
-"""Arguments of tools that are code of Python or of a shell, modules, files, or pickled objects."""
+"""Arguments of tools that are code, modules, files, pickled objects or a link."""
 INTEGERS: Mapping[str, int] = {
     "a negative number": -3,
     "a number of 9 digits": 987654321,

@@ -41,9 +41,14 @@ class Tool:
         """Return different arguments that the schema allows."""
         return [_example(self.parameters, self.parameters, number) for number in range(SAMPLES)]
 
-    def calls_with_text(self, text: str) -> list[str]:
-        """Return a call for each parameter that takes a text, with `text` as its value."""
-        return self._calls_with(text, str)
+    def calls_with_text(self, text: str, *others: str) -> list[str]:
+        """Return a call for each parameter that takes a text, with `text` as its value.
+
+        Args:
+            text: The value.
+            others: Values of the other parameters that take a text, of which the first is taken.
+        """
+        return self._calls_with(text, str, *others)
 
     def calls_with_number(self, number: int) -> list[str]:
         """Return a call for each parameter that takes a number, with `number` as its value."""
@@ -58,8 +63,32 @@ class Tool:
             else []
         )
 
-    def _calls_with(self, value: object, kind: type | tuple[type, ...]) -> list[str]:
+    def calls_with_words(self, words: Sequence[str]) -> list[str]:
+        """Return calls in which every parameter that takes a text has one of `words`, in turn."""
+        example = self.samples()[0]
+        names = [name for name in self.properties if isinstance(example.get(name), str)]
+        if not names or not words:
+            return []
+        return [
+            call_text(
+                self.name,
+                {
+                    **example,
+                    **{
+                        name: words[(start + place) % len(words)]
+                        for place, name in enumerate(names)
+                    },
+                },
+            )
+            for start in range(len(words))
+        ]
+
+    def _calls_with(
+        self, value: object, kind: type | tuple[type, ...], *others: object
+    ) -> list[str]:
         arguments = self.samples()[0]
+        if others:
+            arguments |= {name: others[0] for name, old in arguments.items() if type(old) is str}
         return [
             call_text(self.name, {**arguments, name: value})
             for name, schema in self.properties.items()

@@ -12,8 +12,10 @@ from grpo_core.calls.isolation import ForeignError
 from grpo_core.kit.players import Clock
 from grpo_core.kit.reply_secrets import holds, known_answers, tells
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
+from grpo_core.kit.scripts import split_turns
 from grpo_core.kit.second_process import SecondProcess
 from grpo_core.kit.subject import MIN_TASKS_FOR_SHARE, Subject, task_label
+from grpo_core.kit.texts import INTEGERS
 from grpo_core.kit.tool_calls import (
     Tool,
     call_text,
@@ -21,6 +23,7 @@ from grpo_core.kit.tool_calls import (
     malformed_calls,
     usable_tools,
 )
+from grpo_core.kit.topics import names_in
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.tools import MAX_RESULT
@@ -36,6 +39,10 @@ _ADDRESS = re.compile(r"<[\w.]+ (?:object )?(?:[\w.<>]+ )?at 0x[0-9a-f]+>")
 """How Python shows an object that has no text of its own, such as a generator."""
 _EXAMPLE = re.compile(r"""(?<!\w)['"`]([^'"`\n]{1,40})['"`]""")
 """An example that a description quotes."""
+_REFUSED = re.compile(r"error: (?:there is no tool|\w+ was called wrongly)")
+"""Results of calls that what the policy is told does not allow."""
+_SQL = re.compile(r"unrecognized token|near \".*\": syntax error|OperationalError|ProgrammingError")
+"""What a database says of a query that it cannot read."""
 _GREEDY_WORDS = ("", "answer", "the answer", "solution", "hint")
 """Texts with which a policy that does not know the task asks a tool for the answer."""
 _NOTHING = ("", "None", "null")
@@ -110,30 +117,36 @@ def _check_description(tool: Tool) -> None:
 async def _check_results(subject: Subject, task: Task[Any], tool: Tool) -> None:
     """Raise BrokenPromiseError if calls that the description allows are not answered."""
     results, talk = [], await _result(subject, task, "a word", "banana")
+    # a call may be the answer, as that of a tool that submits one
+    ends = any(f'"{tool.name}"' in split_turns(text)[-1] for _, text in subject.answered)
     for arguments in tool.samples():
         call = call_text(tool.name, arguments)
         result = await _result(subject, task, "an ordinary call", call)
+        if result is None and ends:
+            return
         if result is None or result == talk:
             answered = "not answered" if result is None else f"answered as any text, {result!r:.50}"
             raise BrokenPromiseError(
                 f"the call {call} is {answered}, although {tool.name} is one of tools(); let "
                 "reply() return what super().reply() returns for calls"
             )
-        if address := _ADDRESS.search(result):
-            raise BrokenPromiseError(
-                f"the call {call} gets {shorten(address[0])}, which tells a policy nothing; return "
-                "a text, a number, a list or a dict"
-            )
+        _check_readable(call, result)
         results.append((call, result))
-    if all(result.strip() in _NOTHING for _, result in results):
-        raise BrokenPromiseError(
-            f"the calls of {tool.name}, such as {results[0][0]}, get {results[0][1]!r}: it returns "
-            "nothing that a policy could read; return a result"
-        )
     if all(len(result) >= MAX_RESULT for _, result in results):
         raise BrokenPromiseError(
             f"the result of {results[0][0]} is cut after {MAX_RESULT:,} characters, as are those "
             f"of other calls of {tool.name}; return less"
+        )
+    for call in tool.calls_with_words(names_in(subject, task)):
+        result = await _result(subject, task, "a call with words of the prompt", call) or ""
+        if not result.startswith("error: "):
+            results.append((call, result))
+            _check_readable(call, result)
+    with_result = [pair for pair in results if not pair[1].startswith("error: ")]
+    if with_result and all(result.strip() in _NOTHING for _, result in with_result):
+        raise BrokenPromiseError(
+            f"the calls of {tool.name}, such as {with_result[0][0]}, get {with_result[0][1]!r}: it "
+            "returns nothing that a policy could read; return a result"
         )
     for call in tool.calls_of_examples(_EXAMPLE.findall(tool.description)):
         result = await _result(subject, task, "an example of the description", call) or ""
@@ -142,11 +155,20 @@ async def _check_results(subject: Subject, task: Task[Any], tool: Tool) -> None:
                 f"the call {call}, which the description of {tool.name} has as an example, gets "
                 f"{shorten(result, 200)}; fix the function or its description"
             )
-    if all(_MISTAKES.match(result) for _, result in results):
+    if all(_MISTAKES.match(result) or _REFUSED.match(result) for _, result in results):
         call, result = results[0]
         raise BrokenPromiseError(
             f"the call {call}, which the description of {tool.name} allows, gets "
             f"{shorten(result, 200)}, and so do others; fix the function or its types"
+        )
+
+
+def _check_readable(call: str, result: str) -> None:
+    """Raise BrokenPromiseError if a result is an object that has no text of its own."""
+    if address := _ADDRESS.search(result):
+        raise BrokenPromiseError(
+            f"the call {call} gets {shorten(address[0])}, which tells a policy nothing; return a "
+            "text, a number, a list or a dict"
         )
 
 
@@ -173,6 +195,11 @@ async def check_executed(process: SecondProcess, subject: Subject) -> str:
     if not any(tool.calls_with_text("") for tool in tools):
         raise NotCheckedError("no tool takes a text")
     effects = (await process.report())["tool_effects"]
+    await _check_templates(subject, tools)
+    if use := effects.get("network"):
+        raise BrokenPromiseError(
+            f"a tool used the network ({use}); bring the data along, or ask a service"
+        )
     if execution := effects.get("eval"):
         raise BrokenPromiseError(
             f"a tool executed what the policy wrote ({execution}): no eval(), exec(), os.system() "
@@ -184,6 +211,25 @@ async def check_executed(process: SecondProcess, subject: Subject) -> str:
             "known, or use a sandbox"
         )
     return f"arguments of {len(tools)} tools that are code were not executed"
+
+
+async def _check_templates(subject: Subject, tools: Sequence[Tool]) -> None:
+    """Raise BrokenPromiseError if a tool takes a text as a template or as a part of a query."""
+    task = subject.tasks[0]
+    others = names_in(subject, task)[:1]
+    for tool in tools:
+        for call in tool.calls_with_text("{kit_place}", *others):
+            if "KeyError: 'kit_place'" in await _call(subject, task, call):
+                raise BrokenPromiseError(
+                    f"the call {call} is filled in as a template, which reads attributes of "
+                    "whatever is put into it; use string.Template, or replace known words"
+                )
+        for call in tool.calls_with_text("it's", *others):
+            if _SQL.search(result := await _call(subject, task, call)):
+                raise BrokenPromiseError(
+                    f"the call {call} gets {shorten(result, 120)}: what the policy wrote is a part "
+                    "of a query; give it to the database as a parameter"
+                )
 
 
 async def check_secret(subject: Subject) -> str:
@@ -215,7 +261,7 @@ async def check_secret(subject: Subject) -> str:
             records += await _records(subject, task, tool, right[len(held) - 1])
     for call, texts in results.items():
         short = [
-            text if len(text) <= len(answer) + _SHORT else ""
+            text if len(text) <= len(answer) + _SHORT or text.startswith("error: ") else ""
             for text, answer in zip(texts, right, strict=False)
         ]
         if tells(short, right[: len(short)]):
@@ -256,6 +302,7 @@ def _greedy_calls(tool: Tool) -> Iterator[str]:
     """Return calls of a policy that does not know the task and wants the answer."""
     calls = [call_text(tool.name, arguments) for arguments in tool.samples()]
     calls += [call for text in _GREEDY_WORDS for call in tool.calls_with_text(text)]
+    calls += [call for number in INTEGERS.values() for call in tool.calls_with_number(number)]
     return iter(dict.fromkeys(calls))
 
 

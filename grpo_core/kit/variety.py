@@ -26,6 +26,8 @@ _AMBIGUOUS_SHARE = 0.02
 """The share of ambiguous tasks that a list of real texts may hold."""
 _FEW = 32
 """Fewer different tasks are learned by heart."""
+_FEW_OF_A_LEVEL = 12
+"""The same for one level."""
 _FEW_DIALOGUES = 8
 """The same for dialogues, in which every turn is another problem."""
 _ENOUGH = 64
@@ -169,6 +171,14 @@ async def check_variety(subject: Subject) -> str:
             f"among {len(tasks)} tasks there are only {different} different ones; a policy learns "
             "so few by heart, so draw from more"
         )
+    for level in sorted({task.key.level for task in subject.wide.tasks}):
+        own = [task for task in subject.wide.tasks if task.key.level == level]
+        kinds = len({_content(task, references.get(task.key), first) for task in own})
+        if len(own) >= _ENOUGH and kinds < _FEW_OF_A_LEVEL and subject.env.max_turns == 1:
+            raise BrokenPromiseError(
+                f"at level {level:g} there are only {kinds} different tasks among {len(own)}; a "
+                "policy learns so few by heart, so draw from more"
+            )
     listed = rows or tasks
     distinct = len({_content(task, references.get(task.key), first) for task in listed})
     if size is not None and distinct < _REPEATED_SHARE * len(listed):

@@ -6,6 +6,7 @@ that belong to this process alone. The rest is read from /proc on Linux, and not
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import threading
@@ -149,8 +150,18 @@ def open_resources() -> dict[str, list[str]] | None:
     return {
         "processes": [f"{child} {_command(child)}" for child in children],
         "threads": [thread.name for thread in threading.enumerate()],
+        "unfinished tasks of the event loop": _pending(),
         "open files": files,
     }
+
+
+def _pending() -> list[str]:
+    """Return the coroutines that the running loop has to finish, without the one that asks."""
+    try:
+        current = asyncio.current_task()
+    except RuntimeError:  # there is no loop
+        return []
+    return [str(task.get_coro()) for task in asyncio.all_tasks() if task is not current]
 
 
 def _command(pid: str) -> str:

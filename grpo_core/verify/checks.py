@@ -12,14 +12,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from numbers import Real
-from typing import Any
+from typing import Any, get_args
 
 from grpo_core.calls.isolation import clip, reason
 from grpo_core.extract import is_text
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.tools import schemas
-from grpo_core.protocol.types import Message, Reward, Split, Task, TaskKey, Verdict
+from grpo_core.protocol.types import Message, Reward, Role, Split, Task, TaskKey, Verdict
 
 NOT_TEXT = "half of a surrogate pair"
 """What a message says of a reply that cannot be encoded."""
@@ -54,6 +54,13 @@ def check_task(task: object, key: TaskKey) -> Task[Any]:
         raise BrokenContractError(
             f"task().prompt is {_describe_type(prompt)}; it must be a str or a tuple of Message"
         )
+    roles = [] if isinstance(prompt, str) else [message.role for message in prompt]
+    for role in roles:
+        if role not in get_args(Role):
+            raise BrokenContractError(
+                f"a message of task().prompt has the role {role!r}; roles are "
+                f"{', '.join(map(repr, get_args(Role)))}"
+            )
     texts = [prompt] if isinstance(prompt, str) else [message.content for message in prompt]
     if not any(text.strip() for text in texts):
         raise BrokenContractError(

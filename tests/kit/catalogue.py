@@ -1,13 +1,15 @@
 """The register of planted faults and of honest designs by which the kit's checks are measured.
 
 A theme's module (`faults_*.py`, `honest_*.py`) declares environments and registers them with
-`@fault` or `@honest`. Modules whose name ends in `_fresh` are the fresh half: whoever wrote them
-did not look at the checks, and the checks were not changed after it was scored.
+`@fault` or `@honest`. Modules whose name ends in `_fresh`, `_fresh2` or `_fresh3` are the fresh
+parts: whoever wrote them did not look at the checks. What the checks missed of one was mended after
+it had been scored, and before the next one was.
 """
 
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,8 +20,8 @@ from typing import Any, Literal, TypeVar
 from grpo_core import Environment
 
 FOLDER = Path(__file__).parent
-Part = Literal["dev", "fresh", "fresh2"]
-PARTS: tuple[Part, ...] = ("dev", "fresh", "fresh2")
+Part = Literal["dev", "fresh", "fresh2", "fresh3"]
+PARTS: tuple[Part, ...] = ("dev", "fresh", "fresh2", "fresh3")
 AnyEnvironment = TypeVar("AnyEnvironment", bound=type[Environment[Any]])
 
 
@@ -46,7 +48,7 @@ class Entry:
     @property
     def theme(self) -> str:
         """Return what the module is about, such as "spelling"."""
-        module = self.environment.__module__.removesuffix("_fresh").removesuffix("_fresh2")
+        module = re.sub(r"_fresh\d*$", "", self.environment.__module__)
         return module.partition("_")[2].replace("_", " ")
 
     def make(self) -> Environment[Any]:
@@ -109,7 +111,7 @@ def honest_designs(part: Part) -> list[Entry]:
 
 def _part_of(environment: type[Environment[Any]]) -> Part:
     suffix = environment.__module__.rpartition("_")[2]
-    return "fresh" if suffix == "fresh" else "fresh2" if suffix == "fresh2" else "dev"
+    return next((part for part in PARTS[1:] if part == suffix), "dev")
 
 
 def _add(register: dict[str, Entry], entry: Entry) -> None:

@@ -90,6 +90,11 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+def test_layers_are_stacked_by_default_on_a_gpu_alone() -> None:
+    assert gpu_tuning(80 * GIB, weights=1).stacked_layers
+    assert not CPU.stacked_layers
+
+
 def trained(settings: dict[str, Any], folder: Path, **changes: Any) -> tuple[Trainer, Listener]:
     listener = Listener()
     config = build_config([{**settings, "steps": 2}, nested(changes)])

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from grpo_core.config.config import RunConfig
-from grpo_core.config.sizes import DEVICE_SIZES
+from grpo_core.config.sizes import DEVICE_SETTINGS
 
 _MB, _GB = 2**20, 2**30
 
@@ -30,6 +30,8 @@ class Tuning:
     """Default of trainer.micro_batch_tokens: tokens."""
     logits_mb: int = 64
     """Default of trainer.logits_mb: MB of logits."""
+    stacked_layers: bool = False
+    """Default of trainer.stacked_layers."""
     wide_evaluations: bool = False
     """Sample as many rollouts at a time in evaluations as can be decoded together. On a CPU few at
     a time are as fast, and progress shows more often."""
@@ -68,6 +70,8 @@ def gpu_tuning(memory: int, *, weights: int) -> Tuning:
         # An 80th: 128 MB of 10 GB, as in the recipe gpu-10gb, and 1 GB of 80. Each chunk of logits
         # is a series of operations of its own, so there should be few of them.
         logits_mb=max(CPU.logits_mb, memory // (80 * _MB)),
+        # A GPU waits for the host, which launches 1,050 operations instead of 1,698.
+        stacked_layers=True,
         wide_evaluations=True,
         # Half of what an H100 can compute while it reads a byte (989 / 3.35 = 295), since products
         # rarely reach the speed of the data sheet.
@@ -95,7 +99,7 @@ def with_sizes(config: RunConfig, tuning: Tuning) -> tuple[RunConfig, str]:
         The complete config, and which sizes it took that are not those of a CPU; "" for none.
     """
     taken: dict[str, int] = {}
-    for key in DEVICE_SIZES:
+    for key in DEVICE_SETTINGS:
         name, _, size = key.partition(".")
         section = getattr(config, name)
         if getattr(section, size) is None:
@@ -103,7 +107,7 @@ def with_sizes(config: RunConfig, tuning: Tuning) -> tuple[RunConfig, str]:
             changed = section.model_copy(update={size: taken[key]})
             config = config.model_copy(update={name: changed})
     values = " and ".join(
-        f"{key}={number}"
+        f"{key}={str(number).lower()}"
         for key, number in taken.items()
         if number != getattr(CPU, key.partition(".")[2])
     )

@@ -86,7 +86,8 @@ class Policy:
         frame: system prompt and options of the chat template.
         tuning: what depends on the device; that of the model's device if None.
         stacked: compute adapted layers that get the same input as one product (see `stacked`),
-            where the weights are in half precision; otherwise it changes nothing.
+            where the weights are in half precision; otherwise it changes nothing. None takes the
+            default of the device.
     """
 
     fills: ClassVar[bool] = False
@@ -106,7 +107,7 @@ class Policy:
         compute_dtype: torch.dtype | None = None,
         frame: Frame | None = None,
         tuning: Tuning | None = None,
-        stacked: bool = False,
+        stacked: bool | None = None,
     ) -> None:
         self.model = model
         length = getattr(model.config, "max_position_embeddings", None) or 0
@@ -152,7 +153,7 @@ class Policy:
         if logits_bytes is None:
             logits_bytes = self.tuning.logits_mb * 2**20
         choose_ways(self, shared_prefix=shared_prefix, logits_bytes=logits_bytes)
-        if self._adapted and stacked:
+        if self._adapted and (self.tuning.stacked_layers if stacked is None else stacked):
             with torch.no_grad():
                 self._stacks = Stacks(model, lambda: self.plain_logits(self.check_texts()[0]))
         with self.autocast():
