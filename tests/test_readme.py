@@ -29,7 +29,7 @@ from grpo_core.cli.app import app
 from grpo_core.cli.run_config import read_config
 from grpo_core.config.config import RunConfig
 from grpo_core.config.overrides import known_keys
-from grpo_core.kit import balance, floors, leaks, variety
+from grpo_core.kit import balance, floors, hostile_answers, leaks, variety
 from grpo_core.kit.result import catalogue
 
 from .docs_tables import PAGES as GENERATED
@@ -407,20 +407,23 @@ def test_the_numbers_of_what_the_checks_count_are_those_of_the_checks() -> None:
         for name, text in [cells]
     }
     shares = {
-        "`floor.junk`": [floors.MOST_TASKS],
-        "`floor.echo`, `floor.other`": [floors.MOST_TASKS, floors.MOST_TASKS],
+        "`floor.junk`": [floors.MOST_TASKS, floors._MOST_FOR_FORM],
+        "`floor.echo`, `floor.other`": [floors.MOST_TASKS] * 2
+        + [floors._FOR_ECHO, floors.MOST_TASKS],
         "`floor.constant`": [balance._ELSEWHERE, balance._NEARLY_ALL],
         "`floor.balance`": [balance._MOST_COMMON],
         "`task.secret`": [leaks._MOST_PROMPTS],
-        "`task.split`": [leaks._PARAPHRASED],
+        "`task.split`": [leaks._PARAPHRASED, leaks._TURNED_ROUND],
+        "`cost.time`": [hostile_answers._USUAL_SHARE],
     }
     for name, expected in shares.items():
-        assert [int(number) / 100 for number in re.findall(r"(\d+) %", rows[name])] == expected, (
-            name
-        )
+        assert [
+            float(number) / 100 for number in re.findall(r"([\d.]+) %", rows[name])
+        ] == expected, name
     assert f"by {100 * leaks._BY_CHANCE:.0f} points" in rows["`task.secret`"]
     assert [int(number) for number in re.findall(r"\d+", rows["`task.variety`"])] == [
         variety._FEW,
+        variety._FEW_OF_A_LEVEL,
         variety._FEW_DIALOGUES,
     ]
     named = set(re.findall(r"`(\w+\.\w+)`", " ".join(rows)))
