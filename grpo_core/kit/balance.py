@@ -75,6 +75,8 @@ async def check_constant(subject: Subject) -> str:
         else []
     )
     constants = constant_answers((text for _, text in subject.answered), common)
+    if words := (subject.form.before + subject.form.after).strip():  # what all answers share
+        constants = [*constants, words]
     references = {id(task): text for task, text in subject.answered}
     sample = [(task, references.get(id(task))) for task in subject.sample]
     floors = [await _tried(subject, text, sample) for text in constants]

@@ -131,6 +131,12 @@ async def check_ends(subject: Subject) -> str:
                 break
             # also after the last turn, at which a run does not ask: does it know the end?
             talk = await played(subject, task, always(text), most=limit + 1)
+            if "exceeded its deadline" in talk.rollout.error and len(talk.replies) > 1:
+                raise BrokenPromiseError(
+                    f"{talk.rollout.error}, at reply number {len(talk.replies) + 1} to {kind} at "
+                    f"{task_label(task)}, while earlier ones were quick; let each turn take as "
+                    "long as the one before"
+                )
             if talk.rollout.error and len(talk.replies) < limit - 1:
                 raise NotCheckedError(f"a reply failed (see reply.form): {talk.rollout.error}")
             if talk.replies and is_endless(talk.replies[-1]):

@@ -16,7 +16,7 @@ from grpo_core.kit.subject import (
 )
 from grpo_core.report.floors import prompt_text, shorten
 
-_SUFFIXES = ("x", " or not", "abc", " 7", "0", "; DROP", " and everything else", "\nno")
+_SUFFIXES = ("x", " or not", "abc", " 7", "0", "; DROP", " and everything else", "\nno", " (or 7)")
 _GLUED = ("x", "abc", "0")
 """The endings that belong to the answer's last word."""
 _COMMITTED: Mapping[str | None, str] = {"start": "first", "end": "last"}

@@ -306,7 +306,10 @@ def _runs_marker(event: str, arguments: tuple[Any, ...]) -> bool:
 
 def _has_marker(code: CodeType) -> bool:
     """Return whether `code` was made from one of the kit's executable texts."""
-    return MARKER in code.co_names or any(MARKER in str(constant) for constant in code.co_consts)
+    return MARKER in code.co_names or any(
+        _has_marker(constant) if isinstance(constant, CodeType) else MARKER in str(constant)
+        for constant in code.co_consts
+    )
 
 
 async def _growth(

@@ -41,6 +41,8 @@ _LOCALES = ("de_DE.UTF-8", "fr_FR.UTF-8", "tr_TR.UTF-8", "en_GB.UTF-8", "C.UTF-8
 """Locales in the order in which they are tried."""
 _USER = ("USER", "LOGNAME", "SHELL", "TERM")
 _LOCALE = ("LANG", "LANGUAGE")
+_RANKS = {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "8"}
+"""What a launcher of several processes sets."""
 _TERMINAL = ("COLUMNS", "LINES")
 _OWN = frozenset(
     {"HOME", "TZ", "TMPDIR", "PYTHONHASHSEED", "PYTHONPATH", *_USER, *_LOCALE, *_TERMINAL}
@@ -90,6 +92,7 @@ def environ_with(changed: Iterable[str], places: Places) -> dict[str, str]:
         **inherited,
         "TMPDIR": str(places.temporary),
         "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)),
+        **(_RANKS if "environment variables" in names else {}),
         "PYTHONHASHSEED": HASH_SEED if "PYTHONHASHSEED" in names else "1",
         **({"TZ": _TIME_ZONE} if "time zone" in names else {}),
         **({"HOME": str(places.home), **_caches(system)} if "home folder" in names else {}),

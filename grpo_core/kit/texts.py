@@ -172,6 +172,8 @@ COMMANDS: tuple[str, ...] = (
 )
 """Arguments of tools that are code, modules, files, pickled objects or a link."""
 INTEGERS: Mapping[str, int] = {
+    "zero": 0,
+    "the number before zero": -1,
     "a negative number": -3,
     "a number of 9 digits": 987654321,
     "a number of 13 digits": 10**12,

@@ -41,6 +41,11 @@ class Tool:
         """Return different arguments that the schema allows."""
         return [_example(self.parameters, self.parameters, number) for number in range(SAMPLES)]
 
+    def required(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return those of some arguments that have no default."""
+        names = self.parameters.get("required", ())
+        return {name: value for name, value in arguments.items() if name in names}
+
     def calls_with_text(self, text: str, *others: str) -> list[str]:
         """Return a call for each parameter that takes a text, with `text` as its value.
 

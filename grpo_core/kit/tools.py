@@ -43,6 +43,8 @@ _REFUSED = re.compile(r"error: (?:there is no tool|\w+ was called wrongly)")
 """Results of calls that what the policy is told does not allow."""
 _SQL = re.compile(r"unrecognized token|near \".*\": syntax error|OperationalError|ProgrammingError")
 """What a database says of a query that it cannot read."""
+_UNWRITABLE = re.compile(r"Circular reference detected|is not JSON serializable")
+"""Errors of a result that cannot be written."""
 _GREEDY_WORDS = ("", "answer", "the answer", "solution", "hint")
 """Texts with which a policy that does not know the task asks a tool for the answer."""
 _NOTHING = ("", "None", "null")
@@ -124,6 +126,8 @@ async def _check_results(subject: Subject, task: Task[Any], tool: Tool) -> None:
         result = await _result(subject, task, "an ordinary call", call)
         if result is None and ends:
             return
+        if unwritable := _UNWRITABLE.search(result or ""):
+            raise _unwritable(call, unwritable[0])
         if result is None or result == talk:
             answered = "not answered" if result is None else f"answered as any text, {result!r:.50}"
             raise BrokenPromiseError(
@@ -139,6 +143,8 @@ async def _check_results(subject: Subject, task: Task[Any], tool: Tool) -> None:
         )
     for call in tool.calls_with_words(names_in(subject, task)):
         result = await _result(subject, task, "a call with words of the prompt", call) or ""
+        if unwritable := _UNWRITABLE.search(result):
+            raise _unwritable(call, unwritable[0])
         if not result.startswith("error: "):
             results.append((call, result))
             _check_readable(call, result)
@@ -161,6 +167,13 @@ async def _check_results(subject: Subject, task: Task[Any], tool: Tool) -> None:
             f"the call {call}, which the description of {tool.name} allows, gets "
             f"{shorten(result, 200)}, and so do others; fix the function or its types"
         )
+
+
+def _unwritable(call: str, error: str) -> BrokenPromiseError:
+    """Return what is wrong with a result that is no JSON."""
+    return BrokenPromiseError(
+        f"the call {call} gets {shorten(error)}; return a text, a number, a list or a dict of these"
+    )
 
 
 def _check_readable(call: str, result: str) -> None:
@@ -301,6 +314,7 @@ async def _records(subject: Subject, task: Task[Any], tool: Tool, answer: str) -
 def _greedy_calls(tool: Tool) -> Iterator[str]:
     """Return calls of a policy that does not know the task and wants the answer."""
     calls = [call_text(tool.name, arguments) for arguments in tool.samples()]
+    calls.append(call_text(tool.name, tool.required(tool.samples()[0])))
     calls += [call for text in _GREEDY_WORDS for call in tool.calls_with_text(text)]
     calls += [call for number in INTEGERS.values() for call in tool.calls_with_number(number)]
     return iter(dict.fromkeys(calls))
