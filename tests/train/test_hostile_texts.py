@@ -245,6 +245,11 @@ CASES: dict[str, list[Case]] = {
             "2",
         ]
     ],
+    "env export": [
+        lambda p: ["env", "export", p.env, "--to", "trl"],
+        lambda p: ["env", "export", p.env, "--to", "trl", "--out", p.new("train")],
+        lambda p: ["env", "export", f"evil/{EVIL}".replace("\0", ""), "--to", "trl"],
+    ],
     "env card": [
         lambda p: ["env", "card", p.env, "--tasks", "2"],
         lambda p: ["env", "card", p.env, "--tasks", "0", "--markdown"],
