@@ -111,8 +111,8 @@ def _check_pay_for_form(subject: Subject, form_parts: frozenset[str]) -> None:
     if for_form > _MOST_FOR_FORM * best > 0:
         names = ", ".join(sorted(form_parts))
         raise BrokenPromiseError(
-            f"the answers of other tasks earn {for_form / best:.0%} of what is right, by {names}: "
-            "the form is paid more than the answer; give the parts for the form a smaller weight"
+            f"answers of other tasks earn {for_form / best:.0%} of the reward of a right answer "
+            f"by their form alone ({names}); give the parts that pay for the form a smaller weight"
         )
 
 

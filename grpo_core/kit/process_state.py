@@ -23,7 +23,7 @@ _LONGEST = 60
 
 @dataclass(frozen=True, slots=True)
 class ProcessState:
-    """What a verifier, a reply or a tool can change for everything else in its process."""
+    """The state of a process that a verifier, a reply or a tool can change for all other code."""
 
     values: Mapping[str, str]
     """Each part of the state by its name in messages."""

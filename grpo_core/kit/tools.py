@@ -170,7 +170,7 @@ async def _check_results(subject: Subject, task: Task[Any], tool: Tool) -> None:
 
 
 def _unwritable(call: str, error: str) -> BrokenPromiseError:
-    """Return what is wrong with a result that is no JSON."""
+    """Return the error for a result that cannot be written as JSON."""
     return BrokenPromiseError(
         f"the call {call} gets {shorten(error)}; return a text, a number, a list or a dict of these"
     )

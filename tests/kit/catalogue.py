@@ -2,8 +2,8 @@
 
 A theme's module (`faults_*.py`, `honest_*.py`) declares environments and registers them with
 `@fault` or `@honest`. Modules whose name ends in `_fresh`, `_fresh2` or `_fresh3` are the fresh
-parts: whoever wrote them did not look at the checks. What the checks missed of one was mended after
-it had been scored, and before the next one was.
+parts: their authors did not look at the checks. After each part was scored, the faults that the
+checks had missed in it were worked on, before the next part was scored.
 """
 
 from __future__ import annotations

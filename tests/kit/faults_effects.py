@@ -391,7 +391,7 @@ class AddsHandlers(Consonants):
 
 @fault("judging changes the data of the task", "verdict.repeat")
 class CrossesOut(JsonTotals):
-    """Takes away what was found, and looks whether anything is left."""
+    """A right answer marks the task as seen, in the data that all attempts share."""
 
     def verify(self, task: Task[Any], rollout: Rollout) -> Verdict:
         verdict = super().verify(task, rollout)

@@ -45,7 +45,7 @@ class AssertedColumn(ColumnName):
         return f"{super().question(number)}\nYour reply is tested by:\n{test}"
 
 
-@fault("the limits of what is accepted are told", "task.secret")
+@fault("the prompt names the limits of the accepted answers", "task.secret")
 class AcceptedSwing(KilnSwing):
     def question(self, readings: tuple[str, ...]) -> str:
         right = self.solved(readings)

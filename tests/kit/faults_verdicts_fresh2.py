@@ -47,7 +47,7 @@ class SetDetail(PrimeFactors):
         return replace(verdict, detail={"missing": {str(prime) for prime in task.data} - given})
 
 
-@fault("a metric is no number", "verdict.form")
+@fault("a metric is not a number", "verdict.form")
 class DatedMetric(DayAfter):
     def judged(self, task: Task[Any], answer: Any) -> Verdict:
         metrics: dict[str, Any] = {"year": str(answer)[:4] if answer else None}
