@@ -3,14 +3,16 @@
     pip install simpy==4.1.2
     python examples/benchmarks/scale_model.py --out runs/scale
 
-It measures what each piece of work costs with one process and one verifier, predicts the steps of
-other layouts, which differ in what holds them up, and runs them: it exits with 1 if a prediction is
-more than 20 % off. Then it draws what a step takes on up to 1,000 machines, if at each point the
-kind is added that helps most, and writes table and picture to --out. With --metrics RUN the costs
-are those of a run of one process, in proportion to its rows, and nothing is run.
+The runs are those of `grpo run --processes N` with a tiny model. Its sampler and its verifiers
+wait, as engines and verifiers elsewhere would (waiting.py), so that two cores suffice. The script
+measures what each piece of work costs in a layout of one process and one verifier, predicts the
+steps of other layouts, which differ in what holds them up, and runs them: it exits with 1 if a
+prediction is more than 20 % off. Then it draws what a step takes on up to 1,000 machines, if at
+each point the kind is added that helps most, and writes table and picture to --out. With --metrics
+RUN the costs are those of a run of one process, in proportion to its rows, and nothing is run.
 
-Not measured: what an exchange between trainers costs (--exchange), and the asynchronous pipeline
-(staleness), which is modelled by its bound alone.
+Not checked: what an exchange between many trainers costs (--exchange), and the asynchronous
+pipeline (staleness), which is modelled by its bound alone.
 """
 
 from __future__ import annotations
@@ -22,15 +24,14 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import combinations
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from matplotlib.figure import Figure
-from scale_simulation import Costs, Layout, Predicted, simulate
+from scale_growth import draw, grown, table_of_growth
+from scale_simulation import Costs, Layout, simulate
 
-ENVIRONMENT = f"{Path(__file__).parent / 'slow_verifier.py'}:Slow"
+HERE = Path(__file__).parent
 BAR = 0.2
 """Largest relative error of a predicted step."""
 STEPS, WARM_UP = 6, 2
@@ -40,9 +41,6 @@ MEETING_SECONDS, MEETINGS = 0.025, 7
 SMALL, LARGE = 2, 8
 """Prompts of the two runs that the costs are measured with, in groups of 4."""
 CALIBRATION_VERDICT = 0.1
-GAIN = 0.02
-"""Relative gain below which no more machines are added."""
-MOST_MACHINES = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +56,28 @@ class Case:
 
 
 CASES = (
-    Case("2 verifiers, slow verdicts", 1, 2, prompts=4, group=8, verdict=0.4),
-    Case("16 verifiers, large groups", 1, 16, prompts=8, group=32, verdict=0.2),
-    Case("2 processes of 2 verifiers", 2, 2, prompts=8, group=8, verdict=0.3),
-    Case("2 processes of 8 verifiers", 2, 8, prompts=8, group=32, verdict=0.2),
+    Case("2 verifiers, slow verdicts", 1, 2, prompts=4, group=8, verdict=0.5),
+    Case("16 verifiers, large groups", 1, 16, prompts=6, group=16, verdict=0.3),
+    Case("2 processes of 2 verifiers", 2, 2, prompts=8, group=4, verdict=0.7),
+    Case("2 processes of 8 verifiers", 2, 8, prompts=6, group=32, verdict=0.3),
 )
 
 
-def run_steps(model: Path, folder: Path, case: Case, *, overlap: bool = True) -> dict[str, float]:
-    """Return the medians of a real run's metrics."""
+def prepare(out: Path) -> None:
+    """Make the model, and offer waiting.py as an installed plugin to processes that look here."""
+    from small import characters, make_model
+
+    make_model(out / "model", characters(), seed=0, hidden=32, layers=1)
+    info = out / "grpo_waiting-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: grpo-waiting\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[grpo]\nwaiting = waiting\n")
+
+
+def run_steps(out: Path, name: str, case: Case, *, overlap: bool = True) -> dict[str, float]:
+    """Return the medians of the times of a real run in the folder `name` of `out`."""
     settings = {
-        "model.name": model,
+        "model.name": out / "model",
         "model.dtype": "float32",
         "lora.enabled": "false",
         "steps": STEPS,
@@ -78,15 +87,17 @@ def run_steps(model: Path, folder: Path, case: Case, *, overlap: bool = True) ->
         "verify.workers": case.workers,
         "verify.cache": "off",
         "verify.overlap": str(overlap).lower(),
-        "sampling.max_rows": 64,
+        "sampler.name": "waiting",
         "eval.tasks": 0,
         "checkpoint.every": 0,
     }
     command = [sys.executable, "-c", "from grpo_core.cli import main; main()", "run"]
-    command += ["--env", ENVIRONMENT, "--out", str(folder), "--processes", str(case.processes)]
+    command += ["--env", f"{HERE / 'waiting.py'}:Waiting", "--out", str(out / name)]
+    command += ["--processes", str(case.processes)]
     command += [f"--set={key}={value}" for key, value in settings.items()]
-    subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    return medians(folder)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (out.absolute(), HERE)))}
+    subprocess.run(command, check=True, env={**env, "OMP_NUM_THREADS": "1"})
+    return medians(out / name)
 
 
 def medians(folder: Path) -> dict[str, float]:
@@ -97,14 +108,14 @@ def medians(folder: Path) -> dict[str, float]:
     return {name: median(step[name] for step in steps) for name in names}
 
 
-def measured_costs(model: Path, out: Path) -> Costs:
+def measured_costs(out: Path) -> Costs:
     """Return the costs by two runs of one process with one verifier, a small and a large one."""
     verdict = CALIBRATION_VERDICT
     cases = [
         Case("", 1, 1, prompts=prompts, group=4, verdict=verdict) for prompts in (SMALL, LARGE)
     ]
     small, large = (
-        run_steps(model, out / f"calibration-{case.prompts}", case, overlap=False) for case in cases
+        run_steps(out, f"calibration-{case.prompts}", case, overlap=False) for case in cases
     )
     few, many = (case.prompts * case.group for case in cases)
 
@@ -142,7 +153,7 @@ def recorded_costs(folder: Path) -> Costs:
     )
 
 
-def check(costs: Costs, model: Path, out: Path) -> list[dict[str, Any]]:
+def check(costs: Costs, out: Path) -> list[dict[str, Any]]:
     """Predict the step of each case, run it, and return and print both."""
     rows = []
     for number, case in enumerate(CASES):
@@ -155,7 +166,7 @@ def check(costs: Costs, model: Path, out: Path) -> list[dict[str, Any]]:
             pools=case.processes,
         )
         predicted = simulate(replace(costs, verdict=costs.verdict + case.verdict), layout)
-        measured = run_steps(model, out / f"case-{number}", case)["time/step"]
+        measured = run_steps(out, f"case-{number}", case)["time/step"]
         ratio = predicted.seconds / measured
         rows.append(
             {
@@ -172,29 +183,6 @@ def check(costs: Costs, model: Path, out: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def grown(costs: Costs, work: Layout) -> list[tuple[Layout, Predicted, str]]:
-    """Double what helps most, per machine added, until nothing helps or fits.
-
-    In a balanced pipeline one kind alone may not help, so several are doubled together.
-    """
-    layout, path = work, [(work, simulate(costs, work), "")]
-    kinds = ("trainers", "samplers", "verifiers")
-    while True:
-        now = path[-1][1].seconds
-        options = []
-        for chosen in (c for count in (1, 2, 3) for c in combinations(kinds, count)):
-            more = replace(layout, **{kind: 2 * getattr(layout, kind) for kind in chosen})
-            if more.machines <= MOST_MACHINES:
-                predicted = simulate(costs, more)
-                if predicted.seconds <= (1 - GAIN) * now:
-                    gain = (now - predicted.seconds) / (more.machines - layout.machines)
-                    options.append((gain, ", ".join(chosen), more, predicted))
-        if not options:
-            return path
-        _, chosen_names, layout, predicted = max(options, key=lambda option: option[0])
-        path.append((layout, predicted, chosen_names))
-
-
 def table_of_checks(rows: Sequence[dict[str, Any]]) -> str:
     lines = ["| layout | rows | predicted | measured | ratio | busiest |", "| --- " * 6 + "|"]
     lines += [
@@ -203,47 +191,6 @@ def table_of_checks(rows: Sequence[dict[str, Any]]) -> str:
         for row in rows
     ]
     return "\n".join(lines)
-
-
-def table_of_growth(path: Sequence[tuple[Layout, Predicted, str]]) -> str:
-    lines = [
-        "| added | trainers | samplers | verifiers | machines | s/step | busiest |",
-        "| --- " * 7 + "|",
-    ]
-    lines += [
-        f"| {kind} | {layout.trainers} | {layout.samplers} | {layout.verifiers} "
-        f"| {layout.machines} | {predicted.seconds:.2f} | {predicted.busiest} |"
-        for layout, predicted, kind in path
-    ]
-    return "\n".join(lines)
-
-
-def draw(paths: dict[int, list[tuple[Layout, Predicted, str]]], file: Path) -> None:
-    """Draw the seconds of a step over the machines, with what was added at each point."""
-    figure = Figure(figsize=(8, 5), layout="constrained")
-    axes = figure.subplots()
-    colours = {
-        "": "black",
-        "trainers": "tab:red",
-        "samplers": "tab:blue",
-        "verifiers": "tab:green",
-        "several": "tab:purple",
-    }
-    styles = dict(zip(paths, ("-", "--", ":"), strict=False))
-    for staleness, path in paths.items():
-        machines = [layout.machines for layout, _, _ in path]
-        seconds = [predicted.seconds for _, predicted, _ in path]
-        axes.plot(
-            machines, seconds, styles[staleness], color="grey", label=f"staleness {staleness}"
-        )
-        axes.scatter(
-            machines, seconds, c=[colours.get(kind, "tab:purple") for _, _, kind in path], zorder=3
-        )
-    for kind, colour in colours.items():
-        axes.scatter([], [], color=colour, label=f"added: {kind}" if kind else "one of each")
-    axes.set(xscale="log", yscale="log", xlabel="machines", ylabel="seconds of a step")
-    axes.legend()
-    figure.savefig(file)
 
 
 def main() -> None:
@@ -260,12 +207,9 @@ def main() -> None:
         costs = recorded_costs(options.metrics)
         many = costs
     else:
-        from small import characters, make_model
-
-        model = options.out / "model"
-        make_model(model, characters(), seed=0)
-        costs = measured_costs(model, options.out)
-        rows = check(costs, model, options.out)
+        prepare(options.out)
+        costs = measured_costs(options.out)
+        rows = check(costs, options.out)
         report.append(table_of_checks(rows))
         many = replace(costs, verdict=costs.verdict + options.verdict)
     many = replace(many, exchange=options.exchange)
