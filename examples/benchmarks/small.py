@@ -79,10 +79,8 @@ def pieces(texts: Iterable[str], count: int) -> Tokenizer:
     return tokenizer
 
 
-def make_model(
-    folder: Path, tokenizer: Tokenizer, seed: int, *, hidden: int = 256, layers: int = 4
-) -> None:
-    """Save a Llama of random weights, by default 3.2 million, with the tokenizer as a folder."""
+def save_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
+    """Save the tokenizer, with a chat template, in a model folder."""
     tokenizer.add_special_tokens([*SPECIAL])
     PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
@@ -93,6 +91,13 @@ def make_model(
         padding_side="left",
         chat_template=TEMPLATE,
     ).save_pretrained(folder)
+
+
+def make_model(
+    folder: Path, tokenizer: Tokenizer, seed: int, *, hidden: int = 256, layers: int = 4
+) -> None:
+    """Save a Llama of random weights, by default 3.2 million, with the tokenizer as a folder."""
+    save_tokenizer(folder, tokenizer)
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=tokenizer.get_vocab_size(),
