@@ -12,15 +12,19 @@ from scale_simulation import Costs, Layout, Predicted, simulate
 
 GAIN = 0.02
 """Relative gain below which no more machines are added."""
-MOST_MACHINES = 1000
 Growth = list[tuple[Layout, Predicted, str]]
 """Layouts, each with its step and with what was added to the one before."""
 
 
-def grown(costs: Costs, work: Layout) -> Growth:
+def grown(costs: Costs, work: Layout, *, most: int = 1000) -> Growth:
     """Double what helps most, per machine added, until nothing helps or fits.
 
-    In a balanced pipeline one kind alone may not help, so several are doubled together.
+    In a balanced pipeline, one kind alone may not help, so several are doubled together.
+
+    Args:
+        costs: seconds of each piece of work.
+        work: the first layout, which says what the work of a step is.
+        most: the largest number of machines.
     """
     layout, path = work, [(work, simulate(costs, work), "")]
     kinds = ("trainers", "samplers", "verifiers")
@@ -29,7 +33,7 @@ def grown(costs: Costs, work: Layout) -> Growth:
         options = []
         for chosen in (c for count in (1, 2, 3) for c in combinations(kinds, count)):
             more = replace(layout, **{kind: 2 * getattr(layout, kind) for kind in chosen})
-            if more.machines <= MOST_MACHINES:
+            if more.machines <= most:
                 predicted = simulate(costs, more)
                 if predicted.seconds <= (1 - GAIN) * now:
                     gain = (now - predicted.seconds) / (more.machines - layout.machines)

@@ -77,9 +77,7 @@ def failing(tmp_path: Path, when: str, code: str) -> str:
     return f"{path}:Failing"
 
 
-def test_ctrl_c_saves_once_leaves_nobody_and_another_number_goes_on(
-    tiny_folder: Path, tmp_path: Path
-) -> None:
+def test_ctrl_c_saves_once_and_leaves_nobody(tiny_folder: Path, tmp_path: Path) -> None:
     run, log = tmp_path / "run", tmp_path / "log"
     launcher = begin(2, "run", *options(tiny_folder, run), log=log)
     ranks = ranks_of(launcher)
@@ -93,11 +91,6 @@ def test_ctrl_c_saves_once_leaves_nobody_and_another_number_goes_on(
     steps = [line["step"] for line in read_lines(run / "metrics.jsonl")]
     assert saved.name == f"step-{steps[-1]:06d}"
     assert RunFolder(run).config()["provenance"]["processes"] == 2
-
-    again = tmp_path / "again"
-    more = f"--set=steps={steps[-1] + 1}"
-    assert launch(1, "--resume", str(run), more, log=again) == 0, said(again)
-    assert "the run began with 2 processes and continues with 1" in " ".join(said(again).split())
 
 
 def test_a_request_to_stop_that_only_this_process_knows_of_counts_the_next_time() -> None:
@@ -117,7 +110,7 @@ def test_a_request_to_stop_that_only_this_process_knows_of_counts_the_next_time(
 def test_a_killed_process_ends_the_others_with_its_name_and_last_words(
     tiny_folder: Path, tmp_path: Path
 ) -> None:
-    code = "print('no more memory', flush=True), os.kill(os.getpid(), signal.SIGKILL)"
+    code = r"os.write(1, b'\x1b[5mno memory'), os.kill(os.getpid(), signal.SIGKILL)"
     run, log = tmp_path / "run", tmp_path / "log"
     env = failing(tmp_path, "verify", code)
     launcher = begin(2, "run", *options(tiny_folder, run, env=env), log=log)
@@ -125,10 +118,25 @@ def test_a_killed_process_ends_the_others_with_its_name_and_last_words(
     assert ended([launcher], seconds=120) == [1], said(log)
     assert not psutil.wait_procs(ranks, timeout=5)[1]
     shown = " ".join(said(log).split())
-    assert "error: process 1 of 2 was killed by SIGKILL: no more memory" in shown
+    assert "error: process 1 of 2 was killed by SIGKILL: \\x1b[5mno memory" in shown
     assert f"continue with --resume {run} --processes 2" in shown
     assert "Traceback" not in shown
-    assert "process 1 of 2 was killed by SIGKILL; its output:" in (run / "log.txt").read_text()
+    logged = (run / "log.txt").read_text()
+    assert "process 1 of 2 was killed by SIGKILL; its output:\n  \\x1b[5mno memory" in logged
+    assert "\x1b[5m" not in shown + logged
+
+
+@pytest.mark.heavy
+def test_another_number_of_processes_goes_on_and_says_so(tiny_folder: Path, tmp_path: Path) -> None:
+    run, log, again = tmp_path / "run", tmp_path / "log", tmp_path / "again"
+    launcher = begin(2, "run", *options(tiny_folder, run), log=log)
+    wait_for_steps(launcher, log, 1)
+    launcher.send_signal(signal.SIGTERM)
+    assert ended([launcher]) == [128 + signal.SIGTERM], said(log)
+    done = len(read_lines(run / "metrics.jsonl"))
+    more = ["--resume", str(run), f"--set=steps={done + 1}"]
+    assert launch(1, *more, log=again) == 0, said(again)
+    assert "the run began with 2 processes and continues with 1" in " ".join(said(again).split())
 
 
 @pytest.mark.heavy
