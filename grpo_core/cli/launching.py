@@ -66,9 +66,11 @@ def processes_to_start(count: int | None) -> int:
     Raises:
         ConfigError: another launcher has started this process.
     """
-    if count is None or os.environ.get(_LAUNCHER) == str(os.getppid()):
-        if _LAUNCHER in os.environ:
-            _die_with(int(os.environ[_LAUNCHER]))
+    launcher = os.environ.get(_LAUNCHER)
+    if launcher == str(os.getppid()):
+        _die_with(int(launcher))
+        return 0
+    if count is None:
         return 0
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         found = ", ".join(

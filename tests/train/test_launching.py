@@ -133,7 +133,7 @@ def test_another_number_of_processes_goes_on_and_says_so(tiny_folder: Path, tmp_
     wait_for_steps(launcher, log, 1)
     launcher.send_signal(signal.SIGTERM)
     assert ended([launcher]) == [128 + signal.SIGTERM], said(log)
-    done = len(read_lines(run / "metrics.jsonl"))
+    done = len(list(read_lines(run / "metrics.jsonl")))
     more = ["--resume", str(run), f"--set=steps={done + 1}"]
     assert launch(1, *more, log=again) == 0, said(again)
     assert "the run began with 2 processes and continues with 1" in " ".join(said(again).split())
