@@ -115,7 +115,7 @@ def test_a_killed_process_ends_the_others_with_its_name_and_last_words(
     env = failing(tmp_path, "verify", code)
     launcher = begin(2, "run", *options(tiny_folder, run, env=env), log=log)
     ranks = ranks_of(launcher)
-    assert ended([launcher], seconds=120) == [1], said(log)
+    assert ended([launcher]) == [1], said(log)
     assert not psutil.wait_procs(ranks, timeout=5)[1]
     shown = " ".join(said(log).split())
     assert "error: process 1 of 2 was killed by SIGKILL: \\x1b[5mno memory" in shown
