@@ -199,7 +199,7 @@ def main() -> None:
     parser.add_argument("--metrics", type=Path, help="take the costs from this run")
     parser.add_argument("--verdict", type=float, default=0.5, help="seconds, for the picture")
     parser.add_argument("--exchange", type=float, default=0.5, help="seconds, for the picture")
-    parser.add_argument("--prompts", type=int, default=128, help="per step, for the picture")
+    parser.add_argument("--prompts", type=int, default=64, help="per step, for the picture")
     options = parser.parse_args()
     options.out.mkdir(parents=True)
     report, rows = [], []

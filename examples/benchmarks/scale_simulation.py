@@ -87,12 +87,14 @@ class Predicted:
         return max(shares, key=lambda kind: shares[kind])
 
 
-def simulate(costs: Costs, layout: Layout, *, steps: int = 6, warm_up: int = 6) -> Predicted:
-    """Return what a step takes, as the mean over `steps` steps after the warm-up.
+def simulate(costs: Costs, layout: Layout) -> Predicted:
+    """Return what a step takes, as the mean over steps after a warm-up.
 
-    Later ones are begun as well, since they keep the machines busy meanwhile.
+    The pattern of steps repeats after staleness + 1 of them. Later ones are begun as well, since
+    they keep the machines busy meanwhile.
     """
-    return _Simulation(costs, layout, warm_up + steps + layout.staleness).run(warm_up, steps)
+    period = layout.staleness + 1
+    return _Simulation(costs, layout, 4 * period).run(warm_up=2 * period, counted=period)
 
 
 class _Simulation:
