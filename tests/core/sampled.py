@@ -1,8 +1,8 @@
-"""Which planted faults the default test run tries."""
+"""Which planted faults and which parameters the default test run tries; the rest is heavy."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -22,3 +22,24 @@ def one_of_each_check(faults: Mapping[type[Environment[Any]], str]) -> list[Any]
         name = f"{environment.__name__}-{check}"
         parameters.append(pytest.param(environment, check, id=name, marks=marks))
     return parameters
+
+
+def some_of(values: Iterable[Any], default: Sequence[Any]) -> list[Any]:
+    """Return the parameters of a test that repeats one mechanism: those not in `default` are heavy.
+
+    Args:
+        values: All parameters: single values, or tuples whose first item names the case.
+        default: The cases that the default run tries. Each must be among `values`.
+    """
+    cases = [value if isinstance(value, tuple) else (value,) for value in values]
+    unknown = [case for case in default if case not in [first for first, *_ in cases]]
+    if unknown:
+        raise ValueError(f"these cases do not exist: {unknown}")
+    return [
+        pytest.param(
+            *case,
+            id=getattr(case[0], "__name__", str(case[0])),
+            marks=[] if case[0] in default else [pytest.mark.heavy],
+        )
+        for case in cases
+    ]

@@ -22,7 +22,7 @@ from grpo_core.verify.engine import Verifier
 from grpo_core.verify.playing import IsolatedReplies, play
 
 from .distributions import grpo
-from .sampled import one_of_each_check
+from .sampled import one_of_each_check, some_of
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -174,11 +174,13 @@ def test_a_fault_of_a_dialogue_is_found_by_its_check_where_the_sound_twin_is_val
 
 @pytest.mark.parametrize(
     "env",
-    [
-        pytest.param(env, marks=[pytest.mark.heavy] if env is planted.Slow else [])
-        for env in planted.SOUND
-    ],
-    ids=lambda env: env.__name__,
+    some_of(
+        planted.SOUND,
+        default=(
+            *(planted.Guess, planted.Quotes, planted.Interview, planted.Undetermined),
+            *(planted.TellsWhenItIsOver, planted.Asynchronous, planted.Shop, planted.Typed),
+        ),
+    ),
 )
 def test_honest_dialogues_have_no_fault(env: type[Environment[Any]]) -> None:
     found = results(env, "verdict", "reply", "tool", "floor.cheats")
