@@ -20,9 +20,20 @@ def own_state_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
 
 
+LONGEST = (
+    *("test_backends", "test_kit", "test_docker", "test_kit_answers", "test_seed_recipes"),
+    *("test_cli_run", "test_faults", "test_kit_dialogues", "test_workers", "test_new"),
+)
+"""The files that take longest, which begin first: at the end no process waits long for another."""
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Each file stays with one process, and files that count or kill the machine's jails (group "jails") with the same one."""
+    """Keep each file with one process, so that its fixtures are made once, and begin with the longest ones.
+
+    Tests that count, kill or break jails know theirs by a mark or have a Docker engine of their own.
+    """
+    ranks = {stem: rank for rank, stem in enumerate(LONGEST)}
+    items.sort(key=lambda item: ranks.get(item.path.stem, len(ranks)))
     for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+        item.add_marker(pytest.mark.xdist_group(item.path.stem))

@@ -174,5 +174,5 @@ def test_the_base_install_is_below_60_mb_and_brings_nothing_heavy() -> None:
 
 @pytest.mark.skipif("PYTEST_XDIST_WORKER" not in os.environ, reason="there is one process")
 def test_the_tests_of_a_file_share_one_process(request: pytest.FixtureRequest) -> None:
-    """Its fixtures are made once; files that kill sandboxes (group "jails") never run side by side."""
+    """Its fixtures are made once."""
     assert request.node.nodeid.endswith("@test_packaging")

@@ -65,8 +65,11 @@ async def check_same_verdicts(process: SecondProcess, subject: Subject) -> str:
     verdicts = (await process.report())["verdicts"]
     # the process reports as many verdicts as it had time for
     attempts = ordinary_attempts(subject)[::-1][: len(verdicts)]
+    local_results = await subject.verdicts(attempts)
+    if attempts and not any(result.scored for result in local_results):
+        raise NotCheckedError("none of the attempts could be judged in this process")
     for (task, text), local_result, remote_result in zip(
-        attempts, await subject.verdicts(attempts), verdicts, strict=False
+        attempts, local_results, verdicts, strict=False
     ):
         told = _difference(local_result, remote_result)
         if told:
@@ -82,11 +85,16 @@ async def check_same_verdicts(process: SecondProcess, subject: Subject) -> str:
 
 
 def _difference(local_result: Verdict, remote_result: Any) -> str:
-    """Return what became of an attempt in the other process, or "" if nothing else."""
+    """Return what became of an attempt in the other process, or "" if nothing else.
+
+    An attempt that could not be judged in this process either is the subject of verdict.form.
+    """
+    if not local_result.scored:
+        return ""
     if isinstance(remote_result, str):
         return f"failed ({remote_result})"
     elsewhere = Verdict.from_json({**remote_result, "metrics": {}, "detail": {}})
-    if not local_result.scored or comparable_fields(local_result) == comparable_fields(elsewhere):
+    if comparable_fields(local_result) == comparable_fields(elsewhere):
         return ""
     same_outcome = (local_result.rewards, local_result.passed) == (
         elsewhere.rewards,

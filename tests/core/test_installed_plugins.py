@@ -116,12 +116,12 @@ class Installation:
         )
 
     def loaded(self, *arguments: str) -> set[str]:
-        """The modules that a command leaves loaded."""
+        """The modules that a command leaves loaded, which ends with status 0."""
         code = (
             "import sys\nfrom grpo_core.cli import main\nsys.argv[1:] = "
             + repr(list(arguments))
             + "\n"
-            "try:\n    main()\nexcept SystemExit:\n    pass\nprint('LOADED', *sys.modules)"
+            "try:\n    main()\nfinally:\n    print('LOADED', *sys.modules)"
         )
         done = subprocess.run(
             [str(self.python), "-c", code],
@@ -204,10 +204,8 @@ def test_no_other_command_imports_a_plugin_that_it_does_not_need(
 ) -> None:
     """Not even one that crashes the interpreter or takes a minute disturbs them."""
     started = time.monotonic()
-    done = hostile.grpo(*arguments)
-    assert done.returncode == 0, done.stderr
-    assert time.monotonic() - started < 40
     loaded = {module for module in hostile.loaded(*arguments) if module.startswith("plugin_")}
+    assert time.monotonic() - started < 40
     assert loaded <= {"plugin_good", "plugin_good.env"}
 
 

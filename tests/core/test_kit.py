@@ -43,7 +43,7 @@ from grpo_core.testing import (
     check_environment,
 )
 
-from .distributions import TOY_ENVIRONMENT, grpo, install_toy
+from .distributions import TOY_ENVIRONMENT, grpo, install_toy, pytest_apart
 from .processes import is_alive
 from .sampled import one_of_each_check, some_of
 
@@ -538,21 +538,7 @@ def test_one_inherited_class_makes_a_test_of_each_check(tmp_path: Path) -> None:
         "class TestFaulty(EnvironmentConformance):\n    environment = planted.Tolerance\n    tasks = 8\n"
     )
     (tmp_path / "test_it.py").write_text(source)
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-rsf",
-        "-k",
-        "near or code or TestSound",
-        str(tmp_path),
-    ]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path
-    )
+    done = pytest_apart("-rsf", "-k", "near or code or TestSound", cwd=tmp_path)
     assert "FAILED test_it.py::TestFaulty::test_conformance[floor.near]" in done.stdout, done.stdout
     assert done.stdout.count("FAILED") == 1, done.stdout
     assert "it runs no programs" in done.stdout

@@ -126,6 +126,20 @@ def test_the_check_that_names_the_cause_is_the_one_that_counts(
     assert {result.check for result in report.problems} == {cause}, str(report)
 
 
+@pytest.mark.parametrize(
+    ("faulty", "status"),
+    [(planted.RaisesOnJunk, "valid"), (planted.PartsOutside, "not_checked")],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_an_answer_that_no_process_can_judge_is_no_difference_between_processes(
+    faulty: type[Environment[Any]], status: str
+) -> None:
+    (found,) = check_environment(
+        faulty(), tasks=COUNT, only=["verdict.process"], isolation="inline"
+    ).results[-1:]
+    assert (found.check, found.status) == ("verdict.process", status), found.message
+
+
 def test_two_faults_are_two_lines() -> None:
     report = check_environment(planted_answers.TwoFaults(), tasks=COUNT)
     assert {result.check for result in report.problems} == {"task.split", "floor.near"}, str(report)

@@ -22,16 +22,11 @@ from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.types import Split
 
 from ..train.tiny import save_tiny
-from .distributions import grpo, install, install_plugin, install_project
+from .distributions import grpo, install, install_plugin, install_project, pytest_apart
 
 KINDS = get_args(Kind)
 FREE = ("text", "dialogue", "dataset")
 """Kinds that borrow nothing."""
-RUN = [
-    pytest.param(kind, marks=pytest.mark.xdist_group("jails")) if kind == "code" else kind
-    for kind in KINDS
-]
-"""With the other tests that start jails, where programs are run."""
 MOST_LINES = 15
 JUDGE = """
 from grpo_core import Judgement, NoConfig, Spec, hookimpl
@@ -74,18 +69,7 @@ def project(site: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path
 
 
 def own_tests(folder: Path, *options: str) -> str:
-    command = [
-        sys.executable,
-        "-c",
-        "import pytest, sys; sys.exit(pytest.main(sys.argv[1:]))",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        *options,
-    ]
-    done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=300, check=False
-    )
+    done = pytest_apart(*options, cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -105,7 +89,7 @@ def logic(source: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("kind", RUN)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_project_of_each_kind_is_listed_and_passes_its_own_tests(
     kind: str, project: Callable[[str], Path]
 ) -> None:
@@ -117,7 +101,7 @@ def test_a_project_of_each_kind_is_listed_and_passes_its_own_tests(
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("kind", RUN)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_project_of_each_kind_passes_every_check(
     kind: str, project: Callable[[str], Path], site: Path
 ) -> None:
@@ -143,10 +127,7 @@ def test_the_tests_of_a_judged_project_fail_without_its_guards(
     guarded = "fault = GUARDS.fault(text, reference=gap.missing, context=gap.before + gap.after)"
     assert guarded in text
     source.write_text(text.replace(guarded, "fault = None"))
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "floor"]
-    done = subprocess.run(
-        command, cwd=source.parents[1], capture_output=True, text=True, timeout=300, check=False
-    )
+    done = pytest_apart("-k", "floor", cwd=source.parents[1])
     assert (done.returncode, "test_conformance[floor.cheats]" in done.stdout) == (1, True), (
         done.stdout
     )
@@ -216,7 +197,7 @@ def test_a_project_can_be_trained_on_at_once(
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("kind", RUN)
+@pytest.mark.parametrize("kind", KINDS)
 def test_so_can_one_of_each_kind(kind: str, project: Callable[[str], Path], tmp_path: Path) -> None:
     train(kind, project, tmp_path)
 

@@ -18,7 +18,7 @@ from grpo_core.kit.new_plugin import Kind, plugin_files
 from grpo_core.protocol.hookspecs import OFFER_HOOKS
 
 from ..train.tiny import save_tiny
-from .distributions import grpo, install, install_project
+from .distributions import grpo, install, install_project, pytest_apart
 
 KINDS = get_args(Kind)
 SMALL = [
@@ -57,14 +57,7 @@ def test_a_plugin_of_each_kind_is_listed_and_passes_its_own_tests(
     listed = {row["name"]: row for row in json.loads(grpo("plugins", "--json").stdout)}
     assert listed["my-own"]["status"] == "ok"
     assert listed["my-own"]["offers"][kind][0] == "my-own"
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = pytest_apart(cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     assert " passed" in done.stdout
 

@@ -42,8 +42,6 @@ from grpo_sandbox.auto import Auto, AutoConfig
 from ..sandbox.attacks import ATTACKS
 from ..sandbox.engines import missing
 
-pytestmark = pytest.mark.xdist_group("jails")  # with the others that count or kill supervisors
-
 DIFFICULTIES = range(1, 11)
 BOTH = [FizzBuzz, Parentheses]
 

@@ -31,8 +31,6 @@ from .attacks import ATTACKS
 from .engines import missing
 from .siblings import LEAVERS, THIEVES
 
-pytestmark = pytest.mark.xdist_group("jails")  # with the others that count or kill supervisors
-
 SHORT = Limits(wall_seconds=2, cpu_seconds=1, memory_mb=128)
 PROBE = Program(
     """

@@ -15,8 +15,6 @@ from grpo_sandbox.pool import JailPool
 from .siblings import DIALOGUES, HOW_MUCH, hide
 from .test_backends import SHORT, open_pool, opened
 
-pytestmark = pytest.mark.xdist_group("jails")  # with the others that count or kill supervisors
-
 PATIENT = Limits(wall_seconds=30, cpu_seconds=20)
 SECRET = 789
 

@@ -15,8 +15,6 @@ from grpo_core.kit.sandbox import CHECKS, HONEST, UNDISTURBED, VALUES, check_san
 
 from .test_backends import backend as backend
 
-pytestmark = pytest.mark.xdist_group("jails")  # with the others that count or kill supervisors
-
 GOOD = {
     "CPU time": Outcome("timeout_cpu"),
     "wall clock": Outcome("timeout_wall"),

@@ -30,8 +30,6 @@ from grpo_sandbox.docker import LABEL, Docker, DockerConfig
 from ..train.tiny import save_tiny
 from .engines import IMAGE, Engine, engine_of_its_own
 
-pytestmark = pytest.mark.xdist_group("jails")  # with the others that count or kill supervisors
-
 PROGRAM = Program("def f(x): return x + 1", "f", [(1,)])
 
 

@@ -26,8 +26,6 @@ from grpo_sandbox.pool import JailPool
 
 from .engines import Engine, engine_of_its_own
 
-pytestmark = pytest.mark.xdist_group("jails")  # with the others that count or kill supervisors
-
 SLOWLY = "import time\ntime.sleep(0.05)\n"
 """In front of a program, so that faults meet it while it runs."""
 HOSTILE = {

@@ -18,8 +18,6 @@ from grpo_sandbox.reach import forbidden_packages
 
 from .test_backends import opened
 
-pytestmark = pytest.mark.xdist_group("jails")  # with the others that count or kill supervisors
-
 LISTING = """
 import os
 def f(x):

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import get_type_hints
 
@@ -20,6 +21,8 @@ from grpo_core.cli.app import app
 from grpo_core.cli.run import run as run_command
 from grpo_core.config.overrides import build_config
 from grpo_core.runs.lines import read_lines
+
+from .forked import Forks, forks
 
 TINY = [
     f"--set={setting}"
@@ -46,14 +49,11 @@ def command(*arguments: str | Path) -> list[str]:
     return [sys.executable, "-c", "from grpo_core.cli import main; main()", *map(str, arguments)]
 
 
-def run(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(*arguments), cwd=cwd, capture_output=True, text=True, timeout=600)
-
-
-def start(*arguments: str | Path, cwd: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        command(*arguments), cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+@pytest.fixture(scope="module")
+def grpo() -> Iterator[Forks]:
+    """Starts commands as forks: to import torch and transformers takes longer than all they do."""
+    with forks() as opened:
+        yield opened
 
 
 def steps_in(folder: Path) -> list[int]:
@@ -68,20 +68,17 @@ def wait_for_steps(folder: Path, count: int) -> None:
 
 
 def test_a_run_from_the_command_line_trains_draws_answers_and_can_be_replayed(
-    tiny_folder, tmp_path
+    grpo, tiny_folder, tmp_path
 ):
-    done = run(
-        "run",
-        "--env",
-        "arithmetic",
-        "--model",
-        tiny_folder,
-        "--steps",
-        "2",
-        *SMALL,
-        "--out",
-        "runs/first",
+    """The first one is a process as a user starts it."""
+    arguments = ["--env", "arithmetic", "--model", tiny_folder, "--steps", "2", *SMALL]
+    done = subprocess.run(
+        command("run", *arguments, "--out", "runs/first"),
         cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert "step 2/2" in done.stdout
@@ -98,11 +95,13 @@ def test_a_run_from_the_command_line_trains_draws_answers_and_can_be_replayed(
         assert (folder / name).stat().st_size > 0
     assert (folder / "training_curve.png").read_bytes().startswith(b"\x89PNG")
 
-    answered = run("generate", "(1 + 1) + 1", "--max-new-tokens", "5", cwd=tmp_path)
+    answered = grpo.run("generate", "(1 + 1) + 1", "--max-new-tokens", "5", cwd=tmp_path)
     assert answered.returncode == 0, answered.stderr
     assert "final\nwriting an answer of at most 5 tokens" in answered.stderr
 
-    replayed = run("run", "--recipe", folder / "config.json", "--out", "runs/second", cwd=tmp_path)
+    replayed = grpo.run(
+        "run", "--recipe", folder / "config.json", "--out", "runs/second", cwd=tmp_path
+    )
     assert replayed.returncode == 0, replayed.stderr
     texts = [
         [line["messages"] for line in read_lines(f / "rollouts.jsonl")]
@@ -110,7 +109,9 @@ def test_a_run_from_the_command_line_trains_draws_answers_and_can_be_replayed(
     ]
     assert texts[0] == texts[1]
 
-    again = run("run", "--recipe", folder / "config.json", "--out", "runs/second", cwd=tmp_path)
+    again = grpo.run(
+        "run", "--recipe", folder / "config.json", "--out", "runs/second", cwd=tmp_path
+    )
     assert again.returncode == 2
     assert "already holds a run; continue it with --resume" in again.stderr
 
@@ -124,9 +125,9 @@ def test_a_run_from_the_command_line_trains_draws_answers_and_can_be_replayed(
     ],
 )
 def test_a_signal_saves_after_the_step_and_resume_goes_on_from_there(
-    tiny_folder, tmp_path, method, number
+    grpo, tiny_folder, tmp_path, method, number
 ):
-    process = start(
+    process = grpo.start(
         method,
         "--env",
         "arithmetic",
@@ -142,7 +143,7 @@ def test_a_signal_saves_after_the_step_and_resume_goes_on_from_there(
     wait_for_steps(tmp_path / "run", 2)
     process.send_signal(number)
     process.send_signal(number)  # as a wrapper that forwards signals does: still one wish
-    output, _ = process.communicate(timeout=300)
+    output = "".join(process.communicate(timeout=300))
     assert process.returncode == 128 + number, output
     assert "continue with --resume run" in output
     assert (
@@ -153,16 +154,16 @@ def test_a_signal_saves_after_the_step_and_resume_goes_on_from_there(
     saved = sorted((tmp_path / "run" / "checkpoints").iterdir())[-1]
     assert saved.name == f"step-{done[-1]:06d}"
 
-    process = start(method, "--resume", "run", cwd=tmp_path)
+    process = grpo.start(method, "--resume", "run", cwd=tmp_path)
     wait_for_steps(tmp_path / "run", len(done) + 2)
     process.send_signal(number)
-    output, _ = process.communicate(timeout=300)
+    output = "".join(process.communicate(timeout=300))
     assert f"after step {done[-1]} of 500" in output
     assert steps_in(tmp_path / "run") == list(range(1, len(steps_in(tmp_path / "run")) + 1))
 
 
-def test_a_run_under_way_is_not_resumed_by_a_second_process(tiny_folder, tmp_path):
-    process = start(
+def test_a_run_under_way_is_not_resumed_by_a_second_process(grpo, tiny_folder, tmp_path):
+    process = grpo.start(
         "run",
         "--env",
         "arithmetic",
@@ -176,7 +177,7 @@ def test_a_run_under_way_is_not_resumed_by_a_second_process(tiny_folder, tmp_pat
         cwd=tmp_path,
     )
     wait_for_steps(tmp_path / "run", 2)
-    second = run("run", "--resume", "run", cwd=tmp_path)
+    second = grpo.run("run", "--resume", "run", cwd=tmp_path)
     assert (second.returncode, second.stderr.count("error:")) == (2, 1)
     assert "another process is writing the run" in second.stderr
     wait_for_steps(tmp_path / "run", len(steps_in(tmp_path / "run")) + 2)
@@ -188,7 +189,9 @@ def test_a_run_under_way_is_not_resumed_by_a_second_process(tiny_folder, tmp_pat
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("method", ["run", "sft"])
-def test_after_kill_minus_9_every_file_is_readable_and_resume_works(tiny_folder, tmp_path, method):
+def test_after_kill_minus_9_every_file_is_readable_and_resume_works(
+    grpo, tiny_folder, tmp_path, method
+):
     arguments = [
         "--env",
         "arithmetic",
@@ -202,14 +205,14 @@ def test_after_kill_minus_9_every_file_is_readable_and_resume_works(tiny_folder,
         "--out",
         "run",
     ]
-    process = start(method, *arguments, cwd=tmp_path)
+    process = grpo.start(method, *arguments, cwd=tmp_path)
     wait_for_steps(tmp_path / "run", 3)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate(timeout=30)
     json.loads((tmp_path / "run" / "config.json").read_text())
     done = steps_in(tmp_path / "run")
     list(read_lines(tmp_path / "run" / "rollouts.jsonl"))
-    process = start(method, "--resume", "run", cwd=tmp_path)
+    process = grpo.start(method, "--resume", "run", cwd=tmp_path)
     wait_for_steps(tmp_path / "run", len(done) + 2)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=300)
@@ -278,8 +281,10 @@ def test_a_full_disk_stops_the_run_with_one_line_and_loses_nothing(
 
 
 @pytest.mark.heavy
-def test_a_full_disk_stops_an_export_with_one_line_and_leaves_no_part_of_it(tiny_folder, tmp_path):
-    done = run(
+def test_a_full_disk_stops_an_export_with_one_line_and_leaves_no_part_of_it(
+    grpo, tiny_folder, tmp_path
+):
+    done = grpo.run(
         "run",
         "--env",
         "arithmetic",
@@ -300,11 +305,11 @@ def test_a_full_disk_stops_an_export_with_one_line_and_leaves_no_part_of_it(tiny
         assert "make room, then export again" in done.stderr
         assert "Traceback" not in done.stderr
         assert not (tmp_path / more[1]).exists()
-        done = run("export", "run", *more, cwd=tmp_path)
+        done = grpo.run("export", "run", *more, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
 
 
-def test_ctrl_c_in_an_evaluation_prints_what_was_measured(tiny_folder, tmp_path):
+def test_ctrl_c_in_an_evaluation_prints_what_was_measured(grpo, tiny_folder, tmp_path):
     arguments = [
         "--env",
         "arithmetic",
@@ -317,13 +322,13 @@ def test_ctrl_c_in_an_evaluation_prints_what_was_measured(tiny_folder, tmp_path)
         "--attempts",
         "attempts.jsonl",
     ]
-    process = start("eval", *arguments, cwd=tmp_path)
+    process = grpo.start("eval", *arguments, cwd=tmp_path)
     deadline = time.monotonic() + 300
     while not (tmp_path / "attempts.jsonl").exists():
         assert time.monotonic() < deadline, "nothing was attempted"
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=300)
+    output = "".join(process.communicate(timeout=300))
     assert process.returncode == 130, output
     assert "stopped before all tasks were done" in output
     assert "pass@1" in output
@@ -399,7 +404,7 @@ def test_a_recipe_that_is_wrong_gives_one_clear_line(tmp_path, monkeypatch, reci
 
 
 def test_a_model_without_a_chat_template_is_refused_before_anything_is_written(
-    tiny_folder, tmp_path
+    grpo, tiny_folder, tmp_path
 ):
     for name in ("chat_template.jinja", "tokenizer_config.json"):
         path = tiny_folder / name
@@ -411,7 +416,7 @@ def test_a_model_without_a_chat_template_is_refused_before_anything_is_written(
             )
         else:
             path.unlink(missing_ok=True)
-    done = run(
+    done = grpo.run(
         "run",
         "--env",
         "arithmetic",

@@ -26,8 +26,6 @@ from grpo_core.train.models.load import ModelSource
 from ..sandbox.engines import missing
 from .tiny_masked import masked_model, masked_tokenizer, save_masked
 
-pytestmark = pytest.mark.xdist_group("jails")  # with the others that count or kill supervisors
-
 BESIEGE = ("besiege", "besiege-as-written", "besiege-small")
 PACKAGES = dict.fromkeys(BESIEGE, grpo_env_besiege) | {
     "arithmetic": grpo_env_arithmetic,
