@@ -52,7 +52,7 @@ def test_few_names_are_listed_and_many_are_counted(site: Path) -> None:
     assert listed["environment"] == [f"{i:02}" for i in range(11)]
 
 
-@pytest.mark.parametrize("arguments", [["plugins"], ["plugins", "--check"]])
+@pytest.mark.parametrize("arguments", [["plugins"], ["plugins", "aaa", "recipes", "--check"]])
 def test_a_component_whose_name_belongs_to_another_plugin_is_a_failure(
     site: Path, arguments: list[str]
 ) -> None:
@@ -73,7 +73,9 @@ def test_a_disabled_plugin_is_listed_as_such(site: Path, monkeypatch: pytest.Mon
     assert rows(result.stdout)["bad"]["status"] == "disabled"
 
 
-@pytest.mark.parametrize("arguments", [["plugins", "--json"], ["plugins", "--json", "--check"]])
+@pytest.mark.parametrize(
+    "arguments", [["plugins", "--json"], ["plugins", "chatty", "--json", "--check"]]
+)
 def test_prints_on_import_do_not_corrupt_json(site: Path, arguments: list[str]) -> None:
     install_toy(site)
     install_plugin(
@@ -93,7 +95,8 @@ def test_check_keeps_its_json_whole_beside_a_plugin_that_writes_past_python(site
         "import os; os.write(1, b'noise')\n"
         + OFFERS_ONE.format(name="chatty", target="toy_environment:Toy"),
     )
-    assert rows(grpo("plugins", "--json", "--check").stdout)["chatty"]["status"] == "ok"
+    result = grpo("plugins", "chatty", "--json", "--check")
+    assert rows(result.stdout)["chatty"]["status"] == "ok"
 
 
 @pytest.mark.parametrize(
@@ -112,7 +115,8 @@ def test_check_survives_a_plugin_that_does_not_and_exits_with_1(
     site: Path, source: str, reason: str
 ) -> None:
     install_plugin(site, "bad", source)
-    result = grpo("plugins", "--check", "--json", "--timeout", "2" if "sleep" in source else "60")
+    timeout = "2" if "sleep" in source else "60"
+    result = grpo("plugins", "bad", "--check", "--json", "--timeout", timeout)
     row = rows(result.stdout)["bad"]
     assert result.exit_code == 1
     assert row["status"] == "failed"
@@ -128,7 +132,7 @@ def test_check_says_how_long_the_import_took(site: Path) -> None:
         "import time; time.sleep(0.3)\n"
         + OFFERS_ONE.format(name="slow", target="toy_environment:Toy"),
     )
-    result = grpo("plugins", "--check", "--json")
+    result = grpo("plugins", "slow", "--check", "--json")
     assert 0.3 <= rows(result.stdout)["slow"]["import_seconds"] < 5
 
 
