@@ -27,7 +27,12 @@ class Forked:
         out, err = (os.open(path, os.O_CREAT | os.O_WRONLY) for path in self._logs)
         try:
             self.pid = zygote.start(
-                [str(argument) for argument in arguments], out=out, err=err, env=os.environ, cwd=cwd
+                [str(argument) for argument in arguments],
+                out=out,
+                err=err,
+                env=os.environ,
+                cwd=cwd,
+                plots=False,
             )
         finally:
             os.close(out)
