@@ -144,6 +144,7 @@ def carry_out(step: Step, shell: Shell, *, seconds: float) -> None:
 
 
 def main() -> int:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the shell ends as after Ctrl-C
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="grpo-tutorial-") as folder:
         shell = Shell(Path(folder))
