@@ -32,6 +32,7 @@ from grpo_core import (
     Verdict,
 )
 from grpo_core.config.settings import Isolation
+from grpo_core.kit import second_process
 from grpo_core.kit.result import catalogue
 from grpo_core.kit.run import CHECKS, SECOND_PROCESS_CHECKS
 from grpo_core.testing import (
@@ -566,15 +567,28 @@ def test_a_dialogue_may_tell_later_what_its_prompt_leaves_out() -> None:
     assert (found.status, "a later turn" in found.message) == ("not_checked", True)
 
 
+NAMED = (planted.SetOrder, planted.TellsDate, planted.TellsFolder, planted.TellsProcess)
+"""Whose surrounding is looked for in the default run, by seven processes each."""
+
+
+@pytest.mark.parametrize(
+    "faulty",
+    [env for env in planted.SURROUNDED if env not in NAMED and env.scored is planted.Sum.scored],
+)
+def test_a_task_that_depends_on_its_surroundings_is_found(
+    faulty: type[Environment[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(planted.SETTING, "sunny")
+    monkeypatch.setattr(second_process, "_ONE_SECONDS", 0.0)  # on which of them is not looked for
+    (found,) = checked(faulty(), "task.process", isolation="inline").results
+    assert found.status == "invalid", found.message
+
+
 @pytest.mark.parametrize(
     ("faulty", "name"),
     some_of(
         planted.SURROUNDED.items(),
-        default=(
-            *(planted.SetOrder, planted.TellsVariable, planted.TellsUser, planted.TellsDate),
-            *(planted.TellsTimeZone, planted.TellsMachine, planted.TellsLocale, planted.TellsHome),
-            *(planted.TellsFolder, planted.TellsProcess, planted.PaysByDate),
-        ),  # a task that depends on each of them, and a verdict
+        default=NAMED,
     ),
 )
 def test_what_a_task_or_verdict_depends_on_is_named(

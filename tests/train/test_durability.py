@@ -179,8 +179,17 @@ def test_an_older_checkpoint_is_taken_back_to_with_all_that_came_after_it(
     assert_same(run, whole)
 
 
-@pytest.mark.parametrize("name", ["metrics.jsonl", "rollouts.jsonl"])
-@pytest.mark.parametrize("damage", ["line removed", "shorter", "bit", "empty"])
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        *[("metrics.jsonl", damage) for damage in ("line removed", "shorter", "bit", "empty")],
+        ("rollouts.jsonl", "line removed"),
+        *[
+            pytest.param("rollouts.jsonl", damage, marks=pytest.mark.heavy)
+            for damage in ("shorter", "bit", "empty")
+        ],
+    ],
+)
 def test_a_damaged_log_is_refused_and_cut_by_steps_when_that_is_allowed(
     run: Path, whole: Path, name: str, damage: str
 ) -> None:
@@ -460,7 +469,12 @@ def test_an_observer_that_fails_is_dropped_and_the_run_goes_on(
 
 
 @pytest.mark.parametrize(
-    "error", [ValueError("nobody foresaw this"), MemoryError(), KeyboardInterrupt(), SystemExit(3)]
+    "error",
+    [
+        ValueError("nobody foresaw this"),
+        KeyboardInterrupt(),
+        *[pytest.param(error, marks=pytest.mark.heavy) for error in (MemoryError(), SystemExit(3))],
+    ],
 )
 def test_whatever_ends_a_run_saves_its_last_step_and_leaves_a_reason(
     settings: dict[str, Any], tmp_path: Path, whole: Path, error: BaseException

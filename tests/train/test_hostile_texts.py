@@ -303,6 +303,10 @@ def commands(group: Any, prefix: str = "") -> Iterator[str]:
             yield prefix + name
 
 
+SLOW = ("run", "sft", "plot", "env check")
+"""Commands that the default run tries with a terminal only."""
+
+
 def test_every_command_has_a_case() -> None:
     assert set(commands(typer.main.get_command(app))) == set(CASES)
 
@@ -311,8 +315,10 @@ def test_every_command_has_a_case() -> None:
     ("name", "terminal"),
     [(name, True) for name in CASES]
     + [
-        (name, False) for name in CASES if name != "doctor"
-    ],  # which loads every plugin in a process
+        pytest.param(name, False, marks=[pytest.mark.heavy] if name in SLOW else [])
+        for name in CASES
+        if name != "doctor"  # which loads every plugin in a process
+    ],
 )
 def test_no_command_prints_hostile_text_raw(place: Place, name: str, terminal: bool) -> None:
     for case in CASES[name]:

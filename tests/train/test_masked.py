@@ -261,7 +261,7 @@ def metrics(folder: Path) -> list[dict[str, float]]:
     ]
 
 
-@pytest.mark.parametrize("lora", [True, False])
+@pytest.mark.parametrize("lora", [True, pytest.param(False, marks=pytest.mark.heavy)])
 def test_a_run_learns_and_stays_measured_against_its_start(tmp_path: Path, lora: bool) -> None:
     more = {
         "steps": 40,
