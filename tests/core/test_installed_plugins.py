@@ -227,7 +227,9 @@ def test_a_broken_plugin_that_is_asked_for_says_why_with_status_2(hostile: Insta
 
 def test_check_times_imports_and_survives_a_segmentation_fault(hostile: Installation) -> None:
     done = hostile.grpo(
-        "plugins", "--json", "--check", "--timeout", "6", environ={"GRPO_DISABLE_PLUGINS": "lacks"}
+        *("plugins", "crashes", "slow", "lacks", "good", "exits"),
+        *("--json", "--check", "--timeout", "6"),
+        environ={"GRPO_DISABLE_PLUGINS": "lacks"},
     )
     assert done.returncode == 1
     rows = {(row["name"], row["distribution"]): row for row in json.loads(done.stdout)}
