@@ -9,7 +9,7 @@ import time
 import unicodedata
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_core.calls.console import PrintableConsole
@@ -72,6 +72,7 @@ def test_a_cut_text_says_so_and_escapes_count() -> None:
     assert printable("x" * 50, limit=50) == "x" * 50
 
 
+@settings(deadline=None)
 @given(ANY)
 def test_any_text_becomes_printable_and_stays_as_it_is_then(text: str) -> None:
     shown = printable(text)
@@ -82,6 +83,7 @@ def test_any_text_becomes_printable_and_stays_as_it_is_then(text: str) -> None:
     shown.encode()
 
 
+@settings(deadline=None)
 @given(
     st.recursive(
         st.none() | st.floats(allow_nan=False) | ANY,
