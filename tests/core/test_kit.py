@@ -610,7 +610,9 @@ def test_a_check_of_leftovers_says_how_many_verdicts_were_watched_and_what_staye
         env: checked(env(), "safety.files").results[0].message
         for env in (planted.Sum, planted.CachesInAFile, planted.LeavesFewFiles)
     }
-    assert re.match(r"\d{3,} verdicts left no file in the working dir.*, .* home", said[planted.Sum])
+    assert re.match(
+        r"\d{3,} verdicts left no file in the working dir.*, .* home", said[planted.Sum]
+    )
     assert re.match(r"\d{3,} verdicts left 1 file .*table\.json", said[planted.CachesInAFile])
     assert re.match(r"\d{3,} verdicts left 4 files .*answer-1", said[planted.LeavesFewFiles])
 
