@@ -13,6 +13,9 @@ import httpx2
 from grpo_core import GrpoError
 
 _CONNECT_SECONDS = 10.0
+IDLE_SECONDS = 2.0
+"""A connection that was unused for longer is not used again. vLLM closes it after 5 seconds, and a
+request that crosses that would look like the failure of the server."""
 _HEALTH_SECONDS = 10.0
 _MAX_SHOWN_CHARS = 500
 
@@ -33,7 +36,11 @@ class Client:
     def __init__(self, address: Path | str, *, at_once: int, seconds: float) -> None:
         socket = str(address) if isinstance(address, Path) else None
         key = os.environ.get("VLLM_API_KEY", "")
-        limits = httpx2.Limits(max_connections=at_once, max_keepalive_connections=at_once)
+        limits = httpx2.Limits(
+            max_connections=at_once,
+            max_keepalive_connections=at_once,
+            keepalive_expiry=IDLE_SECONDS,
+        )
         self._http = httpx2.AsyncClient(
             base_url="http://vllm" if socket else str(address).removesuffix("/v1"),
             transport=httpx2.AsyncHTTPTransport(uds=socket, limits=limits, retries=0),

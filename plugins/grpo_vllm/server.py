@@ -169,6 +169,8 @@ class Server:
             "HF_HUB_OFFLINE": "1",  # the model is in a folder
             **inherited,
             "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
+            # The client alone decides when a connection is closed, also on a busy machine.
+            "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": "3600",
             # Only these endpoints replace all weights, and let the server sleep.
             "VLLM_SERVER_DEV_MODE": "1",
         }

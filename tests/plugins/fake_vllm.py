@@ -38,6 +38,10 @@ def number(folder: str) -> int:
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
+    def setup(self) -> None:
+        note("connects")
+        super().setup()
+
     def do_GET(self) -> None:
         if self.path == "/v1/models":
             self.answer(200, {"data": [{"id": "policy"}, *({"id": name} for name in ADAPTERS)]})
@@ -158,7 +162,12 @@ if __name__ == "__main__":
         "start",
         arguments=sys.argv[1:],
         environment={
-            k: os.environ.get(k) for k in ("VLLM_ALLOW_RUNTIME_LORA_UPDATING", "PYTHONPATH")
+            k: os.environ.get(k)
+            for k in (
+                "VLLM_ALLOW_RUNTIME_LORA_UPDATING",
+                "VLLM_HTTP_TIMEOUT_KEEP_ALIVE",
+                "PYTHONPATH",
+            )
         },
     )
     print("(APIServer pid=1) INFO 11-25 10:00:00 [x.py:1] loading the weights", flush=True)

@@ -320,7 +320,29 @@ def test_the_server_knows_the_model_and_nothing_of_the_trainers_packages(fake: F
         "--max-num-seqs=9",
         "--tensor-parallel-size=2",
     } <= {*start["arguments"]}
-    assert start["environment"] == {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "PYTHONPATH": None}
+    assert start["environment"] == {
+        "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
+        "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": "3600",
+        "PYTHONPATH": None,
+    }
+
+
+def test_a_connection_that_was_idle_is_not_used_again(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server closes it at a time of its own; a request that crosses that looks like its failure."""
+    monkeypatch.setattr("grpo_vllm.client.IDLE_SECONDS", 0.3)
+    connections: list[int] = []
+
+    async def ask(sampler: VLLM) -> None:
+        for pause in (0.0, 0.0, 0.6):
+            await asyncio.sleep(pause)
+            await sampler.generate(asks(10))
+            connections.append(len(fake.events("connects")))
+
+    using(fake.sampler(), ask)
+    first, soon, late = connections
+    assert (soon, late) == (first, first + 1)
 
 
 @contextlib.contextmanager
