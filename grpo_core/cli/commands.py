@@ -120,6 +120,10 @@ COMMANDS: Mapping[str, Mapping[str, Entry]] = {
             "grpo_core.cli.new",
             "Write the package of a new sampler, which draws completions, with tests.",
         ),
+        "executor": Entry(
+            "grpo_core.cli.new",
+            "Write the package of a new executor, which verifies elsewhere, with tests.",
+        ),
         "algorithm": Entry(
             "grpo_core.cli.new",
             "Write the package of a new advantage estimator and a new loss, with tests.",

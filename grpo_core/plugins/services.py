@@ -1,4 +1,4 @@
-"""Open and close the services of environments, sandboxes and judges, and load samplers.
+"""Open and close services of environments, sandboxes and judges; load samplers and executors.
 
 All environments share one sandbox and one judge of each name. Each is created when the first
 environment needs it.
@@ -18,6 +18,7 @@ from grpo_core.plugins.environments import creation_errors, settings_of
 from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.environment import Environment, Services
 from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.executor import Executor
 from grpo_core.protocol.hookspecs import Kind
 from grpo_core.protocol.judge import Judge
 from grpo_core.protocol.sampler import ModelToSample, Sampler
@@ -28,7 +29,7 @@ _CLOSE_SECONDS = 30.0
 
 
 class ServiceConfig(Protocol):
-    """Names a sandbox, judge or sampler, and its settings, as the sections of a config do."""
+    """Names a sandbox, judge, sampler or executor and its settings, as sections of a config do."""
 
     @property
     def name(self) -> str: ...
@@ -69,6 +70,12 @@ def sampler_maker(host: PluginHost, config: ServiceConfig) -> Callable[[ModelToS
         return sampler
 
     return make
+
+
+def open_executor(host: PluginHost, config: ServiceConfig) -> Executor:
+    """Return a new executor of the kind that `config` names, with validated settings."""
+    executor: Executor = _open(host, "executor", config, prefix="verify.executor.settings")
+    return executor
 
 
 def _open(host: PluginHost, kind: Kind, config: ServiceConfig, *, prefix: str) -> Any:
