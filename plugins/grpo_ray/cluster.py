@@ -1,0 +1,146 @@
+"""Join a Ray cluster, or start one on this machine that ends with the run."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+import math
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from grpo_core import ConfigError, MissingExtraError
+from grpo_core.protocol.executor import EnvironmentToVerify
+from grpo_ray.actor import Verification
+from grpo_ray.config import Actors
+
+SPARE_CALLS = 8
+"""How many calls an actor takes besides requests: questions whether it lives, and its end."""
+
+
+class Cluster:
+    """A connection to a Ray cluster. It is made once, by the first `join`."""
+
+    def __init__(self, address: str | None) -> None:
+        """Prepare the connection.
+
+        Args:
+            address: address of a cluster; None: one is started on this machine.
+
+        Raises:
+            MissingExtraError: Ray is not installed.
+        """
+        if importlib.util.find_spec("ray") is None:
+            raise MissingExtraError("the executor 'ray'", "ray", package="ray")
+        self._address = address
+        self._session_folder = ""
+        self._joined = self._owns_connection = False
+
+    def join(self) -> None:
+        """Connect, and start the cluster if there is none to connect to.
+
+        A connection that the program has already is used and not closed.
+
+        Raises:
+            ConfigError: there is no cluster at the address, or it cannot be started.
+        """
+        if self._joined:
+            return
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        import ray
+
+        logging.getLogger("ray").setLevel(logging.CRITICAL)  # what matters, this package says
+        self._owns_connection = not ray.is_initialized()
+        if self._owns_connection:
+            try:
+                with _own_sigterm():
+                    context = ray.init(
+                        self._address or "local",
+                        include_dashboard=False if self._address is None else None,
+                        log_to_driver=False,
+                        configure_logging=False,
+                    )
+            except (ray.exceptions.RayError, ConnectionError, RuntimeError, ValueError) as error:
+                place = f"at {self._address}" if self._address else "on this machine"
+                reason = " ".join(str(error).split())
+                raise ConfigError(
+                    f"the Ray cluster {place} cannot be used: {reason:.400}; check "
+                    "verify.executor.settings.address and `ray status`"
+                ) from None
+            if self._address is None:
+                self._session_folder = context.address_info["session_dir"]
+        self._joined = True
+
+    def leave(self) -> None:
+        """Disconnect, and end the cluster if it was started here."""
+        if self._joined and self._owns_connection:
+            import ray
+
+            ray.shutdown()
+            if self._session_folder:  # where Ray keeps logs
+                shutil.rmtree(self._session_folder, ignore_errors=True)
+        self._joined = False
+
+    def room_for(self, actors: Actors) -> int:
+        """Return how many such actors fit into the cluster when nothing else runs there."""
+        needs = actors.needs()
+        return sum(
+            min(
+                (
+                    math.floor(node["Resources"].get(name, 0.0) / amount + 1e-9)
+                    for name, amount in needs.items()
+                ),
+                default=1,
+            )
+            for node in self.nodes()
+        )
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """Return Ray's description of each node that is alive."""
+        import ray
+
+        return [node for node in ray.nodes() if node["Alive"]]
+
+    def start_actor(self, environment: EnvironmentToVerify, actors: Actors) -> Any:
+        """Return the handle of a new actor, which waits for room if there is none."""
+        import ray
+
+        remote = ray.remote(Verification).options(
+            num_cpus=actors.num_cpus,
+            num_gpus=actors.num_gpus,
+            resources=dict(actors.resources),
+            max_restarts=0,
+            max_concurrency=environment.concurrency + SPARE_CALLS,
+            scheduling_strategy="SPREAD",
+        )
+        return remote.remote(json.dumps(environment.to_json()))
+
+    def describe(self) -> str:
+        """Return what the nodes have, for a message about room."""
+        totals: dict[str, float] = {}
+        for node in self.nodes():
+            for name, amount in node["Resources"].items():
+                if not name.startswith(("node:", "memory", "object_store_memory")):
+                    totals[name] = totals.get(name, 0.0) + amount
+        amounts = ", ".join(f"{amount:g} {name}" for name, amount in sorted(totals.items()))
+        count = len(self.nodes())
+        return f"{count} node{'s' if count != 1 else ''} with {amounts or 'no resources'}"
+
+
+@contextmanager
+def _own_sigterm() -> Iterator[None]:
+    """Keep the program's handler of SIGTERM, which `ray.init` replaces."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, handler)
