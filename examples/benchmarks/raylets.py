@@ -10,6 +10,7 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -21,7 +22,6 @@ from pathlib import Path
 
 import psutil
 
-PORT = 6399
 START_SECONDS = 120.0
 
 
@@ -44,28 +44,37 @@ class Raylets:
 
 
 @contextmanager
-def two_raylets(*, cpus: float) -> Iterator[Raylets]:
-    """Start two nodes with so many CPUs each, as far as Ray counts them, and end them."""
-    name = f"grpo{os.getpid()}"
-    apart = _make_namespace(name)
-    host, other = ("10.213.99.1", "10.213.99.2") if apart else ("127.0.0.1", "127.0.0.1")
+def two_raylets(*, cpus: float, second_path: str = "") -> Iterator[Raylets]:
+    """Start two nodes, and end them.
+
+    Args:
+        cpus: number of CPUs of each, as far as Ray counts them.
+        second_path: PYTHONPATH of the second; "": as here.
+    """
+    name, net = f"grpo{os.getpid()}", f"10.213.{os.getpid() % 256}"
+    apart = _make_namespace(name, net)
+    host, other = (f"{net}.1", f"{net}.2") if apart else ("127.0.0.1", "127.0.0.1")
+    with socket.create_server((host, 0)) as free:
+        port = free.getsockname()[1]
     # Token authentication, so that nobody else on the network can use the cluster.
     os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1"}
     folder = Path(tempfile.mkdtemp(prefix="rl-", dir="/tmp"))  # short: sockets are in it
     ray = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
     ray += [f"--num-cpus={cpus:g}"]
-    head = [*ray, "--head", f"--port={PORT}", f"--node-ip-address={host}"]
+    head = [*ray, "--head", f"--port={port}", f"--node-ip-address={host}"]
     head += ["--include-dashboard=false", f"--temp-dir={folder / 'a'}"]
-    joined = [*ray, f"--address={host}:{PORT}", f"--node-ip-address={other}"]
+    joined = [*ray, f"--address={host}:{port}", f"--node-ip-address={other}"]
     started: list[subprocess.Popen[bytes]] = []
     try:
-        started.append(_start(head, folder / "head.log"))
+        started.append(_start(head, folder / "head.log", dict(os.environ)))
         _wait_for(started[0], folder / "head.log")
         within = ["ip", "netns", "exec", name] if apart else []
-        started.append(_start([*within, *joined], folder / "second.log"))
+        path = {"PYTHONPATH": second_path} if second_path else {}
+        second = _start([*within, *joined], folder / "second.log", {**os.environ, **path})
+        started.append(second)
         _wait_for(started[1], folder / "second.log")
-        yield Raylets(f"{host}:{PORT}", apart, started[1])
+        yield Raylets(f"{host}:{port}", apart, second)
     finally:
         for process in reversed(started):
             _end(process)
@@ -74,7 +83,7 @@ def two_raylets(*, cpus: float) -> Iterator[Raylets]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _make_namespace(name: str) -> bool:
+def _make_namespace(name: str, net: str) -> bool:
     """Make a network namespace that is connected to this one; return whether that is allowed."""
     if shutil.which("ip") is None or os.geteuid() != 0:
         return False
@@ -83,9 +92,9 @@ def _make_namespace(name: str) -> bool:
         ["ip", "netns", "add", name],
         ["ip", "link", "add", f"{name}a", "type", "veth", "peer", "name", f"{name}b"],
         ["ip", "link", "set", f"{name}b", "netns", name],
-        ["ip", "addr", "add", "10.213.99.1/24", "dev", f"{name}a"],
+        ["ip", "addr", "add", f"{net}.1/24", "dev", f"{name}a"],
         ["ip", "link", "set", f"{name}a", "up"],
-        [*inside, "addr", "add", "10.213.99.2/24", "dev", f"{name}b"],
+        [*inside, "addr", "add", f"{net}.2/24", "dev", f"{name}b"],
         [*inside, "link", "set", f"{name}b", "up"],
         [*inside, "link", "set", "lo", "up"],
     ]
@@ -96,9 +105,11 @@ def _make_namespace(name: str) -> bool:
     return True
 
 
-def _start(command: list[str], log: Path) -> subprocess.Popen[bytes]:
+def _start(command: list[str], log: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
     with log.open("wb") as file:
-        return subprocess.Popen(command, stdout=file, stderr=file, stdin=subprocess.DEVNULL)
+        return subprocess.Popen(
+            command, stdout=file, stderr=file, stdin=subprocess.DEVNULL, env=environment
+        )
 
 
 def _wait_for(process: subprocess.Popen[bytes], log: Path) -> None:

@@ -9,8 +9,9 @@ import math
 import os
 import shutil
 import signal
+import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,8 +20,12 @@ from grpo_core.protocol.executor import EnvironmentToVerify
 from grpo_ray.actor import Verification
 from grpo_ray.config import Actors
 
+_logger = logging.getLogger(__name__)
 SPARE_CALLS = 8
 """How many calls an actor takes besides requests: questions whether it lives, and its end."""
+
+_KNOCK_SECONDS = 10.0
+"""How long a cluster may take to accept a connection."""
 
 
 class Cluster:
@@ -55,10 +60,11 @@ class Cluster:
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         import ray
 
-        logging.getLogger("ray").setLevel(logging.CRITICAL)  # what matters, this package says
+        _keep_quiet()
         self._owns_connection = not ray.is_initialized()
         if self._owns_connection:
             try:
+                _knock(self._address or "")
                 with _own_sigterm():
                     context = ray.init(
                         self._address or "local",
@@ -66,7 +72,7 @@ class Cluster:
                         log_to_driver=False,
                         configure_logging=False,
                     )
-            except (ray.exceptions.RayError, ConnectionError, RuntimeError, ValueError) as error:
+            except (ray.exceptions.RayError, OSError, RuntimeError, ValueError) as error:
                 place = f"at {self._address}" if self._address else "on this machine"
                 reason = " ".join(str(error).split())
                 raise ConfigError(
@@ -131,6 +137,32 @@ class Cluster:
         amounts = ", ".join(f"{amount:g} {name}" for name, amount in sorted(totals.items()))
         count = len(self.nodes())
         return f"{count} node{'s' if count != 1 else ''} with {amounts or 'no resources'}"
+
+
+def _keep_quiet() -> None:
+    """Send to the program's log what Ray would write to its standard output.
+
+    Ray has no switch for what its nodes report, as that many processes were started.
+    """
+    from ray._private import worker
+
+    logging.getLogger("ray").setLevel(logging.CRITICAL)  # what matters, this package says
+
+    def log(data: Mapping[str, Any], **_: object) -> None:
+        for line in data.get("lines", ()):
+            _logger.info("Ray says: %s", line)
+
+    worker.print_to_stdstream = log
+
+
+def _knock(address: str) -> None:
+    """Raise OSError if nothing listens at HOST:PORT; Ray would wait for minutes.
+
+    Other addresses, as "auto", are Ray's to judge.
+    """
+    host, _, port = address.rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), _KNOCK_SECONDS).close()
 
 
 @contextmanager

@@ -291,5 +291,8 @@ def _kill(handle: Any) -> None:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the first sentence or so of an error of Ray, which may have many lines."""
-    return f"{' '.join(str(error).split()):.300}" or type(error).__name__
+    """Return what an error of Ray says, without the ids and hints that follow."""
+    text = " ".join(str(error).split())
+    for mark in (" class_name:", " rpc_code:", " The task may"):
+        text = text.partition(mark)[0]
+    return f"{text:.200}" or type(error).__name__
