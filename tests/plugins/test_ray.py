@@ -21,7 +21,7 @@ from grpo_core.config.settings import ExecutorConfig
 from grpo_core.plugins.host import PluginHost
 from grpo_core.plugins.services import open_executor
 from grpo_core.protocol.executor import Answer, EnvironmentToVerify, Request
-from grpo_ray import place as module
+from grpo_ray import pool as module
 from grpo_ray.config import Actors, RayConfig
 from grpo_ray.place import RayPlace
 
