@@ -71,6 +71,7 @@ PUBLIC_MODULES = {
     "grpo_core.testing",
     "grpo_core.protocol.sampler",  # what a sampler is asked and answers
     "grpo_core.protocol.executor",  # what a place of verification is asked and answers
+    "grpo_core.plugins.services",  # a sampler that runs those of other plugins
     "grpo_core.verify.local",  # the far end of an executor
     "grpo_core.calls.child",  # a server that must end with the run
 }

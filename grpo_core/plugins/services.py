@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import is_dataclass
+from dataclasses import dataclass, is_dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -70,6 +70,24 @@ def sampler_maker(host: PluginHost, config: ServiceConfig) -> Callable[[ModelToS
         return sampler
 
     return make
+
+
+def installed_sampler(name: str, settings: Mapping[str, Any]) -> Callable[[ModelToSample], Sampler]:
+    """Return a function that makes an installed sampler; for plugins that run those of others.
+
+    Args:
+        name: name of the sampler.
+        settings: its settings, which are validated.
+    """
+    return sampler_maker(PluginHost(), _Named(name, settings))
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """A name with settings."""
+
+    name: str
+    settings: Mapping[str, Any]
 
 
 def open_executor(host: PluginHost, config: ServiceConfig) -> Executor:

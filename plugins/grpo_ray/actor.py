@@ -37,7 +37,7 @@ class Verification:
             except GrpoError as error:
                 fault = str(error)
         return json.dumps(
-            {"node": _node(), "pid": os.getpid(), "differing": differing, "fault": fault}
+            {"node": node_name(), "pid": os.getpid(), "differing": differing, "fault": fault}
         )
 
     async def ask(self, request: str, seconds: float) -> str:
@@ -54,7 +54,7 @@ class Verification:
             await self._place.close()
 
 
-def _node() -> str:
+def node_name() -> str:
     """Return the name of this machine, with Ray's address and id of the node."""
     import ray
 

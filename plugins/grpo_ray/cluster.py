@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import logging
 import math
 import os
@@ -16,8 +15,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from grpo_core import ConfigError, MissingExtraError
-from grpo_core.protocol.executor import EnvironmentToVerify
-from grpo_ray.actor import Verification
 from grpo_ray.config import Actors
 
 _logger = logging.getLogger(__name__)
@@ -28,8 +25,20 @@ _KNOCK_SECONDS = 10.0
 """How long a cluster may take to accept a connection."""
 
 
+class _Connection:
+    """Hold what a process has only once: its connection to Ray, which several may use."""
+
+    users = 0
+    """How many have joined and not left."""
+    address: str | None = None
+    session_folder = ""
+    """Where the cluster that was started here keeps its logs; "" if it was not."""
+    is_owned = False
+    """Whether the connection was made here."""
+
+
 class Cluster:
-    """A connection to a Ray cluster. It is made once, by the first `join`."""
+    """A Ray cluster, which the executor and the sampler of a run share."""
 
     def __init__(self, address: str | None) -> None:
         """Prepare the connection.
@@ -43,8 +52,7 @@ class Cluster:
         if importlib.util.find_spec("ray") is None:
             raise MissingExtraError("the executor 'ray'", "ray", package="ray")
         self._address = address
-        self._session_folder = ""
-        self._joined = self._owns_connection = False
+        self._joined = False
 
     def join(self) -> None:
         """Connect, and start the cluster if there is none to connect to.
@@ -52,46 +60,34 @@ class Cluster:
         A connection that the program has already is used and not closed.
 
         Raises:
-            ConfigError: there is no cluster at the address, or it cannot be started.
+            ConfigError: there is no cluster at the address, it cannot be started, or the run uses
+                another one already.
         """
         if self._joined:
             return
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-        import ray
-
-        _keep_quiet()
-        self._owns_connection = not ray.is_initialized()
-        if self._owns_connection:
-            try:
-                _knock(self._address or "")
-                with _own_sigterm():
-                    context = ray.init(
-                        self._address or "local",
-                        include_dashboard=False if self._address is None else None,
-                        log_to_driver=False,
-                        configure_logging=False,
-                    )
-            except (ray.exceptions.RayError, OSError, RuntimeError, ValueError) as error:
-                place = f"at {self._address}" if self._address else "on this machine"
-                reason = " ".join(str(error).split())
-                raise ConfigError(
-                    f"the Ray cluster {place} cannot be used: {reason:.400}; check "
-                    "verify.executor.settings.address and `ray status`"
-                ) from None
-            if self._address is None:
-                self._session_folder = context.address_info["session_dir"]
+        if not _Connection.users:
+            _Connection.session_folder = _connect(self._address)
+            _Connection.address = self._address
+        elif _Connection.address != self._address:
+            raise ConfigError(
+                "a run can use one Ray cluster, and its settings name "
+                f"{_Connection.address or 'one of its own'} and {self._address or 'one of its own'}"
+            )
+        _Connection.users += 1
         self._joined = True
 
     def leave(self) -> None:
-        """Disconnect, and end the cluster if it was started here."""
-        if self._joined and self._owns_connection:
+        """Disconnect if nobody else is left, and end the cluster if it was started here."""
+        if not self._joined:
+            return
+        self._joined = False
+        _Connection.users -= 1
+        if not _Connection.users and _Connection.is_owned:
             import ray
 
             ray.shutdown()
-            if self._session_folder:  # where Ray keeps logs
-                shutil.rmtree(self._session_folder, ignore_errors=True)
-        self._joined = False
+            if _Connection.session_folder:
+                shutil.rmtree(_Connection.session_folder, ignore_errors=True)
 
     def room_for(self, actors: Actors) -> int:
         """Return how many such actors fit into the cluster when nothing else runs there."""
@@ -113,19 +109,26 @@ class Cluster:
 
         return [node for node in ray.nodes() if node["Alive"]]
 
-    def start_actor(self, environment: EnvironmentToVerify, actors: Actors) -> Any:
-        """Return the handle of a new actor, which waits for room if there is none."""
+    def start_actor(self, actor: type, actors: Actors, *arguments: object, calls: int) -> Any:
+        """Return the handle of a new actor, which waits for room if there is none.
+
+        Args:
+            actor: its class.
+            actors: what it takes.
+            arguments: those of its class.
+            calls: most calls at once.
+        """
         import ray
 
-        remote = ray.remote(Verification).options(
+        remote = ray.remote(actor).options(
             num_cpus=actors.num_cpus,
             num_gpus=actors.num_gpus,
             resources=dict(actors.resources),
             max_restarts=0,
-            max_concurrency=environment.concurrency + SPARE_CALLS,
+            max_concurrency=calls + SPARE_CALLS,
             scheduling_strategy="SPREAD",
         )
-        return remote.remote(json.dumps(environment.to_json()))
+        return remote.remote(*arguments)
 
     def describe(self) -> str:
         """Return what the nodes have, for a message about room."""
@@ -137,6 +140,40 @@ class Cluster:
         amounts = ", ".join(f"{amount:g} {name}" for name, amount in sorted(totals.items()))
         count = len(self.nodes())
         return f"{count} node{'s' if count != 1 else ''} with {amounts or 'no resources'}"
+
+
+def _connect(address: str | None) -> str:
+    """Connect to Ray; return the folder of logs if the cluster was started here, else "".
+
+    Raises:
+        ConfigError: there is no cluster at the address, or it cannot be started.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # Actors without a GPU of their own see those of their node, as worker processes do.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    import ray
+
+    _keep_quiet()
+    _Connection.is_owned = not ray.is_initialized()
+    if not _Connection.is_owned:
+        return ""
+    try:
+        _knock(address or "")
+        with _own_sigterm():
+            context = ray.init(
+                address or "local",
+                include_dashboard=None if address else False,
+                log_to_driver=False,
+                configure_logging=False,
+            )
+    except (ray.exceptions.RayError, OSError, RuntimeError, ValueError) as error:
+        place = f"at {address}" if address else "on this machine"
+        reason = " ".join(str(error).split())
+        raise ConfigError(
+            f"the Ray cluster {place} cannot be used: {reason:.400}; check the setting `address` "
+            "and `ray status`"
+        ) from None
+    return "" if address else str(context.address_info["session_dir"])
 
 
 def _keep_quiet() -> None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 
 from grpo_core.protocol.executor import Answer, EnvironmentToVerify, Request
+from grpo_ray.actor import Verification
 from grpo_ray.cluster import Cluster
 from grpo_ray.config import Actors
 from grpo_ray.pool import ActorLostError, ActorPool
@@ -36,10 +37,11 @@ class RayPlace:
             start_seconds: how long the start of one may take.
         """
         self._cluster, self._count = cluster, count
+        description, calls = json.dumps(environment.to_json()), environment.concurrency
         self._pool = ActorPool(
-            lambda: cluster.start_actor(environment, actors),
+            lambda: cluster.start_actor(Verification, actors, description, calls=calls),
             what=f"verify {environment.spec.name!r}",
-            concurrency=environment.concurrency,
+            concurrency=calls,
             start_seconds=start_seconds,
             describe=cluster.describe,
         )

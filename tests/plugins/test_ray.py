@@ -104,7 +104,7 @@ class Cluster:
     def describe(self) -> str:
         return "1 node with 2 CPU"
 
-    def start_actor(self, environment: EnvironmentToVerify, actors: Actors) -> Actor:
+    def start_actor(self, actor: type, actors: Actors, *arguments: str, calls: int) -> Actor:
         opening = self._openings.pop(0) if self._openings else {}
         self.actors.append(Actor(len(self.actors), opening))
         return self.actors[-1]

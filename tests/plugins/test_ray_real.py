@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import threading
 import time
@@ -19,6 +20,9 @@ from typing import Any
 import psutil
 import pytest
 
+from grpo_core.runs.lines import read_lines
+
+from ..core.distributions import grpo, install
 from ..sandbox.engines import engine_of_its_own
 
 PYTHON = os.environ.get("GRPO_RAY_PYTHON", "")
@@ -228,3 +232,70 @@ def test_what_cannot_work_is_one_line(tmp_path: Path, settings: list[str], messa
     assert done.returncode == 2, done.stderr
     assert message in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
+
+
+NOTING = """
+import os
+from grpo_sampler_my_engine.sampler import MyEngineSampler
+
+
+class Noting(MyEngineSampler):
+    'Writes down which process draws.'
+
+    async def generate(self, request):
+        with open(os.environ["GRPO_TEST_NOTES"], "a") as notes:
+            notes.write(f"{os.getpid()} {self._version}\\n")
+        return await super().generate(request)
+"""
+PLUGIN = """
+from grpo_core import Spec, hookimpl
+
+
+@hookimpl
+def grpo_samplers():
+    return [Spec("noting", "noting:Noting", summary=".")]
+"""
+
+
+def test_two_actors_draw_the_rollouts_of_a_run_and_one_of_them_may_die(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    assert grpo("new", "sampler", "my-engine", "--out", str(project)).exit_code == 0
+    (tmp_path / "noting.py").write_text(NOTING)
+    install(
+        tmp_path,
+        "grpo-noting",
+        entry_points={"noting": "plugin_noting"},
+        modules={"plugin_noting": PLUGIN},
+    )
+    notes = tmp_path / "notes"
+    environment = {name: text for name, text in os.environ.items() if name != "RAY_ADDRESS"} | {
+        "PYTHONPATH": f"{project}{os.pathsep}{tmp_path}",
+        "GRPO_TEST_NOTES": str(notes),
+    }
+    sampler = ["sampler=noting", "actors=2", "num_cpus=0.5"]
+    arguments = [
+        *RUN, "--steps=4", f"--model={tiny(tmp_path)}", f"--out={tmp_path / 'run'}",
+        "--set=sampler.name=ray", "--set=sampling.max_new_tokens=8", "--set=optimizer.lr=0.02",
+        *(f"--set=sampler.settings.{text}" for text in sampler),
+    ]  # fmt: skip
+    with subprocess.Popen(
+        [*GRPO, *arguments], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:  # fmt: skip
+        deadline = time.monotonic() + 240
+        while not (notes.exists() and " 1" in notes.read_text()):
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        victim = int(notes.read_text().split()[0])
+        os.kill(victim, signal.SIGKILL)
+        output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    drew = [tuple(map(int, line.split())) for line in notes.read_text().splitlines()]
+    pids = {pid for pid, _ in drew}
+    assert victim in pids
+    assert len(pids) >= 2  # and the one that replaces the lost one, if it comes in time
+    assert {version for _, version in drew} == {0, 1, 2, 3, 4}
+    lines = [line for line in read_lines(tmp_path / "run" / "metrics.jsonl") if "loss" in line]
+    assert [line["step"] for line in lines] == [1, 2, 3, 4]
+    assert max(line["sampling/logprob_gap"] for line in lines) < 1e-4
