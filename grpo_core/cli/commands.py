@@ -68,7 +68,7 @@ COMMANDS: Mapping[str, Mapping[str, Entry]] = {
         ),
         "doctor": Entry(
             "grpo_core.cli.doctor",
-            "Check versions, hardware, memory, disk, sandboxes and plugins.",
+            "Check versions, hardware, memory, disk, sandboxes, clusters and plugins.",
         ),
     },
     "env": {
