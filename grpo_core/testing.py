@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from grpo_core.calls.deadline import wait_for
+from grpo_core.config.overrides import build_config
 from grpo_core.config.settings import Isolation, SandboxConfig
 from grpo_core.kit.result import CheckResult, Report, Status, shown_status
 from grpo_core.kit.run import Examination, borrowed, examine, wanted
@@ -17,10 +18,14 @@ from grpo_core.plugins.host import PluginHost
 from grpo_core.plugins.services import Lender
 from grpo_core.protocol.environment import Environment, Services
 from grpo_core.protocol.errors import ConfigError, GrpoError
+from grpo_core.protocol.executor import Executor
 from grpo_core.protocol.judge import Judgement, JudgeRequest
 from grpo_core.protocol.sandbox import Outcome, Program
-from grpo_core.protocol.types import Rollout, Script, Task
+from grpo_core.protocol.types import Rollout, Script, Task, TaskKey, Verdict
+from grpo_core.verify.hosts import Placement
+from grpo_core.verify.local import LocalExecutor
 from grpo_core.verify.playing import play, turns_of
+from grpo_core.verify.sources import Sources
 
 __all__ = [
     "CheckResult",
@@ -31,6 +36,7 @@ __all__ = [
     "Status",
     "assert_environment",
     "check_environment",
+    "compare_executor",
     "play_turns",
 ]
 
@@ -116,6 +122,42 @@ def play_turns(env: Environment[Any], task: Task[Any], turns: Script) -> Rollout
     if rollout.error:
         raise GrpoError(rollout.error)
     return rollout
+
+
+def compare_executor(
+    executor: Executor, environment: str, *, tasks: int = 8, isolation: Isolation = "auto"
+) -> list[str]:
+    """Return how verdicts from an executor differ from those of this machine; [] if they do not.
+
+    Judged are references and texts without an answer. It closes `executor` at the end.
+
+    Args:
+        executor: the executor.
+        environment: name of an installed environment.
+        tasks: how many tasks to compare.
+        isolation: "process" judges in worker processes at the executor's far end.
+
+    Raises:
+        GrpoError: a task cannot be created.
+    """
+    settings = {"isolation": isolation, "cache": "off"}
+    config = build_config([{"environment": environment, "verify": settings}])
+    keys = [TaskKey(environment, "train", index) for index in range(tasks)]
+
+    async def judge(place: Executor) -> list[Verdict]:
+        placement = Placement(place, "the tested one", config.sandbox, config.judges)
+        async with Sources.of(config, {}, placement=placement) as sources:
+            rows = await sources.tasks(keys)
+            texts = [(turns_of(ref or "") or ("",))[-1] for ref in await sources.references(rows)]
+            rollouts = [[Rollout.of(text), Rollout.of("?")] for text in texts]
+            return [verdict for row in await sources.verify(rows, rollouts) for verdict in row]
+
+    pairs = zip(wait_for(judge(LocalExecutor())), wait_for(judge(executor)), strict=True)
+    return [
+        f"row {number}: {elsewhere.to_json()} instead of {here.to_json()}"
+        for number, (here, elsewhere) in enumerate(pairs)
+        if here != elsewhere
+    ]
 
 
 class EnvironmentConformance:

@@ -70,6 +70,9 @@ PUBLIC_MODULES = {
     "grpo_core.rubric",
     "grpo_core.testing",
     "grpo_core.protocol.sampler",  # what a sampler is asked and answers
+    "grpo_core.protocol.executor",  # what a place of verification is asked and answers
+    "grpo_core.plugins.services",  # a sampler that runs those of other plugins
+    "grpo_core.verify.local",  # the far end of an executor
     "grpo_core.calls.child",  # a server that must end with the run
 }
 TRAINING_PACKAGES = {"torch", "transformers", "peft", "accelerate", "bitsandbytes", "safetensors"}

@@ -68,7 +68,7 @@ COMMANDS: Mapping[str, Mapping[str, Entry]] = {
         ),
         "doctor": Entry(
             "grpo_core.cli.doctor",
-            "Check versions, hardware, memory, disk, sandboxes and plugins.",
+            "Check versions, hardware, memory, disk, sandboxes, clusters and plugins.",
         ),
     },
     "env": {
@@ -119,6 +119,10 @@ COMMANDS: Mapping[str, Mapping[str, Entry]] = {
         "sampler": Entry(
             "grpo_core.cli.new",
             "Write the package of a new sampler, which draws completions, with tests.",
+        ),
+        "executor": Entry(
+            "grpo_core.cli.new",
+            "Write the package of a new executor, which verifies elsewhere, with tests.",
         ),
         "algorithm": Entry(
             "grpo_core.cli.new",

@@ -7,23 +7,30 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
+from grpo_core.calls.deadline import DeadlineError, wait_for, within
 from grpo_core.cli.output import MESSAGE_LIMIT, print_json, print_line
 from grpo_core.config.modelcache import DEFAULT_MODEL, cache_folder, cached_models
+from grpo_core.config.settings import ExecutorConfig
 from grpo_core.kit.plugins import all_statuses
 from grpo_core.plugins.host import PluginHost
+from grpo_core.plugins.services import open_executor
+from grpo_core.protocol.errors import ConfigError, MissingExtraError, UserError
+from grpo_core.protocol.executor import Executor
 
 app = typer.Typer()
 
 PACKAGES = ("grpo-core", "torch", "transformers", "peft", "accelerate", "bitsandbytes")
 DAEMON_SECONDS = 5.0
 """The timeout in seconds for the Docker daemon."""
+EXECUTOR_SECONDS = 120.0
+"""The timeout in seconds for looking at the places where an executor verifies."""
 PLUGIN_SECONDS = 30.0
 """The timeout in seconds for loading one plugin."""
 ROOM_MB = 2048
@@ -47,15 +54,11 @@ def doctor(
         bool, typer.Option("--json", help="Print a JSON array for programs.")
     ] = False,
 ) -> None:
-    """Check versions, hardware, memory, disk, sandboxes and plugins.
+    """Check versions, hardware, memory, disk, sandboxes, clusters and plugins.
 
     Exits with 1 if a problem must be fixed.
     """
-    findings = [
-        finding
-        for check in (_python, _packages, _hardware, _disk, _sandboxes, _models, _plugins)
-        for finding in _run_check(check)
-    ]
+    findings = [finding for check in CHECKS for finding in _run_check(check)]
     if as_json:
         print_json([asdict(finding) for finding in findings])
     else:
@@ -157,6 +160,36 @@ def _sandboxes() -> Iterator[Finding]:
     )
 
 
+def _executors() -> Iterator[Finding]:
+    """Look at where verifiers can run besides this machine, with each executor's defaults."""
+    host = PluginHost()
+    for name in (offer.spec.name for offer in host.specs("executor")):
+        topic = f"executor {name}"
+        try:
+            lines = wait_for(_examine(open_executor(host, ExecutorConfig(name=name))))
+        except MissingExtraError as error:
+            yield Finding(topic, "missing", str(error))
+        except UserError as error:
+            yield Finding(topic, "problem", str(error))
+        else:
+            for line in lines or ["nothing runs yet; a run starts what it needs"]:
+                yield Finding(topic, "ok", line)
+
+
+async def _examine(executor: Executor) -> Sequence[str]:
+    """Return what an executor says about where it verifies."""
+    try:
+        return await within(_lines_of(executor), EXECUTOR_SECONDS)
+    except DeadlineError:
+        raise ConfigError(f"it did not answer within {EXECUTOR_SECONDS:g} s") from None
+    finally:
+        await executor.close()
+
+
+async def _lines_of(executor: Executor) -> Sequence[str]:
+    return await executor.examine()
+
+
 def _models() -> Iterator[Finding]:
     names = ", ".join(model.name for model in cached_models())
     yield Finding(
@@ -178,3 +211,16 @@ def _plugins() -> Iterator[Finding]:
                 f"{status.name} ({status.distribution} {status.version}): {status.reason}; "
                 f"{status.fix}",
             )
+
+
+CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
+    _python,
+    _packages,
+    _hardware,
+    _disk,
+    _sandboxes,
+    _executors,
+    _models,
+    _plugins,
+)
+"""What is looked at, in this order."""

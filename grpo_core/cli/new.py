@@ -85,6 +85,12 @@ def sampler(name: Name, out: Out = None) -> None:
     _print_next(write_plugin("sampler", name, folder=out), "sampler")
 
 
+@app.command(epilog="Example: grpo new executor my-cluster")
+def executor(name: Name, out: Out = None) -> None:
+    """Write the package of a new executor, which verifies elsewhere, with tests."""
+    _print_next(write_plugin("executor", name, folder=out), "executor")
+
+
 @app.command(epilog="Example: grpo new algorithm median")
 def algorithm(name: Name, out: Out = None) -> None:
     """Write the package of a new advantage estimator and a new loss, with tests."""

@@ -122,6 +122,11 @@ class RunConfig(settings.Section):
                 "the settings under sampling",
             ),
             (
+                self.verify.executor.name == "local" and self.verify.executor.settings,
+                "verify.executor.settings are for an executor that a plugin offers; set "
+                "verify.executor.name, or use the other settings under verify",
+            ),
+            (
                 self.sampling.temperature == 0,
                 "sampling.temperature is 0: all completions of a group would be equal; "
                 "set it above 0 (eval.temperature may be 0)",

@@ -387,8 +387,19 @@ class TrainerConfig(Section):
     leak."""
 
 
+class ExecutorConfig(Section):
+    """Select where verifiers run."""
+
+    name: str = "local"
+    """Where verifiers run: local (on this machine), or a place that a plugin offers."""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """Settings of an executor that a plugin offers."""
+
+
 class VerifyConfig(Section):
-    """Set how verifiers run: workers, timeouts, retries and the verdict cache."""
+    """Set how verifiers run: where, workers, timeouts, retries and the verdict cache."""
+
+    executor: ExecutorConfig = ExecutorConfig()
 
     workers: Positive | None = None
     """Worker processes for synchronous verifiers; unset: one per core, at most 4."""

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from grpo_core import __version__
 from grpo_core.kit.new import TEMPLATES, Project, check_name, fill_template, write_files
 
-Kind = Literal["judge", "sandbox", "sampler", "algorithm", "tracker", "recipe"]
+Kind = Literal["judge", "sandbox", "sampler", "executor", "algorithm", "tracker", "recipe"]
 _FILES: Mapping[str, str] = {
     ".github/workflows/test.yml": "project/test.yml.tmpl",
     ".gitignore": "project/gitignore.tmpl",
@@ -23,7 +23,7 @@ _FILES: Mapping[str, str] = {
     "tests/test_$kind.py": "plugins/$kind/test.py.tmpl",
 }
 """Files of every project by path: their template."""
-_ARTICLES: Mapping[Kind, str] = {"algorithm": "an"}
+_ARTICLES: Mapping[Kind, str] = {"algorithm": "an", "executor": "an"}
 
 
 def write_plugin(kind: Kind, name: str, *, folder: Path | None = None) -> Project:

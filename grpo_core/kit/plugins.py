@@ -34,6 +34,7 @@ _ARGUMENTS: Mapping[Kind, tuple[tuple[int, ...], str]] = {
         "for a loss",
     ),
     "sampler": ((2,), "(settings, model)"),
+    "executor": ((1,), "(settings)"),
     "tracker": ((1,), "(run_dir)"),
 }
 """How many positional arguments a component is called with, and which, for the user."""

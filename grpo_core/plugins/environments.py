@@ -65,14 +65,23 @@ def environment_class(host: PluginHost, name: str) -> type[Environment[Any]]:
 
 
 def build_environment(
-    spec: Spec, overrides: Mapping[str, object] | None = None
+    spec: Spec,
+    overrides: Mapping[str, object] | None = None,
+    *,
+    lend: Callable[[type[Environment[Any]], Any], Services] | None = None,
 ) -> Environment[Any]:
-    """Return a new environment from its Spec, without services or a plugin host.
+    """Return a new environment from its Spec, without a plugin host.
 
-    A worker process uses this: it is sent the Spec.
+    A worker process and a place of verification use this: they are sent the Spec.
+
+    Args:
+        spec: its Spec.
+        overrides: settings that replace the defaults of its Config.
+        lend: as for `load_environment`.
     """
     env_class = _check_class(spec.load(), spec.name)
-    return env_class(settings_of(env_class, spec.name, overrides or {}, prefix="env"))
+    settings = settings_of(env_class, spec.name, overrides or {}, prefix="env")
+    return env_class(settings, lend(env_class, settings) if lend else None)
 
 
 def _check_class(component: Any, name: str) -> type[Environment[Any]]:

@@ -1,4 +1,4 @@
-"""Open and close the services of environments, sandboxes and judges, and load samplers.
+"""Open and close services of environments, sandboxes and judges; load samplers and executors.
 
 All environments share one sandbox and one judge of each name. Each is created when the first
 environment needs it.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import is_dataclass
+from dataclasses import dataclass, is_dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ from grpo_core.plugins.environments import creation_errors, settings_of
 from grpo_core.plugins.host import PluginHost
 from grpo_core.protocol.environment import Environment, Services
 from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.executor import Executor
 from grpo_core.protocol.hookspecs import Kind
 from grpo_core.protocol.judge import Judge
 from grpo_core.protocol.sampler import ModelToSample, Sampler
@@ -28,7 +29,7 @@ _CLOSE_SECONDS = 30.0
 
 
 class ServiceConfig(Protocol):
-    """Names a sandbox, judge or sampler, and its settings, as the sections of a config do."""
+    """Names a sandbox, judge, sampler or executor and its settings, as sections of a config do."""
 
     @property
     def name(self) -> str: ...
@@ -69,6 +70,30 @@ def sampler_maker(host: PluginHost, config: ServiceConfig) -> Callable[[ModelToS
         return sampler
 
     return make
+
+
+def installed_sampler(name: str, settings: Mapping[str, Any]) -> Callable[[ModelToSample], Sampler]:
+    """Return a function that makes an installed sampler; for plugins that run those of others.
+
+    Args:
+        name: name of the sampler.
+        settings: its settings, which are validated.
+    """
+    return sampler_maker(PluginHost(), _Named(name, settings))
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """A name with settings."""
+
+    name: str
+    settings: Mapping[str, Any]
+
+
+def open_executor(host: PluginHost, config: ServiceConfig) -> Executor:
+    """Return a new executor of the kind that `config` names, with validated settings."""
+    executor: Executor = _open(host, "executor", config, prefix="verify.executor.settings")
+    return executor
 
 
 def _open(host: PluginHost, kind: Kind, config: ServiceConfig, *, prefix: str) -> Any:

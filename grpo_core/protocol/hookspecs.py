@@ -19,7 +19,9 @@ PROJECT = "grpo"
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
 
-Kind = Literal["environment", "sandbox", "judge", "sampler", "algorithm", "recipe", "tracker"]
+Kind = Literal[
+    "environment", "sandbox", "judge", "sampler", "executor", "algorithm", "recipe", "tracker"
+]
 Event = Literal["grpo_run_start", "grpo_verdicts", "grpo_step_end", "grpo_eval_end", "grpo_run_end"]
 
 OFFER_HOOKS: Mapping[Kind, str] = {
@@ -27,6 +29,7 @@ OFFER_HOOKS: Mapping[Kind, str] = {
     "sandbox": "grpo_sandboxes",
     "judge": "grpo_judges",
     "sampler": "grpo_samplers",
+    "executor": "grpo_executors",
     "algorithm": "grpo_algorithms",
     "recipe": "grpo_recipes",
     "tracker": "grpo_trackers",
@@ -56,6 +59,15 @@ def grpo_samplers() -> Sequence[Spec]:
     """Offer engines that draw completions: targets make a `grpo_core.protocol.sampler.Sampler`.
 
     They take the sampler's settings (an instance of its Config, or None) and a `ModelToSample`.
+    """
+    return ()
+
+
+@hookspec
+def grpo_executors() -> Sequence[Spec]:
+    """Offer places where verifiers run: targets make a `grpo_core.protocol.executor.Executor`.
+
+    They take the executor's settings (an instance of its Config).
     """
     return ()
 

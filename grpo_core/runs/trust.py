@@ -36,11 +36,13 @@ def risky_settings(config: Mapping[str, Any]) -> dict[str, str]:
         `model.trust_remote_code` the value names what it switches on.
     """
     model, sandbox = _section(config, "model"), _section(config, "sandbox")
+    executor = _section(_section(config, "verify"), "executor")
     components = {
         "environment": config.get("environment"),
         "eval.also": _section(config, "eval").get("also"),
         "sandbox.name": sandbox.get("name"),
         "sampler.name": _section(config, "sampler").get("name"),
+        "verify.executor.name": executor.get("name"),
         **{f"mixture.{name}": str(name) for name in _section(config, "mixture")},
     }
     risky = {name: text for name, text in _iter_strings(components, "") if names_file(text)}
@@ -53,6 +55,9 @@ def risky_settings(config: Mapping[str, Any]) -> dict[str, str]:
         for name, text in _iter_strings(settings, f"{section}.settings"):
             if "/" in text:  # the path of a program or an image, or an address
                 risky[name] = text
+    for name, text in _iter_strings(executor.get("settings"), "verify.executor.settings"):
+        if "/" in text or ":" in text:  # an address to which tasks are sent, also as HOST:PORT
+            risky[name] = text
     if model.get("trust_remote_code"):
         risky["model.trust_remote_code"] = f"true, for {model.get('name')}"
     return risky

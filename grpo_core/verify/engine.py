@@ -13,11 +13,12 @@ from grpo_core.calls.deadline import within
 from grpo_core.config.settings import VerifyConfig
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import ConfigError, GrpoError, did_you_mean
+from grpo_core.protocol.executor import Op
 from grpo_core.protocol.spec import Spec
 from grpo_core.protocol.types import Group, Message, Rollout, Task, TaskKey, Verdict
 from grpo_core.verify.cache import VerdictCache
 from grpo_core.verify.checks import check_audit, check_reference, check_reply, reweigh
-from grpo_core.verify.hosts import Op, create_host
+from grpo_core.verify.hosts import Placement, create_host
 from grpo_core.verify.judging import (
     GroupJudging,
     RolloutJudging,
@@ -52,6 +53,7 @@ class Verifier:
         weights: Mapping[str, float] | None = None,
         closes_env: bool = True,
         cache: VerdictCache | None = None,
+        placement: Placement | None = None,
     ) -> None:
         """Prepare the verifier; no worker is started yet.
 
@@ -65,6 +67,7 @@ class Verifier:
             closes_env: whether `close` also closes `env`; false if its owner continues to use it.
             cache: the verdict cache. It is not used for environments whose verdicts depend on more
                 than the rollout.
+            placement: where the environment verifies; None: on this machine.
 
         Raises:
             ConfigError: the settings do not fit the environment.
@@ -75,7 +78,7 @@ class Verifier:
         self.weights = weights or {}
         self.stats = VerifyStats()
         self._timeout_seconds = self.settings.timeout_seconds or env.timeout_seconds
-        self._host = create_host(env, spec, overrides, self.settings)
+        self._host = create_host(env, spec, overrides, self.settings, placement)
         self._judging: GroupJudging | RolloutJudging = (
             GroupJudging(env, settings=self.settings, stats=self.stats)
             if env.rung() == "verify_batch"
@@ -91,6 +94,11 @@ class Verifier:
                 )
 
     async def __aenter__(self) -> Self:
+        try:
+            await self._host.open()
+        except BaseException:
+            await self.close()
+            raise
         return self
 
     async def __aexit__(self, *exception: object) -> None:

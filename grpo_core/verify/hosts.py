@@ -1,141 +1,76 @@
-"""Run an environment's code: in this process, or in worker processes that can be killed.
+"""Run an environment's code where the config says: in this process, or in a place of an executor.
 
-Trusted or asynchronous code runs in this process.
+With the default executor, a place is a pool of worker processes on this machine, and trusted or
+asynchronous code runs in this process.
 """
 
 from __future__ import annotations
 
-import asyncio
-import os
-from collections.abc import Awaitable, Mapping
-from dataclasses import asdict, replace
-from typing import Any, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from grpo_core.calls.call import current_call
-from grpo_core.calls.deadline import Slots, in_thread, within
+from grpo_core.calls.deadline import DeadlineError
 from grpo_core.calls.wire import decode, encode, prompt_digest
-from grpo_core.config.settings import VerifyConfig
+from grpo_core.config.settings import JudgeConfig, SandboxConfig, VerifyConfig
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.executor import EnvironmentToVerify, Executor, Op, Place, Request
 from grpo_core.protocol.spec import Spec
-from grpo_core.protocol.types import Task, TaskKey, Verdict
-from grpo_core.verify.checks import BrokenContractError, awaited, check_task
-from grpo_core.verify.pool import WorkerPool
+from grpo_core.protocol.types import Task, TaskKey
+from grpo_core.verify.checks import BrokenContractError, check_task
+from grpo_core.verify.inline import InlineHost
+from grpo_core.verify.local import LocalExecutor, versions_here, worker_place
+from grpo_core.verify.pool import WorkerLostError
 
-Op = Literal["verify", "reference", "audit", "reply"]
-"""The methods of an environment that take a task."""
 
+class PlaceHost:
+    """Run the environment in a place of verification, which has its own copy of it.
 
-class InlineHost:
-    """Run the environment in this process.
-
-    Synchronous code runs in a thread, one call at a time, since environments need not be
-    thread-safe. A thread cannot be killed: after a timeout it continues in the background. That is
-    why this is for trusted code.
+    Tasks have no `data` in this process: the place derives it from the key.
     """
 
-    def __init__(
-        self, env: Environment[Any], *, max_concurrency: int, replies_in_thread: bool = False
-    ) -> None:
-        """Prepare the calls.
+    def __init__(self, place: Place) -> None:
+        self._place = place
 
-        Args:
-            env: the environment.
-            max_concurrency: most asynchronous calls at once.
-            replies_in_thread: run also an overridden reply() in a thread, with an event loop of its
-                own, so that one that blocks does not hold the caller.
+    async def open(self) -> None:
+        """Prepare the place.
+
+        Raises:
+            UserError: it can never answer.
         """
-        self._env = env
-        self._replies_in_thread = replies_in_thread
-        self._asynchronous = env.rung() == "averify"
-        self._thread_slot = Slots(1)
-        self._await_slots = Slots(1 if env.stateful else max_concurrency)
+        await self._place.open()
 
     async def task(self, key: TaskKey, *, seconds: float) -> Task[Any]:
         """Return the task of `key`; `seconds` is the timeout."""
-        async with self._thread_slot.here():
-            return check_task(await within(in_thread(self._env.task, key), seconds), key)
-
-    async def call(self, op: Op, task: Task[Any], *arguments: Any, seconds: float) -> Any:
-        """Return the unchecked result of the environment's method `op`.
-
-        Args:
-            op: name of the method.
-            task: its first argument.
-            *arguments: its other arguments.
-            seconds: timeout of the call.
-        """
-        env = self._env
-        if op == "reply" and (self._replies_in_thread or type(env).reply is Environment.reply):
-            # The inherited reply() calls the environment's tools, which are synchronous functions.
-            async with self._thread_slot.here():
-                return await within(in_thread(_run_reply, env, task, *arguments), seconds)
-        if op == "reply" or (op == "verify" and self._asynchronous):
-            name = "averify" if op == "verify" else "reply"
-            async with self._await_slots.here():
-                work = awaited(getattr(env, name)(task, *arguments), name)
-                return await within(_mark_cacheability(work), seconds)
-        async with self._thread_slot.here():
-            return await within(
-                _mark_cacheability(in_thread(getattr(env, op), task, *arguments)), seconds
-            )
-
-    async def close(self) -> None:
-        """Do nothing: this host has no resources of its own."""
-
-
-def _run_reply(env: Environment[Any], task: Task[Any], *arguments: Any) -> Any:
-    """Return the environment's reply, in an event loop of its own."""
-    return asyncio.run(awaited(env.reply(task, *arguments), "reply"))
-
-
-async def _mark_cacheability(work: Awaitable[Any]) -> Any:
-    """Return the result of `work`; a verdict is marked if a service requests not to cache it."""
-    result = await work
-    if isinstance(result, Verdict) and not current_call().cacheable:
-        return replace(result, cacheable=False)
-    return result
-
-
-class ProcessHost:
-    """Run the environment in a pool of workers, each with its own copy of it.
-
-    Tasks have no `data` in this process: the workers derive it from the key.
-    """
-
-    def __init__(self, pool: WorkerPool) -> None:
-        self._pool = pool
-
-    async def task(self, key: TaskKey, *, seconds: float) -> Task[Any]:
-        """Return the task of `key`; `seconds` is the timeout."""
-        prompt = await self._send_request({"op": "task", "key": asdict(key)}, seconds)
+        prompt = await self._ask(Request("task", key), seconds)
         return check_task(Task(key, prompt, None), key)
 
     async def call(self, op: Op, task: Task[Any], *arguments: Any, seconds: float) -> Any:
         """Return the unchecked result of the environment's method; see `InlineHost.call`."""
-        request = {
-            "op": op,
-            "key": asdict(task.key),
-            "draw": task.draw,
-            "prompt": prompt_digest(task),
-            "arguments": [encode(argument) for argument in arguments],
-        }
-        return await self._send_request(request, seconds)
+        request = Request(
+            op, task.key, task.draw, prompt_digest(task), [encode(value) for value in arguments]
+        )
+        return await self._ask(request, seconds)
 
     async def close(self) -> None:
-        """End the workers."""
-        await self._pool.close()
+        """End what the place has started."""
+        await self._place.close()
 
-    async def _send_request(self, request: dict[str, Any], seconds: float) -> Any:
-        reply = await self._pool.ask(request, seconds=seconds)
-        if reply.error is not None:
-            raise BrokenContractError(reply.error)
-        return decode(reply.value)
+    async def _ask(self, request: Request, seconds: float) -> Any:
+        answer = await self._place.ask(request, seconds=seconds)
+        if answer.outcome == "deadline":
+            raise DeadlineError(answer.text)
+        if answer.outcome == "lost":
+            raise WorkerLostError(answer.text)
+        if answer.outcome == "raised":
+            raise BrokenContractError(answer.text)
+        return decode(answer.value)
 
 
-Host = InlineHost | ProcessHost
+Host = InlineHost | PlaceHost
 """Call the methods of an environment.
 
 Each call has a timeout, which starts when the call does and not while it waits for its turn. A call
@@ -143,34 +78,85 @@ raises DeadlineError or any exception that the environment raises.
 """
 
 
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Say where environments verify, and with which services."""
+
+    executor: Executor = field(default_factory=LocalExecutor)
+    """What opens the places."""
+    name: str = "local"
+    """Its name in the config, for messages."""
+    sandbox: SandboxConfig = field(default_factory=SandboxConfig)
+    """The sandbox that a place opens if the environment needs one."""
+    judges: Mapping[str, JudgeConfig] = field(default_factory=dict)
+    """The judges that a place opens if the environment needs one."""
+
+
 def create_host(
     env: Environment[Any],
     spec: Spec | None,
     overrides: Mapping[str, Any] | None,
     settings: VerifyConfig,
+    placement: Placement | None = None,
 ) -> Host:
-    """Return what runs the environment's code: this process or a pool of workers.
+    """Return what runs the environment's code: this process or a place of an executor.
 
     Args:
         env: the environment.
-        spec: Spec by which a worker builds its own copy; None: derived from the class of `env`.
+        spec: Spec by which a place builds its own copy; None: derived from the class of `env`.
         overrides: settings of that copy; None: those of `env`.
         settings: isolation and workers.
+        placement: where it verifies; None: on this machine.
 
     Raises:
-        ConfigError: the isolation does not fit the environment.
+        ConfigError: the isolation or the executor does not fit the environment.
     """
+    placement = placement or Placement()
     synchronous = env.rung() == "verify"
     if settings.isolation == "process" and not synchronous:
         raise ConfigError(
             "verify.isolation=process is for a synchronous verify(); "
             f"{type(env).__qualname__} has {env.rung()}(): use verify.isolation=auto"
         )
-    if settings.isolation == "inline" or (
-        settings.isolation == "auto" and (env.trusted or not synchronous)
-    ):
-        return InlineHost(env, max_concurrency=settings.max_concurrency)
-    return create_worker_host(env, spec, overrides, settings)
+    isolated = settings.isolation == "process" or (
+        settings.isolation == "auto" and synchronous and not env.trusted
+    )
+    if placement.executor.in_process:
+        if not isolated:
+            return InlineHost(env, max_concurrency=settings.max_concurrency)
+    elif fault := _fault_of_travelling(env, spec, settings):
+        raise ConfigError(
+            f"verify.executor.name={placement.name} cannot be used: {fault}; "
+            "set verify.executor.name=local"
+        )
+    if isolated:
+        _refuse_services(env)
+    described = describe_environment(env, spec, overrides, settings, isolated=isolated)
+    if not placement.executor.in_process:
+        described = replace(
+            described,
+            sandbox=placement.sandbox.model_dump(mode="json"),
+            judges={name: each.model_dump(mode="json") for name, each in placement.judges.items()},
+            versions=versions_here(described.spec),
+        )
+    return PlaceHost(placement.executor.open(described))
+
+
+def _fault_of_travelling(
+    env: Environment[Any], spec: Spec | None, settings: VerifyConfig
+) -> str | None:
+    """Return why an environment can verify only in this process; None if it can elsewhere."""
+    name = type(env).__qualname__
+    if spec is None:
+        return (
+            f"the environment {name} was given as an object, and only one that is named can be "
+            "built elsewhere"
+        )
+    if env.rung() == "verify_batch":
+        return f"{name} judges whole groups with verify_batch(), which runs only in this process"
+    if settings.isolation == "inline":
+        return "verify.isolation=inline keeps verifiers in this process"
+    return None
 
 
 def create_worker_host(
@@ -180,8 +166,8 @@ def create_worker_host(
     settings: VerifyConfig,
     *,
     size: int | None = None,
-) -> ProcessHost:
-    """Return a pool of workers that runs the environment's code.
+) -> PlaceHost:
+    """Return a pool of workers on this machine that runs the environment's code.
 
     Args:
         env: the environment.
@@ -193,41 +179,57 @@ def create_worker_host(
     Raises:
         ConfigError: another process cannot build the environment.
     """
+    _refuse_services(env)
+    described = describe_environment(env, spec, overrides, settings, isolated=True)
+    return PlaceHost(worker_place(described, size=size))
+
+
+def _refuse_services(env: Environment[Any]) -> None:
+    """Raise ConfigError if the environment needs services."""
     if env.needs:
         raise ConfigError(
             f"{type(env).__qualname__} needs {', '.join(sorted(env.needs))}, "
             "which a worker process cannot reach; "
             "write averify() instead of verify(), or set verify.isolation=inline"
         )
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
-    return ProcessHost(
-        WorkerPool(
-            boot_message(env, spec, overrides),
-            size=size or (1 if env.stateful else settings.workers or min(4, cores)),
-            start_seconds=settings.worker_start_seconds,
-            memory_mb=settings.worker_memory_mb,
-            further_variables=settings.worker_environment,
-        )
+
+
+def describe_environment(
+    env: Environment[Any],
+    spec: Spec | None,
+    overrides: Mapping[str, Any] | None,
+    settings: VerifyConfig,
+    *,
+    isolated: bool,
+) -> EnvironmentToVerify:
+    """Return the description from which another process builds its own copy of `env`.
+
+    Args:
+        env: the environment.
+        spec: its Spec; None: derived from its class.
+        overrides: settings that replace the defaults of its Config; None: all settings of `env`.
+        settings: workers and their limits.
+        isolated: whether its code runs in worker processes.
+
+    Raises:
+        ConfigError: another process cannot import it.
+    """
+    return EnvironmentToVerify(
+        spec or spec_of(env),
+        to_jsonable_python(env.config) if overrides is None else dict(overrides),
+        isolated=isolated,
+        concurrency=settings.max_concurrency if env.rung() == "averify" and not env.stateful else 1,
+        settings=settings.model_dump(mode="json"),
+        stateful=env.stateful,
     )
 
 
 def boot_message(
     env: Environment[Any], spec: Spec | None, overrides: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """Return the first message to a worker, from which it builds its own copy of `env`.
-
-    Args:
-        env: the environment.
-        spec: its Spec; None: derived from its class.
-        overrides: settings that replace the defaults of its Config; None: all settings of `env`.
-    """
-    spec = spec or spec_of(env)
-    return {
-        "spec": {"name": spec.name, "target": spec.target, "extra": spec.extra},
-        "overrides": to_jsonable_python(env.config) if overrides is None else dict(overrides),
-    }
+    """Return the first message to a worker; the arguments are as for `describe_environment`."""
+    described = describe_environment(env, spec, overrides, VerifyConfig(), isolated=True)
+    return described.boot_message()
 
 
 def spec_of(env: Environment[Any]) -> Spec:

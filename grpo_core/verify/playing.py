@@ -17,7 +17,8 @@ from grpo_core.protocol.errors import ConfigError, GrpoError
 from grpo_core.protocol.spec import Spec
 from grpo_core.protocol.types import Finish, Message, Rollout, Script, Task
 from grpo_core.verify.checks import check_reply
-from grpo_core.verify.hosts import Host, InlineHost, create_worker_host
+from grpo_core.verify.hosts import Host, create_worker_host
+from grpo_core.verify.inline import InlineHost
 from grpo_core.verify.judging import describe_failure
 
 

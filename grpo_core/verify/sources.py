@@ -16,13 +16,19 @@ from grpo_core.config.config import RunConfig
 from grpo_core.config.modelcache import cache_folder
 from grpo_core.plugins.environments import load_environment
 from grpo_core.plugins.host import Offer, PluginHost
-from grpo_core.plugins.services import Lender
+from grpo_core.plugins.services import Lender, open_executor
 from grpo_core.protocol.environment import Environment, Services
 from grpo_core.protocol.errors import ConfigError, UnknownNameError
+from grpo_core.protocol.executor import Executor
 from grpo_core.protocol.spec import names_file
 from grpo_core.protocol.types import Group, Message, Rollout, Task, TaskKey, Verdict
 from grpo_core.verify.cache import VerdictCache
 from grpo_core.verify.engine import Verifier
+from grpo_core.verify.hosts import Placement
+from grpo_core.verify.local import LocalExecutor
+
+LOCAL = "local"
+"""The name of the executor that verifies on this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +62,7 @@ class Sources:
         *,
         lender: Lender | None = None,
         cache: VerdictCache | None = None,
+        executor: Executor | None = None,
     ) -> None:
         """Combine some environments.
 
@@ -63,6 +70,7 @@ class Sources:
             sources: the environments.
             lender: their services, which are closed with the sources.
             cache: their verdict cache, which is closed with the sources.
+            executor: where they verify, which is closed with the sources.
 
         Raises:
             ConfigError: two environments have the same name.
@@ -70,6 +78,7 @@ class Sources:
         self._sources: dict[str, Source] = {}
         self._lender = lender
         self._cache = cache
+        self._executor = executor
         for source in sources:
             if source.name in self._sources:
                 raise ConfigError(
@@ -89,6 +98,7 @@ class Sources:
         host: PluginHost | None = None,
         closes_given: bool = True,
         lend: Callable[[type[Environment[Any]], Any], Services] | None = None,
+        placement: Placement | None = None,
     ) -> Sources:
         """Return the environments that a config names.
 
@@ -99,6 +109,7 @@ class Sources:
             closes_given: whether the environments in `envs` are closed at the end.
             lend: returns the services that an environment's class needs with its settings; None:
                 services are opened as the config says.
+            placement: where the environments verify; None: as the config says.
 
         Raises:
             UnknownNameError: `envs` has a name that the config does not have, or an environment is
@@ -117,7 +128,8 @@ class Sources:
             if config.verify.cache != "off"
             else None
         )
-        make_verifier = partial(Verifier, settings=config.verify, cache=cache)
+        placement = placement or choose_placement(config, host)
+        make_verifier = partial(Verifier, settings=config.verify, cache=cache, placement=placement)
         lender: Lender | None = None
         sources = []
         for name, member in config.members().items():
@@ -137,7 +149,7 @@ class Sources:
             sources.append(
                 Source(source_name, env, verifier, member.share, member.level or 0.0, offer)
             )
-        return cls(sources, lender=lender, cache=cache)
+        return cls(sources, lender=lender, cache=cache, executor=placement.executor)
 
     def __getitem__(self, name: str) -> Source:
         return self._sources[name]
@@ -160,6 +172,8 @@ class Sources:
             if self._lender is not None:
                 # Closed after the environments, which use its services.
                 stack.push_async_callback(self._lender.close)
+            if self._executor is not None:
+                stack.push_async_callback(self._executor.close)
             for source in self:
                 await stack.enter_async_context(source.verifier)
             self._exit_stack = stack.pop_all()
@@ -246,3 +260,20 @@ class Sources:
             GrpoError: the environment fails.
         """
         return await self[task.key.env].verifier.reply(task, messages)
+
+
+def choose_placement(config: RunConfig, host: PluginHost | None) -> Placement:
+    """Return where the config says that environments verify; a plugin is loaded at once.
+
+    Args:
+        config: the run's config.
+        host: the installed plugins; None: they are searched.
+
+    Raises:
+        UserError: there is no such executor, or a setting of it is not valid.
+    """
+    chosen = config.verify.executor
+    executor: Executor = (
+        LocalExecutor() if chosen.name == LOCAL else open_executor(host or PluginHost(), chosen)
+    )
+    return Placement(executor, chosen.name, config.sandbox, config.judges)

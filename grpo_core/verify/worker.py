@@ -28,7 +28,6 @@ from grpo_core.calls.wire import (
     decode,
     encode,
     make_reply,
-    prompt_digest,
     read_frame,
     write_frame,
 )
@@ -44,6 +43,7 @@ from grpo_core.verify.checks import (
     check_task,
     check_verdict,
 )
+from grpo_core.verify.derive import task_with_prompt
 
 _CACHED_TASKS = 64
 _DUMP_FRACTION = 0.9
@@ -130,30 +130,13 @@ def _run_method(
     task = derive_task(TaskKey(**request["key"]))
     if op == "task":
         return encode(task.prompt)
-    if prompt_digest(task) != request["prompt"]:
-        task = _find_canary(env, request["prompt"])
-    task = replace(task, draw=request["draw"])
+    task = replace(task_with_prompt(env, task, request["prompt"]), draw=request["draw"])
     result = getattr(env, op)(task, *map(decode, request["arguments"]))
     if op == "reply":
         return encode(check_reply(loop.run_until_complete(awaited(result, op))))
     if op == "audit":
         return check_audit(result)
     return encode(check_verdict(result, env) if op == "verify" else result)
-
-
-def _find_canary(env: Environment[Any], prompt: str) -> Task[Any]:
-    """Return the canary with a prompt of this digest: task() does not make these tasks.
-
-    Raises:
-        BrokenContractError: There is none, so the prompt is another one than in the trainer.
-    """
-    for canary in env.canaries():
-        if prompt_digest(canary) == prompt:
-            return canary
-    raise BrokenContractError(
-        "task() returned another prompt for the same key in another process; "
-        "take all randomness from key.rng()"
-    )
 
 
 def _take_pipes() -> tuple[FileIO, FileIO]:

@@ -192,6 +192,12 @@ def {hook}():
             "correct it in grpo-env-bad",
         ),
         (
+            "grpo_executors",
+            "Spec('bad', 'textwrap:indent')",
+            "takes (text, prefix, predicate=None), and is called with (settings)",
+            "correct it in grpo-env-bad",
+        ),
+        (
             "grpo_trackers",
             "Spec('bad', 'textwrap:indent')",
             "takes (text, prefix, predicate=None), and is called with (run_dir)",

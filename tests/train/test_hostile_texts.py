@@ -130,7 +130,7 @@ def check(shown: Shown, *, terminal: bool = True, seen: bool = True) -> None:
 
 
 Case = Callable[[Place], list[object]]
-NEW = ("env", "judge", "sandbox", "sampler", "algorithm", "tracker", "recipe")
+NEW = ("env", "judge", "sandbox", "sampler", "executor", "algorithm", "tracker", "recipe")
 """What `grpo new` makes."""
 CASES: dict[str, list[Case]] = {
     "run": [

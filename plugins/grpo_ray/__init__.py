@@ -1,0 +1,27 @@
+"""An executor that verifies, and a sampler that draws, in actors of a Ray cluster."""
+
+from grpo_core import Spec, hookimpl
+
+
+@hookimpl
+def grpo_executors() -> list[Spec]:
+    return [
+        Spec(
+            "ray",
+            "grpo_ray.executor:RayExecutor",
+            "Actors of a Ray cluster, on this machine or many.",
+            extra="ray",
+        )
+    ]
+
+
+@hookimpl
+def grpo_samplers() -> list[Spec]:
+    return [
+        Spec(
+            "ray",
+            "grpo_ray.sampler:RaySampler",
+            "The sampler of another plugin in each of several actors of a Ray cluster.",
+            extra="ray",
+        )
+    ]

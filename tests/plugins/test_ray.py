@@ -1,0 +1,312 @@
+"""The executor `ray` with actors that are objects of this process: who is asked, and what happens when one is lost.
+
+`test_ray_real.py` has Ray itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import json
+import sys
+from collections.abc import Callable
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from grpo_core import ConfigError, MissingExtraError, Spec, TaskKey
+from grpo_core.config.overrides import build_config
+from grpo_core.config.settings import ExecutorConfig
+from grpo_core.plugins.host import PluginHost
+from grpo_core.plugins.services import open_executor
+from grpo_core.protocol.executor import Answer, EnvironmentToVerify, Request
+from grpo_ray import pool as module
+from grpo_ray.config import Actors, RayConfig
+from grpo_ray.place import RayPlace
+
+
+class RayError(Exception):
+    """Stands for `ray.exceptions.RayError`."""
+
+
+class RayActorError(RayError):
+    """Stands for that of an actor that died."""
+
+
+class Method:
+    """A method of an actor; `remote` begins a call, as that of Ray."""
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self._call = call
+
+    def remote(self, *arguments: Any) -> Any:
+        future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+        loop = asyncio.get_running_loop()
+
+        def finish(task: asyncio.Task[Any]) -> None:
+            if future.cancelled():
+                return
+            if error := task.exception():
+                future.set_exception(error)
+            else:
+                future.set_result(task.result())
+
+        task = loop.create_task(self._call(*arguments))
+        task.add_done_callback(finish)
+        return SimpleNamespace(future=lambda: future, task=task)
+
+
+class Actor:
+    """An actor that answers with its number once `release` is set."""
+
+    def __init__(self, number: int, opening: dict[str, Any]) -> None:
+        self.number, self.asked, self.closed, self.killed = number, 0, False, False
+        self.release = asyncio.Event()
+        self.dead = self.silent = False
+        self._opening = opening
+        self.open, self.ask = Method(self._open), Method(self._ask)
+        self.ping, self.close = Method(self._ping), Method(self._close)
+
+    async def _open(self) -> str:
+        wait = self._opening.get("wait", 0)
+        await asyncio.sleep(wait)
+        return json.dumps(
+            {"node": f"node{self.number}", "pid": self.number, "differing": "", "fault": ""}
+            | self._opening
+        )
+
+    async def _ask(self, request: str, seconds: float) -> str:
+        self.asked += 1
+        await self.release.wait()
+        if self.dead:
+            raise RayActorError("the process is gone class_name: Verification")
+        return json.dumps(Answer("value", self.number).to_json())
+
+    async def _ping(self) -> None:
+        if self.silent:
+            await asyncio.sleep(3600)
+
+    async def _close(self) -> None:
+        self.closed = True
+
+
+class Cluster:
+    """Stands for the cluster: it makes actors, of which the first open as `openings` say."""
+
+    def __init__(self, *openings: dict[str, Any]) -> None:
+        self.actors: list[Actor] = []
+        self._openings = list(openings)
+
+    def join(self) -> None:
+        pass
+
+    def describe(self) -> str:
+        return "1 node with 2 CPU"
+
+    def start_actor(self, actor: type, actors: Actors, *arguments: str, calls: int) -> Actor:
+        opening = self._openings.pop(0) if self._openings else {}
+        self.actors.append(Actor(len(self.actors), opening))
+        return self.actors[-1]
+
+
+@pytest.fixture(autouse=True)
+def ray(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """A module `ray` that can only end actors; the calls that were cancelled."""
+    fake, exceptions = ModuleType("ray"), ModuleType("ray.exceptions")
+    cancelled: list[Any] = []
+    vars(exceptions).update(RayError=RayError, RayActorError=RayActorError)
+    vars(fake).update(
+        exceptions=exceptions,
+        kill=lambda actor: setattr(actor, "killed", True),
+        cancel=cancelled.append,
+    )
+    monkeypatch.setitem(sys.modules, "ray", fake)
+    monkeypatch.setitem(sys.modules, "ray.exceptions", exceptions)
+    return cancelled
+
+
+def place_of(cluster: Cluster, count: int, *, concurrency: int = 1, start: float = 5.0) -> RayPlace:
+    described = EnvironmentToVerify(Spec("toy", "toy:Toy"), concurrency=concurrency)
+    whole: Any = cluster
+    return RayPlace(whole, described, Actors(), count=lambda: count, start_seconds=start)
+
+
+def request(session: str | None = None) -> Request:
+    return Request("verify", TaskKey("toy", "train", 0), prompt="", session=session)
+
+
+async def asking(place: RayPlace, count: int, **more: Any) -> list[asyncio.Task[Answer]]:
+    tasks = [asyncio.create_task(place.ask(request(**more), seconds=1)) for _ in range(count)]
+    await asyncio.sleep(0.01)
+    return tasks
+
+
+def test_the_actor_with_the_fewest_requests_is_asked_and_the_others_wait() -> None:
+    async def run() -> None:
+        cluster = Cluster()
+        place = place_of(cluster, 3, concurrency=2)
+        await place.open()
+        tasks = await asking(place, 7)
+        assert [actor.asked for actor in cluster.actors] == [2, 2, 2]
+        cluster.actors[1].release.set()
+        await asyncio.sleep(0.01)
+        assert [actor.asked for actor in cluster.actors] == [2, 3, 2]
+        for actor in cluster.actors:
+            actor.release.set()
+        answers = await asyncio.gather(*tasks)
+        assert sorted(answer.value for answer in answers) == [0, 0, 1, 1, 1, 2, 2]
+        await place.close()
+        assert all(actor.closed and actor.killed for actor in cluster.actors)
+
+    asyncio.run(run())
+
+
+def test_a_session_stays_with_its_actor() -> None:
+    async def run() -> None:
+        cluster = Cluster()
+        place = place_of(cluster, 3)
+        await place.open()
+        tasks = await asking(place, 4, session="a dialogue")
+        assert sorted(actor.asked for actor in cluster.actors) == [0, 0, 1]
+        for actor in cluster.actors:
+            actor.release.set()
+        assert len({answer.value for answer in await asyncio.gather(*tasks)}) == 1
+        await place.close()
+
+    asyncio.run(run())
+
+
+def test_a_lost_actor_loses_what_it_had_and_is_replaced() -> None:
+    async def run() -> None:
+        cluster = Cluster()
+        place = place_of(cluster, 2)
+        await place.open()
+        first, second = await asking(place, 2)
+        cluster.actors[0].dead = True
+        cluster.actors[0].release.set()
+        lost = await first
+        assert (lost.outcome, lost.text) == (
+            "lost",
+            "the Ray actor on node0 was lost: the process is gone",
+        )
+        await asyncio.sleep(0.01)
+        assert [pid for _, pid in place.actors] == [2, 1]
+        cluster.actors[1].release.set()
+        cluster.actors[2].release.set()
+        assert (await second).value == 1
+        values = {answer.value for answer in await asyncio.gather(*await asking(place, 2))}
+        assert values == {1, 2}
+        await place.close()
+
+    asyncio.run(run())
+
+
+def test_an_actor_that_does_not_say_that_it_lives_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_PING_SECONDS", 0.02)
+    monkeypatch.setattr(module, "_DEAD_SECONDS", 0.05)
+
+    async def run() -> None:
+        cluster = Cluster()
+        place = place_of(cluster, 1)
+        await place.open()
+        (slow,) = await asking(place, 1)
+        await asyncio.sleep(0.2)
+        assert not slow.done(), "one that answers pings may take its time"
+        cluster.actors[0].silent = True
+        assert (await slow).outcome == "lost"
+        assert cluster.actors[0].killed
+        await place.close()
+
+    asyncio.run(run())
+
+
+def test_no_actor_in_time_is_an_answer_and_not_an_endless_wait() -> None:
+    async def run() -> None:
+        cluster = Cluster({}, {"wait": 60}, {"wait": 60})
+        place = place_of(cluster, 1, start=0.3)
+        await place.open()
+        (first,) = await asking(place, 1)
+        cluster.actors[0].dead = True
+        cluster.actors[0].release.set()
+        assert (await first).outcome == "lost"
+        answer = await place.ask(request(), seconds=1)
+        assert answer.outcome == "lost"
+        assert "no Ray actor could be started in time" in answer.text
+        await place.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("openings", "message"),
+    [
+        ([{}, {"differing": "grpo-core 9 instead of 1"}], "node node1 has grpo-core 9 instead of"),
+        ([{"fault": "no file"}, {"fault": "no file"}], "no actor can verify 'toy': no file"),
+        ([{"wait": 60}, {"wait": 60}], "did not start within 0.3 s; the cluster has 1 node with 2"),
+    ],
+)
+def test_what_cannot_verify_ends_the_run_before_it_begins(
+    openings: list[dict[str, Any]], message: str
+) -> None:
+    async def run() -> None:
+        cluster = Cluster(*openings)
+        place = place_of(cluster, 2, start=0.3)
+        try:
+            with pytest.raises(ConfigError, match=message):
+                await place.open()
+        finally:
+            await place.close()
+        assert all(actor.killed for actor in cluster.actors)
+
+    asyncio.run(run())
+
+
+def test_a_cancelled_request_is_cancelled_in_the_actor_and_frees_it(ray: list[Any]) -> None:
+    async def run() -> None:
+        cluster = Cluster()
+        place = place_of(cluster, 1)
+        await place.open()
+        first, second = await asking(place, 2)
+        first.cancel()
+        await asyncio.sleep(0.01)
+        assert len(ray) == 1
+        assert cluster.actors[0].asked == 2
+        cluster.actors[0].release.set()
+        assert (await second).value == 0
+        await place.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"address": "ray://there:10001"}, "set verify.executor.settings.address=HOST:PORT"),
+        ({"actors": 0}, "at least 1 actor"),
+        ({"environments": {"toy": {"num_cpus": -1}}}, "at least 1 actor of 'toy' and amounts"),
+        ({"environments": {"toy": {"cpus": 1}}}, "verify.executor.settings.environments.toy.cpus"),
+        ({"num_cpu": 1}, "verify.executor.settings.num_cpus"),
+    ],
+)
+def test_settings_that_cannot_be_used_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        open_executor(PluginHost(), ExecutorConfig(name="ray", settings=settings))
+
+
+def test_an_environment_may_have_actors_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "head:6379")
+    config = RayConfig(num_cpus=0.5, environments={"toy": Actors(2, resources={"docker": 1.0})})
+    assert config.actors_of("other").needs() == {"CPU": 0.5}
+    assert config.actors_of("toy").needs() == {"CPU": 1.0, "docker": 1.0}
+    assert config.cluster_address() == "head:6379"
+    assert RayConfig("here:1").cluster_address() == "here:1"
+
+
+def test_a_missing_ray_is_named_before_anything_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    from grpo_core.verify.sources import Sources
+
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    config = build_config([{"environment": "arithmetic", "verify": {"executor": {"name": "ray"}}}])
+    with pytest.raises(MissingExtraError, match=r"pip install 'grpo-core\[ray\]'"):
+        Sources.of(config, {})

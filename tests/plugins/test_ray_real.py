@@ -1,0 +1,301 @@
+"""The executor `ray` with Ray itself: two nodes on this machine, verdicts, failures, and what it costs.
+
+GRPO_RAY_PYTHON names the Python of an environment with grpo-core and Ray; `.ci/full` makes one. `-s` prints what was
+measured.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from grpo_core.runs.lines import read_lines
+
+from ..core.distributions import grpo, install
+from ..sandbox.engines import engine_of_its_own
+
+PYTHON = os.environ.get("GRPO_RAY_PYTHON", "")
+GSM8K = os.environ.get("GRPO_GSM8K", "")
+BENCHMARK = Path(__file__).parents[2] / "examples" / "benchmarks" / "ray_verification.py"
+GRPO = [PYTHON, "-c", "from grpo_core.cli import main; main()"]
+pytestmark = [
+    pytest.mark.heavy,
+    pytest.mark.skipif(
+        not PYTHON, reason="GRPO_RAY_PYTHON names no Python of an environment with Ray"
+    ),
+]
+
+
+def measured(
+    *arguments: str,
+    docker_host: str | None = None,
+    answer: Callable[[], None] = lambda: None,
+) -> list[dict[str, Any]]:
+    """The results of the benchmark, which has to keep its bars; `answer` is called when it waits for a line."""
+    environment = {**os.environ, **({"DOCKER_HOST": docker_host} if docker_host else {})}
+    command = [PYTHON, str(BENCHMARK), *arguments]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        watchdog = threading.Timer(1500, process.kill)
+        watchdog.start()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        results = []
+        for line in process.stdout:
+            print(line, end="")
+            assert line.startswith("{"), f"Ray writes to the user's terminal: {line}"
+            results.append(json.loads(line))
+            if "send a line" in results[-1]["what"]:
+                answer()
+                process.stdin.write("\n")
+                process.stdin.flush()
+        watchdog.cancel()
+    assert process.returncode == 0, results
+    return results
+
+
+def members() -> list[str]:
+    return [
+        "--environments", "arithmetic,fizzbuzz" + (",gsm8k" if GSM8K else ""), "--gsm8k", GSM8K,
+    ]  # fmt: skip
+
+
+def test_verdicts_of_two_nodes_are_those_of_this_machine_row_by_row() -> None:
+    results = measured("equal", *members(), "--rows", "500")
+    assert [row["rows"] for row in results] == [500] * (3 if GSM8K else 2)
+    assert {row["differing"] + row["errors"] for row in results} == {0}
+    assert min(row["kinds_of_rewards"] for row in results) >= 2
+
+
+def test_an_actor_a_raylet_and_docker_fail_and_nothing_gets_a_reward_for_it() -> None:
+    with engine_of_its_own(with_image=True) as engine:
+
+        def restart() -> None:
+            engine.stop()
+            time.sleep(3)
+            engine.start()
+
+        results = measured(
+            "faults", *members(), "--rows", "60", docker_host=engine.host, answer=restart
+        )
+    rounds = [row for row in results if row["what"] == "faults"]
+    assert [row["event"] for row in rounds] == [
+        "nothing",
+        "an actor is killed",
+        "a raylet is killed",
+        "the Docker daemon is restarted",
+        "nothing any more",
+    ]
+    assert all(row["wrong_rewards"] == 0 and row["counted"] == row["errors"] for row in rounds)
+    assert rounds[0]["errors"] == rounds[-1]["errors"] == 0
+    assert sum(row["retried"] for row in rounds) > 0
+
+
+def test_a_verdict_costs_little_more_than_on_this_machine() -> None:
+    (row,) = measured("overhead")
+    assert row["overhead_p50_ms"] < 5
+
+
+def test_slow_verdicts_scale_with_actors() -> None:
+    results = measured("scale")
+    assert [row["actors"] for row in results] == [1, 2, 4, 8, 16]
+    assert min(row["of_linear"] for row in results) >= 0.9
+
+
+RUN = [
+    "run", "--env=arithmetic", "--steps=2", "--set=prompts_per_step=2", "--set=group_size=4",
+    "--set=eval.tasks=2", "--set=model.dtype=float32", "--set=verify.executor.name=ray",
+    "--set=verify.executor.settings.actors=2", "--set=verify.executor.settings.num_cpus=0.5",
+]  # fmt: skip
+
+
+def processes_of_ray() -> set[int]:
+    return {
+        process.pid
+        for process in psutil.process_iter(["name"])
+        if process.info["name"] in ("raylet", "gcs_server")
+    }
+
+
+def test_a_run_starts_and_ends_a_cluster_and_ray_says_nothing(tmp_path: Path) -> None:
+    before = processes_of_ray()
+    environment = {name: text for name, text in os.environ.items() if name != "RAY_ADDRESS"}
+    done = subprocess.run(
+        [*GRPO, *RUN, f"--model={tiny(tmp_path)}", f"--out={tmp_path / 'run'}"],
+        capture_output=True, text=True, env=environment, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "ray" not in (done.stdout + done.stderr).lower().replace("array", "")
+    assert processes_of_ray() <= before
+
+
+def tiny(folder: Path) -> Path:
+    """A folder with a model that takes no time, made with the Python of this process."""
+    from ..train.tiny import save_tiny
+
+    return save_tiny(folder / "model")
+
+
+@contextmanager
+def cluster(second_path: str = "") -> Iterator[dict[str, str]]:
+    """The environment variables for a cluster with two nodes; the second has a PYTHONPATH of its own."""
+    script = (
+        "import json, os, sys; sys.path.insert(0, sys.argv[1]); from raylets import two_raylets\n"
+        "with two_raylets(cpus=2, second_path=sys.argv[2]) as nodes:\n"
+        "    token = {name: text for name, text in os.environ.items() if name.startswith('RAY_')}\n"
+        "    print(json.dumps({**token, 'RAY_ADDRESS': nodes.address}), flush=True)\n"
+        "    sys.stdin.readline()"
+    )
+    with subprocess.Popen(
+        [PYTHON, "-c", script, str(BENCHMARK.parent), second_path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        try:
+            yield {**os.environ, **json.loads(process.stdout.readline())}
+        finally:
+            process.stdin.write("\n")
+            process.stdin.close()
+            process.wait(60)
+
+
+def command(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*GRPO, *arguments], capture_output=True, text=True, env=environment, timeout=300, check=False
+    )  # fmt: skip
+
+
+def test_doctor_looks_at_each_node_and_a_run_joins_the_cluster(tmp_path: Path) -> None:
+    with cluster() as environment:
+        lines = [
+            row
+            for row in json.loads(command(environment, "doctor", "--json").stdout)
+            if row["topic"] == "executor ray"
+        ]
+        assert [row["status"] for row in lines] == ["ok", "ok"]
+        assert all("2 CPU, 0 GPU, python 3." in row["found"] for row in lines)
+        before = processes_of_ray()
+        done = command(environment, *RUN, f"--model={tiny(tmp_path)}", f"--out={tmp_path / 'run'}")
+        assert done.returncode == 0, done.stderr
+        assert processes_of_ray() == before
+
+
+def test_a_node_with_another_version_is_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "sitecustomize.py").write_text(
+        "import importlib.metadata as metadata\n"
+        "genuine = metadata.version\n"
+        "metadata.version = lambda name: '9.9' if name == 'grpo-core' else genuine(name)\n"
+    )
+    with cluster(str(tmp_path / "other")) as environment:
+        done = command(environment, *RUN, f"--model={tiny(tmp_path)}", f"--out={tmp_path / 'run'}")
+        looked = command(environment, "doctor")
+    assert done.returncode == 2, done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert "has grpo-core 9.9 instead of " in last
+    assert "install the same versions on all nodes" in last
+    assert "Traceback" not in done.stderr
+    assert looked.returncode == 1
+    assert "9.9" in looked.stdout
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["address=127.0.0.1:1"], "the Ray cluster at 127.0.0.1:1 cannot be used"),
+        (["address=ray://127.0.0.1:1"], "is that of a Ray client server"),
+        (["resources.docker=1"], "no node of the Ray cluster has what an actor of"),
+        (["environments.arithmetic.cpus=1"], "environments.arithmetic.cpus"),
+    ],
+)
+def test_what_cannot_work_is_one_line(tmp_path: Path, settings: list[str], message: str) -> None:
+    changed = [f"--set=verify.executor.settings.{text}" for text in settings]
+    environment = {name: text for name, text in os.environ.items() if name != "RAY_ADDRESS"}
+    done = command(
+        environment, *RUN, *changed, f"--model={tiny(tmp_path)}", f"--out={tmp_path / 'run'}"
+    )
+    assert done.returncode == 2, done.stderr
+    assert message in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+
+
+NOTING = """
+import os
+from grpo_sampler_my_engine.sampler import MyEngineSampler
+
+
+class Noting(MyEngineSampler):
+    'Writes down which process draws.'
+
+    async def generate(self, request):
+        with open(os.environ["GRPO_TEST_NOTES"], "a") as notes:
+            notes.write(f"{os.getpid()} {self._version}\\n")
+        return await super().generate(request)
+"""
+PLUGIN = """
+from grpo_core import Spec, hookimpl
+
+
+@hookimpl
+def grpo_samplers():
+    return [Spec("noting", "noting:Noting", summary=".")]
+"""
+
+
+def test_two_actors_draw_the_rollouts_of_a_run_and_one_of_them_may_die(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    assert grpo("new", "sampler", "my-engine", "--out", str(project)).exit_code == 0
+    (tmp_path / "noting.py").write_text(NOTING)
+    install(
+        tmp_path,
+        "grpo-noting",
+        entry_points={"noting": "plugin_noting"},
+        modules={"plugin_noting": PLUGIN},
+    )
+    notes = tmp_path / "notes"
+    environment = {name: text for name, text in os.environ.items() if name != "RAY_ADDRESS"} | {
+        "PYTHONPATH": f"{project}{os.pathsep}{tmp_path}",
+        "GRPO_TEST_NOTES": str(notes),
+    }
+    sampler = ["sampler=noting", "actors=2", "num_cpus=0.5"]
+    arguments = [
+        *RUN, "--steps=4", f"--model={tiny(tmp_path)}", f"--out={tmp_path / 'run'}",
+        "--set=sampler.name=ray", "--set=sampling.max_new_tokens=8", "--set=optimizer.lr=0.02",
+        *(f"--set=sampler.settings.{text}" for text in sampler),
+    ]  # fmt: skip
+    with subprocess.Popen(
+        [*GRPO, *arguments], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:  # fmt: skip
+        deadline = time.monotonic() + 240
+        while not (notes.exists() and " 1" in notes.read_text()):
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        victim = int(notes.read_text().split()[0])
+        os.kill(victim, signal.SIGKILL)
+        output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    drew = [tuple(map(int, line.split())) for line in notes.read_text().splitlines()]
+    pids = {pid for pid, _ in drew}
+    assert victim in pids
+    assert len(pids) >= 2  # and the one that replaces the lost one, if it comes in time
+    assert {version for _, version in drew} == {0, 1, 2, 3, 4}
+    lines = [line for line in read_lines(tmp_path / "run" / "metrics.jsonl") if "loss" in line]
+    assert [line["step"] for line in lines] == [1, 2, 3, 4]
+    assert max(line["sampling/logprob_gap"] for line in lines) < 1e-4
