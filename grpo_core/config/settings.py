@@ -334,7 +334,8 @@ class LossConfig(Section):
     tis_cap: NotNegative | None = None
     """Weight each token by the ratio of the training engine's probability to the sampler's, capped
     at this value; 0: off. Unset: off with the built-in sampler, whose probabilities are the
-    trainer's up to rounding, and 2 with samplers that draw with generators of their own."""
+    trainer's up to rounding, and 2 with samplers that draw with generators of their own and with
+    pipeline.max_staleness above 0."""
     tis_floor: NotNegative = 0.0
     """Lower bound of the weight that tis_cap caps."""
     entropy: NotNegative = 0.0
@@ -385,6 +386,16 @@ class TrainerConfig(Section):
     shuffle_rewards: bool = False
     """Control experiment: permute the rewards within each group. If the run still learns, it has a
     leak."""
+
+
+class PipelineConfig(Section):
+    """Set whether rollouts of later steps are made while a step updates (`grpo sft` makes none)."""
+
+    max_staleness: Annotated[int, Field(ge=0)] = 0
+    """By how many steps the weights that sample may be older than those that the rollouts train. 0:
+    each step samples with its own weights, then updates. Above 0 the rollouts of later steps are
+    made while this one updates, for which one process has to train; with the built-in sampler only
+    their verification overlaps with the update."""
 
 
 class VerifyConfig(Section):

@@ -115,6 +115,16 @@ class Sampler(Protocol):
     exactly. Otherwise they are drawn with its seed, and the loss is weighted by truncated
     importance (`loss.tis_cap`)."""
 
+    @property
+    def samples_during_updates(self) -> bool:
+        """Whether requests may be in progress while the policy is trained.
+
+        It may if it has weights of its own, which only `sync` changes, and needs nothing that an
+        update needs, such as the memory that `rest` frees. Only then does
+        `pipeline.max_staleness` let sampling overlap with updates; `rest` is not called then.
+        """
+        ...
+
     async def generate(self, request: Request) -> Completion:
         """Return a completion of the request; requests that wait together are computed together.
 
