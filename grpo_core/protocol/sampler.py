@@ -117,11 +117,11 @@ class Sampler(Protocol):
 
     @property
     def samples_during_updates(self) -> bool:
-        """Whether requests may be in progress while the policy is trained.
+        """Return whether requests may be in progress while the policy is trained.
 
-        It may if it has weights of its own, which only `sync` changes, and needs nothing that an
-        update needs, such as the memory that `rest` frees. Only then does
-        `pipeline.max_staleness` let sampling overlap with updates; `rest` is not called then.
+        That needs weights of its own, which only `sync` changes, and nothing that an update needs,
+        such as memory that `rest` would free. With it, a run with `pipeline.max_staleness` above 0
+        samples during its updates, and does not call `rest`.
         """
         ...
 
