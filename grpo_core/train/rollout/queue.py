@@ -84,6 +84,7 @@ class RolloutQueue(Generic[Item]):
         """What waits for admission, and is told of it."""
         self._newest: Turn | None = None
         """The turn that was admitted last."""
+        self._has_begun = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def next(self, step: int, *, start: int) -> Item:
@@ -95,8 +96,8 @@ class RolloutQueue(Generic[Item]):
         Raises:
             Exception: whatever their making raised.
         """
-        if not self._tasks:
-            self._version = step - 1
+        if not self._has_begun:
+            self._has_begun, self._version = True, step - 1
             self._spawn(self._begin_in_order(step, start))
         item = await self._items[step]
         del self._items[step]
@@ -118,7 +119,7 @@ class RolloutQueue(Generic[Item]):
 
     async def close(self) -> None:
         """Give up what is in progress or was not asked for."""
-        tasks, self._tasks = self._tasks, set()
+        tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -131,6 +132,7 @@ class RolloutQueue(Generic[Item]):
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _begin_in_order(self, step: int, start: int) -> None:
         """Begin the rollouts of each step, the first being `step`, once they are admitted."""
