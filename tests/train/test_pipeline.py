@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any, ClassVar
 
 import pytest
@@ -75,7 +76,13 @@ class Recorded:
     """A run whose batches, and weights after each step, are kept."""
 
     def __init__(
-        self, folder: Path, env: Environment[Any], *, copying: bool = False, **more: Any
+        self,
+        folder: Path,
+        env: Environment[Any],
+        *,
+        copying: bool = False,
+        name: str = "run",
+        **more: Any,
     ) -> None:
         if not (folder / "model").is_dir():
             save_tiny(folder / "model")
@@ -90,7 +97,7 @@ class Recorded:
         }
         config = build_config([{**settings, **more}])
         self.sampler = Copying(config) if copying else None
-        self.trainer = Trainer(config, env, folder=folder / "run", sampler=self.sampler)
+        self.trainer = Trainer(config, env, folder=folder / name, sampler=self.sampler)
         self.batches: list[Batch] = []
         self.weights = [self._present()]
         method = self.trainer.method
@@ -525,6 +532,41 @@ def test_kill_9_and_resume_lose_and_double_no_prompt(tiny_folder: Path, tmp_path
     ages = [line["staleness/max"] for line in steps_of(folder)]
     assert max(ages) <= 2
     assert max(ages) > 0
+
+
+@pytest.mark.heavy
+def test_older_rollouts_teach_as_well(tmp_path: Path) -> None:
+    """Three seeds at each bound, with a trainer that is slower than the sampler, so that rollouts are as old as they may be."""
+    scores: dict[int, list[float]] = {}
+    print("| max_staleness | seed | before | after | staleness, mean | truncated |")
+    for bound, seed in itertools.product((0, 1, 4), range(3)):
+        recorded = Recorded(
+            tmp_path, Letters(), copying=True, name=f"{bound}-{seed}", seed=seed, steps=60, pipeline={"max_staleness": bound},
+            prompts_per_step=8, group_size=8, eval={"tasks": 100}, optimizer={"lr": 0.01}, kl={"beta": 0.0},
+        )  # fmt: skip
+        updater = recorded.trainer.method.updater
+        update = updater.update
+
+        def slow(steps: Any, update: Any = update) -> dict[str, float]:
+            time.sleep(0.4 if bound else 0.0)  # noqa: B023
+            return update(steps)
+
+        updater.update = slow  # type: ignore[method-assign]
+        lines = recorded.run()
+        folder = recorded.trainer.folder.path
+        before, after = (
+            line["eval/reward/mean"]
+            for line in read_lines(folder / "metrics.jsonl")
+            if line["kind"] == "evaluation"
+        )
+        age = fmean(line.get("staleness/mean", 0.0) for line in lines)
+        cut = fmean(line.get("sampling/truncated", 0.0) for line in lines)
+        print(f"| {bound} | {seed} | {before:.3f} | {after:.3f} | {age:.2f} | {cut:.2%} |")
+        assert age >= bound / 2
+        scores.setdefault(bound, []).append(after)
+    assert min(scores[0]) > 0.9
+    for values in scores.values():
+        assert fmean(values) >= min(scores[0]) - 0.01
 
 
 # --- settings
