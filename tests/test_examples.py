@@ -56,3 +56,18 @@ def test_the_environment_of_the_example_keeps_every_promise_that_the_checks_know
     report = run("02_write_an_environment.py", no_torch)
     assert report.startswith("Reverse: 0 faults")
     assert "references pass with 1" in report
+
+
+@pytest.mark.heavy
+def test_the_script_for_gpus_runs_on_a_cpu_and_writes_table_and_picture(tmp_path: Path) -> None:
+    script = EXAMPLES / "benchmarks" / "gpu.py"
+    command = [sys.executable, script, "--device", "cpu", "--small", "--out", tmp_path]
+    if python := os.environ.get("GRPO_TRL_PYTHON"):
+        command += ["--trl-python", python]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    table = (tmp_path / "gpu.md").read_text()
+    assert "| generation, 2 x 4, 12 + 6 tokens | grpo-core |" in table
+    assert ("| step, 2 x 2, 8 + 4 tokens | trl |" in table) == bool(python)
+    assert "vLLM was left out" in table
+    assert (tmp_path / "gpu.png").stat().st_size > 1000

@@ -55,7 +55,7 @@ class Config:
     """Split of the published dataset with the held-out rows."""
     eval_share: float = 0.1
     """Share of the prompts that is held out if neither `eval_path` nor `eval_split` is set. The
-    row's prompt alone decides, not its other fields."""
+    words of the row's prompt decide, not their case and order, nor the row's other fields."""
     prompt: str = "{question}"
     """The user's message, with the row's fields in braces."""
     system: str = "Reply with <answer>...</answer>."

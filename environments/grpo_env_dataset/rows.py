@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from grpo_core import ConfigError, MissingExtraError
+from grpo_core import ConfigError, MissingExtraError, held_out
 
 Row = dict[str, Any]
 
@@ -68,21 +68,22 @@ def load_published(name: str, subset: str, split: str) -> list[Row]:
 def split_rows(
     rows: Sequence[Row], prompts: Sequence[str], share: float
 ) -> tuple[list[Row], list[Row]]:
-    """Split the rows into training and held-out rows by a hash of each row's prompt.
+    """Split the rows into training and held-out rows by the words of each row's prompt.
 
-    Rows with the same prompt are always on the same side, even if their other fields (a number, a
-    source, another answer) differ. Another prompt template holds out other rows.
+    Rows whose prompts differ in case, spacing, punctuation or the order of their words only are
+    always on the same side, even if their other fields (a number, a source, another answer) differ.
+    Another prompt template holds out other rows.
 
     Args:
-        prompts: The prompt of each row.
-        share: Share of the prompts to hold out, 0 to below 1.
+        rows: the rows.
+        prompts: the prompt of each row.
+        share: share of the prompts to hold out, 0 to below 1.
     """
     train: list[Row] = []
-    held_out: list[Row] = []
+    eval_rows: list[Row] = []
     for row, prompt in zip(rows, prompts, strict=True):
-        digest = hashlib.sha256(prompt.encode(errors="surrogatepass")).digest()
-        (held_out if int.from_bytes(digest[:8], "big") < share * 2**64 else train).append(row)
-    return train, held_out
+        (eval_rows if held_out(prompt, share) else train).append(row)
+    return train, eval_rows
 
 
 def hash_rows(rows: Sequence[Row]) -> str:

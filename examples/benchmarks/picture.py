@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,12 +53,8 @@ def draw_speeds(axes: Any, results: Any) -> None:
     axes.set_title(f"generation: {settings['rows']} rows of {settings['max_new_tokens']} tokens")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("files", nargs="+", type=Path)
-    parser.add_argument("--out", type=Path, required=True)
-    options = parser.parse_args()
-    measured = [json.loads(file.read_text()) for file in options.files]
+def picture(measured: Sequence[Any]) -> Figure:
+    """Return the picture of some results, one below the other."""
     figure = Figure(figsize=(9, 2.6 * len(measured)), layout="constrained")
     for axes, results in zip(
         figure.subplots(len(measured), squeeze=False)[:, 0], measured, strict=True
@@ -65,7 +62,15 @@ def main() -> None:
         (draw_steps if "medians" in results else draw_speeds)(axes, results)
         axes.invert_yaxis()
         axes.set_xlabel(results["machine"], fontsize="small")
-    figure.savefig(options.out)
+    return figure
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("files", nargs="+", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    picture([json.loads(file.read_text()) for file in options.files]).savefig(options.out)
 
 
 if __name__ == "__main__":

@@ -80,8 +80,8 @@ def pieces(texts: Iterable[str], count: int) -> Tokenizer:
     return tokenizer
 
 
-def make_model(folder: Path, tokenizer: Tokenizer, seed: int) -> None:
-    """Save a Llama of about 3.2 million random weights with the tokenizer as a model folder."""
+def save_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
+    """Save the tokenizer, with a chat template, in a model folder."""
     tokenizer.add_special_tokens([*SPECIAL])
     PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
@@ -92,6 +92,11 @@ def make_model(folder: Path, tokenizer: Tokenizer, seed: int) -> None:
         padding_side="left",
         chat_template=TEMPLATE,
     ).save_pretrained(folder)
+
+
+def make_model(folder: Path, tokenizer: Tokenizer, seed: int) -> None:
+    """Save a Llama of about 3.2 million random weights with the tokenizer as a model folder."""
+    save_tokenizer(folder, tokenizer)
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=tokenizer.get_vocab_size(),

@@ -22,6 +22,14 @@ from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 
+def peak_mb() -> float:
+    """Return the peak memory in MB: of the GPU if there is one, else of this process."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated() / 2**20
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
+
+
 class Turns(TrainerCallback):  # type: ignore[misc]
     """Waits for its turn before each step, and prints the step's measurements."""
 
@@ -36,8 +44,7 @@ class Turns(TrainerCallback):  # type: ignore[misc]
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
         seconds = time.perf_counter() - self.started
-        lines = Path("/proc/self/status").read_text().splitlines()
-        peak = next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
+        peak = peak_mb()
         print(
             "@"
             + json.dumps(

@@ -19,11 +19,9 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
-import workload
 from sides import Side, machine
-from vs_trl import SETTINGS
+from vs_trl import SETTINGS, settings_of
 
 HERE = Path(__file__).resolve().parent
 SCRIPT = HERE / "vs_trl.py"
@@ -56,32 +54,6 @@ def ratios(before: Side, here: Side, part: str) -> list[float]:
     return [old[part] / new[part] for old, new in pairs]
 
 
-def settings_of(options: argparse.Namespace, folder: str) -> dict[str, Any]:
-    """Return what both sides are given."""
-    from transformers import AutoTokenizer
-
-    from grpo_core.train.models.device import pick_device, pick_dtype
-    from grpo_core.train.models.load import local_folder, resolve
-
-    setting = SETTINGS[options.setting]
-    model = local_folder(resolve(options.model))
-    tokenizer = AutoTokenizer.from_pretrained(model)
-    prompts = workload.prompts(tokenizer, 4 * (options.steps + 1), int(setting["prompt_tokens"]))
-    dtype = pick_dtype(options.dtype, pick_device(options.device))
-    return {
-        "model": model,
-        "dtype": str(dtype).removeprefix("torch."),
-        "device": options.device,
-        "prompts_per_step": 4,
-        "group_size": 8,
-        "max_new_tokens": setting["max_new_tokens"],
-        "steps": options.steps + 1,
-        "prompts": [tokenizer.decode(ids) for ids in prompts],
-        "out": folder,
-        "ours": {},
-    }
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--before", type=Path, required=True, help="folder of the other checkout")
@@ -90,9 +62,10 @@ def main() -> None:
     parser.add_argument("--dtype", default="auto")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--steps", type=int, default=6, help="measured steps, after one of warm-up")
+    parser.add_argument("--set", action="append", default=[], help="further settings of both")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        settings = settings_of(options, folder)
+        settings = settings_of(options, SETTINGS[options.setting], folder)
         before, here = (
             Side(
                 [*python_of(checkout), str(SCRIPT), "--our-side"],

@@ -6,9 +6,9 @@
         [--out FILE.json]
 
 Model, prompts, precision and number of tokens are the same. All are loaded once and generate in
-turn, so that a noisy machine disturbs all; the results are medians after a batch of warm-up. Groups
-of 8 rows have the same prompt of --prompt tokens; every completion has the full length. Exits with
-1 if grpo-core is slower than --least times vLLM.
+turn, so that a noisy machine disturbs all; the results are medians after a batch of warm-up.
+Groups of --group rows have the same prompt of --prompt tokens; every completion has the full
+length. Exits with 1 if grpo-core is slower than --least times vLLM.
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ from pathlib import Path
 
 from sides import Side, machine
 from workload import prompts
-
-GROUP = 8
 
 
 def our_side(given: str) -> None:
@@ -59,7 +57,7 @@ def our_side(given: str) -> None:
     rng = np.random.default_rng(0)
     while sys.stdin.readline():
         uniforms = rng.random(
-            (len(settings["prompts"]), GROUP, settings["max_new_tokens"])
+            (len(settings["prompts"]), settings["group_size"], settings["max_new_tokens"])
         ).tolist()
         requests = [
             Request(tuple(prompt), numbers)
@@ -83,7 +81,7 @@ def generate_side(given: str) -> None:
         .to(settings["device"])
         .eval()
     )
-    rows = [prompt for prompt in settings["prompts"] for _ in range(GROUP)]
+    rows = [prompt for prompt in settings["prompts"] for _ in range(settings["group_size"])]
     ids, length = torch.tensor(rows, device=settings["device"]), settings["max_new_tokens"]
     while sys.stdin.readline():
         started = time.perf_counter()
@@ -118,6 +116,7 @@ def main() -> None:
     parser.add_argument("--dtype", default="auto", help="of all; auto: as grpo-core would choose")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--rows", type=int, default=32)
+    parser.add_argument("--group", type=int, default=8, help="rows with the same prompt")
     parser.add_argument("--tokens", type=int, default=24)
     parser.add_argument("--prompt", type=int, default=57)
     parser.add_argument(
@@ -140,10 +139,10 @@ def main() -> None:
         "model": model,
         "dtype": dtype,
         "device": options.device,
-        "group_size": GROUP,
+        "group_size": options.group,
         "max_new_tokens": options.tokens,
         "prompts": prompts(
-            AutoTokenizer.from_pretrained(model), options.rows // GROUP, options.prompt
+            AutoTokenizer.from_pretrained(model), options.rows // options.group, options.prompt
         ),
     }
     with tempfile.TemporaryDirectory() as folder:

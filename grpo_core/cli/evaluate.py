@@ -116,6 +116,7 @@ def evaluate(
         return
     if run is not None and model is not None:
         raise ConfigError("--run and --model exclude each other; give one of them")
+    _refuse_number_of_tasks(settings or [])
     attempts = new_file(attempts, "--attempts")
     config = read_eval_config(env or [], run, options, settings or [], trust=trust)
     started = time.monotonic()
@@ -136,6 +137,21 @@ def evaluate(
     if actor.stop.is_made:
         remark("stopped before all tasks were done; these are the statistics of those that were")
         raise typer.Exit(INTERRUPTED)
+
+
+def _refuse_number_of_tasks(settings: Sequence[str]) -> None:
+    """Refuse --set eval.tasks, which is about the evaluations of a run.
+
+    Raises:
+        ConfigError: it is set.
+    """
+    for setting in settings:
+        name, _, value = setting.partition("=")
+        if name.strip() == "eval.tasks":
+            raise ConfigError(
+                f"--set {setting} is about the evaluations of a run, and changes nothing here; "
+                f"give --tasks {value.strip()} instead"
+            )
 
 
 def _print_recorded(run: Path | None, *, as_json: bool) -> None:

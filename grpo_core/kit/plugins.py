@@ -7,6 +7,7 @@ is that process: it writes one JSON object to its standard output.
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import sys
@@ -14,7 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from grpo_core.calls.child import Child, signal_name
 from grpo_core.calls.isolation import ForeignError, isolated
@@ -26,6 +27,16 @@ from grpo_core.protocol.spec import Spec
 
 _NAMED = 3
 """How many components with the same fault are named."""
+_ARGUMENTS: Mapping[Kind, tuple[tuple[int, ...], str]] = {
+    "algorithm": (
+        (2, 4),
+        "(rewards, config) for an advantage, or (log_ratio_BT, logprob_BT, advantage_B1, config) "
+        "for a loss",
+    ),
+    "sampler": ((2,), "(settings, model)"),
+    "tracker": ((1,), "(run_dir)"),
+}
+"""How many positional arguments a component is called with, and which, for the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +163,32 @@ def component_fault(kind: Kind, spec: Spec) -> tuple[str, str] | None:
     else:
         is_right, wanted = callable(component), "callable"
     if is_right:
-        return None
+        return _call_fault(kind, spec, component)
     return f"its target is {spec.target!r}, and that is {component!r:.60}, not {wanted}", change
+
+
+def _call_fault(kind: Kind, spec: Spec, component: Any) -> tuple[str, str] | None:
+    """Return what is wrong if a component cannot take the arguments that it will be called with."""
+    counts, wanted = _ARGUMENTS.get(kind, ((), ""))
+    try:
+        signature = inspect.signature(component)
+    except (TypeError, ValueError):
+        return None  # written in C, without a signature
+    if not counts or any(_takes(signature, count) for count in counts):
+        return None
+    return (
+        f"its target {spec.target!r} takes {signature!s:.80}, and is called with {wanted}",
+        f"correct it in {spec.distribution}",
+    )
+
+
+def _takes(signature: inspect.Signature, count: int) -> bool:
+    """Return whether a callable of this signature can be called with `count` arguments."""
+    try:
+        signature.bind(*[None] * count)
+    except TypeError:
+        return False
+    return True
 
 
 def _format_names(kind: Kind, names: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import combinations, pairwise
 from typing import Any
 
-from grpo_core.kit.leaks import answer_was_trained, normalized_prompt
+from grpo_core.kit.held_out import answer_was_trained, normalized_prompt
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.sample import in_time
 from grpo_core.kit.subject import Subject

@@ -176,6 +176,24 @@ def {hook}():
             "correct it in grpo-env-bad",
         ),
         (
+            "grpo_algorithms",
+            "Spec('bad', 'shlex:join')",
+            "its target 'shlex:join' takes (split_command), and is called with (rewards, config)",
+            "correct it in grpo-env-bad",
+        ),
+        (
+            "grpo_samplers",
+            "Spec('bad', 'shlex:join')",
+            "takes (split_command), and is called with (settings, model)",
+            "correct it in grpo-env-bad",
+        ),
+        (
+            "grpo_trackers",
+            "Spec('bad', 'textwrap:indent')",
+            "takes (text, prefix, predicate=None), and is called with (run_dir)",
+            "correct it in grpo-env-bad",
+        ),
+        (
             "grpo_trackers",
             "Spec('bad', 'plugin_bad:__doc__')",
             "and that is None, not callable",

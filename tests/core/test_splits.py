@@ -10,7 +10,7 @@ from string import ascii_lowercase
 import pytest
 
 from grpo_core import held_out
-from grpo_core.kit.leaks import normalized_prompt
+from grpo_core.kit.held_out import normalized_prompt
 from grpo_core.protocol.types import Message, Task, TaskKey
 
 WORDS = ["".join(letters) for letters in itertools.product(ascii_lowercase[:16], repeat=3)]

@@ -148,6 +148,34 @@ def test_rows_that_ask_the_same_are_on_the_same_side_whatever_else_they_hold(
     assert by_id.size("eval") != env.size("eval")
 
 
+def test_rows_that_differ_in_case_spacing_or_order_of_words_are_on_the_same_side(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "twins.jsonl"
+    forms = (str, str.upper, lambda text: f"  {text} ", lambda text: " ".join(text.split()[::-1]))
+    questions = [f"What does item {number} cost" for number in range(40)]
+    path.write_text(
+        "".join(
+            json.dumps({"question": form(question), "answer": "1"}) + "\n"
+            for question in questions
+            for form in forms
+        )
+    )
+    env = dataset(path=str(path), eval_share=0.3, prompt="{question}")
+    numbers = [
+        {
+            next(
+                filter(str.isdigit, env.task(TaskKey("dataset", split, i)).data["question"].split())
+            )
+            for i in range(env.size(split) or 0)
+        }
+        for split in ("train", "eval")
+    ]  # type: ignore[arg-type]
+    assert len(numbers[0] | numbers[1]) == 40
+    assert not numbers[0] & numbers[1]
+    assert all(numbers)
+
+
 def test_rows_that_all_ask_the_same_are_refused_since_one_side_would_have_none(
     tmp_path: Path,
 ) -> None:

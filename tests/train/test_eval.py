@@ -172,6 +172,7 @@ def test_wrong_input_is_one_line(tiny_folder, tmp_path):
     for arguments, message in (
         (["--run", str(tmp_path)], "holds no run"),
         (["--run", str(tmp_path), "--model", str(tiny_folder)], "exclude each other"),
+        (["--env", LETTERS, "--set", "eval.tasks=2"], "give --tasks 2 instead"),
         (["--model", str(tiny_folder)], "no environment is named"),
         (["--env", "arithmetc"], "arithmetic"),
         (

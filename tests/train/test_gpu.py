@@ -1,0 +1,135 @@
+"""What only a GPU can show: the same results as on a CPU, few waits, and memory within the estimate.
+
+`GRPO_GPU_DEVICE=cpu pytest -m heavy tests/train/test_gpu.py` tries the tests themselves where there is no GPU;
+those that only a GPU can answer are skipped then.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from grpo_core.config.overrides import build_config, nested
+from grpo_core.runs.folder import RunFolder
+from grpo_core.runs.lines import read_lines
+from grpo_core.train.policy.causal import Policy
+from grpo_core.train.policy.memory import TOLERANCE
+from grpo_core.train.trainer import Trainer
+
+from .arrange import sampled
+from .killing import killed
+from .letters import Letters
+from .test_sampler import prompts, requests_for
+
+DEVICE = os.environ.get("GRPO_GPU_DEVICE", "cuda")
+ON_GPU = DEVICE != "cpu"
+TOKENS = 12
+
+pytestmark = [
+    pytest.mark.heavy,
+    pytest.mark.skipif(ON_GPU and not torch.cuda.is_available(), reason="needs a GPU"),
+]
+only_gpu = pytest.mark.skipif(not ON_GPU, reason="only a GPU can show it")
+
+
+def config(settings: dict[str, Any], **more: Any) -> Any:
+    usual = {"steps": 3, "eval.tasks": 6, "checkpoint.every": 0, "kl.beta": 0.1}
+    return build_config([settings, nested(usual), nested({"model.device": DEVICE, **more})])
+
+
+def run(settings: dict[str, Any], folder: Path, **more: Any) -> list[dict[str, float]]:
+    """Return the metrics of the steps of a run."""
+    Trainer(config(settings, **more), Letters(), folder=RunFolder(folder)).run()
+    return [line for line in read_lines(folder / "metrics.jsonl") if "loss" in line]
+
+
+def test_a_run_has_the_metrics_of_the_same_run_on_a_cpu(settings, tmp_path: Path) -> None:
+    here = run(settings, tmp_path / "here", **{"model.dtype": "float64"})
+    there = run(settings, tmp_path / "cpu", **{"model.dtype": "float64", "model.device": "cpu"})
+    for name in ("reward/mean", "loss", "kl", "grad_norm"):
+        assert [line[name] for line in here] == pytest.approx(
+            [line[name] for line in there], rel=1e-6, abs=1e-9
+        )
+    assert len({line["loss"] for line in here}) == 3
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_tokens_and_log_probs_are_those_of_a_cpu(settings, stacked: bool) -> None:
+    requests = requests_for(prompts(16), 4, length=TOKENS)
+    found = []
+    for device in (DEVICE, "cpu"):
+        policy = Policy.load(
+            config(settings, **{"model.device": device, "trainer.stacked_layers": stacked}),
+            need_reference=False,
+        )
+        found.append(sampled(policy, requests))
+    equal = [a.token_ids == b.token_ids for a, b in zip(*found, strict=True)]
+    assert sum(equal) >= 0.95 * len(requests)
+    for same, a, b in zip(equal, *found, strict=True):
+        if same:
+            assert a.logprobs == pytest.approx(b.logprobs, abs=1e-3)
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_what_is_sampled_in_bfloat16_is_what_is_trained(
+    settings, tmp_path: Path, stacked: bool
+) -> None:
+    more = {"model.dtype": "bfloat16", "trainer.stacked_layers": stacked}
+    for line in run(settings, tmp_path / "run", **more):
+        assert line["sampling/logprob_gap"] < 0.02
+        assert line["grad_norm"] > 0
+
+
+@only_gpu
+def test_decoding_waits_once_a_token(settings) -> None:
+    policy = Policy.load(config(settings), need_reference=False)
+    policy.end_ids = ()  # so that every completion has its full length
+    requests = {
+        length: requests_for(prompts(4), 4, length=length) for length in (TOKENS, 3 * TOKENS)
+    }
+    sampled(policy, requests[TOKENS])  # warm-up
+    waits = Counter[int]()
+    for length, some in requests.items():
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            torch.cuda.set_sync_debug_mode("warn")
+            try:
+                sampled(policy, some)
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+        waits[length] = sum("synchroniz" in str(warning.message) for warning in caught)
+    assert 0 < waits[3 * TOKENS] - waits[TOKENS] <= 2 * TOKENS
+
+
+@only_gpu
+@pytest.mark.parametrize("quantization", ["8bit", "4bit"])
+def test_quantised_weights_train_the_adapter(settings, tmp_path: Path, quantization: str) -> None:
+    more = {"model.quantization": quantization, "model.dtype": "bfloat16"}
+    assert all(line["grad_norm"] > 0 for line in run(settings, tmp_path / "run", **more))
+
+
+@only_gpu
+def test_the_peak_of_memory_is_within_the_estimate(settings, tmp_path: Path) -> None:
+    torch.cuda.reset_peak_memory_stats()
+    last = run(settings, tmp_path / "run")[-1]
+    assert last["memory/peak_mb"] <= TOLERANCE * last["memory/estimated_mb"]
+
+
+def test_a_killed_run_is_resumed(settings, tmp_path: Path) -> None:
+    more = {"checkpoint.every": 2, "model.dtype": "float64"}
+    whole = run(settings, tmp_path / "whole", **more)
+    with killed(tmp_path / "run", step=3) as observer:
+        Trainer(
+            config(settings, **more), Letters(), folder=tmp_path / "run", observer=observer
+        ).run()
+    Trainer.resumed(tmp_path / "run", Letters()).run()
+    resumed = [line for line in read_lines(tmp_path / "run" / "metrics.jsonl") if "loss" in line]
+    assert len(resumed) == len(whole) == 3
+    for name in ("reward/mean", "loss", "kl", "grad_norm"):
+        assert resumed[-1][name] == pytest.approx(whole[-1][name], rel=1e-6, abs=1e-9)
