@@ -1,6 +1,6 @@
 """Does a small model learn as well from older rollouts, and how much time do they save?
 
-    OMP_NUM_THREADS=1 python examples/benchmarks/staleness.py --out runs/staleness [--full]
+    OMP_NUM_THREADS=1 python examples/benchmarks/staleness.py --out runs/staleness
 
 The task and the model are those of `learn_small.py`: sums, 3.2 million weights, a warm start that
 answers some of them. From one warm start three runs of different seeds are trained at each of
@@ -10,8 +10,9 @@ answers some of them. From one warm start three runs of different seeds are trai
 
 The bar: at each staleness the mean of the final held-out scores is not below the lowest of the
 synchronous seeds. Time per step is the median; it needs two idle cores to mean anything. Finished
-runs in the folder are read, an interrupted one is resumed. Without `--full` the runs are short:
-about two minutes each. Exits with 1 if the bar is missed.
+runs in the folder are read, an interrupted one is resumed. The lengths of `learn_small.py` are
+`--warm-steps 500 --steps 200 --prompts 48`; the default is about a sixth of that. Exits with 1 if
+the bar is missed.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def settings(options: argparse.Namespace, start: Path) -> tuple[dict[str, Any], 
     warm = {
         **task,
         "method": "sft",
-        "steps": 500 if options.full else 300,
+        "steps": options.warm_steps,
         "model": {"name": str(start / "model"), "dtype": "float32"},
         "sft": {"batch_size": 64, "data": str((start / "answers.jsonl").absolute())},
         "optimizer": {"lr": 1e-3, "betas": [0.9, 0.95], "max_grad_norm": 0.3},
@@ -100,8 +101,8 @@ def settings(options: argparse.Namespace, start: Path) -> tuple[dict[str, Any], 
     }
     run = {
         **task,
-        "steps": 200 if options.full else 60,
-        "prompts_per_step": 48 if options.full else 24,
+        "steps": options.steps,
+        "prompts_per_step": options.prompts,
         "model": {"name": str(start / "warm"), "dtype": "float32"},
         "optimizer": {"lr": 3e-4, "betas": [0.9, 0.95]},
         "schedule": {"name": "linear", "warmup": 10},
@@ -116,13 +117,15 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, default=Path("runs/staleness"))
-    parser.add_argument("--full", action="store_true", help="the lengths of learn_small.py")
+    parser.add_argument("--warm-steps", type=int, default=300, help="steps of the warm start")
+    parser.add_argument("--steps", type=int, default=60, help="steps of each run")
+    parser.add_argument("--prompts", type=int, default=24, help="prompts per step")
     parser.add_argument("--builtin", action="store_true", help="sample with the built-in sampler")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--staleness", type=int, nargs="+", default=[0, 1, 4])
     parser.add_argument("--tasks", type=int, default=339, help="held-out tasks of an evaluation")
     options = parser.parse_args()
-    start = options.out / ("full" if options.full else "quick")
+    start = options.out / f"{options.warm_steps}-{options.steps}-{options.prompts}"
     if not (start / "model").is_dir():
         make_model(start / "model", characters(), 0)
         write_examples(start / "answers.jsonl", 0)
