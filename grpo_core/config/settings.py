@@ -487,7 +487,8 @@ class StopConfig(Section):
     value."""
     max_logprob_gap: Annotated[float, Field(gt=0)] = 1.0
     """Stop when the log-probs of sampler and trainer differ by more than this many nats per token,
-    as a mean over the last 5 steps: the policy then learns from tokens that it did not draw."""
+    as a mean over the last 5 steps: the policy then learns from tokens that it did not draw.
+    Steps whose rollouts older weights have sampled (pipeline.max_staleness) do not count."""
     reward: float | None = None
     """Stop when the reward reaches this value: the held-out reward if eval.every is set, else the
     mean reward over the last 10 steps."""

@@ -31,6 +31,7 @@ from grpo_core.train.ranks import Ranks
 from grpo_core.train.rollout.queue import RolloutQueue, Turn
 from grpo_core.train.run.checkpoint import checkpoints
 from grpo_core.train.run.method import Batch
+from grpo_core.train.run.stopping import Stopping
 from grpo_core.train.trainer import Trainer
 from grpo_core.train.update.updater import Updater
 from grpo_core.verify.sources import Sources
@@ -576,6 +577,18 @@ def test_older_rollouts_teach_as_well(tmp_path: Path) -> None:
 
 
 # --- settings
+
+
+def test_a_gap_that_older_weights_explain_stops_no_run() -> None:
+    line = {"step": 1, "sampling/logprob_gap": 3.0, "reward/mean": 0.0}
+    for staleness, stops in (
+        ({}, True),
+        ({"staleness/max": 0.0}, True),
+        ({"staleness/max": 1.0}, False),
+    ):
+        stopping = Stopping(build_config([{"environment": "letters"}]))
+        reasons = [stopping.look({**line, **staleness}) for _ in range(5)]
+        assert (reasons[-1] is not None) is stops
 
 
 def test_several_processes_are_refused(tmp_path: Path) -> None:
