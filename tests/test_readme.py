@@ -29,7 +29,7 @@ from grpo_core.cli.app import app
 from grpo_core.cli.run_config import read_config
 from grpo_core.config.config import RunConfig
 from grpo_core.config.overrides import known_keys
-from grpo_core.kit import balance, floors, hostile_answers, leaks, variety
+from grpo_core.kit import balance, floors, held_out, hostile_answers, leaks, variety
 from grpo_core.kit.result import catalogue
 
 from .docs_tables import PAGES as GENERATED
@@ -413,7 +413,7 @@ def test_the_numbers_of_what_the_checks_count_are_those_of_the_checks() -> None:
         "`floor.constant`": [balance._ELSEWHERE, balance._NEARLY_ALL],
         "`floor.balance`": [balance._MOST_COMMON],
         "`task.secret`": [leaks._MOST_PROMPTS],
-        "`task.split`": [leaks._PARAPHRASED, leaks._TURNED_ROUND],
+        "`task.split`": [held_out._PARAPHRASED, held_out._TURNED_ROUND],
         "`cost.time`": [hostile_answers._USUAL_SHARE],
     }
     for name, expected in shares.items():

@@ -94,15 +94,17 @@ def save_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
     ).save_pretrained(folder)
 
 
-def make_model(folder: Path, tokenizer: Tokenizer, seed: int) -> None:
-    """Save a Llama of about 3.2 million random weights with the tokenizer as a model folder."""
+def make_model(
+    folder: Path, tokenizer: Tokenizer, seed: int, *, hidden: int = 256, layers: int = 4
+) -> None:
+    """Save a Llama of random weights, by default 3.2 million, with the tokenizer as a folder."""
     save_tokenizer(folder, tokenizer)
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=tokenizer.get_vocab_size(),
-        hidden_size=256,
-        intermediate_size=688,
-        num_hidden_layers=4,
+        hidden_size=hidden,
+        intermediate_size=hidden * 43 // 16,
+        num_hidden_layers=layers,
         num_attention_heads=4,
         max_position_embeddings=512,
         tie_word_embeddings=True,

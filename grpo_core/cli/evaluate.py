@@ -12,8 +12,19 @@ import typer
 from rich.table import Table
 
 from grpo_core.calls.console import PrintableConsole
+from grpo_core.cli.launching import is_later_rank, launch, processes_to_start
 from grpo_core.cli.measuring import run_with_actor
-from grpo_core.cli.options import Device, Dtype, Envs, MaxNewTokens, Model, Seed, Settings, Trust
+from grpo_core.cli.options import (
+    Device,
+    Dtype,
+    Envs,
+    MaxNewTokens,
+    Model,
+    Processes,
+    Seed,
+    Settings,
+    Trust,
+)
 from grpo_core.cli.output import INTERRUPTED, new_file, print_json, print_line, remark
 from grpo_core.cli.progress import gains_table
 from grpo_core.cli.run_config import read_eval_config
@@ -95,6 +106,7 @@ def evaluate(
         ),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    processes: Processes = None,
     trust: Trust = False,
 ) -> None:
     """Measure a run or a model on held-out tasks.
@@ -117,23 +129,18 @@ def evaluate(
     if run is not None and model is not None:
         raise ConfigError("--run and --model exclude each other; give one of them")
     _refuse_number_of_tasks(settings or [])
-    attempts = new_file(attempts, "--attempts")
+    # With several processes, the first one writes and prints.
+    attempts = None if is_later_rank() else new_file(attempts, "--attempts")
     config = read_eval_config(env or [], run, options, settings or [], trust=trust)
+    if to_start := processes_to_start(processes):
+        launch(to_start, folder=None)
     started = time.monotonic()
     actor, summaries = _measure(
         config, level or [], tasks=tasks, samples=samples, attempts=attempts
     )
     seconds = time.monotonic() - started
-    if as_json:
-        print_json(
-            {
-                "model": config.model.name,
-                "seconds": round(seconds, 1),
-                "results": [summary.to_json() for summary in summaries],
-            }
-        )
-    else:
-        _print_table(config.model.name, summaries, seconds)
+    if not is_later_rank():
+        _print_result(config.model.name, summaries, seconds, as_json=as_json)
     if actor.stop.is_made:
         remark("stopped before all tasks were done; these are the statistics of those that were")
         raise typer.Exit(INTERRUPTED)
@@ -219,6 +226,16 @@ def _measure(
     return run_with_actor(
         config, Sources.of(config, {}), start_measuring, title="sampling held-out tasks"
     )
+
+
+def _print_result(
+    model: str, summaries: Sequence[Summary], seconds: float, *, as_json: bool
+) -> None:
+    if as_json:
+        results = [summary.to_json() for summary in summaries]
+        print_json({"model": model, "seconds": round(seconds, 1), "results": results})
+    else:
+        _print_table(model, summaries, seconds)
 
 
 def _print_table(model: str, summaries: Sequence[Summary], seconds: float) -> None:

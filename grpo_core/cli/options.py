@@ -127,3 +127,11 @@ EvalEvery = Annotated[
         help="Evaluate on held-out tasks every N steps. \\[default: before and after the run]",
     ),
 ]
+Processes = Annotated[
+    int | None,
+    typer.Option(
+        "--processes",
+        min=1,
+        help="Processes on this machine that share the work, one for each GPU. \\[default: 1]",
+    ),
+]

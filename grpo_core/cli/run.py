@@ -19,6 +19,7 @@ from grpo_core.cli.options import (
     MaxNewTokens,
     Model,
     Out,
+    Processes,
     Recipes,
     Resume,
     Seed,
@@ -68,6 +69,7 @@ def run(
     allow: Allow = None,
     start_from: From = None,
     eval_every: EvalEvery = None,
+    processes: Processes = None,
     trust: Trust = False,
 ) -> None:
     """Train a model on an environment with GRPO.
@@ -101,6 +103,7 @@ def run(
         out=out,
         resume=resume,
         allow=allow,
+        processes=processes,
         trust=trust,
         start_from=start_from,
     )

@@ -19,6 +19,7 @@ from grpo_core.cli.options import (
     Level,
     Model,
     Out,
+    Processes,
     Recipes,
     Resume,
     Seed,
@@ -66,6 +67,7 @@ def sft(
     allow: Allow = None,
     start_from: From = None,
     eval_every: EvalEvery = None,
+    processes: Processes = None,
     trust: Trust = False,
 ) -> None:
     """Fine-tune a model on given answers before GRPO (supervised fine-tuning, a warm start).
@@ -97,6 +99,7 @@ def sft(
         out=out,
         resume=resume,
         allow=allow,
+        processes=processes,
         trust=trust,
         start_from=start_from,
     )

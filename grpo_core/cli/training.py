@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from grpo_core.calls.console import PrintableConsole
+from grpo_core.cli.launching import is_later_rank, launch, processes_to_start
 from grpo_core.cli.output import BROKEN_PIPE, fail, needs_training
 from grpo_core.cli.progress import RunProgress
 from grpo_core.cli.run_config import given, read_config
@@ -37,6 +37,7 @@ def begin_or_continue(
     out: Path | None,
     resume: Path | None,
     allow: Sequence[str] | None,
+    processes: int | None = None,
     trust: bool = False,
     start_from: str | None = None,
 ) -> None:
@@ -52,12 +53,14 @@ def begin_or_continue(
         out: the value of --out.
         resume: the value of --resume.
         allow: the values of --allow.
+        processes: the value of --processes.
         trust: whether the command line has --trust.
         start_from: the value of --from.
 
     Raises:
         ConfigError: the options exclude each other, or a setting is wrong.
     """
+    to_start = processes_to_start(processes)
     chosen = given(options)
     if resume is None:
         if allow:
@@ -68,18 +71,21 @@ def begin_or_continue(
             raise ConfigError(
                 "--from is for --resume: it names the checkpoint to continue from; remove it"
             )
-        start(
-            read_config(
-                env or [], recipe or [], {**chosen, "method": method}, settings or [], trust=trust
-            ),
-            out,
+        config = read_config(
+            env or [], recipe or [], {**chosen, "method": method}, settings or [], trust=trust
         )
+        if to_start:
+            folder = _unused_folder(config, out).path
+            launch(to_start, folder=folder, more=[] if out else ["--out", str(folder)])
+        start(config, out)
         return
     if chosen or env or recipe or out:
         raise ConfigError(
             f"--resume continues with the settings in {resume / 'config.json'}; "
             "remove the other options, or change one by --set"
         )
+    if to_start:
+        launch(to_start, folder=resume)
     continue_run(resume, settings or [], allow or [], trust=trust, start_from=start_from)
 
 
@@ -93,12 +99,9 @@ def start(config: RunConfig, path: Path | None) -> None:
     # Checks names and settings before torch is imported, which takes seconds.
     sources = Sources.of(config, {})
     # With several processes, rank 0 chooses the folder and prints.
-    names = [Path(name).name for name in config.members()] + (
-        ["sft"] if config.method == "sft" else []
-    )
-    folder = None if _is_later_rank() else RunFolder.unused(path, name="-".join(names))
+    folder = None if is_later_rank() else _unused_folder(config, path)
     trainer_class = import_trainer(config.method)
-    progress = RunProgress(PrintableConsole(quiet=_is_later_rank()))
+    progress = RunProgress(PrintableConsole(quiet=is_later_rank()))
     progress.say(f"{', '.join(config.members()) or config.sft.data}: loading {config.model.name}")
     trainer = trainer_class(config, folder=folder, observer=progress, sources=sources)
     progress.say(f"writing to {trainer.folder.shown}")
@@ -124,7 +127,7 @@ def continue_run(
     """
     config = RunFolder.open(path).config()  # reports a wrong folder before torch is imported
     trainer_class = import_trainer(config.get("method", "grpo"))
-    progress = RunProgress(PrintableConsole(quiet=_is_later_rank()))
+    progress = RunProgress(PrintableConsole(quiet=is_later_rank()))
     trainer = trainer_class.resumed(
         path,
         observer=progress,
@@ -137,9 +140,12 @@ def continue_run(
     _train(trainer, progress)
 
 
-def _is_later_rank() -> bool:
-    """Tell whether this process is not the first of a distributed run."""
-    return int(os.environ.get("RANK", "0")) > 0
+def _unused_folder(config: RunConfig, path: Path | None) -> RunFolder:
+    """Return the folder of a new run: `path`, or a name made of what is trained on."""
+    names = [Path(name).name for name in config.members()] + (
+        ["sft"] if config.method == "sft" else []
+    )
+    return RunFolder.unused(path, name="-".join(names))
 
 
 def import_trainer(method: str) -> type[Trainer]:

@@ -181,10 +181,12 @@ class Actor:
 
         All processes have to ask at the same place.
         """
-        for is_made, reason in self.ranks.gather_values((self.stop.is_made, self.stop.reason)):
+        requests = self.ranks.gather_values((self.stop.is_made, self.stop.reason))
+        for is_made, reason in requests:
             if is_made:
                 self.stop.make(reason)
-        return self.stop.is_made
+        # Not what this process knows by now: the others do not know it yet, and would go on.
+        return any(is_made for is_made, _ in requests)
 
     async def sample(
         self,

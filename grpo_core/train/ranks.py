@@ -1,9 +1,10 @@
 """Coordinate several processes on one run.
 
 Each process makes its share of the completions, verdicts and gradients, and all of them hold all
-verdicts before the update. They are started by `accelerate launch` or `torchrun`, which set RANK
-and WORLD_SIZE. What is sampled depends on its place in the run alone, and every process computes
-advantages and denominators from all verdicts, so the number of processes changes only the time.
+verdicts before the update. They are started by `grpo run --processes N`, `torchrun` or
+`accelerate launch`, which set RANK and WORLD_SIZE. What is sampled depends on its place in the run
+alone, and every process computes advantages and denominators from all verdicts, so the number of
+processes changes only the time.
 """
 
 from __future__ import annotations

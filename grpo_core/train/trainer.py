@@ -36,6 +36,7 @@ from grpo_core.train.run.journal import Journal
 from grpo_core.train.run.metrics import refuse_taken_names
 from grpo_core.train.run.opening import fingerprints
 from grpo_core.train.run.resume import (
+    changed_processes,
     changed_settings,
     refuse_changed_environments,
     refuse_changed_settings,
@@ -159,6 +160,10 @@ class Trainer:
             allowed=allow,
         )
         trainer._run.resume(restart)
+        size = trainer.actor.ranks.size
+        recorded = stored["provenance"].get("processes", size)
+        if text := changed_processes(recorded, size, config=trainer.config):
+            trainer.journal.announce(text)
         if changes or allow:
             trainer._run.record_changes(changed_settings(trainer.config, settings_before))
         return trainer

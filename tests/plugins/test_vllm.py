@@ -314,6 +314,7 @@ def test_the_server_knows_the_model_and_nothing_of_the_trainers_packages(fake: F
         "--dtype=float32",
         "--logprobs-mode=processed_logprobs",
         "--enable-prefix-caching",
+        "--no-enable-chunked-prefill",  # on a CPU
         "--enable-lora",
         "--max-lora-rank=16",
         "--max-num-seqs=9",

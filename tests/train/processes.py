@@ -1,4 +1,4 @@
-"""`grpo run` in one or several processes, as torchrun starts them."""
+"""`grpo run` in one or several processes, as `--processes` or torchrun starts them."""
 
 from __future__ import annotations
 
@@ -16,15 +16,24 @@ HERE = Path(__file__).parent
 GRPO = ("-c", "from grpo_core.cli import main; main()")
 
 
-def launch(
-    processes: int, *arguments: str, log: Path, command: str = "run", **more: str
-) -> list[int]:
-    """`grpo run`, or another command, in so many processes; their exit statuses."""
-    return ended(start(processes, *GRPO, command, *arguments, log=log, **more))
+def launch(processes: int, *arguments: str, log: Path, command: str = "run", **more: str) -> int:
+    """`grpo run --processes N`, or another command; its exit status."""
+    (status,) = ended([begin(processes, command, *arguments, log=log, **more)])
+    return status
+
+
+def begin(
+    processes: int, command: str, *arguments: str, log: Path, **more: str
+) -> subprocess.Popen[bytes]:
+    """A command with `--processes N`, which is under way."""
+    (launcher,) = start(
+        1, *GRPO, command, "--processes", str(processes), *arguments, log=log, **more
+    )
+    return launcher
 
 
 def start(processes: int, *arguments: str, log: Path, **more: str) -> list[subprocess.Popen[bytes]]:
-    """Python with `arguments`, so many times. Each writes to a file of its own beside `log`; more: environment variables."""
+    """Python with `arguments`, so many times, as torchrun starts it. Each writes to a file of its own beside `log`; more: environment variables."""
     port, started = _free_port(), []
     for rank in range(processes):
         ranks = {

@@ -28,7 +28,7 @@ def pick_device(name: str = "auto") -> torch.device:
 
     Raises:
         UnknownNameError: there is no device of that name.
-        ConfigError: the device is not available.
+        ConfigError: the device is not available, or this machine has fewer than processes.
     """
     if name not in DEVICES:
         raise UnknownNameError("device", name, DEVICES, hint=f"known: {', '.join(DEVICES)}")
@@ -44,6 +44,7 @@ def pick_device(name: str = "auto") -> torch.device:
         else name
     )
     if available[chosen]:
+        _refuse_shared(chosen)
         return (
             torch.device(chosen, local_rank)
             if chosen == "cuda" and local_rank
@@ -58,6 +59,17 @@ def pick_device(name: str = "auto") -> torch.device:
         f"device {name!r} was asked for, but torch {torch.__version__} finds none on this "
         "machine; use 'auto'"
     )
+
+
+def _refuse_shared(kind: str) -> None:
+    """Raise ConfigError if the processes on this machine are more than its devices of a kind."""
+    processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    count = torch.cuda.device_count() if kind == "cuda" else 1
+    if kind != "cpu" and processes > count:
+        raise ConfigError(
+            f"{processes} processes need a device each, and torch finds {count} of kind {kind!r} "
+            f"on this machine; use --processes {count}, or model.device=cpu"
+        )
 
 
 def pick_dtype(name: str, device: torch.device) -> torch.dtype:

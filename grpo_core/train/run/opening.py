@@ -183,5 +183,6 @@ def recorded_config(method: Method) -> dict[str, Any]:
         "versions": versions,
         "environments": fingerprints(config, actor.sources),
         "device": policy.device.type,
+        "processes": actor.ranks.size,
     }
     return record

@@ -70,6 +70,26 @@ def refuse_changed_environments(
             )
 
 
+def changed_processes(recorded: int, now: int, *, config: RunConfig) -> str:
+    """Return what it means that the run continues in another number of processes; "" if it is not.
+
+    Args:
+        recorded: the number with which the run began.
+        now: the number with which it continues.
+        config: the settings with which it continues.
+    """
+    if recorded == now:
+        return ""
+    text = (
+        f"the run began with {recorded} {'process' if recorded == 1 else 'processes'} and "
+        f"continues with {now}: sums are rounded differently, so from here on the weights are no "
+        f"longer bitwise those of --processes {recorded}"
+    )
+    if config.trainer.shard and now == 1:
+        text += "; trainer.shard has no effect, so this process holds all weights"
+    return text
+
+
 def _is_allowed(key: str, allowed: Collection[str]) -> bool:
     """Return whether a setting is named by itself, by its section, or by a part of it."""
     return any(

@@ -1,0 +1,206 @@
+"""`--processes N`: how the processes of one command begin and end together."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import TypeVar
+
+import psutil
+import pytest
+import torch
+
+from grpo_core.protocol.errors import ConfigError
+from grpo_core.runs.folder import RunFolder
+from grpo_core.runs.lines import read_lines
+from grpo_core.train.actor import Actor, StopRequest
+from grpo_core.train.models.device import pick_device
+from grpo_core.train.ranks import Ranks
+from grpo_core.train.run.checkpoint import checkpoints
+
+from .processes import HERE, begin, ended, launch, said
+
+T = TypeVar("T")
+LETTERS = f"{HERE / 'letters.py'}:Letters"
+
+
+def options(tiny_folder: Path, run: Path, *, env: str = LETTERS, steps: int = 400) -> list[str]:
+    settings = {
+        "model.name": tiny_folder,
+        "model.dtype": "float32",
+        "prompts_per_step": 2,
+        "group_size": 4,
+        "steps": steps,
+        "eval.tasks": 0,
+        "checkpoint.every": 1000,
+    }
+    given = [f"--set={key}={value}" for key, value in settings.items()]
+    return ["--env", env, *given, "--out", str(run)]
+
+
+def ranks_of(launcher: subprocess.Popen[bytes], *, count: int = 2) -> list[psutil.Process]:
+    """The processes that it has started, as soon as there are so many."""
+    deadline = time.monotonic() + 120
+    while len(found := psutil.Process(launcher.pid).children()) < count:
+        assert launcher.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return found
+
+
+def wait_for_steps(launcher: subprocess.Popen[bytes], log: Path, count: int) -> None:
+    deadline = time.monotonic() + 300
+    while said(log).count("\nstep ") < count:
+        assert launcher.poll() is None, said(log)
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def failing(tmp_path: Path, when: str, code: str) -> str:
+    """An environment that does something in the second of several processes."""
+    path = tmp_path / "failing.py"
+    path.write_text(
+        "import os, signal, sys\n"
+        f"sys.path.insert(0, {str(HERE)!r})\n"
+        "from letters import Letters\n"
+        "def second():\n"
+        f"    if os.environ.get('RANK') == '1': {code}\n"
+        "class Failing(Letters):\n"
+        "    def verify(self, task, rollout):\n"
+        f"        {'second()' if when == 'verify' else 'pass'}\n"
+        "        return super().verify(task, rollout)\n"
+        f"{'second()' if when == 'import' else ''}\n"
+    )
+    return f"{path}:Failing"
+
+
+def test_ctrl_c_saves_once_and_leaves_nobody(tiny_folder: Path, tmp_path: Path) -> None:
+    run, log = tmp_path / "run", tmp_path / "log"
+    launcher = begin(2, "run", *options(tiny_folder, run), log=log)
+    ranks = ranks_of(launcher)
+    wait_for_steps(launcher, log, 2)
+    launcher.send_signal(signal.SIGINT)
+    assert ended([launcher]) == [130], said(log)
+    assert not psutil.wait_procs(ranks, timeout=5)[1]
+    assert said(log).count("stopping: finishing this step, then saving") == 1
+    assert "Traceback" not in said(log)
+    (saved,) = checkpoints(run / "checkpoints")
+    steps = [line["step"] for line in read_lines(run / "metrics.jsonl")]
+    assert saved.name == f"step-{steps[-1]:06d}"
+    assert RunFolder(run).config()["provenance"]["processes"] == 2
+
+
+def test_a_request_to_stop_that_only_this_process_knows_of_counts_the_next_time() -> None:
+    """It may come while the processes ask one another; the others would go on without this one."""
+
+    class Late(Ranks):
+        def gather_values(self, value: T) -> list[T]:
+            actor.stop.make("Ctrl-C")
+            return [value, value]
+
+    actor = object.__new__(Actor)
+    actor.stop, actor.ranks = StopRequest(), Late(meeting_seconds=1.0)
+    assert not actor.stops()
+    assert actor.stops()
+
+
+def test_a_killed_process_ends_the_others_with_its_name_and_last_words(
+    tiny_folder: Path, tmp_path: Path
+) -> None:
+    code = r"os.write(1, b'\x1b[5mno memory'), os.kill(os.getpid(), signal.SIGKILL)"
+    run, log = tmp_path / "run", tmp_path / "log"
+    env = failing(tmp_path, "verify", code)
+    launcher = begin(2, "run", *options(tiny_folder, run, env=env), log=log)
+    ranks = ranks_of(launcher)
+    assert ended([launcher]) == [1], said(log)
+    assert not psutil.wait_procs(ranks, timeout=5)[1]
+    shown = " ".join(said(log).split())
+    assert "error: process 1 of 2 was killed by SIGKILL: \\x1b[5mno memory" in shown
+    assert f"continue with --resume {run} --processes 2" in shown
+    assert "Traceback" not in shown
+    logged = (run / "log.txt").read_text()
+    assert "process 1 of 2 was killed by SIGKILL; its output:\n  \\x1b[5mno memory" in logged
+    assert "\x1b[5m" not in shown + logged
+
+
+@pytest.mark.heavy
+def test_another_number_of_processes_goes_on_and_says_so(tiny_folder: Path, tmp_path: Path) -> None:
+    run, log, again = tmp_path / "run", tmp_path / "log", tmp_path / "again"
+    launcher = begin(2, "run", *options(tiny_folder, run), log=log)
+    wait_for_steps(launcher, log, 1)
+    launcher.send_signal(signal.SIGTERM)
+    assert ended([launcher]) == [128 + signal.SIGTERM], said(log)
+    done = len(list(read_lines(run / "metrics.jsonl")))
+    more = ["--resume", str(run), f"--set=steps={done + 1}"]
+    assert launch(1, *more, log=again) == 0, said(again)
+    assert "the run began with 2 processes and continues with 1" in " ".join(said(again).split())
+
+
+@pytest.mark.heavy
+def test_a_process_that_fails_alone_ends_the_others(tiny_folder: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    env = failing(tmp_path, "import", "raise ValueError('a broken file')")
+    status = launch(2, *options(tiny_folder, tmp_path / "run", env=env), log=log)
+    assert status == 1
+    assert "process 1 of 2 failed (status 2)" in said(log)
+    assert "a broken file" in said(log)
+
+
+@pytest.mark.heavy
+def test_nothing_outlives_a_launcher_that_is_killed(tiny_folder: Path, tmp_path: Path) -> None:
+    run, log = tmp_path / "run", tmp_path / "log"
+    launcher = begin(2, "run", *options(tiny_folder, run), log=log)
+    ranks = ranks_of(launcher)
+    wait_for_steps(launcher, log, 1)
+    below = [process for rank in ranks for process in [rank, *rank.children(recursive=True)]]
+    launcher.kill()
+    assert ended([launcher]) == [-signal.SIGKILL]
+    assert not psutil.wait_procs(below, timeout=5)[1]
+
+
+@pytest.mark.heavy
+def test_an_evaluation_in_two_processes_is_that_of_one(tiny_folder: Path, tmp_path: Path) -> None:
+    given = ["--env", LETTERS, "--model", str(tiny_folder), "--tasks", "5", "--samples", "3"]
+    results = []
+    for processes in (1, 2):
+        log, attempts = tmp_path / f"log{processes}", tmp_path / f"attempts{processes}"
+        status = launch(
+            processes, *given, "--json", "--attempts", str(attempts), log=log, command="eval"
+        )
+        assert status == 0, said(log)
+        text = said(log)
+        result = json.loads(text[text.index("{\n") :])["results"]
+        results.append((result, len(attempts.read_text().splitlines())))
+    assert results[0] == results[1]
+    assert results[0][1] == 15
+
+
+def test_a_mistake_is_told_once(tiny_folder: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    given = options(tiny_folder, tmp_path / "run")
+    assert launch(2, *given, "--set=optimizer.lr=-1", log=log) == 2
+    assert said(log).count("optimizer.lr") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_launcher_around_the_launcher_is_refused(tiny_folder: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    given = options(tiny_folder, tmp_path / "run")
+    assert launch(2, *given, log=log, RANK="1", WORLD_SIZE="4") == 2
+    text = " ".join(said(log).split())
+    assert "a launcher such as torchrun has started this one already (RANK=1, WORLD_SIZE=4)" in text
+
+
+def test_more_processes_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert pick_device("auto") == torch.device("cuda", 1)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
+    with pytest.raises(ConfigError, match=r"3 processes .* torch finds 2 of kind 'cuda'"):
+        pick_device("auto")
+    assert pick_device("cpu") == torch.device("cpu")
