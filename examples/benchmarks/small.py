@@ -16,6 +16,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from grpo_core.config.overrides import build_config
+from grpo_core.protocol.sampler import Sampler
 from grpo_core.report.observer import Observer
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
@@ -114,13 +115,23 @@ def make_model(
     LlamaForCausalLM(config).save_pretrained(folder)
 
 
-def train_or_read(layers: list[Mapping[str, Any]], folder: Path) -> list[dict[str, Any]]:
-    """Start or continue the run in `folder`, unless it is finished, and return its metrics."""
+def train_or_read(
+    layers: list[Mapping[str, Any]], folder: Path, *, sampler: Sampler | None = None
+) -> list[dict[str, Any]]:
+    """Start or continue the run in `folder`, unless it is finished, and return its metrics.
+
+    Args:
+        layers: its settings, later ones win.
+        folder: where it is.
+        sampler: draws the completions; the one that the settings name if left out.
+    """
     if not (folder / "final").is_dir():
         observer = EvaluationPrinter(folder.name)
         if (folder / "config.json").exists():
-            trainer = Trainer.resumed(folder, observer=observer)
+            trainer = Trainer.resumed(folder, observer=observer, sampler=sampler)
         else:
-            trainer = Trainer(build_config(layers), folder=folder, observer=observer)
+            trainer = Trainer(
+                build_config(layers), folder=folder, observer=observer, sampler=sampler
+            )
         trainer.run()
     return list(read_lines(RunFolder.open(folder).path / "metrics.jsonl"))

@@ -57,6 +57,16 @@ def progress_bar(
         yield partial(bar.update, bar.add_task(title, total=total))
 
 
+PHASES = {
+    "rollout": "rollout",
+    "verify": "verify",
+    "update": "update",
+    "trainer_wait": "trainer waited",
+    "sampler_wait": "sampler waited",
+}
+"""What a step's line calls the phases in the metrics; the last two are those of a pipeline."""
+
+
 class RunProgress(Observer):
     """Show the events of a run on the console.
 
@@ -131,8 +141,8 @@ class RunProgress(Observer):
             )
         else:
             seconds = ", ".join(
-                f"{phase} {metrics[f'time/{phase}']:.1f} s"
-                for phase in ("rollout", "verify", "update")
+                f"{name} {metrics[f'time/{phase}']:.1f} s"
+                for phase, name in PHASES.items()
                 if f"time/{phase}" in metrics
             )
             self.say(f"step {step}/{total}  {facts}  ({seconds})")
@@ -171,6 +181,7 @@ class RunProgress(Observer):
         speed = metrics["tokens/generated"] / max(metrics["time/rollout"], 1e-9)
         kl = metrics.get("kl", math.nan)  # NaN where no reference is computed
         shown = "" if math.isnan(kl) else f"  kl {kl:.4f}"
+        shown += f"  {metrics['staleness/mean']:.1f} old" if "staleness/mean" in metrics else ""
         level = f"  level {metrics['curriculum/level']:g}" if "curriculum/level" in metrics else ""
         return (
             f"reward {metrics['reward/mean']:.3f}  pass {metrics['pass_rate']:.0%}{shown}{level}  "

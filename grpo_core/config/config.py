@@ -54,6 +54,7 @@ class RunConfig(settings.Section):
     advantage: settings.AdvantageConfig = settings.AdvantageConfig()
     loss: settings.LossConfig = settings.LossConfig()
     trainer: settings.TrainerConfig = settings.TrainerConfig()
+    pipeline: settings.PipelineConfig = settings.PipelineConfig()
     verify: settings.VerifyConfig = settings.VerifyConfig()
     sandbox: settings.SandboxConfig = settings.SandboxConfig()
     judges: dict[str, settings.JudgeConfig] = Field(default_factory=dict)

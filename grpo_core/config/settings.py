@@ -334,7 +334,8 @@ class LossConfig(Section):
     tis_cap: NotNegative | None = None
     """Weight each token by the ratio of the training engine's probability to the sampler's, capped
     at this value; 0: off. Unset: off with the built-in sampler, whose probabilities are the
-    trainer's up to rounding, and 2 with samplers that draw with generators of their own."""
+    trainer's up to rounding, and 2 with samplers that draw with generators of their own and with
+    pipeline.max_staleness above 0."""
     tis_floor: NotNegative = 0.0
     """Lower bound of the weight that tis_cap caps."""
     entropy: NotNegative = 0.0
@@ -394,6 +395,16 @@ class ExecutorConfig(Section):
     """Where verifiers run: local (on this machine), or a place that a plugin offers."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """Settings of an executor that a plugin offers."""
+
+
+class PipelineConfig(Section):
+    """Set whether rollouts of later steps are made while a step updates (`grpo sft` makes none)."""
+
+    max_staleness: Annotated[int, Field(ge=0)] = 0
+    """By how many steps the weights that sample may be older than those that the rollouts train. 0:
+    each step samples with its own weights, then updates. Above 0 the rollouts of later steps are
+    made while this one updates, for which one process has to train; with the built-in sampler only
+    their verification overlaps with the update."""
 
 
 class VerifyConfig(Section):
@@ -487,7 +498,8 @@ class StopConfig(Section):
     value."""
     max_logprob_gap: Annotated[float, Field(gt=0)] = 1.0
     """Stop when the log-probs of sampler and trainer differ by more than this many nats per token,
-    as a mean over the last 5 steps: the policy then learns from tokens that it did not draw."""
+    as a mean over the last 5 steps: the policy then learns from tokens that it did not draw.
+    Steps whose rollouts older weights have sampled (pipeline.max_staleness) do not count."""
     reward: float | None = None
     """Stop when the reward reaches this value: the held-out reward if eval.every is set, else the
     mean reward over the last 10 steps."""

@@ -115,6 +115,16 @@ class Sampler(Protocol):
     exactly. Otherwise they are drawn with its seed, and the loss is weighted by truncated
     importance (`loss.tis_cap`)."""
 
+    @property
+    def samples_during_updates(self) -> bool:
+        """Return whether requests may be in progress while the policy is trained.
+
+        That needs weights of its own, which only `sync` changes, and nothing that an update needs,
+        such as memory that `rest` would free. With it, a run with `pipeline.max_staleness` above 0
+        samples during its updates, and does not call `rest`.
+        """
+        ...
+
     async def generate(self, request: Request) -> Completion:
         """Return a completion of the request; requests that wait together are computed together.
 

@@ -6,11 +6,12 @@ that learns from what the actor did.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, nullcontext
 from typing import Any
 
 from grpo_core.calls.deadline import describe, within
@@ -38,6 +39,8 @@ from grpo_core.verify.sources import Sources
 
 TIS_CAP = 2.0
 """Default of loss.tis_cap for samplers that draw for themselves."""
+WAIT = "sampler_wait"
+"""Name of the phase in which rollouts wait for their turn to be sampled."""
 CLOSE_SECONDS = 30.0
 """Timeout for closing a sampler."""
 
@@ -102,10 +105,24 @@ class Actor:
         self.version = 0
         """Number of the step after which the policy's weights are the present ones."""
         self._synced_version: int | None = None
+        self._make_locks()
+
+    def _make_locks(self) -> None:
+        """Make the locks of the present event loop."""
+        self._sampler_in_use = asyncio.Lock()
+        """Held while rollouts are sampled: the weights of the sampler do not change meanwhile."""
+        self._weights_in_use = asyncio.Lock()
+        """Held while the weights of the policy are changed or given to the sampler."""
+
+    @property
+    def overlaps(self) -> bool:
+        """Return whether the sampler goes on while the policy is trained."""
+        return self.config.pipeline.max_staleness > 0 and self.sampler.samples_during_updates
 
     @asynccontextmanager
     async def sampling(self) -> AsyncIterator[None]:
         """Close the sampler at the end; whoever samples does so inside."""
+        self._make_locks()
         try:
             yield
         finally:
@@ -121,9 +138,41 @@ class Actor:
         """Note that the policy has other weights: those after the step `version`."""
         self.version, self._synced_version = version, None
 
-    async def sync(self) -> None:
-        """Give the sampler the present weights, if it does not have them."""
-        if self._synced_version != self.version:
+    @asynccontextmanager
+    async def holding_weights(self) -> AsyncIterator[None]:
+        """Keep the policy's weights and their owner from everybody else in the block.
+
+        A sampler that cannot go on meanwhile first ends the rollouts that it has begun.
+        """
+        async with nullcontext() if self.overlaps else self._sampler_in_use, self._weights_in_use:
+            yield
+
+    @asynccontextmanager
+    async def changing_weights(self, version: int) -> AsyncIterator[None]:
+        """Let the policy be trained in the block; after it, its weights have the number `version`.
+
+        A sampler that cannot go on meanwhile leaves the device to the policy.
+        """
+        async with self.holding_weights():
+            if not self.overlaps:
+                await self.sampler.rest()
+            yield
+            self.updated(version)
+
+    async def sync(self, *, oldest: int | None = None) -> None:
+        """Give the sampler the present weights, if it does not have them.
+
+        Args:
+            oldest: a version that suffices while the weights are being changed, so that nobody has
+                to wait for that.
+        """
+        synced_version = self._synced_version
+        if synced_version == self.version:
+            return
+        suffices = oldest is not None and synced_version is not None and synced_version >= oldest
+        if suffices and self._weights_in_use.locked():
+            return
+        async with self._weights_in_use:
             await self.sampler.sync(PolicyWeights(self.policy), self.version)
             self._synced_version = self.version
 
@@ -169,6 +218,7 @@ class Actor:
         step: int = 0,
         params: SamplingParams | None = None,
         dealt: Counter[TaskKey] | None = None,
+        oldest: int | None = None,
         lap: Callable[[str], None] = lambda phase: None,
     ) -> tuple[list[Group[Any]], float]:
         """Sample `attempts` rollouts of each task and judge them.
@@ -177,6 +227,7 @@ class Actor:
             step: fixes the random numbers, with the run's seed.
             params: how tokens are drawn; as configured if left out.
             dealt: as for `start_attempts`.
+            oldest: as for `sync`.
             lap: is called at the end of each phase, with its name.
 
         Returns:
@@ -190,16 +241,17 @@ class Actor:
             attempts=attempts,
             overlap=self.config.verify.overlap,
         )
-        await self.sync()
-        lap("sync")
         async with aclosing(judging):
-            rollouts_PG, kept_mass = await self._sample(
-                tasks_P,
-                attempts,
-                self._dialogues(step, params, self.sources),
-                dealt=Counter() if dealt is None else dealt,
-                judging=judging,
-            )
+            async with self._turn_at_the_sampler(lap):
+                await self.sync(oldest=oldest)
+                lap("sync")
+                rollouts_PG, kept_mass = await self._sample(
+                    tasks_P,
+                    attempts,
+                    self._dialogues(step, params, self.sources),
+                    dealt=Counter() if dealt is None else dealt,
+                    judging=judging,
+                )
             lap("rollout")
             verdicts_PG = await judging.verdicts(rollouts_PG)
             lap("verify")
@@ -251,6 +303,15 @@ class Actor:
         if done:
             progress(done, total)
         return groups_per_list
+
+    @asynccontextmanager
+    async def _turn_at_the_sampler(self, lap: Callable[[str], None]) -> AsyncIterator[None]:
+        """Wait until nobody else samples, which is a phase of its own, and sample in the block."""
+        had_to_wait = self._sampler_in_use.locked()
+        async with self._sampler_in_use:
+            if had_to_wait:
+                lap(WAIT)
+            yield
 
     def _dialogues(self, step: int, params: SamplingParams | None, replies: Sources) -> Dialogues:
         return Dialogues(
@@ -383,11 +444,17 @@ def build_actor(
 
 def _with_truncation(config: RunConfig, sampler: Sampler) -> tuple[RunConfig, str]:
     """Return the config with a number for loss.tis_cap, and a line about it; "" for none."""
-    if config.loss.tis_cap is not None or sampler.uses_uniforms or config.method != "grpo":
+    staleness = config.pipeline.max_staleness
+    if config.loss.tis_cap is not None or config.method != "grpo":
+        return config, ""
+    if not sampler.uses_uniforms:
+        reason = (
+            f"the sampler {config.sampler.name!r} has probabilities of its own, and draws that a "
+            "replay does not repeat"
+        )
+    elif staleness:
+        reason = f"with pipeline.max_staleness={staleness} older weights sample than are trained"
+    else:
         return config, ""
     loss = config.loss.model_copy(update={"tis_cap": TIS_CAP})
-    reason = (
-        f"loss.tis_cap={TIS_CAP:g}: the sampler {config.sampler.name!r} has probabilities of its "
-        "own, and draws that a replay does not repeat"
-    )
-    return config.model_copy(update={"loss": loss}), reason
+    return config.model_copy(update={"loss": loss}), f"loss.tis_cap={TIS_CAP:g}: {reason}"

@@ -114,6 +114,8 @@ def build_method(
         )
     )
     _tell_slow_paths(method.actor, observer)
+    if config.method == "grpo":
+        _tell_overlap(method.actor, observer)
     return method
 
 
@@ -142,3 +144,16 @@ def _tell_slow_paths(actor: Actor, observer: Observer) -> None:
             "this model's logits are not just the output of its head, so they are computed "
             "all at once, which takes more memory"
         )
+
+
+def _tell_overlap(actor: Actor, observer: Observer) -> None:
+    """Say what an asynchronous pipeline overlaps with the updates."""
+    staleness = actor.config.pipeline.max_staleness
+    if not staleness:
+        return
+    overlap = (
+        "sampling and verification overlap with updates"
+        if actor.overlaps
+        else f"verification overlaps with updates; the sampler {actor.config.sampler.name!r} cannot"
+    )
+    observer.say(f"pipeline.max_staleness={staleness}: {overlap}")

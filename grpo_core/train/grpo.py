@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -27,19 +28,43 @@ from torch import Tensor
 from grpo_core.config.config import RunConfig
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.types import Group, TaskKey
-from grpo_core.train.actor import Actor
+from grpo_core.train.actor import WAIT, Actor
 from grpo_core.train.algorithm.advantages import Advantage, advantages, pods
 from grpo_core.train.algorithm.losses import Surrogate
 from grpo_core.train.algorithm.refill import Refill
 from grpo_core.train.algorithm.rewards import Rewards, overlong, rewards, shuffled
 from grpo_core.train.compute.batch import collate
 from grpo_core.train.policy.memory import Workload
+from grpo_core.train.rollout.queue import RolloutQueue, Turn
 from grpo_core.train.rollout.tasks import TaskStream, total_steps
 from grpo_core.train.run.measure import decoded_together
 from grpo_core.train.run.method import Batch, Clock
-from grpo_core.train.run.metrics import advantage_metrics, group_metrics, peak_memory_mb
+from grpo_core.train.run.metrics import (
+    advantage_metrics,
+    group_metrics,
+    peak_memory_mb,
+    staleness_metrics,
+)
 from grpo_core.train.update.updater import Updater
 from grpo_core.verify.sources import Sources
+
+TRAINER_WAIT = "trainer_wait"
+"""Name of the phase in which the trainer waits for rollouts."""
+
+
+@dataclass(frozen=True, slots=True)
+class RolledOut:
+    """Hold the judged groups of a step, before their advantages."""
+
+    groups: Sequence[Group[Any]]
+    """All groups that were sampled."""
+    chosen_P: Tensor
+    """Indices into `groups` of those that are trained on."""
+    end: int
+    """Number of the prompt after the last one."""
+    clock: Clock
+    """Measures the phases."""
+    metrics: Mapping[str, float]
 
 
 class Grpo:
@@ -55,7 +80,8 @@ class Grpo:
         surrogate: computes the loss, in place of the one that the config names.
 
     Raises:
-        ConfigError: the overlong buffer exceeds the longest rollout.
+        ConfigError: the overlong buffer exceeds the longest rollout, or several processes would
+            have to agree on the order of an asynchronous pipeline.
     """
 
     name = "GRPO"
@@ -72,6 +98,12 @@ class Grpo:
         self.total = total_steps(config, sources, batch=config.prompts_per_step)
         self._estimator = estimator
         self.actor = make_actor(need_reference=config.needs_reference)
+        if config.pipeline.max_staleness and self.actor.ranks.size > 1:
+            raise ConfigError(
+                f"pipeline.max_staleness={config.pipeline.max_staleness} needs one process, and "
+                f"this run has {self.actor.ranks.size}: they would have to sample and update in "
+                "the same order, which here depends on how fast each of them is; set it to 0"
+            )
         self.updater = Updater(
             self.actor.policy,
             self.actor.config,
@@ -80,6 +112,8 @@ class Grpo:
             ranks=self.actor.ranks,
         )
         self.stream = TaskStream(config, sources)
+        self._queue: RolloutQueue[RolledOut] | None = None
+        """The rollouts of the next steps, with `pipeline.max_staleness` above 0."""
         buffer = config.advantage.overlong_buffer
         for source in sources.trained:
             if buffer > (longest := self.actor.budgets[source.name].longest):
@@ -88,22 +122,30 @@ class Grpo:
                     f"has only {longest} tokens; lower it, or raise sampling.max_new_tokens"
                 )
 
+    @asynccontextmanager
+    async def collecting(self) -> AsyncIterator[None]:
+        """Give up at the end what was sampled for steps that have not come."""
+        try:
+            yield
+        finally:
+            await self._give_up()
+
     async def collect(self, step: int) -> Batch:
-        """Roll out groups, get their verdicts and compute their advantages."""
-        config, sources, clock = self.actor.config, self.actor.sources, Clock()
-        sources.forget_stats()
-        refill = Refill(wanted=config.prompts_per_step, refills=config.sampling.refills)
-        kept_mass = 1.0
-        dealt: Counter[TaskKey] = Counter()
-        while refill.missing:
-            tasks_P = await self.stream.deal(sources, refill.missing, step=step)
-            new_groups, least_mass = await self.actor.sample_and_verify(
-                tasks_P, attempts=config.group_size, step=step, dealt=dealt, lap=clock.lap
-            )
-            kept_mass = min(kept_mass, least_mass)
-            judged_rewards = self._comparable(self._judged(new_groups))
-            refill.add(new_groups, self.advantages(judged_rewards, whiten=False))
-        groups, chosen_P = refill.groups, refill.chosen()
+        """Roll out groups, get their verdicts and compute their advantages.
+
+        With `pipeline.max_staleness` above 0 the rollouts have been made, or begun, before.
+        """
+        config, clock = self.actor.config, Clock()
+        if not config.pipeline.max_staleness:
+            rolled = await self._roll_out(step, start=self.stream.position, clock=clock)
+        else:
+            self._queue = self._queue or self._make_queue()
+            rolled = await self._queue.next(step, start=self.stream.position)
+            clock.lap(TRAINER_WAIT)
+            if self.actor.stop.is_made:  # this is the last step
+                await self._give_up()
+        self.stream.position = rolled.end
+        groups, chosen_P = rolled.groups, rolled.chosen_P
         batch_rewards = await self.rewards([groups[p] for p in chosen_P.tolist()])
         advantage_PG = self.advantages(batch_rewards)
         logged_PG = advantage_PG.new_zeros(len(groups), config.group_size)
@@ -113,24 +155,92 @@ class Grpo:
             advantage_PG,
             batch_rewards.scored_PG,
             aggregation=config.loss.aggregation,
-            max_length=max(self.actor.budgets[source.name].longest for source in sources.trained),
+            max_length=max(
+                self.actor.budgets[source.name].longest for source in self.actor.sources.trained
+            ),
             minibatches=config.trainer.minibatches,
             mask_truncated=config.loss.mask_truncated,
             skip_dead=self.updater.only_advantages,
         )
-        hit_rate = sources.cache_hit_rate()
-        refilled = float(len(groups) - len(chosen_P))
         metrics = {
-            **group_metrics(groups, {source.name: source.env.parts for source in sources.trained}),
+            **rolled.metrics,
             **advantage_metrics(advantage_PG, batch_rewards.scored_PG),
-            **({} if hit_rate is None else {"verify/cache_hit_rate": hit_rate}),
-            **({"groups/refilled": refilled} if config.sampling.refills else {}),
-            "sampling/kept_mass": kept_mass,
             "tokens/trained": float(
                 sum(sum(row.rollout.trainable) for step_rows in rows for row in step_rows)
             ),
         }
+        if config.pipeline.max_staleness:
+            metrics |= staleness_metrics(groups, version=step - 1) | rolled.clock.phases(WAIT)
         return Batch(step, rows, clock, groups, logged_PG, metrics)
+
+    async def _roll_out(
+        self, step: int, *, start: int, clock: Clock, turn: Turn | None = None
+    ) -> RolledOut:
+        """Sample and judge the groups of a step; without whitening, these need no weights.
+
+        Args:
+            start: number of the first prompt.
+            clock: measures the phases.
+            turn: what the queue has to know; None if there is no queue.
+        """
+        config, sources = self.actor.config, self.actor.sources
+        sources.forget_stats()
+        refill = Refill(wanted=config.prompts_per_step, refills=config.sampling.refills)
+        kept_mass, end = 1.0, start
+        dealt: Counter[TaskKey] = Counter()
+
+        def lap(phase: str) -> None:
+            clock.lap(phase)
+            if turn is not None and phase == "sync":
+                turn.take_weights()
+            if turn is not None and phase == "rollout" and refill.is_last_round:
+                turn.pass_on(end)
+
+        while refill.missing:
+            tasks_P = await self.stream.at(sources, end, refill.missing, step=step)
+            end += len(tasks_P)
+            new_groups, least_mass = await self.actor.sample_and_verify(
+                tasks_P,
+                attempts=config.group_size,
+                step=step,
+                dealt=dealt,
+                oldest=None if turn is None else turn.oldest,
+                lap=lap,
+            )
+            kept_mass = min(kept_mass, least_mass)
+            judged_rewards = self._comparable(self._judged(new_groups))
+            refill.add(new_groups, self.advantages(judged_rewards, whiten=False))
+        if turn is not None:
+            turn.pass_on(end)
+        groups, chosen_P = refill.groups, refill.chosen()
+        hit_rate = sources.cache_hit_rate()
+        refilled = float(len(groups) - len(chosen_P))
+        metrics = {
+            **group_metrics(groups, {source.name: source.env.parts for source in sources.trained}),
+            **({} if hit_rate is None else {"verify/cache_hit_rate": hit_rate}),
+            **({"groups/refilled": refilled} if config.sampling.refills else {}),
+            "sampling/kept_mass": kept_mass,
+        }
+        return RolledOut(groups, chosen_P, end, clock, metrics)
+
+    def _make_queue(self) -> RolloutQueue[RolledOut]:
+        """Return the queue of the asynchronous pipeline, in which nothing is begun yet."""
+
+        async def roll_out(turn: Turn) -> RolledOut:
+            clock = Clock(turn.since)
+            clock.lap(WAIT)
+            return await self._roll_out(turn.step, start=turn.start, clock=clock, turn=turn)
+
+        return RolloutQueue(
+            roll_out,
+            max_staleness=self.actor.config.pipeline.max_staleness,
+            total=self.total,
+        )
+
+    async def _give_up(self) -> None:
+        queue, self._queue = self._queue, None
+        if queue is not None:
+            await queue.close()
 
     async def update(self, batch: Batch) -> dict[str, float]:
         """Take the optimizer steps of a batch, in the policy's thread."""
@@ -144,13 +254,21 @@ class Grpo:
             policy.reference.refresh(self.actor.config.kl, batch.step)
             return metrics
 
-        update_metrics = await policy.thread.run(compute)
-        self.actor.updated(batch.step)
+        if self._queue is not None:
+            batch.clock.lap("update")
+            await self._queue.weights_taken()
+        async with self.actor.changing_weights(batch.step):
+            if self._queue is not None:
+                batch.clock.lap(TRAINER_WAIT)
+            update_metrics = await policy.thread.run(compute)
         batch.clock.lap("update")
+        curriculum_metrics = self.stream.curriculum.add(batch.groups)
+        if self._queue is not None:
+            self._queue.trained(batch.step)
         return {
             **batch.metrics,
             **update_metrics,
-            **self.stream.curriculum.add(batch.groups),
+            **curriculum_metrics,
             "beta": beta,
             "steps/skipped_nonfinite": updater.skipped,
             **batch.clock.metrics(),

@@ -8,7 +8,7 @@ Evaluation, logs, checkpoints, resume and several processes are those of a run.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from grpo_core.config.config import RunConfig
@@ -67,6 +67,10 @@ class Sft:
         self._first_rows: list[Row] = []
         self.stream = TaskStream(config, sources)
 
+    def collecting(self) -> AbstractAsyncContextManager[None]:
+        """Return a context that does nothing: examples need no work ahead of their step."""
+        return nullcontext()
+
     async def collect(self, step: int) -> Batch:
         """Take the next examples."""
         clock = Clock()
@@ -98,8 +102,8 @@ class Sft:
             with self._dropout():
                 return self.updater.update(batch.rows)
 
-        update_metrics = await self.actor.policy.thread.run(compute)
-        self.actor.updated(batch.step)
+        async with self.actor.changing_weights(batch.step):
+            update_metrics = await self.actor.policy.thread.run(compute)
         batch.clock.lap("update")
         return {
             **{name: update_metrics[name] for name in ("loss", "entropy", "grad_norm", "lr")},

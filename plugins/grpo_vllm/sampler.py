@@ -57,6 +57,11 @@ class VLLM:
         self._sleeps = False
         self._repair = asyncio.Lock()
 
+    @property
+    def samples_during_updates(self) -> bool:
+        """Return True unless the server frees its memory for each update."""
+        return not self._config.sleep
+
     async def generate(self, request: Request) -> Completion:
         """Return a completion of the request (see `Sampler.generate`).
 

@@ -477,6 +477,7 @@ def test_a_server_on_the_trainers_gpu_sleeps_while_the_policy_is_trained(fake: F
         return await sampler.generate(asks(10, count=1))
 
     sampler = fake.sampler(sleep=True, model={"device": "cuda"})
+    assert not sampler.samples_during_updates
     assert using(sampler, trained).token_ids == (13,)
     calls = [event["event"] for event in fake.events("/")]
     assert calls[1:4] == ["/sleep?level=1", "/wake_up", "/v1/load_lora_adapter"]
@@ -486,5 +487,7 @@ def test_a_server_on_the_trainers_gpu_sleeps_while_the_policy_is_trained(fake: F
 
 
 def test_a_server_of_its_own_device_is_not_disturbed_by_training(fake: Fake) -> None:
-    using(fake.sampler(), lambda sampler: sampler.rest())
+    sampler = fake.sampler()
+    assert sampler.samples_during_updates
+    using(sampler, lambda sampler: sampler.rest())
     assert not fake.events("/sleep")

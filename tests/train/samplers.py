@@ -11,6 +11,7 @@ class Copyless:
     """A sampler without weights of its own."""
 
     uses_uniforms: ClassVar[bool] = True
+    samples_during_updates: ClassVar[bool] = False
 
     async def sync(self, weights: Weights, version: int) -> None:
         """Nothing has to be taken over."""

@@ -21,6 +21,8 @@ from grpo_core.train.algorithm.losses import (
     adapted,
     clipped,
     sequence,
+    truncated,
+    truncated_importance,
 )
 from grpo_core.train.algorithm.rewards import Rewards
 from grpo_core.train.compute.batch import Row, collate
@@ -607,3 +609,14 @@ def test_the_fast_log_prob_has_the_gradient_of_log_softmax():
     plain = torch.log_softmax(logits, dim=-1)
     torch.testing.assert_close(logprob, plain[place, tokens])
     torch.testing.assert_close(entropy, -(plain.exp() * plain).sum(-1)[place])
+
+
+def test_what_counts_as_truncated_is_what_the_cap_or_the_floor_has_changed():
+    config = run_config(loss={"tis_cap": 1.5, "tis_floor": 0.8}).loss
+    old_BT = torch.log(torch.tensor([[0.2, 0.2, 0.2, 0.2, 0.2]], dtype=torch.float64))
+    weight_BT = torch.tensor([[0.5, 0.9, 1.0, 1.4, 3.0]], dtype=torch.float64)
+    generated_BT = old_BT - weight_BT.log()
+    assert truncated(old_BT, generated_BT, config).tolist() == [[True, False, False, False, True]]
+    torch.testing.assert_close(
+        truncated_importance(old_BT, generated_BT, config), weight_BT.clamp(0.8, 1.5)
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +34,15 @@ def group(passed: int, failed: int, *, unscored: int = 0, name: str = "letters")
     )
 
 
+def at_level(group: Group[Any], level: float) -> Group[Any]:
+    """The same group, dealt at this level."""
+    return replace(group, task=replace(group.task, key=replace(group.task.key, level=level)))
+
+
 def level_after(*groups: Group[Any], start: float = 0.5) -> float:
     curriculum = Curriculum(ON, {"letters": start})
     for each in groups:
-        curriculum.add([each])
+        curriculum.add([at_level(each, curriculum.levels["letters"])])
     return curriculum.levels["letters"]
 
 
@@ -61,6 +67,14 @@ def test_only_the_last_attempts_count_and_those_of_another_level_do_not():
     assert level_after(group(10, 0), group(10, 0)) == 0.7
 
 
+def test_what_was_dealt_before_the_level_moved_does_not_count():
+    curriculum = Curriculum(ON, {"letters": 0.5})
+    curriculum.add([at_level(group(10, 0), 0.5)])
+    late = curriculum.add([at_level(group(10, 0), 0.5), at_level(group(0, 1), 0.6)])
+    assert late["curriculum/pass_rate"] == 0.0
+    assert curriculum.levels["letters"] == 0.6
+
+
 def test_a_level_ends_at_0_and_1_and_stays_a_round_number():
     assert level_after(*[group(10, 0)] * 30, start=0.05) == 1.0
     assert level_after(*[group(0, 10)] * 30, start=0.05) == 0.0
@@ -69,7 +83,7 @@ def test_a_level_ends_at_0_and_1_and_stays_a_round_number():
 
 def test_each_environment_of_a_mixture_has_its_own_level_in_the_log():
     curriculum = Curriculum(ON, {"letters": 0.5, "digits": 0.0})
-    metrics = curriculum.add([group(9, 1), group(4, 6, name="digits")])
+    metrics = curriculum.add([at_level(group(9, 1), 0.5), group(4, 6, name="digits")])
     letters = {"letters/curriculum/level": 0.5, "letters/curriculum/pass_rate": 0.9}
     assert metrics == {
         **letters,

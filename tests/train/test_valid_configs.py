@@ -12,6 +12,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, ClassVar
 
 import pytest
@@ -148,8 +149,9 @@ class DrawnActor:
             groups.append(Group(task, rollouts, verdicts))
         return groups, 1.0
 
-    def updated(self, version: int) -> None:
-        """Take no note of it: the rollouts are drawn, whatever the weights are."""
+    def changing_weights(self, version: int) -> AbstractAsyncContextManager[None]:
+        """Keep nobody waiting: the rollouts are drawn, whatever the weights are."""
+        return nullcontext()
 
 
 def method(config: RunConfig, policy: Policy, seed: int) -> Grpo:

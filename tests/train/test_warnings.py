@@ -43,6 +43,10 @@ SICK = {
     "KL explodes": ({"kl": 0.5}, "optimizer.lr"),
     "entropy collapse": ({"entropy": 0.02}, "loss.clip_high"),
     "sampler and trainer disagree": ({"sampling/logprob_gap": 0.3}, "loss.tis_cap"),
+    "rollouts too old": (
+        {"sampling/truncated": 0.2, "staleness/max": 2.0, "sampling/logprob_gap": 0.3},
+        "pipeline.max_staleness",
+    ),
     "format learned, answers not": ({"reward/format": 0.97}, "weights"),
     "reward without contrast": ({"reward/constant_share": 0.9}, "weights"),
     "env/judge/over_reference": (

@@ -149,9 +149,17 @@ def clipped(log_ratio_BT: Tensor, advantage_B1: Tensor, config: LossConfig) -> T
 def truncated_importance(old_BT: Tensor, generated_BT: Tensor, config: LossConfig) -> Tensor:
     """Return sg(clip(exp(old - generated), tis_floor, tis_cap)): a weight for each token (B, T).
 
-    It corrects for tokens that were sampled by another engine than the one that trains.
+    `old` is the policy before the update, recomputed, and `generated` what sampled. The weight
+    corrects for tokens that were sampled by another engine than the one that trains, or by older
+    weights; the ratio of the surrogate begins at 1 all the same.
     """
     return (old_BT - generated_BT).exp().clamp(config.tis_floor, config.tis_cap).detach()
+
+
+def truncated(old_BT: Tensor, generated_BT: Tensor, config: LossConfig) -> Tensor:
+    """Return True (B, T) where `truncated_importance` is not the plain ratio."""
+    plain_BT = (old_BT - generated_BT).exp()
+    return plain_BT != truncated_importance(old_BT, generated_BT, config)
 
 
 # --- KL to the reference, per token, with d = logprob - reference (Schulman, "Approximating KL

@@ -29,6 +29,11 @@ class Refill:
         """Return how many prompts the next round has to sample; 0 after the last round."""
         return 0 if self.rounds == self._max_rounds else self._wanted - sum(self._has_signal)
 
+    @property
+    def is_last_round(self) -> bool:
+        """Return whether no round can follow the present one."""
+        return self.rounds + 1 == self._max_rounds
+
     def add(self, groups: Sequence[Group[Any]], advantage_PG: Tensor) -> None:
         """Add the groups of one round.
 

@@ -31,6 +31,7 @@ class Engine:
     """
 
     uses_uniforms: ClassVar[bool] = True
+    samples_during_updates: ClassVar[bool] = False
 
     def __init__(self, policy: Policy, limits: SamplingConfig = _NO_LIMITS) -> None:
         self.policy = policy

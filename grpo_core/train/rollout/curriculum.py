@@ -30,6 +30,8 @@ class Curriculum:
     def add(self, groups: Sequence[Group[Any]]) -> dict[str, float]:
         """Count a step's verdicts and move the levels; do nothing if the curriculum is off.
 
+        Groups that were dealt before the level last moved do not count.
+
         Returns:
             Metrics for the log: the levels that the step had and the pass rates that count, by
             environment if there are several.
@@ -41,7 +43,7 @@ class Curriculum:
             verdicts = [
                 verdict
                 for group in groups
-                if group.task.key.env == name
+                if (group.task.key.env, group.task.key.level) == (name, level)
                 for verdict in group.verdicts
             ]
             recent = self._passed[name] = [

@@ -80,7 +80,7 @@ class TaskStream:
         )
         """The present level of each environment's tasks."""
         self.position = 0
-        """Number of tasks, or examples, dealt so far."""
+        """Number of tasks, or examples, of the steps so far."""
 
     def first_keys(self, sources: Sources) -> list[TaskKey]:
         """Return the keys of the first step's tasks, and of one task of each environment.
@@ -94,12 +94,6 @@ class TaskStream:
             for source in sources
         ]
         return list(dict.fromkeys([*keys, *samples]))
-
-    async def deal(self, sources: Sources, count: int, *, step: int) -> list[Task[Any]]:
-        """Return the next `count` tasks."""
-        tasks = await self.at(sources, self.position, count, step=step)
-        self.position += count
-        return tasks
 
     async def at(self, sources: Sources, start: int, count: int, *, step: int) -> list[Task[Any]]:
         """Return the tasks number `start`, `start` + 1, ... of the run."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -18,10 +19,14 @@ from grpo_core.train.update.updater import Updater
 
 
 class Clock:
-    """Adds the seconds since the last lap to a phase, at each lap."""
+    """Adds the seconds since the last lap to a phase, at each lap.
 
-    def __init__(self) -> None:
-        self._start = self._last = time.perf_counter()
+    Args:
+        start: when it started, by `time.perf_counter`; now if left out.
+    """
+
+    def __init__(self, start: float | None = None) -> None:
+        self._start = self._last = time.perf_counter() if start is None else start
         self._phases: dict[str, float] = {}
 
     def lap(self, phase: str) -> None:
@@ -30,12 +35,14 @@ class Clock:
         self._phases[phase] = self._phases.get(phase, 0.0) + now - self._last
         self._last = now
 
+    def phases(self, *names: str) -> dict[str, float]:
+        """Return the seconds of each phase as time/..., 0 for those of `names` that never were."""
+        phases = dict.fromkeys(names, 0.0) | self._phases
+        return {f"time/{phase}": seconds for phase, seconds in phases.items()}
+
     def metrics(self) -> dict[str, float]:
         """Return the seconds of each phase and of the whole step, as time/..."""
-        return {
-            **{f"time/{phase}": seconds for phase, seconds in self._phases.items()},
-            "time/step": time.perf_counter() - self._start,
-        }
+        return {**self.phases(), "time/step": time.perf_counter() - self._start}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +85,10 @@ class Method(Protocol):
 
     def workload(self, prompts: Sequence[tuple[int, ...]]) -> Workload:
         """Estimate the largest batches from the tokens of the first tasks' prompts."""
+        ...
+
+    def collecting(self) -> AbstractAsyncContextManager[None]:
+        """Return a context around steps; what was begun for later ones is given up at its end."""
         ...
 
     async def collect(self, step: int) -> Batch:

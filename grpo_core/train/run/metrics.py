@@ -129,6 +129,17 @@ def advantage_metrics(advantage_PG: Tensor, scored_PG: Tensor) -> dict[str, floa
     }
 
 
+def staleness_metrics(groups: Sequence[Group[Any]], *, version: int) -> dict[str, float]:
+    """Return by how many steps the weights that sampled the rollouts are older than `version`."""
+    ages = [
+        float(version - min(rollout.versions))
+        for group in groups
+        for rollout in group.rollouts
+        if rollout.versions
+    ]
+    return {"staleness/mean": _mean(ages), "staleness/max": max(ages, default=math.nan)}
+
+
 def peak_memory_mb(device: torch.device) -> float:
     """Return the highest memory use so far, in MiB.
 

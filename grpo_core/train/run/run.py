@@ -201,8 +201,9 @@ class Run:
         if 0 < self.done < total:
             # A run that was stopped in that step has not evaluated after it.
             await self._evaluate_if_due(self.done)
-        while self.done < total and not actor.stops() and self._stop_reason is None:
-            await self._step(self.done + 1)
+        async with self.method.collecting():
+            while self.done < total and not actor.stops() and self._stop_reason is None:
+                await self._step(self.done + 1)
         saved = self._saving.checkpoint()
         if self._stop_reason is not None:
             self._journal.announce(
@@ -235,7 +236,6 @@ class Run:
         """Do a step, and the evaluation and checkpoint that are due after it."""
         batch = await self.method.collect(step)
         self._record(batch)
-        await self._actor.sampler.rest()
         metrics = await self.method.update(batch)
         if self._load_seconds:
             metrics["time/load"], self._load_seconds = self._load_seconds, 0.0
@@ -255,7 +255,8 @@ class Run:
         if step < self.method.total and not self._actor.stops():
             await self._evaluate_if_due(step)
             if _is_due(step, self._config.checkpoint.every):
-                self._saving.checkpoint()
+                async with self._actor.holding_weights():
+                    self._saving.checkpoint()
 
     def _record(self, batch: Batch) -> None:
         """Log every rollout, write one group to log.txt now and then, and notify the plugins.
@@ -313,7 +314,8 @@ class Run:
         self._stop_reason = self._stopping.look(line) or self._stop_reason
         best = self._stopping.best
         if step and self._config.eval.every and best is not None and best != best_before:
-            self._saving.save_best(best)
+            async with self._actor.holding_weights():
+                self._saving.save_best(best)
         return scores
 
     def _forget_metrics(self) -> None:

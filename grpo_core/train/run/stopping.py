@@ -47,7 +47,9 @@ class Stopping:
         if kind_of(line) is Kind.EVALUATION:
             return self._evaluated(int(line["step"] or 0), _number(line["eval/reward/mean"]))
         self._kl.append(_number(line.get("kl")))
-        self._gap.append(_number(line.get("sampling/logprob_gap")))
+        # Of rollouts by older weights the gap also holds how far the policy has moved since.
+        is_stale = _number(line.get("staleness/max")) > 0
+        self._gap.append(math.nan if is_stale else _number(line.get("sampling/logprob_gap")))
         self._reward.append(_number(line.get("reward/mean")))
         if (
             self._stop.max_kl is not None

@@ -189,12 +189,21 @@ SIGNS: Sequence[Sign] = (
     Sign(
         "sampler and trainer disagree",
         "sampling/logprob_gap",
-        "above 0.1 nats per token, for 3 steps",
+        "above 0.1 nats per token, for 3 steps, and no rollout is stale",
         3,
-        lambda h: h.now["sampling/logprob_gap"] > 0.1,
+        lambda h: h.now["sampling/logprob_gap"] > 0.1 and not h.now["staleness/max"] > 0,
         "the log-probs of sampler and trainer are {now[sampling/logprob_gap]:.2f} nats per "
         "token apart, so what is trained is not what was sampled; use --dtype float32 for both, "
         "or set loss.tis_cap=2",
+    ),
+    Sign(
+        "rollouts too old",
+        "sampling/truncated",
+        "above 0.1 while rollouts are stale, for 3 steps",
+        3,
+        lambda h: h.now["sampling/truncated"] > 0.1 and h.now["staleness/max"] > 0,
+        "{now[sampling/truncated]:.0%} of the importance weights are truncated: the policy moves "
+        "too far while its rollouts wait; lower pipeline.max_staleness or optimizer.lr",
     ),
     Sign(
         "format learned, answers not",

@@ -29,6 +29,7 @@ from grpo_core.train.algorithm.losses import (
     adapted,
     clipped,
     divergence,
+    truncated,
     truncated_importance,
 )
 from grpo_core.train.compute.batch import MicroBatch, Row
@@ -69,6 +70,8 @@ class Sums:
     """Absolute difference between recomputed and sampled log-prob of the tokens."""
     clipped: float | Tensor = 0.0
     """Number of tokens whose ratio PPO clipping would stop."""
+    truncated: float | Tensor = math.nan
+    """Number of tokens whose importance weight was truncated; NaN if none are weighted."""
     tokens: float | Tensor = 0.0
     """Number of trainable tokens."""
     rows: float | Tensor = 0.0
@@ -99,6 +102,11 @@ class Sums:
             "logprob/mean": float(self.logprob) / tokens,
             "sampling/logprob_gap": float(self.gap) / tokens,
             "clip_fraction": float(self.clipped) / tokens,
+            **(
+                {}
+                if math.isnan(self.truncated)
+                else {"sampling/truncated": float(self.truncated) / tokens}
+            ),
         }
 
 
@@ -180,7 +188,11 @@ class Updater:
                     history.append(values)
                 self._advance()
         if not history:
-            return {**Sums().means(self._loss_beta()), "grad_norm": math.nan, "lr": self._rate()}
+            return {
+                **self._no_sums().means(self._loss_beta()),
+                "grad_norm": math.nan,
+                "lr": self._rate(),
+            }
         return {
             name: _mean_of_measured([values[name] for values in history]) for name in history[0]
         }
@@ -265,6 +277,10 @@ class Updater:
             sums.clipped += _masked_sum(
                 clipped(log_ratio_BT, micro.advantage_B1, config.loss), micro.trainable_BT
             )
+            if config.loss.tis_cap:
+                sums.truncated += _masked_sum(
+                    truncated(old_BT, micro.generated_BT, config.loss), micro.trainable_BT
+                )
         return loss, old_BT
 
     def _optimizer_step(
@@ -283,7 +299,7 @@ class Updater:
         Returns:
             The metrics of the step, and the log-probs of the policy that sampled.
         """
-        sums = Sums(kl=0.0 if self.config.needs_reference else math.nan)
+        sums = self._no_sums()
         old_logprobs: list[Tensor | None] = []
         scaler = self.accelerator.scaler
         self.optimizer.zero_grad()
@@ -353,6 +369,13 @@ class Updater:
             self._loss_beta() == 0
             and not self.config.loss.entropy
             and not self.config.loss.name.startswith(PLUGIN)
+        )
+
+    def _no_sums(self) -> Sums:
+        """Return the totals before the first micro-batch."""
+        return Sums(
+            kl=0.0 if self.config.needs_reference else math.nan,
+            truncated=0.0 if self.config.loss.tis_cap else math.nan,
         )
 
     def _loss_beta(self) -> float:

@@ -1,0 +1,613 @@
+"""Rollouts of later steps while a step updates: what is sampled by which weights, what is learned from it, and what a kill leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any, ClassVar
+
+import pytest
+import torch
+
+from grpo_core import Reward, Rollout, Task, TaskKey, Verdict
+from grpo_core.config.overrides import build_config
+from grpo_core.plugins.host import PluginHost
+from grpo_core.protocol.environment import Environment
+from grpo_core.protocol.errors import ConfigError, RunStoppedError
+from grpo_core.report.observer import Observer
+from grpo_core.runs.folder import RunFolder
+from grpo_core.runs.lines import read_lines
+from grpo_core.train import grpo as grpo_module
+from grpo_core.train.build import build_method
+from grpo_core.train.compute.batch import Row
+from grpo_core.train.ranks import Ranks
+from grpo_core.train.rollout.queue import RolloutQueue, Turn
+from grpo_core.train.run.checkpoint import checkpoints
+from grpo_core.train.run.method import Batch
+from grpo_core.train.run.stopping import Stopping
+from grpo_core.train.trainer import Trainer
+from grpo_core.train.update.updater import Updater
+from grpo_core.verify.sources import Sources
+
+from .arrange import random_rollouts, run_config, tiny_policy
+from .copying import Copying
+from .killing import killed
+from .letters import Letters
+from .processes import GRPO, HERE, ended, said, start
+from .tiny import save_tiny
+
+P, G = 3, 4
+
+
+class Patient(Letters):
+    """Its verdicts, but for those of the first step, wait for an update to be in progress."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.updating, self.judged = threading.Event(), threading.Event()
+        self.verdicts = 0
+
+    async def averify(self, task: Task[str], rollout: Rollout) -> Verdict:
+        self.verdicts += 1
+        if self.verdicts > P * G:
+            await asyncio.to_thread(self.updating.wait, 20)
+            self.judged.set()
+        return self.verify(task, rollout)
+
+
+class Echo(Environment[str]):
+    """A dialogue of three turns: the number of characters is said, slowly."""
+
+    parts: ClassVar[Mapping[str, float]] = {"share": 1.0}
+    max_turns = 3
+    max_new_tokens = 4
+    trusted = True
+
+    def task(self, key: TaskKey) -> Task[str]:
+        return Task(key, f"say {key.rng().randrange(100)}:", "a")
+
+    async def reply(self, task: Task[str], messages: Any) -> Any:
+        await asyncio.sleep(0.01)
+        return str(len(messages[-1].content))
+
+    def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
+        return Verdict({"share": Reward(rollout.text.count("a") / 4)})
+
+
+class Recorded:
+    """A run whose batches, and weights after each step, are kept."""
+
+    def __init__(
+        self,
+        folder: Path,
+        env: Environment[Any],
+        *,
+        copying: bool = False,
+        name: str = "run",
+        **more: Any,
+    ) -> None:
+        if not (folder / "model").is_dir():
+            save_tiny(folder / "model")
+        settings = {
+            "environment": "letters",
+            "model": {"name": str(folder / "model"), "dtype": "float32"},
+            "steps": 6,
+            "prompts_per_step": P,
+            "group_size": G,
+            "eval": {"tasks": 4},
+            "optimizer": {"lr": 0.02},
+        }
+        config = build_config([{**settings, **more}])
+        self.sampler = Copying(config) if copying else None
+        self.trainer = Trainer(config, env, folder=folder / name, sampler=self.sampler)
+        self.batches: list[Batch] = []
+        self.weights = [self._present()]
+        method = self.trainer.method
+        collect, update = method.collect, method.update
+
+        async def collected(step: int) -> Batch:
+            self.batches.append(await collect(step))
+            return self.batches[-1]
+
+        async def updated(batch: Batch) -> dict[str, float]:
+            metrics = await update(batch)
+            self.weights.append(self._present())
+            return metrics
+
+        method.collect, method.update = collected, updated  # type: ignore[method-assign]
+
+    def _present(self) -> dict[str, torch.Tensor]:
+        return {name: p.detach().clone() for name, p in self.trainer.actor.policy.trainable()}
+
+    def run(self) -> list[dict[str, Any]]:
+        self.trainer.run()
+        return steps_of(self.trainer.folder.path)
+
+
+def steps_of(folder: Path) -> list[dict[str, Any]]:
+    return [line for line in read_lines(folder / "metrics.jsonl") if line["kind"] == "step"]
+
+
+def trained_indices(folder: Path) -> dict[int, list[int]]:
+    """The index of each prompt of each step, in the order of the log; each once for all its completions."""
+    found: dict[int, Counter[int]] = {}
+    for line in RunFolder(folder).rollout_lines():
+        if line["key"]["split"] == "train":
+            found.setdefault(line["step"], Counter())[line["key"]["index"]] += 1
+    assert all(count == G for counts in found.values() for count in counts.values())
+    return {step: list(counts) for step, counts in found.items()}
+
+
+def in_order(steps: int) -> dict[int, list[int]]:
+    return {step: list(range(P * (step - 1), P * step)) for step in range(1, steps + 1)}
+
+
+# --- the loss
+
+
+@pytest.mark.parametrize(("cap", "floor"), [(2.0, 0.0), (1.1, 0.9)])
+@pytest.mark.parametrize("minibatches", [1, 3])
+def test_the_update_on_stale_rollouts_equals_plain_pytorch(
+    cap: float, floor: float, minibatches: int
+) -> None:
+    """min(pi_old / mu, cap), detached, times PPO's surrogate with the ratio pi / pi_old, and AdamW, over two passes in float64."""
+    config = run_config(
+        loss={"tis_cap": cap, "tis_floor": floor, "aggregation": "sequence_sum"},
+        kl={"beta": 0.0},
+        optimizer={"lr": 0.03, "max_grad_norm": 1e9},
+        schedule={"name": "constant", "warmup": 0},
+        trainer={"mu": 2, "minibatches": minibatches},
+    )
+    rollouts = [r for group in random_rollouts(P, G, seed=5) for r in group]
+    rng = random.Random(1)
+    rows = [Row(r, rng.uniform(-1, 1), 1 / len(rollouts)) for r in rollouts]
+    size = -(-len(rows) // minibatches)
+    steps = [rows[i : i + size] for i in range(0, len(rows), size)]
+
+    policy, plain = tiny_policy(), tiny_policy()
+    mu = _older_logprobs(plain, rollouts)
+    stale = {
+        id(row): Rollout(
+            row.rollout.messages, row.rollout.finish, row.rollout.prompt_ids,
+            row.rollout.token_ids, tuple(mu[id(row.rollout)].tolist()), row.rollout.trainable,
+        )
+        for row in rows
+    }  # fmt: skip
+    values = Updater(policy, config, steps=1).update(
+        [[Row(stale[id(row)], row.advantage, row.weight) for row in step] for step in steps]
+    )
+
+    old = {id(row): _logprobs(plain, row.rollout).detach() for row in rows}
+    adam = torch.optim.AdamW(
+        [p for _, p in plain.trainable()], lr=0.03, betas=config.optimizer.betas, weight_decay=config.optimizer.weight_decay,
+    )  # fmt: skip
+    cut = tokens = 0
+    for _, step in itertools.product(range(2), steps):
+        adam.zero_grad()
+        loss = torch.zeros((), dtype=torch.float64)
+        for row in step:
+            now = _logprobs(plain, row.rollout)
+            for t, is_trained in enumerate(row.rollout.trainable):
+                if not is_trained:
+                    continue
+                plain_weight = float(torch.exp(old[id(row)][t] - mu[id(row.rollout)][t]))
+                weight = max(floor, min(cap, plain_weight))
+                cut, tokens = cut + (weight != plain_weight), tokens + 1
+                ratio = torch.exp(now[t] - old[id(row)][t])
+                surrogate = torch.min(ratio * row.advantage, ratio.clamp(0.8, 1.2) * row.advantage)
+                loss = loss - weight * surrogate * row.weight
+        loss.backward()
+        adam.step()
+    assert 0 < cut < tokens
+    if minibatches == 1:  # otherwise it is a mean over steps of different lengths
+        assert values["sampling/truncated"] == pytest.approx(cut / tokens)
+    for (name, ours), (_, theirs) in zip(policy.trainable(), plain.trainable(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-10, msg=name)
+
+
+def _logprobs(policy: Any, rollout: Rollout) -> torch.Tensor:
+    """Of each completion token (T,), by a plain forward pass."""
+    ids = torch.tensor([[*rollout.prompt_ids, *rollout.token_ids]])
+    logits_TV = policy.model(input_ids=ids, use_cache=False).logits[
+        0, len(rollout.prompt_ids) - 1 : -1
+    ]
+    log_TV = torch.log_softmax(logits_TV, dim=-1)
+    return log_TV[torch.arange(len(rollout.token_ids)), list(rollout.token_ids)]
+
+
+def _older_logprobs(policy: Any, rollouts: Sequence[Rollout]) -> dict[int, torch.Tensor]:
+    """What another version of the weights, which sampled, gave to each token."""
+    older = tiny_policy()
+    with torch.no_grad():
+        for (_, p), number in zip(older.trainable(), itertools.count(), strict=False):
+            p += 0.1 * torch.randn(p.shape, generator=torch.Generator().manual_seed(number))
+        return {id(rollout): _logprobs(older, rollout) for rollout in rollouts}
+
+
+# --- what is sampled, and by which weights
+
+
+def test_without_staleness_no_queue_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any, **__: Any) -> None:
+        raise AssertionError("a queue was made")
+
+    monkeypatch.setattr(grpo_module, "RolloutQueue", refused)
+    recorded = Recorded(tmp_path, Letters(), steps=3)
+    lines = recorded.run()
+    assert recorded.trainer.config.loss.tis_cap is None
+    new = ("staleness/", "sampling/truncated", "time/trainer_wait", "time/sampler_wait")
+    assert not [name for line in lines for name in line if name.startswith(new)]
+    assert [batch.groups[0].rollouts[0].versions for batch in recorded.batches] == [
+        (0,),
+        (1,),
+        (2,),
+    ]
+
+
+@pytest.mark.parametrize("copying", [False, True], ids=["builtin", "a copy of the weights"])
+@pytest.mark.parametrize("env", [Letters, Echo])
+def test_groups_are_of_one_version_within_the_bound_and_their_log_probs_are_its(
+    tmp_path: Path, env: type[Environment[Any]], copying: bool
+) -> None:
+    bound = 2
+    recorded = Recorded(
+        tmp_path, env(), copying=copying, pipeline={"max_staleness": bound}, eval={"tasks": 2, "every": 2}
+    )  # fmt: skip
+    lines = recorded.run()
+    policy = recorded.trainer.actor.policy
+    ages = []
+    for batch in recorded.batches:
+        for group in batch.groups:
+            (version,) = {v for rollout in group.rollouts for v in rollout.versions}
+            ages.append(batch.step - 1 - version)
+            with torch.no_grad():
+                for name, parameter in policy.trainable():
+                    parameter.copy_(recorded.weights[version][name])
+                for rollout in group.rollouts:
+                    drawn = torch.tensor(rollout.logprobs) * torch.tensor(rollout.trainable)
+                    logprob_T = _logprobs(policy, rollout) * torch.tensor(rollout.trainable)
+                    torch.testing.assert_close(logprob_T, drawn, rtol=0, atol=1e-4)
+    assert 0 < max(ages) <= bound
+    assert trained_indices(recorded.trainer.folder.path) == in_order(6)
+    assert max(line["staleness/max"] for line in lines) == max(ages)
+    assert all(line["staleness/mean"] <= line["staleness/max"] <= bound for line in lines)
+    assert recorded.trainer.config.loss.tis_cap == 2.0
+    for line in lines:
+        assert 0 <= line["sampling/truncated"] <= 1
+        assert min(line["time/trainer_wait"], line["time/sampler_wait"]) >= 0
+    evaluated = {
+        (line["step"], *line["versions"])
+        for line in recorded.trainer.folder.rollout_lines()
+        if line["key"]["split"] == "eval"
+    }
+    assert {(step, version) for step, version, *_ in evaluated} == {(s, s) for s in (0, 2, 4, 6)}
+    if recorded.sampler is not None:
+        assert recorded.sampler.rests == 0
+
+
+@pytest.mark.parametrize("copying", [False, True], ids=["builtin", "a copy of the weights"])
+def test_only_a_sampler_with_weights_of_its_own_samples_during_an_update(
+    tmp_path: Path, copying: bool
+) -> None:
+    recorded = Recorded(
+        tmp_path, Letters(), copying=copying, steps=3, pipeline={"max_staleness": 1}
+    )
+    actor, updater = recorded.trainer.actor, recorded.trainer.method.updater
+    generate, update = actor.sampler.generate, updater.update
+    updating, sampled, overlaps = threading.Event(), threading.Event(), []
+
+    async def generated(request: Any) -> Any:
+        completion = await generate(request)
+        if updating.is_set():
+            sampled.set()
+        return completion
+
+    def updated(steps: Any) -> dict[str, float]:
+        updating.set()
+        overlaps.append(sampled.wait(20 if copying else 0.3))
+        updating.clear()
+        return update(steps)
+
+    actor.sampler.generate, updater.update = generated, updated  # type: ignore[method-assign]
+    recorded.run()
+    assert overlaps[0] is copying
+
+
+def test_verification_overlaps_with_updates_of_the_builtin_sampler(tmp_path: Path) -> None:
+    env = Patient()
+    recorded = Recorded(tmp_path, env, steps=2, eval={"tasks": 0}, pipeline={"max_staleness": 1})
+    updater = recorded.trainer.method.updater
+    update, overlaps = updater.update, []
+
+    def updated(steps: Any) -> dict[str, float]:
+        env.updating.set()
+        overlaps.append(env.judged.wait(20))
+        return update(steps)
+
+    updater.update = updated  # type: ignore[method-assign]
+    recorded.run()
+    assert overlaps[0]
+
+
+def test_refills_and_a_curriculum_work_and_no_prompt_is_left_out(tmp_path: Path) -> None:
+    recorded = Recorded(
+        tmp_path, Letters(), steps=8, eval={"tasks": 0}, pipeline={"max_staleness": 2}, sampling={"refills": 2},
+        curriculum={"enabled": True, "attempts": 8}, level=0.5,
+    )  # fmt: skip
+    lines = recorded.run()
+    indices = trained_indices(recorded.trainer.folder.path)
+    assert list(itertools.chain.from_iterable(indices.values())) == list(
+        range(sum(map(len, indices.values())))
+    )
+    assert any(line["groups/refilled"] > 0 for line in lines)
+    assert lines[-1]["curriculum/level"] < lines[0]["curriculum/level"] == 0.5
+    assert recorded.trainer.method.stream.position == sum(map(len, indices.values()))
+
+
+# --- the queue
+
+
+class Played:
+    """A queue with rollouts and updates of random length; notes what happens."""
+
+    def __init__(self, *, bound: int, total: int, seed: int, early: bool) -> None:
+        self.rng, self.bound, self.total, self.early = random.Random(seed), bound, total, early
+        self.version = self.synced = 0
+        self.starts: list[tuple[int, int]] = []
+        self.open = 0
+        self.queue: RolloutQueue[tuple[int, int, int]] = RolloutQueue(
+            self.roll_out, max_staleness=bound, total=total
+        )
+
+    async def roll_out(self, turn: Turn) -> tuple[int, int, int]:
+        self.starts.append((turn.step, turn.start))
+        assert self.open == 0, "only one step's rollouts are sampled at a time"
+        self.open = 1
+        self.synced = self.version
+        turn.take_weights()
+        version = self.synced
+        await asyncio.sleep(self.rng.uniform(0, 0.004))
+        self.open = 0
+        count = self.rng.randint(1, 4)
+        if self.early:
+            turn.pass_on(turn.start + count)
+            await asyncio.sleep(self.rng.uniform(0, 0.01))
+        else:
+            self.open = 1
+            await asyncio.sleep(self.rng.uniform(0, 0.002))
+            self.open = 0
+            turn.pass_on(turn.start + count)
+        return turn.start, turn.start + count, version
+
+    async def train(self) -> list[int]:
+        ages, position = [], 0
+        for step in range(1, self.total + 1):
+            start, end, version = await self.queue.next(step, start=position)
+            assert start == position
+            position = end
+            ages.append(step - 1 - version)
+            await self.queue.weights_taken()
+            await asyncio.sleep(self.rng.uniform(0, 0.02 if step > 15 else 0.004))
+            self.version = step
+            self.queue.trained(step)
+        await self.queue.close()
+        return ages
+
+
+@pytest.mark.parametrize("bound", [1, 2, 4])
+@pytest.mark.parametrize("early", [False, True])
+def test_what_is_admitted_is_never_too_old_and_comes_in_order(bound: int, early: bool) -> None:
+    oldest = 0
+    for seed in range(5):
+        played = Played(bound=bound, total=30, seed=seed, early=early)
+        ages = asyncio.run(played.train())
+        assert max(ages) <= bound
+        assert [step for step, _ in played.starts] == list(range(1, 31))
+        oldest = max(oldest, *ages)
+    assert oldest == bound  # the bound is used
+
+
+def test_a_failure_belongs_to_its_step_and_ends_what_would_follow() -> None:
+    begun: list[int] = []
+
+    async def roll_out(turn: Turn) -> int:
+        begun.append(turn.step)
+        turn.take_weights()
+        if turn.step == 3:
+            raise RunStoppedError("the sampler is gone")
+        turn.pass_on(turn.start + 1)
+        return turn.step
+
+    async def train() -> None:
+        queue = RolloutQueue(roll_out, max_staleness=4, total=9)
+        assert [await queue.next(step, start=0) for step in (1, 2)] == [1, 2]
+        with pytest.raises(RunStoppedError, match="the sampler is gone"):
+            await queue.next(3, start=0)
+        await queue.weights_taken()
+        await queue.close()
+        assert len(asyncio.all_tasks()) == 1
+
+    asyncio.run(train())
+    assert begun == [1, 2, 3]
+
+
+# --- ends
+
+
+def test_a_stop_comes_after_the_step_and_the_run_goes_on_with_the_next_prompts(
+    tmp_path: Path,
+) -> None:
+    recorded = Recorded(tmp_path, Letters(), copying=True, pipeline={"max_staleness": 4}, steps=7)
+    trainer = recorded.trainer
+
+    class Stopper(Observer):
+        def step(self, number: int, total: int, metrics: Any) -> None:
+            trainer.request_stop() if number == 3 else None
+
+    trainer.journal.observer = Stopper()
+    trainer.run()
+    assert trainer.done == 3
+    assert trainer.end is not None
+    assert "saved step-000003" in str(trainer.end)
+    assert trainer.method.stream.position == 3 * P
+    trainer.run()
+    assert trainer.folder.finished
+    assert trained_indices(trainer.folder.path) == in_order(7)
+
+
+def test_a_failed_step_of_the_pipeline_leaves_a_checkpoint_and_no_task(tmp_path: Path) -> None:
+    recorded = Recorded(tmp_path, Letters(), pipeline={"max_staleness": 2})
+    generate, calls = recorded.trainer.actor.sampler.generate, []
+
+    async def failing(request: Any) -> Any:
+        calls.append(request)
+        if len(calls) > 60:
+            raise RunStoppedError("the sampler is gone")
+        return await generate(request)
+
+    recorded.trainer.actor.sampler.generate = failing  # type: ignore[method-assign]
+    with pytest.raises(RunStoppedError, match="the sampler is gone"):
+        recorded.run()
+    done = recorded.trainer.done
+    assert 0 < done < 6
+    assert checkpoints(tmp_path / "run" / "checkpoints")[-1].name == f"step-{done:06d}"
+    recorded.trainer.actor.sampler.generate = generate  # type: ignore[method-assign]
+    recorded.run()
+    assert trained_indices(tmp_path / "run") == in_order(6)
+
+
+@pytest.mark.parametrize("step", [1, 4])
+def test_a_killed_run_samples_again_what_was_open_and_loses_no_prompt(
+    tmp_path: Path, step: int
+) -> None:
+    folder = tmp_path / "run"
+    more: dict[str, Any] = {"pipeline": {"max_staleness": 2}, "checkpoint": {"every": 1, "keep": 9}}
+    with killed(folder, step=step) as observer:
+        recorded = Recorded(tmp_path, Letters(), **more)
+        recorded.trainer.journal.observer = observer
+        recorded.run()
+    if step == 1:
+        assert not checkpoints(folder / "checkpoints")
+        return
+    again = Trainer.resumed(folder, Letters())
+    assert again.done == step - 1
+    again.run()
+    assert trained_indices(folder) == in_order(6)
+    for line in steps_of(folder):
+        assert line["staleness/max"] <= 2
+    first = next(line for line in steps_of(folder) if line["step"] == step)
+    assert first["staleness/max"] == 0  # it was sampled again, by the weights of the checkpoint
+
+
+@pytest.mark.heavy
+def test_kill_9_and_resume_lose_and_double_no_prompt(tiny_folder: Path, tmp_path: Path) -> None:
+    folder, log, rng, kills = tmp_path / "run", tmp_path / "log", random.Random(0), 0
+    steps = 30
+    options = [
+        "--env", f"{HERE / 'letters.py'}:Letters", "--out", str(folder), "--steps", str(steps),
+        *(f"--set={setting}" for setting in (
+            f"model.name={tiny_folder}", "model.dtype=float32", f"prompts_per_step={P}", f"group_size={G}", "eval.tasks=4",
+            "optimizer.lr=0.01", "eval.every=10", "checkpoint.every=2", "checkpoint.keep=50", "pipeline.max_staleness=2",
+        )),
+    ]  # fmt: skip
+    while not RunFolder(folder).finished:
+        begun = (folder / "config.json").exists()
+        told = said(log).count("\nstep ")
+        (process,) = start(
+            1, *GRPO, "run", *(["--resume", str(folder)] if begun else options), log=log
+        )
+        if kills < 6:
+            while process.poll() is None and said(log).count("\nstep ") < told + 4:
+                time.sleep(0.01)
+            time.sleep(rng.uniform(0.0, 0.1))
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+                kills += 1
+                continue
+        assert ended([process]) == [0], said(log)
+    assert kills == 6
+    assert trained_indices(folder) == in_order(steps)
+    assert [line["step"] for line in steps_of(folder)] == list(range(1, steps + 1))
+    ages = [line["staleness/max"] for line in steps_of(folder)]
+    assert max(ages) <= 2
+    assert max(ages) > 0
+
+
+@pytest.mark.heavy
+def test_older_rollouts_teach_as_well(tmp_path: Path) -> None:
+    """Three seeds at each bound, with a trainer that is slower than the sampler, so that rollouts are as old as they may be."""
+    scores: dict[int, list[float]] = {}
+    print("| max_staleness | seed | before | after | staleness, mean | truncated |")
+    for bound, seed in itertools.product((0, 1, 4), range(3)):
+        recorded = Recorded(
+            tmp_path, Letters(), copying=True, name=f"{bound}-{seed}", seed=seed, steps=60, pipeline={"max_staleness": bound},
+            prompts_per_step=8, group_size=8, eval={"tasks": 100}, optimizer={"lr": 0.01}, kl={"beta": 0.0},
+        )  # fmt: skip
+        updater = recorded.trainer.method.updater
+        update = updater.update
+
+        def slow(steps: Any, update: Any = update) -> dict[str, float]:
+            time.sleep(0.4 if bound else 0.0)  # noqa: B023
+            return update(steps)
+
+        updater.update = slow  # type: ignore[method-assign]
+        lines = recorded.run()
+        folder = recorded.trainer.folder.path
+        before, after = (
+            line["eval/reward/mean"]
+            for line in read_lines(folder / "metrics.jsonl")
+            if line["kind"] == "evaluation"
+        )
+        age = fmean(line.get("staleness/mean", 0.0) for line in lines)
+        cut = fmean(line.get("sampling/truncated") or 0.0 for line in lines)
+        print(f"| {bound} | {seed} | {before:.3f} | {after:.3f} | {age:.2f} | {cut:.2%} |")
+        assert age >= bound / 2
+        scores.setdefault(bound, []).append(after)
+    assert min(scores[0]) > 0.9
+    for values in scores.values():
+        assert fmean(values) >= min(scores[0]) - 0.01
+
+
+# --- settings
+
+
+def test_a_gap_that_older_weights_explain_stops_no_run() -> None:
+    line = {"step": 1, "sampling/logprob_gap": 3.0, "reward/mean": 0.0}
+    for staleness, stops in (
+        ({}, True),
+        ({"staleness/max": 0.0}, True),
+        ({"staleness/max": 1.0}, False),
+    ):
+        stopping = Stopping(build_config([{"environment": "letters"}]))
+        reasons = [stopping.look({**line, **staleness}) for _ in range(5)]
+        assert (reasons[-1] is not None) is stops
+
+
+def test_several_processes_are_refused(tmp_path: Path) -> None:
+    config = build_config(
+        [
+            {
+                "environment": "letters",
+                "model": {"name": str(save_tiny(tmp_path / "model"))},
+                "pipeline": {"max_staleness": 1},
+            }
+        ]
+    )
+    ranks = Ranks(meeting_seconds=1.0)
+    ranks.size = 2
+    with pytest.raises(ConfigError, match=r"max_staleness=1 needs one process, and this run has 2"):
+        build_method(
+            config,
+            Sources.of(config, {"letters": Letters()}, host=PluginHost()),
+            ranks=ranks,
+            host=PluginHost(),
+            observer=Observer(),
+        )
