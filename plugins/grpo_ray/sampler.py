@@ -33,6 +33,7 @@ class RaySampler:
 
     Config = SamplerConfig
     uses_uniforms: ClassVar[bool] = False
+    samples_during_updates: ClassVar[bool] = True  # the actors have weights of their own
 
     def __init__(self, config: SamplerConfig, model: ModelToSample) -> None:
         self._config = config
