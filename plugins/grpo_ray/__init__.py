@@ -21,7 +21,7 @@ def grpo_samplers() -> list[Spec]:
         Spec(
             "ray",
             "grpo_ray.sampler:RaySampler",
-            "The sampler of another plugin in each of several actors of a Ray cluster.",
+            "The built-in engine, or a plugin's sampler, in several actors of a Ray cluster.",
             extra="ray",
         )
     ]

@@ -75,14 +75,22 @@ class RayConfig:
         return self.environments.get(environment, usual)
 
 
+BUILTIN = "builtin"
+"""The name of the built-in engine as a sampler of actors."""
+_LIMITS = {"max_rows", "kv_mb", "prepack"}
+"""Settings of the built-in engine."""
+
+
 @dataclass(frozen=True, slots=True)
 class SamplerConfig:
     """Settings of the sampler `ray`."""
 
-    sampler: str
-    """Name of the sampler of a plugin that draws in each actor, such as vllm."""
+    sampler: str = BUILTIN
+    """What draws in each actor: builtin (the built-in engine with a copy of the model), or the name
+    of a plugin's sampler, such as vllm."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Its settings."""
+    """Its settings; of builtin those under `sampling` that limit memory: max_rows, kv_mb and
+    prepack."""
     address: str | None = None
     """Address of a cluster, as for the executor `ray`, with which it is shared."""
     actors: int = 1
@@ -106,6 +114,12 @@ class SamplerConfig:
             raise ConfigError(
                 "the sampler 'ray' needs at least 1 actor, at_once of at least 1, retries of 0 or "
                 "more, and the name of another sampler"
+            )
+
+        if self.sampler == BUILTIN and (unknown := sorted(self.settings.keys() - _LIMITS)):
+            raise ConfigError(
+                f"sampler.settings.settings.{unknown[0]} is not a setting of the built-in engine; "
+                f"it has {', '.join(sorted(_LIMITS))}"
             )
 
     def actors_taken(self) -> Actors:

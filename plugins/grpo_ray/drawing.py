@@ -1,4 +1,4 @@
-"""What runs in an actor of the sampler: the sampler of another plugin."""
+"""What runs in an actor of the sampler: the built-in engine, or the sampler of another plugin."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import io
 import json
 import os
 import tarfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,11 @@ from grpo_core import GrpoError
 from grpo_core.plugins.services import installed_sampler
 from grpo_core.protocol.sampler import ModelToSample, Request, Sampler, SamplingParams
 from grpo_ray.actor import node_name, node_versions
+from grpo_ray.config import BUILTIN
 
 
 class Drawing:
-    """Draw completions with the sampler of another plugin. Ray makes an actor of it."""
+    """Draw completions with another sampler. Ray makes an actor of it."""
 
     def __init__(self, description: str) -> None:
         """Take JSON text with the sampler's name and settings and the model; open nothing yet."""
@@ -32,7 +33,7 @@ class Drawing:
         versions, fault = node_versions(), ""
         differing = "" if versions == self._described["versions"] else versions
         try:
-            make = installed_sampler(self._described["sampler"], self._described["settings"])
+            make = _sampler_maker(self._described["sampler"], self._described["settings"])
             self._sampler = make(_model_from(self._described["model"]))
         except GrpoError as error:
             fault = str(error)
@@ -72,6 +73,21 @@ class Drawing:
         """Close the sampler."""
         if self._sampler is not None:
             await self._sampler.close()
+
+
+def _sampler_maker(name: str, settings: Mapping[str, Any]) -> Callable[[ModelToSample], Sampler]:
+    """Return what makes the sampler: the built-in engine with a copy of the model, or a plugin's.
+
+    Raises:
+        GrpoError: there is no such sampler, or a setting of it is not valid.
+    """
+    if name != BUILTIN:
+        return installed_sampler(name, settings)
+    from grpo_core.config.settings import SamplingConfig
+    from grpo_core.train.policy.replica import Replica
+
+    limits = SamplingConfig(**settings)
+    return lambda model: Replica(model, limits)
 
 
 class _Received:

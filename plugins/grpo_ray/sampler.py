@@ -1,4 +1,4 @@
-"""The sampler `ray`: the sampler of another plugin in each of several actors."""
+"""The sampler `ray`: the built-in engine, or a plugin's sampler, in each of several actors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from grpo_core import GrpoError
 from grpo_core.protocol.sampler import Completion, ModelToSample, Request, Weights
 from grpo_ray.actor import node_versions
 from grpo_ray.cluster import Cluster
-from grpo_ray.config import SamplerConfig, cluster_address
+from grpo_ray.config import BUILTIN, SamplerConfig, cluster_address
 from grpo_ray.drawing import Drawing
 from grpo_ray.pool import ActorLostError, ActorPool
 
@@ -32,7 +32,6 @@ class RaySampler:
     """
 
     Config = SamplerConfig
-    uses_uniforms: ClassVar[bool] = False
     samples_during_updates: ClassVar[bool] = True  # the actors have weights of their own
 
     def __init__(self, config: SamplerConfig, model: ModelToSample) -> None:
@@ -53,6 +52,11 @@ class RaySampler:
         )
         self._pool: ActorPool | None = None
         self._weights: tuple[Any, bool, int] | None = None
+
+    @property
+    def uses_uniforms(self) -> bool:
+        """Return whether tokens are drawn with the numbers of a request (see `Sampler`)."""
+        return self._config.sampler == BUILTIN
 
     async def generate(self, request: Request) -> Completion:
         """Return a completion of the request (see `Sampler.generate`).

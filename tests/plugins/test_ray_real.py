@@ -114,6 +114,7 @@ def test_slow_verdicts_scale_with_actors() -> None:
     assert min(row["of_linear"] for row in results) >= 0.9
 
 
+LETTERS = f"{Path(__file__).parents[1] / 'train' / 'letters.py'}:Letters"
 RUN = [
     "run", "--env=arithmetic", "--steps=2", "--set=prompts_per_step=2", "--set=group_size=4",
     "--set=eval.tasks=2", "--set=model.dtype=float32", "--set=verify.executor.name=ray",
@@ -299,3 +300,36 @@ def test_two_actors_draw_the_rollouts_of_a_run_and_one_of_them_may_die(tmp_path:
     lines = [line for line in read_lines(tmp_path / "run" / "metrics.jsonl") if "loss" in line]
     assert [line["step"] for line in lines] == [1, 2, 3, 4]
     assert max(line["sampling/logprob_gap"] for line in lines) < 1e-4
+
+
+def test_two_actors_with_the_built_in_engine_make_the_run_that_one_process_makes(
+    tmp_path: Path,
+) -> None:
+    model = tiny(tmp_path)
+    environment = {name: text for name, text in os.environ.items() if name != "RAY_ADDRESS"}
+    runs = []
+    for name, sampler in (
+        ("alone", []),
+        (
+            "actors",
+            [
+                "--set=sampler.name=ray",
+                "--set=sampler.settings.actors=2",
+                "--set=sampler.settings.num_cpus=0.5",
+            ],
+        ),
+    ):
+        out = tmp_path / name
+        subprocess.run(
+            [
+                *GRPO, "run", f"--env={LETTERS}", "--steps=4", f"--model={model}", f"--out={out}",
+                "--dtype=float32", "--set=eval.tasks=2", "--set=optimizer.lr=0.01", *sampler,
+            ],
+            env=environment, check=True, timeout=300,
+        )  # fmt: skip
+        runs.append([line for line in read_lines(out / "metrics.jsonl") if "loss" in line])
+    assert len(runs[0]) == len(runs[1]) == 4
+    for alone, actors in zip(*runs, strict=True):
+        for metric in ("reward/mean", "loss", "grad_norm", "length/mean"):
+            assert actors.get(metric) == pytest.approx(alone.get(metric), rel=1e-3, abs=1e-6)
+    assert len({line["loss"] for line in runs[0]}) == 4

@@ -1,0 +1,70 @@
+"""A copy of the policy draws what the built-in sampler draws, with the weights of its last sync."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from grpo_core.config.overrides import build_config, nested
+from grpo_core.protocol.sampler import Completion, Request, Sampler
+from grpo_core.train.models.load import resolve
+from grpo_core.train.policy.causal import Policy
+from grpo_core.train.policy.engine import Engine
+from grpo_core.train.policy.replica import Replica
+from grpo_core.train.policy.weights import PolicyWeights, model_to_sample
+
+from .test_sampler import prompts, requests_for
+
+
+def drawn(sampler: Sampler, requests: Sequence[Request]) -> list[Completion]:
+    async def together() -> list[Completion]:
+        return await asyncio.gather(*map(sampler.generate, requests))
+
+    return asyncio.run(together())
+
+
+def change(policy: Policy) -> None:
+    """Change what is trained, as an update does."""
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for _, weight in policy.trainable():
+            noise = torch.randn(weight.shape, generator=generator, dtype=torch.float32)
+            weight += 0.2 * noise.to(weight.dtype)
+
+
+@pytest.mark.parametrize("lora", [True, False], ids=["adapter", "all weights"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_replica_draws_with_the_weights_that_it_was_given_last(
+    settings: dict[str, Any], lora: bool, dtype: str
+) -> None:
+    more = {"lora.enabled": lora, "model.dtype": dtype}
+    config = build_config([settings, nested(more)])
+    policy = Policy.load(config, need_reference=False)
+    described = model_to_sample(config, policy, resolve(config.model.name))
+    engine, replica = Engine(policy), Replica(described)
+    requests = requests_for(prompts(8), 4)
+
+    def synced(version: int) -> list[Completion]:
+        asyncio.run(engine.sync(PolicyWeights(policy), version))
+        asyncio.run(replica.sync(PolicyWeights(policy), version))
+        own, copied = drawn(engine, requests), drawn(replica, requests)
+        assert {completion.version for completion in copied} == {version}
+        same = [a.token_ids == b.token_ids for a, b in zip(own, copied, strict=True)]
+        assert sum(same) >= (1.0 if dtype == "float32" else 0.9) * len(requests)
+        for is_same, a, b in zip(same, own, copied, strict=True):
+            if is_same:
+                limit = 1e-5 if dtype == "float32" else 0.05
+                assert a.logprobs == pytest.approx(b.logprobs, abs=limit)
+        return copied
+
+    change(policy)
+    first = synced(3)
+    change(policy)
+    assert [c.token_ids for c in drawn(replica, requests)] == [c.token_ids for c in first]
+    second = synced(4)
+    assert [c.token_ids for c in second] != [c.token_ids for c in first]
+    asyncio.run(replica.close())
