@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, is_dataclass
+from dataclasses import is_dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -23,9 +23,12 @@ from grpo_core.protocol.hookspecs import Kind
 from grpo_core.protocol.judge import Judge
 from grpo_core.protocol.sampler import ModelToSample, Sampler
 from grpo_core.protocol.sandbox import Sandbox
+from grpo_core.protocol.spec import Spec
 
 _CLOSE_SECONDS = 30.0
 """Timeout for closing one service."""
+_REPLICA = Spec("builtin", "grpo_core.train.policy.replica:Replica", extra="train")
+"""The built-in engine with a copy of the model, for actors and processes of their own."""
 
 
 class ServiceConfig(Protocol):
@@ -60,34 +63,34 @@ def sampler_maker(host: PluginHost, config: ServiceConfig) -> Callable[[ModelToS
 
     The plugin is loaded at once, so that a wrong name or setting shows before the model is loaded.
     """
-    component = host.load("sampler", config.name)
-    with creation_errors(f"the sampler {config.name!r}"):
-        settings = settings_of(component, config.name, config.settings, prefix="sampler.settings")
-
-    def make(model: ModelToSample) -> Sampler:
-        with creation_errors(f"the sampler {config.name!r}"):
-            sampler: Sampler = component(settings, model)
-        return sampler
-
-    return make
+    return _sampler_maker(host.load("sampler", config.name), config.name, config.settings)
 
 
 def installed_sampler(name: str, settings: Mapping[str, Any]) -> Callable[[ModelToSample], Sampler]:
     """Return a function that makes an installed sampler; for plugins that run those of others.
 
     Args:
-        name: name of the sampler.
+        name: name of the sampler; "builtin" for the built-in engine with a copy of the model.
         settings: its settings, which are validated.
     """
-    return sampler_maker(PluginHost(), _Named(name, settings))
+    is_builtin = name == _REPLICA.name
+    component = _REPLICA.load() if is_builtin else PluginHost().load("sampler", name)
+    return _sampler_maker(component, name, settings)
 
 
-@dataclass(frozen=True, slots=True)
-class _Named:
-    """A name with settings."""
+def _sampler_maker(
+    component: Any, name: str, settings: Mapping[str, Any]
+) -> Callable[[ModelToSample], Sampler]:
+    """Return a function that makes a sampler, with validated settings."""
+    with creation_errors(f"the sampler {name!r}"):
+        valid_settings = settings_of(component, name, settings, prefix="sampler.settings")
 
-    name: str
-    settings: Mapping[str, Any]
+    def make(model: ModelToSample) -> Sampler:
+        with creation_errors(f"the sampler {name!r}"):
+            sampler: Sampler = component(valid_settings, model)
+        return sampler
+
+    return make
 
 
 def open_executor(host: PluginHost, config: ServiceConfig) -> Executor:

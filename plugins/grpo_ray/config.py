@@ -77,8 +77,6 @@ class RayConfig:
 
 BUILTIN = "builtin"
 """The name of the built-in engine as a sampler of actors."""
-_LIMITS = {"max_rows", "kv_mb", "prepack"}
-"""Settings of the built-in engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +112,6 @@ class SamplerConfig:
             raise ConfigError(
                 "the sampler 'ray' needs at least 1 actor, at_once of at least 1, retries of 0 or "
                 "more, and the name of another sampler"
-            )
-
-        if self.sampler == BUILTIN and (unknown := sorted(self.settings.keys() - _LIMITS)):
-            raise ConfigError(
-                f"sampler.settings.settings.{unknown[0]} is not a setting of the built-in engine; "
-                f"it has {', '.join(sorted(_LIMITS))}"
             )
 
     def actors_taken(self) -> Actors:

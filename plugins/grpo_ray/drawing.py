@@ -7,7 +7,7 @@ import io
 import json
 import os
 import tarfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from grpo_core import GrpoError
 from grpo_core.plugins.services import installed_sampler
 from grpo_core.protocol.sampler import ModelToSample, Request, Sampler, SamplingParams
 from grpo_ray.actor import node_name, node_versions
-from grpo_ray.config import BUILTIN
 
 
 class Drawing:
@@ -33,7 +32,7 @@ class Drawing:
         versions, fault = node_versions(), ""
         differing = "" if versions == self._described["versions"] else versions
         try:
-            make = _sampler_maker(self._described["sampler"], self._described["settings"])
+            make = installed_sampler(self._described["sampler"], self._described["settings"])
             self._sampler = make(_model_from(self._described["model"]))
         except GrpoError as error:
             fault = str(error)
@@ -73,21 +72,6 @@ class Drawing:
         """Close the sampler."""
         if self._sampler is not None:
             await self._sampler.close()
-
-
-def _sampler_maker(name: str, settings: Mapping[str, Any]) -> Callable[[ModelToSample], Sampler]:
-    """Return what makes the sampler: the built-in engine with a copy of the model, or a plugin's.
-
-    Raises:
-        GrpoError: there is no such sampler, or a setting of it is not valid.
-    """
-    if name != BUILTIN:
-        return installed_sampler(name, settings)
-    from grpo_core.config.settings import SamplingConfig
-    from grpo_core.train.policy.replica import Replica
-
-    limits = SamplingConfig(**settings)
-    return lambda model: Replica(model, limits)
 
 
 class _Received:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from grpo_core.config.overrides import build_config, nested
+from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.sampler import Completion, Request, Sampler
 from grpo_core.train.models.load import resolve
 from grpo_core.train.policy.causal import Policy
@@ -45,7 +46,7 @@ def test_a_replica_draws_with_the_weights_that_it_was_given_last(
     config = build_config([settings, nested(more)])
     policy = Policy.load(config, need_reference=False)
     described = model_to_sample(config, policy, resolve(config.model.name))
-    engine, replica = Engine(policy), Replica(described)
+    engine, replica = Engine(policy), Replica(Replica.Config(), described)
     requests = requests_for(prompts(8), 4)
 
     def synced(version: int) -> list[Completion]:
@@ -68,3 +69,11 @@ def test_a_replica_draws_with_the_weights_that_it_was_given_last(
     second = synced(4)
     assert [c.token_ids for c in second] != [c.token_ids for c in first]
     asyncio.run(replica.close())
+
+
+def test_a_setting_that_is_out_of_range_is_refused(settings: dict[str, Any]) -> None:
+    config = build_config([settings])
+    policy = Policy.load(config, need_reference=False)
+    described = model_to_sample(config, policy, resolve(config.model.name))
+    with pytest.raises(ConfigError, match="max_rows"):
+        Replica(Replica.Config(max_rows=0), described)

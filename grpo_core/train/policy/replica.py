@@ -8,12 +8,13 @@ are those of the built-in sampler.
 from __future__ import annotations
 
 import tempfile
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 
-from grpo_core.config.settings import SamplingConfig
+from grpo_core.config.overrides import build_config
 from grpo_core.protocol.sampler import Completion, ModelToSample, Request, Weights
 from grpo_core.train.models.device import pick_device
 from grpo_core.train.models.load import ModelSource, load_model, load_tokenizer, resolve
@@ -21,7 +22,17 @@ from grpo_core.train.models.quiet import quiet_loading
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.engine import Engine
 
-_NO_LIMITS = SamplingConfig()
+
+@dataclass(frozen=True, slots=True)
+class ReplicaConfig:
+    """Limit the memory of a replica; what is unset is the default of its device."""
+
+    max_rows: int | None = None
+    """As `sampling.max_rows`: completions that are decoded at a time."""
+    kv_mb: int | None = None
+    """As `sampling.kv_mb`: MB of keys and values."""
+    prepack: bool = True
+    """As `sampling.prepack`: lay weights out anew for decoding."""
 
 
 class Replica:
@@ -30,16 +41,21 @@ class Replica:
     The copy is made at the first `sync`.
 
     Args:
+        config: how much is decoded at a time.
         model: the model to copy.
-        limits: how many completions are decoded at a time, and in how much memory; what is unset
-            is that of the device.
+
+    Raises:
+        ConfigError: a setting is out of range.
     """
 
+    Config = ReplicaConfig
     uses_uniforms: ClassVar[bool] = True
     samples_during_updates: ClassVar[bool] = True
 
-    def __init__(self, model: ModelToSample, limits: SamplingConfig = _NO_LIMITS) -> None:
-        self._model, self._limits = model, limits
+    def __init__(self, config: ReplicaConfig, model: ModelToSample) -> None:
+        limits = {"sampling": asdict(config)}
+        self._limits = build_config([{"environment": "none", **limits}]).sampling
+        self._model = model
         self._engine: Engine | None = None
 
     async def generate(self, request: Request) -> Completion:
