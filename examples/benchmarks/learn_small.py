@@ -68,6 +68,18 @@ def write_examples(path: Path, seed: int) -> None:
     path.write_text("".join(lines), encoding="utf-8")
 
 
+def warm_start(folder: Path, steps: int) -> dict[str, Any]:
+    """Return the settings of the warm start on the model and the answers in `folder`."""
+    return {
+        "method": "sft",
+        "steps": steps,
+        "model": {"name": str(folder / "model"), "dtype": "float32"},
+        "sft": {"batch_size": 64, "data": str((folder / "answers.jsonl").absolute())},
+        "optimizer": {"lr": 1e-3, "betas": [0.9, 0.95], "max_grad_norm": 0.3},
+        "schedule": {"name": "linear", "warmup": 20},
+    }
+
+
 def divergence(folder: Path, start: Path, tasks: int) -> tuple[float, float]:
     """Return the KL of a run's train_or_read policy to its start, in nats a completion.
 
@@ -120,14 +132,7 @@ def main() -> int:
         "sampling": {"max_new_tokens": 24, "max_rows": 384},
         "eval": {"tasks": options.tasks},
     }
-    warm = {
-        "method": "sft",
-        "steps": options.warm_steps,
-        "model": {"name": str(folder / "model")},
-        "sft": {"batch_size": 64, "data": str((folder / "answers.jsonl").absolute())},
-        "optimizer": {"lr": 1e-3, "betas": [0.9, 0.95], "max_grad_norm": 0.3},
-        "schedule": {"name": "linear", "warmup": 20},
-    }
+    warm = warm_start(folder, options.warm_steps)
     scaled = {
         "steps": options.steps,
         "prompts_per_step": 48,

@@ -69,7 +69,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """What a step takes, and which share of it each kind of machine works."""
+    """Hold the time of a step, and the share of it in which each kind of machine is busy."""
 
     seconds: float
     sampling: float

@@ -25,7 +25,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from learn_small import write_examples
+from learn_small import warm_start, write_examples
 from sampling_process import ProcessSampler
 from small import characters, make_model, train_or_read
 
@@ -41,7 +41,7 @@ HEADER = (
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a run has shown."""
+    """Hold the scores and times of one run."""
 
     max_staleness: int
     seed: int
@@ -90,15 +90,7 @@ def settings(options: argparse.Namespace, start: Path) -> tuple[dict[str, Any], 
         "sampling": {"max_new_tokens": 24, "max_rows": 384},
         "eval": {"tasks": options.tasks},
     }
-    warm = {
-        **task,
-        "method": "sft",
-        "steps": options.warm_steps,
-        "model": {"name": str(start / "model"), "dtype": "float32"},
-        "sft": {"batch_size": 64, "data": str((start / "answers.jsonl").absolute())},
-        "optimizer": {"lr": 1e-3, "betas": [0.9, 0.95], "max_grad_norm": 0.3},
-        "schedule": {"name": "linear", "warmup": 20},
-    }
+    warm = task | warm_start(start, options.warm_steps)
     run = {
         **task,
         "steps": options.steps,

@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from learn_small import write_examples
+from learn_small import warm_start, write_examples
 from small import characters, make_model, train_or_read
 
 from grpo_core.plugins.host import PluginHost
@@ -110,15 +110,7 @@ def small(out: Path) -> list[Mapping[str, Any]]:
         "sampling": {"max_new_tokens": 24, "max_rows": 384},
         "eval": {"tasks": TASKS},
     }
-    warm = {
-        "method": "sft",
-        "steps": WARM_STEPS,
-        "model": {"name": str(out / "model"), "dtype": "float32"},
-        "sft": {"batch_size": 64, "data": str((out / "answers.jsonl").absolute())},
-        "optimizer": {"lr": 1e-3, "betas": [0.9, 0.95], "max_grad_norm": 0.3},
-        "schedule": {"name": "linear", "warmup": 20},
-    }
-    train_or_read([recipe, task, warm], out / "warm")
+    train_or_read([recipe, task, warm_start(out, WARM_STEPS)], out / "warm")
     run = {
         "prompts_per_step": 24,
         "model": {"name": str(out / "warm"), "dtype": "float32"},

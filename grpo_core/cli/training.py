@@ -141,7 +141,7 @@ def continue_run(
 
 
 def _unused_folder(config: RunConfig, path: Path | None) -> RunFolder:
-    """Return the folder of a new run: `path`, or a name made of what is trained on."""
+    """Return the folder of a new run: `path`, or one that is named after the environments."""
     names = [Path(name).name for name in config.members()] + (
         ["sft"] if config.method == "sft" else []
     )
