@@ -7,18 +7,27 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_core.calls.call import Call, current_call
 from grpo_core.protocol.environment import Alarm, Environment, NoConfig, Services
+from grpo_core.protocol.episode import Episode
 from grpo_core.protocol.errors import (
     ConfigError,
     GrpoError,
     MissingExtraError,
     PluginError,
     RunStoppedError,
+    SandboxError,
     UnknownNameError,
     UserError,
 )
 from grpo_core.protocol.hookspecs import hookimpl
 from grpo_core.protocol.judge import Judge, Judgement, JudgeRequest
-from grpo_core.protocol.sandbox import Limits, Outcome, Program, Sandbox
+from grpo_core.protocol.sandbox import (
+    CommandResult,
+    Limits,
+    Outcome,
+    Program,
+    Sandbox,
+    Session,
+)
 from grpo_core.protocol.spec import Spec
 from grpo_core.protocol.splits import held_out
 from grpo_core.protocol.types import MASK, Group, Message, Reward, Rollout, Task, TaskKey, Verdict
@@ -40,8 +49,10 @@ __all__ = [
     "MASK",
     "Alarm",
     "Call",
+    "CommandResult",
     "ConfigError",
     "Environment",
+    "Episode",
     "GrpoError",
     "Group",
     "JsonStore",
@@ -60,7 +71,9 @@ __all__ = [
     "Rubric",
     "RunStoppedError",
     "Sandbox",
+    "SandboxError",
     "Services",
+    "Session",
     "Spec",
     "Task",
     "TaskKey",

@@ -69,6 +69,10 @@ class MissingExtraError(UserError):
         super().__init__(f"{what} needs the extra {extra!r}{missing}: {self.fix}")
 
 
+class SandboxError(GrpoError):
+    """A session of a sandbox failed by no fault of the program: the infrastructure did."""
+
+
 class RunStoppedError(GrpoError):
     """The run must not go on; the steps done so far are saved.
 

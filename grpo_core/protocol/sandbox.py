@@ -6,7 +6,7 @@ types; plugins implement them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -95,6 +95,80 @@ class Outcome:
     """
 
 
+@dataclass(frozen=True, slots=True)
+class CommandResult:
+    """Describes how one command of a session ended."""
+
+    status: Status
+    """How it ended: "ok", whatever its exit code, or which limit or signal ended it.
+
+    "no_result" says that the command could not be started, as where there is no such program.
+    Everything is the program's own fault; infrastructure that fails raises SandboxError.
+    """
+    exit_code: int | None = None
+    """The exit code of a command that ended by itself, else None."""
+    stdout: str = ""
+    """What it wrote to standard output, up to the limit; bytes that are not UTF-8 are replaced."""
+    stderr: str = ""
+    """What it wrote to standard error, in the same form."""
+    error: str = ""
+    """What went wrong, in a few words; "" if nothing did."""
+    cpu_seconds: float = 0.0
+    """The CPU time that the command took."""
+    wall_seconds: float = 0.0
+    """The time from start to end of the command."""
+    suspected: bool = False
+    """The status rests on repeated failures, not on evidence; see `Outcome.suspected`."""
+
+
+class Session(Protocol):
+    """A jail with one folder that lives until it is closed, in which commands run one by one.
+
+    What a command leaves in the folder is there for the next one; its processes are ended with it.
+    There is no network. A command that ends the whole jail, and does so again in a fresh one to
+    which everything before was applied again, ends the session: from then on `exec` returns its
+    status, `read` returns None and `write` has no effect. Paths are relative to the folder.
+
+    All methods raise SandboxError where the infrastructure fails.
+    """
+
+    async def exec(
+        self,
+        command: str | Sequence[str],
+        *,
+        input: str = "",
+        timeout: float | None = None,  # noqa: ASYNC109 - the command is ended inside its jail
+    ) -> CommandResult:
+        """Run a command in the folder, and return how it ended.
+
+        Args:
+            command: a line for the shell, or a program and its arguments.
+            input: what it reads from standard input.
+            timeout: its wall time in seconds; None: `Limits.wall_seconds`, which is the most.
+        """
+        ...
+
+    async def write(self, files: Mapping[str, str | bytes]) -> None:
+        """Write files, with the folders above them, in place of whatever is at their paths.
+
+        Raises:
+            ValueError: a path is absolute, empty, or leads out of the folder.
+        """
+        ...
+
+    async def read(self, path: str, *, limit: int = 64_000) -> bytes | None:
+        """Return the content of a file; None if there is no regular file of at most `limit` bytes.
+
+        Raises:
+            ValueError: a path is absolute, empty, or leads out of the folder.
+        """
+        ...
+
+    async def close(self) -> None:
+        """End everything in the jail, and remove what it held; more than one call is harmless."""
+        ...
+
+
 class Sandbox(Protocol):
     """Runs programs. An `infra_error` outcome is never the program's fault; everything else is.
 
@@ -109,6 +183,26 @@ class Sandbox(Protocol):
         `grpo_core.current_call()` is stopped meanwhile. The sandbox may give up a program that
         keeps running out of time or that keeps ending its jail: the remaining inputs then get the
         status of the last call.
+        """
+        ...
+
+    async def session(
+        self,
+        files: Mapping[str, str | bytes] | None = None,
+        *,
+        image: str | None = None,
+        limits: Limits | None = None,
+    ) -> Session:
+        """Open a session, which waits until a jail is free; the caller closes it.
+
+        Args:
+            files: the files of its folder, by path.
+            image: what its jail holds besides the folder, as the sandbox names it; None: as usual.
+            limits: limits of each command; `total_seconds` is the wall time of all commands.
+
+        Raises:
+            ConfigError: there is no such image.
+            SandboxError: the sandbox is unavailable.
         """
         ...
 
