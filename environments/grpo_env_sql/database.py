@@ -1,0 +1,198 @@
+"""Make databases, and run queries that nobody trusts on them.
+
+A query can only read: SQLite's own authorizer refuses everything else, and limits of SQLite bound
+its work and its memory. So no query needs a sandbox, and every one of them ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import sqlite3
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+SCHEMA = """
+CREATE TABLE customers (id INTEGER PRIMARY KEY, name TEXT, city TEXT, age INTEGER);
+CREATE TABLE products (id INTEGER PRIMARY KEY, name TEXT, kind TEXT, price INTEGER);
+CREATE TABLE orders (
+    id INTEGER PRIMARY KEY, customer_id INTEGER, product_id INTEGER, amount INTEGER, month INTEGER
+);
+"""
+NAMES = "Ada Ben Cleo Dan Eva Finn Gina Hugo Ida Jan Kim Leo Mia Ned Ona Paul Rita Sam Tess Uli"
+CITIES = ("Bern", "Kiel", "Lyon", "Oslo", "Porto")
+KINDS = {
+    "fruit": "apple pear plum fig grape",
+    "tool": "saw file drill axe vise",
+    "toy": "ball kite doll top yo-yo",
+}
+MAX_ROWS = 1000
+"""The most rows of a result; a query with more is refused."""
+MAX_QUERY_CHARS = 2000
+_MAX_STEPS = 2_000_000
+"""The most instructions of SQLite's virtual machine that a query may take: below half a second."""
+_STEPS_BETWEEN_LOOKS = 10_000
+_MAX_VALUE_BYTES = 100_000
+_READING = {
+    sqlite3.SQLITE_SELECT,
+    sqlite3.SQLITE_READ,
+    sqlite3.SQLITE_FUNCTION,
+    sqlite3.SQLITE_RECURSIVE,
+}
+"""What a query may do."""
+_REFUSED_FUNCTIONS = frozenset(
+    [
+        "load_extension",
+        "random",
+        "randomblob",
+        "date",
+        "time",
+        "datetime",
+        "julianday",
+        "unixepoch",
+        "strftime",
+        "timediff",
+        "current_date",
+        "current_time",
+        "current_timestamp",
+    ]
+)
+"""Functions that load code, or whose value is another one each time."""
+Value = int | float | str | bytes | None
+Row = tuple[Value, ...]
+
+
+class QueryError(Exception):
+    """A query cannot be run, or exceeds a limit; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shop:
+    """Holds the rows of a database."""
+
+    customers: tuple[Row, ...]
+    products: tuple[Row, ...]
+    orders: tuple[Row, ...]
+
+
+def draw_shop(rng: random.Random) -> Shop:
+    """Return a shop with 12 to 20 customers, 9 to 15 products and 40 to 80 orders.
+
+    Some customers have ordered nothing, and some values repeat, so that a join, an outer join, a
+    count and a distinct count differ.
+    """
+    names = rng.sample(NAMES.split(), rng.randint(12, 20))
+    customers = tuple(
+        (number, name, rng.choice(CITIES), rng.randint(18, 80))
+        for number, name in enumerate(names, 1)
+    )
+    wares = [(name, kind) for kind, ware in KINDS.items() for name in ware.split()]
+    products = tuple(
+        (number, name, kind, rng.randint(1, 90))
+        for number, (name, kind) in enumerate(rng.sample(wares, rng.randint(9, 15)), 1)
+    )
+    buyers = rng.sample(customers, len(customers) - rng.randint(2, 4))
+    orders = tuple(
+        (
+            number,
+            rng.choice(buyers)[0],
+            rng.choice(products)[0],
+            rng.randint(1, 9),
+            rng.randint(1, 12),
+        )
+        for number in range(1, rng.randint(41, 81))
+    )
+    return Shop(customers, products, orders)
+
+
+def run_query(shop: Shop, query: str) -> list[Row]:
+    """Return the rows of a query that only reads.
+
+    Raises:
+        QueryError: it is not one SELECT, it fails, or it exceeds a limit.
+    """
+    if len(query) > MAX_QUERY_CHARS:
+        raise QueryError(f"the query is longer than {MAX_QUERY_CHARS} characters")
+    with _open(shop) as connection:
+        try:
+            cursor = connection.execute(query)
+            rows: list[Row] = cursor.fetchmany(MAX_ROWS + 1)
+        # A text that SQLite cannot read raises ValueError or UnicodeError: NUL, half a surrogate.
+        except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError) as error:
+            raise QueryError(_message(error)) from None
+        except MemoryError:
+            raise QueryError("the query needs too much memory") from None
+    if cursor.description is None:
+        raise QueryError("the query returns no rows; write one SELECT")
+    if len(rows) > MAX_ROWS:
+        raise QueryError(f"the query returns more than {MAX_ROWS} rows")
+    return rows
+
+
+def same_rows(rows: Sequence[Row], expected: Sequence[Row], *, ordered: bool) -> bool:
+    """Return whether two results are equal, as lists or as multisets of rows.
+
+    Numbers are equal if they differ by less than 1e-6 relative to the larger one, so that 2 equals
+    2.0 and the order of a sum does not matter; everything else must be the same.
+    """
+    if len(rows) != len(expected):
+        return False
+    if not ordered:
+        rows, expected = sorted(rows, key=_sort_key), sorted(expected, key=_sort_key)
+    return all(map(_same_row, rows, expected))
+
+
+@contextlib.contextmanager
+def _open(shop: Shop) -> Iterator[sqlite3.Connection]:
+    """Open a database in memory with the rows of a shop, closed to everything but reading."""
+    connection = sqlite3.connect(":memory:")
+    try:
+        connection.executescript(SCHEMA)
+        for table in ("customers", "products", "orders"):
+            rows: tuple[Row, ...] = getattr(shop, table)
+            places = ", ".join("?" * len(rows[0]))
+            connection.executemany(f"INSERT INTO {table} VALUES ({places})", rows)
+        connection.commit()
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE_BYTES)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+        connection.set_authorizer(_authorize)
+        steps = iter(range(_MAX_STEPS // _STEPS_BETWEEN_LOOKS))
+        connection.set_progress_handler(lambda: next(steps, None) is None, _STEPS_BETWEEN_LOOKS)
+        yield connection
+    finally:
+        connection.close()
+
+
+def _authorize(action: int, first: str | None, second: str | None, *_: str | None) -> int:
+    """Return whether SQLite may do what a query asks for."""
+    refused = action == sqlite3.SQLITE_FUNCTION and second in _REFUSED_FUNCTIONS
+    return sqlite3.SQLITE_OK if action in _READING and not refused else sqlite3.SQLITE_DENY
+
+
+def _message(error: Exception) -> str:
+    text = str(error)
+    if text == "interrupted":
+        return "the query takes too long"
+    if text == "not authorized" or "prohibited" in text:
+        return "the query may only read the tables: write one SELECT"
+    return f"{text:.200}"
+
+
+def _sort_key(row: Row) -> list[tuple[str, float, str]]:
+    """Return a key that puts rows in an order which small differences of numbers do not change."""
+    return [
+        ("number", round(value, 4), "")
+        if isinstance(value, int | float)
+        else (type(value).__name__, 0.0, str(value))
+        for value in row
+    ]
+
+
+def _same_row(row: Row, expected: Row) -> bool:
+    return len(row) == len(expected) and all(map(_same_value, row, expected))
+
+
+def _same_value(value: Value, expected: Value) -> bool:
+    if isinstance(value, int | float) and isinstance(expected, int | float):
+        return abs(value - expected) <= 1e-6 * max(1.0, abs(value), abs(expected))
+    return type(value) is type(expected) and value == expected

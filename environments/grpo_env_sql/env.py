@@ -1,0 +1,169 @@
+"""SQL: the policy answers a question by a query over a database that it may explore.
+
+A turn with a ```sql block runs that query, and the policy sees the first rows of its result. A turn
+without one ends the episode. The last query is the answer: its result must equal that of a right
+query, on the database that the policy saw and on a hidden one with the same tables and other rows,
+so that a result written into the query earns nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from grpo_core import (
+    Environment,
+    Episode,
+    Message,
+    Reward,
+    Rollout,
+    Task,
+    TaskKey,
+    Verdict,
+    held_out,
+)
+from grpo_core.extract import fenced_code
+from grpo_env_sql.database import SCHEMA, QueryError, Row, Shop, draw_shop, run_query, same_rows
+from grpo_env_sql.questions import Question, draw_question
+
+RULES = (
+    "Answer the question by one SELECT over this SQLite database:\n"
+    f"{SCHEMA.strip()}\n"
+    "A ```sql block in your reply is run, and you see its result. Your last query is your answer; "
+    "reply without a block when you are done."
+)
+LANGUAGES = ("sql", "sqlite", "")
+_SHOWN_ROWS = 10
+_SHOWN_CHARS = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Holds what the verifier knows of a task."""
+
+    question: Question
+    visible: Shop
+    """The database that the policy's queries run on."""
+    hidden: Shop
+    """One with other rows, on which the right query has another result."""
+
+
+class Sql(Environment[Problem]):
+    """Parts: runs 0.1, the last query has a result; right 0.9, it is that of a right query."""
+
+    parts: ClassVar[Mapping[str, float]] = {"runs": 0.1, "right": 0.9}
+    max_turns = 4
+    max_new_tokens = 192
+    replayable = True
+
+    def task(self, key: TaskKey) -> Task[Problem]:
+        rng = key.rng()
+        while True:
+            question = draw_question(rng, key.level)
+            visible, hidden = draw_shop(rng), draw_shop(rng)
+            rows, others = (run_query(shop, question.query) for shop in (visible, hidden))
+            if held_out(question.text) == (key.split == "eval") and not same_rows(
+                rows, others, ordered=question.ordered
+            ):
+                prompt = (Message("system", RULES), Message("user", question.text))
+                return Task(key, prompt, Problem(question, visible, hidden))
+
+    def episode(self, task: Task[Problem]) -> Queries:
+        return Queries(task.data)
+
+    def reference(self, task: Task[Problem]) -> Sequence[str]:
+        return (_block(task.data.question.query), "That is my answer.")
+
+    def cheats(self, task: Task[Problem]) -> Sequence[str | Sequence[str]]:
+        """Return turns without a query that runs."""
+        query = task.data.question.query
+        return (
+            query,
+            f"```sql\n{query}",
+            _block(f"{query}; {query}"),
+            _block(f"CREATE TABLE answer AS {query}"),
+            (_block(query), _block("SELECT no_such_column FROM customers")),
+        )
+
+    def canaries(self) -> Sequence[Task[Problem]]:
+        """Return a question about a column that the database does not have."""
+        key = TaskKey("sql", "eval", 0)
+        rng = key.rng("canary")
+        shop, number = draw_shop(rng), rng.randint(10**6, 10**9)
+        text = "What is the sum of the customers' telephone numbers?"
+        prompt = (Message("system", RULES), Message("user", text))
+        return (Task(key, prompt, Problem(Question(text, f"SELECT {number}"), shop, shop)),)
+
+    def fingerprint(self) -> str:
+        sources = b"".join(file.read_bytes() for file in sorted(Path(__file__).parent.glob("*.py")))
+        return hashlib.sha256(super().fingerprint().encode() + sources).hexdigest()[:16]
+
+
+class Queries(Episode):
+    """Holds one attempt: its last query, and the result of it."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._query: str | None = None
+        self._rows: list[Row] | None = None
+        self._turns = 0
+
+    async def reply(self, messages: Sequence[Message]) -> Sequence[Message] | None:
+        shown = self._take(messages[-1].content)
+        return None if shown is None else (Message("user", shown),)
+
+    async def verdict(self, rollout: Rollout) -> Verdict:
+        spoken = [message.content for message in rollout.messages if message.role == "assistant"]
+        for text in spoken[self._turns :]:  # the last one, if reply() has not seen it
+            self._take(text)
+        right = self._is_right()
+        return Verdict(
+            {"runs": Reward(self._rows is not None), "right": Reward(right)},
+            passed=right,
+            answer=self._query,
+            metrics={"queries": self._turns},
+        )
+
+    def _take(self, text: str) -> str | None:
+        """Run the query of a turn, and return what the policy sees; None for a turn without one."""
+        self._turns += 1
+        block = fenced_code(text, languages=LANGUAGES)
+        if block is None:
+            return None
+        self._query, self._rows = block.content.strip(), None
+        try:
+            self._rows = run_query(self._problem.visible, self._query)
+        except QueryError as error:
+            return f"error: {error}"
+        return _shown(self._rows)
+
+    def _is_right(self) -> bool:
+        if self._query is None or self._rows is None:
+            return False
+        question = self._problem.question
+        try:
+            hidden_rows = run_query(self._problem.hidden, self._query)
+        except QueryError:
+            return False
+        return all(
+            same_rows(rows, run_query(shop, question.query), ordered=question.ordered)
+            for rows, shop in (
+                (self._rows, self._problem.visible),
+                (hidden_rows, self._problem.hidden),
+            )
+        )
+
+
+def _shown(rows: Sequence[Row]) -> str:
+    """Return the first rows of a result as text."""
+    lines = [" | ".join(map(str, row)) for row in rows[:_SHOWN_ROWS]]
+    more = f"\n({len(rows)} rows in all)" if len(rows) > _SHOWN_ROWS else ""
+    text = "\n".join(lines)[:_SHOWN_CHARS] + more if rows else "(no rows)"
+    return text.encode("utf-8", "replace").decode()
+
+
+def _block(query: str) -> str:
+    return f"```sql\n{query}\n```"
