@@ -7,37 +7,39 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from grpo_core import CommandResult, Session
+from grpo_core import CommandResult, Session, held_out
 from grpo_core.protocol.types import Split
 
-WORDS = [
-    "amber",
-    "basin",
-    "cedar",
-    "delta",
-    "ember",
-    "fjord",
-    "grove",
-    "haven",
-    "islet",
-    "jetty",
-    "knoll",
-    "ledge",
-    "maple",
-    "north",
-    "ocean",
-    "pearl",
-    "quarry",
-    "ridge",
-    "shore",
-    "tower",
-    "upland",
-    "valley",
-    "willow",
-    "yonder",
-]
-NAMES = {
-    "train": [
+WORDS = tuple(
+    [
+        "amber",
+        "basin",
+        "cedar",
+        "delta",
+        "ember",
+        "fjord",
+        "grove",
+        "haven",
+        "islet",
+        "jetty",
+        "knoll",
+        "ledge",
+        "maple",
+        "north",
+        "ocean",
+        "pearl",
+        "quarry",
+        "ridge",
+        "shore",
+        "tower",
+        "upland",
+        "valley",
+        "willow",
+        "yonder",
+    ]
+)
+NAMES = tuple(
+    [
         "apple",
         "banjo",
         "cabin",
@@ -50,23 +52,9 @@ NAMES = {
         "jewel",
         "kiosk",
         "lemon",
-    ],
-    "eval": [
-        "melon",
-        "novel",
-        "olive",
-        "piano",
-        "quilt",
-        "robin",
-        "sugar",
-        "tulip",
-        "umbra",
-        "vinyl",
-        "wagon",
-        "zebra",
-    ],
-}
-"""Names of files by split: no training task has the name of a held-out one."""
+    ]
+)
+"""Beginnings of the names of files, which a number follows."""
 Files = tuple[tuple[str, str], ...]
 """Paths with their contents."""
 
@@ -146,31 +134,39 @@ class ScriptJob(Job):
         return True
 
 
-def _files(rng: random.Random, names: list[str], suffix: str, count: int) -> Files:
-    return tuple(
-        (
-            f"{name}.{suffix}",
-            "".join(f"{word}\n" for word in rng.choices(WORDS, k=rng.randint(3, 6))),
-        )
-        for name in rng.sample(names, count)
-    )
+def _names(rng: random.Random, split: Split, count: int) -> list[str]:
+    """Return different names such as apple37; no training task has one of a held-out task."""
+    names: dict[str, None] = {}
+    while len(names) < count:
+        name = f"{rng.choice(NAMES)}{rng.randint(10, 99)}"
+        if held_out(name, 0.5) == (split == "eval"):
+            names[name] = None
+    return list(names)
 
 
-def _print(rng: random.Random, names: list[str]) -> Job:
-    files = _files(rng, names, "txt", 3)
+def _files(rng: random.Random, split: Split, suffix: str, count: int) -> Files:
+    return tuple((f"{name}.{suffix}", _lines(rng)) for name in _names(rng, split, count))
+
+
+def _lines(rng: random.Random) -> str:
+    return "".join(f"{word}\n" for word in rng.choices(WORDS, k=rng.randint(3, 6)))
+
+
+def _print(rng: random.Random, split: Split) -> Job:
+    files = _files(rng, split, "txt", 3)
     path, content = rng.choice(files)
     return PrintJob(f"Print the file {path}.", files, f"cat {path}", content)
 
 
-def _write(rng: random.Random, names: list[str]) -> Job:
-    *others, (path, _) = _files(rng, names, "txt", 3)
+def _write(rng: random.Random, split: Split) -> Job:
+    *others, (path, _) = _files(rng, split, "txt", 3)
     text = " ".join(rng.sample(WORDS, 3))
     question = f'Write the text "{text}" into the file {path}.'
     return FilesJob(question, tuple(others), f"echo {text} > {path}", ((path, text),))
 
 
-def _count(rng: random.Random, names: list[str]) -> Job:
-    (path, content), other = _files(rng, names, "txt", 2)
+def _count(rng: random.Random, split: Split) -> Job:
+    (path, content), other = _files(rng, split, "txt", 2)
     lines = content.splitlines() + rng.choices(WORDS, k=12)
     word = rng.choice(lines)
     rng.shuffle(lines)
@@ -183,8 +179,8 @@ def _count(rng: random.Random, names: list[str]) -> Job:
     )
 
 
-def _sort(rng: random.Random, names: list[str]) -> Job:
-    (path, content), other = _files(rng, names, "txt", 2)
+def _sort(rng: random.Random, split: Split) -> Job:
+    (path, content), other = _files(rng, split, "txt", 2)
     lines = content.splitlines() + rng.choices(WORDS, k=8)
     question = (
         f"Write the distinct words of {path} into words.txt, one on each line, in alphabetical "
@@ -198,8 +194,8 @@ def _sort(rng: random.Random, names: list[str]) -> Job:
     )
 
 
-def _move(rng: random.Random, names: list[str]) -> Job:
-    files = _files(rng, names, "log", 3) + _files(rng, names, "txt", 2)
+def _move(rng: random.Random, split: Split) -> Job:
+    files = _files(rng, split, "log", 3) + _files(rng, split, "txt", 2)
     logs = [(path, content) for path, content in files if path.endswith(".log")]
     return FilesJob(
         "Move every file whose name ends in .log into a new folder old.",
@@ -213,17 +209,17 @@ def _move(rng: random.Random, names: list[str]) -> Job:
     )
 
 
-def _script(rng: random.Random, names: list[str]) -> Job:
-    path = f"{rng.choice(names)}.sh"
+def _script(rng: random.Random, split: Split) -> Job:
+    path = f"{_names(rng, split, 1)[0]}.sh"
     question = (
         f"Write a shell script {path} that reads lines such as `{rng.choice(WORDS)} "
         f"{rng.randint(1, 99)}` from its standard input, and prints the sum of the numbers."
     )
     solution = f"echo 'awk \"{{s += \\$2}} END {{print s}}\"' > {path}"
-    return ScriptJob(question, _files(rng, names, "txt", 1), solution, path)
+    return ScriptJob(question, _files(rng, split, "txt", 1), solution, path)
 
 
-FAMILIES: tuple[Callable[[random.Random, list[str]], Job], ...] = (
+FAMILIES: tuple[Callable[[random.Random, Split], Job], ...] = (
     _print,
     _write,
     _count,
@@ -236,4 +232,4 @@ FAMILIES: tuple[Callable[[random.Random, list[str]], Job], ...] = (
 
 def draw_job(rng: random.Random, split: Split, level: float) -> Job:
     """Return a job of a level from 0 to 1."""
-    return FAMILIES[int(level * 5 + 1e-9)](rng, NAMES[split])
+    return FAMILIES[int(level * 5 + 1e-9)](rng, split)

@@ -20,14 +20,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from small import make_model, pieces, train_or_read
+from small import make_model, passed_tasks, pieces, train_or_read
 
 from grpo_core import TaskKey
 from grpo_core.config.overrides import parse_setting
-from grpo_core.report.gains import logged_scores
 from grpo_core.report.statistics import paired_gain
-from grpo_core.runs.folder import RunFolder
-from grpo_core.runs.lines import read_lines
 from grpo_env_fizzbuzz.env import FizzBuzz
 
 WARM_REWARD = 0.5
@@ -100,7 +97,7 @@ def main() -> int:
     run = folder / name
     lines = train_or_read([task, refined, *settings], run)
     minutes = sum(line.get("time/step", 0.0) + line.get("eval/seconds", 0.0) for line in lines) / 60
-    before, after = passed_programs(run)
+    before, after = passed_tasks(run)
     gain = paired_gain(before, after)
     assert gain is not None
     print(
@@ -109,7 +106,7 @@ def main() -> int:
         f"{minutes:.1f} minutes of GRPO"
     )
     if options.name and (folder / "grpo" / "final").is_dir():
-        difference = paired_gain(after, passed_programs(folder / "grpo")[1])
+        difference = paired_gain(after, passed_tasks(folder / "grpo")[1])
         assert difference is not None
         print(
             f"the run of the defaults against it: {difference.mean:+.1%} "
@@ -120,17 +117,6 @@ def main() -> int:
         if (gain.low <= 0 if options.shuffle else gain.mean >= POINTS and minutes <= MINUTES)
         else 1
     )
-
-
-def passed_programs(run: Path) -> list[dict[str, float]]:
-    """Return the pass rate of each held-out task at the start and at the end of a run."""
-    folder = RunFolder.open(run)
-    lines = read_lines(folder.path / "metrics.jsonl")
-    last = max(line["step"] for line in lines if "eval/pass_rate" in line)
-    return [
-        {key: scores["pass_rate"] for key, scores in logged_scores(folder, [step])[step].items()}
-        for step in (0, last)
-    ]
 
 
 if __name__ == "__main__":

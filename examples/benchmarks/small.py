@@ -17,6 +17,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from grpo_core.config.overrides import build_config
 from grpo_core.protocol.sampler import Sampler
+from grpo_core.report.gains import logged_scores
 from grpo_core.report.observer import Observer
 from grpo_core.runs.folder import RunFolder
 from grpo_core.runs.lines import read_lines
@@ -135,3 +136,14 @@ def train_or_read(
             )
         trainer.run()
     return list(read_lines(RunFolder.open(folder).path / "metrics.jsonl"))
+
+
+def passed_tasks(run: Path) -> list[dict[str, float]]:
+    """Return the pass rate of each held-out task at the start and at the end of a run."""
+    folder = RunFolder.open(run)
+    lines = read_lines(folder.path / "metrics.jsonl")
+    last = max(line["step"] for line in lines if "eval/pass_rate" in line)
+    return [
+        {key: scores["pass_rate"] for key, scores in logged_scores(folder, [step])[step].items()}
+        for step in (0, last)
+    ]
