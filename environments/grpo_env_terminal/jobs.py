@@ -10,51 +10,13 @@ from dataclasses import dataclass
 from grpo_core import CommandResult, Session, held_out
 from grpo_core.protocol.types import Split
 
-WORDS = tuple(
-    [
-        "amber",
-        "basin",
-        "cedar",
-        "delta",
-        "ember",
-        "fjord",
-        "grove",
-        "haven",
-        "islet",
-        "jetty",
-        "knoll",
-        "ledge",
-        "maple",
-        "north",
-        "ocean",
-        "pearl",
-        "quarry",
-        "ridge",
-        "shore",
-        "tower",
-        "upland",
-        "valley",
-        "willow",
-        "yonder",
-    ]
-)
-NAMES = tuple(
-    [
-        "apple",
-        "banjo",
-        "cabin",
-        "daisy",
-        "eagle",
-        "fable",
-        "gecko",
-        "hotel",
-        "index",
-        "jewel",
-        "kiosk",
-        "lemon",
-    ]
-)
+_WORDS = """
+    amber basin cedar delta ember fjord grove haven islet jetty knoll ledge maple north ocean pearl
+    quarry ridge shore tower upland valley willow yonder
+"""
+_NAMES = "apple banjo cabin daisy eagle fable gecko hotel index jewel kiosk lemon"
 """Beginnings of the names of files, which a number follows."""
+WORDS, NAMES = _WORDS.split(), _NAMES.split()
 Files = tuple[tuple[str, str], ...]
 """Paths with their contents."""
 
