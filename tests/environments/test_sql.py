@@ -1,0 +1,148 @@
+"""The environment sql: its questions, what a query may do, and what it pays."""
+
+import time
+
+import pytest
+
+from grpo_core import TaskKey
+from grpo_core.testing import assert_environment
+from grpo_env_sql.database import MAX_ROWS, QueryError, draw_shop, run_query, same_rows
+from grpo_env_sql.env import Sql
+from grpo_env_sql.questions import FAMILIES
+from tests.environments.episodes import play, total
+
+ENV = Sql()
+LEVELS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+SHOP = draw_shop(TaskKey("sql", "train", 0).rng())
+
+
+def ask(index: int = 0, *, split: str = "train", level: float = 0.0):
+    return ENV.task(TaskKey("sql", split, index, 0, level))  # type: ignore[arg-type]
+
+
+def block(query: str) -> str:
+    return f"```sql\n{query}\n```"
+
+
+def test_it_keeps_the_promises_of_an_environment() -> None:
+    assert_environment(Sql())
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_references_pass_and_hidden_results_differ(level: float) -> None:
+    for index in range(20):
+        task = ask(index, level=level)
+        problem = task.data
+        rows = [
+            run_query(shop, problem.question.query) for shop in (problem.visible, problem.hidden)
+        ]
+        assert not same_rows(*rows, ordered=problem.question.ordered)
+        _, verdict = play(ENV, task, ENV.reference(task))
+        assert (verdict.passed, total(ENV, verdict)) == (True, 1.0)
+
+
+def test_no_question_of_training_is_held_out() -> None:
+    asked = {
+        split: {
+            ask(i, split=split, level=level).data.question.text
+            for i in range(100)
+            for level in LEVELS
+        }
+        for split in ("train", "eval")
+    }
+    assert not asked["train"] & asked["eval"]
+
+
+def test_every_family_is_asked() -> None:
+    for number, families in enumerate(FAMILIES):
+        starts = {ask(i, level=number / 5).data.question.query[:28] for i in range(60)}
+        assert len(starts) >= len(families)
+
+
+def test_a_result_that_is_written_into_the_query_earns_only_that_it_runs() -> None:
+    for index in range(30):
+        task = ask(index, level=index / 30)
+        rows = run_query(task.data.visible, task.data.question.query)
+        values = ", ".join("(" + ", ".join(map(repr, row)) + ")" for row in rows)
+        if not rows:
+            continue
+        _, verdict = play(ENV, task, block(f"SELECT * FROM (VALUES {values})"))
+        assert verdict.rewards["runs"].value
+        assert total(ENV, verdict) == pytest.approx(0.1)
+
+
+def test_the_last_query_counts_and_results_are_shown() -> None:
+    task = ask()
+    right, wrong = task.data.question.query, "SELECT name FROM products"
+    messages, verdict = play(ENV, task, [block(wrong), block(right), "Done."])
+    names = [name for _, name, *_ in task.data.visible.products]
+    assert messages[1].content.splitlines()[:10] == names[:10]
+    assert verdict.passed
+    assert not play(ENV, task, [block(right), block(wrong), "Done."])[1].passed
+    assert play(ENV, task, [block(wrong)] * 3 + [block(right)])[1].passed  # the last of max_turns
+
+
+def test_cheats_and_canaries_earn_nothing() -> None:
+    for index in range(20):
+        task = ask(index, level=index / 20)
+        for cheat in ENV.cheats(task):
+            assert total(ENV, play(ENV, task, cheat)[1]) == 0
+    (canary,) = ENV.canaries()
+    assert not play(ENV, canary, block("SELECT COUNT(*) FROM customers"))[1].passed
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "ATTACH 'other' AS other",
+        "PRAGMA table_info(customers)",
+        "SELECT name FROM pragma_table_info('customers')",
+        "DELETE FROM customers",
+        "CREATE TABLE t (x)",
+        "SELECT load_extension('x')",
+        "SELECT readfile('/etc/passwd')",
+        "SELECT random()",
+        "SELECT date('now')",
+        "SELECT CURRENT_TIMESTAMP",
+        "SELECT 1; SELECT 2",
+        "VACUUM",
+        "",
+        "-- nothing",
+        "\x00",
+        "SELECT '\ud800'",
+        "SELECT 1" + " " * 3000,
+        "SELECT " + "(" * 900 + "1" + ")" * 900,
+        "SELECT zeroblob(1000000000)",
+        "SELECT * FROM customers a, customers b, customers c, customers d",
+        "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT COUNT(*) FROM c",
+        "SELECT MAX(HEX(ZEROBLOB(40000)) || a.name || b.name || c.name) FROM customers a, orders b, orders c",
+    ],
+)
+def test_a_query_can_neither_write_nor_reach_out_nor_go_on(query: str) -> None:
+    started = time.process_time()
+    with pytest.raises(QueryError) as raised:
+        run_query(SHOP, query)
+    assert str(raised.value)
+    assert time.process_time() - started < 5
+    assert len(run_query(SHOP, "SELECT * FROM customers")) == len(SHOP.customers)
+
+
+def test_results_are_compared_as_multisets_or_in_order() -> None:
+    rows = [(1, "a"), (2, "b"), (2, "b")]
+    assert same_rows(rows, rows[::-1], ordered=False)
+    assert not same_rows(rows, rows[::-1], ordered=True)
+    assert not same_rows(rows, rows[:2], ordered=False)
+    assert not same_rows([(1, "a"), (1, "a"), (2, "b")], rows, ordered=False)
+    assert same_rows([(2,)], [(2.0 + 1e-9,)], ordered=True)
+    assert not same_rows([("2",)], [(2,)], ordered=True)
+    assert not same_rows([(None,)], [(0,)], ordered=True)
+    assert not same_rows([(1, 2)], [(1,)], ordered=True)
+    assert (
+        len(
+            run_query(
+                SHOP,
+                f"WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c LIMIT {MAX_ROWS}) SELECT x FROM c",
+            )
+        )
+        == MAX_ROWS
+    )
