@@ -7,7 +7,7 @@ where something failed.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -24,8 +24,9 @@ from grpo_core.kit.subject import (
 )
 from grpo_core.kit.tasks import are_equal
 from grpo_core.protocol.environment import Environment, Services
+from grpo_core.protocol.errors import SandboxError
 from grpo_core.protocol.judge import Judgement, JudgeRequest
-from grpo_core.protocol.sandbox import Outcome, Program
+from grpo_core.protocol.sandbox import Limits, Outcome, Program, Session
 from grpo_core.protocol.types import Group, Rollout, Task, Verdict
 from grpo_core.report.floors import shorten
 from grpo_core.verify.engine import Verifier
@@ -243,6 +244,16 @@ class _NoService:
             [Outcome("infra_error", error="the sandbox is gone") for _ in program.inputs]
             for program in programs
         ]
+
+    async def session(
+        self,
+        files: Mapping[str, str | bytes] | None = None,
+        *,
+        image: str | None = None,
+        limits: Limits | None = None,
+    ) -> Session:
+        self.calls += 1
+        raise SandboxError("the sandbox is gone")
 
     async def judge(self, requests: Sequence[JudgeRequest]) -> Sequence[Judgement]:
         self.calls += 1

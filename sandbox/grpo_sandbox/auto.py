@@ -6,13 +6,14 @@ If neither is ready, an error says why; programs never run without a sandbox.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from grpo_core import ConfigError, Outcome, Program
+from grpo_core import ConfigError, Limits, Outcome, Program, Session
 from grpo_sandbox.bubblewrap import Bubblewrap, BubblewrapConfig
 from grpo_sandbox.pool import PATIENCE_SECONDS, JailPool
+from grpo_sandbox.sessions import SESSIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,8 @@ class AutoConfig:
 
     jails: int | None = None
     """Number of jails that run at once; None for two per core."""
+    sessions: int = SESSIONS
+    """Number of sessions that are open at once."""
     patience_seconds: float = PATIENCE_SECONDS
     """How long programs wait for a sandbox that cannot run any."""
 
@@ -52,6 +55,15 @@ class Auto:
 
     async def run(self, programs: Sequence[Program]) -> Sequence[Sequence[Outcome]]:
         return await self.chosen.run(programs)
+
+    async def session(
+        self,
+        files: Mapping[str, str | bytes] | None = None,
+        *,
+        image: str | None = None,
+        limits: Limits | None = None,
+    ) -> Session:
+        return await self.chosen.session(files, image=image, limits=limits)
 
     def fingerprint(self) -> str:
         """Return the back end's fingerprint, since each back end has its own Python."""

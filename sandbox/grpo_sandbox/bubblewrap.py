@@ -12,16 +12,19 @@ import shutil
 import signal
 import subprocess
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 from grpo_core import ConfigError
 from grpo_sandbox.bundle import command
 from grpo_sandbox.interpreter import Interpreter
 from grpo_sandbox.jail import End, Jail, JailLostError
 from grpo_sandbox.pool import PATIENCE_SECONDS, JailPool
-from grpo_sandbox.reach import INODES, forbidden_packages, require_hidden
+from grpo_sandbox.reach import INODES, SESSION_INODES, first_jail, forbidden_packages
+from grpo_sandbox.root import links, root_of_host, root_of_image
+from grpo_sandbox.sessions import SESSIONS
 
 FOLDER = "/work"
+SESSION_FOLDER = "/home/user"
 ROOT_UIDS = range(200_000, 2_000_000_000)
 _REAP_SECONDS = 5.0
 _STDERR_BYTES = 2000
@@ -40,6 +43,10 @@ class BubblewrapConfig:
     """The interpreter inside, which is bound with its standard library and nothing else."""
     folder_mb: int = 16
     """How much a call may write, in MB."""
+    sessions: int = SESSIONS
+    """Number of sessions that are open at once; each has a jail of its own."""
+    session_mb: int = 64
+    """How much a session may hold, in MB."""
     patience_seconds: float = PATIENCE_SECONDS
     """How long programs wait for a sandbox that cannot run any."""
 
@@ -67,75 +74,97 @@ class Bubblewrap(JailPool):
             size=2 * len(os.sched_getaffinity(0))
             if self.config.jails is None
             else self.config.jails,
+            start_session=self._session_jail,
+            sessions=self.config.sessions,
             name="the sandbox bubblewrap",
             patience_seconds=self.config.patience_seconds,
         )
-        self.keep_spare(require_hidden(lambda: self._jail(forbidden_packages()), "bubblewrap"))
+        self.keep_spare(first_jail(lambda: self._jail(forbidden_packages()), "bubblewrap"))
+
+    def _session_jail(self, image: str | None, forbidden: tuple[str, ...]) -> Jail:
+        if image is None:
+            python, root = str(self._interpreter.executable), root_of_host(self._interpreter)
+        else:
+            python, root = root_of_image(image)
+        settings = {
+            "folder": SESSION_FOLDER,
+            "folder_mb": self.config.session_mb,
+            "inodes": SESSION_INODES,
+            "forbidden": forbidden,
+            "session": True,
+        }
+        return _start(_command(root, python, settings))
 
     def _jail(self, forbidden: tuple[str, ...] = ()) -> Jail:
-        # RLIMIT_NPROC does not apply to root; it does to an unused uid, whose processes are
-        # counted separately from all others.
-        uid = secrets.choice(ROOT_UIDS) if os.geteuid() == 0 else None
-        identity = {} if uid is None else {"user": uid, "group": uid, "extra_groups": ()}
-        try:
-            process = subprocess.Popen(
-                self._command(forbidden),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                bufsize=0,
-                start_new_session=True,
-                cwd="/",
-                env={},
-                **identity,  # type: ignore[call-overload]
-            )
-        except OSError as error:  # no more processes, memory or open files
-            raise JailLostError(f"bubblewrap could not be started: {error}") from error
-        assert process.stdin
-        assert process.stdout
-        try:
-            return Jail(
-                f"bwrap {process.pid}",
-                writer=process.stdin.fileno(),
-                reader=process.stdout.fileno(),
-                end=lambda: _end(process),
-                interrupt=lambda: _kill(process),
-            )
-        except JailLostError:
-            _end(process)
-            raise
-
-    def _command(self, forbidden: tuple[str, ...]) -> list[str]:
+        root = [*self._interpreter.options(), *links()]
         settings = {
-            "uid": None,
             "folder": FOLDER,
             "folder_mb": self.config.folder_mb,
             "inodes": INODES,
             "forbidden": forbidden,
+            "session": False,
         }
-        links = [
-            option for name in ("bin", "sbin", "lib", "lib32", "lib64") for option in _link(name)
-        ]
-        # The supervisor keeps one capability, over its own namespaces only, to give each call a
-        # folder of its own. No call has it. There are no terminals, since the next call could see
-        # when a terminal was used.
-        return [
-            "/bin/sh", "-c", _START, "sh",
-            "--unshare-all", "--die-with-parent", "--new-session", "--as-pid-1", "--clearenv",
-            "--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN", "--hostname", "jail",
-            *self._interpreter.options(), *links, "--dev", "/dev", "--tmpfs", "/dev/pts",
-            "--remount-ro", "/dev/pts", "--remount-ro", "/dev",
-            "--dir", FOLDER, "--remount-ro", "/",
-            "--setenv", "HOME", FOLDER, "--setenv", "PATH", "/usr/bin",
-            "--setenv", "LANG", "C.UTF-8",
-            *command(str(self._interpreter.executable), settings),
-        ]  # fmt: skip
+        return _start(_command(root, str(self._interpreter.executable), settings))
 
 
-def _link(name: str) -> list[str]:
-    """Return the option for /lib and its like, which are links into /usr on today's systems."""
-    path = Path("/", name)
-    return ["--symlink", os.readlink(path), str(path)] if path.is_symlink() else []
+def _start(command_line: list[str]) -> Jail:
+    """Start a jail by the command line of bwrap."""
+    # RLIMIT_NPROC does not apply to root; it does to an unused uid, whose processes are
+    # counted separately from all others.
+    uid = secrets.choice(ROOT_UIDS) if os.geteuid() == 0 else None
+    identity = {} if uid is None else {"user": uid, "group": uid, "extra_groups": ()}
+    try:
+        process = subprocess.Popen(
+            command_line,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+            cwd="/",
+            env={},
+            **identity,  # type: ignore[call-overload]
+        )
+    except OSError as error:  # no more processes, memory or open files
+        raise JailLostError(f"bubblewrap could not be started: {error}") from error
+    assert process.stdin
+    assert process.stdout
+    try:
+        return Jail(
+            f"bwrap {process.pid}",
+            writer=process.stdin.fileno(),
+            reader=process.stdout.fileno(),
+            end=lambda: _end(process),
+            interrupt=lambda: _kill(process),
+        )
+    except JailLostError:
+        _end(process)
+        raise
+
+
+def _command(root: list[str], python: str, settings: dict[str, Any]) -> list[str]:
+    """Return the command line of bwrap.
+
+    Args:
+        root: The options that put files into the jail.
+        python: Path of the interpreter in the jail.
+        settings: See `inside.supervisor.main`.
+    """
+    folder = settings["folder"]
+    # The supervisor keeps one capability, over its own namespaces only, to give each call a
+    # folder of its own. No call has it. There are no terminals, since the next call could see
+    # when a terminal was used.
+    return [
+        "/bin/sh", "-c", _START, "sh",
+        "--unshare-all", "--die-with-parent", "--new-session", "--as-pid-1", "--clearenv",
+        "--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN", "--hostname", "jail",
+        *root, "--dev", "/dev", "--tmpfs", "/dev/pts",
+        "--remount-ro", "/dev/pts", "--remount-ro", "/dev",
+        "--dir", folder, "--remount-ro", "/",
+        "--setenv", "HOME", folder, "--setenv", "PATH", "/usr/bin",
+        "--setenv", "LANG", "C.UTF-8",
+        *command(python, {"uid": None, **settings}),
+    ]  # fmt: skip
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

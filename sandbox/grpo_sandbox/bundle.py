@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 PACKAGE = "grpo_sandbox.inside"
-MODULES = ("values", "filter", "frames", "watch", "places", "call", "supervisor")
+MODULES = ("values", "filter", "frames", "watch", "places", "call", "commands", "supervisor")
 """In the order of their imports."""
 _LOADER = """
 import json, sys, types

@@ -22,11 +22,13 @@ from grpo_sandbox import image
 from grpo_sandbox.bundle import command
 from grpo_sandbox.jail import End, Jail, JailLostError
 from grpo_sandbox.pool import PATIENCE_SECONDS, JailPool
-from grpo_sandbox.reach import INODES, forbidden_packages, require_hidden
+from grpo_sandbox.reach import INODES, SESSION_INODES, first_jail, forbidden_packages
+from grpo_sandbox.sessions import SESSIONS
 
 _log = logging.getLogger(__name__)
 
-FOLDER = "/work"
+FOLDER = "/work/call"
+SESSION_FOLDER = "/home/user"
 LABEL = "grpo.sandbox"
 UIDS = range(200_000, 2_000_000_000)
 """Range of uids for calls. Processes are counted per uid on the whole machine, so each container's
@@ -54,6 +56,10 @@ class DockerConfig:
     """Memory of a container, above which the kernel kills the program in it."""
     folder_mb: int = 16
     """How much a call may write, in MB."""
+    sessions: int = SESSIONS
+    """Number of sessions that are open at once; each has a container of its own."""
+    session_mb: int = 64
+    """How much a session may hold, in MB."""
     patience_seconds: float = PATIENCE_SECONDS
     """How long programs wait for a daemon that cannot run any."""
 
@@ -69,16 +75,9 @@ class Docker(JailPool):
     Config = DockerConfig
 
     def __init__(self, config: DockerConfig | None = None) -> None:
-        import docker
-
         self.config = config or DockerConfig()
         self._client = _client()
-        try:
-            self._client.images.get(self.config.image)
-        except docker.errors.ImageNotFound:
-            raise ConfigError(
-                f"Docker has no image {self.config.image!r}; make it with `grpo sandbox build`"
-            ) from None
+        _require_image(self._client, self.config.image)
         runtimes = self._client.info()["Runtimes"]
         if self.config.runtime and self.config.runtime not in runtimes:
             raise ConfigError(
@@ -93,18 +92,26 @@ class Docker(JailPool):
             size=2 * len(os.sched_getaffinity(0))
             if self.config.jails is None
             else self.config.jails,
+            start_session=lambda image, forbidden: self._jail(
+                forbidden, image or self.config.image, session=True
+            ),
+            sessions=self.config.sessions,
             name="the sandbox docker",
             patience_seconds=self.config.patience_seconds,
         )
-        self.keep_spare(require_hidden(lambda: self._jail(forbidden_packages()), "docker"))
+        self.keep_spare(first_jail(lambda: self._jail(forbidden_packages()), "docker"))
 
-    def _jail(self, forbidden: tuple[str, ...] = ()) -> Jail:
+    def _jail(
+        self, forbidden: tuple[str, ...] = (), image: str | None = None, *, session: bool = False
+    ) -> Jail:
         import docker
         import requests
 
         try:
+            if image is not None:
+                _require_image(self._client, image)
             container = self._client.containers.create(
-                self.config.image, **self._settings(forbidden)
+                image or self.config.image, **self._settings(forbidden, session=session)
             )
         except (docker.errors.DockerException, requests.RequestException, OSError) as error:
             raise JailLostError(f"Docker could not make a container: {error}") from error
@@ -192,13 +199,24 @@ class Docker(JailPool):
                 with self._lock:
                     self._left.append(container)
 
-    def _settings(self, forbidden: tuple[str, ...]) -> dict[str, Any]:
+    def _settings(self, forbidden: tuple[str, ...], *, session: bool) -> dict[str, Any]:
         memory = f"{self.config.memory_mb}m"
-        settings = {"uid": secrets.choice(UIDS), "folder": FOLDER, "forbidden": forbidden}
+        folder = SESSION_FOLDER if session else FOLDER
+        room = (
+            f"size={self.config.session_mb}m,nr_inodes={SESSION_INODES},exec"
+            if session
+            else f"size={self.config.folder_mb}m,nr_inodes={INODES},noexec"
+        )
+        settings = {
+            "uid": secrets.choice(UIDS),
+            "folder": folder,
+            "forbidden": forbidden,
+            "session": session,
+        }
         return {
             "command": command(self.config.python, settings),
             "environment": {
-                "HOME": f"{FOLDER}/call",
+                "HOME": folder,
                 "PATH": "/usr/local/bin:/usr/bin:/bin",
                 "LANG": "C.UTF-8",
             },
@@ -218,10 +236,7 @@ class Docker(JailPool):
             "nano_cpus": 1_000_000_000,
             "pids_limit": 128,
             "tmpfs": {
-                FOLDER: (
-                    f"size={self.config.folder_mb}m,mode=0755,nr_inodes={INODES},"
-                    "noexec,nosuid,nodev"
-                ),
+                os.path.dirname(folder): f"{room},mode=0755,nosuid,nodev",
                 **_NO_TERMINALS,
             },
             "sysctls": {"kernel.shmmni": "0", "kernel.msgmni": "0", "kernel.sem": "0 0 0 0"},
@@ -239,7 +254,7 @@ class Docker(JailPool):
     async def close(self) -> None:
         await super().close()
         with self._lock:
-            in_use = bool(self._living())
+            in_use = bool(self._living()) or self._sessions.is_used
         if not in_use:
             pool, self._id = self._id, secrets.token_hex(8)  # `run` may be called again meanwhile
             await asyncio.to_thread(self._remove_all, pool)
@@ -347,6 +362,18 @@ def _client() -> Any:
             f"Docker does not answer ({error}); start its daemon, or set DOCKER_HOST"
         ) from None
     return client
+
+
+def _require_image(client: Any, name: str) -> None:
+    import docker
+
+    try:
+        client.images.get(name)
+    except docker.errors.ImageNotFound:
+        raise ConfigError(
+            f"Docker has no image {name!r}; make it with `grpo sandbox build`, or name one that "
+            "it has"
+        ) from None
 
 
 def _sweep(client: Any, say: Callable[[str], None]) -> None:

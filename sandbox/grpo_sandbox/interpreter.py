@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +23,8 @@ _QUERY = (
     "[path for path in paths if path and os.path.isdir(path)]]))"
 )
 _LIBRARY = re.compile(r"^\s+(?:\S+ => )?(/\S+) \(0x[0-9a-f]+\)$", re.MULTILINE)
-_SITES = ("site-packages", "dist-packages")
+SITES = ("site-packages", "dist-packages")
+"""Names of folders that contain installed packages."""
 ZONES = Path("/usr/share/zoneinfo")
 """The data of the standard module zoneinfo, if the system has them."""
 
@@ -57,14 +58,20 @@ class Interpreter:
         libraries = sorted({_canonical(Path(path)) for path in _LIBRARY.findall(listing)})
         return cls(Path(executable), folders, tuple(_hidden(folders)), tuple(libraries))
 
-    def options(self) -> list[str]:
-        """Return the options of bwrap that put these files, and no others, at their places."""
+    def options(self, is_there: Callable[[Path], bool] = lambda path: False) -> list[str]:
+        """Return the options of bwrap that put these files, and no others, at their places.
+
+        Args:
+            is_there: Returns whether earlier options show a path, without installed packages.
+        """
         binds = [self.executable, *self.folders, *self.libraries]
         if ZONES.is_dir():
             binds.append(ZONES)
-        options = [option for path in binds for option in ("--ro-bind", str(path), str(path))]
+        missing = [str(path) for path in binds if not is_there(path)]
+        options = [option for path in missing for option in ("--ro-bind", path, path)]
         for path in self.hidden:
-            options += ["--tmpfs", str(path), "--remount-ro", str(path)]
+            if not is_there(path):
+                options += ["--tmpfs", str(path), "--remount-ro", str(path)]
         return options
 
 
@@ -103,7 +110,7 @@ def _outermost(folders: list[Path]) -> tuple[Path, ...]:
 
 def _hidden(folders: tuple[Path, ...]) -> Iterator[Path]:
     for folder in folders:
-        yield from (path for name in _SITES if (path := folder / name).is_dir())
+        yield from (path for name in SITES if (path := folder / name).is_dir())
 
 
 def _canonical(path: Path) -> Path:

@@ -17,6 +17,7 @@ from typing import Any
 
 from grpo_core import Limits
 from grpo_sandbox.inside.frames import LENGTH_BYTES, MAX_BODY_BYTES, REPLY, STATUSES, pack
+from grpo_sandbox.inside.watch import STREAMS
 
 START_SECONDS = 20.0
 GRACE_SECONDS = 8.0
@@ -106,27 +107,48 @@ class Jail:
         Raises:
             JailLostError: There was no reply, or none that a supervisor writes.
         """
-        self.jobs += 1
-        deadline = time.monotonic() + float(limits["wall_seconds"]) + GRACE_SECONDS
         body = json.dumps({"source": source, "entry": entry, "input": arguments}).encode()
+        reply = self.request("call", body, limits)
+        texts = {name: reply[name].decode("utf-8", "replace") for name in STREAMS}
+        return {**reply, **texts, "clean": reply["clean"] and not reply["ran_out"]}
+
+    def request(
+        self, kind: str, body: bytes = b"", limits: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Send one request and return the supervisor's reply.
+
+        Args:
+            kind: "call", or a request of a session: "begin", "exec", "write", "read" or "end".
+            body: What the child reads that serves the request.
+            limits: As for `call`; "begin" and "end" need none.
+
+        Returns:
+            As `call`, with `ran_out` for the jail's memory apart from `clean`, and the streams as
+            bytes.
+
+        Raises:
+            JailLostError: There was no reply, or none that a supervisor writes.
+        """
+        self.jobs += 1
+        limits = dict(limits or {})
+        deadline = time.monotonic() + float(limits.get("wall_seconds", 0.0)) + GRACE_SECONDS
         if len(body) > MAX_BODY_BYTES:
-            raise ValueError(
-                f"a program and its input have {len(body):,} bytes; at most {MAX_BODY_BYTES:,} fit"
-            )
-        self._send(pack({"size": len(body), "limits": dict(limits)}) + body, deadline)
-        status, wait_status, cpu, wall, clean, *sizes = REPLY.unpack(
+            raise ValueError(f"a request has {len(body):,} bytes; at most {MAX_BODY_BYTES:,} fit")
+        self._send(pack({"kind": kind, "size": len(body), "limits": limits}) + body, deadline)
+        status, wait_status, cpu, wall, clean, ran_out, *sizes = REPLY.unpack(
             self._take(REPLY.size, deadline)
         )
         if status >= len(STATUSES):
             raise self._lost("its reply is not one of a supervisor")
-        parts = [self._take(size, deadline).decode("utf-8", "replace") for size in sizes]
+        parts = [self._take(size, deadline) for size in sizes]
         return {
             "status": STATUSES[status],
             "exit": wait_status,
             "cpu_seconds": cpu,
             "wall_seconds": wall,
             "clean": bool(clean),
-            **dict(zip(("result", "stdout", "stderr"), parts, strict=True)),
+            "ran_out": bool(ran_out),
+            **dict(zip(STREAMS, parts, strict=True)),
         }
 
     @property

@@ -21,7 +21,7 @@ def outcome(reply: Mapping[str, Any], limits: Limits) -> Outcome:
     status, value, error = (
         _read_claim(reply["result"])
         if reply["status"] == "claimed"
-        else (reply["status"], None, _reason(reply, limits))
+        else (reply["status"], None, reason(reply, limits))
     )
     return Outcome(
         status=status,
@@ -67,7 +67,7 @@ def _parse_integer(text: str) -> int:
     return int(text)
 
 
-def _reason(reply: Mapping[str, Any], limits: Limits) -> str:
+def reason(reply: Mapping[str, Any], limits: Limits) -> str:
     """Return why a call ended without a claim."""
     match reply["status"]:
         case "timeout_cpu":

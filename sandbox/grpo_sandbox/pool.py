@@ -12,7 +12,7 @@ import itertools
 import json
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -24,20 +24,20 @@ from grpo_sandbox.jail import Jail, JailLostError, limits_to_json
 from grpo_sandbox.outcome import outcome
 from grpo_sandbox.runs import (
     FAILURES,
+    MAX_LOST_STARTS,
     Job,
     Run,
     cancel,
     is_suspicious,
 )
+from grpo_sandbox.session import JailSession
+from grpo_sandbox.sessions import SESSIONS, SessionPool, Start
 
 JOBS_PER_JAIL = 5000
 PATIENCE_SECONDS = 120.0
 """Default of how long verdicts wait for a sandbox that is unavailable."""
-NOT_DECISIVE = ("jails", "patience_seconds")
+NOT_DECISIVE = ("jails", "sessions", "patience_seconds")
 """Settings on which no outcome depends."""
-MAX_LOST_STARTS = 10
-"""After this number of jails that could not be started for one input, while the probe's could, the
-sandbox counts as unavailable."""
 PROBE_SOURCE = "def probe(x): return x + 1"
 PROBE_LIMITS = limits_to_json(Limits())
 
@@ -84,6 +84,8 @@ class JailPool:
     Args:
         start: Makes a jail, or raises JailLostError.
         size: Number of jails at once.
+        start_session: Makes the jail of a session.
+        sessions: Number of sessions at once, each of which has a jail of its own.
         name: Name of this sandbox in messages.
         patience_seconds: How long calls wait for a sandbox that cannot run programs at all.
 
@@ -99,6 +101,8 @@ class JailPool:
         start: Callable[[], Jail],
         *,
         size: int,
+        start_session: Start | None = None,
+        sessions: int = SESSIONS,
         name: str = "the sandbox",
         patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
@@ -114,6 +118,12 @@ class JailPool:
         self._spare: list[Jail] = []
         self._lock = threading.Lock()
         self._gate = BlameGate(name, self._probe, patience_seconds=patience_seconds)
+        self._sessions = SessionPool(
+            start_session or (lambda image, forbidden: start()),
+            size=sessions,
+            name=name,
+            gate=self._gate,
+        )
         self.started = 0
 
     async def run(self, programs: Sequence[Program]) -> Sequence[Sequence[Outcome]]:
@@ -144,6 +154,21 @@ class JailPool:
             if cancel(rows):
                 self._gate.wake()
 
+    async def session(
+        self,
+        files: Mapping[str, str | bytes] | None = None,
+        *,
+        image: str | None = None,
+        limits: Limits | None = None,
+    ) -> JailSession:
+        """Open a session; see `grpo_core.Sandbox.session`.
+
+        The clock of the caller's deadline is stopped while it waits for its turn and for each
+        command, which has its own limit.
+        """
+        self._gate.open()
+        return await self._sessions.open(files or {}, image, limits or Limits())
+
     def fingerprint(self) -> str:
         """Return a digest of the back end and those settings that decide an outcome."""
         settings = {
@@ -153,8 +178,9 @@ class JailPool:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     async def close(self) -> None:
-        """End every jail; the pool starts again with the next `run`."""
+        """End every session and jail; the pool starts again with the next `run` or `session`."""
         self._gate.close()
+        await self._sessions.close()
         with self._lock:
             threads, self._threads = self._living(), []
             jobs, self._jobs = self._jobs, queue.SimpleQueue()

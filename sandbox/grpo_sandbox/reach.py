@@ -13,6 +13,8 @@ ENTRY_POINT_GROUP = "grpo"
 OURS = ("grpo_core", "grpo_sandbox")
 INODES = 1024
 """Number of files and folders that a call may make."""
+SESSION_INODES = 8192
+"""Number of files and folders that a session may hold."""
 _SHOWN = 3
 
 
@@ -28,7 +30,7 @@ def forbidden_packages() -> tuple[str, ...]:
     return tuple(sorted({*offered, *OURS} - sys.stdlib_module_names))
 
 
-def require_hidden(start: Callable[[], Jail], name: str) -> Jail:
+def first_jail(start: Callable[[], Jail], name: str) -> Jail:
     """Start a first jail and return it.
 
     Args:
@@ -42,6 +44,12 @@ def require_hidden(start: Callable[[], Jail], name: str) -> Jail:
         jail = start()
     except JailLostError as error:
         raise ConfigError(f"the sandbox {name} cannot run a program: {error}") from None
+    require_hidden(jail, name)
+    return jail
+
+
+def require_hidden(jail: Jail, name: str) -> None:
+    """Close the jail and raise ConfigError if a forbidden package is visible in it."""
     if jail.visible:
         shown = ", ".join(jail.visible[:_SHOWN])
         jail.close()
@@ -49,4 +57,3 @@ def require_hidden(start: Callable[[], Jail], name: str) -> Jail:
             f"programs in the sandbox {name} could read the answers: its jails show {shown}; "
             "use an image or a Python (sandbox.settings) in which no environment is installed"
         )
-    return jail

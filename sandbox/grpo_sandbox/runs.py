@@ -18,6 +18,9 @@ PATIENCE = 2
 FAILURES = 5
 """After this number of failures of one input, each followed by a passing probe, the program is to
 blame."""
+MAX_LOST_STARTS = 10
+"""After this number of jails that could not be started for one input or session, while the probe's
+could, the sandbox counts as unavailable."""
 TOTAL_WALL_FACTOR = 6
 """If `Limits.total_seconds` is None, all calls of a program may take this many times the time limit
 of one call."""

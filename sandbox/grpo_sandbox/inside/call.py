@@ -40,16 +40,34 @@ def run_call(
         system_calls: A filter to apply in that place, if any.
         writers: The pipes for its result, stdout and stderr.
     """
+    body = read_body(head)
+    enter_place(head, place, system_calls, writers, stdin=os.open(os.devnull, os.O_RDONLY))
+    gc.enable()
+    _run(body, head["limits"]["result_bytes"])
+
+
+def read_body(head: dict[str, Any]) -> bytes:
+    """Read the body that follows `head` on the stream of requests; end the child without it."""
     body = read_exactly(head["size"])
     if len(body) != head["size"]:
         os._exit(0)  # nothing is marked as started: the supervisor reports a broken jail
+    return body
+
+
+def enter_place(
+    head: dict[str, Any],
+    place: OwnUid | OwnNamespaces,
+    system_calls: SystemCallFilter | None,
+    writers: dict[str, int],
+    *,
+    stdin: int,
+) -> None:
+    """Give up all rights and all descriptors but the standard streams and RESULT, for good.
+
+    Afterwards the working folder is the place's, and the child is marked as started.
+    """
     os.setsid()
-    sources = (
-        os.open(os.devnull, os.O_RDONLY),
-        writers["stdout"],
-        writers["stderr"],
-        writers["result"],
-    )
+    sources = (stdin, writers["stdout"], writers["stderr"], writers["result"])
     copies = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, FIRST_FREE) for descriptor in sources]
     for target, descriptor in enumerate(copies):
         os.dup2(descriptor, target)
@@ -59,9 +77,7 @@ def run_call(
     if system_calls is not None:
         system_calls.apply()
     os.chdir(place.folder)
-    gc.enable()
     os.write(RESULT, STARTED)
-    _run(body, head["limits"]["result_bytes"])
 
 
 def _limit(limits: dict[str, Any], own_processes: int) -> None:

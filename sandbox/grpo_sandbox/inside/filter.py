@@ -113,6 +113,8 @@ REFUSED = {
     "memfd_secret": (447, 447),
     "process_mrelease": (448, 448),
 }
+PRETENDED = ("flock", "utime", "utimes", "futimesat", "utimensat")
+"""Calls that a session's filter lets seem to succeed, as `touch`, `tar` and `cp -p` need them."""
 ABSENT = {"x86_64": (327, 328), "aarch64": (286, 287)}
 """preadv2 and pwritev2, which reveal whether a page is in the page cache. The C library works
 without them."""
@@ -170,9 +172,15 @@ class SystemCallFilter:
         self._program = _Program(len(code) // 8, ctypes.addressof(self._buffer))
 
     @classmethod
-    def of_jail(cls, still_needed: tuple[str, ...]) -> SystemCallFilter:
-        """Return the whole filter without the calls named in `still_needed`."""
-        return cls(build(_machine(), still_needed))
+    def of_jail(
+        cls, still_needed: tuple[str, ...], pretended: tuple[str, ...] = ()
+    ) -> SystemCallFilter:
+        """Return the whole filter without the calls named in `still_needed`.
+
+        Args:
+            pretended: Names of calls that seem to succeed and do nothing.
+        """
+        return cls(build(_machine(), still_needed, pretended))
 
     @classmethod
     def of_call(cls, names: tuple[str, ...]) -> SystemCallFilter:
@@ -197,11 +205,16 @@ class SystemCallFilter:
             raise OSError(ctypes.get_errno(), "this system has no seccomp filters")
 
 
-def build(machine: str, still_needed: tuple[str, ...] = ()) -> bytes:
+def build(
+    machine: str, still_needed: tuple[str, ...] = (), pretended: tuple[str, ...] = ()
+) -> bytes:
     """Return the filter as instructions of classic BPF, 8 bytes each."""
     column = list(ARCHITECTURES).index(machine)
-    rows = [row for name, row in REFUSED.items() if name not in still_needed]
-    refused = [number for row in rows if (number := row[column]) is not None]
+    numbers = {name: number for name, row in REFUSED.items() if (number := row[column]) is not None}
+    seeming = [numbers[name] for name in pretended if name in numbers]
+    refused = [
+        number for name, number in numbers.items() if name not in (*still_needed, *pretended)
+    ]
     local = _unless((AF_UNIX,), errno.EAFNOSUPPORT)
     code = [
         (_LOAD, 0, 0, _ARCHITECTURE_AT),
@@ -212,6 +225,7 @@ def build(machine: str, still_needed: tuple[str, ...] = ()) -> bytes:
         *_if(_AT_LEAST, LAST_KNOWN + 1, errno.ENOSYS),
         *_if(_EQUAL, CLONE3, errno.ENOSYS),  # its flags cannot be read: libc falls back to clone
         *_refuse_each(ABSENT[machine], errno.ENOSYS),
+        *_refuse_each(seeming, 0),
         *_refuse_all([*refused, *SHARED[machine]]),
         *_if_call(CLONE[machine], _FIRST_AT, _if(_ANY_BIT, ESCAPES, errno.EPERM)),
         *_if_call(FCNTL[machine], _SECOND_AT, _fcntl_steps()),

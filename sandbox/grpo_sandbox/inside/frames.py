@@ -20,11 +20,11 @@ MAX_HEAD_BYTES = 1_000_000
 MAX_BODY_BYTES = 64_000_000
 STATUSES = (
     "claimed", "no_result", "bad_result", "output_limit", "timeout_cpu", "timeout_wall", "oom",
-    "signal",
+    "signal", "ended",
 )  # fmt: skip
-REPLY = struct.Struct("!BiddB3Q")
+REPLY = struct.Struct("!BiddBB3Q")
 """Index in STATUSES, wait status, seconds of processor time, seconds, whether the jail is clean,
-and the sizes of the result, stdout and stderr."""
+whether its memory ran out, and the sizes of the result, stdout and stderr."""
 REQUESTS, REPLIES, FIRST_FREE = 30, 31, 32
 """Descriptors of the two streams in a supervisor, and the first one above them."""
 
@@ -41,6 +41,14 @@ def read_head() -> dict[str, Any] | None:
     text = read_exactly(size) if 0 < size <= MAX_HEAD_BYTES else b""
     head: dict[str, Any] | None = json.loads(text) if text else None
     return head
+
+
+def unpack(body: bytes) -> tuple[dict[str, Any], memoryview]:
+    """Return the head with which `body` begins, and the rest of `body`."""
+    size = int.from_bytes(body[:LENGTH_BYTES], "big")
+    return json.loads(body[LENGTH_BYTES : LENGTH_BYTES + size]), memoryview(body)[
+        LENGTH_BYTES + size :
+    ]
 
 
 def read_exactly(size: int) -> bytes:

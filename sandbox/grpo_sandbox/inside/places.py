@@ -22,6 +22,7 @@ is less than the time that a caller waits for a supervisor beyond the limit of a
 FOLDER_MODE = 0o777
 _CLONE_NEWNS, _CLONE_NEWUSER, _CLONE_NEWPID = 0x20000, 0x10000000, 0x20000000
 _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 2, 4, 8
+_NO_FLAGS = 0
 _PR_SET_PDEATHSIG = 1
 _CAPABILITY_VERSION = 0x20080522
 _SETTLE_SECONDS = 0.5
@@ -46,8 +47,8 @@ class OwnUid:
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self._uid: int = settings["uid"]
-        self._outer: str = settings["folder"]
-        self.folder = os.path.join(self._outer, "call")
+        self.folder: str = settings["folder"]
+        self._outer = os.path.dirname(self.folder)
         self.begin()
         self._room = self._free()
 
@@ -55,6 +56,23 @@ class OwnUid:
         """Make the folder; its mode, times and attributes are new, too."""
         os.mkdir(self.folder)
         os.chmod(self.folder, FOLDER_MODE)
+
+    def begin_session(self) -> bool:
+        """Prepare for the requests of one session; return False if the jail has to be replaced.
+
+        The folder, which is made for each call, serves the whole session.
+        """
+        return True
+
+    def settle(self) -> bool:
+        """Reap a command's processes, keep the folder; return False to replace the jail."""
+        settled = _reap(self.kill, time.monotonic() + CLEAN_SECONDS)
+        os.chmod(self.folder, FOLDER_MODE)
+        return settled
+
+    def end_session(self) -> bool:
+        """Clean up after a session as after a call."""
+        return self.clean()
 
     def enter(self) -> None:
         """Become the call's user; called in the child."""
@@ -129,7 +147,7 @@ class OwnNamespaces:
     attributes are those of OwnUid.
     """
 
-    system_calls = ("unshare", "mount")
+    system_calls = ("unshare", "mount", "umount2")
     own_processes = 3  # the supervisor, the process that waits, and process 1 of the call
 
     def __init__(self, settings: dict[str, Any]) -> None:
@@ -137,6 +155,27 @@ class OwnNamespaces:
         size, inodes = settings["folder_mb"] << 20, settings["inodes"]
         self._options = f"size={size},nr_inodes={inodes},mode=0{FOLDER_MODE:o}".encode()
         self._libc = ctypes.CDLL(None, use_errno=True)
+        self._in_session = False
+        if settings["session"]:
+            self._unshare(_CLONE_NEWNS)  # bwrap's own mounts belong to namespaces outside
+
+    def begin_session(self) -> bool:
+        """Mount the folder of a session, which all its commands share."""
+        self._mount(_MS_NOSUID | _MS_NODEV)
+        self._in_session = True
+        return True
+
+    def settle(self) -> bool:
+        """Reap a command's processes, keep the folder; return False to replace the jail."""
+        settled = self.clean()
+        os.chmod(self.folder, FOLDER_MODE)
+        return settled
+
+    def end_session(self) -> bool:
+        """Reap what is left and unmount the folder; return False to replace the jail."""
+        self._in_session = False
+        settled = self.clean()
+        return settled and self._libc.umount2(self.folder.encode(), _NO_FLAGS) == 0
 
     def enter(self) -> None:
         """Make the namespaces; called in the child, whose children are in the new pid namespace.
@@ -145,10 +184,9 @@ class OwnNamespaces:
         else. The second one returns from this function. The calling process waits for the second
         one, ends the namespace by killing process 1, and then ends as the second one did.
         """
-        self._unshare(_CLONE_NEWNS)
-        flags = _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
-        if self._libc.mount(b"call", self.folder.encode(), b"tmpfs", flags, self._options) != 0:
-            raise OSError(ctypes.get_errno(), "no folder can be mounted for the call")
+        if not self._in_session:
+            self._unshare(_CLONE_NEWNS)
+            self._mount(_MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
         self._unshare(_CLONE_NEWUSER | _CLONE_NEWPID)
         self._drop_capabilities()
         first = os.fork()
@@ -180,6 +218,10 @@ class OwnNamespaces:
     def clean(self) -> bool:
         """Reap the call's processes; return False if the jail has to be replaced."""
         return _reap(self.kill, time.monotonic() + CLEAN_SECONDS)
+
+    def _mount(self, flags: int) -> None:
+        if self._libc.mount(b"call", self.folder.encode(), b"tmpfs", flags, self._options) != 0:
+            raise OSError(ctypes.get_errno(), "no folder can be mounted for the call")
 
     def _drop_capabilities(self) -> None:
         """Give up the capabilities over the new namespaces, which their maker has."""

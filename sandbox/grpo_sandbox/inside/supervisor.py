@@ -17,10 +17,12 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from grpo_sandbox.inside.call import run_call
-from grpo_sandbox.inside.filter import SystemCallFilter
+from grpo_sandbox.inside.commands import read_file, run_command, write_files
+from grpo_sandbox.inside.filter import PRETENDED, SystemCallFilter
 from grpo_sandbox.inside.frames import REPLIES, REQUESTS, pack, read_head, write
 from grpo_sandbox.inside.places import KILL_SECONDS, OwnNamespaces, OwnUid
 from grpo_sandbox.inside.watch import STARTED, STREAMS, Capture, Watch
@@ -30,10 +32,14 @@ COMMON = (
     "math operator random re statistics string types typing"
 )
 """Modules that are imported once, before any fork, so that programs import them without delay."""
+CHILDREN = {"call": run_call, "exec": run_command, "write": write_files, "read": read_file}
+"""What a child does, by the kind of request; "begin" and "end" of a session need no child."""
 _PR_SET_DUMPABLE = 4
 _CGROUP_V2 = "/sys/fs/cgroup/memory.events"
 _CGROUP_V1 = "/sys/fs/cgroup/memory/memory."
 _NEARLY_ALL = 0.98
+_SHELL_SAYS_CPU = 128 + signal.SIGXCPU
+"""The exit code of a shell whose command the kernel ended at its limit of processor time."""
 
 
 def main(settings: dict[str, Any]) -> None:
@@ -42,6 +48,7 @@ def main(settings: dict[str, Any]) -> None:
     Args:
         settings: `uid`, under which each call runs (null: it gets nested namespaces instead);
             `folder`, the only one in which a call may write, with `folder_mb` and `inodes`;
+            `session`, whether the jail serves sessions and not calls;
             `forbidden`, names of packages that must not be visible in the jail.
     """
     os.dup2(0, REQUESTS, inheritable=False)
@@ -51,11 +58,11 @@ def main(settings: dict[str, Any]) -> None:
     os.dup2(null, 1)
     os.close(null)
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
-    for name in COMMON.split():
+    for name in [] if settings["session"] else COMMON.split():
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     place = OwnNamespaces(settings) if settings["uid"] is None else OwnUid(settings)
-    jail = _Jail(place)
+    jail = _Jail(place, PRETENDED if settings["session"] else ())
     visible = visible_packages(settings["forbidden"])
     write([pack({"ready": True, "python": sys.version.split()[0], "visible": visible})])
     gc.collect()
@@ -69,16 +76,20 @@ def main(settings: dict[str, Any]) -> None:
 class _Jail:
     """The state that the supervisor keeps from call to call."""
 
-    def __init__(self, place: OwnUid | OwnNamespaces) -> None:
+    def __init__(self, place: OwnUid | OwnNamespaces, pretended: tuple[str, ...]) -> None:
         self._place = place
         self._capture = Capture()
         needed = place.system_calls
-        SystemCallFilter.of_jail(needed).apply()
+        SystemCallFilter.of_jail(needed, pretended).apply()
         self._system_calls = SystemCallFilter.of_call(needed) if needed else None
         self._memory = _MemoryEvents()
 
     def serve(self, head: dict[str, Any]) -> None:
-        """Run one call and write its reply."""
+        """Serve one request and write its reply."""
+        kind = head["kind"]
+        if kind not in CHILDREN:
+            self._serve_bracket(kind)
+            return
         limits = head["limits"]
         self._capture.prepare(
             {
@@ -91,14 +102,18 @@ class _Jail:
         if not self._capture.started():
             self._give_up()
         cpu = watch.usage.ru_utime + watch.usage.ru_stime
-        status = self._status(watch, cpu, limits)
-        try:
-            clean = self._place.clean()
-        except Exception:  # noqa: BLE001 - whatever the program left behind, the jail is replaced
-            clean = False
-        clean = clean and not self._memory.ran_out()
-        write(self._capture.reply(status, watch.status or 0, cpu, wall, clean=clean))
+        status = self._status(watch, cpu, limits, kind)
+        clean = _succeeds(self._place.clean if kind == "call" else self._place.settle)
+        ran_out = self._memory.ran_out()
+        numbers = (watch.status or 0, cpu, wall)
+        write(self._capture.reply(status, *numbers, clean=clean, ran_out=ran_out))
         self._capture.forget()
+
+    def _serve_bracket(self, kind: str) -> None:
+        """Begin or end a session."""
+        self._capture.prepare(dict.fromkeys(STREAMS, 0))
+        work = {"begin": self._place.begin_session, "end": self._place.end_session}[kind]
+        write(self._capture.reply("ended", clean=_succeeds(work)))
 
     def _give_up(self) -> NoReturn:
         """End the jail, which is broken: the child never started the program."""
@@ -119,7 +134,7 @@ class _Jail:
         if pid == 0:
             try:
                 writers = {name: writer for name, (_, writer) in pipes.items()}
-                run_call(head, self._place, self._system_calls, writers)
+                CHILDREN[head["kind"]](head, self._place, self._system_calls, writers)
             except OSError as error:
                 os.write(2, f"a call cannot be started: {error}".encode())
             finally:
@@ -137,14 +152,15 @@ class _Jail:
             os.close(reader)
         return watch, wall
 
-    def _status(self, watch: Watch, cpu: float, limits: dict[str, Any]) -> str:
-        """Return how the call ended; a claim ("claimed") is read outside."""
+    def _status(self, watch: Watch, cpu: float, limits: dict[str, Any], kind: str) -> str:
+        """Return how the child ended; a claim ("claimed") is read outside."""
         killed = os.WIFSIGNALED(watch.status or 0)
         if watch.over:
             return "bad_result" if watch.over == "result" else "output_limit"
         if killed and os.WTERMSIG(watch.status or 0) == signal.SIGXCPU:
             return "timeout_cpu"
-        if cpu >= 0.95 * limits["cpu_seconds"] and (watch.late or killed):
+        said = kind == "exec" and os.waitstatus_to_exitcode(watch.status or 0) == _SHELL_SAYS_CPU
+        if cpu >= 0.95 * limits["cpu_seconds"] and (watch.late or killed or said):
             return "timeout_cpu"  # it ignores the signal, or has several processes
         if cpu > limits["cpu_seconds"]:  # the kernel's limit has whole seconds
             return "timeout_cpu"
@@ -152,7 +168,19 @@ class _Jail:
             return "timeout_wall"
         if killed:
             return "oom" if self._memory.ran_out() else "signal"
-        return "claimed" if self._capture.size["result"] > len(STARTED) else "no_result"
+        has_result = self._capture.size["result"] > len(STARTED)
+        if kind == "exec":
+            return "no_result" if has_result else "ended"  # a result says why it never started
+        if kind != "call":
+            return "ended"
+        return "claimed" if has_result else "no_result"
+
+
+def _succeeds(work: Callable[[], bool]) -> bool:
+    try:
+        return work()
+    except Exception:  # noqa: BLE001 - whatever the program left behind, the jail is replaced
+        return False
 
 
 class _MemoryEvents:

@@ -65,11 +65,18 @@ class Capture:
         return self.size["result"] > 0 and self._memory[REPLY.size : REPLY.size + 1] == STARTED
 
     def reply(
-        self, status: str, wait_status: int, cpu: float, wall: float, *, clean: bool
+        self,
+        status: str,
+        wait_status: int = 0,
+        cpu: float = 0.0,
+        wall: float = 0.0,
+        *,
+        clean: bool,
+        ran_out: bool = False,
     ) -> list[memoryview]:
-        """Return the reply to a call, ready to be written."""
+        """Return the reply to a request, ready to be written; see `frames.REPLY`."""
         parts = self.parts()
-        numbers = (STATUSES.index(status), wait_status, cpu, wall, clean)
+        numbers = (STATUSES.index(status), wait_status, cpu, wall, clean, ran_out)
         REPLY.pack_into(self._memory, 0, *numbers, *map(len, parts))
         return [memoryview(self._memory)[: REPLY.size], *parts]
 
