@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from grpo_core.calls.deadline import wait_for
 from grpo_core.config.overrides import build_config
-from grpo_core.config.settings import Isolation, SandboxConfig
+from grpo_core.config.settings import Isolation, SandboxConfig, VerifyConfig
 from grpo_core.kit.result import CheckResult, Report, Status, shown_status
 from grpo_core.kit.run import Examination, borrowed, examine, wanted
 from grpo_core.plugins.host import PluginHost
@@ -21,10 +21,12 @@ from grpo_core.protocol.errors import ConfigError, GrpoError
 from grpo_core.protocol.executor import Executor
 from grpo_core.protocol.judge import Judgement, JudgeRequest
 from grpo_core.protocol.sandbox import Outcome, Program
-from grpo_core.protocol.types import Rollout, Script, Task, TaskKey, Verdict
+from grpo_core.protocol.types import Message, Rollout, Script, Task, TaskKey, Verdict
+from grpo_core.verify.conversation import StatelessConversations
+from grpo_core.verify.engine import Verifier
 from grpo_core.verify.hosts import Placement
 from grpo_core.verify.local import LocalExecutor
-from grpo_core.verify.playing import play, turns_of
+from grpo_core.verify.playing import Played, play, turns_of
 from grpo_core.verify.sources import Sources
 
 __all__ = [
@@ -117,11 +119,32 @@ def play_turns(env: Environment[Any], task: Task[Any], turns: Script) -> Rollout
         GrpoError: `reply` raised one, as for a service that is missing.
     """
     script = turns_of(turns)
-    most = min(env.max_turns, len(script))  # no reply to the last turn is asked for
-    rollout = wait_for(play(env, task, script, max_turns=most)).rollout
+    if env.rung() == "episode":
+        rollout = wait_for(_play_episode(env, task, script)).rollout
+    else:
+        most = min(env.max_turns, len(script))  # no reply to the last turn is asked for
+        rollout = wait_for(play(_Directly(env), task, script, max_turns=most)).rollout
     if rollout.error:
         raise GrpoError(rollout.error)
     return rollout
+
+
+async def _play_episode(env: Environment[Any], task: Task[Any], script: Script) -> Played:
+    """Play turns to an episode in this process, and ask for its verdict."""
+    settings = VerifyConfig(isolation="inline", retries=0)
+    async with Verifier(env, settings=settings, closes_env=False) as verifier:
+        return await play(verifier, task, script, max_turns=env.max_turns, judge=True)
+
+
+class _Directly(StatelessConversations):
+    """Calls the environment's own `reply`, so that what it raises reaches the test."""
+
+    def __init__(self, env: Environment[Any]) -> None:
+        self._env = env
+
+    async def reply(self, task: Task[Any], messages: Sequence[Message]) -> Sequence[Message] | None:
+        """Return the environment's reply."""
+        return await self._env.reply(task, messages)
 
 
 def compare_executor(

@@ -123,6 +123,10 @@ class OpenEnvironment:
         """
         return self._wait_for(self._verdicts(tasks, rollouts))
 
+    def transcript(self, task: Task[Any]) -> Transcript:
+        """Return the transcript of an attempt at a task, without messages."""
+        return Transcript(self.turns, self._verifier.conversation(task))
+
     def replies(self, transcripts: Iterable[Transcript]) -> list[Sequence[Message] | None]:
         """Return the environment's next turn in each dialogue; None in those that are over.
 
@@ -207,8 +211,4 @@ class OpenEnvironment:
         return [by_place[place] for place in range(len(rollouts))]
 
     async def _replies(self, transcripts: Iterable[Transcript]) -> list[Sequence[Message] | None]:
-        return list(
-            await asyncio.gather(
-                *(transcript.next_reply(self._verifier) for transcript in transcripts)
-            )
-        )
+        return list(await asyncio.gather(*(transcript.next_reply() for transcript in transcripts)))

@@ -20,7 +20,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 _GRACE_SECONDS = 0.5
 """How long to wait for work to end after it was cancelled."""
-_TICK_SECONDS = 0.05
+TICK_SECONDS = 0.05
 """The shortest wait before the clock is read again: stopped, it may show almost no time left."""
 
 
@@ -42,7 +42,7 @@ async def within(work: Coroutine[Any, Any, T], seconds: float) -> T:
         job = asyncio.ensure_future(_without_exits(work))
     try:
         while not job.done() and (left := call.left()) > 0:
-            await asyncio.wait({job}, timeout=max(left, _TICK_SECONDS))
+            await asyncio.wait({job}, timeout=max(left, TICK_SECONDS))
     finally:
         if not job.done():
             job.cancel()

@@ -1,4 +1,4 @@
-"""Run a worker process, which answers one request at a time."""
+"""Run a worker process, which answers one request at a time or exchanges messages freely."""
 
 from __future__ import annotations
 
@@ -74,7 +74,8 @@ class WorkerProcess:
         self._remove_folder = weakref.finalize(self, remove_folder, folder)
         self._child = Child(_COMMAND, _worker_environment(folder, further_variables))
         self._pipes = _Pipes(self._child.stdin, self._child.stdout)
-        self._request_lock, self._end_lock = threading.Lock(), threading.Lock()
+        self._send_lock, self._receive_lock = threading.Lock(), threading.Lock()
+        self._end_lock = threading.Lock()
         self.pid = self._child.pid
         """The id of the child process: on Linux the reaper's, elsewhere the worker's."""
 
@@ -91,15 +92,33 @@ class WorkerProcess:
             OSError, EOFError: the process has ended.
             ValueError: `message` is too large.
         """
-        with self._request_lock:
-            self._child.forget_last_words()
-            request_id = secrets.token_hex(16)  # which no worker can guess
-            write_frame(self._pipes.write, json.dumps({**message, "id": request_id}).encode())
+        self._child.forget_last_words()
+        request_id = secrets.token_hex(16)  # which no worker can guess
+        self.send(json.dumps({**message, "id": request_id}).encode())
+        return parse_reply(self.receive(), request_id)
+
+    def send(self, body: bytes) -> None:
+        """Send one message, and wait until the worker's pipe has taken it.
+
+        Raises:
+            OSError, EOFError: the process has ended, or is being ended.
+            ValueError: the message is too large.
+        """
+        with self._send_lock:
+            write_frame(self._pipes.write, body)
+
+    def receive(self) -> bytes:
+        """Wait for one message of the worker and return it.
+
+        Raises:
+            InvalidReplyError: it is too large.
+            OSError, EOFError: the process has ended, or is being ended.
+        """
+        with self._receive_lock:
             try:
-                body = read_frame(self._pipes.read, limit=MAX_REPLY_BYTES)
+                return read_frame(self._pipes.read, limit=MAX_REPLY_BYTES)
             except ValueError as error:
                 raise InvalidReplyError(str(error)) from None
-            return parse_reply(body, request_id)
 
     def end(self, *, politely: bool = False) -> None:
         """Kill the process and its children, reap it, and remove its folder.
@@ -118,7 +137,10 @@ class WorkerProcess:
                 self._pipes.requests.close()
                 self._child.wait(_CLOSE_SECONDS)
             self._child.kill()
-            with self._request_lock:  # a thread that waits for the pipes wakes up soon
+            with (
+                self._send_lock,
+                self._receive_lock,
+            ):  # threads that wait for the pipes wake up soon
                 self._pipes.requests.close()
                 self._pipes.replies.close()
             self._remove_folder()

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,7 +90,8 @@ def encode(value: Any) -> Any:
     if isinstance(value, Rollout):
         tokens = {name: getattr(value, name) for name in _TOKEN_FIELDS}
         pairs = _role_content_pairs(value.messages)
-        return {"rollout": {"messages": pairs, "finish": value.finish, **tokens}}
+        dropped = {"reply_dropped": True} if value.reply_dropped else {}
+        return {"rollout": {"messages": pairs, "finish": value.finish, **tokens, **dropped}}
     if isinstance(value, list | tuple) and all(isinstance(item, Message) for item in value):
         return {"messages": _role_content_pairs(value)}
     return value
@@ -106,7 +107,12 @@ def decode(data: Any) -> Any:
                 name: None if fields[name] is None else tuple(fields[name])
                 for name in _TOKEN_FIELDS
             }
-            return Rollout(_messages_from(fields["messages"]), fields["finish"], **tokens)
+            return Rollout(
+                _messages_from(fields["messages"]),
+                fields["finish"],
+                **tokens,
+                reply_dropped=fields.get("reply_dropped", False),
+            )
         case {"messages": pairs}:
             return _messages_from(pairs)
     return data
@@ -163,14 +169,14 @@ def make_reply(
         raise ValueError("it is nested too deeply") from None
 
 
-def parse_reply(body: bytes, request_id: str) -> Reply:
-    """Return the reply in `body`.
+def parse_object(body: bytes) -> dict[str, Any]:
+    """Return the JSON object in `body`, which a worker has sent.
 
     Raises:
-        InvalidReplyError: `body` is not a reply to this request.
+        InvalidReplyError: `body` is none.
     """
     try:
-        reply = json.loads(
+        fields = json.loads(
             body.decode("ascii"),
             object_pairs_hook=refuse_duplicates,
             parse_constant=refuse_constant,
@@ -179,8 +185,22 @@ def parse_reply(body: bytes, request_id: str) -> Reply:
         raise InvalidReplyError("it is nested too deeply") from None
     except ValueError as fault:  # also for a number with too many digits and for bytes beyond ASCII
         raise InvalidReplyError(f"it is not JSON: {clip(str(fault), 200)}") from None
-    if not isinstance(reply, dict):
-        raise InvalidReplyError(f"it is {_type_name(reply)}; it must be an object")
+    if not isinstance(fields, dict):
+        raise InvalidReplyError(f"it is {_type_name(fields)}; it must be an object")
+    return fields
+
+
+def parse_reply(body: bytes, request_id: str) -> Reply:
+    """Return the reply in `body`.
+
+    Raises:
+        InvalidReplyError: `body` is not a reply to this request.
+    """
+    return reply_from(parse_object(body), request_id)
+
+
+def reply_from(reply: Mapping[str, Any], request_id: str) -> Reply:
+    """Return the reply whose fields a worker has sent; as `parse_reply`."""
     if reply.get("id") != request_id:
         raise InvalidReplyError("it does not have the id of the request, so it answers another one")
     outcome_keys = reply.keys() - {"id", "memory_mb"}

@@ -162,6 +162,17 @@ class SamplingConfig(Section):
         )
 
 
+class RolloutConfig(Section):
+    """Set how dialogues are played."""
+
+    overlap_turns: bool | None = None
+    """Request the next turn of a dialogue as soon as its environment has replied, whatever the
+    others do. Off: the next turns of all dialogues are requested together, so that equal runs have
+    equal batches; each waits for the slowest, and all episodes have to be open at once. Draws are
+    the same, but the log-probabilities of other batches may be rounded otherwise. Unset: on for
+    environments with episodes, off for others."""
+
+
 class SamplerConfig(Section):
     """Select the engine that draws completions."""
 

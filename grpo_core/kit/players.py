@@ -15,7 +15,8 @@ from grpo_core.kit.tool_calls import usable_tools
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.types import Message, Task
 from grpo_core.report.floors import prompt_text
-from grpo_core.verify.playing import Played, Player, Replies, play
+from grpo_core.verify.conversation import Replies, StatelessConversations
+from grpo_core.verify.playing import Played, Player, play
 
 CHECK_SECONDS = 2.0
 """No further dialogue is begun after this time, so that slow replies do not make the kit slow."""
@@ -117,7 +118,7 @@ class Exchange:
 
 
 @dataclass(slots=True)
-class Recorder:
+class Recorder(StatelessConversations):
     """Passes calls on, and keeps what was asked and replied."""
 
     replies: Replies

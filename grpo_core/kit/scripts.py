@@ -12,7 +12,8 @@ from typing import Any, overload
 
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.types import Message, Rollout, Script, Task, TaskKey
-from grpo_core.verify.playing import Replies, play, turns_of
+from grpo_core.verify.conversation import Conversations, Replies, StatelessConversations
+from grpo_core.verify.playing import play, turns_of
 
 _MARK = "\n⟪next turn⟫\n"
 """What stands between two turns; no ordinary answer contains it."""
@@ -46,18 +47,20 @@ def with_last_turn(text: str, turn: str) -> str:
 
 
 async def attempt_rollout(
-    env: Environment[Any], replies: Replies, task: Task[Any], text: str
+    env: Environment[Any], replies: Conversations, task: Task[Any], text: str
 ) -> Rollout:
     """Return the rollout of an attempt; one of several turns is played with `replies`."""
     turns = split_turns(text)
-    if len(turns) == 1:
+    has_episodes = env.rung() == "episode"
+    if len(turns) == 1 and not has_episodes:
         return Rollout.of(text)
-    max_turns = min(env.max_turns, len(turns))  # so that no reply to the last one is asked for
+    # An episode hears every turn; otherwise no reply to the last one is asked for.
+    max_turns = env.max_turns if has_episodes else min(env.max_turns, len(turns))
     return (await play(replies, task, turns, max_turns=max_turns)).rollout
 
 
 @dataclass(slots=True)
-class RememberedReplies:
+class RememberedReplies(StatelessConversations):
     """Asks for each reply once, since many attempts begin with the same turns."""
 
     replies: Replies

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field, is_dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal
 
+from grpo_core.protocol.episode import Episode
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.judge import Judge
 from grpo_core.protocol.sandbox import Sandbox
@@ -33,7 +34,7 @@ from grpo_core.protocol.types import (
 
 Need = Literal["sandbox", "judge"]
 """A kind of service that an environment can use."""
-Rung = Literal["verify", "averify", "verify_batch"]
+Rung = Literal["verify", "averify", "verify_batch", "episode"]
 """A method by which an environment can verify."""
 
 
@@ -103,10 +104,10 @@ class Alarm:
 class Environment(ABC, Generic[Data]):
     """Generates prompts and verifies the rollouts that answer them.
 
-    Write `task` and one of `verify`, `averify` and `verify_batch`. If a class overrides several,
-    the engine calls the last of them in this order. An environment simply raises when it cannot
-    judge: only the engine turns exceptions and timeouts into `Verdict.error`. A wrong, malformed
-    or hostile answer is not an error: it gets a reward, the floor.
+    Write `task` and one of `verify`, `averify`, `verify_batch` and `episode`. If a class overrides
+    several, the engine calls the last of them in this order. An environment simply raises when it
+    cannot judge: only the engine turns exceptions and timeouts into `Verdict.error`. A wrong,
+    malformed or hostile answer is not an error: it gets a reward, the floor.
 
     Args:
         config: an instance of `Config`; its defaults if left out.
@@ -140,8 +141,9 @@ class Environment(ABC, Generic[Data]):
     timeout_seconds: ClassVar[float] = 10.0
     """The time limit of one verdict.
 
-    `reply` with its tool calls and `audit` have the same, `verify_batch` has it for each group, and
-    `task` and `reference` have `verify.task_timeout_seconds`, 30 s.
+    `reply` with its tool calls and `audit` have the same, and so has each method of an episode.
+    `verify_batch` has it for each group, and `task` and `reference` have
+    `verify.task_timeout_seconds`, 30 s.
     """
     max_turns: ClassVar[int] = 1
     """The most turns that the policy may take in one rollout.
@@ -153,6 +155,14 @@ class Environment(ABC, Generic[Data]):
     """The recommended limit of a completion, or of one turn of a dialogue, in tokens."""
     deterministic: ClassVar[bool] = True
     """The same (task, rollout) always gets the same verdict."""
+    replayable: ClassVar[bool] = False
+    """A fresh episode that hears the same turns of the policy says and does the same again.
+
+    An attempt can then be judged from a log, and goes on where a worker was lost: the recorded
+    turns are played to a fresh episode, and each of its messages must be the recorded one. Take
+    random numbers from `task.key.rng()`. It says nothing of verdicts, of which `deterministic`
+    speaks. Only environments with `episode` need it.
+    """
     stateful: ClassVar[bool] = False
     """A verdict depends on earlier ones."""
     open_ended: ClassVar[bool] = False
@@ -255,6 +265,15 @@ class Environment(ABC, Generic[Data]):
         """
         raise NotImplementedError
 
+    def episode(self, task: Task[Data]) -> Episode:
+        """Return a new episode: an attempt at `task` with state of its own, such as a game.
+
+        It answers the policy's turns and judges the attempt, so neither `reply` nor `verify` is
+        asked. Return at once, and prepare the state in `Episode.open`. Many episodes are open at
+        once in one event loop: wait with `await`, and run code that blocks by `asyncio.to_thread`.
+        """
+        raise NotImplementedError
+
     async def reply(
         self, task: Task[Data], messages: Sequence[Message]
     ) -> Sequence[Message] | None:
@@ -354,14 +373,16 @@ class Environment(ABC, Generic[Data]):
     def rung(cls) -> Rung:
         """Return the verify method that the engine calls: the last overridden one.
 
-        The order is verify, averify, verify_batch; a class that overrides none raises ConfigError.
+        The order is verify, averify, verify_batch, episode; a class that overrides none raises
+        ConfigError.
         """
-        methods: tuple[Rung, ...] = ("verify_batch", "averify", "verify")
+        methods: tuple[Rung, ...] = ("episode", "verify_batch", "averify", "verify")
         for name in methods:
             if getattr(cls, name) is not getattr(Environment, name):
                 return name
         raise ConfigError(
-            f"{cls.__qualname__} overrides none of verify, averify, verify_batch; write one of them"
+            f"{cls.__qualname__} overrides none of verify, averify, verify_batch and episode; "
+            "write one of them"
         )
 
 

@@ -14,8 +14,11 @@ from typing import Any, ClassVar, Literal, Protocol
 from grpo_core.protocol.spec import Spec
 from grpo_core.protocol.types import TaskKey
 
-Op = Literal["task", "verify", "reference", "audit", "reply"]
-"""What a place is asked for: a task's prompt, or a method of the environment that takes a task."""
+Op = Literal["task", "verify", "reference", "audit", "reply", "open", "verdict", "close"]
+"""What a place is asked for: a task's prompt, or a method of the environment that takes a task.
+
+Where `Request.session` names an episode, it is a method of that one: "open" makes it, "reply" and
+"verdict" ask it, and "close" ends it."""
 Outcome = Literal["value", "raised", "deadline", "lost"]
 
 
@@ -38,6 +41,9 @@ class EnvironmentToVerify:
     """The section `sandbox`: the place opens the sandbox that the environment needs."""
     judges: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """The section `judges`."""
+    episodes: bool = False
+    """Whether its attempts are episodes. Isolated ones live in worker processes, many in each, and
+    reach the services that the place opens."""
     stateful: bool = False
     """Whether a verdict depends on earlier ones, so that only one place may be opened."""
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -53,10 +59,20 @@ class EnvironmentToVerify:
         """Return the description from which `to_json` made `data`."""
         return cls(**{**data, "spec": Spec(**data["spec"])})
 
-    def boot_message(self) -> dict[str, Any]:
-        """Return the first message to a worker process, from which it builds its copy."""
+    def boot_message(
+        self, services: Mapping[str, Any] | None = None, *, episodes: bool = False
+    ) -> dict[str, Any]:
+        """Return the first message to a worker process, from which it builds its copy.
+
+        Args:
+            services: names of the services that the worker's copy may use; None: none.
+            episodes: whether it serves episodes, many at a time; else one request at a time.
+        """
         spec = {name: getattr(self.spec, name) for name in ("name", "target", "extra")}
-        return {"spec": spec, "overrides": dict(self.overrides)}
+        message = {"spec": spec, "overrides": dict(self.overrides)}
+        if services is not None:
+            message["services"] = dict(services)
+        return {**message, "episodes": True} if episodes else message
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +91,8 @@ class Request:
     arguments: Sequence[Any] = ()
     """Further arguments of the method, as JSON data: a rollout, or the messages so far."""
     session: str | None = None
-    """Requests with the same session go to the same place while it lives; None: to any."""
+    """Id of the episode that is asked. Requests with the same session go to the same part of the
+    place while it lives; where it is lost they are answered "lost". None: any part may answer."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the request as JSON data."""

@@ -116,7 +116,7 @@ class Rollout:
     dialogue failed; such a rollout is never scored.
     """
     prompt_ids: tuple[int, ...] = ()
-    """(P,) The tokens of the prompt."""
+    """(P,) The tokens of the prompt, and of the messages with which an episode opens."""
     token_ids: tuple[int, ...] = ()
     """(T,) All tokens after the prompt, in the order in which the policy saw them."""
     logprobs: tuple[float, ...] = ()
@@ -133,6 +133,11 @@ class Rollout:
     after which the weights were these."""
     error: str = ""
     """Why the dialogue failed, if `finish` is "error"."""
+    reply_dropped: bool = False
+    """The environment answered the last turn, but its answer is not in `messages`.
+
+    There was no room for another turn, or a script had ended.
+    """
 
     @property
     def text(self) -> str:

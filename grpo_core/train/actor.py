@@ -313,15 +313,21 @@ class Actor:
                 lap(WAIT)
             yield
 
-    def _dialogues(self, step: int, params: SamplingParams | None, replies: Sources) -> Dialogues:
+    def _dialogues(self, step: int, params: SamplingParams | None, sources: Sources) -> Dialogues:
         return Dialogues(
             self.policy,
             self.sampler,
             params or self.config.sampling.params(),
-            replies=replies,
+            environments=sources,
+            overlap=lambda task: self._overlaps_turns(sources[task.key.env].verifier.has_episodes),
             seed=self.config.seed,
             step=step,
         )
+
+    def _overlaps_turns(self, has_episodes: bool) -> bool:
+        """Return whether the turns of dialogues overlap, as the config says."""
+        overlap = self.config.rollout.overlap_turns
+        return has_episodes if overlap is None else overlap
 
     async def _sample(
         self,
@@ -342,8 +348,12 @@ class Actor:
         with self.policy.whole():
             async with aclosing(dialogues.finished(own_attempts)) as finished:
                 async for place in finished:
-                    if judging is not None:
-                        judging.begin(place, own_attempts[place].rollout())
+                    attempt = own_attempts[place]
+                    conversation = attempt.transcript.conversation
+                    if judging is not None and conversation is not None:
+                        judging.begin(place, attempt.rollout(), conversation)
+                    else:
+                        await attempt.close()
             await self.ranks.arrive()
         rollouts = self.ranks.gather([attempt.rollout() for attempt in own_attempts])
         kept_mass = min((attempt.kept_mass for attempt in own_attempts), default=1.0)

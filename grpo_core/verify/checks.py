@@ -204,6 +204,27 @@ def check_reply(turn: object) -> Sequence[Message] | None:
     return turn
 
 
+def check_opening(messages: object) -> Sequence[Message]:
+    """Return the messages with which an episode opens, if they can follow a prompt.
+
+    Raises:
+        BrokenContractError: they are not a sequence of messages of the environment with valid text.
+    """
+    if not isinstance(messages, list | tuple):
+        raise BrokenContractError(
+            f"open() returned {_describe_type(messages)}; it must return a list or tuple of "
+            "Message, () for none"
+        )
+    if messages:
+        check_reply(messages)
+    if any(message.role == "assistant" for message in messages):
+        raise BrokenContractError(
+            'open() returned a message of the role "assistant", which is the policy\'s; '
+            'write "user"'
+        )
+    return messages
+
+
 def check_reference(value: object) -> str | tuple[str, ...] | None:
     """Return what `reference` returned, with the turns of a dialogue as a tuple.
 

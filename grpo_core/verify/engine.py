@@ -18,8 +18,16 @@ from grpo_core.protocol.spec import Spec
 from grpo_core.protocol.types import Group, Message, Rollout, Task, TaskKey, Verdict
 from grpo_core.verify.cache import VerdictCache
 from grpo_core.verify.checks import check_audit, check_reference, check_reply, reweigh
+from grpo_core.verify.conversation import (
+    Conversation,
+    EpisodeConversation,
+    LiveEpisode,
+    PlainConversation,
+    replayed,
+)
 from grpo_core.verify.hosts import Placement, create_host
 from grpo_core.verify.judging import (
+    Ask,
     GroupJudging,
     RolloutJudging,
     VerifyStats,
@@ -79,12 +87,13 @@ class Verifier:
         self.stats = VerifyStats()
         self._timeout_seconds = self.settings.timeout_seconds or env.timeout_seconds
         self._host = create_host(env, spec, overrides, self.settings, placement)
+        self._rollouts = RolloutJudging(
+            env, self._ask, settings=self.settings, cache=cache, stats=self.stats
+        )
         self._judging: GroupJudging | RolloutJudging = (
             GroupJudging(env, settings=self.settings, stats=self.stats)
             if env.rung() == "verify_batch"
-            else RolloutJudging(
-                env, self._host, settings=self.settings, cache=cache, stats=self.stats
-            )
+            else self._rollouts
         )
         for name in self.weights:
             if name not in env.parts:
@@ -125,6 +134,11 @@ class Verifier:
         """
         return isinstance(self._judging, RolloutJudging) and not self.env.stateful
 
+    @property
+    def has_episodes(self) -> bool:
+        """Return whether an attempt has state, by which it is judged while that exists."""
+        return self.env.rung() == "episode"
+
     async def tasks(
         self, keys: Sequence[TaskKey], draws: Sequence[int] | int = 0
     ) -> list[Task[Any]]:
@@ -162,10 +176,27 @@ class Verifier:
             Group(task, rollouts) for task, rollouts in zip(tasks_P, rollouts_PG, strict=True)
         ]
         verdicts_PG = await self._judging.judge(groups)
-        verdicts = [verdict for group in verdicts_PG for verdict in group]
-        self.stats.verdicts += len(verdicts)
-        self.stats.errors += sum(not verdict.scored for verdict in verdicts)
-        return [[reweigh(verdict, self.weights) for verdict in group] for group in verdicts_PG]
+        return [[self._counted(verdict) for verdict in group] for group in verdicts_PG]
+
+    def conversation(self, task: Task[Any]) -> Conversation:
+        """Return a conversation about a task, which is one attempt at it.
+
+        Its owner opens it before the policy's first turn, and closes it.
+        """
+        if not self.has_episodes:
+            return PlainConversation(self, task, self._verdict)
+
+        async def judge(task: Task[Any], rollout: Rollout, ways: Sequence[Ask]) -> Verdict:
+            return self._counted(await self._rollouts.judge_rollout(task, rollout, ways))
+
+        return EpisodeConversation(
+            self.env,
+            task,
+            self._episode,
+            retries=self.settings.retries,
+            seconds=self._timeout_seconds,
+            judge=judge,
+        )
 
     async def reference(self, task: Task[Any]) -> str | tuple[str, ...] | None:
         """Return the environment's reference answer to a task; None if it has none.
@@ -220,10 +251,36 @@ class Verifier:
     async def reply(self, task: Task[Any], messages: Sequence[Message]) -> Sequence[Message] | None:
         """Return the environment's next turn after `messages`; None if it ends the dialogue.
 
+        An environment with episodes has to be replayable: the turns are played to a fresh one.
+
         Raises:
             GrpoError: the environment fails; the rollout then ends with finish="error".
         """
-        return await self._call("reply", task, messages, check=check_reply)
+        if not self.has_episodes:
+            return await self._call("reply", task, messages, check=check_reply)
+        conversation = self.conversation(task)
+        try:
+            return await conversation.reply(messages)
+        finally:
+            await conversation.close()
+
+    def _episode(self, task: Task[Any]) -> LiveEpisode:
+        return LiveEpisode(self._host, task, seconds=self._timeout_seconds)
+
+    async def _ask(self, task: Task[Any], rollout: Rollout) -> Any:
+        """Return the verdict, unchecked, of one call for a rollout that has no episode."""
+        if self.has_episodes:
+            return await replayed(self.env, self._episode(task), rollout)
+        return await self._host.call("verify", task, rollout, seconds=self._timeout_seconds)
+
+    async def _verdict(self, task: Task[Any], rollout: Rollout) -> Verdict:
+        return (await self.verify([task], [[rollout]]))[0][0]
+
+    def _counted(self, verdict: Verdict) -> Verdict:
+        """Count a verdict, and return it with the run's weights."""
+        self.stats.verdicts += 1
+        self.stats.errors += not verdict.scored
+        return reweigh(verdict, self.weights)
 
     async def _call(self, op: Op, task: Task[Any], *arguments: Any, check: Callable[[Any], T]) -> T:
         """Return the checked result of the environment's method `op`.

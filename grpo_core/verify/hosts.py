@@ -22,7 +22,7 @@ from grpo_core.protocol.spec import Spec
 from grpo_core.protocol.types import Task, TaskKey
 from grpo_core.verify.checks import BrokenContractError, check_task
 from grpo_core.verify.inline import InlineHost
-from grpo_core.verify.local import LocalExecutor, versions_here, worker_place
+from grpo_core.verify.local import LocalExecutor, episode_place, versions_here, worker_place
 from grpo_core.verify.pool import WorkerLostError
 
 
@@ -48,10 +48,22 @@ class PlaceHost:
         prompt = await self._ask(Request("task", key), seconds)
         return check_task(Task(key, prompt, None), key)
 
-    async def call(self, op: Op, task: Task[Any], *arguments: Any, seconds: float) -> Any:
+    async def call(
+        self,
+        op: Op,
+        task: Task[Any],
+        *arguments: Any,
+        seconds: float,
+        episode: str | None = None,
+    ) -> Any:
         """Return the unchecked result of the environment's method; see `InlineHost.call`."""
         request = Request(
-            op, task.key, task.draw, prompt_digest(task), [encode(value) for value in arguments]
+            op,
+            task.key,
+            task.draw,
+            prompt_digest(task),
+            [encode(value) for value in arguments],
+            session=episode,
         )
         return await self._ask(request, seconds)
 
@@ -112,14 +124,14 @@ def create_host(
         ConfigError: the isolation or the executor does not fit the environment.
     """
     placement = placement or Placement()
-    synchronous = env.rung() == "verify"
-    if settings.isolation == "process" and not synchronous:
+    isolatable = env.rung() in ("verify", "episode")
+    if settings.isolation == "process" and not isolatable:
         raise ConfigError(
-            "verify.isolation=process is for a synchronous verify(); "
+            "verify.isolation=process is for a synchronous verify() and for episodes; "
             f"{type(env).__qualname__} has {env.rung()}(): use verify.isolation=auto"
         )
     isolated = settings.isolation == "process" or (
-        settings.isolation == "auto" and synchronous and not env.trusted
+        settings.isolation == "auto" and isolatable and not env.trusted
     )
     if placement.executor.in_process:
         if not isolated:
@@ -129,9 +141,11 @@ def create_host(
             f"verify.executor.name={placement.name} cannot be used: {fault}; "
             "set verify.executor.name=local"
         )
-    if isolated:
+    if isolated and env.rung() != "episode":
         _refuse_services(env)
     described = describe_environment(env, spec, overrides, settings, isolated=isolated)
+    if placement.executor.in_process and described.episodes:
+        return PlaceHost(episode_place(described, env.services))
     if not placement.executor.in_process:
         described = replace(
             described,
@@ -218,8 +232,13 @@ def describe_environment(
         spec or spec_of(env),
         to_jsonable_python(env.config) if overrides is None else dict(overrides),
         isolated=isolated,
-        concurrency=settings.max_concurrency if env.rung() == "averify" and not env.stateful else 1,
+        concurrency=(
+            settings.max_concurrency
+            if env.rung() in ("averify", "episode") and not env.stateful
+            else 1
+        ),
         settings=settings.model_dump(mode="json"),
+        episodes=env.rung() == "episode",
         stateful=env.stateful,
     )
 

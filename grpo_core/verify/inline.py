@@ -13,6 +13,7 @@ from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.executor import Op
 from grpo_core.protocol.types import Task, TaskKey, Verdict
 from grpo_core.verify.checks import awaited, check_task
+from grpo_core.verify.episodes import OpenEpisodes
 
 
 class InlineHost:
@@ -37,6 +38,7 @@ class InlineHost:
         self._env = env
         self._replies_in_thread = replies_in_thread
         self._asynchronous = env.rung() == "averify"
+        self._episodes = OpenEpisodes(env)
         self._thread_slot = Slots(1)
         self._await_slots = Slots(1 if env.stateful else max_concurrency)
 
@@ -45,7 +47,14 @@ class InlineHost:
         async with self._thread_slot.here():
             return check_task(await within(in_thread(self._env.task, key), seconds), key)
 
-    async def call(self, op: Op, task: Task[Any], *arguments: Any, seconds: float) -> Any:
+    async def call(
+        self,
+        op: Op,
+        task: Task[Any],
+        *arguments: Any,
+        seconds: float,
+        episode: str | None = None,
+    ) -> Any:
         """Return the unchecked result of the environment's method `op`.
 
         Args:
@@ -53,8 +62,13 @@ class InlineHost:
             task: its first argument.
             *arguments: its other arguments.
             seconds: timeout of the call.
+            episode: id of an episode at the task, whose method is meant.
         """
         env = self._env
+        if episode is not None:
+            work = self._episodes.call(op, task, episode, *arguments)
+            async with self._await_slots.here():
+                return await within(_mark_cacheability(work), seconds)
         if op == "reply" and (self._replies_in_thread or type(env).reply is Environment.reply):
             # The inherited reply() calls the environment's tools, which are synchronous functions.
             async with self._thread_slot.here():
@@ -73,7 +87,8 @@ class InlineHost:
         """Do nothing: the environment exists already."""
 
     async def close(self) -> None:
-        """Do nothing: this host has no resources of its own."""
+        """Close the episodes that are still open."""
+        await self._episodes.close()
 
 
 def _run_reply(env: Environment[Any], task: Task[Any], *arguments: Any) -> Any:

@@ -7,7 +7,7 @@ of 0.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +19,14 @@ from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.types import Group, Rollout, Task, Verdict
 from grpo_core.verify.cache import VerdictCache, verdict_key
 from grpo_core.verify.checks import BrokenContractError, check_verdict
-from grpo_core.verify.hosts import Host
 from grpo_core.verify.pool import WorkerLostError
+
+Ask = Callable[[Task[Any], Rollout], Awaitable[Any]]
+"""Returns the verdict, unchecked, of one call of a verifier."""
+
+
+class ReplayError(Exception):
+    """A recorded attempt cannot be played to a fresh episode; the message says why."""
 
 
 @dataclass(slots=True)
@@ -44,21 +50,22 @@ class VerifyStats:
 
 
 class RolloutJudging:
-    """Judge each rollout by one call of `verify` or `averify`, or from the cache."""
+    """Judge each rollout by one call of the verifier, or from the cache."""
 
     def __init__(
         self,
         env: Environment[Any],
-        host: Host,
+        ask: Ask,
         *,
         settings: VerifyConfig,
         cache: VerdictCache | None,
         stats: VerifyStats,
     ) -> None:
-        self._env, self._host, self._stats = env, host, stats
+        self._env, self._ask, self._stats = env, ask, stats
         self._retries = settings.retries
         self._seconds = settings.timeout_seconds or env.timeout_seconds
-        self._cache = cache if env.deterministic and not env.stateful else None
+        repeatable = env.replayable or env.rung() != "episode"
+        self._cache = cache if env.deterministic and not env.stateful and repeatable else None
         self._fingerprint = fingerprint(env) if self._cache else ""
 
     async def judge(self, groups: Sequence[Group[Any]]) -> list[list[Verdict]]:
@@ -69,7 +76,7 @@ class RolloutJudging:
         verdicts = iter(
             await asyncio.gather(
                 *(
-                    self._judge_rollout(group.task, rollout)
+                    self.judge_rollout(group.task, rollout)
                     for group in groups
                     for rollout in group.rollouts
                 )
@@ -77,40 +84,51 @@ class RolloutJudging:
         )
         return [[next(verdicts) for _ in group.rollouts] for group in groups]
 
-    async def _judge_rollout(self, task: Task[Any], rollout: Rollout) -> Verdict:
-        """Return the verdict of a rollout, from the cache if possible."""
+    async def judge_rollout(
+        self, task: Task[Any], rollout: Rollout, ways: Sequence[Ask] = ()
+    ) -> Verdict:
+        """Return the verdict of a rollout, from the cache if possible.
+
+        Args:
+            task: its task.
+            rollout: the rollout.
+            ways: how the verifier is asked: each way if the one before failed every time. Empty:
+                in the usual way.
+        """
+        ways = ways or (self._ask,)
         if rollout.finish == "error":
             return _failed_dialogue_verdict(rollout)
         if self._cache is None:
-            return await self._judge_with_retries(task, rollout)
+            return await self._judge_with_retries(task, rollout, ways)
         verdict, was_cached = await self._cache.verdict(
             verdict_key(self._fingerprint, task, rollout),
-            lambda: self._judge_with_retries(task, rollout),
+            lambda: self._judge_with_retries(task, rollout, ways),
             check=lambda cached_verdict: check_verdict(cached_verdict, self._env),
         )
         self._stats.cache_lookups += 1
         self._stats.cache_hits += was_cached
         return verdict
 
-    async def _judge_with_retries(self, task: Task[Any], rollout: Rollout) -> Verdict:
+    async def _judge_with_retries(
+        self, task: Task[Any], rollout: Rollout, ways: Sequence[Ask]
+    ) -> Verdict:
         """Return the first scored verdict of a rollout, or the error of the last call."""
-        verdict = await self._judge_once(task, rollout)
-        for _ in range(self._retries):
+        calls = [ask for ask in ways for _ in range(1 + self._retries)]
+        verdict = await self._judge_once(task, rollout, calls[0])
+        for ask in calls[1:]:
             if verdict.scored:
                 break
             self._stats.retried += 1
-            verdict = await self._judge_once(task, rollout)
+            verdict = await self._judge_once(task, rollout, ask)
         return verdict
 
-    async def _judge_once(self, task: Task[Any], rollout: Rollout) -> Verdict:
+    async def _judge_once(self, task: Task[Any], rollout: Rollout, ask: Ask) -> Verdict:
         """Return the verdict of one call of the verifier; an exception becomes an error."""
         try:
-            return check_verdict(
-                await self._host.call("verify", task, rollout, seconds=self._seconds),
-                self._env,
-            )
+            return check_verdict(await ask(task, rollout), self._env)
         except Exception as error:  # noqa: BLE001 - environments raise what they like
-            return Verdict.failed(describe_failure(error, "verify", self._seconds))
+            op = "verdict" if self._env.rung() == "episode" else "verify"
+            return Verdict.failed(describe_failure(error, op, self._seconds))
 
 
 class GroupJudging:
@@ -224,7 +242,9 @@ def describe_failure(error: Exception, op: str, seconds: float) -> str:
     if isinstance(error, WorkerLostError):
         # Not clipped: it ends with the worker's last output, whose length is limited as well.
         return str(error)
-    return clip(str(error)) if isinstance(error, BrokenContractError) else describe(error)
+    if isinstance(error, BrokenContractError | ReplayError):
+        return clip(str(error))
+    return describe(error)
 
 
 def _failed_dialogue_verdict(rollout: Rollout) -> Verdict:

@@ -20,10 +20,11 @@ from grpo_core.config.settings import JudgeConfig, SandboxConfig, VerifyConfig
 from grpo_core.plugins.environments import build_environment, creation_errors
 from grpo_core.plugins.host import PluginHost
 from grpo_core.plugins.services import Lender
-from grpo_core.protocol.environment import Environment
+from grpo_core.protocol.environment import Environment, Services
 from grpo_core.protocol.executor import Answer, EnvironmentToVerify, Place, Request
 from grpo_core.protocol.spec import Spec
 from grpo_core.protocol.types import Task, TaskKey
+from grpo_core.verify.borrowed import names_of
 from grpo_core.verify.checks import (
     BrokenContractError,
     check_audit,
@@ -31,6 +32,7 @@ from grpo_core.verify.checks import (
     check_verdict,
 )
 from grpo_core.verify.derive import task_with_prompt
+from grpo_core.verify.episode_place import EpisodePlace
 from grpo_core.verify.inline import InlineHost
 from grpo_core.verify.pool import WorkerLostError, WorkerPool
 
@@ -48,6 +50,8 @@ class LocalExecutor:
 
     def open(self, environment: EnvironmentToVerify) -> Place:
         """Return a place on this machine."""
+        if environment.isolated and environment.episodes:
+            return episode_place(environment)
         if environment.isolated:
             return worker_place(environment)
         return InlinePlace(environment)
@@ -86,22 +90,20 @@ class WorkerPlace:
         await self._pool.close()
 
 
-class InlinePlace:
-    """Answer requests by an environment in this process, with services of its own."""
+class BuiltEnvironment:
+    """Build an environment in this process from its description, with services of its own."""
 
     def __init__(self, environment: EnvironmentToVerify) -> None:
         self._described = environment
-        self._settings = VerifyConfig.model_validate(environment.settings)
         self._lender = Lender(
             PluginHost(),
             SandboxConfig.model_validate(environment.sandbox),
             {name: JudgeConfig.model_validate(each) for name, each in environment.judges.items()},
         )
         self._env: Environment[Any] | None = None
-        self._tasks: OrderedDict[TaskKey, Task[Any]] = OrderedDict()
 
-    async def open(self) -> None:
-        """Build the environment and open the services that it needs."""
+    async def build(self) -> Environment[Any]:
+        """Build the environment, open the services that it needs, and return it."""
 
         def build() -> Environment[Any]:
             spec = self._described.spec
@@ -111,6 +113,47 @@ class InlinePlace:
                 )
 
         self._env = await in_thread(build)
+        return self._env
+
+    async def open(self) -> Services:
+        """Return the services of the environment, which is built."""
+        return (await self.build()).services
+
+    async def close(self) -> None:
+        """Close the environment and its services."""
+        try:
+            if self._env is not None:
+                await self._env.close()
+        finally:
+            await self._lender.close()
+
+
+class GivenServices:
+    """Has services that somebody else has opened and closes."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def open(self) -> Services:
+        """Return the services."""
+        return self._services
+
+    async def close(self) -> None:
+        """Do nothing: their owner closes them."""
+
+
+class InlinePlace:
+    """Answer requests by an environment in this process, with services of its own."""
+
+    def __init__(self, environment: EnvironmentToVerify) -> None:
+        self._settings = VerifyConfig.model_validate(environment.settings)
+        self._built = BuiltEnvironment(environment)
+        self._env: Environment[Any] | None = None
+        self._tasks: OrderedDict[TaskKey, Task[Any]] = OrderedDict()
+
+    async def open(self) -> None:
+        """Build the environment and open the services that it needs."""
+        self._env = await self._built.build()
         self._host = InlineHost(self._env, max_concurrency=self._settings.max_concurrency)
 
     async def ask(self, request: Request, *, seconds: float) -> Answer:
@@ -120,18 +163,20 @@ class InlinePlace:
             return Answer("value", await self._value(self._env, request, seconds))
         except DeadlineError as error:
             return Answer("deadline", text=str(error))
+        except WorkerLostError as error:
+            return Answer("lost", text=str(error))
         except BrokenContractError as error:
             return Answer("raised", text=str(error))
         except Exception as error:  # noqa: BLE001 - environments raise what they like
             return Answer("raised", text=describe(error))
 
     async def close(self) -> None:
-        """Close the environment and its services."""
+        """Close the environment with its episodes, and its services."""
         try:
             if self._env is not None:
-                await self._env.close()
+                await self._host.close()
         finally:
-            await self._lender.close()
+            await self._built.close()
 
     async def _value(self, env: Environment[Any], request: Request, seconds: float) -> Any:
         """Return the checked result of a request, as JSON data."""
@@ -146,36 +191,70 @@ class InlinePlace:
         task = task_with_prompt(env, derived_task, str(request.prompt))
         arguments = map(decode, request.arguments)
         result = await self._host.call(
-            request.op, replace(task, draw=request.draw), *arguments, seconds=seconds
+            request.op,
+            replace(task, draw=request.draw),
+            *arguments,
+            seconds=seconds,
+            episode=request.session,
         )
-        if request.op == "verify":
+        if request.op in ("verify", "verdict"):
             return encode(check_verdict(result, env))
         if request.op == "reply":
             return encode(check_reply(result))
+        if request.op == "open":
+            return encode(result)
         return check_audit(result) if request.op == "audit" else result
 
 
-def worker_place(environment: EnvironmentToVerify, *, size: int | None = None) -> WorkerPlace:
+def episode_place(environment: EnvironmentToVerify, services: Services | None = None) -> Place:
+    """Return worker processes for an environment with episodes.
+
+    Args:
+        environment: the environment.
+        services: what its episodes may use; None: the place opens what the environment needs.
+    """
+    opens_services = BuiltEnvironment(environment) if services is None else GivenServices(services)
+    return EpisodePlace(
+        environment,
+        opens_services,
+        lambda services: worker_place(environment, services=services),
+        size=_workers(environment),
+    )
+
+
+def worker_place(
+    environment: EnvironmentToVerify,
+    *,
+    size: int | None = None,
+    services: Services | None = None,
+) -> WorkerPlace:
     """Return a pool of workers for an environment.
 
     Args:
         environment: the environment.
         size: the most workers; None: as the environment and its settings say.
+        services: services that the environment finds when it is built, though it cannot call them
+            there; None: none.
     """
     settings = VerifyConfig.model_validate(environment.settings)
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
-    usual_size = 1 if environment.stateful else settings.workers or min(4, cores)
     return WorkerPlace(
         WorkerPool(
-            environment.boot_message(),
-            size=size or usual_size,
+            environment.boot_message(None if services is None else names_of(services)),
+            size=size or _workers(environment),
             start_seconds=settings.worker_start_seconds,
             memory_mb=settings.worker_memory_mb,
             further_variables=settings.worker_environment,
         )
     )
+
+
+def _workers(environment: EnvironmentToVerify) -> int:
+    """Return how many workers an environment gets if nothing else is said."""
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
+    workers = VerifyConfig.model_validate(environment.settings).workers
+    return 1 if environment.stateful else workers or min(4, cores)
 
 
 async def answer_json(place: Place, request: str, *, seconds: float) -> str:

@@ -8,39 +8,29 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from grpo_core.calls.deadline import DeadlineError
 from grpo_core.config.settings import VerifyConfig
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import ConfigError, GrpoError
 from grpo_core.protocol.spec import Spec
-from grpo_core.protocol.types import Finish, Message, Rollout, Script, Task
+from grpo_core.protocol.types import Finish, Message, Rollout, Script, Task, Verdict
 from grpo_core.verify.checks import check_reply
+from grpo_core.verify.conversation import Conversation, Conversations, StatelessConversations
 from grpo_core.verify.hosts import Host, create_worker_host
 from grpo_core.verify.inline import InlineHost
 from grpo_core.verify.judging import describe_failure
-
-
-class Replies(Protocol):
-    """Answers for the environment in a dialogue (the `Verifier` does)."""
-
-    async def reply(self, task: Task[Any], messages: Sequence[Message]) -> Sequence[Message] | None:
-        """Return the environment's next messages; None if the dialogue is over.
-
-        Raises:
-            GrpoError: the environment could not answer.
-        """
-        ...
 
 
 @dataclass(slots=True)
 class Transcript:
     """Holds the messages of a rollout in progress, and says whether the policy has another turn."""
 
-    task: Task[Any]
     max_turns: int
     """Most turns of the policy."""
+    conversation: Conversation | None = None
+    """Speaks for the environment; None: it says nothing."""
     messages: list[Message] = field(default_factory=list)
     finish: Finish = "stop"
     error: str = ""
@@ -54,18 +44,36 @@ class Transcript:
         self.finish = finish
         self.turn += 1
 
-    async def next_reply(self, replies: Replies) -> Sequence[Message] | None:
+    async def open(self) -> Sequence[Message]:
+        """Open the conversation, and append and return the messages with which it opens.
+
+        If that fails, the dialogue is over.
+        """
+        opening: Sequence[Message] = ()
+        if self.conversation is not None:
+            try:
+                opening = await self.conversation.open()
+            except GrpoError as error:
+                self.fail(str(error))
+        self.messages += opening
+        return opening
+
+    async def next_reply(self) -> Sequence[Message] | None:
         """Return the environment's reply, which is not appended; None if the dialogue is over.
 
         A turn of the policy that was cut off ends it, and so does a reply that fails.
         """
-        if self.finish != "stop" or self.turn >= self.max_turns:
+        if self.conversation is None or self.finish != "stop" or self.turn >= self.max_turns:
             return None
         try:
-            return await replies.reply(self.task, tuple(self.messages))
-        except GrpoError as error:  # the verifier counts a rollout with an error as unscored
-            self.finish, self.error = "error", str(error)
+            return await self.conversation.reply(tuple(self.messages))
+        except GrpoError as error:
+            self.fail(str(error))
             return None
+
+    def fail(self, error: str) -> None:
+        """End the dialogue with an error; such a rollout is never scored."""
+        self.finish, self.error = "error", error
 
 
 Player = Callable[[Sequence[Message]], str | None]
@@ -82,10 +90,17 @@ class Played:
     """The environment's replies; if the player stopped, the last one is not in the rollout."""
     ended: bool
     """Whether the environment ended the dialogue, and neither the player nor the most turns did."""
+    verdict: Verdict | None = None
+    """The verdict, if it was asked for; it does not count in the statistics of a run."""
 
 
 async def play(
-    replies: Replies, task: Task[Any], turns: Script | Player, *, max_turns: int
+    conversations: Conversations,
+    task: Task[Any],
+    turns: Script | Player,
+    *,
+    max_turns: int,
+    judge: bool = False,
 ) -> Played:
     """Play a dialogue to its end, as a rollout does.
 
@@ -93,28 +108,42 @@ async def play(
     not part of the rollout, as a rollout ends with a turn of the policy.
 
     Args:
-        replies: answers for the environment.
+        conversations: speak for the environment.
         task: the task of the dialogue.
         turns: what the policy says: the text of one turn, the texts of several, or a player.
         max_turns: most turns of the policy.
+        judge: whether the verdict is asked for.
     """
     player = turns if callable(turns) else scripted(turns)
-    transcript = Transcript(task, max_turns)
+    conversation = conversations.conversation(task)
+    transcript = Transcript(max_turns, conversation)
     received: list[Sequence[Message]] = []
     unanswered: Sequence[Message] = ()
-    while (text := player((*transcript.messages, *unanswered))) is not None:
-        transcript.messages += unanswered
-        transcript.add_turn(text)
-        reply = await transcript.next_reply(replies)
-        if reply is None:
-            ended = transcript.finish == "stop" and transcript.turn < max_turns
-            break
-        received.append(reply)
-        unanswered = reply
-    else:
-        ended = False
-    rollout = Rollout(tuple(transcript.messages), transcript.finish, error=transcript.error)
-    return Played(rollout, tuple(received), ended)
+    ended = False
+    try:
+        await transcript.open()
+        while transcript.finish == "stop":
+            text = player((*transcript.messages, *unanswered))
+            if text is None:
+                break
+            transcript.messages += unanswered
+            transcript.add_turn(text)
+            reply = await transcript.next_reply()
+            unanswered = reply or ()
+            if reply is None:
+                ended = transcript.finish == "stop" and transcript.turn < max_turns
+                break
+            received.append(reply)
+        rollout = Rollout(
+            tuple(transcript.messages),
+            transcript.finish,
+            error=transcript.error,
+            reply_dropped=bool(unanswered),
+        )
+        verdict = await conversation.verdict(rollout) if judge else None
+    finally:
+        await conversation.close()
+    return Played(rollout, tuple(received), ended, verdict)
 
 
 def turns_of(script: Script) -> tuple[str, ...]:
@@ -133,7 +162,7 @@ def scripted(script: Script) -> Player:
     return next_turn
 
 
-class IsolatedReplies:
+class IsolatedReplies(StatelessConversations):
     """Asks an environment for replies in a worker process, or in a thread where there is none.
 
     A reply() that blocks, or that never returns, cannot hold the caller. If it hangs at first, or

@@ -23,6 +23,7 @@ from grpo_core.protocol.executor import Executor
 from grpo_core.protocol.spec import names_file
 from grpo_core.protocol.types import Group, Message, Rollout, Task, TaskKey, Verdict
 from grpo_core.verify.cache import VerdictCache
+from grpo_core.verify.conversation import Conversation
 from grpo_core.verify.engine import Verifier
 from grpo_core.verify.hosts import Placement
 from grpo_core.verify.local import LocalExecutor
@@ -252,6 +253,10 @@ class Sources:
         lookups = sum(source.verifier.stats.cache_lookups for source in self)
         hits = sum(source.verifier.stats.cache_hits for source in self)
         return hits / lookups if lookups else None
+
+    def conversation(self, task: Task[Any]) -> Conversation:
+        """Return a conversation about a task; see `Verifier.conversation`."""
+        return self[task.key.env].verifier.conversation(task)
 
     async def reply(self, task: Task[Any], messages: Sequence[Message]) -> Sequence[Message] | None:
         """Return the next turn of the task's environment; None if it ends the dialogue.

@@ -35,6 +35,7 @@ from grpo_core.plugins.environments import build_environment
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.spec import Spec
 from grpo_core.protocol.types import Task, TaskKey
+from grpo_core.verify.borrowed import borrowed_services
 from grpo_core.verify.checks import (
     BrokenContractError,
     awaited,
@@ -44,6 +45,7 @@ from grpo_core.verify.checks import (
     check_verdict,
 )
 from grpo_core.verify.derive import task_with_prompt
+from grpo_core.verify.episode_worker import EpisodeServer, HostCalls, sender
 
 _CACHED_TASKS = 64
 _DUMP_FRACTION = 0.9
@@ -59,8 +61,13 @@ def main() -> None:
     requests, replies = _take_pipes()
     with contextlib.suppress(EOFError, BrokenPipeError):  # the trainer has ended
         boot = json.loads(read_frame(requests.read))
+        send = sender(replies)
+        calls = HostCalls(lambda message: send(json.dumps(message).encode()))
+        services = borrowed_services(boot.get("services", {}), calls.call)
         try:
-            env = build_environment(Spec(**boot["spec"]), boot["overrides"])
+            env = build_environment(
+                Spec(**boot["spec"]), boot["overrides"], lend=lambda *_: services
+            )
         except BaseException as error:  # noqa: BLE001 - an import may raise anything
             _send_reply(replies, boot, error=describe(error))
             return
@@ -68,6 +75,11 @@ def main() -> None:
         # here on its files are written to the worker's temporary folder, which is removed.
         os.chdir(os.environ["TMPDIR"])
         _send_reply(replies, boot)
+        if boot.get("episodes"):
+            asyncio.run(
+                _serve_episodes(EpisodeServer(env, calls, send, resident_mb), env, requests)
+            )
+            return
         with contextlib.closing(asyncio.new_event_loop()) as loop:
             try:
                 _serve(env, requests, replies, loop)
@@ -101,6 +113,14 @@ def _serve(
         except (TypeError, ValueError) as sending_error:
             error = f"{request['op']}() returned what cannot be sent: {sending_error}"
             _send_reply(replies, request, error=error)
+
+
+async def _serve_episodes(server: EpisodeServer, env: Environment[Any], requests: FileIO) -> None:
+    """Serve episodes until the pipe is closed, and close the environment."""
+    try:
+        await server.serve(requests)
+    finally:
+        await env.close()
 
 
 def _send_reply(

@@ -18,6 +18,7 @@ from grpo_core.kit.result import CheckResult, catalogue
 from grpo_core.kit.scripts import join_turns, split_turns
 from grpo_core.kit.tool_calls import described_tools
 from grpo_core.testing import FakeJudge, Report, check_environment
+from grpo_core.verify.conversation import StatelessConversations
 from grpo_core.verify.engine import Verifier
 from grpo_core.verify.playing import IsolatedReplies, play
 
@@ -38,7 +39,7 @@ def problems(report: Report) -> set[str]:
 # Playing
 
 
-class Scripted:
+class Scripted(StatelessConversations):
     """Replies with these messages, one after the other, and then ends the dialogue."""
 
     def __init__(self, *texts: str) -> None:
@@ -55,7 +56,8 @@ TASK = Task(TaskKey("guess", "train", 0), "?", 7)
 def test_a_script_is_played_as_a_rollout_and_ends_with_its_last_turn() -> None:
     played = asyncio.run(play(Scripted("a", "b", "c"), TASK, ["1", "2"], max_turns=9))
     assert played.rollout == Rollout(
-        (Message("assistant", "1"), Message("user", "a"), Message("assistant", "2"))
+        (Message("assistant", "1"), Message("user", "a"), Message("assistant", "2")),
+        reply_dropped=True,
     )
     assert not played.ended
     assert played.replies == ([Message("user", "a")], [Message("user", "b")])

@@ -24,7 +24,7 @@ from grpo_core.train.models.load import ModelSource
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.choose import builtin_sampler
 from grpo_core.train.rollout.dialogue import Budget, Dialogues, start_attempts
-from grpo_core.verify.playing import Replies
+from grpo_core.verify.conversation import Conversations
 
 from .tiny import tiny_model, tiny_tokenizer
 
@@ -52,7 +52,8 @@ async def rolled_out(
     *,
     attempts: int,
     budget: Budget,
-    replies: Replies | None = None,
+    replies: Conversations | None = None,
+    overlap: bool = False,
     seed: int = 0,
     step: int = 1,
 ) -> list[list[Rollout]]:
@@ -60,7 +61,13 @@ async def rolled_out(
     budgets: Mapping[str, Budget] = {task.key.env: budget for task in tasks}
     started = start_attempts(tasks, attempts, policy=policy, budgets=budgets, dealt=Counter())
     dialogues = Dialogues(
-        policy, sampler, SamplingConfig().params(), replies=replies, seed=seed, step=step
+        policy,
+        sampler,
+        SamplingConfig().params(),
+        environments=replies,
+        overlap=lambda task: overlap,
+        seed=seed,
+        step=step,
     )
     async with aclosing(dialogues.finished(started)) as finished:
         assert sorted([place async for place in finished]) == list(range(len(started)))

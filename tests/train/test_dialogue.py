@@ -25,6 +25,7 @@ from grpo_core.train.policy.causal import Policy
 from grpo_core.train.policy.engine import Engine
 from grpo_core.train.rollout.dialogue import Budget
 from grpo_core.train.trainer import Trainer
+from grpo_core.verify.conversation import StatelessConversations
 from grpo_core.verify.engine import Verifier
 
 from .arrange import CPU, micro_batches, rolled_out, tiny_policy
@@ -205,7 +206,7 @@ def test_log_probs_of_later_turns_equal_the_trainers(policy):
 def test_a_raw_prompt_goes_on_with_the_bare_words(policy):
     task = Task(TaskKey("raw", "train", 0), "1, 2, ", None)
 
-    class Counting:
+    class Counting(StatelessConversations):
         async def reply(
             self, task: Task[None], messages: Sequence[Message]
         ) -> Sequence[Message] | None:

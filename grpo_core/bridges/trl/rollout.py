@@ -116,7 +116,7 @@ class _Dialogues:
         dialogues = []
         for key, prompt in zip(keys, prompts, strict=True):
             messages = tuple(Message(turn["role"], turn["content"]) for turn in prompt)
-            transcript = Transcript(tasks[key], self._env.turns)
+            transcript = self._env.transcript(tasks[key])
             dialogue = _Dialogue(transcript, messages, tokens.of_prompt(messages))
             if tokens.remaining(dialogue) == 0:
                 raise ConfigError(

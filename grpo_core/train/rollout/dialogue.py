@@ -1,4 +1,4 @@
-"""Generate rollouts: task -> tokens -> sampler -> reply() -> sampler ... -> Rollout.
+"""Generate rollouts: task -> tokens -> sampler -> reply -> sampler ... -> Rollout.
 
 Every token is drawn with a random number that its place in the run fixes. No token is ever
 tokenised again: a later turn continues the very tokens of the earlier ones.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,8 @@ from grpo_core.protocol.sampler import Completion, Request, Sampler, SamplingPar
 from grpo_core.protocol.tools import schemas
 from grpo_core.protocol.types import Rollout, Task, TaskKey
 from grpo_core.train.policy.causal import Policy
-from grpo_core.verify.playing import Replies, Transcript
+from grpo_core.verify.conversation import Conversations
+from grpo_core.verify.playing import Transcript
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,15 +134,20 @@ def uniforms(
 class Dialogues:
     """Play attempts to their ends: a turn of the policy, a reply of the environment, and so on.
 
+    Conversations with the environments are opened before the first token. Whoever gets an attempt
+    from `finished` closes its conversation; those that nobody gets are closed here.
+
     The next turns of all dialogues are requested together, once every environment has replied.
-    Batches therefore do not depend on the speed of environments.
+    Batches therefore do not depend on the speed of environments. Dialogues that `overlap` wait for
+    no other: the next turn of each is requested as soon as its environment has replied.
 
     Args:
         policy: encodes replies and decodes completions.
         sampler: draws the policy's turns.
         params: how they are drawn.
-        replies: the environments; None: one turn each. If replying fails, the dialogue ends with
-            finish="error".
+        environments: speak for the environments; None: one turn each. If one fails, the dialogue
+            ends with finish="error".
+        overlap: tells whether the dialogues about a task overlap; None: none do.
         seed: the run's.
         step: number of the step; with the seed it fixes the random numbers.
     """
@@ -152,12 +158,13 @@ class Dialogues:
         sampler: Sampler,
         params: SamplingParams,
         *,
-        replies: Replies | None,
+        environments: Conversations | None,
+        overlap: Callable[[Task[Any]], bool] | None = None,
         seed: int,
         step: int,
     ) -> None:
         self._policy, self._sampler, self._params = policy, sampler, params
-        self._replies = replies
+        self._environments, self._overlap = environments, overlap
         self._seed, self._step = seed, step
 
     async def finished(self, attempts: Sequence[Attempt]) -> AsyncGenerator[int, None]:
@@ -165,36 +172,47 @@ class Dialogues:
 
         If the generator is closed early, the dialogues that have not ended are given up.
         """
-        rounds = _Rounds(len(attempts))
+        if self._environments is not None:
+            for attempt in attempts:
+                attempt.transcript.conversation = self._environments.conversation(attempt.task)
+        overlap = [self._overlap is not None and self._overlap(each.task) for each in attempts]
+        rounds = _Rounds(len(attempts) - sum(overlap))
         places = {
-            asyncio.create_task(self._play(attempt, place, rounds)): place
+            asyncio.create_task(
+                self._play(attempt, place, None if overlap[place] else rounds)
+            ): place
             for place, attempt in enumerate(attempts)
         }
         running = set(places)
+        unclaimed = set(range(len(attempts)))
         try:
             while running:
                 ended, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 for task in sorted(ended, key=places.__getitem__):
                     task.result()
+                    unclaimed.discard(places[task])
                     yield places[task]
         finally:
             for task in running:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
+            await asyncio.gather(*(attempts[place].close() for place in unclaimed))
 
-    async def _play(self, attempt: Attempt, place: int, rounds: _Rounds) -> None:
-        """Play one dialogue to its end."""
+    async def _play(self, attempt: Attempt, place: int, rounds: _Rounds | None) -> None:
+        """Play one dialogue to its end, in rounds or, where they are None, by itself."""
         try:
+            if not await attempt.open(self._policy):
+                return
             while True:
-                await rounds.wait_for_others(place)
+                if rounds is not None:
+                    await rounds.wait_for_others(place)
                 request = attempt.request(self._params, seed=self._seed, step=self._step)
                 attempt.add_completion(await self._sampler.generate(request), self._policy)
-                if self._replies is None or not await attempt.add_reply(
-                    self._replies, self._policy
-                ):
+                if not await attempt.add_reply(self._policy):
                     return
         finally:
-            rounds.leave()
+            if rounds is not None:
+                rounds.leave()
 
 
 class _Rounds:
@@ -280,11 +298,40 @@ class Attempt:
     """Least probability mass that top-p, top-k and min-p kept in any draw."""
     versions: list[int] = field(default_factory=list)
     """Version of the weights that drew each turn of the policy."""
+    reply_dropped: bool = False
+    """See `Rollout.reply_dropped`."""
     positions: tuple[int, ...] | None = None
     """Positions of the gaps that a masked language model fills; None for other models."""
 
     def __post_init__(self) -> None:
-        self.transcript = Transcript(self.task, self.budget.turns)
+        self.transcript = Transcript(self.budget.turns)
+
+    async def open(self, policy: Policy) -> bool:
+        """Open the conversation; return False if the attempt is over already.
+
+        The tokens of the messages with which it opens belong to the prompt.
+        """
+        opening = await self.transcript.open()
+        if not opening:
+            return self.transcript.finish == "stop"
+        prompt, tools = self.task.prompt, self.budget.tools
+        try:
+            self.prompt_ids = policy.encode_checked(
+                prompt + "".join(message.content for message in opening)
+                if isinstance(prompt, str)
+                else (*prompt, *opening),
+                max_new_tokens=self.budget.turn,
+                tools=tools,
+            )
+        except ConfigError as error:
+            self.transcript.fail(f"the messages with which the episode opens do not fit: {error}")
+            return False
+        return True
+
+    async def close(self) -> None:
+        """Close the conversation."""
+        if self.transcript.conversation is not None:
+            await self.transcript.conversation.close()
 
     def request(self, params: SamplingParams, *, seed: int, step: int) -> Request:
         """Return the request for the policy's next turn."""
@@ -310,12 +357,12 @@ class Attempt:
         self.kept_mass = min(self.kept_mass, completion.kept_mass)
         self.versions.append(completion.version)
 
-    async def add_reply(self, replies: Replies, policy: Policy) -> bool:
+    async def add_reply(self, policy: Policy) -> bool:
         """Append the environment's reply; return False if the dialogue is over.
 
         A reply that leaves no room for a turn of the policy ends it.
         """
-        reply = await self.transcript.next_reply(replies)
+        reply = await self.transcript.next_reply()
         if reply is None:
             return False
         reply_ids = policy.encode_reply(
@@ -327,7 +374,7 @@ class Attempt:
             )
             == 0
         ):
-            self.transcript.finish = "length"
+            self.transcript.finish, self.reply_dropped = "length", True
             return False
         self._append(reply_ids, [0.0] * len(reply_ids), trainable=0)
         self.transcript.messages += reply
@@ -345,6 +392,7 @@ class Attempt:
             positions=self.positions,
             versions=tuple(self.versions),
             error=self.transcript.error,
+            reply_dropped=self.reply_dropped,
         )
 
     def _append(

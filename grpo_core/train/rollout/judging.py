@@ -11,6 +11,7 @@ from typing import Any
 
 from grpo_core.protocol.types import Rollout, Task, Verdict
 from grpo_core.train.ranks import Ranks
+from grpo_core.verify.conversation import Conversation
 from grpo_core.verify.sources import Sources
 
 
@@ -19,8 +20,8 @@ class Judging:
 
     Args:
         attempts: rollouts per task (G).
-        overlap: begin at once where a verdict depends on nothing but its rollout; else all verdicts
-            wait for the end of the rollouts.
+        overlap: begin at once where a verdict depends on nothing but its rollout; else the verdict
+            waits for the end of the rollouts. One of an episode never waits.
     """
 
     def __init__(
@@ -38,27 +39,34 @@ class Judging:
             tasks_P,
             attempts,
         )
-        self._early_P = [overlap and sources[task.key.env].verifier.one_by_one for task in tasks_P]
-        self._own_rollouts = ranks.share(
-            [
-                (task, early)
-                for task, early in zip(tasks_P, self._early_P, strict=True)
-                for _ in range(attempts)
-            ]
-        )
-        self._begun: dict[int, asyncio.Task[list[list[Verdict]]]] = {}
+        self._early_P = [
+            sources[task.key.env].verifier.has_episodes
+            or (overlap and sources[task.key.env].verifier.one_by_one)
+            for task in tasks_P
+        ]
+        self._early = ranks.share([early for early in self._early_P for _ in range(attempts)])
+        """Whether a rollout is judged as soon as it has ended, by its place."""
+        self._begun: dict[int, asyncio.Task[Verdict]] = {}
+        self._conversations: list[Conversation] = []
 
     async def aclose(self) -> None:
         """Cancel the verdicts still in progress if the rollouts or a verdict failed."""
         for judged in self._begun.values():
             judged.cancel()
         await asyncio.gather(*self._begun.values(), return_exceptions=True)
+        await asyncio.gather(*(conversation.close() for conversation in self._conversations))
 
-    def begin(self, place: int, rollout: Rollout) -> None:
-        """Start to judge a rollout that ended; `place` is its place in this process's share."""
-        task, early = self._own_rollouts[place]
-        if early:
-            self._begun[place] = asyncio.create_task(self._sources.verify([task], [[rollout]]))
+    def begin(self, place: int, rollout: Rollout, conversation: Conversation) -> None:
+        """Start to judge a rollout that ended, and close its conversation afterwards.
+
+        Args:
+            place: its place in this process's share.
+            rollout: the rollout.
+            conversation: the environment's part in it.
+        """
+        if self._early[place]:
+            self._conversations.append(conversation)
+            self._begun[place] = asyncio.create_task(_judged(rollout, conversation))
 
     async def verdicts(self, rollouts_PG: Sequence[Sequence[Rollout]]) -> list[list[Verdict]]:
         """Return a verdict for each rollout (P, G), in every process.
@@ -71,8 +79,8 @@ class Judging:
             await asyncio.gather(*self._begun.values())
             rows = self._ranks.gather(
                 [
-                    self._begun[place].result()[0] if place in self._begun else []
-                    for place in range(len(self._own_rollouts))
+                    [self._begun[place].result()] if place in self._begun else []
+                    for place in range(len(self._early))
                 ]
             )
         late_PG: Iterator[list[Verdict]] = iter(())
@@ -95,3 +103,11 @@ class Judging:
             else next(late_PG)
             for place, early in enumerate(self._early_P)
         ]
+
+
+async def _judged(rollout: Rollout, conversation: Conversation) -> Verdict:
+    """Return the verdict of a rollout, and close its conversation."""
+    try:
+        return await conversation.verdict(rollout)
+    finally:
+        await conversation.close()

@@ -1,0 +1,324 @@
+"""Hold conversations: attempts in which the policy and its environment speak in turn.
+
+An environment with episodes keeps state for each attempt, any other one keeps none; whoever plays
+an attempt sees no difference.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from grpo_core.protocol.environment import Environment
+from grpo_core.protocol.errors import GrpoError
+from grpo_core.protocol.types import Message, Rollout, Task, Verdict
+from grpo_core.verify.checks import check_opening, check_reply
+from grpo_core.verify.hosts import Host
+from grpo_core.verify.judging import Ask, ReplayError, describe_failure
+from grpo_core.verify.pool import WorkerLostError
+
+T = TypeVar("T")
+_CLOSE_SECONDS = 10.0
+"""How long an episode may take to close."""
+
+
+class Conversation(Protocol):
+    """Speaks for the environment in one attempt."""
+
+    async def open(self) -> Sequence[Message]:
+        """Return the messages that follow the prompt; call it once, before the first turn.
+
+        Raises:
+            GrpoError: the environment fails.
+        """
+        ...
+
+    async def reply(self, messages: Sequence[Message]) -> Sequence[Message] | None:
+        """Return the environment's messages after the policy's last turn; None at the end.
+
+        Args:
+            messages: all messages after the prompt, those of `open` included.
+
+        Raises:
+            GrpoError: the environment fails.
+        """
+        ...
+
+    async def verdict(self, rollout: Rollout) -> Verdict:
+        """Judge the attempt; a failure is a verdict, too."""
+        ...
+
+    async def close(self) -> None:
+        """Release what the attempt holds; more than one call is harmless."""
+        ...
+
+
+class Conversations(Protocol):
+    """Begins conversations (a `Verifier` does)."""
+
+    def conversation(self, task: Task[Any]) -> Conversation:
+        """Return a conversation about a task, which its owner opens and closes."""
+        ...
+
+
+class Replies(Protocol):
+    """Answers for an environment that keeps no state of its dialogues."""
+
+    async def reply(self, task: Task[Any], messages: Sequence[Message]) -> Sequence[Message] | None:
+        """Return the environment's next messages; None if the dialogue is over.
+
+        Raises:
+            GrpoError: the environment could not answer.
+        """
+        ...
+
+
+class PlainConversation:
+    """Is a conversation without state: each reply and the verdict depend on the messages alone."""
+
+    def __init__(
+        self,
+        replies: Replies,
+        task: Task[Any],
+        judge: Callable[[Task[Any], Rollout], Awaitable[Verdict]] | None = None,
+    ) -> None:
+        """Prepare the conversation.
+
+        Args:
+            replies: answers for the environment.
+            task: the task.
+            judge: judges the attempt; None where nobody asks for a verdict.
+        """
+        self._replies, self._task, self._judge = replies, task, judge
+
+    async def open(self) -> Sequence[Message]:
+        """Return nothing: the prompt is all that the environment says first."""
+        return ()
+
+    async def reply(self, messages: Sequence[Message]) -> Sequence[Message] | None:
+        """Return the environment's reply; see `Conversation.reply`."""
+        return await self._replies.reply(self._task, messages)
+
+    async def verdict(self, rollout: Rollout) -> Verdict:
+        """Judge the attempt."""
+        assert self._judge is not None, "this conversation has no judge"
+        return await self._judge(self._task, rollout)
+
+    async def close(self) -> None:
+        """Do nothing: there is nothing to release."""
+
+
+class StatelessConversations:
+    """Begins conversations without state; a base class of what has a method `reply`."""
+
+    def conversation(self: Replies, task: Task[Any]) -> Conversation:
+        """Return a conversation about a task."""
+        return PlainConversation(self, task)
+
+
+class LiveEpisode:
+    """Is one open episode, wherever it lives; its methods raise what `Host.call` raises."""
+
+    def __init__(self, host: Host, task: Task[Any], *, seconds: float) -> None:
+        """Name the episode; it is made by `open`.
+
+        Args:
+            host: calls the environment.
+            task: the task.
+            seconds: the timeout of each method.
+        """
+        self._host, self._task, self._seconds = host, task, seconds
+        self._name = secrets.token_hex(16)
+
+    async def open(self) -> Sequence[Message]:
+        """Make the episode and return the messages with which it opens."""
+        return check_opening(await self._call("open"))
+
+    async def reply(self, messages: Sequence[Message]) -> Sequence[Message] | None:
+        """Return its answer to the policy's last turn."""
+        return check_reply(await self._call("reply", tuple(messages)))
+
+    async def verdict(self, rollout: Rollout) -> Any:
+        """Return its verdict, unchecked."""
+        return await self._call("verdict", rollout)
+
+    async def close(self) -> None:
+        """Close it; a failure is logged, since the results matter more."""
+        try:
+            await self._call("close", seconds=_CLOSE_SECONDS)
+        except Exception as error:  # noqa: BLE001 - environments raise what they like
+            logging.getLogger(__name__).warning(
+                "an episode could not be closed: %s",
+                describe_failure(error, "close", _CLOSE_SECONDS),
+            )
+
+    async def _call(self, op: Any, *arguments: Any, seconds: float | None = None) -> Any:
+        seconds = seconds or self._seconds
+        return await self._host.call(
+            op, self._task, *arguments, seconds=seconds, episode=self._name
+        )
+
+
+class EpisodeConversation:
+    """Is a conversation with an episode.
+
+    An episode that fails in a reply, or is lost with its process, is replaced by a fresh one that
+    hears the same turns, if the environment is replayable.
+    """
+
+    def __init__(
+        self,
+        env: Environment[Any],
+        task: Task[Any],
+        fresh: Callable[[Task[Any]], LiveEpisode],
+        *,
+        retries: int,
+        seconds: float,
+        judge: Callable[[Task[Any], Rollout, Sequence[Ask]], Awaitable[Verdict]],
+    ) -> None:
+        """Prepare the conversation; nothing is opened yet.
+
+        Args:
+            env: the environment.
+            task: the task.
+            fresh: returns a new episode, which is not open.
+            retries: how often a failed method is tried again.
+            seconds: the timeout of each method, for messages.
+            judge: gets a verdict in the given ways, one after the other.
+        """
+        self._env, self._task, self._fresh, self._judge = env, task, fresh, judge
+        self._retries, self._seconds = retries, seconds
+        self._episode: LiveEpisode | None = None
+        self._failure = ""
+        """Why there is no open episode."""
+
+    async def open(self) -> Sequence[Message]:
+        """Open an episode; see `Conversation.open`."""
+
+        async def attempt() -> Sequence[Message]:
+            self._episode = self._fresh(self._task)
+            return await self._episode.open()
+
+        return await self._with_retries("open", attempt, self._retries)
+
+    async def reply(self, messages: Sequence[Message]) -> Sequence[Message] | None:
+        """Return the episode's answer; see `Conversation.reply`."""
+
+        async def attempt() -> Sequence[Message] | None:
+            if self._episode is None:
+                self._episode = self._fresh(self._task)
+                await replay(self._env, self._episode, messages)
+            return await self._episode.reply(messages)
+
+        retries = self._retries if self._env.replayable else 0
+        return await self._with_retries("reply", attempt, retries)
+
+    async def verdict(self, rollout: Rollout) -> Verdict:
+        """Judge the attempt: by the open episode, else by a replay."""
+        ways: list[Ask] = [] if self._episode is None else [self._ask_episode]
+        if self._env.replayable or not ways:
+            ways.append(lambda task, rollout: replayed(self._env, self._fresh(task), rollout))
+        return await self._judge(self._task, rollout, ways)
+
+    async def close(self) -> None:
+        """Close the episode, if one is open."""
+        episode, self._episode = self._episode, None
+        if episode is not None:
+            await asyncio.shield(asyncio.create_task(episode.close()))  # also when cancelled
+
+    async def _ask_episode(self, task: Task[Any], rollout: Rollout) -> Any:
+        if self._episode is None:
+            raise WorkerLostError(self._failure)
+        return await self._episode.verdict(rollout)
+
+    async def _with_retries(self, op: str, attempt: Callable[[], Awaitable[T]], retries: int) -> T:
+        """Return the result of a method of the episode; a failed one is closed before the next.
+
+        Raises:
+            GrpoError: every attempt failed.
+        """
+        for _ in range(1 + retries):
+            try:
+                return await attempt()
+            except Exception as error:  # noqa: BLE001 - environments raise what they like
+                self._failure = describe_failure(error, op, self._seconds)
+                await self.close()
+        key = self._task.key
+        raise GrpoError(f"environment {key.env!r} failed in {op}() for {key}: {self._failure}")
+
+
+async def replay(env: Environment[Any], episode: LiveEpisode, messages: Sequence[Message]) -> None:
+    """Open an episode and let it hear recorded turns of the policy but the last one.
+
+    Args:
+        env: its environment.
+        episode: the episode.
+        messages: all messages after the prompt, the last one the policy's.
+
+    Raises:
+        ReplayError: the environment is not replayable, or the episode says something else.
+    """
+    if not env.replayable:
+        raise ReplayError(
+            f"{type(env).__qualname__} is not replayable, so an attempt can be judged only by its "
+            "own episode, while that is open; set replayable = True in the class if a fresh "
+            "episode that hears the same turns does the same"
+        )
+    opening = await episode.open()
+    if not messages:  # the policy had no turn at all
+        return
+    _compare(opening, messages[: len(opening)], 0)
+    place = len(opening)
+    while place < len(messages):
+        if messages[place].role != "assistant":
+            _compare((), messages[place : place + 1], place)
+        if place + 1 == len(messages):
+            return
+        reply = await episode.reply(messages[: place + 1]) or ()
+        _compare(reply or (), messages[place + 1 : place + 1 + max(1, len(reply))], place + 1)
+        place += 1 + len(reply)
+
+
+async def replayed(env: Environment[Any], episode: LiveEpisode, rollout: Rollout) -> Any:
+    """Return the verdict, unchecked, of a fresh episode that a recorded attempt is played to.
+
+    Raises:
+        ReplayError: as `replay`.
+    """
+    try:
+        messages = rollout.messages
+        await replay(env, episode, messages)
+        turns = sum(message.role == "assistant" for message in messages)
+        was_cut_off = rollout.finish != "stop" and not rollout.reply_dropped
+        if 0 < turns < env.max_turns and not was_cut_off:
+            reply = await episode.reply(messages)
+            if (reply is not None) != rollout.reply_dropped:
+                _compare(reply or (), (), len(messages))
+        return await episode.verdict(rollout)
+    finally:
+        await asyncio.shield(asyncio.create_task(episode.close()))
+
+
+def _compare(said: Sequence[Message], recorded: Sequence[Message], place: int) -> None:
+    """Raise ReplayError if messages differ from the recorded ones, which begin at `place`."""
+    if tuple(said) == tuple(recorded):
+        return
+    for number in range(max(len(said), len(recorded))):
+        pair = [_shown(messages, number) for messages in (said, recorded)]
+        if pair[0] != pair[1]:
+            raise ReplayError(
+                f"replay diverged at message {place + number + 1} after the prompt: the episode "
+                f"says {pair[0]}, and the record has {pair[1]}"
+            )
+    raise ReplayError(f"replay diverged after message {place}: the episode ends differently")
+
+
+def _shown(messages: Sequence[Message], number: int) -> str:
+    if number >= len(messages):
+        return "nothing"
+    message = messages[number]
+    text = message.content if len(message.content) <= 100 else f"{message.content[:100]}..."
+    return f"{message.role}: {text!r}"

@@ -1,0 +1,70 @@
+"""Hold the open episodes of an environment, in the process that runs its code."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from grpo_core.protocol.environment import Environment
+from grpo_core.protocol.episode import Episode
+from grpo_core.protocol.executor import Op
+from grpo_core.protocol.types import Message, Task
+from grpo_core.verify.checks import BrokenContractError, awaited, check_opening, check_reply
+from grpo_core.verify.pool import WorkerLostError
+
+
+class OpenEpisodes:
+    """Open the episodes of an environment, ask them by their ids, and close them."""
+
+    def __init__(self, env: Environment[Any]) -> None:
+        self._env = env
+        self._episodes: dict[str, Episode] = {}
+
+    async def call(self, op: Op, task: Task[Any], episode: str, *arguments: Any) -> Any:
+        """Return the result of an episode's method; that of `verdict` is not checked.
+
+        Args:
+            op: name of the method; "open" makes the episode first.
+            task: its task.
+            episode: its id.
+            *arguments: the arguments of the method.
+
+        Raises:
+            WorkerLostError: there is no such episode here.
+            BrokenContractError: the episode breaks the protocol.
+        """
+        if op == "close":
+            await self._close(episode)
+            return None
+        if op == "open":
+            return await self._open(task, episode)
+        if episode not in self._episodes:
+            raise WorkerLostError("the episode is lost: it is not open in this process")
+        method = getattr(self._episodes[episode], op)
+        result = await awaited(method(*arguments), f"the episode's {op}")
+        return check_reply(result) if op == "reply" else result
+
+    async def close(self) -> None:
+        """Close all episodes; the first error is raised at the end."""
+        results = await asyncio.gather(
+            *(self._close(episode) for episode in list(self._episodes)), return_exceptions=True
+        )
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
+
+    async def _open(self, task: Task[Any], name: str) -> Sequence[Message]:
+        episode: object = self._env.episode(task)
+        if not isinstance(episode, Episode):
+            raise BrokenContractError(
+                f"episode() returned a {type(episode).__name__}; it must return an Episode"
+            )
+        self._episodes[name] = episode
+        return check_opening(await awaited(episode.open(), "the episode's open"))
+
+    async def _close(self, name: str) -> None:
+        """Close an episode, unless that was done or it was never made."""
+        episode = self._episodes.pop(name, None)
+        if episode is not None:
+            await awaited(episode.close(), "the episode's close")

@@ -1,0 +1,153 @@
+"""A game for tests: guess a number; the state of a game is its own, and not in the messages."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from grpo_core import (
+    Environment,
+    Episode,
+    Message,
+    Program,
+    Reward,
+    Rollout,
+    Task,
+    TaskKey,
+    Verdict,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What goes wrong, and where it is written what happened."""
+
+    folder: str = ""
+    """Gets a line for each event in events.txt."""
+    drifts: bool = False
+    """Each episode says something else."""
+    breaks: str = ""
+    """The method that raises."""
+
+
+class Game(Episode):
+    """Counts the guesses, says after each whether the number is higher, and knows special words."""
+
+    def __init__(self, env: Games, task: Task[int]) -> None:
+        self.env, self.task = env, task
+        self.guesses: list[str] = []
+        self.judged = 0
+
+    def note(self, event: str) -> None:
+        if self.env.config.folder:
+            with (Path(self.env.config.folder) / "events.txt").open("a") as file:
+                file.write(f"{event} {self.task.key.index} {os.getpid()}\n")
+
+    def fail_in(self, method: str) -> None:
+        if self.env.config.breaks == method:
+            raise RuntimeError(f"{method} broke")
+
+    async def open(self) -> Sequence[Message]:
+        self.note("open")
+        self.fail_in("open")
+        word = f" {time.monotonic_ns()}" if self.env.config.drifts else ""
+        return (Message("user", f"you have {self.env.max_turns} guesses{word}"),)
+
+    async def reply(self, messages: Sequence[Message]) -> Sequence[Message] | None:
+        word = messages[-1].content
+        self.guesses.append(word)
+        self.fail_in("reply")
+        once = Path(self.env.config.folder or "/nowhere") / f"{word}-{self.task.key.index}"
+        if word in ("die", "block", "sleep") and not once.exists():
+            once.touch()
+            if word == "die":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if word == "block":
+                time.sleep(60)  # noqa: ASYNC251 - it blocks the loop
+            await asyncio.sleep(60)
+        if word == "always-sleep":
+            await asyncio.sleep(60)
+        if word == str(self.task.data):
+            return None
+        return (Message("user", f"{len(self.guesses)}: no"),)
+
+    async def verdict(self, rollout: Rollout) -> Verdict:
+        self.judged += 1
+        self.note("verdict")
+        if self.env.config.breaks == "first verdict" and self.judged == 1:
+            raise RuntimeError("the first verdict broke")
+        self.fail_in("verdict")
+        seen = len(self.guesses) / 10
+        return Verdict(
+            {"digits": Reward(seen)},
+            passed=rollout.text == str(self.task.data),
+            answer=",".join(self.guesses)[:200],
+        )
+
+    async def close(self) -> None:
+        self.note("close")
+
+
+class Games(Environment[int]):
+    Config = Config
+    max_turns = 4
+    max_new_tokens = 6
+    replayable = True
+    timeout_seconds = 2.0
+    parts: ClassVar[dict[str, float]] = {"digits": 1.0}
+
+    def task(self, key: TaskKey) -> Task[int]:
+        return Task(key, (Message("user", f"guess {key.index}"),), key.rng().randrange(10))
+
+    def episode(self, task: Task[int]) -> Episode:
+        return Game(self, task)
+
+    def reference(self, task: Task[int]) -> Sequence[str]:
+        return ("no", str(task.data))
+
+
+class OnceGames(Games):
+    replayable = False
+
+
+class TrustedGames(Games):
+    trusted = True
+
+
+class Running(Game):
+    """Runs a program in the sandbox of the host for each guess."""
+
+    async def reply(self, messages: Sequence[Message]) -> Sequence[Message] | None:
+        sandbox = self.env.services.sandbox()
+        program = Program("def f(x):\n    return x + 1", "f", [[1], [41]])
+        ((one, other),) = await sandbox.run([program])
+        return (Message("user", f"{one.value} {other.value} {other.status}"),)
+
+
+class RunningGames(Games):
+    needs: ClassVar[frozenset[str]] = frozenset({"sandbox"})  # type: ignore[assignment]
+    timeout_seconds = 30.0
+
+    def episode(self, task: Task[int]) -> Episode:
+        return Running(self, task)
+
+
+class NotEpisodes(Games):
+    def episode(self, task: Task[int]) -> Episode:
+        return 3  # type: ignore[return-value]
+
+
+class Speaking(Game):
+    async def open(self) -> Sequence[Message]:
+        return (Message("assistant", "I say it all"),)
+
+
+class SpeaksForThePolicy(Games):
+    def episode(self, task: Task[int]) -> Episode:
+        return Speaking(self, task)

@@ -1,0 +1,433 @@
+"""Episodes: attempts with state of their own, in real worker processes that are killed, blocked and left."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import psutil
+import pytest
+
+from grpo_core import (
+    ConfigError,
+    Environment,
+    GrpoError,
+    Message,
+    Outcome,
+    Rollout,
+    Services,
+    Spec,
+    TaskKey,
+    Verdict,
+    current_call,
+)
+from grpo_core.config.settings import SandboxConfig, VerifyConfig
+from grpo_core.plugins.host import PluginHost
+from grpo_core.plugins.services import Lender
+from grpo_core.protocol.executor import Answer, EnvironmentToVerify, Request
+from grpo_core.verify.cache import VerdictCache
+from grpo_core.verify.conversation import Conversation
+from grpo_core.verify.engine import Verifier
+from grpo_core.verify.hosts import Placement
+from grpo_core.verify.local import LocalExecutor, answer_json
+from grpo_core.verify.playing import Played, play
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))  # so that this process and the workers find the module of games
+
+import guessing_games as games  # noqa: E402
+from processes import is_alive, wait_until, workers_below  # noqa: E402
+
+NUMBERS = [TaskKey("games", "train", index) for index in range(4)]
+
+
+def events(folder: Path) -> Counter[str]:
+    """Return how often each event happened in all processes."""
+    path = folder / "events.txt"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return Counter(line.split()[0] for line in lines)
+
+
+def with_verifier(
+    env: Environment[Any],
+    work: Callable[[Verifier], Awaitable[Any]],
+    *,
+    cache: VerdictCache | None = None,
+    placement: Placement | None = None,
+    spec: Spec | None = None,
+    **settings: Any,
+) -> Any:
+    async def run() -> Any:
+        chosen = VerifyConfig(**{"workers": 1, **settings})
+        async with Verifier(
+            env, settings=chosen, cache=cache, placement=placement, spec=spec
+        ) as verifier:
+            return await work(verifier)
+
+    result = asyncio.run(run())
+    assert workers_below(os.getpid()) == []
+    return result
+
+
+async def played(verifier: Verifier, *scripts: Sequence[str]) -> list[Played]:
+    """Play each script at a task of its own, all at once."""
+    tasks = await verifier.tasks(NUMBERS[: len(scripts)])
+    return list(
+        await asyncio.gather(
+            *(
+                play(verifier, task, script, max_turns=verifier.env.max_turns, judge=True)
+                for task, script in zip(tasks, scripts, strict=True)
+            )
+        )
+    )
+
+
+def answers(attempts: Sequence[Played]) -> list[str | None]:
+    return [attempt.verdict.answer if attempt.verdict else None for attempt in attempts]
+
+
+KINDS = pytest.mark.parametrize(
+    ("kind", "isolation"),
+    [(games.Games, "auto"), (games.TrustedGames, "auto"), (games.Games, "inline")],
+    ids=["in a worker", "trusted", "inline"],
+)
+
+
+@KINDS
+def test_an_episode_judges_its_own_state_and_a_replay_agrees(
+    kind: type[games.Games], isolation: str
+) -> None:
+    async def work(verifier: Verifier) -> None:
+        (task,) = await verifier.tasks(NUMBERS[:1])
+        right = str(task.key.rng().randrange(10))
+        attempts = [
+            await play(verifier, task, script, max_turns=4, judge=True)
+            for script in (["a", "b"], ["a", "b", "c", "d"], ["a", right], [right], ["a"])
+        ]
+        assert answers(attempts) == ["a,b", "a,b,c", f"a,{right}", right, "a"]
+        assert [attempt.ended for attempt in attempts] == [False, False, True, True, False]
+        assert attempts[0].rollout.messages == (
+            Message("user", "you have 4 guesses"),
+            Message("assistant", "a"),
+            Message("user", "1: no"),
+            Message("assistant", "b"),
+        )
+        again = (await verifier.verify([task], [[attempt.rollout for attempt in attempts]]))[0]
+        assert again == [attempt.verdict for attempt in attempts]
+        cut_off = replace(attempts[0].rollout, finish="length", reply_dropped=False)
+        assert (await verifier.verify([task], [[cut_off]]))[0][0].answer == "a"
+
+    with_verifier(kind(), work, isolation=isolation)
+
+
+@KINDS
+def test_two_episodes_do_not_see_each_other(kind: type[games.Games], isolation: str) -> None:
+    async def work(verifier: Verifier) -> None:
+        attempts = await played(verifier, ["a", "b", "c"], ["d", "e", "f"], ["g"])
+        assert answers(attempts) == ["a,b,c", "d,e,f", "g"]
+
+    with_verifier(kind(), work, isolation=isolation)
+
+
+@pytest.mark.parametrize("fault", ["die", "block", "sleep"])
+def test_an_episode_lost_in_the_middle_is_replayed_and_so_are_those_beside_it(
+    tmp_path: Path, fault: str
+) -> None:
+    scripts = [["x", fault, "y"], ["a", "b", "c"], ["d", "e", "f"]]
+
+    async def work(verifier: Verifier) -> None:
+        waiting = verifier.conversation((await verifier.tasks(NUMBERS[3:]))[0])
+        opening = tuple(await waiting.open())
+        attempts = await played(verifier, *scripts)
+        assert answers(attempts) == [",".join(script) for script in scripts]
+        # the one that was silent meanwhile goes on as well
+        said = (*opening, Message("assistant", "late"))
+        assert list(await waiting.reply(said) or ()) == [Message("user", "1: no")]
+        verdict = await waiting.verdict(Rollout(said, reply_dropped=True))
+        await waiting.close()
+        assert verdict.answer == "late"
+
+    with_verifier(games.Games(games.Config(folder=str(tmp_path))), work)
+
+
+def test_an_episode_that_cannot_be_replayed_ends_as_an_error_and_never_as_a_reward(
+    tmp_path: Path,
+) -> None:
+    async def work(verifier: Verifier) -> None:
+        (attempt,) = await played(verifier, ["x", "die", "y"])
+        assert attempt.rollout.finish == "error"
+        assert attempt.verdict is not None
+        assert "SIGKILL" in (attempt.verdict.error or "")
+        (well,) = await played(verifier, ["x"])
+        assert answers([well]) == ["x"]
+        (task,) = await verifier.tasks(NUMBERS[:1])
+        ((verdict,),) = await verifier.verify([task], [[well.rollout]])
+        assert (verdict.error or "").startswith("OnceGames is not replayable")
+
+    with_verifier(games.OnceGames(games.Config(folder=str(tmp_path))), work)
+
+
+def test_a_replay_that_diverges_is_an_error_that_says_where() -> None:
+    async def work(verifier: Verifier) -> list[Verdict]:
+        (task,) = await verifier.tasks(NUMBERS[:1])
+        (attempt,) = await played(verifier, ["a", "b", "c"])
+        messages = list(attempt.rollout.messages)
+        messages[4] = Message("user", "2: yes")
+        changed = [
+            Rollout(tuple(messages), reply_dropped=True),
+            replace(attempt.rollout, reply_dropped=False),  # the game goes on, the record ends
+            Rollout.of("a"),
+        ]
+        return (await verifier.verify([task], [changed]))[0]
+
+    replies, end, opening = with_verifier(games.Games(), work)
+    assert replies.error == (
+        "replay diverged at message 5 after the prompt: the episode says user: '2: no', and the "
+        "record has user: '2: yes'"
+    )
+    assert "the episode says user: '3: no', and the record has nothing" in str(end.error)
+    assert "message 1 after the prompt" in str(opening.error)
+
+
+def test_a_verdict_is_asked_of_the_living_episode_before_it_is_replayed(tmp_path: Path) -> None:
+    async def work(verifier: Verifier) -> None:
+        (attempt,) = await played(verifier, ["a", "b"])
+        assert answers([attempt]) == ["a,b"]
+
+    config = games.Config(folder=str(tmp_path), breaks="first verdict")
+    with_verifier(games.Games(config), work)
+    assert events(tmp_path) == {"open": 1, "verdict": 2, "close": 1}
+
+
+def test_a_drifting_episode_that_is_lost_is_an_error(tmp_path: Path) -> None:
+    async def work(verifier: Verifier) -> None:
+        (attempt,) = await played(verifier, ["x", "die"])
+        assert "replay diverged at message 1" in attempt.rollout.error
+
+    with_verifier(games.Games(games.Config(folder=str(tmp_path), drifts=True)), work)
+
+
+@KINDS
+def test_every_episode_is_closed_whatever_happens(
+    tmp_path: Path, kind: type[games.Games], isolation: str
+) -> None:
+    """After a deadline, a broken reply, a cancelled player, a broken opening, and the end of the verifier."""
+
+    async def work(verifier: Verifier) -> None:
+        (task,) = await verifier.tasks(NUMBERS[:1])
+        (late,) = await played(verifier, ["always-sleep"])
+        assert "exceeded its deadline of 2 s" in late.rollout.error
+        playing = asyncio.create_task(played(verifier, ["a", "always-sleep"]))
+        await asyncio.sleep(0.5)
+        playing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await playing
+        await verifier.conversation(task).open()  # nobody closes it
+        await asyncio.sleep(0.2)
+
+    config = games.Config(folder=str(tmp_path))
+    with_verifier(kind(config), work, isolation=isolation)
+    found = events(tmp_path)
+    assert found["open"] == found["close"] == 4  # two for the deadline: it is tried again
+
+    async def failing(verifier: Verifier) -> None:
+        (attempt,) = await played(verifier, ["a"])
+        assert "open broke" in attempt.rollout.error
+        assert attempt.rollout.messages == ()
+        assert attempt.verdict is not None
+        assert not attempt.verdict.scored
+
+    with_verifier(kind(replace(config, breaks="open")), failing, isolation=isolation)
+    found = events(tmp_path)
+    assert found["open"] == found["close"] == 6
+
+
+def test_episodes_use_the_sandbox_of_the_host() -> None:
+    lender = Lender(PluginHost(), SandboxConfig())
+
+    async def work(verifier: Verifier) -> None:
+        attempts = await played(verifier, ["a", "b"], ["c"])
+        assert [reply[0].content for reply in attempts[0].replies] == ["2 42 ok", "2 42 ok"]
+        assert [reply[0].content for reply in attempts[1].replies] == ["2 42 ok"]
+        await lender.close()
+
+    with_verifier(games.RunningGames(None, lender.services(games.RunningGames)), work)
+
+
+def test_time_that_a_service_stops_does_not_count_and_its_failure_is_an_error() -> None:
+    class Slow:
+        async def run(self, programs: Sequence[Any]) -> Any:
+            with current_call().stopped():
+                await asyncio.sleep(3)
+            return [[Outcome("ok", value=1), Outcome("ok", value=2)]]
+
+    class Broken:
+        async def run(self, programs: Sequence[Any]) -> Any:
+            raise ConnectionError("the sandbox is gone")
+
+    async def work(verifier: Verifier) -> Played:
+        (attempt,) = await played(verifier, ["a"])
+        return attempt
+
+    slow = games.RunningGames(None, Services(sandboxes={"default": Slow()}))  # type: ignore[dict-item]
+    attempt = with_verifier(slow, work, timeout_seconds=1.0)
+    assert [reply[0].content for reply in attempt.replies] == ["1 2 ok"]
+    broken = games.RunningGames(None, Services(sandboxes={"default": Broken()}))  # type: ignore[dict-item]
+    assert "the sandbox is gone" in with_verifier(broken, work).rollout.error
+
+
+class Afar:
+    """An executor whose place gets and gives only JSON text, and loses all episodes on request."""
+
+    in_process: ClassVar[bool] = False
+
+    def open(self, environment: EnvironmentToVerify) -> Any:
+        self.described = json.dumps(environment.to_json())
+        self.place = self._make()
+        return self
+
+    def _make(self) -> Any:
+        return LocalExecutor().open(EnvironmentToVerify.from_json(json.loads(self.described)))
+
+    async def lose(self) -> None:
+        await self.place.close()
+        self.place = self._make()
+        await self.place.open()
+
+    async def ask(self, request: Request, *, seconds: float) -> Answer:
+        text = await answer_json(self.place, json.dumps(request.to_json()), seconds=seconds)
+        return Answer.from_json(json.loads(text))
+
+    async def examine(self) -> Sequence[str]:
+        return ()
+
+    async def close(self) -> None:
+        await self.place.close()
+
+
+@pytest.mark.parametrize("kind", [games.Games, games.TrustedGames])
+def test_episodes_live_at_the_far_end_of_an_executor(kind: type[games.Games]) -> None:
+    class Executor(Afar):
+        def open(self, environment: EnvironmentToVerify) -> Any:
+            super().open(environment)
+            return Place(self)
+
+    class Place:
+        def __init__(self, executor: Afar) -> None:
+            self.executor = executor
+            self.ask, self.close = executor.ask, executor.close
+
+        async def open(self) -> None:
+            await self.executor.place.open()
+
+    executor = Executor()
+
+    async def work(verifier: Verifier) -> None:
+        attempts = await played(verifier, ["a", "b"], ["c"])
+        assert answers(attempts) == ["a,b", "c"]
+        conversation = verifier.conversation((await verifier.tasks(NUMBERS[:1]))[0])
+        opening = tuple(await conversation.open())
+        said = (*opening, Message("assistant", "x"))
+        reply = tuple(await conversation.reply(said) or ())
+        await executor.lose()
+        longer = (*said, *reply, Message("assistant", "y"))
+        assert list(await conversation.reply(longer) or ()) == [Message("user", "2: no")]
+        await conversation.close()
+
+    spec = Spec(kind.__name__, f"guessing_games:{kind.__name__}")
+    with_verifier(kind(), work, placement=Placement(executor, "afar"), spec=spec)
+
+
+def test_only_verdicts_of_replayable_episodes_are_cached() -> None:
+    async def work(verifier: Verifier) -> int:
+        for _ in range(2):
+            await played(verifier, ["a", "b"])
+        return verifier.stats.cache_hits
+
+    for kind, hits in ((games.Games, 1), (games.OnceGames, 0)):
+        assert with_verifier(kind(), work, cache=VerdictCache(entries=10)) == hits
+
+
+def test_nothing_is_left_after_200_episodes() -> None:
+    me = psutil.Process()
+
+    async def work(verifier: Verifier) -> None:
+        (task,) = await verifier.tasks(NUMBERS[:1])
+        counts = []
+        for _ in range(5):
+            await asyncio.gather(
+                *(play(verifier, task, ["a", "b"], max_turns=4, judge=True) for _ in range(40))
+            )
+            worker = psutil.Process(max(workers_below(me.pid)))
+            counts.append(
+                (me.num_fds(), me.num_threads(), len(workers_below(me.pid)), worker.num_fds())
+            )
+        assert counts[0] == counts[-1]
+
+    before = me.num_fds()
+    with_verifier(games.Games(), work)
+    assert wait_until(lambda: me.num_fds() <= before)
+
+
+TRAINER = """
+import asyncio, sys
+sys.path.insert(0, {here!r})
+import guessing_games as games
+from grpo_core import TaskKey
+from grpo_core.config.settings import VerifyConfig
+from grpo_core.verify.engine import Verifier
+
+async def main():
+    async with Verifier(games.Games(), settings=VerifyConfig(workers=2)) as verifier:
+        tasks = await verifier.tasks([TaskKey("games", "train", i) for i in range(4)])
+        for task in tasks:
+            await verifier.conversation(task).open()
+        print("open", flush=True)
+        await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+def test_a_killed_trainer_leaves_no_process(tmp_path: Path) -> None:
+    script = tmp_path / "trainer.py"
+    script.write_text(TRAINER.format(here=str(HERE)))
+    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True) as trainer:
+        assert trainer.stdout is not None
+        assert trainer.stdout.readline() == "open\n"
+        workers = workers_below(trainer.pid)
+        assert workers
+        os.kill(trainer.pid, signal.SIGKILL)
+    assert wait_until(lambda: not any(map(is_alive, workers)))
+
+
+def test_what_an_episode_breaks_of_the_protocol_is_said() -> None:
+    async def work(verifier: Verifier) -> str:
+        (task,) = await verifier.tasks(NUMBERS[:1])
+        conversation: Conversation = verifier.conversation(task)
+        with pytest.raises(GrpoError) as error:
+            await conversation.open()
+        await conversation.close()
+        return str(error.value)
+
+    assert "episode() returned a int; it must return an Episode" in with_verifier(
+        games.NotEpisodes(), work
+    )
+    assert 'of the role "assistant"' in with_verifier(games.SpeaksForThePolicy(), work)
+
+
+def test_isolation_is_the_same_choice_as_elsewhere() -> None:
+    class Local(games.Games):
+        pass
+
+    with pytest.raises(ConfigError, match="a worker process cannot import"):
+        Verifier(Local(), settings=VerifyConfig())
