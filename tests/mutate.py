@@ -62,8 +62,8 @@ EQUIVALENT: dict[str, str] = {
     'advantages.pods: len(places) <= keep -> len(places) < keep | if len(places) < keep:': 'of exactly `keep` attempts the best choice is all of them',
     'advantages.pods: 0 -> 1 | best = max(choices, key=lambda chosen: float(reward_G[chosen].var(correction=1)))': 'all choices have the same size, so the correction does not change which is the largest',
     'advantages._group_mean: 1 -> 2 | return torch.where(scored_PG, reward_PG, 0.0).sum(dim=1, keepdim=True) / scored_PG.sum(dim=1, keepdim=True).clamp(min=2)': 'the mean of a group with one scored attempt is used nowhere',
-    'losses.clip: advantage_B1 < 0 -> advantage_B1 <= 0 | return torch.where(advantage_B1 <= 0, torch.minimum(loss_BT, -config.dual_clip * advantage_B1), loss_BT)': 'an advantage of 0 makes a loss of 0 on either side',
-    'losses.sapo: advantage_B1 > 0 -> advantage_B1 >= 0 | tau_B1 = torch.full_like(advantage_B1, config.sapo_negative).masked_fill(advantage_B1 >= 0, config.sapo_positive)': 'an advantage of 0 makes a loss of 0 with either temperature',
+    'losses.clip: advantage_BT < 0 -> advantage_BT <= 0 | return torch.where(advantage_BT <= 0, torch.minimum(loss_BT, -config.dual_clip * advantage_BT), loss_BT)': 'an advantage of 0 makes a loss of 0 on either side',
+    'losses.sapo: advantage_BT > 0 -> advantage_BT >= 0 | tau_BT = torch.full_like(advantage_BT, config.sapo_negative).masked_fill(advantage_BT >= 0, config.sapo_positive)': 'an advantage of 0 makes a loss of 0 with either temperature',
     'batch._trees: 0 -> 1 | tree_nodes = 1': 'it is read only beside a row that came before',
     'losses.k3_st: k2(logprob_BT, reference_BT) -> k2(reference_BT, logprob_BT) | squared_BT = k2(reference_BT, logprob_BT)': 'a square has no sign',
 }

@@ -86,7 +86,7 @@ class RolloutJudging:
         verdict, was_cached = await self._cache.verdict(
             verdict_key(self._fingerprint, task, rollout),
             lambda: self._judge_with_retries(task, rollout),
-            check=lambda cached_verdict: check_verdict(cached_verdict, self._env),
+            check=lambda cached_verdict: check_verdict(cached_verdict, self._env, rollout),
         )
         self._stats.cache_lookups += 1
         self._stats.cache_hits += was_cached
@@ -108,6 +108,7 @@ class RolloutJudging:
             return check_verdict(
                 await self._host.call("verify", task, rollout, seconds=self._seconds),
                 self._env,
+                rollout,
             )
         except Exception as error:  # noqa: BLE001 - environments raise what they like
             return Verdict.failed(describe_failure(error, "verify", self._seconds))
@@ -201,12 +202,15 @@ class GroupJudging:
                 "rollouts; return one verdict for each"
             )
             return [failed] * len(group.rollouts)
-        return [self._check_or_fail(verdict) for verdict in verdicts]
+        return [
+            self._check_or_fail(verdict, rollout)
+            for verdict, rollout in zip(verdicts, group.rollouts, strict=True)
+        ]
 
-    def _check_or_fail(self, verdict: object) -> Verdict:
-        """Return the checked verdict, or an error if it breaks the protocol."""
+    def _check_or_fail(self, verdict: object, rollout: Rollout) -> Verdict:
+        """Return the checked verdict of a rollout, or an error if it breaks the protocol."""
         try:
-            return check_verdict(verdict, self._env)
+            return check_verdict(verdict, self._env, rollout)
         except BrokenContractError as error:
             return Verdict.failed(clip(str(error)))
 
