@@ -27,12 +27,18 @@ MODULES = {
     "losses": "grpo_core.train.algorithm.losses",
     "advantages": "grpo_core.train.algorithm.advantages",
     "batch": "grpo_core.train.compute.batch",
+    "rewards": "grpo_core.train.algorithm.rewards",
 }
 FILES = {name: ROOT / f"{module.replace('.', '/')}.py" for name, module in MODULES.items()}
 TESTS = {
     "losses": ["tests/train/test_algorithm.py"],
-    "advantages": ["tests/train/test_advantages.py"],
-    "batch": ["tests/train/test_batch.py", "tests/train/test_algorithm.py"],
+    "advantages": ["tests/train/test_advantages.py", "tests/train/test_turns.py"],
+    "batch": [
+        "tests/train/test_batch.py",
+        "tests/train/test_algorithm.py",
+        "tests/train/test_turns.py",
+    ],
+    "rewards": ["tests/train/test_advantages.py", "tests/train/test_turns.py"],
 }
 OPERATORS = {
     ast.Add: ast.Sub,
