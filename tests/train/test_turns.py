@@ -198,6 +198,17 @@ def test_parts_without_turns_and_what_the_trainer_adds_belong_to_the_last_turn()
     assert found.turn_PGT[0, 0, 2] == 2.0, "the rewards that were added to have changed"
 
 
+def test_an_attempt_without_a_turn_has_its_reward_before_the_first_one_and_no_advantage() -> None:
+    silent = Group(
+        TASK,
+        [Rollout(()), dialogue(1, 1)],
+        [Verdict({"game": Reward(0.5)}), Verdict({"game": Reward(turns=(1.0, 2.0))})],
+    )
+    found = rewards([silent]).plus(torch.tensor([[1.0, 0.0]]), 1.0)
+    assert found.turn_PGT.tolist() == [[[1.5, 0.0], [1.0, 2.0]]]
+    assert advantages(found, TURNS).tolist() == [[[0.0, 0.0], [1.5, 2.0]]]
+
+
 def test_shuffled_rewards_carry_no_information_at_any_turn() -> None:
     """On average over all orders the advantage of every turn is 0, also where others had ended."""
     group = judged([1.0, 2.0], [4.0], [0.0, 0.0, 1.0])
