@@ -7,6 +7,7 @@ gives little reward can be recognised.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from numbers import Real
 from time import perf_counter
 from typing import Generic, ParamSpec
@@ -15,7 +16,7 @@ from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.types import Reward, Verdict
 
 P = ParamSpec("P")
-Score = float | bool | tuple[float | bool, str]
+Score = float | bool | tuple[float | bool, str] | Reward
 
 
 class Rubric(Generic[P]):
@@ -26,7 +27,8 @@ class Rubric(Generic[P]):
     turns it into an error verdict.
 
     Args:
-        functions: each returns a number, a bool (1 or 0) or a pair (number, note).
+        functions: each returns a number, a bool (1 or 0), a pair (number, note), or a Reward, as
+            `Reward(turns=...)` for what each turn earned.
         weights: one per function, usually the environment's `parts`; 1 for each if left out.
         passed: the function whose value of 1 or more means success; if left out, no verdict passes.
 
@@ -74,11 +76,14 @@ class Rubric(Generic[P]):
             started = perf_counter()
             score = function(*args, **kwargs)
             seconds = perf_counter() - started
+            if isinstance(score, Reward):
+                rewards[name] = replace(score, weight=self._weights[name], seconds=seconds)
+                continue
             value, note = score if isinstance(score, tuple) else (score, "")
             if not isinstance(value, Real):  # None from a missing return must not become a reward
                 raise TypeError(
                     f"the reward function {name!r} returned {score!r}; "
-                    "return a number, a bool or a pair (number, note)"
+                    "return a number, a bool, a pair (number, note) or a Reward"
                 )
             rewards[name] = Reward(float(value), self._weights[name], note, seconds)
         return rewards

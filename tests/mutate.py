@@ -27,12 +27,18 @@ MODULES = {
     "losses": "grpo_core.train.algorithm.losses",
     "advantages": "grpo_core.train.algorithm.advantages",
     "batch": "grpo_core.train.compute.batch",
+    "rewards": "grpo_core.train.algorithm.rewards",
 }
 FILES = {name: ROOT / f"{module.replace('.', '/')}.py" for name, module in MODULES.items()}
 TESTS = {
     "losses": ["tests/train/test_algorithm.py"],
-    "advantages": ["tests/train/test_advantages.py"],
-    "batch": ["tests/train/test_batch.py", "tests/train/test_algorithm.py"],
+    "advantages": ["tests/train/test_advantages.py", "tests/train/test_turns.py"],
+    "batch": [
+        "tests/train/test_batch.py",
+        "tests/train/test_algorithm.py",
+        "tests/train/test_turns.py",
+    ],
+    "rewards": ["tests/train/test_advantages.py", "tests/train/test_turns.py"],
 }
 OPERATORS = {
     ast.Add: ast.Sub,
@@ -57,13 +63,15 @@ OPPOSITE = {
 # fmt: off
 
 EQUIVALENT: dict[str, str] = {
+    "rewards.rewards: 0 -> 1 | parts = max((len(v.rewards) for group in verdicts_PG for v in group), default=1)": 'there is always a verdict',
+    "rewards.shuffled: task.key.rng('shuffle', task.draw) -> task.key.rng(task.draw, 'shuffle') | drawn = task.key.rng(task.draw, 'shuffle').sample(places, len(places))": 'another random order is as good',
     'advantages.maxrl: mean_P1 > 0 -> mean_P1 >= 0 | return torch.where(mean_P1 >= 0, centred_PG / mean_P1.clamp(min=torch.finfo(torch.float64).tiny), 0.0)': 'rewards that are never negative and have the mean 0 are all 0, and 0 divided by anything is 0',
     'advantages.best_minus_second: 1 -> 2 | lead_P1 = torch.where(count_P1 >= 2, top_P2[:, :2] - top_P2[:, 1:], 0.0)': 'scatter reads only the first column of its source, since its index has one',
     'advantages.pods: len(places) <= keep -> len(places) < keep | if len(places) < keep:': 'of exactly `keep` attempts the best choice is all of them',
     'advantages.pods: 0 -> 1 | best = max(choices, key=lambda chosen: float(reward_G[chosen].var(correction=1)))': 'all choices have the same size, so the correction does not change which is the largest',
     'advantages._group_mean: 1 -> 2 | return torch.where(scored_PG, reward_PG, 0.0).sum(dim=1, keepdim=True) / scored_PG.sum(dim=1, keepdim=True).clamp(min=2)': 'the mean of a group with one scored attempt is used nowhere',
-    'losses.clip: advantage_B1 < 0 -> advantage_B1 <= 0 | return torch.where(advantage_B1 <= 0, torch.minimum(loss_BT, -config.dual_clip * advantage_B1), loss_BT)': 'an advantage of 0 makes a loss of 0 on either side',
-    'losses.sapo: advantage_B1 > 0 -> advantage_B1 >= 0 | tau_B1 = torch.full_like(advantage_B1, config.sapo_negative).masked_fill(advantage_B1 >= 0, config.sapo_positive)': 'an advantage of 0 makes a loss of 0 with either temperature',
+    'losses.clip: advantage_BT < 0 -> advantage_BT <= 0 | return torch.where(advantage_BT <= 0, torch.minimum(loss_BT, -config.dual_clip * advantage_BT), loss_BT)': 'an advantage of 0 makes a loss of 0 on either side',
+    'losses.sapo: advantage_BT > 0 -> advantage_BT >= 0 | tau_BT = torch.full_like(advantage_BT, config.sapo_negative).masked_fill(advantage_BT >= 0, config.sapo_positive)': 'an advantage of 0 makes a loss of 0 with either temperature',
     'batch._trees: 0 -> 1 | tree_nodes = 1': 'it is read only beside a row that came before',
     'losses.k3_st: k2(logprob_BT, reference_BT) -> k2(reference_BT, logprob_BT) | squared_BT = k2(reference_BT, logprob_BT)': 'a square has no sign',
 }

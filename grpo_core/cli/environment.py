@@ -183,8 +183,14 @@ def print_turn(role: str, content: str) -> None:
 def print_verdict(verdict: Verdict) -> None:
     """Print the reward parts, the total and the extracted answer of a verdict."""
     for name, reward in verdict.rewards.items():
+        turns = (
+            ""
+            if reward.turns is None
+            else f"by turn: {' '.join(map('{:.4g}'.format, reward.turns))}"
+        )
+        remarks = "; ".join(filter(None, (turns, reward.note)))
         print_text(
-            f"{name:<20} {reward.value:>8.4g}  x {reward.weight:<6.4g} {reward.note}".rstrip(),
+            f"{name:<20} {reward.value:>8.4g}  x {reward.weight:<6.4g} {remarks}".rstrip(),
             limit=MESSAGE_LIMIT,
         )
     print_line(

@@ -140,6 +140,7 @@ class RunConfig(settings.Section):
         advantage, kept_count = self.advantage, self.advantage.keep or self.group_size
         has_k = advantage.name in settings.K_ESTIMATORS
         smallest_k = 2 if advantage.name == "pkpo" else 1
+        biasing = self._settings_that_bias() if advantage.name == "turns" else []
         _refuse(
             (
                 kept_count > self.group_size,
@@ -173,7 +174,38 @@ class RunConfig(settings.Section):
                 "KL (k3's is nearly none); set kl.estimator=k1, or kl.placement=loss",
             ),
             *self._faults_of_added_rewards(),
+            (
+                biasing,
+                "advantage.name=turns has the gradient of the expected reward, which these "
+                f"settings would bias: {'; '.join(biasing)}",
+            ),
         )
+
+    def _settings_that_bias(self) -> list[str]:
+        """Return the settings that would bias the gradient of `turns`, and what to do."""
+        loss, advantage = self.loss, self.advantage
+        faults = (
+            (
+                loss.aggregation not in ("sequence_sum", "constant"),
+                f"loss.aggregation={loss.aggregation} weighs tokens by lengths (set it to "
+                "sequence_sum or constant)",
+            ),
+            (loss.mask_truncated, "loss.mask_truncated leaves out long attempts (set it to false)"),
+            (
+                loss.level != "token",
+                f"loss.level={loss.level} mixes the turns' advantages (set it to token)",
+            ),
+            (
+                loss.anchor != "old",
+                f"loss.anchor={loss.anchor} weighs tokens by another policy (set it to old)",
+            ),
+            (
+                advantage.keep is not None,
+                f"advantage.keep={advantage.keep} selects attempts by reward (remove it)",
+            ),
+            (advantage.whiten, "advantage.whiten divides by a spread (set it to false)"),
+        )
+        return [message for found, message in faults if found]
 
     def _faults_of_added_rewards(self) -> Iterator[tuple[bool, str]]:
         """Yield the reward changes that the advantage estimator would ignore or distort."""

@@ -285,6 +285,7 @@ class AdvantageConfig(Section):
                 "pkpo",
                 "best_minus_second",
                 "maxrl",
+                "turns",
             )
         ),
     ] = "gdpo"
@@ -293,8 +294,10 @@ class AdvantageConfig(Section):
     batch. With one part, gdpo equals grpo up to that factor, which groups without a signal raise to
     at most 2. With several parts, grpo weighs a group that differs only in a detail as
     much as a group that differs in the main part, and the policy converges to answers that are
-    nearly right. passk, maxk and pkpo train the best of k. plugin:NAME uses an estimator that a
-    plugin offers."""
+    nearly right. passk, maxk and pkpo train the best of k. turns compares what the policy earned
+    from each of its turns on, for environments that say what each turn earned; it needs
+    loss.aggregation=sequence_sum or constant. plugin:NAME uses an estimator that a plugin
+    offers."""
     k: Positive | None = None
     """The k of passk, maxk and pkpo, below group_size."""
     ddof: Literal[0, 1] = 0

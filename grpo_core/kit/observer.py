@@ -232,7 +232,9 @@ class _Judge:
         """Return a verdict as `Verdict.to_json` without times, or the error in place of it."""
         try:
             rollout = await attempt_rollout(self.env, self.replies, task, text)
-            verdict = check_verdict(await verify_directly(self.env, task, rollout), self.env)
+            verdict = check_verdict(
+                await verify_directly(self.env, task, rollout), self.env, rollout
+            )
         except BrokenContractError as error:
             return str(error)
         except Exception as error:  # noqa: BLE001 - environments raise what they like

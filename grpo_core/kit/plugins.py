@@ -30,7 +30,7 @@ _NAMED = 3
 _ARGUMENTS: Mapping[Kind, tuple[tuple[int, ...], str]] = {
     "algorithm": (
         (2, 4),
-        "(rewards, config) for an advantage, or (log_ratio_BT, logprob_BT, advantage_B1, config) "
+        "(rewards, config) for an advantage, or (log_ratio_BT, logprob_BT, advantage_BT, config) "
         "for a loss",
     ),
     "sampler": ((2,), "(settings, model)"),

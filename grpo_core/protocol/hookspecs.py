@@ -77,7 +77,7 @@ def grpo_algorithms() -> Sequence[Spec]:
     """Offer advantages and losses: targets are pure functions that the config names.
 
     `advantage.name=plugin:NAME` takes (rewards, config), `loss.name=plugin:NAME` takes
-    (log_ratio_BT, logprob_BT, advantage_B1, config).
+    (log_ratio_BT, logprob_BT, advantage_BT, config).
     """
     return ()
 

@@ -138,6 +138,15 @@ class Rollout:
 
     There was no room for another turn, or a script had ended.
     """
+    turn_lengths: tuple[int, ...] = ()
+    """The number of tokens of each of the policy's turns, in order; () where it is not known."""
+
+    @property
+    def turns(self) -> int:
+        """Return the number of the policy's turns."""
+        return len(self.turn_lengths) or sum(
+            message.role == "assistant" for message in self.messages
+        )
 
     @property
     def text(self) -> str:
@@ -158,10 +167,14 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True)
 class Reward:
-    """Holds one named part of a verdict."""
+    """Holds one named part of a verdict.
 
-    value: float
-    """The reward; True counts as 1."""
+    Raises:
+        ValueError: `value` is given and is not the sum of `turns`.
+    """
+
+    value: float = math.nan
+    """The reward; True counts as 1. Leave it out with `turns`: it is their sum."""
     weight: float = 1.0
     """Its weight in the total. Leave it out: the engine takes that of `Environment.parts`, or the
     run's, and until then it is 1."""
@@ -169,6 +182,23 @@ class Reward:
     """A remark for logs and reports."""
     seconds: float = field(default=0.0, compare=False)
     """How long this part took to compute; comparisons ignore it."""
+    turns: tuple[float, ...] | None = field(default=None, kw_only=True)
+    """What each of the policy's turns earned, in order; None: the last turn earned `value`.
+
+    What a turn earned must not depend on later turns: an estimator such as `turns` gives it no
+    credit for what came before it."""
+
+    def __post_init__(self) -> None:
+        if self.turns is None:
+            return
+        total = math.fsum(self.turns)
+        if not (math.isnan(self.value) or math.isclose(self.value, total, abs_tol=1e-9)):
+            raise ValueError(
+                f"the value of a Reward is {self.value:g}, but its turns add up to {total:g}; "
+                "leave out the value"
+            )
+        object.__setattr__(self, "turns", tuple(self.turns))
+        object.__setattr__(self, "value", total)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +280,7 @@ class Verdict:
                     "weight": reward.weight,
                     "note": reward.note,
                     "seconds": reward.seconds,
+                    **({} if reward.turns is None else {"turns": list(reward.turns)}),
                 }
                 for name, reward in self.rewards.items()
             },

@@ -182,13 +182,19 @@ class RunFolder:
         """Append one line to metrics.jsonl; NaN (not measured) and infinities become null."""
         self._logs["metrics.jsonl"].append(json.dumps(finite(values), allow_nan=False))
 
-    def rollouts(self, step: int, group: Group[Any], advantages: list[float] | None = None) -> None:
+    def rollouts(
+        self,
+        step: int,
+        group: Group[Any],
+        advantages: Sequence[float | Sequence[float]] | None = None,
+    ) -> None:
         """Append one line per rollout to rollouts.jsonl, with the key and draw of its task.
 
         Args:
             step: the training step.
             group: the rollouts of one task with their verdicts.
-            advantages: the advantage of each rollout of the group; None for an evaluation.
+            advantages: the advantage of each rollout of the group, or those of its turns; None for
+                an evaluation.
         """
         for line in _rollout_lines(group):
             advantage = None if advantages is None else advantages[line["attempt"]]

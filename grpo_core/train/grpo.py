@@ -147,12 +147,10 @@ class Grpo:
         self.stream.position = rolled.end
         groups, chosen_P = rolled.groups, rolled.chosen_P
         batch_rewards = await self.rewards([groups[p] for p in chosen_P.tolist()])
-        advantage_PG = self.advantages(batch_rewards)
-        logged_PG = advantage_PG.new_zeros(len(groups), config.group_size)
-        logged_PG[chosen_P] = advantage_PG
+        advantage = self.advantages(batch_rewards)
         rows = collate(
             [groups[p].rollouts for p in chosen_P.tolist()],
-            advantage_PG,
+            advantage,
             batch_rewards.scored_PG,
             aggregation=config.loss.aggregation,
             max_length=max(
@@ -164,14 +162,14 @@ class Grpo:
         )
         metrics = {
             **rolled.metrics,
-            **advantage_metrics(advantage_PG, batch_rewards.scored_PG),
+            **advantage_metrics(advantage, batch_rewards.counted(advantage)),
             "tokens/trained": float(
                 sum(sum(row.rollout.trainable) for step_rows in rows for row in step_rows)
             ),
         }
         if config.pipeline.max_staleness:
             metrics |= staleness_metrics(groups, version=step - 1) | rolled.clock.phases(WAIT)
-        return Batch(step, rows, clock, groups, logged_PG, metrics)
+        return Batch(step, rows, clock, groups, _logged(groups, chosen_P, advantage), metrics)
 
     async def _roll_out(
         self, step: int, *, start: int, clock: Clock, turn: Turn | None = None
@@ -294,7 +292,7 @@ class Grpo:
         With it no group would be without a signal, and none would be refilled.
         """
         config = self.actor.config
-        group_rewards = rewards([group.verdicts for group in groups])
+        group_rewards = rewards(groups)
         if config.trainer.shuffle_rewards:
             group_rewards = shuffled(group_rewards, [group.task for group in groups])
         if config.advantage.overlong_buffer:
@@ -322,10 +320,14 @@ class Grpo:
         return replace(group_rewards, scored_PG=group_rewards.scored_PG & enough_P1)
 
     def advantages(self, group_rewards: Rewards, *, whiten: bool | None = None) -> Tensor:
-        """Return the advantages (P, G) by the configured estimator, or that of a plugin.
+        """Return the advantages by the configured estimator, or that of a plugin.
 
         Args:
+            group_rewards: of P groups of G rollouts.
             whiten: whether to whiten over the batch; as configured if left out.
+
+        Returns:
+            Those of the rollouts (P, G), or of the policy's turns (P, G, T).
         """
         config = self.actor.config.advantage
         if whiten is not None:
@@ -349,3 +351,23 @@ class Grpo:
         ]
         decoded = [(config.prompts_per_step, config.group_size), *decoded_together(actor)]
         return Workload(rows, decoded, prompt=max(map(len, prompts)), new=new)
+
+
+def _logged(
+    groups: Sequence[Group[Any]], chosen_P: Tensor, advantage: Tensor
+) -> list[list[float | list[float]]]:
+    """Return the advantages of the rollouts of all groups; 0 in groups that were not chosen.
+
+    If there is one for each turn, a rollout has as many as the policy had turns in it.
+    """
+    values = advantage.new_zeros(len(groups), *advantage.shape[1:])
+    values[chosen_P] = advantage
+    if advantage.dim() == 2:
+        return values.tolist()
+    return [
+        [
+            value_T[: rollout.turns]
+            for rollout, value_T in zip(group.rollouts, value_GT, strict=True)
+        ]
+        for group, value_GT in zip(groups, values.tolist(), strict=True)
+    ]

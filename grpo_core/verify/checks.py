@@ -19,7 +19,16 @@ from grpo_core.extract import is_text
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.tools import schemas
-from grpo_core.protocol.types import Message, Reward, Role, Split, Task, TaskKey, Verdict
+from grpo_core.protocol.types import (
+    Message,
+    Reward,
+    Role,
+    Rollout,
+    Split,
+    Task,
+    TaskKey,
+    Verdict,
+)
 
 NOT_TEXT = "half of a surrogate pair"
 """What a message says of a reply that cannot be encoded."""
@@ -101,8 +110,18 @@ def tools_of(env: Environment[Any]) -> list[dict[str, Any]]:
         raise GrpoError(f"the environment failed in tools(): {reason(error)}") from None
 
 
-def check_verdict(verdict: object, env: type[Environment[Any]] | Environment[Any]) -> Verdict:
+def check_verdict(
+    verdict: object,
+    env: type[Environment[Any]] | Environment[Any],
+    rollout: Rollout | None = None,
+) -> Verdict:
     """Return `verdict` with plain numbers and the environment's default weights.
+
+    Args:
+        verdict: what the verifier returned.
+        env: the environment.
+        rollout: what was judged, if it is known: a part that says what each turn earned has as
+            many numbers as the policy had turns.
 
     Raises:
         BrokenContractError: the verdict breaks the protocol.
@@ -125,7 +144,7 @@ def check_verdict(verdict: object, env: type[Environment[Any]] | Environment[Any
             f"{sorted(env.parts)}; every verdict lists every part"
         )
     rewards = {
-        name: _check_reward(name, verdict.rewards[name], weight)
+        name: _check_reward(name, verdict.rewards[name], weight, rollout)
         for name, weight in env.parts.items()
     }
     detail = _json_copy_or(verdict.detail, None)
@@ -266,7 +285,7 @@ def reweigh(verdict: Verdict, weights: Mapping[str, float]) -> Verdict:
     )
 
 
-def _check_reward(name: str, reward: object, weight: float) -> Reward:
+def _check_reward(name: str, reward: object, weight: float, rollout: Rollout | None) -> Reward:
     if not isinstance(reward, Reward):
         raise BrokenContractError(
             f"the reward part {name!r} is {_describe_type(reward)}; it must be a Reward"
@@ -276,11 +295,18 @@ def _check_reward(name: str, reward: object, weight: float) -> Reward:
             f"the reward part {name!r} has the weight {reward.weight:g}, "
             f"`parts` declares {weight:g}; omit the weight, the engine sets it"
         )
+    turns = reward.turns
+    if turns is not None and rollout is not None and len(turns) != rollout.turns:
+        raise BrokenContractError(
+            f"the reward part {name!r} says what {len(turns)} turns earned, but the policy had "
+            f"{rollout.turns}; `turns` has one number for each message of the policy"
+        )
     return Reward(
         _to_finite_float(reward.value, f"the reward part {name!r}"),
         float(weight),
         str(reward.note),
         _to_finite_float(reward.seconds, f"the seconds of the reward part {name!r}"),
+        turns=None if turns is None else tuple(float(value) for value in turns),
     )
 
 

@@ -103,7 +103,7 @@ class RolloutJudging:
         verdict, was_cached = await self._cache.verdict(
             verdict_key(self._fingerprint, task, rollout),
             lambda: self._judge_with_retries(task, rollout, ways),
-            check=lambda cached_verdict: check_verdict(cached_verdict, self._env),
+            check=lambda cached_verdict: check_verdict(cached_verdict, self._env, rollout),
         )
         self._stats.cache_lookups += 1
         self._stats.cache_hits += was_cached
@@ -125,7 +125,7 @@ class RolloutJudging:
     async def _judge_once(self, task: Task[Any], rollout: Rollout, ask: Ask) -> Verdict:
         """Return the verdict of one call of the verifier; an exception becomes an error."""
         try:
-            return check_verdict(await ask(task, rollout), self._env)
+            return check_verdict(await ask(task, rollout), self._env, rollout)
         except Exception as error:  # noqa: BLE001 - environments raise what they like
             op = "verdict" if self._env.rung() == "episode" else "verify"
             return Verdict.failed(describe_failure(error, op, self._seconds))
@@ -219,12 +219,15 @@ class GroupJudging:
                 "rollouts; return one verdict for each"
             )
             return [failed] * len(group.rollouts)
-        return [self._check_or_fail(verdict) for verdict in verdicts]
+        return [
+            self._check_or_fail(verdict, rollout)
+            for verdict, rollout in zip(verdicts, group.rollouts, strict=True)
+        ]
 
-    def _check_or_fail(self, verdict: object) -> Verdict:
-        """Return the checked verdict, or an error if it breaks the protocol."""
+    def _check_or_fail(self, verdict: object, rollout: Rollout) -> Verdict:
+        """Return the checked verdict of a rollout, or an error if it breaks the protocol."""
         try:
-            return check_verdict(verdict, self._env)
+            return check_verdict(verdict, self._env, rollout)
         except BrokenContractError as error:
             return Verdict.failed(clip(str(error)))
 

@@ -53,6 +53,8 @@ def misbehave(order: str) -> Any:
             return Verdict(rewards={"format": Reward(1.0)})
         case ["weight"]:
             return Verdict(rewards={"reward": Reward(1.0, weight=0.5)})
+        case ["turns", numbers]:
+            return Verdict({"reward": Reward(turns=tuple(map(float, numbers.split(","))))})
         case ["object"]:
             return Verdict(rewards={"reward": Reward(1.0)}, detail={"handle": object()})
         case ["unjudged"]:

@@ -160,6 +160,33 @@ def test_a_file_is_known_to_a_later_run(tmp_path: Path):
         assert verdicts[0].total == 1.0
 
 
+class Paying(Counting):
+    """Each turn earns its number."""
+
+    async def averify(self, task: Task[str], rollout: Rollout) -> Verdict:
+        self.judged += 1
+        earned = tuple(float(number) for number in range(rollout.turns))
+        return Verdict({"reward": Reward(turns=earned, seconds=1.0)})
+
+
+def test_what_each_turn_earned_is_kept_and_checked_against_the_attempt(tmp_path: Path):
+    say = Message("assistant", "a")
+    for judged in (1, 0):
+        cache = VerdictCache(tmp_path / "verdicts.sqlite", entries=100)
+        verdicts, _ = judge(
+            env := Paying(), [Rollout((say, Message("user", "?"), say))], cache=cache
+        )
+        cache.close()
+        assert env.judged == judged
+        assert verdicts[0].rewards["reward"].turns == (0.0, 1.0)
+    with sqlite3.connect(tmp_path / "verdicts.sqlite") as file:
+        file.execute("""UPDATE verdicts SET verdict = replace(verdict, '[0.0, 1.0]', '[1.0]')""")
+    cache = VerdictCache(tmp_path / "verdicts.sqlite", entries=100)
+    judge(env, [Rollout((say, Message("user", "?"), say))], cache=cache)
+    cache.close()
+    assert env.judged == 1, "a verdict with another number of turns was used"
+
+
 @pytest.mark.parametrize("name", [None, "verdicts.sqlite"])
 def test_only_so_many_are_kept_and_the_oldest_go_first(tmp_path: Path, name: str | None):
     cache = VerdictCache(tmp_path / name if name else None, entries=10)

@@ -93,6 +93,18 @@ def test_a_forgotten_return_is_an_error_that_names_the_function() -> None:
         Rubric({"forgot": forgot})(1)
 
 
+def test_a_function_may_return_what_each_turn_earned() -> None:
+    def by_turn(task: Task[str], rollout: Rollout) -> Reward:
+        return Reward(turns=(0.25, 0.75), note="late")
+
+    rubric = Rubric(
+        {"yes": says_yes, "game": by_turn}, weights={"yes": 1, "game": 2}, passed="game"
+    )
+    verdict = rubric(TASK, Rollout.of("yes"))
+    assert verdict.rewards["game"] == Reward(1.0, 2.0, "late", turns=(0.25, 0.75))
+    assert (verdict.total, verdict.passed) == (3.0, True)
+
+
 def test_the_parts_can_be_had_for_a_verdict_of_ones_own() -> None:
     rewards = Rubric({"yes": says_yes}).rewards(TASK, Rollout.of("yes"))
     assert Verdict(rewards=rewards, passed=True, answer="yes").total == 1.0

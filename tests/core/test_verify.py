@@ -95,6 +95,8 @@ BAD_RESULTS = {
     "names": "has the parts ['format'], `parts` declares ['reward']",
     "weight": "has the weight 0.5, `parts` declares 1",
     "object": "detail is not JSON",
+    "turns:0.5,0.5": "says what 2 turns earned, but the policy had 1; `turns` has one number for",
+    "turns:inf": "must be finite",
     "unjudged": "the judge is down",
 }
 
@@ -347,6 +349,15 @@ def test_weights_of_the_run_apply_after_the_range_was_checked() -> None:
     verdict = judge_one(hostile.Trusted(), "1", weights={"reward": 3.0})
     assert verdict.rewards == {"reward": Reward(1.0, 3.0)}
     assert verdict.total == 3.0
+
+
+@pytest.mark.parametrize("env", [hostile.Hostile(), hostile.Trusted(), hostile.Batch()])
+def test_what_each_turn_earned_reaches_the_trainer_with_its_weight(env: Environment[Any]) -> None:
+    asked = (Message("assistant", "1"), Message("user", "?"), Message("assistant", "turns:0,0.5"))
+    verdict = judge(env, [[Rollout(asked)]], weights={"reward": 3.0})[0][0][0]
+    assert verdict.rewards == {"reward": Reward(0.5, 3.0, turns=(0.0, 0.5))}
+    assert verdict.total == 1.5
+    assert "had 1" in (judge(env, [["turns:0,0.5"]])[0][0][0].error or "")
 
 
 def test_a_weight_for_an_unknown_part_is_refused_with_the_nearest_name() -> None:

@@ -7,6 +7,7 @@ import math
 import random
 import statistics
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import comb
 
 import pytest
@@ -15,11 +16,17 @@ import torch
 from grpo_core.config.overrides import build_config
 from grpo_core.config.settings import AdvantageConfig
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.protocol.types import Reward, Verdict
+from grpo_core.protocol.types import Group, Reward, Rollout, Task, TaskKey, Verdict
 from grpo_core.train.algorithm.advantages import ADVANTAGES, advantages, pods
 from grpo_core.train.algorithm.rewards import Rewards, overlong, rewards
 
 EPS = 1e-6
+
+
+def group(*verdicts: Verdict) -> Group[None]:
+    """A group of one-turn attempts."""
+    task = Task(TaskKey("letters", "train", 0), "?", None)
+    return Group(task, [Rollout.of("x")] * len(verdicts), verdicts)
 
 
 def of(
@@ -134,8 +141,9 @@ def test_every_estimator_equals_its_definition(name: str) -> None:
             assert of(name, reward, k=k) == pytest.approx(expected, rel=1e-9, abs=1e-9), (reward, k)
 
 
-def test_gdpo_is_in_the_table_and_every_other_estimator_has_a_definition_here() -> None:
-    assert set(ADVANTAGES) == {*DEFINITIONS, "gdpo"}
+def test_every_estimator_of_totals_has_a_definition_here() -> None:
+    """gdpo is computed by hand below; test_turns.py has the definition of turns."""
+    assert set(ADVANTAGES) == {*DEFINITIONS, "gdpo", "turns"}
 
 
 @pytest.mark.parametrize(
@@ -168,7 +176,7 @@ def test_pass_at_k_counts_what_the_environment_calls_passed_and_not_the_reward()
         Verdict({"r": Reward(value)}, passed=passed)
         for value, passed in ((0.9, False), (0.2, True), (0.4, False))
     ]
-    found = advantages(rewards([verdicts]), AdvantageConfig(name="passk", k=2))[0].tolist()
+    found = advantages(rewards([group(*verdicts)]), AdvantageConfig(name="passk", k=2))[0].tolist()
     assert found == pytest.approx(of("passk", [0.0, 1.0, 0.0], k=2))
 
 
@@ -370,7 +378,11 @@ def test_an_estimator_that_cannot_work_is_refused(
 
 def parted(value_KPG: torch.Tensor, weight_KP: torch.Tensor, scored_PG: torch.Tensor) -> Rewards:
     total_PG = (value_KPG.double() * weight_KP.double().unsqueeze(-1)).sum(dim=0)
-    return Rewards(total_PG, scored_PG, total_PG > 0, value_KPG.double(), weight_KP.double())
+    return replace(
+        Rewards.of(total_PG, scored_PG),
+        part_KPG=value_KPG.double(),
+        weight_KP=weight_KP.double(),
+    )
 
 
 def test_gdpo_normalises_each_part_by_itself_and_keeps_the_weights() -> None:
@@ -466,7 +478,7 @@ def test_a_part_that_is_added_would_weigh_in_gdpo_as_much_as_a_right_answer() ->
 def test_parts_of_verdicts_with_different_parts_are_padded_with_zeros():
     both = Verdict({"a": Reward(0.5, 0.2), "b": Reward(1.0, 0.6)})
     one = Verdict({"c": Reward(2.0, 1.5)})
-    found = rewards([[both, Verdict.failed("broken")], [one, one]])
+    found = rewards([group(both, Verdict.failed("broken")), group(one, one)])
     assert found.total_PG.tolist() == [[0.7, 0.0], [3.0, 3.0]]
     assert found.scored_PG.tolist() == [[True, False], [True, True]]
     assert found.part_KPG.tolist() == [[[0.5, 0.0], [2.0, 2.0]], [[1.0, 0.0], [0.0, 0.0]]]

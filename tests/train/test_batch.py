@@ -233,8 +233,9 @@ def test_a_micro_batch_is_padded_on_the_right_with_what_its_masks_hide() -> None
     assert micro.real_BT.tolist() == [[1, 1, 1], [1, 0, 0]]
     assert micro.trainable_BT.tolist() == [[1, 1, 0], [1, 0, 0]]
     assert micro.generated_BT.tolist() == [[-0.5, -1.0, -1.5], [-0.5, 0.0, 0.0]]
-    assert micro.advantage_B1.tolist() == micro.weight_B1.tolist() == [[1.0], [1.0]]
-    assert {micro.generated_BT.dtype, micro.advantage_B1.dtype, micro.weight_B1.dtype} == {
+    assert micro.advantage_BT.tolist() == [[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]]
+    assert micro.weight_B1.tolist() == [[1.0], [1.0]]
+    assert {micro.generated_BT.dtype, micro.advantage_BT.dtype, micro.weight_B1.dtype} == {
         torch.float64
     }
 

@@ -350,7 +350,7 @@ def test_an_optimizer_step_lowers_the_loss_of_its_own_batch(tmp_path: Path) -> N
         ):
             with torch.no_grad():
                 logprob_BT, _ = trainer.actor.policy.logprobs(micro, temperature=1.0)
-            total += float((logprob_BT * micro.advantage_B1 * micro.trainable_BT).sum())
+            total += float((logprob_BT * micro.advantage_BT * micro.trainable_BT).sum())
         return total
 
     before = gain()

@@ -467,7 +467,7 @@ def test_a_wrong_estimator_or_loss_of_a_plugin_ends_the_run_with_one_line_that_n
 def test_a_completion_that_is_not_scored_gets_0_whatever_an_estimator_of_a_plugin_says() -> None:
     scored_PG = torch.tensor([[True, True, False]])
     total_PG = torch.tensor([[0.0, 1.0, 0.0]], dtype=torch.float64)
-    rewards = Rewards(total_PG, scored_PG, total_PG > 0, total_PG[None], total_PG[:, :1].T)
+    rewards = Rewards.of(total_PG, scored_PG)
     estimator = checked_estimator(
         lambda rewards, config: torch.where(rewards.scored_PG, rewards.total_PG - 0.5, math.nan),
         "advantage.name=plugin:mine",

@@ -1,6 +1,7 @@
-"""Estimate advantages by pure functions: (rewards, config) -> advantage_PG.
+"""Estimate advantages by pure functions: (rewards, config) -> advantage_PG or advantage_PGT.
 
-Axes: P prompts, G completions of a prompt, K reward parts, N scored completions of a group. All
+Axes: P prompts, G completions of a prompt, T turns of the policy, K reward parts, N scored
+completions of a group. An advantage is that of a whole completion, or that of each turn. All
 values are float64. Statistics run over the scored completions of each group alone: an unscored
 completion gets exactly 0 and affects nothing. A group with fewer than two scored completions or
 with equal rewards gets exactly 0 too, which the formulas alone do not give in floating point.
@@ -136,8 +137,26 @@ def gdpo(rewards: Rewards, config: AdvantageConfig) -> Tensor:
     return _divide(sum_PG, spread + config.eps)
 
 
+def turns(rewards: Rewards, config: AdvantageConfig) -> Tensor:
+    """Return, by turn, the return from it on minus the mean of the other completions' return.
+
+    The return from turn t on is what turn t and later ones earned: 0 for a completion that ended
+    before t, which counts in the mean. What the others earn does not depend on what this completion
+    does, so with the sum over tokens the gradient is that of the expected reward. Normalising each
+    turn over the completions that reached it, as grpo and mean_only do with a group, is biased
+    where the policy decides when to stop: of the gradient at a turn that n reach it keeps
+    (n - 1) / n, so rare turns lose most. With one turn each it is rloo.
+    """
+    return_PGT = rewards.turn_PGT.flip(2).cumsum(2).flip(2)
+    advantage_PGT = torch.stack(
+        [rloo(replace(rewards, total_PG=return_PG), config) for return_PG in return_PGT.unbind(2)],
+        dim=2,
+    )
+    return torch.where(rewards.reached, advantage_PGT, 0.0)
+
+
 Advantage = Callable[[Rewards, AdvantageConfig], Tensor]
-"""Signature of an estimator: (rewards, config) -> advantage_PG."""
+"""Signature of an estimator: (rewards, config) -> advantage_PG, or by turn advantage_PGT."""
 ADVANTAGES: dict[str, Advantage] = {
     "grpo": grpo,
     "mean_only": mean_only,
@@ -148,6 +167,7 @@ ADVANTAGES: dict[str, Advantage] = {
     "pkpo": pkpo,
     "best_minus_second": best_minus_second,
     "maxrl": maxrl,
+    "turns": turns,
 }
 """Built-in estimators by the name that `advantage.name` takes."""
 
@@ -163,21 +183,26 @@ def advantages(
         estimator: used in place of the configured one, if given.
 
     Returns:
-        The advantages (P, G) in float64.
+        The advantages in float64: of completions (P, G), or of their turns (P, G, T).
     """
-    advantage_PG = (estimator or ADVANTAGES[config.name])(rewards, config)
+    advantage = (estimator or ADVANTAGES[config.name])(rewards, config)
     if config.whiten:
-        advantage_PG = whiten(advantage_PG, rewards.scored_PG)
-    return advantage_PG if config.clip is None else advantage_PG.clamp(-config.clip, config.clip)
+        advantage = whiten(advantage, rewards.counted(advantage))
+    return advantage if config.clip is None else advantage.clamp(-config.clip, config.clip)
 
 
-def whiten(advantage_PG: Tensor, scored_PG: Tensor) -> Tensor:
-    """Return (A - mean) / (std + 1e-8) over all scored completions of the step, with ddof 1."""
-    if scored_PG.sum() < 2:
-        return torch.zeros_like(advantage_PG)
-    scored = advantage_PG[scored_PG]
+def whiten(advantage: Tensor, counted: Tensor) -> Tensor:
+    """Return (A - mean) / (std + 1e-8) over all advantages of the step that count, with ddof 1.
+
+    Args:
+        advantage: of completions (P, G), or of their turns (P, G, T).
+        counted: True where an advantage counts; the others become 0.
+    """
+    if counted.sum() < 2:
+        return torch.zeros_like(advantage)
+    values = advantage[counted]
     return torch.where(
-        scored_PG, (advantage_PG - scored.mean()) / (scored.std(correction=1) + WHITEN_EPS), 0.0
+        counted, (advantage - values.mean()) / (values.std(correction=1) + WHITEN_EPS), 0.0
     )
 
 

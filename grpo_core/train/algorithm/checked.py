@@ -19,7 +19,7 @@ from grpo_core.train.algorithm.losses import Surrogate
 from grpo_core.train.algorithm.rewards import Rewards
 
 ESTIMATOR = ("rewards", "config")
-LOSS = ("log_ratio_BT", "logprob_BT", "advantage_B1", "config")
+LOSS = ("log_ratio_BT", "logprob_BT", "advantage_BT", "config")
 
 
 def checked_estimator(function: Callable[..., Any], setting: str) -> Advantage:
@@ -31,19 +31,21 @@ def checked_estimator(function: Callable[..., Any], setting: str) -> Advantage:
 
     Raises:
         PluginError: it cannot be called as an estimator is. The returned function raises it for a
-            wrong result, and sets advantages of completions that are not scored to 0.
+            wrong result, and sets advantages of completions that are not scored, and of turns that
+            a completion did not have, to 0.
     """
     _check_arguments(function, setting, "an estimator", ESTIMATOR)
 
     def estimator(rewards: Rewards, config: AdvantageConfig) -> Tensor:
-        advantage_PG = function(rewards, config)
-        _check_shape(advantage_PG, rewards.total_PG, setting, "advantage_PG")
-        advantage_PG = torch.where(
-            rewards.scored_PG, advantage_PG.detach().to(rewards.total_PG), 0.0
+        advantage = function(rewards, config)
+        if not (isinstance(advantage, Tensor) and advantage.shape == rewards.turn_PGT.shape):
+            _check_shape(advantage, rewards.total_PG, setting, "advantage_PG")
+        advantage = torch.where(
+            rewards.counted(advantage), advantage.detach().to(rewards.total_PG), 0.0
         )
-        if not torch.isfinite(advantage_PG).all():
+        if not torch.isfinite(advantage).all():
             raise PluginError(f"{setting} returned an advantage that is not finite")
-        return advantage_PG
+        return advantage
 
     return estimator
 
@@ -62,9 +64,9 @@ def checked_loss(function: Callable[..., Any], setting: str) -> Surrogate:
     _check_arguments(function, setting, "a loss", LOSS)
 
     def loss(
-        log_ratio_BT: Tensor, logprob_BT: Tensor, advantage_B1: Tensor, config: LossConfig
+        log_ratio_BT: Tensor, logprob_BT: Tensor, advantage_BT: Tensor, config: LossConfig
     ) -> Tensor:
-        loss_BT = function(log_ratio_BT, logprob_BT, advantage_B1, config)
+        loss_BT = function(log_ratio_BT, logprob_BT, advantage_BT, config)
         _check_shape(loss_BT, logprob_BT, setting, "loss_BT")
         if logprob_BT.requires_grad and not loss_BT.requires_grad:
             raise PluginError(

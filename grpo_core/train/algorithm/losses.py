@@ -72,11 +72,11 @@ def ratio(log_ratio_BT: Tensor) -> Tensor:
     return (log_ratio_BT - (log_ratio_BT - MAX_LOG_RATIO).clamp(min=0).detach()).exp()
 
 
-# --- surrogates: (log_ratio_BT, logprob_BT, advantage_B1, config) -> loss_BT, to be minimised.
+# --- surrogates: (log_ratio_BT, logprob_BT, advantage_BT, config) -> loss_BT, to be minimised.
 
 
 def clip(
-    log_ratio_BT: Tensor, logprob_BT: Tensor, advantage_B1: Tensor, config: LossConfig
+    log_ratio_BT: Tensor, logprob_BT: Tensor, advantage_BT: Tensor, config: LossConfig
 ) -> Tensor:
     """Return -min(rho A, clip(rho, 1 - clip_low, 1 + clip_high) A) (PPO, arXiv 1707.06347).
 
@@ -85,47 +85,47 @@ def clip(
     """
     ratio_BT = ratio(log_ratio_BT)
     clipped_BT = ratio_BT.clamp(1 - config.clip_low, 1 + config.clip_high)
-    loss_BT = -torch.minimum(ratio_BT * advantage_B1, clipped_BT * advantage_B1)
+    loss_BT = -torch.minimum(ratio_BT * advantage_BT, clipped_BT * advantage_BT)
     if config.dual_clip is None:
         return loss_BT
     return torch.where(
-        advantage_B1 < 0, torch.minimum(loss_BT, -config.dual_clip * advantage_B1), loss_BT
+        advantage_BT < 0, torch.minimum(loss_BT, -config.dual_clip * advantage_BT), loss_BT
     )
 
 
 def reinforce(
-    log_ratio_BT: Tensor, logprob_BT: Tensor, advantage_B1: Tensor, config: LossConfig
+    log_ratio_BT: Tensor, logprob_BT: Tensor, advantage_BT: Tensor, config: LossConfig
 ) -> Tensor:
     """Return -A l: the plain policy gradient, without a ratio."""
-    return -advantage_B1 * logprob_BT
+    return -advantage_BT * logprob_BT
 
 
 def cispo(
-    log_ratio_BT: Tensor, logprob_BT: Tensor, advantage_B1: Tensor, config: LossConfig
+    log_ratio_BT: Tensor, logprob_BT: Tensor, advantage_BT: Tensor, config: LossConfig
 ) -> Tensor:
     """Return -sg(clip(rho, 1 - clip_low, 1 + clip_high)) A l (CISPO, arXiv 2506.13585).
 
     verl and slime clamp in the same way; TRL clamps at clip_high without the 1.
     """
     weight_BT = log_ratio_BT.exp().clamp(1 - config.clip_low, 1 + config.clip_high).detach()
-    return -weight_BT * advantage_B1 * logprob_BT
+    return -weight_BT * advantage_BT * logprob_BT
 
 
 def sapo(
-    log_ratio_BT: Tensor, logprob_BT: Tensor, advantage_B1: Tensor, config: LossConfig
+    log_ratio_BT: Tensor, logprob_BT: Tensor, advantage_BT: Tensor, config: LossConfig
 ) -> Tensor:
     """Return -(4 / tau) sigmoid(tau (rho - 1)) A.
 
     One tau holds for A > 0 and another for the rest (TRL, verl: 1.0 and 1.05).
     """
-    tau_B1 = torch.full_like(advantage_B1, config.sapo_negative).masked_fill(
-        advantage_B1 > 0, config.sapo_positive
+    tau_BT = torch.full_like(advantage_BT, config.sapo_negative).masked_fill(
+        advantage_BT > 0, config.sapo_positive
     )
-    return -4 / tau_B1 * torch.sigmoid(tau_B1 * (ratio(log_ratio_BT) - 1)) * advantage_B1
+    return -4 / tau_BT * torch.sigmoid(tau_BT * (ratio(log_ratio_BT) - 1)) * advantage_BT
 
 
 Surrogate = Callable[[Tensor, Tensor, Tensor, LossConfig], Tensor]
-"""Signature of a surrogate: (log_ratio_BT, logprob_BT, advantage_B1, config) -> loss_BT."""
+"""Signature of a surrogate: (log_ratio_BT, logprob_BT, advantage_BT, config) -> loss_BT."""
 SURROGATES: dict[str, Surrogate] = {
     "clip": clip,
     "reinforce": reinforce,
@@ -135,14 +135,14 @@ SURROGATES: dict[str, Surrogate] = {
 """Built-in surrogates by the name that `loss.name` takes."""
 
 
-def clipped(log_ratio_BT: Tensor, advantage_B1: Tensor, config: LossConfig) -> Tensor:
+def clipped(log_ratio_BT: Tensor, advantage_BT: Tensor, config: LossConfig) -> Tensor:
     """Return True (B, T) where the clipping of PPO removes the gradient, whatever the surrogate.
 
     That is where the ratio has left the trust region on the side that the advantage pushes towards.
     """
     ratio_BT = log_ratio_BT.exp()
-    over_BT = (ratio_BT > 1 + config.clip_high) & (advantage_B1 > 0)
-    under_BT = (ratio_BT < 1 - config.clip_low) & (advantage_B1 < 0)
+    over_BT = (ratio_BT > 1 + config.clip_high) & (advantage_BT > 0)
+    under_BT = (ratio_BT < 1 - config.clip_low) & (advantage_BT < 0)
     return over_BT | under_BT
 
 

@@ -34,18 +34,18 @@ class Refill:
         """Return whether no round can follow the present one."""
         return self.rounds + 1 == self._max_rounds
 
-    def add(self, groups: Sequence[Group[Any]], advantage_PG: Tensor) -> None:
+    def add(self, groups: Sequence[Group[Any]], advantage: Tensor) -> None:
         """Add the groups of one round.
 
         A group whose advantages are all exactly 0 gives no training signal.
 
         Args:
             groups: the groups of P prompts.
-            advantage_PG: their advantages (P, G).
+            advantage: of their completions (P, G), or of the turns of these (P, G, T).
         """
         self.rounds += 1
         self.groups += groups
-        self._has_signal += (advantage_PG != 0).any(dim=1).tolist()
+        self._has_signal += (advantage != 0).flatten(1).any(dim=1).tolist()
 
     def chosen(self) -> Tensor:
         """Return the indices into `groups` to train on, in ascending order.

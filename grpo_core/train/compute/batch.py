@@ -19,12 +19,12 @@ from grpo_core.train.compute.upload import upload
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Hold one scored completion with its advantage."""
+    """Hold one scored completion with its advantages."""
 
     rollout: Rollout
     """The completion with its prompt."""
-    advantage: float
-    """Advantage of the completion."""
+    advantage: float | tuple[float, ...]
+    """Advantage of all tokens, or of each token (T,)."""
     weight: float
     """Weight of the loss of each trainable token in the sum over the optimizer step (see
     `losses.AGGREGATIONS`)."""
@@ -46,8 +46,8 @@ class MicroBatch:
     """1 where the policy wrote the token."""
     generated_BT: Tensor
     """Log-prob of each token when it was sampled."""
-    advantage_B1: Tensor
-    """Advantage of each row."""
+    advantage_BT: Tensor
+    """Advantage of each token."""
     weight_B1: Tensor
     """`Row.weight` of each row."""
 
@@ -64,7 +64,7 @@ class MicroBatch:
 
 def collate(
     rollouts_PG: Sequence[Sequence[Rollout]],
-    advantage_PG: Tensor,
+    advantage: Tensor,
     scored_PG: Tensor,
     *,
     aggregation: str,
@@ -81,7 +81,7 @@ def collate(
 
     Args:
         rollouts_PG: rollouts of P prompts, G each.
-        advantage_PG: their advantages.
+        advantage: of the rollouts (P, G), or of the policy's turns in them (P, G, T).
         scored_PG: which of them were scored.
         aggregation: how token losses are weighted (see `losses.AGGREGATIONS`).
         max_length: the configured generation budget in tokens.
@@ -91,10 +91,10 @@ def collate(
             denominators. This is exact where the loss depends on nothing but the advantage.
     """
     P, steps = len(rollouts_PG), []
-    computed = [bool(advantage_PG[p].any()) or not skip_dead for p in range(P)]
+    computed = [bool(advantage[p].any()) or not skip_dead for p in range(P)]
     for i in range(minibatches):
         kept = [
-            (rollout, float(advantage_PG[p, g]), computed[p])
+            (rollout, _of_tokens(rollout, advantage[p, g]), computed[p])
             for p in range(i * P // minibatches, (i + 1) * P // minibatches)
             for g, rollout in enumerate(rollouts_PG[p])
             if scored_PG[p, g] and not (mask_truncated and rollout.finish == "length")
@@ -104,12 +104,42 @@ def collate(
             weights = AGGREGATIONS[aggregation](lengths, max_length)
             steps.append(
                 [
-                    Row(rollout, advantage, weight)
-                    for (rollout, advantage, live), weight in zip(kept, weights, strict=True)
+                    Row(rollout, row_advantage, weight)
+                    for (rollout, row_advantage, live), weight in zip(kept, weights, strict=True)
                     if live
                 ]
             )
     return steps
+
+
+def _of_tokens(rollout: Rollout, advantage: Tensor) -> float | tuple[float, ...]:
+    """Return the advantage of each token of a rollout, as `Row` holds it.
+
+    A turn is the number of trainable tokens that `Rollout.turn_lengths` says, whether or not tokens
+    of the environment lie between it and the next one. Tokens of the environment have none.
+
+    Args:
+        rollout: the rollout.
+        advantage: of the whole rollout (), or of each turn (T,).
+
+    Raises:
+        ValueError: there is one for each turn, and the rollout does not say which they are.
+    """
+    if advantage.dim() == 0:
+        return float(advantage)
+    if sum(rollout.turn_lengths) != sum(rollout.trainable):
+        raise ValueError(
+            f"the turns of a rollout have {sum(rollout.turn_lengths)} tokens together, and "
+            f"{sum(rollout.trainable)} of its tokens are trainable; set Rollout.turn_lengths"
+        )
+    by_token = iter(
+        [
+            value
+            for value, length in zip(advantage.tolist(), rollout.turn_lengths, strict=False)
+            for _ in range(length)
+        ]
+    )
+    return tuple(next(by_token) if trained else 0.0 for trained in rollout.trainable)
 
 
 def passes(
@@ -227,6 +257,14 @@ def tensors(
         real_BT=padded([[1] * len(row.rollout.token_ids) for row in rows]),
         trainable_BT=padded([row.rollout.trainable for row in rows]),
         generated_BT=padded([row.rollout.logprobs for row in rows], dtype),
-        advantage_B1=upload([[row.advantage] for row in rows], device, dtype=dtype),
+        advantage_BT=padded(
+            [
+                row.advantage
+                if isinstance(row.advantage, tuple)
+                else [row.advantage] * len(row.rollout.token_ids)
+                for row in rows
+            ],
+            dtype,
+        ),
         weight_B1=upload([[row.weight] for row in rows], device, dtype=dtype),
     )

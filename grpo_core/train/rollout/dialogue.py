@@ -300,6 +300,8 @@ class Attempt:
     """Version of the weights that drew each turn of the policy."""
     reply_dropped: bool = False
     """See `Rollout.reply_dropped`."""
+    turn_lengths: list[int] = field(default_factory=list)
+    """Number of tokens of each turn of the policy."""
     positions: tuple[int, ...] | None = None
     """Positions of the gaps that a masked language model fills; None for other models."""
 
@@ -356,6 +358,7 @@ class Attempt:
         self.positions = policy.slots(self.prompt_ids)
         self.kept_mass = min(self.kept_mass, completion.kept_mass)
         self.versions.append(completion.version)
+        self.turn_lengths.append(len(completion.token_ids))
 
     async def add_reply(self, policy: Policy) -> bool:
         """Append the environment's reply; return False if the dialogue is over.
@@ -391,6 +394,7 @@ class Attempt:
             trainable=tuple(self.trainable),
             positions=self.positions,
             versions=tuple(self.versions),
+            turn_lengths=tuple(self.turn_lengths),
             error=self.transcript.error,
             reply_dropped=self.reply_dropped,
         )

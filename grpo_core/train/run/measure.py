@@ -104,22 +104,24 @@ async def evaluate_held_out(
     return scores, metrics, [group.verdicts[0] for group in groups]
 
 
-def format_group(step: int, group: Group[Any], advantage_G: Sequence[float]) -> str:
+def format_group(
+    step: int, group: Group[Any], advantages: Sequence[float | Sequence[float]]
+) -> str:
     """Return a group as text for a person to read.
 
-    The text holds the prompt, and each rollout with reward, advantage and the verifier's notes.
+    The text holds the prompt, and each rollout with reward, advantage (of each turn, if there is
+    one for each) and the verifier's notes.
     """
     prompt = (
         group.task.prompt if isinstance(group.task.prompt, str) else group.task.prompt[-1].content
     )
     lines = [f"step {step}, task {group.task.key.index}: {prompt!r}"]
-    for rollout, verdict, advantage in zip(
-        group.rollouts, group.verdicts, advantage_G, strict=True
-    ):
+    for rollout, verdict, advantage in zip(group.rollouts, group.verdicts, advantages, strict=True):
+        by_turn = [advantage] if isinstance(advantage, float) else advantage
         outcome = (
             f"error: {verdict.error}"
             if verdict.error
-            else f"reward {verdict.total:.2f}, advantage {advantage:+.2f}"
+            else f"reward {verdict.total:.2f}, advantage {' '.join(map('{:+.2f}'.format, by_turn))}"
         )
         notes = "; ".join(
             f"{name}: {part.note}" for name, part in verdict.rewards.items() if part.note

@@ -8,8 +8,6 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from torch import Tensor
-
 from grpo_core.protocol.types import Group
 from grpo_core.train.actor import Actor
 from grpo_core.train.compute.batch import Row
@@ -57,9 +55,9 @@ class Batch:
     """Measures the phases of the step."""
     groups: Sequence[Group[Any]] = ()
     """All groups that were sampled, with their verdicts, also those that are not trained on."""
-    advantage_PG: Tensor | None = None
-    """The advantages of `groups`; 0 where a rollout is not trained on. None: the method
-    rolls nothing out, and no rollouts are logged."""
+    advantages: Sequence[Sequence[float | list[float]]] | None = None
+    """The advantages of the rollouts of each group, or of each turn of these; 0 where a rollout is
+    not trained on. None: the method rolls nothing out, and no rollouts are logged."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Metrics of what was collected."""
 

@@ -118,14 +118,14 @@ def _batch_metrics(groups: Sequence[Group[Any]], parts: Collection[str]) -> dict
     }
 
 
-def advantage_metrics(advantage_PG: Tensor, scored_PG: Tensor) -> dict[str, float]:
-    """Return mean and standard deviation of the scored advantages; NaN if there are none."""
-    scored = advantage_PG[scored_PG]
-    if scored.numel() == 0:
+def advantage_metrics(advantage: Tensor, counted: Tensor) -> dict[str, float]:
+    """Return mean and standard deviation of the advantages that count; NaN if there are none."""
+    values = advantage[counted]
+    if values.numel() == 0:
         return {"advantage/mean": math.nan, "advantage/std": math.nan}
     return {
-        "advantage/mean": scored.mean().item(),
-        "advantage/std": scored.std(correction=0).item(),
+        "advantage/mean": values.mean().item(),
+        "advantage/std": values.std(correction=0).item(),
     }
 
 

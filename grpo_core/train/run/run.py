@@ -264,13 +264,12 @@ class Run:
         Raises:
             RunStoppedError: too many rollouts could not be scored.
         """
-        if batch.advantage_PG is None:
+        if batch.advantages is None:
             return
-        advantages = batch.advantage_PG.tolist()
-        for group, advantage_G in zip(batch.groups, advantages, strict=True):
+        for group, advantage_G in zip(batch.groups, batch.advantages, strict=True):
             self.folder.rollouts(batch.step, group, advantage_G)
         if _is_due(batch.step, self._config.log.samples_every):
-            self.folder.log(format_group(batch.step, batch.groups[0], advantages[0]))
+            self.folder.log(format_group(batch.step, batch.groups[0], batch.advantages[0]))
         verdicts = [verdict for group in batch.groups for verdict in group.verdicts]
         self._journal.warn_unscored(verdicts, f"attempts of step {batch.step}")
         self._error_rate.add(verdicts)

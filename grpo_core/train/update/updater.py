@@ -251,7 +251,7 @@ class Updater:
         weight_BT = micro.weight_B1 * micro.trainable_BT
         anchor_BT = old_BT if reference_BT is None or config.loss.anchor == "old" else reference_BT
         log_ratio_BT = LEVELS[config.loss.level](logprob_BT, anchor_BT, micro.trainable_BT)
-        loss_BT = self._surrogate(log_ratio_BT, logprob_BT, micro.advantage_B1, config.loss)
+        loss_BT = self._surrogate(log_ratio_BT, logprob_BT, micro.advantage_BT, config.loss)
         if config.loss.tis_cap:
             loss_BT = loss_BT * truncated_importance(old_BT, micro.generated_BT, config.loss)
         loss = _masked_sum(loss_BT, weight_BT)
@@ -275,7 +275,7 @@ class Updater:
             sums.entropy += _masked_sum(entropy_BT, micro.trainable_BT)
             sums.logprob += _masked_sum(logprob_BT, micro.trainable_BT)
             sums.clipped += _masked_sum(
-                clipped(log_ratio_BT, micro.advantage_B1, config.loss), micro.trainable_BT
+                clipped(log_ratio_BT, micro.advantage_BT, config.loss), micro.trainable_BT
             )
             if config.loss.tis_cap:
                 sums.truncated += _masked_sum(

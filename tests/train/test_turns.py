@@ -1,0 +1,619 @@
+"""Rewards and advantages by turn: against loops in plain Python, by enumeration of a stopping problem, and in a run."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import Tensor
+
+from grpo_core import Message, Reward, Rollout, Task, TaskKey, Verdict
+from grpo_core.config.overrides import build_config
+from grpo_core.config.settings import AdvantageConfig
+from grpo_core.protocol.errors import ConfigError
+from grpo_core.protocol.types import Group
+from grpo_core.runs.folder import RunFolder
+from grpo_core.runs.lines import read_lines
+from grpo_core.train.algorithm.advantages import advantages
+from grpo_core.train.algorithm.checked import checked_estimator
+from grpo_core.train.algorithm.refill import Refill
+from grpo_core.train.algorithm.rewards import Rewards, rewards, shuffled
+from grpo_core.train.compute.batch import collate
+from grpo_core.train.run.measure import format_group
+from grpo_core.train.run.metrics import advantage_metrics
+from grpo_core.train.trainer import Trainer
+from grpo_core.train.update.updater import Sums, Updater
+
+from .arrange import CPU, micro_batches, run_config, tiny_policy
+from .letters import Letters
+from .test_algorithm import gradient as model_gradient
+from .test_algorithm import spoken
+
+TURNS = AdvantageConfig(name="turns")
+LOSS = {"aggregation": "sequence_sum"}
+TASK = Task(TaskKey("letters", "train", 0), "?", None)
+
+
+def dialogue(*lengths: int, after: int = 0, **more: Any) -> Rollout:
+    """A dialogue whose turns have these lengths, with `after` tokens of the environment between two."""
+    messages, trainable = [], []
+    for place, length in enumerate(lengths):
+        if place:
+            messages.append(Message("user", "and?"))
+            trainable += [0] * after
+        messages.append(Message("assistant", "x"))
+        trainable += [1] * length
+    count = len(trainable)
+    ids = {"prompt_ids": (1, 2), "token_ids": tuple(range(10, 10 + count))} | more
+    return Rollout(
+        tuple(messages),
+        logprobs=(0.0,) * count,
+        trainable=tuple(trainable),
+        turn_lengths=lengths,
+        **ids,
+    )
+
+
+def judged(*turns: Sequence[float] | None) -> Group[None]:
+    """A group of attempts by what their turns earned; None: an attempt that could not be judged."""
+    return Group(
+        TASK,
+        [dialogue(*[1] * len(earned or [0])) for earned in turns],
+        [
+            Verdict.failed("broken")
+            if earned is None
+            else Verdict({"game": Reward(turns=tuple(earned))})
+            for earned in turns
+        ],
+    )
+
+
+def definition(turns: Sequence[Sequence[float] | None]) -> list[list[float]]:
+    """The advantage of each turn of each attempt of a group, from the words of the design."""
+    found = []
+    for i, own in enumerate(turns):
+        others = [turns[j] for j in range(len(turns)) if j != i and turns[j] is not None]
+        row = []
+        for t in range(len(own or [0])):
+            if own is None or not others:
+                row.append(0.0)
+                continue
+            later = [sum(other[t:]) for other in others]  # type: ignore[index]
+            row.append(sum(own[t:]) - sum(later) / len(later))
+        found.append(row)
+    return found
+
+
+# The estimator
+
+
+def test_the_advantage_of_a_turn_is_the_return_from_it_on_minus_that_of_the_others() -> None:
+    """By hand: returns from the turns on are (3, 2), (4), (1, 1, 1); at turn 2 the second attempt counts 0."""
+    found = advantages(rewards([judged([1.0, 2.0], [4.0], [0.0, 0.0, 1.0])]), TURNS)[0]
+    for row, expected in zip(
+        found.tolist(), [[0.5, 1.5, 0.0], [2.0, 0.0, 0.0], [-2.5, 0.0, 1.0]], strict=True
+    ):
+        assert row == pytest.approx(expected)
+
+
+def test_random_groups_equal_the_definition() -> None:
+    rng = random.Random(1)
+    for _ in range(200):
+        turns = [
+            None
+            if rng.random() < 0.2
+            else [rng.choice([0.0, 0.5, rng.gauss(0, 1)]) for _ in range(rng.randint(1, 4))]
+            for _ in range(rng.randint(2, 6))
+        ]
+        found = advantages(rewards([judged(*turns)]), TURNS)[0]
+        for row, expected in zip(found.tolist(), definition(turns), strict=True):
+            assert row[: len(expected)] == pytest.approx(expected, abs=1e-12)
+            assert not any(row[len(expected) :])
+
+
+def test_an_attempt_that_is_not_scored_changes_nothing() -> None:
+    turns = ([1.0, 2.0], [4.0], [0.0, 1.0])
+    found = advantages(rewards([judged(*turns, None)]), TURNS)
+    assert found[:, :3].equal(advantages(rewards([judged(*turns)]), TURNS))
+    assert not found[:, 3].any()
+
+
+def test_with_one_turn_each_it_is_rloo_to_the_bit() -> None:
+    numbers = torch.Generator().manual_seed(0)
+    total_PG = torch.randn((5, 7), dtype=torch.float64, generator=numbers)
+    scored_PG = torch.rand((5, 7), generator=numbers) < 0.8
+    by_total = Rewards.of(total_PG, scored_PG)
+    by_verdicts = rewards([judged(*[[value] for value in row]) for row in total_PG.tolist()])
+    for found in (by_total, replace(by_verdicts, scored_PG=scored_PG)):
+        expected = advantages(found, AdvantageConfig(name="rloo"))
+        assert advantages(found, TURNS).squeeze(2).equal(expected)
+
+
+def test_a_group_is_dead_only_if_all_its_advantages_are_0() -> None:
+    """All attempts of the first two groups earn as much; in the second one at different times."""
+    groups = [judged([0.1, 0.2], [0.1, 0.2]), judged([0.5, 0.0], [0.0, 0.5]), judged([1.0], [0.0])]
+    found = advantages(rewards(groups), TURNS)
+    assert found[:2].tolist() == [[[0.0, 0.0], [0.0, 0.0]], [[0.0, -0.5], [0.0, 0.5]]]
+    refill = Refill(wanted=2, refills=0)
+    refill.add(groups, found)
+    assert refill.chosen().tolist() == [1, 2]
+    (rows,) = collate(
+        [group.rollouts for group in groups],
+        found,
+        torch.ones(3, 2, dtype=torch.bool),
+        aggregation="constant",
+        max_length=5,
+        skip_dead=True,
+    )
+    assert [row.weight for row in rows] == [1 / 30] * 4
+
+
+def test_the_clip_bounds_each_turn_and_metrics_count_turns_that_were_had() -> None:
+    found = rewards([judged([1.0, 2.0], [4.0], [0.0, 0.0, 1.0], None)])
+    clipped = advantages(found, TURNS.model_copy(update={"clip": 1.0}))
+    expected = [0.5, 1.0, 0.0, 1.0, 0.0, 0.0, -1.0, 0.0, 1.0, 0.0, 0.0, 0.0]
+    assert clipped[0].flatten().tolist() == pytest.approx(expected)
+    values = [0.5, 1.0, 1.0, -1.0, 0.0, 1.0]
+    mean = sum(values) / 6
+    assert advantage_metrics(clipped, found.counted(clipped)) == pytest.approx(
+        {
+            "advantage/mean": mean,
+            "advantage/std": (sum((value - mean) ** 2 for value in values) / 6) ** 0.5,
+        }
+    )
+
+
+def test_an_estimator_of_a_plugin_may_return_an_advantage_for_each_turn() -> None:
+    found = rewards([judged([1.0, 2.0], [4.0], None)])
+    estimator = checked_estimator(
+        lambda rewards, config: rewards.turn_PGT + 1.0, "advantage.name=plugin:mine"
+    )
+    assert estimator(found, TURNS).tolist() == [[[2.0, 3.0], [5.0, 0.0], [0.0, 0.0]]]
+    whitened = advantages(found, TURNS.model_copy(update={"whiten": True}), estimator)
+    assert whitened[found.counted(whitened)].sum() == pytest.approx(0.0, abs=1e-12)
+    assert whitened[0, 1, 1] == whitened[0, 2, 0] == 0.0
+
+
+# What a turn earned
+
+
+def test_parts_without_turns_and_what_the_trainer_adds_belong_to_the_last_turn() -> None:
+    by_turn = Verdict(
+        {"game": Reward(weight=2.0, turns=(1.0, 0.0, 0.5)), "style": Reward(0.25, weight=4.0)}
+    )
+    short = Verdict({"game": Reward(weight=2.0, turns=(3.0,)), "style": Reward(0.5, weight=4.0)})
+    found = rewards([Group(TASK, [dialogue(1, 1, 1), dialogue(2)], [by_turn, short])])
+    assert found.turn_PGT.tolist() == [[[2.0, 0.0, 2.0], [8.0, 0.0, 0.0]]]
+    assert found.total_PG.tolist() == [[4.0, 8.0]]
+    more = found.plus(torch.tensor([[-1.0, -0.5]]), 2.0)
+    assert more.turn_PGT.tolist() == [[[2.0, 0.0, 0.0], [7.0, 0.0, 0.0]]]
+    assert more.total_PG.tolist() == [[2.0, 7.0]]
+    assert found.turn_PGT[0, 0, 2] == 2.0, "the rewards that were added to have changed"
+
+
+def test_an_attempt_without_a_turn_has_its_reward_before_the_first_one_and_no_advantage() -> None:
+    silent = Group(
+        TASK,
+        [Rollout(()), dialogue(1, 1)],
+        [Verdict({"game": Reward(0.5)}), Verdict({"game": Reward(turns=(1.0, 2.0))})],
+    )
+    found = rewards([silent]).plus(torch.tensor([[1.0, 0.0]]), 1.0)
+    assert found.turn_PGT.tolist() == [[[1.5, 0.0], [1.0, 2.0]]]
+    assert advantages(found, TURNS).tolist() == [[[0.0, 0.0], [1.5, 2.0]]]
+
+
+def test_shuffled_rewards_carry_no_information_at_any_turn() -> None:
+    """On average over all orders the advantage of every turn is 0, also where others had ended."""
+    group = judged([1.0, 2.0], [4.0], [0.0, 0.0, 1.0])
+    found = rewards([group])
+    one = shuffled(found, [TASK])
+    assert sorted(one.turn_PGT[0].tolist()) == sorted(found.turn_PGT[0].tolist())
+    assert one.turn_PGT.sum(2).equal(one.total_PG)
+    orders = [list(order) for order in itertools.permutations(range(3))]
+    average = sum(
+        advantages(replace(found, turn_PGT=found.turn_PGT[:, order]), TURNS) for order in orders
+    )
+    assert average.abs().max() < 1e-12  # type: ignore[union-attr]
+
+
+# From turns to tokens
+
+
+def tokens(rollout: Rollout, *by_turn: float) -> Any:
+    advantage = torch.tensor([[by_turn]], dtype=torch.float64)
+    scored_PG = torch.ones(1, 1, dtype=torch.bool)
+    (rows,) = collate([[rollout]], advantage, scored_PG, aggregation="sequence_sum", max_length=9)
+    return rows[0].advantage
+
+
+def test_tokens_get_the_advantage_of_their_turn() -> None:
+    assert tokens(dialogue(2, 1, after=2), 1.0, 2.0) == (1.0, 1.0, 0.0, 0.0, 2.0)
+    assert tokens(dialogue(2, 1), 1.0, 2.0) == (1.0, 1.0, 2.0), "turns without a token between"
+    assert tokens(dialogue(1, 0, 1, after=1), 1.0, 2.0, 3.0) == (1.0, 0.0, 0.0, 3.0)
+    assert tokens(dialogue(0, 1), 1.0, 2.0, 9.0) == (2.0,)
+    assert tokens(dialogue(0), 1.0) == ()
+
+
+def test_a_rollout_that_does_not_say_which_tokens_are_of_which_turn_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"0 tokens together.*3 .*set Rollout.turn_lengths"):
+        tokens(replace(dialogue(2, 1), turn_lengths=()), 1.0, 2.0)
+
+
+# Loss and gradient of the model
+
+
+def talks(seed: int = 0) -> tuple[list[Group[None]], list[list[list[float] | None]]]:
+    """Groups of dialogues with random tokens, turns and rewards: empty turns, turns side by side, and one that was not judged."""
+    rng = random.Random(seed)
+    groups, earned_PG = [], []
+    for p in range(3):
+        prompt = tuple(rng.randrange(4, 100) for _ in range(rng.randint(2, 6)))
+        rollouts, earned_G = [], []
+        for g in range(4):
+            lengths = [rng.randint(0, 3) for _ in range(rng.randint(1, 4))]
+            after = rng.randint(0, 2)
+            count = sum(lengths) + after * (len(lengths) - 1)
+            drawn = tuple(rng.randrange(4, 100) for _ in range(count))
+            rollouts.append(dialogue(*lengths, after=after, prompt_ids=prompt, token_ids=drawn))
+            broken = (p, g) == (1, 2)
+            earned_G.append(None if broken else [rng.gauss(0, 1) for _ in lengths])
+        verdicts = [
+            Verdict.failed("broken")
+            if earned is None
+            else Verdict({"game": Reward(turns=tuple(earned))})
+            for earned in earned_G
+        ]
+        groups.append(Group(TASK, rollouts, verdicts))
+        earned_PG.append(earned_G)
+    return groups, earned_PG
+
+
+@pytest.mark.parametrize("aggregation", ["sequence_sum", "constant"])
+@pytest.mark.parametrize("name", ["clip", "reinforce"])
+def test_loss_and_gradient_equal_those_of_loops_over_attempts_turns_and_tokens(
+    name: str, aggregation: str
+) -> None:
+    config = run_config(
+        advantage={"name": "turns"},
+        loss={"name": name, "aggregation": aggregation},
+        kl={"beta": 0.0},
+    )
+    policy = tiny_policy()
+    groups, earned_PG = talks()
+    found = rewards(groups)
+    (rows,) = collate(
+        [group.rollouts for group in groups],
+        advantages(found, config.advantage),
+        found.scored_PG,
+        aggregation=aggregation,
+        max_length=13,
+    )
+    updater = Updater(policy, config, steps=1)
+    policy.model.zero_grad()
+    total = 0.0
+    for micro in micro_batches(rows, max_tokens=40, device=CPU, dtype=torch.float64):
+        loss, _ = updater.loss(micro, None, None, Sums())
+        loss.backward()
+        total += loss.item()
+    ours = model_gradient(policy)
+
+    policy.model.zero_grad()
+    present = spoken(policy, [list(group.rollouts) for group in groups], 1.0)
+    loss = torch.zeros((), dtype=torch.float64)
+    scored = sum(earned is not None for earned_G in earned_PG for earned in earned_G)
+    for group, earned_G in zip(groups, earned_PG, strict=True):
+        for rollout, earned, by_turn in zip(
+            group.rollouts, earned_G, definition(earned_G), strict=True
+        ):
+            if earned is None:
+                continue
+            logprobs, place = present[rollout.token_ids][0], 0
+            gap = (
+                0
+                if len(by_turn) < 2
+                else ((len(rollout.token_ids) - sum(rollout.turn_lengths)) // (len(by_turn) - 1))
+            )
+            for advantage, length in zip(by_turn, rollout.turn_lengths, strict=True):
+                for logprob in logprobs[place : place + length]:
+                    ratio = torch.exp(logprob - logprob.detach())
+                    term = logprob if name == "reinforce" else ratio
+                    loss = loss - advantage * term / scored
+                place += length + gap
+    loss = loss / (13 if aggregation == "constant" else 1)
+    loss.backward()
+    expected = model_gradient(policy)
+    assert total == pytest.approx(loss.item(), abs=1e-9)
+    assert ours.keys() == expected.keys()
+    assert max(tensor.abs().max().item() for tensor in expected.values()) > 1e-3
+    for parameter, tensor in expected.items():
+        torch.testing.assert_close(ours[parameter], tensor, rtol=1e-9, atol=1e-9)
+
+
+# The gradient on average. A policy over three tokens decides when to stop: "stop" ends the attempt, "next" ends the turn, and "more"
+# goes on in it; after three tokens the attempt ends. There are 15 attempts, and 3,375 groups of three.
+
+STOP, NEXT, MORE, LONGEST = 0, 1, 2, 3
+
+
+def _attempts(prefix: tuple[int, ...] = ()) -> list[tuple[int, ...]]:
+    if prefix and (prefix[-1] == STOP or len(prefix) == LONGEST):
+        return [prefix]
+    return [text for token in (STOP, NEXT, MORE) for text in _attempts((*prefix, token))]
+
+
+ATTEMPTS = _attempts()
+PREFIXES = sorted({text[:t] for text in ATTEMPTS for t in range(len(text))})
+NUMBERS = torch.Generator().manual_seed(5)
+LOGITS = torch.randn((len(PREFIXES), 3), dtype=torch.float64, generator=NUMBERS).requires_grad_()
+WORTH = {
+    text[: t + 1]: 1.0 + torch.randn((), dtype=torch.float64, generator=NUMBERS).item()
+    for text in ATTEMPTS
+    for t in range(len(text))
+}
+"""What a turn earns, by all tokens up to its end."""
+
+
+def turn_ends(text: tuple[int, ...]) -> list[int]:
+    """The numbers of tokens at which the turns of an attempt end."""
+    return [t for t in range(1, len(text) + 1) if text[t - 1] != MORE or t == len(text)]
+
+
+def earned_by(text: tuple[int, ...]) -> tuple[float, ...]:
+    return tuple(WORTH[text[:end]] for end in turn_ends(text))
+
+
+def played(text: tuple[int, ...]) -> Rollout:
+    ends = turn_ends(text)
+    lengths = [end - start for start, end in zip([0, *ends], ends, strict=False)]
+    return dialogue(*lengths, prompt_ids=(1,), token_ids=text)
+
+
+MEMBERS = list(itertools.product(range(len(ATTEMPTS)), repeat=3))
+GROUPS = [
+    Group(
+        TASK,
+        [played(ATTEMPTS[i]) for i in members],
+        [Verdict({"game": Reward(turns=earned_by(ATTEMPTS[i]))}) for i in members],
+    )
+    for members in MEMBERS
+]
+
+
+def logprobs_of(text: tuple[int, ...], logprob: Tensor) -> Tensor:
+    """Return the log-prob (T,) of each token of an attempt."""
+    return torch.stack([logprob[PREFIXES.index(text[:t]), token] for t, token in enumerate(text)])
+
+
+def true_gradient() -> Tensor:
+    """Of the expected reward: each attempt with its probability and what all its turns earn."""
+    logprob = LOGITS.log_softmax(-1)
+    mean = sum(logprobs_of(text, logprob).sum().exp() * sum(earned_by(text)) for text in ATTEMPTS)
+    return torch.autograd.grad(mean, LOGITS)[0]  # type: ignore[arg-type]
+
+
+def mean_gradient(aggregation: str, estimate: Callable[[Rewards], Tensor]) -> Tensor:
+    """Of the estimator, over all groups of three attempts with their probabilities."""
+    found = rewards(GROUPS)
+    (rows,) = collate(
+        [group.rollouts for group in GROUPS],
+        estimate(found),
+        found.scored_PG,
+        aggregation=aggregation,
+        max_length=LONGEST,
+    )
+    logprob = LOGITS.log_softmax(-1)
+    tokens_N = [logprobs_of(text, logprob) for text in ATTEMPTS]
+    chance_N = [float(tokens.sum().detach().exp()) for tokens in tokens_N]
+    surrogate = torch.zeros((), dtype=torch.float64)
+    weight_of = {text: torch.zeros(len(text), dtype=torch.float64) for text in ATTEMPTS}
+    for place, members in enumerate(MEMBERS):
+        chance = chance_N[members[0]] * chance_N[members[1]] * chance_N[members[2]]
+        for i, row in zip(members, rows[3 * place : 3 * place + 3], strict=True):
+            # A row's weight is that of a step with all groups; here each group is a step.
+            share = chance * row.weight * len(GROUPS)
+            weight_of[ATTEMPTS[i]] += share * torch.tensor(row.advantage, dtype=torch.float64)
+    for text, tokens in zip(ATTEMPTS, tokens_N, strict=True):
+        surrogate = surrogate + (weight_of[text] * tokens).sum()
+    return torch.autograd.grad(surrogate, LOGITS)[0]
+
+
+def misdirection(found: Tensor) -> float:
+    """Return the part of a gradient that is not along the true one, relative to the whole."""
+    true = true_gradient()
+    along = (found * true).sum() / (true * true).sum() * true
+    return float((found - along).norm() / found.norm())
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "share"), [("sequence_sum", 1.0), ("constant", 1 / LONGEST)]
+)
+def test_the_gradient_on_average_is_that_of_the_expected_reward(
+    aggregation: str, share: float
+) -> None:
+    found = mean_gradient(aggregation, lambda found: advantages(found, TURNS))
+    assert true_gradient().norm() > 0.1
+    assert (found - share * true_gradient()).abs().max() < 1e-10
+
+
+def over_those_that_reached_it(found: Rewards, *, divide: bool) -> Tensor:
+    """Each turn normalised over the attempts that had it, as grpo (`divide`) and mean_only do with a group."""
+    return_PGT = found.turn_PGT.flip(2).cumsum(2).flip(2)
+    reached = found.reached
+    count_P1T = reached.sum(1, keepdim=True).clamp(min=1)
+    mean_P1T = return_PGT.sum(1, keepdim=True) / count_P1T
+    centred = torch.where(reached, return_PGT - mean_P1T, 0.0)
+    spread = ((centred**2).sum(1, keepdim=True) / count_P1T).sqrt()
+    return centred / (spread + 1e-6) if divide else centred
+
+
+@pytest.mark.parametrize("divide", [False, True])
+def test_normalising_each_turn_by_itself_points_elsewhere(divide: bool) -> None:
+    found = mean_gradient(
+        "sequence_sum", lambda found: over_those_that_reached_it(found, divide=divide)
+    )
+    assert misdirection(found) > 0.05
+
+
+def test_dividing_by_the_spread_of_the_whole_group_points_elsewhere_too() -> None:
+    def divided(found: Rewards) -> Tensor:
+        return_PGT = found.turn_PGT.flip(2).cumsum(2).flip(2)
+        spread = return_PGT.std(dim=1, correction=0, keepdim=True)
+        return advantages(found, TURNS) / (spread + 1e-6)
+
+    assert misdirection(mean_gradient("sequence_sum", divided)) > 0.05
+
+
+def test_a_mean_over_tokens_of_an_attempt_points_elsewhere() -> None:
+    """Why the other aggregations are refused."""
+    found = mean_gradient("sequence_mean", lambda found: advantages(found, TURNS))
+    assert misdirection(found) > 0.05
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({}, r"loss\.aggregation=sequence_mean .*\(set it to sequence_sum or constant\)"),
+        ({"loss": {"aggregation": "token_mean"}}, r"loss\.aggregation=token_mean"),
+        ({"loss": {**LOSS, "mask_truncated": True}}, r"loss\.mask_truncated"),
+        ({"loss": {**LOSS, "level": "sequence"}}, r"loss\.level=sequence .*set it to token"),
+        ({"loss": {**LOSS, "level": "sequence_mean"}}, r"loss\.level=sequence_mean"),
+        ({"loss": {**LOSS, "anchor": "reference"}}, r"loss\.anchor=reference"),
+        ({"loss": LOSS, "advantage": {"keep": 4}}, r"advantage\.keep=4"),
+        ({"loss": LOSS, "advantage": {"whiten": True}}, r"advantage\.whiten"),
+        ({"advantage": {"whiten": True, "keep": 4}}, r"sequence_mean .*keep=4 .*whiten"),
+    ],
+)
+def test_settings_that_would_bias_it_are_refused_in_one_message(
+    more: dict[str, Any], message: str
+) -> None:
+    asked = {"environment": "letters", **more}
+    asked["advantage"] = {"name": "turns", **more.get("advantage", {})}
+    with pytest.raises(ConfigError, match=r"advantage\.name=turns .*" + message):
+        build_config([asked])
+    assert build_config([{**asked, "advantage": {**asked["advantage"], "name": "grpo"}}])
+
+
+@pytest.mark.parametrize("aggregation", ["sequence_sum", "constant"])
+def test_what_does_not_bias_it_is_accepted(aggregation: str) -> None:
+    assert build_config(
+        [
+            {
+                "environment": "letters",
+                "advantage": {"name": "turns", "clip": 1.0, "overlong_buffer": 4},
+                "loss": {"aggregation": aggregation},
+                "kl": {"placement": "reward", "estimator": "k1", "beta": 0.1},
+                "sampling": {"refills": 2},
+                "trainer": {"shuffle_rewards": True},
+            }
+        ]
+    )
+
+
+# A run
+
+
+class Spelling(Letters):
+    """A dialogue of at most three turns, each of which is over, and paid, with its first letter of `PAID`.
+
+    A turn without one is cut off and ends the dialogue.
+    """
+
+    max_turns = 3
+    max_new_tokens = 3
+    parts: ClassVar[dict[str, float]] = {"letters": 1.0, "talked": 0.1}
+    reward_range = (0.0, 3.1)
+
+    async def reply(self, task: Task[str], messages: Sequence[Message]) -> Sequence[Message] | None:
+        return (Message("user", " more:"),)
+
+    def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
+        said = [message.content for message in rollout.messages if message.role == "assistant"]
+        paid = tuple(float(any(letter in PAID for letter in text)) for text in said)
+        return Verdict(
+            {"letters": Reward(turns=paid), "talked": Reward(float(len(said) > 1))},
+            passed=sum(paid) == 3,
+        )
+
+
+PAID = "abcdefghijklm"
+
+
+def by_turn_run(settings: dict[str, Any], folder: Path, **more: Any) -> Trainer:
+    config = build_config(
+        [
+            {
+                **settings,
+                "eval": {"tasks": 0},
+                "checkpoint": {"every": 0},
+                "advantage": {"name": "turns"},
+                "loss": LOSS,
+                "sampling": {"stop": list(PAID)},
+                **more,
+            }
+        ]
+    )
+    trainer = Trainer(config, Spelling(), folder=RunFolder(folder))
+    trainer.run()
+    return trainer
+
+
+def test_a_policy_learns_a_dialogue_that_pays_by_turn_and_nothing_from_shuffled_rewards(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    means = {}
+    for name, shuffle in {"true": False, "shuffled": True}.items():
+        trainer = by_turn_run(
+            {**settings, "steps": 12, "group_size": 8},
+            tmp_path / name,
+            trainer={"shuffle_rewards": shuffle},
+        )
+        steps = list(read_lines(trainer.folder.path / "metrics.jsonl"))
+        means[name] = [line["reward/mean"] for line in steps if "loss" in line]
+    early, late = sum(means["true"][:3]) / 3, sum(means["true"][-3:]) / 3
+    assert late > early + 1.0
+    assert max(means["shuffled"]) < late - 0.5
+
+
+def test_the_log_of_a_run_has_what_each_turn_earned_and_its_advantage(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    trainer = by_turn_run(
+        {**settings, "steps": 2},
+        tmp_path / "run",
+        advantage={"name": "turns", "overlong_buffer": 2, "overlong_weight": 0.0},
+        log={"samples_every": 1},
+    )
+    lines = list(trainer.folder.rollout_lines())
+    assert {len(line["advantage"]) for line in lines} > {1}
+    for _, several in itertools.groupby(
+        lines, key=lambda line: json.dumps([line["step"], line["key"]])
+    ):
+        group, earned = list(several), []
+        for line in group:
+            parts = line["verdict"]["rewards"]
+            assert parts["letters"]["value"] == pytest.approx(sum(parts["letters"]["turns"]))
+            assert "turns" not in parts["talked"]
+            own = list(parts["letters"]["turns"])
+            own[-1] += 0.1 * parts["talked"]["value"]
+            earned.append(own)
+            verdict = Verdict.from_json(line["verdict"])
+            assert verdict.rewards["letters"].turns == tuple(parts["letters"]["turns"])
+        for line, expected in zip(group, definition(earned), strict=True):
+            assert line["advantage"] == pytest.approx(expected, abs=1e-12)
+    assert "advantage " in (trainer.folder.path / "log.txt").read_text()
+
+
+def test_a_group_for_people_shows_the_advantage_of_each_turn() -> None:
+    text = format_group(3, judged([1.0, 2.0], [4.0]), [[-1.0, 2.0], [1.0]])
+    assert "reward 3.00, advantage -1.00 +2.00" in text
+    assert "reward 4.00, advantage +1.00" in text
