@@ -60,7 +60,12 @@ def read_calls(
 
 
 def format_of(template: object) -> ToolFormat:
-    """Return the format that a chat template teaches; "hermes" if it teaches none."""
+    """Return the format that a chat template teaches; "hermes" if it teaches none.
+
+    Of several templates by name it is that of "tool_use", which transformers takes for tools.
+    """
+    if isinstance(template, Mapping):
+        template = template.get("tool_use", template.get("default"))
     if not isinstance(template, str):
         return "hermes"
     if _MISTRAL_MARK in template:

@@ -92,15 +92,12 @@ async def answers_in_time(
     if not calls:
         return None
     by_name = {tool.__name__: filled(tool, task) for tool in tools}
-    asynchronous = {tool.__name__ for tool in tools if _is_async(tool)}
+    plain = {tool.__name__ for tool in tools if not _is_async(tool)}
     end = asyncio.get_running_loop().time() + seconds
     texts: list[str] = []
-    for together in _groups(calls, asynchronous if concurrent else set()):
+    for together in _groups(calls, alone=plain if concurrent else set(by_name)):
         results = await asyncio.gather(
-            *(
-                _timed_result(by_name, call, end, seconds, call.name in asynchronous)
-                for call in together
-            ),
+            *(_timed_result(by_name, call, end, seconds, call.name in plain) for call in together),
             return_exceptions=True,
         )
         for result in results:
@@ -114,11 +111,9 @@ def _is_async(tool: Callable[..., object]) -> bool:
     return inspect.iscoroutinefunction(tool.call if isinstance(tool, DescribedTool) else tool)
 
 
-def _groups(calls: Sequence[ToolCall], together: set[str]) -> Iterator[list[ToolCall]]:
-    """Yield runs of neighbouring calls of the tools `together`, and each other call alone."""
-    numbered = [
-        (-1 if call.name in together else number, call) for number, call in enumerate(calls)
-    ]
+def _groups(calls: Sequence[ToolCall], *, alone: set[str]) -> Iterator[list[ToolCall]]:
+    """Yield calls of the tools `alone` one by one, and runs of neighbouring other ones together."""
+    numbered = [(number if call.name in alone else -1, call) for number, call in enumerate(calls)]
     for _, group in groupby(numbered, key=lambda pair: pair[0]):
         yield [call for _, call in group]
 
@@ -128,7 +123,7 @@ async def _timed_result(
     call: ToolCall,
     end: float,
     seconds: float,
-    asynchronous: bool,
+    in_thread: bool,
 ) -> str:
     """Make one call until the time `end`, and return the text that the policy gets."""
     if refused := refusal(tools, call):
@@ -139,7 +134,7 @@ async def _timed_result(
     work = partial(invoke, tools[call.name], call.arguments)
     try:
         async with asyncio.timeout(left) as timeout:
-            value = work() if asynchronous else await _in_thread(work)
+            value = await _in_thread(work) if in_thread else work()
             return result_text(await value if inspect.isawaitable(value) else value)
     except GrpoError:
         raise
@@ -167,6 +162,8 @@ async def _in_thread(work: Callable[[], object]) -> object:
             outcome: tuple[object, Exception | None] = work(), None
         except Exception as error:  # noqa: BLE001 - it is raised where the result is awaited
             outcome = None, error
+        except SystemExit:  # the caller has given up
+            return
         if not loop.is_closed():
             loop.call_soon_threadsafe(deliver, *outcome)
 

@@ -111,6 +111,8 @@ def case(request: pytest.FixtureRequest) -> SimpleNamespace:
 
 def test_the_template_tells_the_format_and_shows_the_tools(case: SimpleNamespace) -> None:
     assert format_of(template(case.name)) == case.format
+    named = {"default": "{{ messages }}", "tool_use": template(case.name)}
+    assert format_of(named) == case.format
     shown = case.policy.tokenizer.decode(case.policy.encode(PROMPT, tools=TOOLS))
     assert '"add"' in shown
     assert "Add two numbers." in shown
