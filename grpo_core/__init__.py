@@ -47,7 +47,8 @@ _LAZY = {
     "Trainer": "grpo_core.train.trainer",
     "build_config": "grpo_core.config.overrides",
 }
-"""The names that are imported on first use: environments need no torch, pydantic, asyncio or sqlite3."""
+"""The names that are imported on first use: environments need no torch, pydantic, asyncio or
+sqlite3."""
 __all__ = [
     "MASK",
     "Alarm",
