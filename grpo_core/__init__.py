@@ -30,27 +30,32 @@ from grpo_core.protocol.sandbox import (
 )
 from grpo_core.protocol.spec import Spec
 from grpo_core.protocol.splits import held_out
+from grpo_core.protocol.tools import DescribedTool, tool, tools_of
 from grpo_core.protocol.types import MASK, Group, Message, Reward, Rollout, Task, TaskKey, Verdict
 from grpo_core.rubric import Rubric
 
 if TYPE_CHECKING:
     from grpo_core.config.overrides import build_config
+    from grpo_core.protocol.tool_episode import ToolEpisode
     from grpo_core.runs.store import JsonStore
     from grpo_core.train.trainer import Trainer
 
 __version__ = "0.1.0"
 _LAZY = {
     "JsonStore": "grpo_core.runs.store",
+    "ToolEpisode": "grpo_core.protocol.tool_episode",
     "Trainer": "grpo_core.train.trainer",
     "build_config": "grpo_core.config.overrides",
 }
-"""The names that are imported on first use: environments need no torch, pydantic or sqlite3."""
+"""The names that are imported on first use: environments need no torch, pydantic, asyncio or
+sqlite3."""
 __all__ = [
     "MASK",
     "Alarm",
     "Call",
     "CommandResult",
     "ConfigError",
+    "DescribedTool",
     "Environment",
     "Episode",
     "GrpoError",
@@ -77,6 +82,7 @@ __all__ = [
     "Spec",
     "Task",
     "TaskKey",
+    "ToolEpisode",
     "Trainer",
     "UnknownNameError",
     "UserError",
@@ -86,6 +92,8 @@ __all__ = [
     "current_call",
     "held_out",
     "hookimpl",
+    "tool",
+    "tools_of",
 ]
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from grpo_core.calls.isolation import clip
-from grpo_core.protocol.types import Message, Rollout, Task, Verdict
+from grpo_core.protocol.types import Message, Rollout, Task, ToolCall, Verdict
 
 MAX_FRAME_BYTES = 64_000_000
 MAX_REPLY_BYTES = 8_000_000
@@ -89,11 +89,11 @@ def encode(value: Any) -> Any:
         return {"verdict": value.to_json()}
     if isinstance(value, Rollout):
         tokens = {name: getattr(value, name) for name in _TOKEN_FIELDS}
-        pairs = _role_content_pairs(value.messages)
+        messages = _message_fields(value.messages)
         dropped = {"reply_dropped": True} if value.reply_dropped else {}
-        return {"rollout": {"messages": pairs, "finish": value.finish, **tokens, **dropped}}
+        return {"rollout": {"messages": messages, "finish": value.finish, **tokens, **dropped}}
     if isinstance(value, list | tuple) and all(isinstance(item, Message) for item in value):
-        return {"messages": _role_content_pairs(value)}
+        return {"messages": _message_fields(value)}
     return value
 
 
@@ -113,8 +113,8 @@ def decode(data: Any) -> Any:
                 **tokens,
                 reply_dropped=fields.get("reply_dropped", False),
             )
-        case {"messages": pairs}:
-            return _messages_from(pairs)
+        case {"messages": messages}:
+            return _messages_from(messages)
     return data
 
 
@@ -126,12 +126,22 @@ def prompt_digest(task: Task[Any]) -> str:
     return hashlib.sha256(json.dumps(encode(task.prompt)).encode()).hexdigest()
 
 
-def _role_content_pairs(messages: Sequence[Message]) -> list[list[str]]:
-    return [[message.role, message.content] for message in messages]
+def _message_fields(messages: Sequence[Message]) -> list[list[Any]]:
+    """Return role and content of each message, and its tool calls where the trainer read them."""
+    return [
+        [message.role, message.content]
+        if message.tool_calls is None
+        else [message.role, message.content, [call.to_json() for call in message.tool_calls]]
+        for message in messages
+    ]
 
 
-def _messages_from(pairs: Sequence[Sequence[Any]]) -> tuple[Message, ...]:
-    return tuple(Message(role, content) for role, content in pairs)
+def _messages_from(messages: Sequence[Sequence[Any]]) -> tuple[Message, ...]:
+    """Return the messages of which `_message_fields` made the fields."""
+    return tuple(
+        Message(role, content, tuple(ToolCall(**call) for call in calls[0]) if calls else None)
+        for role, content, *calls in messages
+    )
 
 
 class InvalidReplyError(Exception):

@@ -20,6 +20,7 @@ from pydantic import (
 from pydantic_core import core_schema
 
 from grpo_core.protocol.sampler import SamplingParams
+from grpo_core.protocol.tool_calls import ToolFormat
 
 Positive = Annotated[int, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
@@ -107,6 +108,8 @@ class ModelConfig(Section):
     """A Jinja chat template, for a tokenizer that has none or to replace the tokenizer's."""
     chat_template_args: dict[str, Any] = Field(default_factory=dict)
     """Additional arguments of the chat template, such as enable_thinking=false."""
+    tool_format: Literal["auto"] | ToolFormat = "auto"
+    """How the model writes tool calls; auto: as its chat template teaches, else as hermes does."""
     system_prompt: str | None = None
     """System message of every chat prompt; it replaces the environment's system message."""
 

@@ -26,7 +26,7 @@ from grpo_core.kit.tool_calls import (
 from grpo_core.kit.topics import names_in
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import GrpoError
-from grpo_core.protocol.tools import MAX_RESULT
+from grpo_core.protocol.tools import MAX_RESULT, DescribedTool
 from grpo_core.protocol.types import Message, Task
 from grpo_core.report.floors import prompt_text, shorten
 
@@ -96,6 +96,8 @@ def _check_description(tool: Tool) -> None:
             f"the tool {tool.name} has no docstring; its first paragraph tells the policy what it "
             "does"
         )
+    if isinstance(tool.function, DescribedTool):  # its server checks the arguments
+        return
     kinds = {parameter.kind for parameter in inspect.signature(tool.function).parameters.values()}
     if kinds & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
         raise BrokenPromiseError(
@@ -281,7 +283,7 @@ async def check_secret(subject: Subject) -> str:
             index = next(i for i, text in enumerate(short) if holds(text, right[i]))
             raise BrokenPromiseError(
                 f"the call {call} hands out the answer, {shorten(short[index])} at "
-                f"{task_label(tasks[index])}, whatever is asked; a tool must not know the task"
+                f"{task_label(tasks[index])}, whatever is asked; a tool may help, and not answer"
             )
     if len(records) >= MIN_TASKS_FOR_SHARE:
         raise BrokenPromiseError(

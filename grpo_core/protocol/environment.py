@@ -296,14 +296,17 @@ class Environment(ABC, Generic[Data]):
             One or more new messages of the role "user" or "tool", not the whole dialogue. Many chat
             templates refuse the role "system" here.
         """
-        return answers(self.tools(), messages[-1].content) if self.tools() else None
+        tools = self.tools()
+        return answers(tools, messages[-1], task=task) if tools else None
 
     def tools(self) -> Sequence[Callable[..., object]]:
         """Return the functions that the policy may call between its turns (set `max_turns`).
 
         The chat template gets their names, docstrings and types, which is how the policy learns of
-        them, also where `reply` answers the calls itself. They run where `verify` runs, within its
-        time limit, and leave everything else as it was, as `verify` does.
+        them, also where `reply` answers the calls itself. A parameter of the type `Task` gets the
+        task, and the policy is not told of it. They run where `verify` runs, within its time limit,
+        and leave everything else as it was, as `verify` does. For tools that share a state see
+        `ToolEpisode`; then this returns `tools_of` its class.
         """
         return ()
 

@@ -1,25 +1,81 @@
 """Let a policy call Python functions as tools.
 
 The chat template gets a description of each tool, calls are made with validated arguments, and
-results come back as messages.
+results come back as messages. `grpo_core.protocol.tool_calls` reads the calls.
 """
 
 from __future__ import annotations
 
 import inspect
 import json
-import re
+import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.protocol.types import Message
+from grpo_core.protocol.tool_calls import MAX_CALLS, calls_of
+from grpo_core.protocol.types import Message, Task, ToolCall
+
+__all__ = [
+    "MAX_CALLS",
+    "MAX_RESULT",
+    "DescribedTool",
+    "answers",
+    "calls_of",
+    "schemas",
+    "tool",
+    "tools_of",
+]
 
 MAX_RESULT = 4000
 """The most characters of a result that the policy sees."""
-MAX_CALLS = 8
-"""The most calls of one turn that are answered."""
-_CALL_BLOCK = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
+_MARK = "_is_tool_of_an_episode"
+Function = TypeVar("Function", bound=Callable[..., object])
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedTool:
+    """Is a tool that brings its own description, such as one of a server.
+
+    Its arguments are not validated here but where it is served.
+    """
+
+    name: str
+    """The name by which the policy calls it."""
+    description: str
+    """What it does, for the policy."""
+    parameters: Mapping[str, Any]
+    """The JSON schema of its arguments, an object."""
+    call: Callable[[Mapping[str, Any]], object]
+    """Makes a call with these arguments; it may be async."""
+
+    @property
+    def __name__(self) -> str:
+        """Return the name, as a function has it."""
+        return self.name
+
+    def __call__(self, **arguments: Any) -> object:
+        """Make a call."""
+        return self.call(arguments)
+
+
+def tool(method: Function) -> Function:
+    """Mark a method of a `ToolEpisode` as a tool; it may be async."""
+    setattr(method, _MARK, True)
+    return method
+
+
+def tools_of(episode: object) -> list[Callable[..., object]]:
+    """Return the methods that are marked by `tool`, in the order of their definition.
+
+    Args:
+        episode: A class, for `Environment.tools`, which describes them; or one of its objects, with
+            which they can be called.
+    """
+    cls = episode if isinstance(episode, type) else type(episode)
+    names = dict.fromkeys(name for base in reversed(cls.__mro__) for name in vars(base))
+    return [getattr(episode, name) for name in names if hasattr(getattr(cls, name, None), _MARK)]
 
 
 def schemas(tools: Sequence[Callable[..., object]]) -> list[dict[str, Any]]:
@@ -27,60 +83,128 @@ def schemas(tools: Sequence[Callable[..., object]]) -> list[dict[str, Any]]:
 
     It consists of the function's name, the first paragraph of its docstring and a JSON schema of
     its parameters. `Annotated[int, Field(description="...", ge=0)]` describes and limits a
-    parameter.
+    parameter. A parameter of the type `Task` is left out, since the environment fills it in.
 
     Raises:
-        ConfigError: a function is async.
+        ConfigError: a function is async, and no tool of an episode.
     """
     descriptions = []
     for tool in tools:
-        if inspect.iscoroutinefunction(tool):
-            raise ConfigError(
-                f"the tool {tool.__name__!r} is an async function; "
-                "write it as a plain one, it runs in a worker"
-            )
-        parameters = _type_adapter(tool).json_schema()
-        for parameter in parameters.get("properties", {}).values():
-            parameter.pop("title", None)
-        docstring_start = inspect.cleandoc(tool.__doc__ or "").split("\n\n")[0]
+        if isinstance(tool, DescribedTool):
+            name, text, parameters = tool.name, tool.description, dict(tool.parameters)
+        else:
+            if inspect.iscoroutinefunction(tool) and not hasattr(tool, _MARK):
+                raise ConfigError(
+                    f"the tool {tool.__name__!r} is an async function; "
+                    "write it as a plain one, it runs in a worker"
+                )
+            shown = _with_filled(tool, dict.fromkeys(_filled_parameters(tool)))
+            parameters = _type_adapter(shown).json_schema()
+            for parameter in parameters.get("properties", {}).values():
+                parameter.pop("title", None)
+            name, text = tool.__name__, inspect.cleandoc(tool.__doc__ or "").split("\n\n")[0]
         function = {
-            "name": tool.__name__,
-            "description": " ".join(docstring_start.split()),
+            "name": name,
+            "description": " ".join(text.split()),
             "parameters": parameters,
         }
         descriptions.append({"type": "function", "function": function})
     return descriptions
 
 
-def answers(tools: Sequence[Callable[..., object]], text: str) -> list[Message] | None:
-    """Run the tool calls in `text` and return one message per call; None if there is no call.
+def answers(
+    tools: Sequence[Callable[..., object]],
+    message: Message | str,
+    *,
+    task: Task[Any] | None = None,
+) -> list[Message] | None:
+    """Make the tool calls in `message` and return one message per call; None if there is no call.
 
-    A call is written as `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`; a list of such
-    objects counts as several calls. Every fault of a call, including an exception of the function,
-    is reported to the policy in the message: the policy has to learn how to call tools.
+    Every fault of a call, including an exception of the function, is reported to the policy in the
+    message: the policy has to learn how to call tools.
+
+    Args:
+        tools: The functions.
+        message: The policy's turn; or a text, whose calls are written as
+            `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`.
+        task: Fills in the parameters of the type `Task`.
+
+    Raises:
+        ConfigError: a tool needs the task, and there is none.
     """
-    blocks = _CALL_BLOCK.findall(text)
-    if not blocks:
+    calls = calls_of(message)
+    if not calls:
         return None
-    by_name = {tool.__name__: tool for tool in tools}
-    results: list[str] = []
-    for block in blocks:
-        results += _block_results(by_name, block, at_most=MAX_CALLS - len(results))
-    return [Message("tool", result[:MAX_RESULT]) for result in results]
+    by_name = {tool.__name__: filled(tool, task) for tool in tools}
+    return [as_message(_call_result(by_name, call)) for call in calls]
 
 
-def _block_results(
-    tools: Mapping[str, Callable[..., object]], block: str, *, at_most: int
-) -> list[str]:
-    """Make up to `at_most` calls of a block; the others of a text with too many are not made."""
-    if at_most <= 0:
-        return []
-    try:
-        calls = json.loads(block)
-    except (ValueError, RecursionError) as error:
-        return [f"error: the call is not valid JSON: {error}"]
-    listed = calls if isinstance(calls, list) else [calls]
-    return [_call_result(tools, call) for call in listed[:at_most]]
+def filled(tool: Callable[..., object], task: Task[Any] | None) -> Callable[..., object]:
+    """Return the tool as a function of what the policy gives, with its other parameters filled in.
+
+    Raises:
+        ConfigError: it needs a task, and there is none; or it belongs to an episode.
+    """
+    names = _filled_parameters(tool)
+    if names and (task is None or "self" in names):
+        raise ConfigError(
+            f"the tool {tool.__name__!r} needs "
+            + (
+                "its episode; answer its calls in ToolEpisode.reply"
+                if "self" in names
+                else "the task; pass answers(..., task=task)"
+            )
+        )
+    return _with_filled(tool, dict.fromkeys(names, task))
+
+
+def refusal(tools: Mapping[str, Callable[..., object]], call: ToolCall) -> str:
+    """Return why a call cannot be made, as the policy is told; "" if it can."""
+    if call.error:
+        return f"error: {call.error}"
+    if call.name not in tools:
+        return f"error: there is no tool {call.name!r}; there are {', '.join(sorted(tools))}"
+    return ""
+
+
+def invoke(tool: Callable[..., object], arguments: Mapping[str, Any]) -> object:
+    """Call a tool with arguments that are validated before, and return what it returns.
+
+    Raises:
+        ValidationError: pydantic's, if the arguments do not fit.
+    """
+    from pydantic_core import ArgsKwargs
+
+    if isinstance(tool, DescribedTool):
+        return tool.call(arguments)
+    return _type_adapter(tool).validate_python(ArgsKwargs((), dict(arguments)))
+
+
+def result_text(value: object) -> str:
+    """Return a result as the policy gets it: a text as it is, everything else as JSON.
+
+    Raises:
+        TypeError, ValueError: it cannot be written as JSON.
+    """
+    return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def fault_text(name: str, error: Exception) -> str:
+    """Return what the policy is told of an exception in a call of the tool `name`."""
+    from pydantic import ValidationError
+
+    if isinstance(error, ValidationError):
+        faults = "; ".join(
+            f"{'.'.join(map(str, fault['loc']))}: {fault['msg'].lower()}"
+            for fault in error.errors()
+        )
+        return f"error: {name} was called wrongly: {faults}"
+    return f"error: {type(error).__name__}: {error}"
+
+
+def as_message(text: str) -> Message:
+    """Return the message with a result: cut, and without half surrogate pairs."""
+    return Message("tool", text[:MAX_RESULT].encode("utf-8", "replace").decode())
 
 
 def _type_adapter(tool: Any) -> Any:
@@ -93,30 +217,55 @@ def _type_adapter(tool: Any) -> Any:
     return TypeAdapter(tool)
 
 
-def _call_result(tools: Mapping[str, Callable[..., object]], call: Any) -> str:
-    """Make one call and return the text that the policy gets: the result, or "error: ..."."""
-    from pydantic import ValidationError
-    from pydantic_core import ArgsKwargs
+def _filled_parameters(tool: Callable[..., object]) -> list[str]:
+    """Return the parameters that the policy does not give: the task, and a method's object."""
+    if isinstance(tool, DescribedTool):
+        return []
+    unbound = hasattr(tool, _MARK) and not inspect.ismethod(tool)
+    names = [name for name in list(inspect.signature(tool).parameters)[:1] if unbound]
+    return names + [
+        name
+        for name, hint in _hints(tool).items()
+        if name != "return" and (hint is Task or typing.get_origin(hint) is Task)
+    ]
 
-    if (
-        not isinstance(call, dict)
-        or not isinstance(call.get("name"), str)
-        or not isinstance(call.get("arguments", {}), dict)
-    ):
-        return 'error: a call is an object such as {"name": "...", "arguments": {...}}'
-    if call["name"] not in tools:
-        return f"error: there is no tool {call['name']!r}; there are {', '.join(sorted(tools))}"
+
+def _hints(tool: Any) -> Mapping[str, Any]:
+    """Return the types of a function's parameters; as they are written if they cannot be read."""
     try:
-        value = _type_adapter(tools[call["name"]]).validate_python(
-            ArgsKwargs((), call.get("arguments", {}))
-        )
-        text = value if isinstance(value, str) else json.dumps(value, default=str)
-    except ValidationError as error:
-        faults = "; ".join(
-            f"{'.'.join(map(str, fault['loc']))}: {fault['msg'].lower()}"
-            for fault in error.errors()
-        )
-        return f"error: {call['name']} was called wrongly: {faults}"
+        return typing.get_type_hints(tool, include_extras=True)
+    except (NameError, TypeError, AttributeError):  # names of a function's inside, or no function
+        return getattr(tool, "__annotations__", {})
+
+
+def _with_filled(
+    tool: Callable[..., object], values: Mapping[str, object]
+) -> Callable[..., object]:
+    """Return a tool as a function of its other parameters."""
+    if not values:
+        return tool
+    given: Any = tool
+
+    def call(*arguments: Any, **named: Any) -> object:
+        return given(*arguments, **named, **values)
+
+    signature = inspect.signature(tool)
+    described: Any = call
+    described.__name__, described.__module__ = given.__name__, given.__module__
+    described.__annotations__ = {
+        name: hint for name, hint in _hints(tool).items() if name not in values
+    }
+    described.__signature__ = signature.replace(
+        parameters=[p for name, p in signature.parameters.items() if name not in values]
+    )
+    return call
+
+
+def _call_result(tools: Mapping[str, Callable[..., object]], call: ToolCall) -> str:
+    """Make one call and return the text that the policy gets: the result, or "error: ..."."""
+    if refused := refusal(tools, call):
+        return refused
+    try:
+        return result_text(invoke(tools[call.name], call.arguments))
     except Exception as error:  # noqa: BLE001 - a tool may raise anything, and the policy is told
-        return f"error: {type(error).__name__}: {error}"
-    return text.encode("utf-8", "replace").decode()  # a lone surrogate could not be tokenised
+        return fault_text(call.name, error)

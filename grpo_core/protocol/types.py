@@ -59,6 +59,29 @@ class TaskKey:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolCall:
+    """Holds one call of a tool, in whatever format the policy wrote it."""
+
+    name: str = ""
+    """The name of the tool."""
+    arguments: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """The arguments by name, as JSON data; they are not checked yet."""
+    id: str = ""
+    """The id that the policy gave the call, where its format has ids."""
+    error: str = ""
+    """What is wrong with the form of the call; then it names no tool, and is not made."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the call as JSON data."""
+        return {
+            "name": self.name,
+            "arguments": dict(self.arguments),
+            "id": self.id,
+            "error": self.error,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """Holds one turn of a chat."""
 
@@ -66,6 +89,20 @@ class Message:
     """Who speaks: "system", "user", "assistant" (the policy) or "tool"."""
     content: str
     """The text."""
+    tool_calls: tuple[ToolCall, ...] | None = None
+    """The policy's calls of tools, where its model writes them in a format of its own.
+
+    The trainer fills it in. None: the calls are those in `content`, in the form
+    `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`. `grpo_core.protocol.tool_calls` has
+    `calls_of`, which reads both.
+    """
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the message as JSON data; `tool_calls` is left out where it is None."""
+        data: dict[str, Any] = {"role": self.role, "content": self.content}
+        if self.tool_calls is not None:
+            data["tool_calls"] = [call.to_json() for call in self.tool_calls]
+        return data
 
 
 @dataclass(frozen=True, slots=True)

@@ -335,7 +335,7 @@ def _rollout_lines(group: Group[Any]) -> Iterator[JsonObject]:
             "key": asdict(group.task.key),
             "draw": group.task.draw,
             "attempt": attempt,
-            "messages": [asdict(m) for m in rollout.messages],
+            "messages": [message.to_json() for message in rollout.messages],
             "finish": rollout.finish,
             "tokens": len(rollout.token_ids),
             "versions": rollout.versions,

@@ -15,7 +15,15 @@ from grpo_core.config.settings import VerifyConfig
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import ConfigError, GrpoError
 from grpo_core.protocol.spec import Spec
-from grpo_core.protocol.types import Finish, Message, Rollout, Script, Task, Verdict
+from grpo_core.protocol.types import (
+    Finish,
+    Message,
+    Rollout,
+    Script,
+    Task,
+    ToolCall,
+    Verdict,
+)
 from grpo_core.verify.checks import check_reply
 from grpo_core.verify.conversation import Conversation, Conversations, StatelessConversations
 from grpo_core.verify.hosts import Host, create_worker_host
@@ -38,9 +46,14 @@ class Transcript:
     turn: int = 0
     """Number of finished turns of the policy."""
 
-    def add_turn(self, text: str, finish: Finish = "stop") -> None:
-        """Append a turn of the policy."""
-        self.messages.append(Message("assistant", text))
+    def add_turn(
+        self,
+        text: str,
+        finish: Finish = "stop",
+        tool_calls: tuple[ToolCall, ...] | None = None,
+    ) -> None:
+        """Append a turn of the policy, with its tool calls where its model has its own format."""
+        self.messages.append(Message("assistant", text, tool_calls))
         self.finish = finish
         self.turn += 1
 

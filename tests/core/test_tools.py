@@ -11,10 +11,11 @@ from typing import Annotated
 import pytest
 from pydantic import Field
 
-from grpo_core import ConfigError, GrpoError, Message, Reward, Spec, Task, TaskKey, Verdict
+from grpo_core import ConfigError, GrpoError, Message, Reward, Rollout, Spec, Task, TaskKey, Verdict
 from grpo_core.config.settings import VerifyConfig
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.tools import MAX_CALLS, MAX_RESULT, answers, schemas
+from grpo_core.testing import check_environment
 from grpo_core.verify.engine import Verifier
 
 
@@ -198,3 +199,60 @@ def test_no_more_calls_are_made_than_are_answered_however_many_blocks_there_are(
     assert messages is not None
     assert len(messages) == MAX_CALLS
     assert made == list(range(MAX_CALLS))
+
+
+class Letters(Environment[str]):
+    """Asks for a secret word, of which a tool tells the length and one letter."""
+
+    max_turns = 3
+    levels = False
+
+    def task(self, key: TaskKey) -> Task[str]:
+        word = "".join(key.rng().choices("bcdfghklmnpr", k=6))
+        return Task(key, (Message("user", f"Find word {key.index}."),), word)
+
+    def tools(self):  # type: ignore[no-untyped-def]
+        def letter(place: Annotated[int, Field(ge=1, le=6)], task: Task[str]) -> str:
+            """Return the letter at a place, counted from 1."""
+            return task.data[place - 1]
+
+        return (letter,)
+
+    def verify(self, task: Task[str], rollout: Rollout) -> Verdict:
+        right = rollout.text.strip() == task.data
+        return Verdict({"reward": Reward(right)}, passed=right)
+
+    def reference(self, task: Task[str]) -> str:
+        return task.data
+
+
+class Gossip(Letters):
+    def tools(self):  # type: ignore[no-untyped-def]
+        def word(task: Task[str], loudly: bool = False) -> str:
+            """Return something about the word."""
+            return task.data
+
+        return (word,)
+
+
+class Unbound(Letters):
+    def tools(self):  # type: ignore[no-untyped-def]
+        return (Unbound.letter,)
+
+    def letter(self, place: int) -> str:
+        """Return a letter."""
+        return ""
+
+
+def results_of(env: Environment[str]) -> dict[str, tuple[str, str]]:
+    report = check_environment(env, tasks=16, isolation="inline", only=["tool.form", "tool.secret"])
+    return {result.check: (result.status, result.message) for result in report.results}
+
+
+def test_the_kit_calls_tools_that_get_the_task_and_finds_one_that_tells_the_answer() -> None:
+    assert {status for status, _ in results_of(Letters()).values()} == {"valid"}
+    gossip = results_of(Gossip())
+    assert gossip["tool.form"][0] == "valid"
+    assert gossip["tool.secret"][0] == "invalid"
+    assert "whatever is asked" in gossip["tool.secret"][1]
+    assert "method without its object" in results_of(Unbound())["tool.form"][1]

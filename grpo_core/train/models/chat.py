@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 from jinja2 import TemplateError
 
 from grpo_core.extract import is_text
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.protocol.types import Message
+from grpo_core.protocol.tool_calls import ToolFormat, calls_of, format_of, read_calls
+from grpo_core.protocol.types import Message, ToolCall
 
 _LAST_MESSAGE_MARK = "WHAT THE POLICY SAID 7c94f1"
 """Stands for the policy's last message while a template is rendered around it.
 
 The tokens that the policy wrote are kept as they are and never tokenised again.
 """
+_LINK = re.compile("[A-Za-z0-9]{9}")
+"""An id of a call, as templates want it that link results to calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +34,8 @@ class Frame:
     """Further arguments of the template."""
     tools: Sequence[Mapping[str, Any]] = ()
     """JSON schemas of the functions that the policy may call."""
+    tool_format: ToolFormat | None = None
+    """How the policy writes tool calls; None: as the template teaches."""
 
 
 def encode(tokenizer: Any, prompt: str | tuple[Message, ...], frame: Frame) -> tuple[int, ...]:
@@ -73,6 +80,10 @@ def encode_reply(
     """
     if isinstance(prompt, str):
         reply_text = "".join(message.content for message in reply)
+    elif reply[0].role == "tool" and _links_calls(tokenizer):
+        reply_text = _results_text(tokenizer, (*prompt, *messages), reply, frame)
+        if end_id is None:
+            reply_text = (tokenizer.eos_token or "") + reply_text
     else:
         dialogue = (*prompt, *messages[:-1], Message("assistant", _LAST_MESSAGE_MARK), *reply)
         _, mark, reply_text = _render(tokenizer, dialogue, frame).rpartition(_LAST_MESSAGE_MARK)
@@ -86,13 +97,107 @@ def encode_reply(
     return list(tokenizer(reply_text, add_special_tokens=False)["input_ids"])
 
 
+def tool_calls(
+    tokenizer: Any, token_ids: Sequence[int], frame: Frame
+) -> tuple[ToolCall, ...] | None:
+    """Return the calls in a turn of the policy, for `Message.tool_calls`.
+
+    They are None if there is none, or if the text alone, without special tokens, says the same.
+
+    Args:
+        tokenizer: its tokenizer.
+        token_ids: the turn, without the token that ends it.
+        frame: the tools, and how they are called.
+    """
+    if not frame.tools:
+        return None
+    text = str(tokenizer.decode(list(token_ids)))
+    bare_text = str(tokenizer.decode(list(token_ids), skip_special_tokens=True))
+    tool_format = frame.tool_format or format_of(tokenizer.chat_template)
+    if tool_format == "hermes" and text == bare_text:
+        return None
+    calls = read_calls(text, tool_format, frame.tools)
+    return calls if calls and calls != calls_of(bare_text) else None
+
+
+def _results_text(
+    tokenizer: Any, dialogue: Sequence[Message], reply: Sequence[Message], frame: Frame
+) -> str:
+    """Return the results of tools as a template writes them after the calls.
+
+    Raises:
+        ConfigError: the template writes the dialogue before in another way once results follow.
+    """
+    dicts = _linked([*dialogue, *reply])
+    before = _render_dicts(tokenizer, dicts[: len(dialogue)], frame, add_generation_prompt=False)
+    text = _render_dicts(tokenizer, dicts, frame)
+    if not text.startswith(before):
+        raise ConfigError(
+            "the model's chat template changes what stands before the results of tools, so a "
+            "dialogue cannot continue; set model.chat_template"
+        )
+    return text[len(before) :]
+
+
+def _linked(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """Return messages as templates take them that link each result to a call by its id.
+
+    Only what follows the policy's turns counts, so calls that it wrote in another form, which have
+    results all the same, are written as calls without a name.
+    """
+    dicts: list[dict[str, Any]] = []
+    unanswered: list[str] = []
+    for place, message in enumerate(messages):
+        entry: dict[str, Any] = {"role": message.role, "content": message.content}
+        results = len(list(takewhile(lambda other: other.role == "tool", messages[place + 1 :])))
+        if message.role == "assistant" and results:
+            calls = [*(message.tool_calls or ()), *[ToolCall()] * results][:results]
+            unanswered = [
+                call.id if _LINK.fullmatch(call.id) else f"call{place:02d}{number:03d}"[-9:]
+                for number, call in enumerate(calls)
+            ]
+            entry["content"] = ""
+            entry["tool_calls"] = [
+                {
+                    "id": call_id,
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": dict(call.arguments)},
+                }
+                for call_id, call in zip(unanswered, calls, strict=True)
+            ]
+        elif message.role == "tool" and unanswered:
+            entry["tool_call_id"] = unanswered.pop(0)
+        dicts.append(entry)
+    return dicts
+
+
 def _render(tokenizer: Any, messages: Sequence[Message], frame: Frame) -> str:
+    """Return messages as the template writes them, up to where the policy's turn begins."""
+    dicts = (
+        _linked(messages)
+        if _links_calls(tokenizer)
+        else [{"role": message.role, "content": message.content} for message in messages]
+    )
+    return _render_dicts(tokenizer, dicts, frame)
+
+
+def _links_calls(tokenizer: Any) -> bool:
+    """Return whether the template wants calls and their results to be linked by ids."""
+    return format_of(tokenizer.chat_template) == "mistral"
+
+
+def _render_dicts(
+    tokenizer: Any,
+    dicts: Sequence[dict[str, Any]],
+    frame: Frame,
+    *,
+    add_generation_prompt: bool = True,
+) -> str:
     if not tokenizer.chat_template:
         raise ConfigError(
             "the prompt is a chat, but the model has no chat template; set model.chat_template "
             "or take an instruct model"
         )
-    dicts = [{"role": message.role, "content": message.content} for message in messages]
     if frame.system_prompt is not None:
         dicts = [
             {"role": "system", "content": frame.system_prompt},
@@ -101,9 +206,9 @@ def _render(tokenizer: Any, messages: Sequence[Message], frame: Frame) -> str:
     try:
         return str(
             tokenizer.apply_chat_template(
-                dicts,
+                list(dicts),
                 tools=list(frame.tools) or None,
-                add_generation_prompt=True,
+                add_generation_prompt=add_generation_prompt,
                 tokenize=False,
                 **frame.arguments,
             )

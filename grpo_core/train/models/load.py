@@ -375,7 +375,8 @@ def end_of_turn_id(tokenizer: transformers.PreTrainedTokenizerBase) -> int | Non
     dialogue = [{"role": "user", "content": "?"}, {"role": "assistant", "content": mark}]
     try:
         rendered = str(tokenizer.apply_chat_template(dialogue, tokenize=False))
-    except TemplateError:  # some templates refuse some dialogues; the other sources still count
+    # Some templates refuse some dialogues, or need tools; the other sources still count.
+    except (TemplateError, TypeError):
         return None
     after = rendered.rpartition(mark)[2].lstrip()
     matches = [

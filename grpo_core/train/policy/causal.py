@@ -16,7 +16,7 @@ from torch import Tensor
 
 from grpo_core.config.config import RunConfig
 from grpo_core.protocol.errors import ConfigError
-from grpo_core.protocol.types import Message, Rollout
+from grpo_core.protocol.types import Message, Rollout, ToolCall
 from grpo_core.train.compute import attention, prefix
 from grpo_core.train.compute.batch import MicroBatch, Row, passes, tensors
 from grpo_core.train.compute.heap import share_heap
@@ -305,7 +305,13 @@ class Policy:
             shared_prefix=config.trainer.shared_prefix,
             logits_bytes=None if logits_mb is None else logits_mb * 2**20,
             compute_dtype=dtype,
-            frame=Frame(config.model.system_prompt, config.model.chat_template_args),
+            frame=Frame(
+                config.model.system_prompt,
+                config.model.chat_template_args,
+                tool_format=(
+                    None if config.model.tool_format == "auto" else config.model.tool_format
+                ),
+            ),
             stacked=config.trainer.stacked_layers,
         )
 
@@ -427,6 +433,22 @@ class Policy:
             turn,
             replace(self.frame, tools=tools),
             end_id=last if last in self.end_ids else None,
+        )
+
+    def tool_calls(
+        self, token_ids: Sequence[int], *, tools: Sequence[Mapping[str, Any]]
+    ) -> tuple[ToolCall, ...] | None:
+        """Return the tool calls in a turn of the policy, for `Message.tool_calls`.
+
+        Args:
+            token_ids: the tokens of the turn.
+            tools: JSON schemas of functions that the policy may call.
+        """
+        ended = bool(token_ids) and token_ids[-1] in self.end_ids
+        return chat.tool_calls(
+            self.tokenizer,
+            token_ids[: len(token_ids) - ended],
+            replace(self.frame, tools=tools),
         )
 
     def completion_text(self, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> str:

@@ -353,7 +353,9 @@ class Attempt:
         """Append the policy's turn."""
         self._append(completion.token_ids, completion.logprobs, trainable=1)
         self.transcript.add_turn(
-            policy.completion_text(self.prompt_ids, completion.token_ids), completion.finish
+            policy.completion_text(self.prompt_ids, completion.token_ids),
+            completion.finish,
+            policy.tool_calls(completion.token_ids, tools=self.budget.tools),
         )
         self.positions = policy.slots(self.prompt_ids)
         self.kept_mass = min(self.kept_mass, completion.kept_mass)

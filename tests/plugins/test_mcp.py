@@ -1,0 +1,241 @@
+"""Tools of servers of the Model Context Protocol, in real processes: an example of its SDK, and one that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from grpo_core import (
+    ConfigError,
+    DescribedTool,
+    Message,
+    MissingExtraError,
+    Reward,
+    Rollout,
+    Task,
+    TaskKey,
+    Verdict,
+    tool,
+    tools_of,
+)
+from grpo_core.protocol.tools import MAX_RESULT, schemas
+from grpo_mcp import McpEpisode, McpError, McpServer
+
+HERE = Path(__file__).parent
+LAUNCH = "import runpy, sys; runpy.run_path(sys.argv[1])['mcp'].run(*sys.argv[2:3], **({'port': int(sys.argv[3])} if sys.argv[3:] else {}))"
+BASIC = [sys.executable, "-c", LAUNCH, str(HERE / "mcp_basic_tool.py")]
+FRAIL = [sys.executable, str(HERE / "mcp_frail.py")]
+TASK = Task(TaskKey("weather", "train", 0), (Message("user", "Weather in Oslo? 2 + 3?"),), 5)
+
+
+class Weather(McpEpisode[int]):
+    tool_seconds: ClassVar[float] = 20.0
+
+    @tool
+    def hint(self) -> str:
+        """Return a hint."""
+        return f"below {self.task.data + 1}"
+
+    async def verdict(self, rollout: Rollout) -> Verdict:
+        right = rollout.text == str(self.task.data)
+        return Verdict({"reward": Reward(right)}, passed=right)
+
+
+class Hasty(Weather):
+    tool_seconds: ClassVar[float] = 1.0
+
+
+def calls(*named: tuple[str, dict[str, Any]]) -> str:
+    return "".join(
+        f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
+        for name, arguments in named
+    )
+
+
+def play(
+    server: McpServer, *turns: str | Callable[[], str], cls: type[Weather] = Weather
+) -> tuple[list[list[str] | None], Verdict]:
+    """Play an episode with a scripted policy; return the replies and the verdict."""
+
+    async def played() -> tuple[list[list[str] | None], Verdict]:
+        episode = cls(TASK, server)
+        messages: list[Message] = []
+        replies: list[list[str] | None] = []
+        try:
+            await episode.open()
+            for turn in turns:
+                text = turn if isinstance(turn, str) else turn()
+                messages.append(Message("assistant", text))
+                reply = await episode.reply(messages)
+                replies.append(None if reply is None else [message.content for message in reply])
+                messages += reply or ()
+            return replies, await episode.verdict(Rollout(tuple(messages)))
+        finally:
+            await episode.close()
+
+    return asyncio.run(played())
+
+
+def servers() -> set[int]:
+    """The processes of servers that this process has started."""
+    listed = subprocess.run(["ps", "-ww", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True)  # fmt: skip
+    rows = [line.split(None, 2) for line in listed.stdout.splitlines()[1:]]
+    return {int(pid) for pid, parent, args in rows if int(parent) == os.getpid() and "mcp_" in args}
+
+
+def test_an_example_of_the_sdk_serves_two_tools_in_an_episode() -> None:
+    server = McpServer(BASIC)
+    assert [described["function"]["name"] for described in schemas(server.tools())] == ["sum", "get_weather"]  # fmt: skip
+    replies, verdict = play(
+        server,
+        calls(("get_weather", {"city": "Oslo"}), ("sum", {"a": 2, "b": 3}), ("hint", {})),
+        calls(("sum", {"a": "x"}), ("product", {})),
+        "5",
+    )
+    assert replies[0] == ["Weather in Oslo: 22degreesC", "5", "below 6"]
+    assert replies[1] is not None
+    assert replies[1][0].startswith("error: Error executing tool sum: 2 validation errors")
+    assert replies[1][1] == "error: there is no tool 'product'; there are get_weather, hint, sum"
+    assert replies[2] is None
+    assert verdict.passed
+    assert servers() == set()
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    process = subprocess.Popen([*BASIC, "streamable-http", str(port)], stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(300):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_the_same_server_is_reached_by_http_and_its_death_is_no_reward(url: str) -> None:
+    server = McpServer(url=url, names=("sum",), seconds=5)
+    assert [described.name for described in server.tools()] == ["sum"]
+
+    def kill() -> str:
+        (pid,) = servers()
+        os.kill(pid, signal.SIGKILL)
+        return calls(("sum", {"a": 2, "b": 3}))
+
+    assert play(server, calls(("sum", {"a": 2, "b": 3})))[0] == [["5"]]
+    with pytest.raises(McpError, match="cannot be used"):
+        play(server, calls(("sum", {"a": 1, "b": 3})), kill)
+
+
+def test_a_server_that_was_killed_is_started_again_in_the_state_that_it_had() -> None:
+    def kill() -> str:
+        (pid,) = servers()
+        os.kill(pid, signal.SIGKILL)
+        return calls(("count", {"by": 5}))
+
+    count = calls(("count", {"by": 1}), ("count", {"by": 1}))
+    assert play(McpServer(FRAIL), count, kill)[0] == [["1", "2"], ["7"]]
+    assert servers() == set()
+
+
+def test_a_call_that_ends_the_server_again_is_blamed_and_the_policy_is_told(tmp_path: Path) -> None:
+    once = calls(("count", {"by": 3}), ("die_once", {"path": str(tmp_path / "died")}))
+    replies, _ = play(McpServer(FRAIL), once, calls(("count", {"by": 1}), ("crash", {}), ("count", {"by": 1})))  # fmt: skip
+    assert replies[0] == ["3", "alive"]
+    assert replies[1] is not None
+    assert replies[1][0] == "4"
+    assert replies[1][1].startswith("error: the server ended in this call and was started again")
+    assert replies[1][2] == "1"
+    assert servers() == set()
+
+
+def test_a_call_that_hangs_fails_or_floods_becomes_a_short_text() -> None:
+    replies, _ = play(McpServer(FRAIL), calls(("fail", {}), ("flood", {})))
+    assert replies[0] is not None
+    assert replies[0][0] == "error: Error executing tool fail"
+    assert replies[0][1] == "x" * MAX_RESULT
+    replies, _ = play(McpServer(FRAIL), calls(("hang", {})), cls=Hasty)
+    assert replies == [["error: hang took longer than 1 s"]]
+    assert servers() == set()
+
+
+def test_two_episodes_have_servers_of_their_own() -> None:
+    async def played() -> list[list[str]]:
+        episodes = [Weather(TASK, McpServer(FRAIL)) for _ in range(2)]
+        try:
+            await asyncio.gather(*(episode.open() for episode in episodes))
+            turn = [Message("assistant", calls(("count", {"by": 1}), ("pid", {})))]
+            replies = await asyncio.gather(*(episode.reply(turn) for episode in episodes))
+            return [[message.content for message in reply or ()] for reply in replies]
+        finally:
+            for episode in episodes:
+                await episode.close()
+
+    first, second = asyncio.run(played())
+    assert first[0] == second[0] == "1"
+    assert first[1] != second[1]
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ([*FRAIL, "refuse"], "cannot be used: MCPError: Connection closed"),
+        (["/no/such/program"], "cannot be used: FileNotFoundError"),
+        ([sys.executable, "-c", "import sys, time; print('no licence', file=sys.stderr, flush=True); time.sleep(60)"], "it was not ready in 2 s; its last output: no licence"),
+    ],
+)  # fmt: skip
+def test_a_server_that_does_not_start_is_a_failure_of_the_infrastructure(
+    command: Sequence[str], message: str
+) -> None:
+    server = McpServer(command, seconds=2)
+    with pytest.raises(McpError, match=message):
+        play(server, "5")
+    assert servers() == set()
+
+
+def test_mistakes_in_how_a_server_is_given_are_said() -> None:
+    with pytest.raises(ConfigError, match="one of: command, url, transport"):
+        McpServer()
+    with pytest.raises(ConfigError, match="has no tool product; it has sum, get_weather"):
+        McpServer(BASIC, names=("sum", "product")).tools()
+    with pytest.raises(McpError, match="FileNotFoundError"):
+        McpServer(["/no/such/program"]).tools()
+
+
+def test_a_server_in_a_place_of_its_own_is_reached_by_a_transport() -> None:
+    from mcp import StdioServerParameters, stdio_client
+
+    def transport() -> Any:
+        return stdio_client(StdioServerParameters(command=BASIC[0], args=BASIC[1:]))
+
+    assert play(McpServer(transport=transport), calls(("sum", {"a": 2, "b": 3})))[0] == [["5"]]
+
+
+def test_the_extra_is_asked_for_where_the_sdk_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'grpo-core\[mcp\]'"):
+        McpServer(BASIC).tools()
+
+
+def test_descriptions_of_a_server_and_marked_methods_stand_side_by_side() -> None:
+    server = McpServer(BASIC)
+    listed = schemas([*tools_of(Weather), *server.tools()])
+    assert [described["function"]["name"] for described in listed] == ["hint", "sum", "get_weather"]
+    assert all(isinstance(described, DescribedTool) for described in server.tools())

@@ -1,0 +1,275 @@
+"""Tool calls in the formats of real chat templates: what the template shows, what the policy writes, how results come back."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tokenizers import AddedToken
+
+from grpo_core import ConfigError, Message, Rollout, Task, TaskKey
+from grpo_core.calls.wire import decode, encode
+from grpo_core.protocol.sampler import Completion
+from grpo_core.protocol.tool_calls import MAX_CALLS, calls_of, format_of, read_calls
+from grpo_core.protocol.tools import answers, schemas
+from grpo_core.protocol.types import ToolCall
+from grpo_core.train.models import chat
+from grpo_core.train.models.chat import Frame
+from grpo_core.train.policy.causal import Policy
+from grpo_core.train.rollout.dialogue import Attempt, Budget
+
+from .tiny import tiny_model, tiny_tokenizer
+
+HERE = Path(__file__).parent
+TRL = importlib.util.find_spec("trl")
+assert TRL is not None
+assert TRL.submodule_search_locations is not None
+FOLDERS = (HERE / "chat_templates", Path(TRL.submodule_search_locations[0]) / "chat_templates")
+NAMES = {
+    "hermes_2_pro": "hermes",
+    "qwen2_5": "hermes",
+    "qwen3": "hermes",
+    "qwen3_6": "qwen-coder",
+    "llama3_1": "llama",
+    "llama3_2": "llama",
+    "mistral_nemo": "mistral",
+    "mistral_small_3_2": "mistral",
+}
+PROMPT = (Message("system", "Be exact."), Message("user", "What is 2 + 3?"))
+
+
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+def note(text: str, tags: list[str] | None = None) -> str:
+    """Note a text."""
+    return f"{text!r} {tags}"
+
+
+TOOLS = schemas((add, note))
+SPECIAL = [
+    "<s>", "</s>", "[INST]", "[/INST]", "[TOOL_CALLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[AVAILABLE_TOOLS]",
+    "[/AVAILABLE_TOOLS]", "[ARGS]", "[CALL_ID]", "[TOOL_CONTENT]", "<|python_tag|>", "<|eot_id|>", "<|eom_id|>",
+]  # fmt: skip
+WRITTEN = {
+    "hermes": '<tool_call>\n{"name": "add", "arguments": {"a": 2, "b": 3}}\n</tool_call>',
+    "qwen-coder": "<tool_call>\n<function=add>\n<parameter=a>\n2\n</parameter>\n<parameter=b>\n3\n</parameter>\n</function>\n</tool_call>",
+    "llama": '{"name": "add", "parameters": {"a": 2, "b": "3"}}',
+    "mistral": '[TOOL_CALLS][{"name": "add", "arguments": {"a": 2, "b": 3}, "id": "abcDEF123"}]',
+}
+"""The same call, as each model is taught to write it."""
+
+
+def template(name: str) -> str:
+    return next(
+        path for folder in FOLDERS if (path := folder / f"{name}.jinja").exists()
+    ).read_text(encoding="utf-8")
+
+
+def policy_of(name: str) -> Policy:
+    """A tiny policy whose tokenizer has the template of a real model, and its tokens for calls and ends."""
+    tokenizer = tiny_tokenizer()
+    tokenizer.add_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL])
+    tokenizer.chat_template = template(name)
+    if name.startswith("mistral"):
+        tokenizer.eos_token, tokenizer.bos_token = "</s>", "<s>"
+    elif name.startswith("llama"):
+        tokenizer.eos_token = "<|eot_id|>"
+    model = tiny_model()
+    model.resize_token_embeddings(len(tokenizer))
+    model.generation_config.eos_token_id = model.config.eos_token_id = tokenizer.eos_token_id
+    return Policy(model, tokenizer, shared_prefix=False)
+
+
+def ids(policy: Policy, text: str, *, ended: bool = True) -> tuple[int, ...]:
+    tokens = policy.tokenizer(text, add_special_tokens=False)["input_ids"]
+    return (*tokens, policy.tokenizer.eos_token_id) if ended else tuple(tokens)
+
+
+def turn(policy: Policy, text: str) -> Message:
+    """What the trainer makes of a turn of the policy."""
+    tokens = ids(policy, text)
+    return Message(
+        "assistant",
+        policy.completion_text((), tokens),
+        policy.tool_calls(tokens, tools=TOOLS),
+    )
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def case(request: pytest.FixtureRequest) -> SimpleNamespace:
+    name = request.param
+    return SimpleNamespace(name=name, format=NAMES[name], policy=policy_of(name))
+
+
+def test_the_template_tells_the_format_and_shows_the_tools(case: SimpleNamespace) -> None:
+    assert format_of(template(case.name)) == case.format
+    named = {"default": "{{ messages }}", "tool_use": template(case.name)}
+    assert format_of(named) == case.format
+    shown = case.policy.tokenizer.decode(case.policy.encode(PROMPT, tools=TOOLS))
+    assert '"add"' in shown
+    assert "Add two numbers." in shown
+
+
+def test_a_call_as_the_template_writes_it_is_answered(case: SimpleNamespace) -> None:
+    """The template itself writes a call of an earlier turn; what it writes is read."""
+    call = {"name": "add", "arguments": {"a": 2, "b": 3}}
+    entry = {"type": "function", "id": "abcDEF123", "function": call}
+    dialogue = [{"role": "user", "content": "2 + 3?"}, {"role": "assistant", "content": "", "tool_calls": [entry]}]  # fmt: skip
+    text = case.policy.tokenizer.apply_chat_template(dialogue, tools=TOOLS, tokenize=False)
+    written = text[max(text.rindex("2 + 3?"), text.rfind("assistant")) :]
+    if case.format == "llama":  # the call is the whole turn
+        written = written[written.index('{"name"') :]
+    (read,) = read_calls(written.partition(case.policy.tokenizer.eos_token)[0], case.format, TOOLS)
+    assert (read.name, dict(read.arguments), read.error) == ("add", {"a": 2, "b": 3}, "")
+
+
+def test_what_the_policy_writes_is_answered_wherever_the_environment_runs(case: SimpleNamespace) -> None:  # fmt: skip
+    message = turn(case.policy, WRITTEN[case.format])
+    (travelled,) = decode(json.loads(json.dumps(encode([message]))))
+    assert travelled == message
+    assert answers((add, note), travelled) == [Message("tool", "5")]
+    assert (message.tool_calls is None) == (case.format == "hermes")
+    assert turn(case.policy, "It is 5.").tool_calls is None
+
+
+def test_results_follow_the_very_tokens_of_the_policy_in_every_turn(case: SimpleNamespace) -> None:
+    """Two rounds of calls; the environment's tokens are all that the template writes after the policy's end token."""
+    policy = case.policy
+    attempt = Attempt(
+        Task(TaskKey("sums", "train", 0), PROMPT, 5),
+        Budget(1000, 9, tools=TOOLS),
+        policy.encode(PROMPT, tools=TOOLS),
+        0,
+        0,
+    )
+
+    class Calculator:
+        async def reply(self, task: Any, messages: Any) -> Any:
+            return answers((add, note), messages[-1])
+
+    async def play() -> None:
+        for _ in range(2):
+            tokens = ids(policy, WRITTEN[case.format])
+            attempt.add_completion(Completion(tokens, (0.0,) * len(tokens), "stop"), policy)
+            assert await attempt.add_reply(Calculator(), policy)
+
+    asyncio.run(play())
+    rollout = attempt.rollout()
+    assert [m.role for m in rollout.messages] == ["assistant", "tool"] * 2
+    mine = [t for t, own in zip(rollout.token_ids, rollout.trainable, strict=True) if own]
+    assert mine == [*ids(policy, WRITTEN[case.format])] * 2
+    theirs = policy.tokenizer.decode(
+        [t for t, own in zip(rollout.token_ids, rollout.trainable, strict=True) if not own]
+    )
+    assert theirs.count("5") == 2, theirs
+    assert policy.tokenizer.eos_token not in theirs or not theirs.startswith(policy.tokenizer.eos_token)  # fmt: skip
+    if case.format == "mistral":
+        assert "abcDEF123" in theirs
+        assert theirs.startswith("[TOOL_RESULTS]")
+    if case.format == "llama":
+        assert theirs.count("<|start_header_id|>ipython<|end_header_id|>") == 2
+    if case.format != "mistral":
+        assert theirs.count("assistant") == 2
+
+
+def test_parallel_calls_and_a_turn_that_a_stop_string_ended_get_their_results(case: SimpleNamespace) -> None:  # fmt: skip
+    policy, written = case.policy, WRITTEN[case.format]
+    if case.format == "mistral":
+        inner = written.removeprefix("[TOOL_CALLS][").removesuffix("]")
+        written = f"[TOOL_CALLS][{inner}, {inner.replace('abcDEF123', 'short')}]"
+    elif case.format == "llama":
+        written = f"{written}; {written}"
+    else:
+        written += "\n" + written
+    message = turn(policy, written)
+    results = answers((add, note), message)
+    assert results == [Message("tool", "5")] * 2
+    tokens = ids(policy, written, ended=False)
+    rollout = Rollout((message,), "stop", (), tokens, (0.0,) * len(tokens), (1,) * len(tokens))
+    reply = policy.tokenizer.decode(policy.encode_reply(rollout, PROMPT, results, tools=TOOLS))
+    assert reply.startswith(policy.tokenizer.eos_token)
+    assert reply.count("5") == 2
+
+
+def test_calls_in_todays_form_are_answered_whatever_the_template(case: SimpleNamespace) -> None:
+    message = turn(case.policy, WRITTEN["hermes"])
+    assert answers((add,), message) == [Message("tool", "5")]
+    rollout = Rollout((message,), "stop", (), ids(case.policy, message.content))
+    reply = case.policy.encode_reply(rollout, PROMPT, [Message("tool", "5")], tools=TOOLS)
+    assert "5" in case.policy.tokenizer.decode(reply)
+
+
+def test_without_tools_nothing_is_a_call(case: SimpleNamespace) -> None:
+    assert case.policy.tool_calls(ids(case.policy, WRITTEN[case.format]), tools=()) is None
+
+
+@pytest.mark.parametrize(
+    ("format", "text", "expected"),
+    [
+        ("llama", '<|python_tag|>{"name": "add", "parameters": {"a": 1, "b": 2}}', "3"),
+        ("llama", '<|python_tag|>{"name": "add", "arguments": {"a": 1, "b": 2}};{"name": "add", "parameters": {"a": 2, "b": 2}}', "3 4"),
+        ("llama", "<|python_tag|>add.call(a=1)", "error: the call is not valid JSON"),
+        ("llama", '{"name": "add", "parameters": ', "error: the call is not valid JSON"),
+        ("llama", '{"name": "Ann", "age": 7, "likes": [1]} and more', "error: the call is not valid JSON"),
+        ("llama", '{"age": 7}', None),
+        ("llama", 'I call {"name": "add", "parameters": {}}', None),
+        ("mistral", '[TOOL_CALLS]add[ARGS]{"a": 1, "b": 2}', "3"),
+        ("mistral", '[TOOL_CALLS]add[CALL_ID]abcdef012[ARGS]{"a": 1, "b": 2}[TOOL_CALLS]add[ARGS]{"a": 3, "b": 2}', "3 5"),
+        ("mistral", '[TOOL_CALLS]add[ARGS]{"a": NaN}', "error: the arguments of add are not valid JSON: NaN"),
+        ("mistral", "[TOOL_CALLS]add[ARGS][1]", "error: a call is an object"),
+        ("mistral", "[TOOL_CALLS]", "error: the call is not valid JSON"),
+        ("mistral", "[TOOL_CALLS]" + "[" * 100_000, "error: the call is not valid JSON"),
+        ("mistral", '[TOOL_CALLS]note[ARGS]{"text": ' + "[" * 500 + "]" * 500 + "}", "error: the arguments are nested too deeply"),
+        ("qwen-coder", "<tool_call><function=note><parameter=text>\n7\n</parameter><parameter=tags>[\"x\"]</parameter></function></tool_call>", "'7' ['x']"),
+        ("qwen-coder", "<tool_call><function=note><parameter=text>two\nlines", "'two\\nlines' None"),
+        ("qwen-coder", "<tool_call><function=add><parameter=a>one</parameter><parameter=b>2</parameter></function></tool_call>", "error: add was called wrongly: a: input should be a valid integer"),
+        ("qwen-coder", "<tool_call><function=nothing></function></tool_call>", "error: there is no tool 'nothing'"),
+        ("qwen-coder", '<tool_call>{"name": "add", "arguments": {"a": 1, "b": 2}}</tool_call>', "3"),
+        ("hermes", "<tool_call>[]</tool_call>", "error: a call is an object"),
+    ],
+)  # fmt: skip
+def test_each_format_reads_its_variants_and_reports_what_is_malformed(format: Any, text: str, expected: str | None) -> None:  # fmt: skip
+    calls = read_calls(text, format, TOOLS)
+    results = answers((add, note), Message("assistant", "", calls))
+    said = results and " ".join(message.content for message in results)
+    assert said is None if expected is None else said.startswith(expected), said
+
+
+def test_no_more_calls_are_read_than_are_answered_and_hostile_texts_are_read_quickly() -> None:
+    for format, mark in (("mistral", "[TOOL_CALLS]"), ("qwen-coder", "<tool_call><function=x>"), ("llama", '{"name": "x"};')):  # fmt: skip
+        assert len(read_calls(mark * 50_000, format, TOOLS)) <= MAX_CALLS
+
+
+def test_the_config_overrides_the_template_and_results_still_follow_the_template() -> None:
+    policy = policy_of("mistral_nemo")
+    frame = Frame(tools=TOOLS, tool_format="qwen-coder")
+    tokens = ids(policy, WRITTEN["qwen-coder"], ended=False)
+    (call,) = chat.tool_calls(policy.tokenizer, tokens, frame)
+    assert call == ToolCall("add", {"a": 2, "b": 3})
+    reply = chat.encode_reply(
+        policy.tokenizer, PROMPT, [Message("assistant", "", (call,))], [Message("tool", "5")], frame, end_id=policy.tokenizer.eos_token_id
+    )  # fmt: skip
+    assert policy.tokenizer.decode(reply).startswith('[TOOL_RESULTS]{"content": 5, "call_id": "')
+
+
+def test_a_message_without_structured_calls_is_what_it_was() -> None:
+    message = Message("assistant", WRITTEN["hermes"])
+    assert message.to_json() == {"role": "assistant", "content": WRITTEN["hermes"]}
+    assert encode([message]) == {"messages": [["assistant", WRITTEN["hermes"]]]}
+    assert calls_of(message) == (ToolCall("add", {"a": 2, "b": 3}),)
+    assert hash(Message("assistant", "", calls_of(message))) is not None
+
+
+def test_a_template_that_rewrites_calls_before_results_is_refused_in_words() -> None:
+    policy = policy_of("mistral_nemo")
+    policy.tokenizer.chat_template = "{# [TOOL_CALLS] #}{{ messages | length }}"
+    with pytest.raises(ConfigError, match="changes what stands before the results of tools"):
+        chat.encode_reply(policy.tokenizer, PROMPT, [Message("assistant", "x")], [Message("tool", "5")], Frame(), end_id=None)  # fmt: skip
