@@ -104,7 +104,7 @@ class Played:
     ended: bool
     """Whether the environment ended the dialogue, and neither the player nor the most turns did."""
     verdict: Verdict | None = None
-    """The verdict, if it was asked for; it does not count in the statistics of a run."""
+    """The verdict, if it was asked for."""
 
 
 async def play(
