@@ -75,7 +75,7 @@ class Sft:
         """Take the next examples."""
         clock = Clock()
         examples = await self._batch(self.stream.position, step)
-        self.stream.position += len(examples)
+        self.stream.position += self.actor.config.sft.batch_size
         rollouts = [self._rollout(example) for example in examples]
         fitting = [rollout for rollout in rollouts if rollout is not None]
         if len(fitting) < len(rollouts) and not self._has_warned:
@@ -166,22 +166,41 @@ class Sft:
             return [self._nth_example(number) for number in range(start, start + count)]
         sources = self.actor.sources
         tasks = await self.stream.at(sources, start, count, step=step)
-        examples = []
-        for task, answer in zip(tasks, await sources.references(tasks), strict=True):
+        answers = await sources.references(tasks)
+        for task, answer in zip(tasks, answers, strict=True):
             if answer is None:
                 raise ConfigError(
                     f"environment {task.key.env!r} has no reference answer for task "
                     f"{task.key.index}, so there is nothing to learn from; give examples in a "
                     "file: --data FILE.jsonl"
                 )
-            if not isinstance(answer, str):
-                raise ConfigError(
-                    f"the reference answer of environment {task.key.env!r} for task "
-                    f"{task.key.index} has {len(answer)} turns, and a warm start learns single "
-                    "turns; give examples in a file: --data FILE.jsonl"
-                )
-            examples.append(Example(task.prompt, answer))
-        return examples
+        played = await asyncio.gather(*map(self._turns, tasks, answers))
+        return [example for turns in played for example in turns]
+
+    async def _turns(self, task: Task[Any], answer: Script) -> list[Example]:
+        """Return an example for each turn of a reference answer, after what was said before it.
+
+        Raises:
+            GrpoError: the environment does not answer the reference.
+        """
+        source = self.actor.sources[task.key.env]
+        if isinstance(answer, str) and not source.verifier.has_episodes:
+            return [Example(task.prompt, answer)]
+        played = await play(
+            self.actor.sources, task, answer, max_turns=source.env.max_turns
+        )
+        if played.rollout.error:
+            raise GrpoError(
+                f"the reference answer of environment {task.key.env!r} for task {task.key.index} "
+                f"cannot be played: {played.rollout.error}"
+            )
+        messages = played.rollout.messages
+        begun = (Message("user", task.prompt),) if isinstance(task.prompt, str) else task.prompt
+        return [
+            Example((*begun, *messages[:place]), message.content)
+            for place, message in enumerate(messages)
+            if message.role == "assistant"
+        ]
 
     def _nth_example(self, number: int) -> Example:
         """Return an example of the file; each epoch has all of them in a new order."""

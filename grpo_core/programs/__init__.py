@@ -1,0 +1,35 @@
+"""Verify programs: functions by the values that they return, commands by what they print."""
+
+from grpo_core.programs.commands import (
+    CaseResult,
+    TextCase,
+    check_cases,
+    check_cases_in,
+    constant_output,
+    same_lines,
+)
+from grpo_core.programs.functions import (
+    Case,
+    CodeConfig,
+    CodeEnvironment,
+    Problem,
+    constant_share,
+    passed_reward,
+    same_value,
+)
+
+__all__ = [
+    "Case",
+    "CaseResult",
+    "CodeConfig",
+    "CodeEnvironment",
+    "Problem",
+    "TextCase",
+    "check_cases",
+    "check_cases_in",
+    "constant_output",
+    "constant_share",
+    "passed_reward",
+    "same_lines",
+    "same_value",
+]
