@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 from grpo_core import Message, Sandbox, Session, Task, ToolEpisode
-from grpo_core.protocol.types import Data
 from grpo_mcp.connection import Connection
 from grpo_mcp.server import McpServer
+
+Data = TypeVar("Data")
 
 
 class McpEpisode(ToolEpisode[Data]):
