@@ -7,14 +7,16 @@ Evaluation, logs, checkpoints, resume and several processes are those of a run.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 from grpo_core.config.config import RunConfig
 from grpo_core.config.settings import KLConfig, LossConfig
-from grpo_core.protocol.errors import ConfigError
-from grpo_core.protocol.types import Message, Rollout
+from grpo_core.protocol.errors import ConfigError, GrpoError
+from grpo_core.protocol.types import Message, Rollout, Script, Task
 from grpo_core.train.actor import Actor
 from grpo_core.train.compute.batch import Row
 from grpo_core.train.models.adapter import adapted_layers
@@ -25,6 +27,7 @@ from grpo_core.train.run.measure import decoded_together
 from grpo_core.train.run.method import Batch, Clock
 from grpo_core.train.run.metrics import peak_memory_mb
 from grpo_core.train.update.updater import Updater
+from grpo_core.verify.playing import play
 from grpo_core.verify.sources import Sources
 
 
@@ -32,7 +35,8 @@ class Sft:
     """Supervised fine-tuning; implements `run.method.Method`.
 
     What can be checked without the model is checked before it is loaded. Without a file of examples
-    the environments' reference answers are learned.
+    the environments' reference answers are learned; of one with several turns, each turn after what
+    was said before it.
 
     Args:
         config: the configuration of the run.
@@ -167,37 +171,33 @@ class Sft:
         sources = self.actor.sources
         tasks = await self.stream.at(sources, start, count, step=step)
         answers = await sources.references(tasks)
-        for task, answer in zip(tasks, answers, strict=True):
-            if answer is None:
-                raise ConfigError(
-                    f"environment {task.key.env!r} has no reference answer for task "
-                    f"{task.key.index}, so there is nothing to learn from; give examples in a "
-                    "file: --data FILE.jsonl"
-                )
-        played = await asyncio.gather(*map(self._turns, tasks, answers))
-        return [example for turns in played for example in turns]
+        turns = await asyncio.gather(*map(self._turns, tasks, answers))
+        return [example for examples in turns for example in examples]
 
-    async def _turns(self, task: Task[Any], answer: Script) -> list[Example]:
+    async def _turns(self, task: Task[Any], answer: Script | None) -> list[Example]:
         """Return an example for each turn of a reference answer, after what was said before it.
 
         Raises:
-            GrpoError: the environment does not answer the reference.
+            GrpoError: there is none, or the environment does not answer it.
         """
+        if answer is None:
+            raise ConfigError(
+                f"environment {task.key.env!r} has no reference answer for task "
+                f"{task.key.index}, so there is nothing to learn from; give examples in a "
+                "file: --data FILE.jsonl"
+            )
         source = self.actor.sources[task.key.env]
         if isinstance(answer, str) and not source.verifier.has_episodes:
             return [Example(task.prompt, answer)]
-        played = await play(
-            self.actor.sources, task, answer, max_turns=source.env.max_turns
-        )
+        played = await play(self.actor.sources, task, answer, max_turns=source.env.max_turns)
         if played.rollout.error:
             raise GrpoError(
                 f"the reference answer of environment {task.key.env!r} for task {task.key.index} "
                 f"cannot be played: {played.rollout.error}"
             )
         messages = played.rollout.messages
-        begun = (Message("user", task.prompt),) if isinstance(task.prompt, str) else task.prompt
         return [
-            Example((*begun, *messages[:place]), message.content)
+            Example(_continued(task.prompt, messages[:place]), message.content)
             for place, message in enumerate(messages)
             if message.role == "assistant"
         ]
@@ -220,6 +220,15 @@ class Sft:
         finally:
             for layer in layers:
                 layer.lora_dropout.eval()
+
+
+def _continued(
+    prompt: str | tuple[Message, ...], messages: Sequence[Message]
+) -> str | tuple[Message, ...]:
+    """Return a prompt with the messages after it, which follow a raw text as bare contents."""
+    if isinstance(prompt, str):
+        return prompt + "".join(message.content for message in messages)
+    return (*prompt, *messages)
 
 
 def update_config(config: RunConfig) -> RunConfig:
