@@ -155,6 +155,7 @@ def test_a_call_that_hangs_fails_or_floods_becomes_a_short_text() -> None:
     assert servers() == set()
 
 
+@pytest.mark.heavy
 def test_two_episodes_have_servers_of_their_own() -> None:
     async def played() -> list[list[str]]:
         episodes = [Weather(TASK, McpServer(FRAIL)) for _ in range(2)]
@@ -198,6 +199,7 @@ def test_mistakes_in_how_a_server_is_given_are_said() -> None:
         McpServer(["/no/such/program"]).tools()
 
 
+@pytest.mark.heavy
 def test_a_server_in_a_place_of_its_own_is_reached_by_a_transport() -> None:
     from mcp import StdioServerParameters, stdio_client
 
