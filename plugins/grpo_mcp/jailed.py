@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from grpo_core import Session
 
@@ -35,6 +35,16 @@ sys.stdout.flush()
 server.kill()
 """
 """Runs in the jail: it hands requests to the server one by one and prints the last answer."""
+
+_INTERNAL_ERROR = -32603
+"""The protocol's code for a call that could not be made."""
+_LIMITS = {
+    "output_limit": "the result is longer than the session allows",
+    "timeout_cpu": "the call took more CPU time than the session allows",
+    "timeout_wall": "the call took longer than the session allows",
+    "oom": "the call took more memory than the session allows",
+}
+"""What the policy is told of a call that reached a limit, by the status of the command."""
 
 
 @contextlib.asynccontextmanager
@@ -86,12 +96,8 @@ async def _answer(session: Session, command: Sequence[str], lines: Sequence[str]
     result = await session.exec(
         ["python3", "-c", _DRIVER, *command], input="".join(f"{line}\n" for line in lines)
     )
-    if result.status != "ok" or result.exit_code != 0:
-        return None
-    try:
-        told: Any = json.loads(result.stdout)
-    except ValueError:  # it was cut at the limit
-        request = json.loads(lines[-1])
-        error = {"code": -32603, "message": "the result is longer than the session's output may be"}
-        told = {"jsonrpc": "2.0", "id": request["id"], "error": error}
-    return json.dumps(told)
+    limit = _LIMITS.get(result.status)
+    if limit is None:
+        return result.stdout if result.status == "ok" and result.exit_code == 0 else None
+    error = {"code": _INTERNAL_ERROR, "message": limit}
+    return json.dumps({"jsonrpc": "2.0", "id": json.loads(lines[-1])["id"], "error": error})
