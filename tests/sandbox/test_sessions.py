@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
@@ -426,32 +427,37 @@ def test_an_image_that_is_not_there_is_a_mistake_of_the_config(pool: JailPool) -
             asyncio.run(pool.session(image="no-such-image"))
 
 
-def test_an_image_holds_what_it_holds_and_is_refused_with_an_environment_in_it(
-    tmp_path: Path,
-) -> None:
-    """A root folder for bubblewrap: that of the image which Docker has."""
-    opened("docker", 1)
+@pytest.fixture
+def image() -> Iterator[Path]:
+    """A root folder for bubblewrap, which any user can read: that of the image which Docker has."""
+    asyncio.run(opened("docker", 1).close())
     made = subprocess.run(["docker", "create", IMAGE, "true"], capture_output=True, check=True)
-    name = made.stdout.decode().strip()
-    archive = tmp_path / "root.tar"
-    root = tmp_path / "root"
-    root.mkdir()
-    subprocess.run(["docker", "export", name, "-o", str(archive)], check=True)
-    subprocess.run(["docker", "rm", name], capture_output=True, check=True)
-    subprocess.run(["tar", "-xf", str(archive), "-C", str(root)], check=True)
-    (root / "opt" / "mark").write_text("of the image")
-    image = str(root)
+    container = made.stdout.decode().strip()
+    with tempfile.TemporaryDirectory(prefix="grpo-root-") as folder:
+        root = Path(folder, "root")
+        root.mkdir()
+        root.parent.chmod(0o755)
+        export = f"docker export {container} | tar -x -C {root}"
+        subprocess.run(["sh", "-c", export], check=True)
+        subprocess.run(["docker", "rm", container], capture_output=True, check=True)
+        yield root
+
+
+def test_an_image_holds_what_it_holds_and_is_refused_with_an_environment_in_it(
+    image: Path,
+) -> None:
+    (image / "opt" / "mark").write_text("of the image")
 
     async def whole(pool: JailPool) -> str:
         try:
-            session = await pool.session(image=image)
+            session = await pool.session(image=str(image))
             return (await session.exec("cat /opt/mark")).stdout
         finally:
             await pool.close()
 
     assert asyncio.run(whole(opened("bubblewrap", 1))) == "of the image"
-    (root / "opt" / "grpo_core").mkdir()
-    (root / "opt" / "grpo_core" / "__init__.py").write_text("")
+    (image / "opt" / "grpo_core").mkdir()
+    (image / "opt" / "grpo_core" / "__init__.py").write_text("")
     with pytest.raises(ConfigError, match="could read the answers"):
         asyncio.run(whole(opened("bubblewrap", 1)))
 
