@@ -9,6 +9,7 @@ from grpo_core.programs.commands import (
     same_lines,
 )
 from grpo_core.programs.functions import (
+    MAX_CPU_SECONDS,
     Case,
     CodeConfig,
     CodeEnvironment,
@@ -19,6 +20,7 @@ from grpo_core.programs.functions import (
 )
 
 __all__ = [
+    "MAX_CPU_SECONDS",
     "Case",
     "CaseResult",
     "CodeConfig",

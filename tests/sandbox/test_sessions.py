@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
@@ -23,9 +25,9 @@ from grpo_sandbox.docker import Docker, DockerConfig
 from grpo_sandbox.pool import JailPool
 
 from .engines import IMAGE
-from .test_backends import OURS, opened, supervisors, supervisors_beside
 from .test_backends import backend as backend
 from .test_backends import marked as marked
+from .test_backends import opened, supervisors, supervisors_beside
 
 SHORT = Limits(wall_seconds=2, cpu_seconds=1, memory_mb=128, file_mb=2, processes=8)
 T = TypeVar("T")
@@ -101,9 +103,22 @@ STATUSES = [
 def test_every_way_to_end_has_the_same_status_under_both_back_ends(
     pool: JailPool, command: Any, status: str, exit_code: int | None
 ) -> None:
-    limits = replace(SHORT, wall_seconds=6)
+    limits = replace(SHORT, wall_seconds=30)
     ended, after = results(pool, command, "echo after", limits=limits)
     assert (ended.status, ended.exit_code, ended.suspected) == (status, exit_code, False)
+    assert (after.status, after.stdout) == ("ok", "after\n")
+
+
+@pytest.mark.parametrize("line", [True, False], ids=["of a shell", "itself"])
+def test_a_command_that_the_kernel_ends_for_its_memory_is_named_so(
+    pool: JailPool, backend: str, line: bool
+) -> None:
+    if backend != "docker":
+        pytest.skip("only containers limit the memory of all processes")
+    program = ("python3", "-c", "b'x' * 10**9")
+    command = "python3 -c 'b\"x\" * 10**9'; exit $?" if line else program
+    ended, after = results(pool, command, "echo after", limits=Limits(memory_mb=4000))
+    assert (ended.status, ended.suspected) == ("oom", False)
     assert (after.status, after.stdout) == ("ok", "after\n")
 
 
@@ -302,14 +317,15 @@ def test_a_program_that_ends_itself_again_and_again_does_not_become_an_error(
 
 
 def test_a_command_whose_jail_is_lost_every_time_ends_the_session(backend: str) -> None:
-    async def whole(pool: JailPool, before: set[int]) -> None:
-        session = await pool.session()
-        done = asyncio.ensure_future(session.exec("sleep 4"))
+    seconds = f"60.{os.getpid()}"
+
+    async def whole(pool: JailPool) -> None:
+        session = await pool.session(limits=Limits(wall_seconds=60))
+        done = asyncio.ensure_future(session.exec(["sleep", seconds]))
         while not done.done():
-            await asyncio.sleep(0.3)
-            for pid in supervisors() - before:
-                if children(pid):  # a command is under way, not a probe
-                    os.kill(pid, signal.SIGKILL)
+            await asyncio.sleep(0.1)
+            for pid in await asyncio.to_thread(jails_that_sleep, seconds):
+                os.kill(pid, signal.SIGKILL)
         ended = await done
         assert (ended.status, ended.suspected) == ("signal", True)
         assert await session.exec("echo") == ended
@@ -318,14 +334,24 @@ def test_a_command_whose_jail_is_lost_every_time_ends_the_session(backend: str) 
         await session.close()
         await pool.close()
 
-    asyncio.run(whole(opened(backend, 1), supervisors()))
+    asyncio.run(whole(opened(backend, 1)))
 
 
-def children(parent: int) -> list[str]:
-    done = subprocess.run(
-        ["ps", "--ppid", str(parent), "-o", "args="], capture_output=True, text=True, check=False
-    )
-    return [line for line in done.stdout.splitlines() if OURS not in line or "sleep" in line]
+def jails_that_sleep(seconds: str) -> set[int]:
+    """Return the outermost process of each jail in which a command sleeps so long."""
+    ours, found = supervisors(), set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            if (folder / "cmdline").read_bytes() == f"sleep\0{seconds}\0".encode():
+                pid = int(folder.name)
+                while (parent := parent_of(pid)) in ours:
+                    pid = parent
+                found.add(pid)
+    return found
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def test_a_cancelled_command_is_ended_and_the_session_goes_on(pool: JailPool) -> None:
@@ -367,8 +393,12 @@ def test_more_sessions_than_may_be_open_wait_with_their_clock_stopped(backend: s
         gave_up.cancel()
         await first.close()
         assert await waiting > 0
-        await (await pool.session()).close()
+        await pool.session()
+        too_late = asyncio.ensure_future(pool.session())
+        await asyncio.sleep(0.1)
         await pool.close()
+        with pytest.raises(SandboxError, match="was closed"):
+            await too_late
 
     asyncio.run(whole())
 
@@ -426,32 +456,37 @@ def test_an_image_that_is_not_there_is_a_mistake_of_the_config(pool: JailPool) -
             asyncio.run(pool.session(image="no-such-image"))
 
 
-def test_an_image_holds_what_it_holds_and_is_refused_with_an_environment_in_it(
-    tmp_path: Path,
-) -> None:
-    """A root folder for bubblewrap: that of the image which Docker has."""
-    opened("docker", 1)
+@pytest.fixture
+def image() -> Iterator[Path]:
+    """A root folder for bubblewrap, which any user can read: that of the image which Docker has."""
+    asyncio.run(opened("docker", 1).close())
     made = subprocess.run(["docker", "create", IMAGE, "true"], capture_output=True, check=True)
-    name = made.stdout.decode().strip()
-    archive = tmp_path / "root.tar"
-    root = tmp_path / "root"
-    root.mkdir()
-    subprocess.run(["docker", "export", name, "-o", str(archive)], check=True)
-    subprocess.run(["docker", "rm", name], capture_output=True, check=True)
-    subprocess.run(["tar", "-xf", str(archive), "-C", str(root)], check=True)
-    (root / "opt" / "mark").write_text("of the image")
-    image = str(root)
+    container = made.stdout.decode().strip()
+    with tempfile.TemporaryDirectory(prefix="grpo-root-") as folder:
+        root = Path(folder, "root")
+        root.mkdir()
+        root.parent.chmod(0o755)
+        export = f"docker export {container} | tar -x -C {root}"
+        subprocess.run(["sh", "-c", export], check=True)
+        subprocess.run(["docker", "rm", container], capture_output=True, check=True)
+        yield root
+
+
+def test_an_image_holds_what_it_holds_and_is_refused_with_an_environment_in_it(
+    image: Path,
+) -> None:
+    (image / "opt" / "mark").write_text("of the image")
 
     async def whole(pool: JailPool) -> str:
         try:
-            session = await pool.session(image=image)
+            session = await pool.session(image=str(image))
             return (await session.exec("cat /opt/mark")).stdout
         finally:
             await pool.close()
 
     assert asyncio.run(whole(opened("bubblewrap", 1))) == "of the image"
-    (root / "opt" / "grpo_core").mkdir()
-    (root / "opt" / "grpo_core" / "__init__.py").write_text("")
+    (image / "opt" / "grpo_core").mkdir()
+    (image / "opt" / "grpo_core" / "__init__.py").write_text("")
     with pytest.raises(ConfigError, match="could read the answers"):
         asyncio.run(whole(opened("bubblewrap", 1)))
 
