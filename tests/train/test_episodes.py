@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -254,6 +255,8 @@ def test_episodes_train_and_every_one_of_them_is_closed(
     metrics = [line for line in read_lines(folder.path / "metrics.jsonl") if "reward/mean" in line]
     assert [line["verify/error_rate"] for line in metrics] == [0.0, 0.0]
     assert metrics[-1]["reward/mean"] > 0, "the state of the episodes decides the reward"
+    card = json.loads((folder.path / "cards.json").read_text())["games"]
+    assert (card["episodes"], card["overlap_turns"]) == (True, overlap is None)
     rollouts = list(read_lines(folder.path / "rollouts.jsonl"))
     assert all(line["messages"][0]["content"] == "you have 4 guesses" for line in rollouts)
     events = (tmp_path / "events.txt").read_text().split()
