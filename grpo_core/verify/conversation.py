@@ -243,6 +243,8 @@ class EpisodeConversation:
         for _ in range(1 + retries):
             try:
                 return await attempt()
+            except WorkerLostError as error:  # and nothing is left to close
+                self._failure, self._episode = describe_failure(error, op, self._seconds), None
             except Exception as error:  # noqa: BLE001 - environments raise what they like
                 self._failure = describe_failure(error, op, self._seconds)
                 await self.close()
