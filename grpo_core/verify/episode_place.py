@@ -7,12 +7,13 @@ import contextlib
 from collections.abc import Callable
 from typing import Protocol
 
-from grpo_core.calls.deadline import DeadlineError, Slots, describe
+from grpo_core.calls.deadline import DeadlineError, describe
 from grpo_core.config.settings import VerifyConfig
 from grpo_core.protocol.environment import Services
 from grpo_core.protocol.executor import Answer, EnvironmentToVerify, Place, Request
 from grpo_core.verify.borrowed import names_of
 from grpo_core.verify.episode_process import EpisodeProcess
+from grpo_core.verify.episodes import EpisodeSlots
 from grpo_core.verify.pool import WorkerLostError
 
 _FEW = 8
@@ -61,7 +62,7 @@ class EpisodePlace:
         self._settings = VerifyConfig.model_validate(environment.settings)
         self._size = size
         stateful = environment.stateful
-        self._slots = Slots(1 if stateful else self._settings.max_concurrency)
+        self._slots = EpisodeSlots(1 if stateful else self._settings.max_concurrency)
         self._workers: list[EpisodeProcess] = []
         self._starting: asyncio.Task[EpisodeProcess] | None = None
         self._closed = False
@@ -80,7 +81,7 @@ class EpisodePlace:
         try:
             if request.op == "close":
                 return await self._close_episode(request, request.session, seconds)
-            async with self._slots.here():
+            async with self._slots.here(request.op):
                 if request.op == "open":
                     worker = await self._worker_for(request.session)
                 else:

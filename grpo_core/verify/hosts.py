@@ -82,6 +82,8 @@ class PlaceHost:
         return decode(answer.value)
 
 
+_MOST_EPISODES = 10_000
+"""More episodes than are ever asked at once in one place."""
 Host = InlineHost | PlaceHost
 """Call the methods of an environment.
 
@@ -234,15 +236,22 @@ def describe_environment(
         spec or spec_of(env),
         to_jsonable_python(env.config) if overrides is None else dict(overrides),
         isolated=isolated,
-        concurrency=(
-            settings.max_concurrency
-            if env.rung() in ("averify", "episode") and not env.stateful
-            else 1
-        ),
+        concurrency=_concurrency(env, settings),
         settings=settings.model_dump(mode="json"),
         episodes=env.rung() == "episode",
         stateful=env.stateful,
     )
+
+
+def _concurrency(env: Environment[Any], settings: VerifyConfig) -> int:
+    """Return the most requests that one copy of an environment can work on at once.
+
+    Episodes that wait to be opened must not keep the open ones from going on: their number is
+    limited where they live (`episodes.EpisodeSlots`).
+    """
+    if env.rung() == "episode":
+        return _MOST_EPISODES
+    return settings.max_concurrency if env.rung() == "averify" and not env.stateful else 1
 
 
 def boot_message(

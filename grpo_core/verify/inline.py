@@ -13,7 +13,7 @@ from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.executor import Op
 from grpo_core.protocol.types import Task, TaskKey, Verdict
 from grpo_core.verify.checks import awaited, check_task
-from grpo_core.verify.episodes import OpenEpisodes
+from grpo_core.verify.episodes import EpisodeSlots, OpenEpisodes
 
 
 class InlineHost:
@@ -41,6 +41,7 @@ class InlineHost:
         self._episodes = OpenEpisodes(env)
         self._thread_slot = Slots(1)
         self._await_slots = Slots(1 if env.stateful else max_concurrency)
+        self._episode_slots = EpisodeSlots(1 if env.stateful else max_concurrency)
 
     async def task(self, key: TaskKey, *, seconds: float) -> Task[Any]:
         """Return the task of `key`; `seconds` is the timeout."""
@@ -67,7 +68,7 @@ class InlineHost:
         env = self._env
         if episode is not None:
             work = self._episodes.call(op, task, episode, *arguments)
-            async with self._await_slots.here():
+            async with self._episode_slots.here(op):
                 return await within(_mark_cacheability(work), seconds)
         if op == "reply" and (self._replies_in_thread or type(env).reply is Environment.reply):
             # The inherited reply() calls the environment's tools, which are synchronous functions.

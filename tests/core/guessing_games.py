@@ -120,6 +120,29 @@ class TrustedGames(Games):
     trusted = True
 
 
+class Seated(Game):
+    """Takes the only seat of its process while it is open."""
+
+    async def open(self) -> Sequence[Message]:
+        await SEAT.acquire()
+        return await super().open()
+
+    async def close(self) -> None:
+        SEAT.release()
+
+
+SEAT = asyncio.Semaphore(1)
+
+
+class SeatedGames(Games):
+    def episode(self, task: Task[int]) -> Episode:
+        return Seated(self, task)
+
+
+class TrustedSeatedGames(SeatedGames):
+    trusted = True
+
+
 class Running(Game):
     """Runs a program in the sandbox of the host for each guess."""
 

@@ -102,6 +102,16 @@ KINDS = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.parametrize("kind", [games.SeatedGames, games.TrustedSeatedGames])
+def test_episodes_that_wait_for_an_open_one_do_not_keep_it_from_going_on(
+    kind: type[games.Games],
+) -> None:
+    attempts = with_verifier(
+        kind(), lambda verifier: played(verifier, *[["a", "b", "c"]] * 4), max_concurrency=1
+    )
+    assert answers(attempts) == ["a,b,c"] * 4
+
+
 @KINDS
 def test_an_episode_judges_its_own_state_and_a_replay_agrees(
     kind: type[games.Games], isolation: str

@@ -144,6 +144,19 @@ def test_turns_that_overlap_are_drawn_with_the_same_numbers(policy: Policy) -> N
     assert max(len(rollout.messages) for rollout in rounds) > 3
 
 
+@pytest.mark.parametrize("overlap", [False, True])
+def test_an_attempt_that_waits_for_another_to_end_holds_up_no_round(
+    policy: Policy, overlap: bool
+) -> None:
+    sampler = Scripted(policy, *["a<|im_end|>"] * 12)
+    budget = Budget(6, turns=4)
+    rollouts = play(
+        policy, sampler, games.TrustedSeatedGames(), budget=budget, attempts=3, overlap=overlap
+    )
+    assert [rollout.finish for rollout in rollouts] == ["stop"] * 3
+    assert [sum(m.role == "assistant" for m in r.messages) for r in rollouts] == [4] * 3
+
+
 def test_an_attempt_that_overlaps_waits_for_no_other(policy: Policy) -> None:
     """One environment replies late; the others have long had their last turns."""
 
