@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Protocol
 
-from grpo_core.calls.deadline import DeadlineError, describe
+from grpo_core.calls.deadline import DeadlineError, Slots, describe
 from grpo_core.config.settings import VerifyConfig
 from grpo_core.protocol.environment import Services
 from grpo_core.protocol.executor import Answer, EnvironmentToVerify, Place, Request
@@ -35,8 +35,8 @@ class OpensServices(Protocol):
 class EpisodePlace:
     """Keep the episodes of an environment in worker processes (see `Place`).
 
-    An episode stays in one worker; one that is opened goes to the worker with the fewest. A worker
-    that is lost takes its episodes with it. Requests that belong to no episode are answered
+    An episode stays in one worker; one that is opened goes to the worker with the fewest, unless it
+    asks for one of its own. A worker that is lost takes its episodes with it. Requests that belong to no episode are answered
     elsewhere, so that a slow search for a reference holds up no episode.
     """
 
@@ -63,6 +63,8 @@ class EpisodePlace:
         self._size = size
         stateful = environment.stateful
         self._slots = EpisodeSlots(1 if stateful else self._settings.max_concurrency)
+        self._lone_slots = Slots(size)
+        """Limits the workers that have one episode of their own."""
         self._workers: list[EpisodeProcess] = []
         self._starting: asyncio.Task[EpisodeProcess] | None = None
         self._closed = False
@@ -83,7 +85,8 @@ class EpisodePlace:
                 return await self._close_episode(request, request.session, seconds)
             async with self._slots.here(request.op):
                 if request.op == "open":
-                    worker = await self._worker_for(request.session)
+                    find = self._lone_worker if request.alone else self._worker_for
+                    worker = await find(request.session)
                 else:
                     worker = self._worker_of(request.session)
                 reply = await worker.ask(request.to_json(), seconds=seconds)
@@ -140,6 +143,24 @@ class EpisodePlace:
             await asyncio.shield(self._starting)
         fewest.admit(episode)
         return fewest
+
+    async def _lone_worker(self, episode: str) -> EpisodeProcess:
+        """Return a new worker that has no other episode, and ends with this one.
+
+        Raises:
+            WorkerLostError: it cannot be started.
+        """
+        slot = self._lone_slots.here()
+        await slot.acquire()
+        try:
+            worker = await self._start()
+        except BaseException:
+            slot.release()
+            raise
+        worker.when_lost(slot.release)
+        worker.retiring = True
+        worker.admit(episode)
+        return worker
 
     def _started(self, starting: asyncio.Task[EpisodeProcess]) -> None:
         self._starting = None

@@ -9,7 +9,7 @@ import queue
 import secrets
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from grpo_core.calls.call import Call, current_call
@@ -111,6 +111,10 @@ class EpisodeProcess:
     def alive(self) -> bool:
         """Return whether it can be asked."""
         return not self._lost.done()
+
+    def when_lost(self, call: Callable[[], None]) -> None:
+        """Call a function once, when the process can no longer be asked."""
+        self._lost.add_done_callback(lambda _: call())
 
     async def ask(
         self, message: Mapping[str, Any], *, seconds: float, boots: bool = False

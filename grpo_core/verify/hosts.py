@@ -55,6 +55,7 @@ class PlaceHost:
         *arguments: Any,
         seconds: float,
         episode: str | None = None,
+        alone: bool = False,
     ) -> Any:
         """Return the unchecked result of the environment's method; see `InlineHost.call`."""
         request = Request(
@@ -64,6 +65,7 @@ class PlaceHost:
             prompt_digest(task),
             [encode(value) for value in arguments],
             session=episode,
+            alone=alone,
         )
         return await self._ask(request, seconds)
 

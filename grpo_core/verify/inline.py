@@ -55,6 +55,7 @@ class InlineHost:
         *arguments: Any,
         seconds: float,
         episode: str | None = None,
+        alone: bool = False,
     ) -> Any:
         """Return the unchecked result of the environment's method `op`.
 
@@ -64,6 +65,7 @@ class InlineHost:
             *arguments: its other arguments.
             seconds: timeout of the call.
             episode: id of an episode at the task, whose method is meant.
+            alone: whether an episode that is opened needs a process of its own; here there is none.
         """
         env = self._env
         if episode is not None:

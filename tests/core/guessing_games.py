@@ -120,6 +120,23 @@ class TrustedGames(Games):
     trusted = True
 
 
+class Culprit(Game):
+    """Ends its process at every word of an episode whose index is 0, after a moment for others."""
+
+    async def reply(self, messages: Sequence[Message]) -> Sequence[Message] | None:
+        if self.task.key.index == 0:
+            await asyncio.sleep(0.1)
+            self.note("die")
+            os.kill(os.getpid(), signal.SIGKILL)
+        await asyncio.sleep(0.3)
+        return await super().reply(messages)
+
+
+class CulpritGames(Games):
+    def episode(self, task: Task[int]) -> Episode:
+        return Culprit(self, task)
+
+
 class Seated(Game):
     """Takes the only seat of its process while it is open."""
 

@@ -102,6 +102,21 @@ KINDS = pytest.mark.parametrize(
 )
 
 
+def test_an_episode_that_ends_its_worker_every_time_takes_no_other_one_with_it(
+    tmp_path: Path,
+) -> None:
+    async def work(verifier: Verifier) -> list[Played]:
+        return await played(verifier, *[["a", "b"]] * 4)
+
+    env = games.CulpritGames(games.Config(folder=str(tmp_path)))
+    culprit, *others = with_verifier(env, work)
+    assert answers(others) == ["a,b"] * 3
+    assert culprit.verdict is not None
+    assert culprit.verdict.error is not None
+    assert "the worker process was killed by SIGKILL" in culprit.verdict.error
+    assert events(tmp_path)["die"] == 7
+
+
 @pytest.mark.parametrize("kind", [games.SeatedGames, games.TrustedSeatedGames])
 def test_episodes_that_wait_for_an_open_one_do_not_keep_it_from_going_on(
     kind: type[games.Games],
