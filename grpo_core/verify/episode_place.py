@@ -130,8 +130,8 @@ class EpisodePlace:
             WorkerLostError: it cannot be started.
         """
         while True:
-            self._workers = [worker for worker in self._workers if worker.alive]
-            takers = [worker for worker in self._workers if not worker.retiring]
+            self._workers = [worker for worker in self._workers if not worker.ended]
+            takers = [each for each in self._workers if each.alive and not each.retiring]
             fewest = min(takers, key=lambda worker: len(worker.episodes), default=None)
             if fewest is not None and (not fewest.episodes or len(takers) >= self._size):
                 break

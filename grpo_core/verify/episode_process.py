@@ -53,6 +53,7 @@ class EpisodeProcess:
     Attributes:
         episodes: the ids of the episodes that are open in it.
         retiring: whether it takes no further episodes.
+        ended: whether it is gone, with all that its episodes had borrowed.
     """
 
     def __init__(self, services: Services, further_variables: Iterable[str]) -> None:
@@ -66,7 +67,7 @@ class EpisodeProcess:
             OSError: it cannot be started.
         """
         self.episodes: set[str] = set()
-        self.retiring = False
+        self.retiring = self.ended = False
         self._names = names_of(services)
         self._process = WorkerProcess(further_variables)
         self._loop = asyncio.get_running_loop()
@@ -174,6 +175,7 @@ class EpisodeProcess:
             await in_thread(self._process.end, politely=politely)
             self._lose(reason)
             await self._lending.close()
+            self.ended = True
 
     async def dismiss(self, episode: str) -> None:
         """Forget an episode that was closed, and end what it has borrowed and left open."""

@@ -191,3 +191,25 @@ class Speaking(Game):
 class SpeaksForThePolicy(Games):
     def episode(self, task: Task[int]) -> Episode:
         return Speaking(self, task)
+
+
+class InSession(Game):
+    """Keeps its guesses in a session of the host's sandbox, which it never closes."""
+
+    async def open(self) -> Sequence[Message]:
+        self.session = await self.env.services.sandbox().session({"start": b"\xff\x00"})
+        return ()
+
+    async def reply(self, messages: Sequence[Message]) -> Sequence[Message] | None:
+        word = messages[-1].content
+        if word == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        await self.session.write({"guess": word})
+        result = await self.session.exec(["cat", "guess"], timeout=1.5)
+        start = await self.session.read("start")
+        return (Message("user", f"{result.stdout} {result.exit_code} {start!r}"),)
+
+
+class SessionGames(RunningGames):
+    def episode(self, task: Task[int]) -> Episode:
+        return InSession(self, task)
