@@ -36,8 +36,8 @@ class EpisodePlace:
     """Keep the episodes of an environment in worker processes (see `Place`).
 
     An episode stays in one worker; one that is opened goes to the worker with the fewest, unless it
-    asks for one of its own. A worker that is lost takes its episodes with it. Requests that belong to no episode are answered
-    elsewhere, so that a slow search for a reference holds up no episode.
+    asks for one of its own. A worker that is lost takes its episodes with it. Requests that belong
+    to no episode are answered elsewhere, so that a slow search for a reference holds up no episode.
     """
 
     def __init__(

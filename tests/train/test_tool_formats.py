@@ -31,7 +31,6 @@ assert TRL is not None
 assert TRL.submodule_search_locations is not None
 FOLDERS = (HERE / "chat_templates", Path(TRL.submodule_search_locations[0]) / "chat_templates")
 NAMES = {
-    "hermes_2_pro": "hermes",
     "qwen2_5": "hermes",
     "qwen3": "hermes",
     "qwen3_6": "qwen-coder",
