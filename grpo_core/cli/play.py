@@ -7,7 +7,7 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
@@ -37,8 +37,9 @@ from grpo_core.cli.output import (
     remark,
 )
 from grpo_core.protocol.errors import GrpoError, UserError
-from grpo_core.protocol.types import Finish, Message, Rollout, Task, TaskKey, Verdict
+from grpo_core.protocol.types import Rollout, Task, TaskKey, Verdict
 from grpo_core.verify.checks import size_of, tools_of
+from grpo_core.verify.playing import Transcript
 from grpo_core.verify.sources import Sources
 
 app = typer.Typer()
@@ -99,14 +100,15 @@ class _Game:
     """The key of the current task."""
     task: Task[Any] = field(init=False)
     """The current task; `run` presents the first one."""
-    messages: list[Message] = field(default_factory=list)
-    """The turns of the current attempt."""
+    transcript: Transcript | None = None
+    """The current attempt."""
     verdicts: list[Verdict] = field(default_factory=list)
     """The verdicts on all attempts so far."""
 
     async def run(self) -> None:
         """Read answers and commands until :quit or the end of the input."""
-        async with self.sources:
+        async with self.sources, AsyncExitStack() as stack:
+            stack.push_async_callback(self._end_attempt)
             await self._present(self.key)
             remark(f"Answer, then a line with a single {END!r}; :help lists the commands.")
             while (entry := _read_entry()) is not None:
@@ -134,13 +136,34 @@ class _Game:
     async def _present(self, key: TaskKey) -> None:
         """Make a task the current one and print its prompt."""
         with prints_to_stderr():
-            (self.task,) = await self.sources.tasks([key])
-        self.key, self.messages = key, []
+            (task,) = await self.sources.tasks([key])
+        await self._end_attempt()
+        self.key, self.task = key, task
         print_line(f"{key.env}, {key.split} task {key.index}, level {key.level:g}", bold=True)
         print_prompt(self.task)
         with prints_to_stderr():
             tools = tools_of(self.sources[key.env].env)
         print_tools(tools)
+        await self._begin_attempt()
+
+    async def _begin_attempt(self) -> None:
+        """Begin an attempt at the current task, and print what the environment says first."""
+        max_turns = self.sources[self.key.env].env.max_turns
+        transcript = Transcript(max_turns, self.sources.conversation(self.task))
+        self.transcript = transcript
+        with prints_to_stderr():
+            opening = await transcript.open()
+        if transcript.error:
+            remark(transcript.error)
+        for message in opening:
+            print_turn(message.role, message.content)
+
+    async def _end_attempt(self) -> None:
+        """Close the conversation of the current attempt, if there is one."""
+        transcript, self.transcript = self.transcript, None
+        if transcript is not None and transcript.conversation is not None:
+            with prints_to_stderr():
+                await transcript.conversation.close()
 
     async def _run_command(self, entry: str) -> None:
         """Run a command that begins with a colon; print an error in one line."""
@@ -185,23 +208,24 @@ class _Game:
 
     async def _answer(self, text: str) -> None:
         """Add an answer to the attempt; score it when there is no reply or no turn left."""
-        self.messages.append(Message("assistant", text))
-        finish: Finish = "stop"
-        try:
-            reply = await self._reply()
-        except GrpoError as error:
-            remark(str(error))
-            reply, finish = None, "error"
+        transcript = self.transcript
+        assert transcript is not None
+        assert transcript.conversation is not None
+        if not transcript.error:
+            transcript.add_turn(text)
+        with prints_to_stderr():
+            reply = await transcript.next_reply()
         if reply is not None:
-            self.messages += reply
+            transcript.messages += reply
             for message in reply:
                 print_turn(message.role, message.content)
             return
+        if transcript.error:
+            remark(transcript.error)
+        rollout = Rollout(tuple(transcript.messages), transcript.finish, error=transcript.error)
         with prints_to_stderr():
-            ((verdict,),) = await self.sources.verify(
-                [self.task], [[Rollout(tuple(self.messages), finish)]]
-            )
-        self.messages = []
+            verdict = await transcript.conversation.verdict(rollout)
+        await self._end_attempt()
         self.verdicts.append(verdict)
         if verdict.scored:
             print_verdict(verdict)
@@ -212,14 +236,7 @@ class _Game:
                 fg=typer.colors.RED,
             )
         remark("Answer again, or :next")
-
-    async def _reply(self) -> Sequence[Message] | None:
-        """Return the environment's reply, or None if it has none or the turns are used up."""
-        turns = sum(message.role == "assistant" for message in self.messages)
-        if turns >= self.sources[self.key.env].env.max_turns:
-            return None
-        with prints_to_stderr():
-            return await self.sources.reply(self.task, tuple(self.messages))
+        await self._begin_attempt()
 
 
 def _read_entry() -> str | None:

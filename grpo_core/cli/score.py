@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 
@@ -24,7 +25,10 @@ from grpo_core.cli.environment import (
 from grpo_core.cli.output import fail, print_json, prints_to_stderr, remark
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import GrpoError, UserError
-from grpo_core.protocol.types import Rollout, TaskKey, Verdict
+from grpo_core.protocol.types import Message, Role, Rollout, Task, TaskKey, Verdict
+from grpo_core.verify.conversation import check_replayable, compare_messages
+from grpo_core.verify.judging import ReplayError
+from grpo_core.verify.playing import play
 from grpo_core.verify.sources import Sources
 
 app = typer.Typer()
@@ -45,7 +49,8 @@ def score(
         typer.Option(
             "--answer",
             metavar="FILE_OR_-",
-            help="File with the completion to score; - reads it from stdin.",
+            help="File with the completion to score, or with a dialogue as JSON lines, one "
+            "message with role and content in each; - reads it from stdin.",
             show_default=False,
         ),
     ],
@@ -67,8 +72,9 @@ def score(
 ) -> None:
     """Score one answer to one task.
 
-    In a dialogue it is the only turn; `grpo env play` holds a dialogue, also with a file as stdin.
-    Exits with 0 whatever the score is, and with 1 if the answer could not be judged.
+    A dialogue as JSON lines is played again: what the environment says must be what the file says.
+    Any other text is the policy's only turn; `grpo env play` holds a dialogue. Exits with 0
+    whatever the score is, and with 1 if the answer could not be judged.
     """
     text = _read_answer(answer)
     with prints_to_stderr():
@@ -106,10 +112,75 @@ def _read_answer(source: str) -> str:
 
 
 async def _score(sources: Sources, key: TaskKey, *, draw: int, text: str) -> Verdict:
-    """Return the verdict on the answer `text` to a task."""
+    """Return the verdict on an answer to a task: a text, or a dialogue as JSON lines."""
     async with sources:
-        ((verdict,),) = await sources.verify(await sources.tasks([key], draw), [[Rollout.of(text)]])
-    return verdict
+        (task,) = await sources.tasks([key], draw)
+        source = sources[key.env]
+        messages = _read_dialogue(text) if source.env.max_turns > 1 else None
+        if messages is None and not source.verifier.has_episodes:
+            ((verdict,),) = await sources.verify([task], [[Rollout.of(text)]])
+            return verdict
+        if messages is None:
+            return await _played(sources, task, [text])
+        try:
+            check_replayable(source.env)
+            return await _played(sources, task, messages)
+        except ReplayError as error:
+            return Verdict.failed(str(error))
+
+
+async def _played(
+    sources: Sources, task: Task[Any], script: Sequence[str] | Sequence[Message]
+) -> Verdict:
+    """Play the policy's turns and return the verdict.
+
+    Args:
+        sources: the environment.
+        task: the task.
+        script: the turns, or all messages of a dialogue.
+
+    Raises:
+        ReplayError: the environment says something else than in the dialogue.
+    """
+    recorded = [item for item in script if isinstance(item, Message)]
+    turns = [item.content for item in recorded if _is_turn(item)]
+    turns += [item for item in script if isinstance(item, str)]
+    max_turns = sources[task.key.env].env.max_turns
+    played = await play(sources, task, turns, max_turns=max_turns, judge=True)
+    assert played.verdict is not None
+    if recorded and played.verdict.scored:
+        compare_messages(played.rollout.messages, recorded)
+    return played.verdict
+
+
+def _read_dialogue(text: str) -> list[Message] | None:
+    """Return the messages of a dialogue as JSON lines; None if the text is something else.
+
+    Raises:
+        UserError: it does not end with a turn of the policy.
+    """
+    messages = []
+    for line in filter(str.strip, text.splitlines()):
+        try:
+            fields = json.loads(line)
+        except (ValueError, RecursionError):
+            return None
+        if not isinstance(fields, dict) or fields.keys() != {"role", "content"}:
+            return None
+        if fields["role"] not in get_args(Role) or not isinstance(fields["content"], str):
+            return None
+        messages.append(Message(**fields))
+    if messages and not _is_turn(messages[-1]):
+        raise UserError(
+            f"the dialogue ends with a message of the role {messages[-1].role!r}; it has to end "
+            'with a turn of the policy, whose role is "assistant"'
+        )
+    return messages or None
+
+
+def _is_turn(message: Message) -> bool:
+    """Return whether a message is the policy's."""
+    return message.role == "assistant"
 
 
 def _draw_pictures(

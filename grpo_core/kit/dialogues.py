@@ -18,6 +18,7 @@ from grpo_core.kit.players import (
     Recorder,
     affordable_turns,
     always,
+    answers_by_itself,
     continued,
     is_endless,
     ordinary_players,
@@ -83,7 +84,7 @@ async def check_form(subject: Subject) -> str:
 
 def _check_declared(env: Environment[Any]) -> None:
     """Raise BrokenPromiseError if a dialogue is declared that cannot take place."""
-    has_reply = type(env).reply is not Environment.reply
+    has_reply = answers_by_itself(env)
     of_class = type(env).__dict__.get("max_turns", getattr(type(env), "max_turns", 1))
     if has_reply and env.max_turns == 1 == of_class and "max_turns" not in vars(env):
         raise BrokenPromiseError(
@@ -178,6 +179,8 @@ async def check_repeat(subject: Subject) -> str:
         raise NotCheckedError("the environment declares deterministic = False")
     if subject.env.needs:
         raise NotCheckedError("its replies come from services")
+    if subject.env.rung() == "episode" and not subject.env.replayable:
+        raise NotCheckedError("the environment does not declare replayable = True")
     exchanges, clock = await _exchanges(subject), Clock()
     order = random.Random(0)
     asked = 0

@@ -43,7 +43,7 @@ from grpo_core.verify.checks import (
     check_verdict,
     size_of,
 )
-from grpo_core.verify.playing import IsolatedReplies
+from grpo_core.verify.isolated import IsolatedReplies
 from grpo_core.verify.worker import die_with_parent
 
 _NETWORK = {"socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto"}

@@ -13,9 +13,9 @@ from grpo_core.kit.scripts import split_turns
 from grpo_core.kit.subject import Subject
 from grpo_core.kit.tool_calls import usable_tools
 from grpo_core.protocol.environment import Environment
-from grpo_core.protocol.types import Message, Task
+from grpo_core.protocol.types import Message, Rollout, Task, Verdict
 from grpo_core.report.floors import prompt_text
-from grpo_core.verify.conversation import Replies, StatelessConversations
+from grpo_core.verify.conversation import Conversation, Conversations
 from grpo_core.verify.playing import Played, Player, play
 
 CHECK_SECONDS = 2.0
@@ -33,12 +33,17 @@ IGNORANT: Mapping[str, str] = {
 """What a policy says in every turn that does not know the task, by its kind."""
 
 
+def answers_by_itself(env: Environment[Any]) -> bool:
+    """Return whether the environment answers turns of the policy without tools."""
+    return env.rung() == "episode" or type(env).reply is not Environment.reply
+
+
 def require_dialogue(subject: Subject) -> None:
     """Raise NotCheckedError unless the environment holds dialogues that can be played."""
     env = subject.env
     if env.max_turns < 2:
         raise NotCheckedError("its dialogues have a single turn (max_turns = 1)")
-    if type(env).reply is Environment.reply and not usable_tools(env):
+    if not answers_by_itself(env) and not usable_tools(env):
         raise NotCheckedError("it has neither reply() nor tools, so nothing is said (reply.form)")
     if env.needs and subject.unavailable:
         raise NotCheckedError(subject.unavailable)
@@ -118,17 +123,38 @@ class Exchange:
 
 
 @dataclass(slots=True)
-class Recorder(StatelessConversations):
+class Recorder:
     """Passes calls on, and keeps what was asked and replied."""
 
-    replies: Replies
+    replies: Conversations
     exchanges: list[Exchange] = field(default_factory=list)
 
-    async def reply(self, task: Task[Any], messages: Sequence[Message]) -> Sequence[Message] | None:
-        """Return the environment's reply; raise GrpoError if it fails."""
-        reply = await self.replies.reply(task, messages)
-        self.exchanges.append(Exchange(task, messages, reply))
+    def conversation(self, task: Task[Any]) -> Conversation:
+        """Return a conversation whose replies are kept."""
+        return _Recorded(self.replies.conversation(task), task, self.exchanges)
+
+
+@dataclass(slots=True)
+class _Recorded:
+    """Is a conversation whose replies are kept."""
+
+    conversation: Conversation
+    task: Task[Any]
+    exchanges: list[Exchange]
+
+    async def open(self) -> Sequence[Message]:
+        return await self.conversation.open()
+
+    async def reply(self, messages: Sequence[Message]) -> Sequence[Message] | None:
+        reply = await self.conversation.reply(messages)
+        self.exchanges.append(Exchange(self.task, messages, reply))
         return reply
+
+    async def verdict(self, rollout: Rollout) -> Verdict:
+        return await self.conversation.verdict(rollout)
+
+    async def close(self) -> None:
+        await self.conversation.close()
 
 
 async def played(

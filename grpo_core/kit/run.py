@@ -49,7 +49,7 @@ from grpo_core.protocol.environment import Environment, Services
 from grpo_core.protocol.errors import ConfigError, GrpoError, did_you_mean
 from grpo_core.protocol.spec import Spec
 from grpo_core.verify.engine import Verifier
-from grpo_core.verify.playing import IsolatedReplies
+from grpo_core.verify.isolated import IsolatedReplies
 
 CheckFunction = Callable[[Subject], Coroutine[Any, Any, str]]
 """Returns the message of a passed check.

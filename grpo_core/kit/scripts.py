@@ -6,13 +6,16 @@ answer stands in one of several turns, and the others have to be said as well.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, overload
 
 from grpo_core.protocol.environment import Environment
-from grpo_core.protocol.types import Message, Rollout, Script, Task, TaskKey
-from grpo_core.verify.conversation import Conversations, Replies, StatelessConversations
+from grpo_core.protocol.types import Message, Rollout, Script, Task, TaskKey, Verdict
+from grpo_core.verify.conversation import Conversation, Conversations, PlainConversation
+from grpo_core.verify.engine import Verifier
+from grpo_core.verify.isolated import IsolatedReplies
 from grpo_core.verify.playing import play, turns_of
 
 _MARK = "\n⟪next turn⟫\n"
@@ -59,14 +62,39 @@ async def attempt_rollout(
     return (await play(replies, task, turns, max_turns=max_turns)).rollout
 
 
-@dataclass(slots=True)
-class RememberedReplies(StatelessConversations):
-    """Asks for each reply once, since many attempts begin with the same turns."""
+async def played_verdicts(
+    verifier: Verifier, attempts: Sequence[tuple[Task[Any], str]]
+) -> list[Verdict]:
+    """Return the verdict of an episode on each attempt, which is played to it."""
 
-    replies: Replies
+    async def verdict(task: Task[Any], text: str) -> Verdict:
+        played = await play(
+            verifier, task, split_turns(text), max_turns=verifier.env.max_turns, judge=True
+        )
+        assert played.verdict is not None
+        return played.verdict
+
+    return list(await asyncio.gather(*(verdict(task, text) for task, text in attempts)))
+
+
+@dataclass(slots=True)
+class RememberedReplies:
+    """Asks for each reply once, since many attempts begin with the same turns.
+
+    Episodes have state, so each attempt has one of its own.
+    """
+
+    replies: IsolatedReplies
+    has_episodes: bool = False
     known: dict[tuple[TaskKey, tuple[Message, ...]], Sequence[Message] | None] = field(
         default_factory=dict
     )
+
+    def conversation(self, task: Task[Any]) -> Conversation:
+        """Return a conversation about a task."""
+        return (
+            self.replies.conversation(task) if self.has_episodes else PlainConversation(self, task)
+        )
 
     async def reply(self, task: Task[Any], messages: Sequence[Message]) -> Sequence[Message] | None:
         """Return the environment's reply; raise GrpoError if it fails."""

@@ -14,13 +14,18 @@ from typing import Any
 from grpo_core.config.settings import VerifyConfig
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.sample import Sample, make_rows
-from grpo_core.kit.scripts import RememberedReplies, attempt_rollout, split_turns
+from grpo_core.kit.scripts import (
+    RememberedReplies,
+    attempt_rollout,
+    played_verdicts,
+    split_turns,
+)
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.types import Rollout, Split, Task, TaskKey, Verdict
 from grpo_core.report.floors import shorten
 from grpo_core.verify.checks import size_of
 from grpo_core.verify.engine import Verifier
-from grpo_core.verify.playing import IsolatedReplies
+from grpo_core.verify.isolated import IsolatedReplies
 
 TOLERANCE = 1e-6
 QUICK_SECONDS = 0.05
@@ -121,15 +126,22 @@ class Subject:
         if not attempts:
             raise NotCheckedError("there are no tasks to try it on")
         started = time.monotonic()
-        verdict_groups = await self.verifier.verify(
-            [task for task, _ in attempts],
-            [[await self.rollout(task, text)] for task, text in attempts],
-        )
+        verdicts = await self.judged(self.verifier, attempts)
         self.effort = Effort(
             self.effort.verdicts + len(attempts),
             self.effort.seconds + time.monotonic() - started,
         )
-        return [verdict for (verdict,) in verdict_groups]
+        return verdicts
+
+    async def judged(self, verifier: Verifier, attempts: Sequence[Attempt]) -> list[Verdict]:
+        """Return the verdict of a verifier on each attempt."""
+        if verifier.has_episodes:
+            return await played_verdicts(verifier, attempts)
+        groups = await verifier.verify(
+            [task for task, _ in attempts],
+            [[await self.rollout(task, text)] for task, text in attempts],
+        )
+        return [verdict for (verdict,) in groups]
 
     async def rollout(self, task: Task[Any], text: str) -> Rollout:
         """Return the rollout of an attempt; one of several turns is played."""
@@ -138,7 +150,7 @@ class Subject:
     @cached_property
     def remembered(self) -> RememberedReplies:
         """Return `replies` that are asked for once, whichever checks need them."""
-        return RememberedReplies(self.replies)
+        return RememberedReplies(self.replies, self.verifier.has_episodes)
 
     @cached_property
     def replies_here(self) -> IsolatedReplies:

@@ -12,9 +12,10 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from grpo_core.calls.deadline import DeadlineError, in_thread, within
+from grpo_core.config.settings import VerifyConfig
 from grpo_core.kit.ordinary import ordinary_attempts
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
-from grpo_core.kit.scripts import attempt_rollout, split_turns
+from grpo_core.kit.scripts import attempt_rollout, join_turns, played_verdicts, split_turns
 from grpo_core.kit.subject import (
     TOLERANCE,
     Attempt,
@@ -107,17 +108,16 @@ async def check_repeat(subject: Subject) -> str:
 
 async def _verdicts_here(subject: Subject, attempts: Sequence[Attempt]) -> list[Verdict]:
     """Return the verdicts of the environment in this process, which judges little else."""
-    rollouts = [[await subject.rollout(task, text)] for task, text in attempts]
     tasks = list({id(task): task for task, _ in attempts}.values())
     kept = [_copied(task.data) for task in tasks]
-    groups = await subject.inline_verifier.verify([task for task, _ in attempts], rollouts)
+    verdicts = await subject.judged(subject.inline_verifier, attempts)
     for data, task in zip(kept, tasks, strict=True):
         if data is not None and are_equal(data, task.data) is False:
             raise BrokenPromiseError(
                 f"judging changed the data of {task_label(task)} from {shorten(data)} to "
                 f"{shorten(task.data)}; all attempts at a task share them"
             )
-    return [verdict for (verdict,) in groups]
+    return verdicts
 
 
 def _copied(data: object) -> object:
@@ -226,6 +226,11 @@ async def verify_directly(env: Environment[Any], task: Task[Any], rollout: Rollo
         return await in_thread(env.verify, task, rollout)
     if method == "averify":
         return await env.averify(task, rollout)
+    if method == "episode":
+        settings = VerifyConfig(isolation="inline", retries=0)
+        turns = join_turns([each.content for each in rollout.messages if each.role == "assistant"])
+        async with Verifier(env, settings=settings, closes_env=False) as verifier:
+            return (await played_verdicts(verifier, [(task, turns)]))[0]
     return (await env.verify_batch([Group(task, [rollout])]))[0][0]
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, TypeVar
 
-from grpo_core.protocol.types import Rollout, Script, Task, Verdict
-from grpo_core.verify.playing import play
+from grpo_core.protocol.types import Script, Task, Verdict
+from grpo_core.verify.playing import Played, play
 from grpo_core.verify.sources import Sources
 
 SILENCE: Mapping[str, str] = {"nothing": "", "white space": " \t\n "}
@@ -121,12 +121,18 @@ async def measure_floors(
             for task, answer in zip(tasks, answers, strict=False)
             if answer is not None
         ]
-        judged = await sources.verify(
-            [task for task, _ in attempts],
-            [[await _constant_rollout(sources, task, answer)] for task, answer in attempts],
+        played = [await _played(sources, task, answer) for task, answer in attempts]
+        tasks_without = [
+            task for (task, _), each in zip(attempts, played, strict=True) if each.verdict is None
+        ]
+        judged = iter(
+            await sources.verify(
+                tasks_without, [[each.rollout] for each in played if each.verdict is None]
+            )
         )
+        verdicts = [each.verdict or next(judged)[0] for each in played]
         tried()
-        return Floor.of(name, [verdict for (verdict,) in judged], note=note)
+        return Floor.of(name, verdicts, note=note)
 
     silence = [await floor(name, [text] * len(tasks)) for name, text in SILENCE.items()]
     echo = await floor("the prompt echoed", [prompt_text(task) for task in tasks])
@@ -146,8 +152,14 @@ async def measure_floors(
     )
 
 
-async def _constant_rollout(sources: Sources, task: Task[Any], answer: Script) -> Rollout:
-    """Return a rollout that gives a text as its answer in every turn, or plays a script."""
+async def _played(sources: Sources, task: Task[Any], answer: Script) -> Played:
+    """Play a text as the answer in every turn, or a script; an episode also judges it."""
     turns = (lambda _: answer) if isinstance(answer, str) else answer
-    max_turns = sources[task.key.env].env.max_turns
-    return (await play(sources, task, turns, max_turns=max_turns)).rollout
+    source = sources[task.key.env]
+    return await play(
+        sources,
+        task,
+        turns,
+        max_turns=source.env.max_turns,
+        judge=source.verifier.has_episodes,
+    )

@@ -250,6 +250,16 @@ class EpisodeConversation:
         raise GrpoError(f"environment {key.env!r} failed in {op}() for {key}: {self._failure}")
 
 
+def check_replayable(env: Environment[Any]) -> None:
+    """Raise ReplayError if recorded attempts at tasks of `env` cannot be played again."""
+    if env.rung() == "episode" and not env.replayable:
+        raise ReplayError(
+            f"{type(env).__qualname__} is not replayable, so an attempt can be judged only by its "
+            "own episode, while that is open; set replayable = True in the class if a fresh "
+            "episode that hears the same turns does the same"
+        )
+
+
 async def replay(env: Environment[Any], episode: LiveEpisode, messages: Sequence[Message]) -> None:
     """Open an episode and let it hear recorded turns of the policy but the last one.
 
@@ -261,24 +271,21 @@ async def replay(env: Environment[Any], episode: LiveEpisode, messages: Sequence
     Raises:
         ReplayError: the environment is not replayable, or the episode says something else.
     """
-    if not env.replayable:
-        raise ReplayError(
-            f"{type(env).__qualname__} is not replayable, so an attempt can be judged only by its "
-            "own episode, while that is open; set replayable = True in the class if a fresh "
-            "episode that hears the same turns does the same"
-        )
+    check_replayable(env)
     opening = await episode.open()
     if not messages:  # the policy had no turn at all
         return
-    _compare(opening, messages[: len(opening)], 0)
+    compare_messages(opening, messages[: len(opening)])
     place = len(opening)
     while place < len(messages):
         if messages[place].role != "assistant":
-            _compare((), messages[place : place + 1], place)
+            compare_messages((), messages[place : place + 1], place)
         if place + 1 == len(messages):
             return
         reply = await episode.reply(messages[: place + 1]) or ()
-        _compare(reply or (), messages[place + 1 : place + 1 + max(1, len(reply))], place + 1)
+        compare_messages(
+            reply or (), messages[place + 1 : place + 1 + max(1, len(reply))], place + 1
+        )
         place += 1 + len(reply)
 
 
@@ -296,16 +303,14 @@ async def replayed(env: Environment[Any], episode: LiveEpisode, rollout: Rollout
         if 0 < turns < env.max_turns and not was_cut_off:
             reply = await episode.reply(messages)
             if (reply is not None) != rollout.reply_dropped:
-                _compare(reply or (), (), len(messages))
+                compare_messages(reply or (), (), len(messages))
         return await episode.verdict(rollout)
     finally:
         await asyncio.shield(asyncio.create_task(episode.close()))
 
 
-def _compare(said: Sequence[Message], recorded: Sequence[Message], place: int) -> None:
+def compare_messages(said: Sequence[Message], recorded: Sequence[Message], place: int = 0) -> None:
     """Raise ReplayError if messages differ from the recorded ones, which begin at `place`."""
-    if tuple(said) == tuple(recorded):
-        return
     for number in range(max(len(said), len(recorded))):
         pair = [_shown(messages, number) for messages in (said, recorded)]
         if pair[0] != pair[1]:
@@ -313,7 +318,6 @@ def _compare(said: Sequence[Message], recorded: Sequence[Message], place: int) -
                 f"replay diverged at message {place + number + 1} after the prompt: the episode "
                 f"says {pair[0]}, and the record has {pair[1]}"
             )
-    raise ReplayError(f"replay diverged after message {place}: the episode ends differently")
 
 
 def _shown(messages: Sequence[Message], number: int) -> str:

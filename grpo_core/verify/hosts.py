@@ -193,8 +193,10 @@ def create_worker_host(
     Raises:
         ConfigError: another process cannot build the environment.
     """
-    _refuse_services(env)
     described = describe_environment(env, spec, overrides, settings, isolated=True)
+    if described.episodes:
+        return PlaceHost(episode_place(described, env.services))
+    _refuse_services(env)
     return PlaceHost(worker_place(described, size=size))
 
 

@@ -5,30 +5,13 @@ The trainer and the author's kit share this, so that the kit plays what a run wo
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
-from grpo_core.calls.deadline import DeadlineError
-from grpo_core.config.settings import VerifyConfig
-from grpo_core.protocol.environment import Environment
-from grpo_core.protocol.errors import ConfigError, GrpoError
-from grpo_core.protocol.spec import Spec
-from grpo_core.protocol.types import (
-    Finish,
-    Message,
-    Rollout,
-    Script,
-    Task,
-    ToolCall,
-    Verdict,
-)
-from grpo_core.verify.checks import check_reply
-from grpo_core.verify.conversation import Conversation, Conversations, StatelessConversations
-from grpo_core.verify.hosts import Host, create_worker_host
-from grpo_core.verify.inline import InlineHost
-from grpo_core.verify.judging import describe_failure
+from grpo_core.protocol.errors import GrpoError
+from grpo_core.protocol.types import Finish, Message, Rollout, Script, Task, ToolCall, Verdict
+from grpo_core.verify.conversation import Conversation, Conversations
 
 
 @dataclass(slots=True)
@@ -104,7 +87,7 @@ class Played:
     ended: bool
     """Whether the environment ended the dialogue, and neither the player nor the most turns did."""
     verdict: Verdict | None = None
-    """The verdict, if it was asked for; it does not count in the statistics of a run."""
+    """The verdict, if it was asked for."""
 
 
 async def play(
@@ -173,97 +156,3 @@ def scripted(script: Script) -> Player:
         return turns[number] if number < len(turns) else None
 
     return next_turn
-
-
-class IsolatedReplies(StatelessConversations):
-    """Asks an environment for replies in a worker process, or in a thread where there is none.
-
-    A reply() that blocks, or that never returns, cannot hold the caller. If it hangs at first, or
-    twice in a row, further calls fail at once.
-    """
-
-    def __init__(
-        self,
-        env: Environment[Any],
-        *,
-        settings: VerifyConfig,
-        spec: Spec | None = None,
-        overrides: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Prepare the calls; no process is started yet.
-
-        Args:
-            env: the environment.
-            settings: the deadline and the workers; "inline" keeps the calls in this process.
-            spec: Spec by which a worker builds its own copy of `env`; None: derived from its class.
-            overrides: settings of that copy; None: those of `env`.
-        """
-        self._env = env
-        self.seconds = settings.timeout_seconds or env.timeout_seconds
-        """The deadline of a reply."""
-        self.hanging = ""
-        """Why no reply is asked for any longer; "" while replies are asked for."""
-        self._patience = 1
-        """How many calls in a row may hang before no further one is made."""
-        self._hanging_calls = 0
-        self._calls, self._busy_seconds = 0, 0.0
-        self._thread_host = InlineHost(env, max_concurrency=1, replies_in_thread=True)
-        self._host: Host = self._thread_host
-        self._untried = False
-        if settings.isolation != "inline" and not env.needs:
-            try:
-                self._host = create_worker_host(env, spec, overrides, settings, size=1)
-                self._untried = True
-            except ConfigError:  # another process cannot import the class
-                pass
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exception: object) -> None:
-        await self._host.close()
-
-    async def reply(self, task: Task[Any], messages: Sequence[Message]) -> Sequence[Message] | None:
-        """Return the environment's next turn after `messages`; None if it ends the dialogue.
-
-        Raises:
-            GrpoError: it fails, or does not answer in time; the message does not name the task.
-        """
-        if self.hanging:
-            raise GrpoError(self.hanging)
-        host = await self._working_host(task)
-        started = time.monotonic()
-        try:
-            reply = check_reply(await host.call("reply", task, messages, seconds=self.seconds))
-            self._patience, self._hanging_calls = 2, 0
-            return reply
-        except Exception as error:  # noqa: BLE001 - environments raise what they like
-            failure = describe_failure(error, "reply", self.seconds).partition("; its last output")
-            if isinstance(error, DeadlineError):
-                self._hanging_calls += 1
-                if self._hanging_calls >= self._patience:
-                    self.hanging = failure[0]
-            raise GrpoError(failure[0]) from None
-        finally:
-            self._calls += 1
-            self._busy_seconds += time.monotonic() - started
-
-    @property
-    def mean_seconds(self) -> float:
-        """Return the mean seconds of a reply so far."""
-        return self._busy_seconds / max(1, self._calls)
-
-    def try_again(self) -> None:
-        """Ask for replies again, since what was hanging was one that hardly comes again."""
-        self.hanging, self._hanging_calls = "", 0
-
-    async def _working_host(self, task: Task[Any]) -> Host:
-        """Return the worker's host, or the thread's if a worker cannot make the task."""
-        if self._untried:
-            self._untried = False
-            try:
-                await self._host.task(task.key, seconds=self.seconds)
-            except Exception:  # noqa: BLE001 - the reason is another check's subject
-                await self._host.close()
-                self._host = self._thread_host
-        return self._host

@@ -20,7 +20,8 @@ from grpo_core.kit.tool_calls import described_tools
 from grpo_core.testing import FakeJudge, Report, check_environment
 from grpo_core.verify.conversation import StatelessConversations
 from grpo_core.verify.engine import Verifier
-from grpo_core.verify.playing import IsolatedReplies, play
+from grpo_core.verify.isolated import IsolatedReplies
+from grpo_core.verify.playing import play
 
 from .distributions import grpo
 from .sampled import one_of_each_check, some_of

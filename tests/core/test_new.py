@@ -25,7 +25,7 @@ from ..train.tiny import save_tiny
 from .distributions import grpo, install, install_plugin, install_project, pytest_apart
 
 KINDS = get_args(Kind)
-FREE = ("text", "dialogue", "dataset")
+FREE = ("text", "dialogue", "episode", "dataset")
 """Kinds that borrow nothing."""
 MOST_LINES = 15
 JUDGE = """

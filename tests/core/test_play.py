@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
+import re
 import select
 import subprocess
 import sys
@@ -300,3 +302,76 @@ def _until(terminal: int, wanted: bytes) -> bytes:
         )
         shown += os.read(terminal, 4096)
     return shown
+
+
+GAME = '''
+from grpo_core import Environment, Episode, Message, Reward, Task, Verdict
+
+class Round(Episode):
+    def __init__(self, number):
+        self.number, self.asked = number, 0
+
+    async def open(self):
+        return (Message("user", "three guesses"),)
+
+    async def reply(self, messages):
+        self.asked += 1
+        if messages[-1].content == str(self.number):
+            return None
+        return (Message("user", f"{self.asked} wrong"),)
+
+    async def verdict(self, rollout):
+        right = rollout.text == str(self.number)
+        return Verdict({"reward": Reward(right)}, passed=right, answer=f"asked {self.asked} times")
+
+class Game(Environment):
+    """The policy looks for 7 in at most three turns."""
+    max_turns = 3
+    replayable = REPLAYABLE
+    levels = False
+
+    def task(self, key):
+        return Task(key, "Which number?", 7)
+
+    def episode(self, task):
+        return Round(task.data)
+'''
+
+
+def test_an_episode_is_played_and_each_attempt_is_a_new_one(site: Path) -> None:
+    (site / "game.py").write_text(GAME.replace("REPLAYABLE", "False"))
+    out, _ = played("5", ".", "7", ".", "1", ".", "2", ".", "3", ".", name="game.py:Game")
+    heard = [line for line in out if re.search("guesses|wrong|asked", line)]
+    assert [re.sub(r".*(asked \d times).*", r"\1", line) for line in heard] == [
+        *("three guesses", "1 wrong", "asked 2 times"),
+        *("three guesses", "1 wrong", "2 wrong", "asked 2 times"),
+        "three guesses",
+    ]
+    assert out[-1] == "attempts 2, passed 1, mean reward 0.500"
+
+
+def test_a_recorded_dialogue_is_scored_by_playing_it_again(site: Path) -> None:
+    def scored(*messages: tuple[str, str], replayable: bool = True) -> tuple[int, str]:
+        name = f"game_{replayable}.py".lower()
+        (site / name).write_text(GAME.replace("REPLAYABLE", str(replayable)))
+        lines = "".join(json.dumps({"role": r, "content": c}) + "\n" for r, c in messages)
+        result = grpo("env", "score", f"{name}:Game", "--answer", "-", "--json", stdin=lines)
+        return result.exit_code, result.output
+
+    start = (("user", "three guesses"), ("assistant", "5"))
+    status, output = scored(*start, ("user", "1 wrong"), ("assistant", "7"))
+    assert status == 0, output
+    assert '"total": 1.0' in output
+    assert "asked 2 times" in output
+    status, output = scored(*start, ("user", "2 wrong"), ("assistant", "7"))
+    assert status == 1
+    assert "replay diverged at message 3" in output
+    status, output = scored(*start, ("user", "1 wrong"))
+    assert status == 2
+    assert "ends with a message of the role 'user'" in output
+    status, output = scored(*start, ("user", "1 wrong"), ("assistant", "7"), replayable=False)
+    assert status == 1
+    assert "Game is not replayable" in output
+    result = grpo("env", "score", "game_true.py:Game", "--answer", "-", stdin="7")
+    assert result.exit_code == 0, result.output
+    assert "asked 1 times" in result.output
