@@ -20,7 +20,7 @@ from grpo_core.protocol.environment import Environment, Services
 from grpo_core.protocol.errors import ConfigError, GrpoError
 from grpo_core.protocol.executor import Executor
 from grpo_core.protocol.judge import Judgement, JudgeRequest
-from grpo_core.protocol.sandbox import Outcome, Program
+from grpo_core.protocol.sandbox import Outcome, Program, Sandbox
 from grpo_core.protocol.types import Message, Rollout, Script, Task, TaskKey, Verdict
 from grpo_core.verify.conversation import StatelessConversations
 from grpo_core.verify.engine import Verifier
@@ -273,8 +273,8 @@ class EnvironmentConformance:
         return cls._results
 
 
-class FakeSandbox:
-    """Replaces a sandbox: the outcome of each input is `outcome(program, input)`."""
+class FakeSandbox(Sandbox):
+    """Replaces a sandbox: the outcome of each input is `outcome(program, input)`; no sessions."""
 
     def __init__(self, outcome: Callable[[Program, Sequence[Any]], Outcome]) -> None:
         self._outcome = outcome

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -71,3 +73,17 @@ def test_the_script_for_gpus_runs_on_a_cpu_and_writes_table_and_picture(tmp_path
     assert ("| step, 2 x 2, 8 + 4 tokens | trl |" in table) == bool(python)
     assert "vLLM was left out" in table
     assert (tmp_path / "gpu.png").stat().st_size > 1000
+
+
+@pytest.mark.heavy
+def test_sessions_of_a_sandbox_open_and_run_commands_fast_enough(tmp_path: Path) -> None:
+    if shutil.which("bwrap") is None:
+        pytest.skip("bubblewrap is not installed")
+    script = EXAMPLES / "benchmarks" / "sandbox_sessions.py"
+    out = tmp_path / "sessions.json"
+    command = [sys.executable, str(script), "--name", "bubblewrap", "--times", "50"]
+    done = subprocess.run(
+        [*command, "--out", str(out)], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(out.read_text())["missed"] == []

@@ -15,6 +15,7 @@ from pathlib import Path
 from grpo_core.calls.isolation import reason
 from grpo_core.kit.hostile import MARKS, SECRET, SOURCES, THIEF, VICTIM
 from grpo_core.kit.result import CheckResult
+from grpo_core.kit.sessions import check_sessions
 from grpo_core.protocol.errors import GrpoError
 from grpo_core.protocol.sandbox import Limits, Outcome, Program, Sandbox
 
@@ -136,7 +137,7 @@ CHECKS: Sequence[Check] = tuple(
 async def check_sandbox(sandbox: Sandbox) -> list[CheckResult]:
     """Return the result of each check.
 
-    It takes about a minute: programs that wait are tried five times.
+    It takes about two minutes: programs that wait are tried five times.
     """
     os.environ[SECRET] = "seen"
     try:
@@ -149,6 +150,7 @@ async def check_sandbox(sandbox: Sandbox) -> list[CheckResult]:
             await _made("memory of several", _check_total_memory(sandbox)),
             await _made("earlier calls", _check_earlier_calls(sandbox)),
             await _made("neighbours", _check_neighbours(sandbox)),
+            *await check_sessions(sandbox),
         ]
     finally:
         del os.environ[SECRET]
@@ -193,7 +195,7 @@ def _exposed(danger: str) -> list[CheckResult]:
         fault,
         *(
             CheckResult(name, "not_checked", "hostile programs might end other processes")
-            for name in [*names, "memory of several", "earlier calls", "neighbours"]
+            for name in [*names, "memory of several", "earlier calls", "neighbours", "sessions"]
         ),
     ]
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from grpo_core.protocol.errors import ConfigError
+
 Status = Literal[
     "ok",
     "exception",
@@ -125,11 +127,15 @@ class Session(Protocol):
     """A jail with one folder that lives until it is closed, in which commands run one by one.
 
     What a command leaves in the folder is there for the next one; its processes are ended with it.
-    There is no network. A command that ends the whole jail, and does so again in a fresh one to
-    which everything before was applied again, ends the session: from then on `exec` returns its
-    status, `read` returns None and `write` has no effect. Paths are relative to the folder.
+    There is no network. Paths are relative to the folder.
 
-    All methods raise SandboxError where the infrastructure fails.
+    A jail that is lost is made again, with everything before applied again, so a command may run
+    more than once. A command that ends the whole jail again and again ends the session: from then
+    on `exec` returns its status, `read` returns None and `write` has no effect. So does a write for
+    which commands have left no room, with the status "no_result": nothing runs afterwards that
+    could take a file of the policy for one of the verifier.
+
+    All methods raise SandboxError where the infrastructure fails, and after `close`.
     """
 
     async def exec(
@@ -152,7 +158,8 @@ class Session(Protocol):
         """Write files, with the folders above them, in place of whatever is at their paths.
 
         Raises:
-            ValueError: a path is absolute, empty, or leads out of the folder.
+            ValueError: a path is absolute, empty, or leads out of the folder; a file is too large
+                for the sandbox; or, before the first command, the files do not fit.
         """
         ...
 
@@ -201,10 +208,14 @@ class Sandbox(Protocol):
             limits: limits of each command; `total_seconds` is the wall time of all commands.
 
         Raises:
-            ConfigError: there is no such image.
+            ConfigError: there is no such image, or the sandbox has no sessions, as here by default.
+            ValueError: a path is none inside the folder, or the files do not fit into it.
             SandboxError: the sandbox is unavailable.
         """
-        ...
+        raise ConfigError(
+            f"the sandbox {type(self).__name__} has no sessions, which the environment needs; "
+            "choose another one by sandbox.name"
+        )
 
     async def close(self) -> None:
         """Release what the sandbox has opened."""

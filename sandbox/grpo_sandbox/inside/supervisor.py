@@ -159,9 +159,11 @@ class _Jail:
             return "bad_result" if watch.over == "result" else "output_limit"
         if killed and os.WTERMSIG(watch.status or 0) == signal.SIGXCPU:
             return "timeout_cpu"
-        said = kind == "exec" and os.waitstatus_to_exitcode(watch.status or 0) == _SHELL_SAYS_CPU
-        if cpu >= 0.95 * limits["cpu_seconds"] and (watch.late or killed or said):
+        if cpu >= 0.95 * limits["cpu_seconds"] and (watch.late or killed):
             return "timeout_cpu"  # it ignores the signal, or has several processes
+        said = kind == "exec" and os.waitstatus_to_exitcode(watch.status or 0) == _SHELL_SAYS_CPU
+        if said and cpu >= 0.5 * limits["cpu_seconds"]:  # the kernel's two clocks may differ
+            return "timeout_cpu"
         if cpu > limits["cpu_seconds"]:  # the kernel's limit has whole seconds
             return "timeout_cpu"
         if watch.late:

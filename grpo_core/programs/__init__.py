@@ -1,0 +1,37 @@
+"""Verify programs: functions by the values that they return, commands by what they print."""
+
+from grpo_core.programs.commands import (
+    CaseResult,
+    TextCase,
+    check_cases,
+    check_cases_in,
+    constant_output,
+    same_lines,
+)
+from grpo_core.programs.functions import (
+    MAX_CPU_SECONDS,
+    Case,
+    CodeConfig,
+    CodeEnvironment,
+    Problem,
+    constant_share,
+    passed_reward,
+    same_value,
+)
+
+__all__ = [
+    "MAX_CPU_SECONDS",
+    "Case",
+    "CaseResult",
+    "CodeConfig",
+    "CodeEnvironment",
+    "Problem",
+    "TextCase",
+    "check_cases",
+    "check_cases_in",
+    "constant_output",
+    "constant_share",
+    "passed_reward",
+    "same_lines",
+    "same_value",
+]

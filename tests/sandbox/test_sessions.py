@@ -1,0 +1,480 @@
+"""Sessions against real jails of both back ends: state, limits, hostile leftovers, lost jails."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from grpo_core import CommandResult, ConfigError, Limits, SandboxError, Session, current_call
+from grpo_core.calls.call import Call
+from grpo_core.testing import FakeSandbox
+from grpo_sandbox.bubblewrap import Bubblewrap, BubblewrapConfig
+from grpo_sandbox.docker import Docker, DockerConfig
+from grpo_sandbox.pool import JailPool
+
+from .engines import IMAGE
+from .test_backends import OURS, opened, supervisors, supervisors_beside
+from .test_backends import backend as backend
+from .test_backends import marked as marked
+
+SHORT = Limits(wall_seconds=2, cpu_seconds=1, memory_mb=128, file_mb=2, processes=8)
+T = TypeVar("T")
+Use = Callable[[Session], Awaitable[T]]
+
+
+@pytest.fixture(scope="module")
+def pool(backend: str) -> Iterator[JailPool]:
+    """One jail for one session after the other, so that a leftover would be seen."""
+    pool = opened(backend, 1)
+    yield pool
+    asyncio.run(pool.close())
+
+
+def used(pool: JailPool, use: Use[T], *, limits: Limits = SHORT, **files: str | bytes) -> T:
+    """Return what `use` makes of a session with these files."""
+
+    async def whole() -> T:
+        session = await pool.session(files, limits=limits)
+        try:
+            return await asyncio.wait_for(asyncio.ensure_future(use(session)), 120)
+        finally:
+            await session.close()
+
+    return asyncio.run(whole())
+
+
+def results(pool: JailPool, *commands: Any, limits: Limits = SHORT) -> list[CommandResult]:
+    async def use(session: Session) -> list[CommandResult]:
+        return [await session.exec(command) for command in commands]
+
+    return used(pool, use, limits=limits)
+
+
+def test_a_command_finds_what_the_ones_before_it_left(pool: JailPool) -> None:
+    async def use(session: Session) -> None:
+        await session.write({"src/a.py": "print(input())", "bytes": b"\xff\x00"})
+        answer = await session.exec("python3 src/a.py > out; pwd; echo $HOME", input="ä\n")
+        assert (answer.status, answer.exit_code) == ("ok", 0)
+        assert answer.stdout == "/home/user\n" * 2
+        assert await session.read("out") == "ä\n".encode()
+        assert await session.read("bytes") == b"\xff\x00"
+        assert (await session.exec(["cat", "out", "given"])).stdout == "ä\nfirst"
+        script = "printf '#!/bin/sh\\necho ran' > s; chmod +x s; ./s; touch s t; rm out"
+        assert (await session.exec(script)).stdout == "ran\n"
+        assert (await session.exec("ls")).stdout.split() == ["bytes", "given", "s", "src", "t"]
+        assert (await session.exec("umask; ulimit -c; env | wc -l")).status == "ok"
+
+    used(pool, use, given="first")
+
+
+STATUSES = [
+    ("exit 7", "ok", 7),
+    (["true"], "ok", 0),
+    (["no-such-program"], "no_result", None),
+    (["a\x00b"], "no_result", None),
+    ("echo '\ud800'", "ok", 0),
+    ("kill -SEGV $$", "signal", None),
+    ("while :; do :; done", "timeout_cpu", None),
+    ("python3 -c 'while True: pass'", "timeout_cpu", None),
+    ("yes", "output_limit", None),
+    ("yes >&2", "output_limit", None),
+    ("yes > file", "ok", 153),
+    ("python3 -c 'bytearray(10**9)'", "ok", 1),
+    ("cat", "ok", 0),
+    ("sleep 100 & sleep 100 & echo begun", "ok", 0),
+    ("exec 0<&- 1>&- 2>&-; sleep 0.1", "ok", 0),
+    ("x" * 200_000, "no_result", None),
+]
+
+
+@pytest.mark.parametrize(("command", "status", "exit_code"), STATUSES, ids=range(len(STATUSES)))
+def test_every_way_to_end_has_the_same_status_under_both_back_ends(
+    pool: JailPool, command: Any, status: str, exit_code: int | None
+) -> None:
+    limits = replace(SHORT, wall_seconds=6)
+    ended, after = results(pool, command, "echo after", limits=limits)
+    assert (ended.status, ended.exit_code, ended.suspected) == (status, exit_code, False)
+    assert (after.status, after.stdout) == ("ok", "after\n")
+
+
+def test_a_large_input_reaches_a_command_and_one_that_nobody_reads_ends(pool: JailPool) -> None:
+    async def use(session: Session) -> None:
+        text = "x" * 3_000_000
+        assert (await session.exec("wc -c", input=text)).stdout.strip() == "3000000"
+        assert (await session.exec("true", input=text)).status == "ok"
+        assert (await session.exec("head -c 3 | cat", input=text)).stdout == "xxx"
+
+    used(pool, use)
+
+
+def test_a_command_that_waits_too_long_is_ended_and_the_session_goes_on(pool: JailPool) -> None:
+    """Its processes wait until the deadline five times: each time a probe passes."""
+
+    async def use(session: Session) -> None:
+        await session.exec("echo before > file")
+        call = Call(100)
+        with call.current():
+            late = await session.exec("sleep 100", timeout=0.2)
+        assert (late.status, late.suspected, call.cacheable) == ("timeout_wall", True, False)
+        assert (await session.exec("cat file")).stdout == "before\n"
+
+    used(pool, use)
+
+
+def test_all_commands_have_a_time_limit_together(pool: JailPool) -> None:
+    limits = Limits(wall_seconds=2, total_seconds=0.5)
+    _, late = results(pool, "sleep 0.6", "echo too late", limits=limits)
+    assert (late.status, late.stdout, late.suspected) == ("timeout_wall", "", True)
+
+
+def test_no_process_outlives_its_command(pool: JailPool) -> None:
+    daemon = (
+        "python3 -c 'import os, time\n"
+        "for _ in range(2):\n"
+        "    if os.fork(): os._exit(0)\n"
+        "    os.setsid()\n"
+        'while True: open("beat", "a").write("x"); time.sleep(0.01)\''
+    )
+    _, first, second = results(pool, daemon, "wc -c < beat", "sleep 0.3; wc -c < beat")
+    assert first.stdout == second.stdout
+
+
+def test_two_sessions_at_once_and_one_after_the_other_do_not_see_each_other(
+    backend: str,
+) -> None:
+    async def whole(pool: JailPool) -> None:
+        one, two = await pool.session(limits=SHORT), await pool.session(limits=SHORT)
+        await one.exec("echo secret > file; mkdir -p deep/er; chmod 000 deep; ln -s / root")
+        assert (await two.exec("ls -A")).stdout == ""
+        sleeper = asyncio.ensure_future(one.exec("sleep 1.5; echo $?"))
+        await asyncio.sleep(0.3)
+        await two.exec("kill -9 -1; kill -9 1")
+        assert (await sleeper).stdout == "0\n"
+        for session in (one, two):
+            await session.close()
+        for _ in range(2):
+            session = await pool.session(limits=SHORT)
+            assert (await session.exec("ls -A; stat -c %a .")).stdout == "777\n"
+            await session.close()
+        await pool.close()
+
+    asyncio.run(whole(opened(backend, 1)))
+
+
+HOSTILE = {
+    "a symlink to a file outside": "ln -s /etc/passwd target",
+    "a symlink to nowhere": "ln -s nowhere target",
+    "a fifo": "mkfifo target",
+    "a socket": "python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"target\")'",
+    "a full folder": "mkdir -p target/a/b; echo x > target/a/b/c; chmod 000 target/a target",
+    "a hard link": "echo other > other; ln other target",
+    "a file of mode 0": "echo x > target; chmod 000 target",
+    "a read-only folder": "echo x > target; chmod 555 .",
+    "thousands of files": "mkdir target; cd target; seq 3000 | xargs touch",
+}
+
+
+@pytest.mark.parametrize("trap", HOSTILE.values(), ids=HOSTILE)
+def test_a_write_replaces_whatever_is_at_its_path_and_a_read_gives_its_content(
+    pool: JailPool, trap: str
+) -> None:
+    async def use(session: Session) -> None:
+        await session.exec(trap)
+        if "other" not in trap:
+            assert await session.read("target") in (None, b"x\n")
+        await session.write({"target": "of the verifier"})
+        assert await session.read("target") == b"of the verifier"
+        assert (await session.exec("cat target; cat other")).stdout in (
+            "of the verifier",
+            "of the verifierother\n",
+        )
+
+    used(pool, use)
+
+
+def test_folders_above_a_file_are_made_in_place_of_links_and_files(pool: JailPool) -> None:
+    async def use(session: Session) -> None:
+        await session.exec("ln -s /tmp a; echo x > b; mkdir c; chmod 000 c; ln -s . d")
+        await session.write({"a/x": "1", "b/x": "2", "c/x": "3"})
+        assert [await session.read(f"{name}/x") for name in "abc"] == [b"1", b"2", b"3"]
+        assert await session.read("d/b/x") is None
+
+    used(pool, use)
+
+
+def test_only_regular_files_up_to_the_limit_are_read(pool: JailPool) -> None:
+    async def use(session: Session) -> None:
+        await session.exec("mkfifo fifo; truncate -s 1M sparse; mkdir d; : > empty; ln -s empty l")
+        for path in ("fifo", "sparse", "d", "l", "none", "none/x", "empty/x"):
+            assert await session.read(path) is None, path
+        assert await session.read("empty") == b""
+        assert len(await session.read("sparse", limit=1 << 20) or b"") == 1 << 20
+
+    used(pool, use)
+
+
+@pytest.mark.parametrize("path", ["", "/x", "../x", "a/../../x", ".", "a\x00b", "x/", "n" * 300])
+def test_a_path_outside_the_folder_is_the_callers_mistake(pool: JailPool, path: str) -> None:
+    async def use(session: Session) -> None:
+        with pytest.raises(ValueError, match="path"):
+            await session.write({path: ""})
+        with pytest.raises(ValueError, match="path"):
+            await session.read(path)
+
+    used(pool, use)
+
+
+FILLERS = {
+    "disk": "for i in $(seq 100); do head -c 1900000 /dev/zero > f$i || break; done",
+    "inodes": "python3 -c 'for i in range(10**5): open(str(i), \"w\").close()'",
+}
+
+
+@pytest.mark.parametrize("fill", FILLERS.values(), ids=FILLERS)
+def test_a_write_for_which_commands_left_no_room_ends_the_session(
+    pool: JailPool, fill: str
+) -> None:
+    async def use(session: Session) -> None:
+        await session.exec(fill)
+        await session.write({"check.py": "print('passed')" + "#" * 2_000_000})
+        answer = await session.exec("python3 check.py")
+        assert (answer.status, answer.stdout) == ("no_result", "")
+        assert "No space left" in answer.error
+        assert await session.read("check.py") is None
+
+    used(pool, use, limits=Limits(cpu_seconds=5, file_mb=2))
+
+
+def test_files_that_do_not_fit_before_any_command_are_the_callers_mistake(pool: JailPool) -> None:
+    async def whole() -> None:
+        with pytest.raises(ValueError, match="session_mb"):
+            await pool.session({f"f{number}": b"x" * 30_000_000 for number in range(3)})
+
+    asyncio.run(whole())
+
+
+def test_a_jail_that_is_lost_while_a_session_is_idle_or_at_work_is_made_again(
+    backend: str,
+) -> None:
+    async def whole(pool: JailPool, before: set[int]) -> None:
+        session = await pool.session({"a": "1"})
+        await session.exec("echo 2 >> a")
+        for _ in range(2):
+            await kill_jails(before)
+            await asyncio.sleep(0.2)
+            call = Call(100)
+            with call.current():
+                answer = await session.exec("cat a")
+            assert (answer.stdout, answer.suspected, call.cacheable) == ("12\n", False, False)
+        working = asyncio.ensure_future(session.exec("sleep 1; echo 3 >> a; cat a"))
+        await asyncio.sleep(0.5)
+        await kill_jails(before)
+        assert (await working).stdout == "12\n3\n"
+        assert await session.read("a") == b"12\n3\n"
+        await session.close()
+        await pool.close()
+
+    before = supervisors()
+    asyncio.run(whole(opened(backend, 1), before))
+
+
+async def kill_jails(known: set[int]) -> None:
+    for pid in await asyncio.to_thread(supervisors_beside, known):
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_a_program_that_ends_itself_again_and_again_does_not_become_an_error(
+    pool: JailPool,
+) -> None:
+    ended, after = results(pool, "echo x > kept; kill -9 $$", "cat kept")
+    assert (ended.status, ended.suspected) == ("signal", True)
+    assert (after.status, after.stdout) == ("ok", "x\n")
+
+
+def test_a_command_whose_jail_is_lost_every_time_ends_the_session(backend: str) -> None:
+    async def whole(pool: JailPool, before: set[int]) -> None:
+        session = await pool.session()
+        done = asyncio.ensure_future(session.exec("sleep 4"))
+        while not done.done():
+            await asyncio.sleep(0.3)
+            for pid in supervisors() - before:
+                if children(pid):  # a command is under way, not a probe
+                    os.kill(pid, signal.SIGKILL)
+        ended = await done
+        assert (ended.status, ended.suspected) == ("signal", True)
+        assert await session.exec("echo") == ended
+        assert await session.read("a") is None
+        await session.write({"a": ""})
+        await session.close()
+        await pool.close()
+
+    asyncio.run(whole(opened(backend, 1), supervisors()))
+
+
+def children(parent: int) -> list[str]:
+    done = subprocess.run(
+        ["ps", "--ppid", str(parent), "-o", "args="], capture_output=True, text=True, check=False
+    )
+    return [line for line in done.stdout.splitlines() if OURS not in line or "sleep" in line]
+
+
+def test_a_cancelled_command_is_ended_and_the_session_goes_on(pool: JailPool) -> None:
+    async def use(session: Session) -> None:
+        await session.exec("echo 1 > a")
+        working = asyncio.ensure_future(session.exec("echo 2 >> a; sleep 1.5; echo 3 >> a"))
+        await asyncio.sleep(0.5)
+        working.cancel()
+        started = time.monotonic()
+        with pytest.raises(asyncio.CancelledError):
+            await working
+        assert time.monotonic() - started < 1
+        assert (await session.exec("cat a")).stdout == "1\n"
+
+    used(pool, use)
+
+
+def test_more_sessions_than_may_be_open_wait_with_their_clock_stopped(backend: str) -> None:
+    config = (
+        BubblewrapConfig(jails=1, sessions=1)
+        if backend == "bubblewrap"
+        else DockerConfig(jails=1, sessions=1)
+    )
+    pool: JailPool = (Bubblewrap if backend == "bubblewrap" else Docker)(config)  # type: ignore[arg-type]
+
+    async def whole() -> None:
+        first = await pool.session()
+        call = Call(0.2)
+
+        async def second() -> float:
+            with call.current():
+                await (await pool.session()).close()
+            return call.left()
+
+        waiting = asyncio.ensure_future(second())
+        gave_up = asyncio.ensure_future(pool.session())
+        await asyncio.sleep(0.5)
+        assert not waiting.done()
+        gave_up.cancel()
+        await first.close()
+        assert await waiting > 0
+        await (await pool.session()).close()
+        await pool.close()
+
+    asyncio.run(whole())
+
+
+def test_closing_the_sandbox_ends_its_sessions_and_leaves_nothing(backend: str) -> None:
+    before = supervisors()
+
+    async def whole(pool: JailPool) -> None:
+        session = await pool.session()
+        working = asyncio.ensure_future(session.exec("sleep 4"))
+        await asyncio.sleep(0.3)
+        await pool.close()
+        for ended in (working, session.exec("true"), session.write({"a": ""})):
+            with pytest.raises(SandboxError, match="closed"):
+                await ended
+        await session.close()
+        await session.close()
+
+    asyncio.run(whole(opened(backend, 1)))
+    deadline = time.monotonic() + 10
+    while supervisors() - before and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert supervisors() - before == set()
+
+
+def test_kill_9_of_the_process_with_open_sessions_leaves_nothing(backend: str, marked: str) -> None:
+    before = supervisors()
+    code = (
+        "import asyncio, os, signal\n"
+        "from grpo_sandbox import bundle\n"
+        f"from grpo_sandbox.{backend} import {backend.capitalize()}\n"
+        f"bundle._LOADER = {marked!r}\n"
+        "async def main():\n"
+        f"    pool = {backend.capitalize()}()\n"
+        "    session = await pool.session({'a': '1'})\n"
+        "    await session.exec('true')\n"
+        "    asyncio.ensure_future(session.exec('sleep 60 & sleep 60'))\n"
+        "    await asyncio.sleep(0.5)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "asyncio.run(main())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    deadline = time.monotonic() + 20
+    while supervisors() - before and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert supervisors() - before == set()
+
+
+def test_an_image_that_is_not_there_is_a_mistake_of_the_config(pool: JailPool) -> None:
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="no-such-image"):
+            asyncio.run(pool.session(image="no-such-image"))
+
+
+@pytest.fixture
+def image() -> Iterator[Path]:
+    """A root folder for bubblewrap, which any user can read: that of the image which Docker has."""
+    asyncio.run(opened("docker", 1).close())
+    made = subprocess.run(["docker", "create", IMAGE, "true"], capture_output=True, check=True)
+    container = made.stdout.decode().strip()
+    with tempfile.TemporaryDirectory(prefix="grpo-root-") as folder:
+        root = Path(folder, "root")
+        root.mkdir()
+        root.parent.chmod(0o755)
+        export = f"docker export {container} | tar -x -C {root}"
+        subprocess.run(["sh", "-c", export], check=True)
+        subprocess.run(["docker", "rm", container], capture_output=True, check=True)
+        yield root
+
+
+def test_an_image_holds_what_it_holds_and_is_refused_with_an_environment_in_it(
+    image: Path,
+) -> None:
+    (image / "opt" / "mark").write_text("of the image")
+
+    async def whole(pool: JailPool) -> str:
+        try:
+            session = await pool.session(image=str(image))
+            return (await session.exec("cat /opt/mark")).stdout
+        finally:
+            await pool.close()
+
+    assert asyncio.run(whole(opened("bubblewrap", 1))) == "of the image"
+    (image / "opt" / "grpo_core").mkdir()
+    (image / "opt" / "grpo_core" / "__init__.py").write_text("")
+    with pytest.raises(ConfigError, match="could read the answers"):
+        asyncio.run(whole(opened("bubblewrap", 1)))
+
+
+def test_a_sandbox_without_sessions_says_so() -> None:
+    with pytest.raises(ConfigError, match="FakeSandbox has no sessions"):
+        asyncio.run(FakeSandbox(lambda program, arguments: None).session())  # type: ignore[arg-type, return-value]
+
+
+@pytest.mark.heavy
+def test_sixty_four_sessions_are_open_at_once(backend: str) -> None:
+    async def whole(pool: JailPool) -> list[str]:
+        sessions = await asyncio.gather(*(pool.session({"n": str(n)}) for n in range(64)))
+        answers = await asyncio.gather(*(session.exec("cat n") for session in sessions))
+        await asyncio.gather(*(session.close() for session in sessions))
+        await pool.close()
+        return [answer.stdout for answer in answers]
+
+    assert asyncio.run(whole(opened(backend, 1))) == [str(number) for number in range(64)]
+    assert current_call().cacheable
