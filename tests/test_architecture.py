@@ -228,14 +228,21 @@ def test_only_the_trainer_and_plugins_import_torch_and_its_kin() -> None:
     } == set()
 
 
-def test_only_the_docker_sandbox_imports_docker() -> None:
+@pytest.mark.parametrize(
+    ("owner", "package"),
+    [
+        ("grpo_sandbox", "docker"),
+        ("grpo_vllm", "vllm"),
+        ("grpo_ray", "ray"),
+        ("grpo_mcp", "mcp"),
+        ("grpo_mcp", "mcp_types"),
+    ],
+)
+def test_a_foreign_package_is_imported_by_its_own_plugin_only(owner: str, package: str) -> None:
     everything = CORE | {
-        m: p
-        for name, package in BUNDLED.items()
-        if name != "grpo_sandbox"
-        for m, p in modules(package)
+        m: p for name, bundled in BUNDLED.items() if name != owner for m, p in modules(bundled)
     }
-    assert {module for module, path in everything.items() if "docker" in tops(path)} == set()
+    assert {module for module, path in everything.items() if package in tops(path)} == set()
 
 
 PRINTERS = {

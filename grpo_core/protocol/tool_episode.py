@@ -14,17 +14,17 @@ from typing import Any, ClassVar, Generic
 
 from grpo_core.protocol.episode import Episode
 from grpo_core.protocol.errors import GrpoError
-from grpo_core.protocol.tools import (
+from grpo_core.protocol.tool_calling import (
     DescribedTool,
     as_message,
-    calls_of,
     fault_text,
     filled,
     invoke,
     refusal,
     result_text,
-    tools_of,
 )
+from grpo_core.protocol.tool_calls import calls_of
+from grpo_core.protocol.tools import tools_of
 from grpo_core.protocol.types import Data, Message, Task, ToolCall
 
 

@@ -82,7 +82,7 @@ def examples(
 
 def _split_prompt(prompt: str | tuple[Message, ...], messages: Sequence[JsonObject]) -> JsonObject:
     """Return the last message as the completion, and every message before it as the prompt."""
-    *before, last = messages
+    *before, last = ({name: message[name] for name in ("role", "content")} for message in messages)
     if isinstance(prompt, str):
         return {
             "prompt": prompt + "".join(message["content"] for message in before),

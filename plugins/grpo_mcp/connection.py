@@ -30,8 +30,9 @@ class Connection:
     """Connects one episode with a server.
 
     Calls are made one by one, in order. If the server ends in a call, it is started again, the
-    calls before are repeated, and then this one alone: if that ends it again, the call is to blame,
-    and the policy is told; else the episode goes on as if nothing had happened.
+    calls before are repeated where its process held their effects, and then this one alone: if that
+    ends it again, the call is to blame, and the policy is told; else the episode goes on as if
+    nothing had happened.
 
     Args:
         server: the server.
@@ -103,7 +104,7 @@ class Connection:
         """Return a new server that was brought to the present state, and the result of a call."""
         try:
             client = await self._restarted()
-            for earlier in self._made:
+            for earlier in self._made if self._server.is_fresh else ():
                 await self._result(client, *earlier)
             text = await self._result(client, name, arguments)
             self._made.append((name, arguments))

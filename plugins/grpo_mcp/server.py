@@ -9,9 +9,11 @@ import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from grpo_core import ConfigError, DescribedTool, GrpoError, MissingExtraError
+from grpo_core import ConfigError, DescribedTool, GrpoError, MissingExtraError, Session
+from grpo_mcp.jailed import session_transport
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -68,6 +70,11 @@ class McpServer:
         """Return what messages call the server."""
         return " ".join(self.command)[:_LABEL_CHARACTERS] or self.url or "of a transport"
 
+    @property
+    def is_fresh(self) -> bool:
+        """Return whether a connection begins with a server that has no state yet."""
+        return bool(self.command)
+
     def tools(self) -> list[DescribedTool]:
         """Return descriptions of the tools, for `Environment.tools`.
 
@@ -95,6 +102,17 @@ class McpServer:
                     raise outcome[0]
                 self._tools = tuple(outcome[0])
             return list(self._tools)
+
+    def inside(self, session: Session) -> McpServer:
+        """Return the same server as it runs in a session of a sandbox (see `session_transport`).
+
+        Raises:
+            ConfigError: it has no command.
+        """
+        if not self.command:
+            raise ConfigError("an MCP server that runs in a session is given by its command")
+        transport = partial(session_transport, session, self.command)
+        return McpServer(transport=transport, names=self.names, seconds=self.seconds)
 
     @contextlib.asynccontextmanager
     async def client(self) -> AsyncIterator[Client]:

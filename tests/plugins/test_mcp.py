@@ -6,19 +6,17 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
 from grpo_core import (
+    CommandResult,
     ConfigError,
-    DescribedTool,
     Message,
     MissingExtraError,
     Reward,
@@ -32,10 +30,8 @@ from grpo_core import (
 from grpo_core.protocol.tools import MAX_RESULT, schemas
 from grpo_mcp import McpEpisode, McpError, McpServer
 
-HERE = Path(__file__).parent
-LAUNCH = "import runpy, sys; runpy.run_path(sys.argv[1])['mcp'].run(*sys.argv[2:3], **({'port': int(sys.argv[3])} if sys.argv[3:] else {}))"
-BASIC = [sys.executable, "-c", LAUNCH, str(HERE / "mcp_basic_tool.py")]
-FRAIL = [sys.executable, str(HERE / "mcp_frail.py")]
+from .mcp_servers import BASIC, FRAIL, HERE, url  # noqa: F401 - a fixture
+
 TASK = Task(TaskKey("weather", "train", 0), (Message("user", "Weather in Oslo? 2 + 3?"),), 5)
 
 
@@ -96,7 +92,8 @@ def servers() -> set[int]:
 
 def test_an_example_of_the_sdk_serves_two_tools_in_an_episode() -> None:
     server = McpServer(BASIC)
-    assert [described["function"]["name"] for described in schemas(server.tools())] == ["sum", "get_weather"]  # fmt: skip
+    described = schemas([*tools_of(Weather), *server.tools()])
+    assert [tool["function"]["name"] for tool in described] == ["hint", "sum", "get_weather"]
     replies, verdict = play(
         server,
         calls(("get_weather", {"city": "Oslo"}), ("sum", {"a": 2, "b": 3}), ("hint", {})),
@@ -112,25 +109,7 @@ def test_an_example_of_the_sdk_serves_two_tools_in_an_episode() -> None:
     assert servers() == set()
 
 
-@pytest.fixture
-def url() -> Iterator[str]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    process = subprocess.Popen([*BASIC, "streamable-http", str(port)], stderr=subprocess.DEVNULL)
-    try:
-        for _ in range(300):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.1)
-        yield f"http://127.0.0.1:{port}/mcp"
-    finally:
-        process.kill()
-        process.wait()
-
-
-def test_the_same_server_is_reached_by_http_and_its_death_is_no_reward(url: str) -> None:
+def test_the_same_server_is_reached_by_http_and_its_death_is_no_reward(url: str) -> None:  # noqa: F811
     server = McpServer(url=url, names=("sum",), seconds=5)
     assert [described.name for described in server.tools()] == ["sum"]
 
@@ -176,6 +155,7 @@ def test_a_call_that_hangs_fails_or_floods_becomes_a_short_text() -> None:
     assert servers() == set()
 
 
+@pytest.mark.heavy
 def test_two_episodes_have_servers_of_their_own() -> None:
     async def played() -> list[list[str]]:
         episodes = [Weather(TASK, McpServer(FRAIL)) for _ in range(2)]
@@ -219,6 +199,7 @@ def test_mistakes_in_how_a_server_is_given_are_said() -> None:
         McpServer(["/no/such/program"]).tools()
 
 
+@pytest.mark.heavy
 def test_a_server_in_a_place_of_its_own_is_reached_by_a_transport() -> None:
     from mcp import StdioServerParameters, stdio_client
 
@@ -234,8 +215,64 @@ def test_the_extra_is_asked_for_where_the_sdk_is_missing(monkeypatch: pytest.Mon
         McpServer(BASIC).tools()
 
 
-def test_descriptions_of_a_server_and_marked_methods_stand_side_by_side() -> None:
-    server = McpServer(BASIC)
-    listed = schemas([*tools_of(Weather), *server.tools()])
-    assert [described["function"]["name"] for described in listed] == ["hint", "sum", "get_weather"]
-    assert all(isinstance(described, DescribedTool) for described in server.tools())
+class Folder:
+    """A session without a jail: a folder in which commands run as ordinary processes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.closed = path, False
+
+    async def exec(self, command: Sequence[str], *, input: str = "", timeout: float | None = None) -> CommandResult:  # noqa: ASYNC109  # fmt: skip
+        process = await asyncio.create_subprocess_exec(*command, stdin=-1, stdout=-1, cwd=self.path)
+        output, _ = await process.communicate(input.encode())
+        if len(output) > 100_000:
+            return CommandResult("output_limit")
+        return CommandResult("ok", process.returncode, output.decode())
+
+    async def write(self, files: Mapping[str, str | bytes]) -> None:
+        for name, content in files.items():
+            (self.path / name).write_bytes(content.encode() if isinstance(content, str) else content)  # fmt: skip
+
+    async def read(self, path: str, *, limit: int = 64_000) -> bytes | None:
+        return (self.path / path).read_bytes()
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class Folders:
+    def __init__(self, path: Path) -> None:
+        self.folder = Folder(path)
+
+    async def session(self, files: Any = None, **_: Any) -> Folder:
+        await self.folder.write(files or {})
+        return self.folder
+
+
+def test_a_server_runs_inside_a_session_and_keeps_what_is_in_its_folder(tmp_path: Path) -> None:
+    sandbox = Folders(tmp_path)
+    files = {"server.py": (HERE / "mcp_plain.py").read_text(encoding="utf-8")}
+    server = McpServer(["python3", "server.py"])
+
+    async def played() -> list[list[str]]:
+        episode = Weather(TASK, server, sandbox=sandbox, files=files)  # type: ignore[arg-type]
+        replies = []
+        try:
+            await episode.open()
+            for text in (
+                calls(("add", {"by": 2}), ("add", {"by": 3}), ("hint", {})),
+                calls(("end", {"by": 1}), ("add", {"by": 1}), ("flood", {"by": 200_000})),
+            ):
+                reply = await episode.reply([Message("assistant", text)])
+                replies.append([message.content for message in reply or ()])
+            return replies
+        finally:
+            await episode.close()
+
+    first, second = asyncio.run(played())
+    assert first == ["2", "5", "below 6"]
+    assert second[0].startswith("error: the server ended in this call and was started again")
+    assert second[1] == "6"
+    assert second[2] == "error: the result is longer than the session allows"
+    assert sandbox.folder.closed
+    with pytest.raises(ConfigError, match="given by its command"):
+        McpServer(url="http://127.0.0.1/").inside(sandbox.folder)

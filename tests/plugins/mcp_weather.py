@@ -1,0 +1,47 @@
+"""An environment with the tools of an MCP server, which its worker reaches by HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from grpo_core import Environment, Message, Reward, Rollout, Task, TaskKey, Verdict
+from grpo_mcp import McpEpisode, McpServer
+
+
+class Turn(McpEpisode[int]):
+    async def verdict(self, rollout: Rollout) -> Verdict:
+        raise NotImplementedError  # the environment judges
+
+
+@dataclass(frozen=True)
+class Config:
+    url: str = ""
+
+
+class Weather(Environment[int]):
+    """Asks for a sum. The server keeps no state, so each reply may connect anew."""
+
+    Config = Config
+    max_turns = 3
+    max_new_tokens = 200
+    levels = False
+
+    def task(self, key: TaskKey) -> Task[int]:
+        first = key.rng().randint(1, 4)
+        return Task(key, (Message("user", f"{first} + 3? Weather?"),), first + 3)
+
+    def tools(self) -> Sequence[Callable[..., object]]:
+        return McpServer(url=self.config.url).tools()
+
+    async def reply(self, task: Task[int], messages: Sequence[Message]) -> Sequence[Message] | None:
+        episode = Turn(task, McpServer(url=self.config.url))
+        try:
+            await episode.open()
+            return await episode.reply(messages)
+        finally:
+            await episode.close()
+
+    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
+        right = rollout.text.strip() == str(task.data)
+        return Verdict({"reward": Reward(right)}, passed=right)
