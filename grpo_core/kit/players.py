@@ -56,6 +56,11 @@ def always(text: str) -> Player:
     return lambda messages: text
 
 
+def silent(messages: Sequence[Message]) -> str | None:
+    """Return no turn at all."""
+    return None
+
+
 def echoing(task: Task[Any]) -> Player:
     """Return a player that repeats the last message: at first the prompt, then the replies."""
 
@@ -163,6 +168,31 @@ async def played(
     """Return what happened in a dialogue of at most `most` turns; None: as the environment says."""
     max_turns = subject.env.max_turns if most is None else most
     return await play(subject.remembered, task, _patient(player), max_turns=max_turns)
+
+
+async def judged(
+    subject: Subject, task: Task[Any], player: Player, *, most: int | None = None
+) -> tuple[Rollout, Verdict]:
+    """Return a dialogue in which the player says at most `most` turns, and the verdict on it."""
+    talk = await play(
+        subject.remembered,
+        task,
+        _patient(player if most is None else limited(player, most)),
+        max_turns=subject.env.max_turns,
+        judge=True,
+    )
+    assert talk.verdict is not None
+    return talk.rollout, talk.verdict
+
+
+def limited(player: Player, turns: int) -> Player:
+    """Return a player that stops talking after so many turns."""
+
+    def next_turn(messages: Sequence[Message]) -> str | None:
+        said = sum(message.role == "assistant" for message in messages)
+        return player(messages) if said < turns else None
+
+    return next_turn
 
 
 def _patient(player: Player) -> Player:
