@@ -45,7 +45,12 @@ def require_dialogue(subject: Subject) -> None:
         raise NotCheckedError("its dialogues have a single turn (max_turns = 1)")
     if not answers_by_itself(env) and not usable_tools(env):
         raise NotCheckedError("it has neither reply() nor tools, so nothing is said (reply.form)")
-    if env.needs and subject.unavailable:
+    require_available(subject)
+
+
+def require_available(subject: Subject) -> None:
+    """Raise NotCheckedError if a service is missing, or replies do not return."""
+    if subject.env.needs and subject.unavailable:
         raise NotCheckedError(subject.unavailable)
     if subject.replies.hanging:
         raise NotCheckedError(f"{subject.replies.hanging} (see reply.form)")
@@ -54,6 +59,11 @@ def require_dialogue(subject: Subject) -> None:
 def always(text: str) -> Player:
     """Return a player that says the same in every turn."""
     return lambda messages: text
+
+
+def first_then(first: str, rest: str) -> Player:
+    """Return a player that says one text first, and another one in every later turn."""
+    return lambda messages: rest if any(m.role == "assistant" for m in messages) else first
 
 
 def silent(messages: Sequence[Message]) -> str | None:

@@ -19,6 +19,7 @@ from grpo_core.kit.players import (
     judged,
     played,
     require_dialogue,
+    silent,
     texts_of,
 )
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
@@ -107,6 +108,7 @@ async def check_secret(subject: Subject) -> str:
         "a wrong answer": [*words[1:], words[0]],
         **{kind: [text] * len(words) for kind, text in IGNORANT.items()},
     }
+    await _check_opening(subject, answers)
     tried = 0
     for kind, texts in wrong.items():
         if clock.up and tried:
@@ -126,6 +128,25 @@ async def check_secret(subject: Subject) -> str:
                     f"{describe_verdict(verdict)}; do not say it before the policy does"
                 )
     return f"replies to {tried} kinds of talk do not tell the answer while it is still paid for"
+
+
+async def _check_opening(subject: Subject, answers: Sequence[tuple[int, str]]) -> None:
+    """Raise BrokenPromiseError if what an episode says first tells the answer of its task."""
+    if not subject.has_episodes:
+        return
+    openings = []
+    for number, _ in answers:
+        task, _ = subject.answered[number]
+        talk = await played(subject, task, silent)
+        openings.append("\n".join(message.content for message in talk.rollout.messages))
+    right = [answer for _, answer in answers]
+    if tells(openings, right):
+        index = next(i for i, text in enumerate(openings) if holds(text, right[i]))
+        raise BrokenPromiseError(
+            f"the first message of the episode tells the answer, {shorten(right[index])} in "
+            f"{shorten(openings[index])} at {task_label(subject.answered[answers[index][0]][0])}; "
+            "let open() not say it, or set answer_in_prompt = True if it is to be found there"
+        )
 
 
 async def _hear(subject: Subject, number: int, answer: str, text: str) -> Heard:
