@@ -105,9 +105,10 @@ async def check_files(subject: Subject) -> str:
             _check_brought_in(attempt)
         tampered = await _check_tampering(subject, watched, seen)
     files = sum(len(session.written) for attempt in seen for session in attempt.sessions)
+    emptied = f"; {tampered} of them were emptied, and nothing passed" if tampered else ""
     return (
         f"{files} files that the environment wrote in {len(seen)} episodes show neither the answer "
-        f"nor the verifier before the end, and {tampered} of them can be emptied without passing"
+        f"nor the verifier before the end{emptied}"
     )
 
 
