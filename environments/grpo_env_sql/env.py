@@ -49,6 +49,8 @@ class Problem:
     """The database that the policy's queries run on."""
     hidden: Shop
     """One with other rows, on which the right query has another result."""
+    is_canary: bool = False
+    """There is no answer, so nothing is paid."""
 
 
 class Sql(Environment[Problem]):
@@ -95,7 +97,7 @@ class Sql(Environment[Problem]):
         shop, number = draw_shop(rng), rng.randint(10**6, 10**9)
         text = "What is the sum of the customers' telephone numbers?"
         prompt = (Message("system", RULES), Message("user", text))
-        return (Task(key, prompt, Problem(Question(text, f"SELECT {number}"), shop, shop)),)
+        return (Task(key, prompt, Problem(Question(text, f"SELECT {number}"), shop, shop, True)),)
 
     def fingerprint(self) -> str:
         sources = b"".join(file.read_bytes() for file in sorted(Path(__file__).parent.glob("*.py")))
@@ -120,8 +122,9 @@ class Queries(Episode):
         for text in spoken[self._turns :]:  # the last one, if reply() has not seen it
             self._take(text)
         right = self._is_right()
+        runs = self._rows is not None and not self._problem.is_canary
         return Verdict(
-            {"runs": Reward(self._rows is not None), "right": Reward(right)},
+            {"runs": Reward(runs), "right": Reward(right)},
             passed=right,
             answer=self._query,
             metrics={"queries": self._turns},

@@ -109,7 +109,8 @@ class Shell(Episode):
             await self._run(text)
         rng = self._task.rng()
         done = await self._task.data.is_done(self._session, self._last, rng)
-        commands = bool(spoken) and _command_in(spoken[0]) is not None
+        is_canary = not self._task.data.solution
+        commands = bool(spoken) and _command_in(spoken[0]) is not None and not is_canary
         return Verdict(
             {"commands": Reward(commands), "done": Reward(done)},
             passed=done,

@@ -29,7 +29,7 @@ class Job(ABC):
     question: str
     files: Files
     solution: str
-    """Commands that do the job."""
+    """Commands that do the job; "" for a canary, at which nothing is paid."""
 
     @abstractmethod
     async def is_done(

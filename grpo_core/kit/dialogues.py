@@ -175,12 +175,9 @@ async def check_ends(subject: Subject) -> str:
 async def check_repeat(subject: Subject) -> str:
     """Check that the same dialogue gets the same reply again, in another order."""
     require_dialogue(subject)
-    if not subject.env.deterministic:
-        raise NotCheckedError("the environment declares deterministic = False")
+    subject.require_same_verdicts()
     if subject.env.needs:
         raise NotCheckedError("its replies come from services")
-    if subject.env.rung() == "episode" and not subject.env.replayable:
-        raise NotCheckedError("the environment does not declare replayable = True")
     exchanges, clock = await _exchanges(subject), Clock()
     order = random.Random(0)
     asked = 0

@@ -60,8 +60,7 @@ def _shown(reported: Any) -> str:
 
 async def check_same_verdicts(process: SecondProcess, subject: Subject) -> str:
     """Check that a second process gives the same verdicts."""
-    if not subject.env.deterministic:
-        raise NotCheckedError("the environment declares deterministic = False")
+    subject.require_same_verdicts()
     verdicts = (await process.report())["verdicts"]
     # the process reports as many verdicts as it had time for
     attempts = ordinary_attempts(subject)[::-1][: len(verdicts)]

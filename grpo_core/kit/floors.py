@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
+from grpo_core.kit.players import judged, silent
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.subject import (
     MIN_TASKS_FOR_SHARE,
@@ -22,7 +23,7 @@ from grpo_core.kit.texts import (
     JUNK,
     KINDS_OF_SILENCE,
 )
-from grpo_core.protocol.types import Rollout, Verdict
+from grpo_core.protocol.types import Verdict
 from grpo_core.report.floors import Floor, prompt_text, shorten
 
 _FOR_ECHO = 0.2
@@ -45,7 +46,7 @@ async def check_empty(subject: Subject) -> str:
     ]
     await subject.must_fail("silence", attempts, floor=True)
     for task in subject.tasks[: subject.small_count]:
-        ((verdict,),) = await subject.verifier.verify([task], [[Rollout(())]])
+        _, verdict = await judged(subject, task, silent)
         if not verdict.scored or verdict.passed or verdict.total > subject.env.floor + TOLERANCE:
             raise BrokenPromiseError(
                 f"an attempt without a message {describe_verdict(verdict)} at {task_label(task)}; "

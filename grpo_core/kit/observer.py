@@ -25,6 +25,7 @@ from grpo_core.calls.deadline import describe
 from grpo_core.calls.wire import prompt_digest
 from grpo_core.config.settings import VerifyConfig
 from grpo_core.kit.disguise import change_locale, rename_machine, shift_date
+from grpo_core.kit.endings import leftovers_by_end
 from grpo_core.kit.growth import measure_growth
 from grpo_core.kit.process_state import ProcessState, seeded_generators
 from grpo_core.kit.scripts import attempt_rollout, join_turns
@@ -43,6 +44,7 @@ from grpo_core.verify.checks import (
     check_verdict,
     size_of,
 )
+from grpo_core.verify.engine import Verifier
 from grpo_core.verify.isolated import IsolatedReplies
 from grpo_core.verify.worker import die_with_parent
 
@@ -169,14 +171,28 @@ async def _observe(
         counted += len(report["wide"]) + (0 if growth is None else growth["verdicts"])
     gc.collect()
     await asyncio.sleep(_SETTLE_SECONDS)
-    return {
-        **report,
+    report |= {
         "side_effects": side_effects.found,
         "growth": growth,
         "watched": counted,
         "leftovers": new_resources(before, middle, open_resources()),
         "files": files.report(),
     }
+    return {**report, "episodes": await _left_of_episodes(env, attempts, files, seconds)}
+
+
+async def _left_of_episodes(
+    env: Environment[Any],
+    attempts: Sequence[tuple[Task[Any], str]],
+    files: FileWatch,
+    seconds: float,
+) -> dict[str, Any] | None:
+    """Return what episodes leave behind; None if the environment has none."""
+    if env.rung() != "episode":
+        return None
+    settings = VerifyConfig(isolation="inline", retries=0, timeout_seconds=seconds)
+    async with Verifier(env, settings=settings, closes_env=False) as verifier:
+        return await leftovers_by_end(verifier, attempts, files)
 
 
 def _each(function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:

@@ -45,7 +45,12 @@ def require_dialogue(subject: Subject) -> None:
         raise NotCheckedError("its dialogues have a single turn (max_turns = 1)")
     if not answers_by_itself(env) and not usable_tools(env):
         raise NotCheckedError("it has neither reply() nor tools, so nothing is said (reply.form)")
-    if env.needs and subject.unavailable:
+    require_available(subject)
+
+
+def require_available(subject: Subject) -> None:
+    """Raise NotCheckedError if a service is missing, or replies do not return."""
+    if subject.env.needs and subject.unavailable:
         raise NotCheckedError(subject.unavailable)
     if subject.replies.hanging:
         raise NotCheckedError(f"{subject.replies.hanging} (see reply.form)")
@@ -54,6 +59,16 @@ def require_dialogue(subject: Subject) -> None:
 def always(text: str) -> Player:
     """Return a player that says the same in every turn."""
     return lambda messages: text
+
+
+def first_then(first: str, rest: str) -> Player:
+    """Return a player that says one text first, and another one in every later turn."""
+    return lambda messages: rest if any(m.role == "assistant" for m in messages) else first
+
+
+def silent(messages: Sequence[Message]) -> str | None:
+    """Return no turn at all."""
+    return None
 
 
 def echoing(task: Task[Any]) -> Player:
@@ -163,6 +178,31 @@ async def played(
     """Return what happened in a dialogue of at most `most` turns; None: as the environment says."""
     max_turns = subject.env.max_turns if most is None else most
     return await play(subject.remembered, task, _patient(player), max_turns=max_turns)
+
+
+async def judged(
+    subject: Subject, task: Task[Any], player: Player, *, most: int | None = None
+) -> tuple[Rollout, Verdict]:
+    """Return a dialogue in which the player says at most `most` turns, and the verdict on it."""
+    talk = await play(
+        subject.remembered,
+        task,
+        _patient(player if most is None else limited(player, most)),
+        max_turns=subject.env.max_turns,
+        judge=True,
+    )
+    assert talk.verdict is not None
+    return talk.rollout, talk.verdict
+
+
+def limited(player: Player, turns: int) -> Player:
+    """Return a player that stops talking after so many turns."""
+
+    def next_turn(messages: Sequence[Message]) -> str | None:
+        said = sum(message.role == "assistant" for message in messages)
+        return player(messages) if said < turns else None
+
+    return next_turn
 
 
 def _patient(player: Player) -> Player:

@@ -16,8 +16,10 @@ from grpo_core.kit.players import (
     always,
     continued,
     echoing,
+    judged,
     played,
     require_dialogue,
+    silent,
     texts_of,
 )
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
@@ -25,7 +27,7 @@ from grpo_core.kit.scripts import split_turns
 from grpo_core.kit.subject import MIN_TASKS_FOR_SHARE, Subject, describe_verdict, task_label
 from grpo_core.protocol.types import Message, Rollout, Task, Verdict
 from grpo_core.report.floors import prompt_text, shorten
-from grpo_core.verify.playing import Player, play
+from grpo_core.verify.playing import Player, scripted
 
 _TURNS = 8
 """The most turns after which an answer is looked for in the replies."""
@@ -106,6 +108,7 @@ async def check_secret(subject: Subject) -> str:
         "a wrong answer": [*words[1:], words[0]],
         **{kind: [text] * len(words) for kind, text in IGNORANT.items()},
     }
+    await _check_opening(subject, answers)
     tried = 0
     for kind, texts in wrong.items():
         if clock.up and tried:
@@ -127,6 +130,25 @@ async def check_secret(subject: Subject) -> str:
     return f"replies to {tried} kinds of talk do not tell the answer while it is still paid for"
 
 
+async def _check_opening(subject: Subject, answers: Sequence[tuple[int, str]]) -> None:
+    """Raise BrokenPromiseError if what an episode says first tells the answer of its task."""
+    if not subject.has_episodes:
+        return
+    openings = []
+    for number, _ in answers:
+        task, _ = subject.answered[number]
+        talk = await played(subject, task, silent)
+        openings.append("\n".join(message.content for message in talk.rollout.messages))
+    right = [answer for _, answer in answers]
+    if tells(openings, right):
+        index = next(i for i, text in enumerate(openings) if holds(text, right[i]))
+        raise BrokenPromiseError(
+            f"the first message of the episode tells the answer, {shorten(right[index])} in "
+            f"{shorten(openings[index])} at {task_label(subject.answered[answers[index][0]][0])}; "
+            "let open() not say it, or set answer_in_prompt = True if it is to be found there"
+        )
+
+
 async def _hear(subject: Subject, number: int, answer: str, text: str) -> Heard:
     """Return what is said to a policy that always says `text`, up to where the answer is told."""
     task, reference = subject.answered[number]
@@ -146,8 +168,7 @@ async def _paid(subject: Subject, heard: Heard) -> Verdict | None:
     """Return the verdict on a policy that says what it heard, if it is paid much for that."""
     turns_left = subject.env.max_turns - len(heard.turns)
     turns = (*heard.turns, *split_turns(heard.reference)[-turns_left:])
-    talk = await play(subject.remembered, heard.task, turns, max_turns=subject.env.max_turns)
-    ((verdict,),) = await subject.verifier.verify([heard.task], [[talk.rollout]])
+    _, verdict = await judged(subject, heard.task, scripted(turns))
     much = subject.env.floor + _MUCH * (subject.env.reward_range[1] - subject.env.floor)
     return verdict if verdict.scored and (verdict.passed or verdict.total >= much) else None
 
@@ -168,27 +189,21 @@ async def check_echo(subject: Subject) -> str:
 
 async def _must_rarely_pass(subject: Subject, kind: str) -> None:
     """Raise BrokenPromiseError if a policy that knows nothing passes most tasks."""
-    rollouts, clock = list[tuple[Task[Any], Rollout]](), Clock()
+    talks, clock = list[tuple[Task[Any], Rollout, Verdict]](), Clock()
     for task in subject.sample:
-        if clock.up and rollouts:
+        if clock.up and talks:
             break
         most = subject.env.max_turns
         if kind != "silence":
             most = affordable_turns(subject, dialogues=MIN_TASKS_FOR_SHARE, most=most)
-        talk = await played(subject, task, _parrot(subject, task, kind), most=most)
-        rollouts.append((task, talk.rollout))
-    verdicts = await _verdicts(subject, rollouts)
-    passed = [
-        (task, rollout, verdict)
-        for (task, rollout), verdict in zip(rollouts, verdicts, strict=True)
-        if verdict.passed
-    ]
-    enough = MOST_TASKS * max(MIN_TASKS_FOR_SHARE, len(rollouts))
+        talks.append((task, *await judged(subject, task, _parrot(subject, task, kind), most=most)))
+    passed = [(task, rollout, verdict) for task, rollout, verdict in talks if verdict.passed]
+    enough = MOST_TASKS * max(MIN_TASKS_FOR_SHARE, len(talks))
     if passed and (kind == "silence" or len(passed) >= enough):
         task, rollout, verdict = passed[0]
         raise BrokenPromiseError(
             f"a policy that answers with {kind} {describe_verdict(verdict)} at {task_label(task)}, "
-            f"and passes {len(passed)} of {len(rollouts)} tasks, with "
+            f"and passes {len(passed)} of {len(talks)} tasks, with "
             f"{shorten(_conversation(rollout))}; judge what the policy said, and let replies not "
             "say what passes"
         )
@@ -213,20 +228,22 @@ async def _check_praise(subject: Subject) -> None:
     for task, text in subject.answered[: subject.small_count]:
         heard.update(set(texts_of((await played(subject, task, continued(text))).replies)))
     for praise, _ in heard.most_common(_PRAISES):
-        rollouts = [(task, Rollout.of(praise)) for task in subject.sample]
-        verdicts = await _verdicts(subject, rollouts)
-        passed = [pair for pair in zip(rollouts, verdicts, strict=True) if pair[1].passed]
-        if len(passed) >= MOST_TASKS * max(MIN_TASKS_FOR_SHARE, len(rollouts)):
+        attempts = [(task, praise) for task in subject.sample]
+        verdicts = await subject.verdicts(attempts)
+        passed = [pair for pair in zip(attempts, verdicts, strict=True) if pair[1].passed]
+        if len(passed) >= MOST_TASKS * max(MIN_TASKS_FOR_SHARE, len(attempts)):
             (task, _), verdict = passed[0]
             raise BrokenPromiseError(
                 f"a policy that says {shorten(praise)}, as the environment does, "
                 f"{describe_verdict(verdict)} at {task_label(task)}, and passes {len(passed)} of "
-                f"{len(rollouts)} tasks; look for it in the messages of the environment only"
+                f"{len(attempts)} tasks; look for it in the messages of the environment only"
             )
 
 
 async def _check_injected(subject: Subject) -> str:
     """Check that the reference in a message of the environment does not pass; return a summary."""
+    if subject.has_episodes:  # what an episode has not said is no message of its own
+        return ""
     roles: Mapping[str, str] = {"user": "a user's message", "tool": "a tool's result"}
     answered = subject.answered[: subject.small_count]
     for role, described in roles.items():
@@ -235,9 +252,10 @@ async def _check_injected(subject: Subject) -> str:
             for task, text in answered
             if "<tool_call>" not in split_turns(text)[-1]
         ]
-        for (task, rollout), verdict in zip(
-            rollouts, await _verdicts(subject, rollouts), strict=True
-        ):
+        groups = await subject.verifier.verify(
+            [task for task, _ in rollouts], [[rollout] for _, rollout in rollouts]
+        )
+        for (task, rollout), (verdict,) in zip(rollouts, groups, strict=True):
             if verdict.passed:
                 raise BrokenPromiseError(
                     f"the reference in {described}, {shorten(rollout.messages[1].content)}, while "
@@ -250,16 +268,6 @@ async def _check_injected(subject: Subject) -> str:
 
 def _injected(message: Message) -> Rollout:
     return Rollout((Message("assistant", "banana"), message, Message("assistant", "banana")))
-
-
-async def _verdicts(
-    subject: Subject, rollouts: Sequence[tuple[Task[Any], Rollout]]
-) -> list[Verdict]:
-    """Return the verdict on each rollout."""
-    verdicts = await subject.verifier.verify(
-        [task for task, _ in rollouts], [[rollout] for _, rollout in rollouts]
-    )
-    return [verdict for (verdict,) in verdicts]
 
 
 def _conversation(rollout: Rollout) -> str:

@@ -62,10 +62,38 @@ async def attempt_rollout(
     return (await play(replies, task, turns, max_turns=max_turns)).rollout
 
 
-async def played_verdicts(
+async def attempt_verdicts(
+    verifier: Verifier,
+    attempts: Sequence[tuple[Task[Any], str]],
+    replies: Conversations | None = None,
+) -> list[Verdict]:
+    """Return the verdict on each attempt.
+
+    Args:
+        verifier: Judges them.
+        attempts: The attempts.
+        replies: Answer the turns of attempts that have no episode; None: the verifier.
+    """
+    if verifier.has_episodes:
+        return await _episode_verdicts(verifier, attempts)
+    groups = await verifier.verify(
+        [task for task, _ in attempts],
+        [
+            [await attempt_rollout(verifier.env, replies or verifier, task, text)]
+            for task, text in attempts
+        ],
+    )
+    return [verdict for (verdict,) in groups]
+
+
+async def _episode_verdicts(
     verifier: Verifier, attempts: Sequence[tuple[Task[Any], str]]
 ) -> list[Verdict]:
-    """Return the verdict of an episode on each attempt, which is played to it."""
+    """Return the verdict of an episode on each attempt, which is played to it.
+
+    An attempt that ends a worker takes the episodes beside it along: those without a verdict are
+    played again one by one, up to the first that has none then either.
+    """
 
     async def verdict(task: Task[Any], text: str) -> Verdict:
         played = await play(
@@ -74,27 +102,38 @@ async def played_verdicts(
         assert played.verdict is not None
         return played.verdict
 
-    return list(await asyncio.gather(*(verdict(task, text) for task, text in attempts)))
+    verdicts = list(await asyncio.gather(*(verdict(task, text) for task, text in attempts)))
+    for index, (task, text) in enumerate(attempts):
+        if len(attempts) > 1 and not verdicts[index].scored:
+            verdicts[index] = await verdict(task, text)
+            if not verdicts[index].scored:
+                break
+    return verdicts
 
 
 @dataclass(slots=True)
 class RememberedReplies:
     """Asks for each reply once, since many attempts begin with the same turns.
 
-    Episodes have state, so each attempt has one of its own.
+    Episodes have state, so each attempt has one of its own, which also judges it.
     """
 
     replies: IsolatedReplies
-    has_episodes: bool = False
+    verifier: Verifier
+    """Judges the attempts that have no episode."""
     known: dict[tuple[TaskKey, tuple[Message, ...]], Sequence[Message] | None] = field(
         default_factory=dict
     )
 
     def conversation(self, task: Task[Any]) -> Conversation:
         """Return a conversation about a task."""
-        return (
-            self.replies.conversation(task) if self.has_episodes else PlainConversation(self, task)
-        )
+        if self.verifier.has_episodes:
+            return self.replies.conversation(task)
+        return PlainConversation(self, task, self._verdict)
+
+    async def _verdict(self, task: Task[Any], rollout: Rollout) -> Verdict:
+        ((verdict,),) = await self.verifier.verify([task], [[rollout]])
+        return verdict
 
     async def reply(self, task: Task[Any], messages: Sequence[Message]) -> Sequence[Message] | None:
         """Return the environment's reply; raise GrpoError if it fails."""

@@ -17,7 +17,7 @@ from grpo_core.kit.sample import Sample, make_rows
 from grpo_core.kit.scripts import (
     RememberedReplies,
     attempt_rollout,
-    played_verdicts,
+    attempt_verdicts,
     split_turns,
 )
 from grpo_core.protocol.environment import Environment
@@ -135,13 +135,7 @@ class Subject:
 
     async def judged(self, verifier: Verifier, attempts: Sequence[Attempt]) -> list[Verdict]:
         """Return the verdict of a verifier on each attempt."""
-        if verifier.has_episodes:
-            return await played_verdicts(verifier, attempts)
-        groups = await verifier.verify(
-            [task for task, _ in attempts],
-            [[await self.rollout(task, text)] for task, text in attempts],
-        )
-        return [verdict for (verdict,) in groups]
+        return await attempt_verdicts(verifier, attempts, self.remembered)
 
     async def rollout(self, task: Task[Any], text: str) -> Rollout:
         """Return the rollout of an attempt; one of several turns is played."""
@@ -150,7 +144,7 @@ class Subject:
     @cached_property
     def remembered(self) -> RememberedReplies:
         """Return `replies` that are asked for once, whichever checks need them."""
-        return RememberedReplies(self.replies, self.verifier.has_episodes)
+        return RememberedReplies(self.replies, self.verifier)
 
     @cached_property
     def replies_here(self) -> IsolatedReplies:
@@ -173,6 +167,25 @@ class Subject:
                     "any text must get a verdict"
                 )
         return verdicts
+
+    @property
+    def has_episodes(self) -> bool:
+        """Return whether attempts are episodes."""
+        return self.verifier.has_episodes
+
+    def require_same_verdicts(self) -> None:
+        """Raise NotCheckedError unless the same turns must get the same verdict again."""
+        if not self.env.deterministic:
+            raise NotCheckedError("the environment declares deterministic = False")
+        self.require_replays()
+
+    def require_replays(self) -> None:
+        """Raise NotCheckedError if attempts are episodes that cannot be played again."""
+        if self.has_episodes and not self.env.replayable:
+            raise NotCheckedError(
+                "the environment does not declare replayable = True, so the same turns may lead "
+                "elsewhere in another episode"
+            )
 
     @property
     def answered(self) -> list[Attempt]:

@@ -15,7 +15,7 @@ from grpo_core.calls.deadline import DeadlineError, in_thread, within
 from grpo_core.config.settings import VerifyConfig
 from grpo_core.kit.ordinary import ordinary_attempts
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
-from grpo_core.kit.scripts import attempt_rollout, join_turns, played_verdicts, split_turns
+from grpo_core.kit.scripts import attempt_verdicts, join_turns, split_turns
 from grpo_core.kit.subject import (
     TOLERANCE,
     Attempt,
@@ -85,8 +85,7 @@ def contradiction(env: Environment[Any], verdict: Verdict) -> str:
 
 async def check_repeat(subject: Subject) -> str:
     """Check that attempts get the same verdicts again, in another order and other company."""
-    if not subject.env.deterministic:
-        raise NotCheckedError("the environment declares deterministic = False")
+    subject.require_same_verdicts()
     attempts = ordinary_attempts(subject)
     first, second = await subject.verdicts(attempts), (await subject.verdicts(attempts[::-1]))[::-1]
     # an environment that has judged nothing so far, and meets the wrong replies first
@@ -230,7 +229,7 @@ async def verify_directly(env: Environment[Any], task: Task[Any], rollout: Rollo
         settings = VerifyConfig(isolation="inline", retries=0)
         turns = join_turns([each.content for each in rollout.messages if each.role == "assistant"])
         async with Verifier(env, settings=settings, closes_env=False) as verifier:
-            return (await played_verdicts(verifier, [(task, turns)]))[0]
+            return (await attempt_verdicts(verifier, [(task, turns)]))[0]
     return (await env.verify_batch([Group(task, [rollout])]))[0][0]
 
 
@@ -293,8 +292,7 @@ async def check_outage(subject: Subject) -> str:
         )
         down_env = type(env)(env.config, services)
         async with Verifier(down_env, settings=settings) as verifier:
-            rollout = await attempt_rollout(down_env, verifier, task, text)
-            ((verdict,),) = await verifier.verify([task], [[rollout]])
+            (verdict,) = await attempt_verdicts(verifier, [(task, text)])
         if not down.calls:
             raise NotCheckedError("judging a reference asks no service")
         if verdict.scored:

@@ -197,6 +197,8 @@ def create_worker_host(
     Raises:
         ConfigError: another process cannot build the environment.
     """
+    if size is not None:
+        settings = settings.model_copy(update={"workers": size})
     described = describe_environment(env, spec, overrides, settings, isolated=True)
     if described.episodes:
         return PlaceHost(episode_place(described, env.services))

@@ -12,7 +12,7 @@ from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import ConfigError, GrpoError
 from grpo_core.protocol.spec import Spec
 from grpo_core.protocol.types import Message, Rollout, Task, Verdict
-from grpo_core.verify.checks import check_reply
+from grpo_core.verify.checks import check_reply, check_verdict
 from grpo_core.verify.conversation import Conversation, LiveEpisode, PlainConversation, replay
 from grpo_core.verify.hosts import Host, create_worker_host
 from grpo_core.verify.inline import InlineHost
@@ -46,7 +46,7 @@ class IsolatedReplies:
             spec: Spec by which a worker builds its own copy of `env`; None: derived from its class.
             overrides: settings of that copy; None: those of `env`.
         """
-        self._env = env
+        self.env = env
         self.seconds = settings.timeout_seconds or env.timeout_seconds
         """The deadline of a reply."""
         self.hanging = ""
@@ -72,8 +72,8 @@ class IsolatedReplies:
         await self._host.close()
 
     def conversation(self, task: Task[Any]) -> Conversation:
-        """Return a conversation about a task, whose verdict nobody asks for."""
-        if self._env.rung() == "episode":
+        """Return a conversation about a task; only one with an episode gives a verdict."""
+        if self.env.rung() == "episode":
             return _IsolatedEpisode(self, task)
         return PlainConversation(self, task)
 
@@ -87,11 +87,11 @@ class IsolatedReplies:
         """
 
         async def ask(host: Host) -> Sequence[Message] | None:
-            if self._env.rung() != "episode":
+            if self.env.rung() != "episode":
                 return check_reply(await host.call("reply", task, messages, seconds=self.seconds))
             episode = LiveEpisode(host, task, seconds=self.seconds)
             try:
-                await replay(self._env, episode, messages)
+                await replay(self.env, episode, messages)
                 return await episode.reply(messages)
             finally:
                 await episode.close()
@@ -175,8 +175,13 @@ class _IsolatedEpisode:
         )
 
     async def verdict(self, rollout: Rollout) -> Verdict:
-        """Refuse: the verifier is asked for verdicts."""
-        raise NotImplementedError
+        """Return the verdict of the open episode, and of no other; a failure is one, too."""
+        try:
+            if rollout.error or self._episode is None:
+                raise GrpoError(rollout.error or "there is no open episode")
+            return check_verdict(await self._episode.verdict(rollout), self._replies.env, rollout)
+        except Exception as error:  # noqa: BLE001 - environments raise what they like
+            return Verdict.failed(describe_failure(error, "verdict", self._replies.seconds))
 
     async def close(self) -> None:
         """Close the episode."""

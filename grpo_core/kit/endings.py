@@ -1,0 +1,96 @@
+"""End episodes in several ways, and see what is left of them in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from grpo_core.kit.scripts import split_turns
+from grpo_core.kit.watch import FileWatch, new_resources, open_resources
+from grpo_core.protocol.types import Message, Task
+from grpo_core.verify.conversation import Conversation
+from grpo_core.verify.engine import Verifier
+from grpo_core.verify.playing import play
+
+ENDS: Mapping[str, str] = {
+    "judged": "were judged and closed",
+    "unjudged": "were closed without a verdict",
+    "unused": "were closed without a turn",
+    "cancelled": "were closed when their reply was cancelled",
+}
+"""How episodes end, as the end of a sentence about them."""
+EPISODES = 6
+"""How many episodes end in each way."""
+_CANCELLED_AFTER_SECONDS = 0.02
+_SETTLE_SECONDS = 0.3
+"""How long threads and processes get to end before the leftovers are counted."""
+_POOL = "asyncio_"
+"""How the threads are called that the event loop keeps for further calls."""
+
+
+async def end(verifier: Verifier, task: Task[Any], text: str, how: str) -> None:
+    """Begin an episode and end it in one of the ways; what it raises is another check's subject.
+
+    Args:
+        verifier: Holds the episode in this process.
+        task: Its task.
+        text: A script that the policy says.
+        how: A key of `ENDS`.
+    """
+    if how in ("judged", "unjudged"):
+        max_turns, judge = verifier.env.max_turns, how == "judged"
+        with contextlib.suppress(Exception):
+            await play(verifier, task, split_turns(text), max_turns=max_turns, judge=judge)
+        return
+    conversation = verifier.conversation(task)
+    try:
+        with contextlib.suppress(Exception):
+            opening = await conversation.open()
+            if how == "cancelled":
+                turn = Message("assistant", split_turns(text)[0])
+                await _cancelled(conversation, (*opening, turn))
+    finally:
+        await conversation.close()
+
+
+async def _cancelled(conversation: Conversation, messages: tuple[Message, ...]) -> None:
+    """Ask for a reply, and cancel the call."""
+    reply = asyncio.ensure_future(conversation.reply(messages))
+    await asyncio.wait([reply], timeout=_CANCELLED_AFTER_SECONDS)
+    reply.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await reply
+
+
+async def leftovers_by_end(
+    verifier: Verifier, attempts: Sequence[tuple[Task[Any], str]], files: FileWatch
+) -> dict[str, Any] | None:
+    """Return what episodes leave behind that end in each way; None where nothing tells it.
+
+    Args:
+        verifier: Holds the episodes in this process.
+        attempts: What the policy says in them, in turn.
+        files: Watches files; what it has seen so far is forgotten.
+    """
+    if open_resources() is None or not attempts:
+        return None
+    report = {}
+    for how in ENDS:
+        await end(verifier, *attempts[0], how)  # what is left once may be a cache
+        before = open_resources()
+        files.begin()
+        for number in range(EPISODES):
+            await end(verifier, *attempts[number % len(attempts)], how)
+        gc.collect()
+        await asyncio.sleep(_SETTLE_SECONDS)
+        left = new_resources(before, before, open_resources()) or {}
+        threads = left["threads"]
+        own = [name for name in threads["first"] if not name.startswith(_POOL)]
+        left["threads"] = {"late": len(own), "first": own}
+        new = files.report()
+        left["files"] = {"late": new["count"], "first": [item["path"] for item in new["first"]]}
+        report[how] = left
+    return report

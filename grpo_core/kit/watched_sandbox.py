@@ -1,0 +1,110 @@
+"""A sandbox whose sessions are watched: what is written and run in them, and which stay open."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from grpo_core.protocol.environment import Environment, Services
+from grpo_core.protocol.sandbox import CommandResult, Limits, Outcome, Program, Sandbox, Session
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A file that the environment wrote into a session."""
+
+    path: str
+    content: bytes
+    is_early: bool
+    """Whether it was written before the verdict was asked for."""
+
+
+@dataclass(slots=True)
+class WatchedSandbox:
+    """Is the sandbox of an environment, with watched sessions; its owner closes it."""
+
+    sandbox: Sandbox
+    sessions: list[WatchedSession] = field(default_factory=list)
+    """The sessions that were opened."""
+
+    async def run(self, programs: Sequence[Program]) -> Sequence[Sequence[Outcome]]:
+        """Pass a call on."""
+        return await self.sandbox.run(programs)
+
+    async def session(
+        self,
+        files: Mapping[str, str | bytes] | None = None,
+        *,
+        image: str | None = None,
+        limits: Limits | None = None,
+    ) -> Session:
+        """Open a session, and watch it."""
+        session = WatchedSession(await self.sandbox.session(files, image=image, limits=limits))
+        session.note(files or {})
+        self.sessions.append(session)
+        return session
+
+    async def close(self) -> None:
+        """Do nothing: the sandbox is borrowed."""
+
+
+@dataclass(slots=True, eq=False)
+class WatchedSession:
+    """Is a session of the environment, of which it is known what the environment does with it."""
+
+    session: Session
+    is_judging: bool = False
+    """Whether the verdict was asked for."""
+    is_open: bool = True
+    written: list[Written] = field(default_factory=list)
+    commands: list[str] = field(default_factory=list)
+    """The commands that the verdict ran, as texts."""
+
+    def note(self, files: Mapping[str, str | bytes]) -> None:
+        """Note that the environment wrote these files."""
+        self.written += [
+            Written(
+                path,
+                content if isinstance(content, bytes) else content.encode("utf-8", "replace"),
+                not self.is_judging,
+            )
+            for path, content in files.items()
+        ]
+
+    async def exec(
+        self,
+        command: str | Sequence[str],
+        *,
+        input: str = "",
+        timeout: float | None = None,  # noqa: ASYNC109 - passed on
+    ) -> CommandResult:
+        """Run a command, and note it if the verdict does."""
+        if self.is_judging:
+            self.commands.append(command if isinstance(command, str) else " ".join(command))
+        return await self.session.exec(command, input=input, timeout=timeout)
+
+    async def write(self, files: Mapping[str, str | bytes]) -> None:
+        """Write files, and note them."""
+        self.note(files)
+        await self.session.write(files)
+
+    async def read(self, path: str, *, limit: int = 64_000) -> bytes | None:
+        """Return the content of a file; one that the verdict reads counts as used by it."""
+        if self.is_judging:
+            self.commands.append(path)
+        return await self.session.read(path, limit=limit)
+
+    async def close(self) -> None:
+        """Close the session."""
+        self.is_open = False
+        await self.session.close()
+
+
+def with_watched_sandboxes(
+    env: Environment[Any],
+) -> tuple[Environment[Any], list[WatchedSandbox]]:
+    """Return a copy of an environment whose sandboxes are watched, and these."""
+    watched = {name: WatchedSandbox(box) for name, box in env.services.sandboxes.items()}
+    services: Services = replace(env.services, sandboxes=watched)
+    return type(env)(env.config, services), list(watched.values())

@@ -1,0 +1,70 @@
+"""The kit plays episodes, and finds what is planted in them."""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grpo_core import Environment
+from grpo_core.kit.result import CheckResult, catalogue
+from grpo_core.testing import check_environment
+
+from .sampled import one_of_each_check, some_of
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import planted_episodes as planted
+
+COUNT = 8
+OF_EPISODES = [check for check in catalogue() if check.startswith("episode.")]
+
+
+@cache
+def results(env: type[Environment[Any]], *only: str) -> dict[str, CheckResult]:
+    report = check_environment(planted.made(env), tasks=COUNT, only=only)
+    return {result.check: result for result in report.results}
+
+
+def sound_twin(check: str) -> type[Environment[Any]]:
+    return {"episode.files": planted.Desks, "episode.turns": planted.PaysTheEnd}.get(
+        check, planted.Hunts
+    )
+
+
+@pytest.mark.parametrize(("faulty", "check"), one_of_each_check(planted.FAULTS))
+def test_a_fault_of_an_episode_is_found_by_its_check_where_the_sound_twin_is_valid(
+    faulty: type[Environment[Any]], check: str
+) -> None:
+    found = results(faulty, check)[check]
+    assert found.status == "invalid", found.message
+    sound = results(sound_twin(check), check)[check]
+    assert sound.status == "valid", sound.message
+
+
+@pytest.mark.parametrize("env", some_of(planted.SOUND, default=(planted.Hunts, planted.Desks)))
+def test_honest_episodes_have_no_fault(env: type[Environment[Any]]) -> None:
+    found = results(env, "verdict", "reply", "episode", "floor.empty", "floor.cheats")
+    assert not [result for result in found.values() if result.status == "invalid"]
+
+
+def test_an_episode_that_cannot_be_replayed_is_judged_while_it_lives() -> None:
+    found = results(planted.NotReplayable, "verdict", "episode", "reply.echo", "floor.empty")
+    for check in ("verdict.reference", "floor.empty", "episode.repeat", "episode.talk"):
+        assert found[check].status == "valid", found[check].message
+    for check in ("episode.replay", "episode.apart", "verdict.repeat", "verdict.process"):
+        assert found[check].status == "not_checked"
+        assert "does not declare replayable = True" in found[check].message
+
+
+def test_attempts_without_episodes_are_not_asked() -> None:
+    from planted_dialogues import Sum
+
+    found = {
+        result.check: result
+        for result in check_environment(Sum(), tasks=2, only=["episode"]).results
+    }
+    assert {found[check].message for check in OF_EPISODES} == {"its attempts are no episodes"}
