@@ -46,7 +46,7 @@ _REQUEST: ContextVar[tuple[str, str] | None] = ContextVar("grpo_request", defaul
 class HostCalls:
     """Ask the host to call its services; see `grpo_core.verify.borrowed`."""
 
-    def __init__(self, send: Callable[[Mapping[str, Any]], None]) -> None:
+    def __init__(self, send: Callable[[bytes], None]) -> None:
         self._send = send
         self._numbers = itertools.count()
         self._waiting: dict[int, asyncio.Future[Any]] = {}
@@ -56,14 +56,14 @@ class HostCalls:
 
         Raises:
             GrpoError: no episode is asking.
+            ValueError: the arguments are too large for the pipe.
         """
         asking = _REQUEST.get()
         if asking is None:
             raise GrpoError("in a worker process only episodes can use services")
         number, future = next(self._numbers), asyncio.get_running_loop().create_future()
         request, episode = asking
-        self._waiting[number] = future
-        self._send(
+        body = json.dumps(
             {
                 "call": number,
                 "request": request,
@@ -72,11 +72,19 @@ class HostCalls:
                 "method": method,
                 "arguments": arguments,
             }
-        )
+        ).encode()
+        if len(body) > MAX_REPLY_BYTES:  # the host would give up this worker
+            raise ValueError(
+                f"the arguments of {service}.{method} have {len(body):,} bytes as JSON; from a "
+                f"worker process at most {MAX_REPLY_BYTES:,} are sent: write fewer or smaller "
+                "files at once"
+            )
+        self._waiting[number] = future
+        self._send(body)
         try:
             return await future
         except asyncio.CancelledError:
-            self._send({"drop": number, "episode": episode})
+            self._send(json.dumps({"drop": number, "episode": episode}).encode())
             raise
         finally:
             del self._waiting[number]

@@ -62,7 +62,7 @@ def main() -> None:
     with contextlib.suppress(EOFError, BrokenPipeError):  # the trainer has ended
         boot = json.loads(read_frame(requests.read))
         send = sender(replies)
-        calls = HostCalls(lambda message: send(json.dumps(message).encode()))
+        calls = HostCalls(send)
         services = borrowed_services(boot.get("services", {}), calls.call)
         try:
             env = build_environment(

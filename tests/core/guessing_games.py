@@ -229,3 +229,19 @@ class Hasty(InSession):
 class HastyGames(SessionGames):
     def episode(self, task: Task[int]) -> Episode:
         return Hasty(self, task)
+
+
+class Large(InSession):
+    """Writes a file that is too large for a call."""
+
+    async def reply(self, messages: Sequence[Message]) -> Sequence[Message] | None:
+        try:
+            await self.session.write({"large": "x" * 9_000_000})
+        except ValueError as error:
+            return (Message("user", str(error)),)
+        return None
+
+
+class LargeGames(SessionGames):
+    def episode(self, task: Task[int]) -> Episode:
+        return Large(self, task)

@@ -308,6 +308,18 @@ def test_calls_that_an_episode_gives_up_at_once_are_forgotten() -> None:
     assert [reply[0].content for reply in attempt.replies] == ["gave up 1500 calls"]
 
 
+def test_a_call_that_is_too_large_fails_and_ends_no_worker() -> None:
+    env = games.LargeGames(None, Services(sandboxes={"default": Jails()}))  # type: ignore[dict-item]
+
+    async def work(verifier: Verifier) -> Played:
+        (attempt,) = await played(verifier, ["a"])
+        return attempt
+
+    attempt = with_verifier(env, work)
+    (reply,) = attempt.replies
+    assert "session.write have 9,000,1" in reply[0].content
+
+
 def test_episodes_use_the_sandbox_of_the_host() -> None:
     lender = Lender(PluginHost(), SandboxConfig())
 
@@ -388,7 +400,9 @@ def test_sessions_live_in_the_host_and_end_with_their_episode_or_its_worker() ->
         assert "SIGKILL" in lost.rollout.error
 
     with_verifier(env, work)
-    assert [jail.closed for jail in jails.opened] == [1] * 4, "the last one was the replay's"
+    assert [jail.closed for jail in jails.opened] == [1] * 9, (
+        "seven of them are those of the lost one"
+    )
 
 
 class Afar:
