@@ -8,6 +8,7 @@ must be those of the code.
 from __future__ import annotations
 
 import ast
+import asyncio
 import json
 import os
 import re
@@ -31,6 +32,8 @@ from grpo_core.config.config import RunConfig
 from grpo_core.config.overrides import known_keys
 from grpo_core.kit import balance, floors, held_out, hostile_answers, leaks, variety
 from grpo_core.kit.result import catalogue
+from grpo_core.kit.verdicts import verify_directly
+from grpo_core.testing import play_turns
 
 from .docs_tables import PAGES as GENERATED
 from .docs_tables import shown_default, with_tables
@@ -235,7 +238,12 @@ def test_every_example_of_the_reference_runs(
             env = value()
             task = env.task(TaskKey("example", "train", 0))
             answer = env.reference(task) or str(task.data)
-            assert env.verify(task, Rollout.of(answer)).passed
+            rollout = (
+                play_turns(env, task, answer)
+                if env.rung() == "episode"
+                else Rollout.of(str(answer))
+            )
+            assert asyncio.run(verify_directly(env, task, rollout)).passed
 
 
 @pytest.mark.parametrize("page", GENERATED)

@@ -6,9 +6,9 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from grpo_core import CommandResult, Session, held_out
-from grpo_core.protocol.types import Split
 
 _WORDS = """
     amber basin cedar delta ember fjord grove haven islet jetty knoll ledge maple north ocean pearl
@@ -17,6 +17,7 @@ _WORDS = """
 _NAMES = "apple banjo cabin daisy eagle fable gecko hotel index jewel kiosk lemon"
 """Beginnings of the names of files, which a number follows."""
 WORDS, NAMES = _WORDS.split(), _NAMES.split()
+Split = Literal["train", "eval"]
 Files = tuple[tuple[str, str], ...]
 """Paths with their contents."""
 

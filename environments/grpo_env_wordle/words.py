@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from grpo_core import held_out
-from grpo_core.protocol.types import Split
 
 WORDS = {
     4: """
@@ -79,7 +80,7 @@ WORDS = {
 """The words as text, by their number of letters."""
 
 
-def words_of(split: Split, letters: int) -> tuple[str, ...]:
+def words_of(split: Literal["train", "eval"], letters: int) -> tuple[str, ...]:
     """Return the words that may be secrets of a split, in alphabetical order.
 
     A third of the words is held out: no training task has one as its secret or candidate.

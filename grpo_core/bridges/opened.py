@@ -73,6 +73,11 @@ class OpenEnvironment:
         self.name = source.name
         self.level = source.level
         self.env = source.env
+        if source.verifier.has_episodes:
+            raise ConfigError(
+                f"{type(self.env).__qualname__} has episodes, which only grpo-core's own trainer "
+                "plays; train with grpo run, or write reply() and verify()"
+            )
         self.tools = tools_of(source.env)
         if self.tools and self.env.max_turns < 2:
             raise ConfigError(

@@ -175,8 +175,19 @@ def _facts(card: Card) -> list[tuple[str, str]]:
         ),
         *(("tool", line) for line in tool_lines(card.tools)),
         ("turns", f"{card.turns}, of at most {card.max_new_tokens} tokens each"),
+        *_episode_lines(card),
         ("deadline", f"{card.timeout_seconds:g} s for each verdict"),
     ]
+
+
+def _episode_lines(card: Card) -> list[tuple[str, str]]:
+    """Return what a card says of attempts with state; nothing where there are none."""
+    if not card.episodes:
+        return []
+    replay = (
+        "can be judged again from a log" if card.replayable else "are judged only by themselves"
+    )
+    return [("episodes", f"attempts have state, and {replay}")]
 
 
 def _floor_row(floor: Floor) -> tuple[str, ...]:

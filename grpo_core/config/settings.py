@@ -430,16 +430,18 @@ class VerifyConfig(Section):
     executor: ExecutorConfig = ExecutorConfig()
 
     workers: Positive | None = None
-    """Worker processes for synchronous verifiers; unset: one per core, at most 4."""
+    """Worker processes for synchronous verifiers, and as many for episodes; unset: one per core, at
+    most 4."""
     timeout_seconds: Annotated[float, Field(gt=0)] | None = None
     """Timeout of one verdict (of each group, if groups are judged); unset: the environment's."""
     retries: Annotated[int, Field(ge=0)] = 1
     """How many times judging a completion is retried after a failure."""
     isolation: Isolation = "auto"
     """process: in a worker that is killed at the timeout; inline: in the trainer; auto: inline only
-    if the environment is trusted, or its verifier is asynchronous."""
+    if the environment is trusted, or its verifier is asynchronous and no episode."""
     max_concurrency: Positive = 32
-    """Maximum number of asynchronous verdicts in progress at the same time."""
+    """Maximum number of asynchronous verdicts, or calls of episodes, in progress at the same
+    time."""
     task_timeout_seconds: Annotated[float, Field(gt=0)] = 30.0
     """Timeout of task() and reference()."""
     worker_start_seconds: Annotated[float, Field(gt=0)] = 60.0
@@ -453,13 +455,13 @@ class VerifyConfig(Section):
     """The run stops when more than this share of recent completions could not be judged."""
     cache: Literal["off", "memory", "disk"] = "memory"
     """Where verdicts are cached, so that equal completions of a task are judged once; disk: also
-    for later runs. Verdicts of environments that judge whole groups, or that are declared stateful
-    or not deterministic, are never cached."""
+    for later runs. Verdicts of environments that judge whole groups, that are declared stateful or
+    not deterministic, or whose episodes are not replayable, are never cached."""
     cache_entries: Positive = 100_000
     """How many verdicts are cached; the oldest are removed first."""
     overlap: bool = True
     """Judge a completion as soon as it has ended, while others are generated; environments that are
-    stateful or judge whole groups wait for the batch."""
+    stateful or judge whole groups wait for the batch. An episode is always judged when it ends."""
 
 
 class SandboxConfig(Section):

@@ -216,7 +216,7 @@ def _difference(part: _Part, rollout: Rollout, verdict: Verdict) -> str:
 async def check_talk(subject: Subject) -> str:
     """Check that silence, endless talk, unknown tools and 1 MB get a verdict and do not pass."""
     require_episodes(subject)
-    limit = affordable_turns(subject, dialogues=len(_TALK), most=subject.env.max_turns)
+    limit = affordable_turns(subject, dialogues=1, most=subject.env.max_turns)
     for task in subject.tasks[: subject.small_count]:
         for kind, player in _TALK.items():
             _, verdict = await judged(

@@ -22,13 +22,13 @@ SURROUNDINGS: Mapping[str, str] = {
     "environment variables": "take settings from the Config instead of os.environ",
     "machine's name": "do not use the name, the address or the processors of the machine",
     "locale": "name the language and the encoding instead of using the locale",
-    "terminal": "do not use the size of the terminal",
+    "terminal size": "do not use the size of the terminal",
     "home folder": "bring the data along in the package, or name their folder in the Config",
     "working directory": "bring the data along in the package, or name their folder in the Config",
 }
 """Each surrounding that is changed, with the advice for what depends on it."""
 FRAGILE = frozenset(
-    {"home folder", "date", "time zone", "user", "environment variables", "locale", "terminal"}
+    {"home folder", "date", "time zone", "user", "environment variables", "locale", "terminal size"}
 )
 """Surroundings without which an environment may fail, instead of being another one."""
 HASH_SEED = "20261"
@@ -98,7 +98,7 @@ def environ_with(changed: Iterable[str], places: Places) -> dict[str, str]:
         **({"HOME": str(places.home), **_caches(system)} if "home folder" in names else {}),
         **(_other_user(system) if "user" in names else {}),
         **(_other_locale(system) if "locale" in names else {}),
-        **({"COLUMNS": "47", "LINES": "13"} if "terminal" in names else {}),
+        **({"COLUMNS": "47", "LINES": "13"} if "terminal size" in names else {}),
         **({"HOSTNAME": machine_name(names)} if "machine's name" in names else {}),
     }
 

@@ -87,7 +87,8 @@ async def check_form(subject: Subject) -> str:
 
 def _check_description(tool: Tool) -> None:
     """Raise BrokenPromiseError if the policy is not told what a tool does and takes."""
-    if not tool.name.isidentifier():
+    is_served = isinstance(tool.function, DescribedTool)  # its server names and checks
+    if not is_served and not tool.name.isidentifier():
         raise BrokenPromiseError(
             f"a tool has the name {tool.name!r}, by which a policy cannot call it; write a function"
         )
@@ -96,7 +97,7 @@ def _check_description(tool: Tool) -> None:
             f"the tool {tool.name} has no docstring; its first paragraph tells the policy what it "
             "does"
         )
-    if isinstance(tool.function, DescribedTool):  # its server checks the arguments
+    if is_served:
         return
     kinds = {parameter.kind for parameter in inspect.signature(tool.function).parameters.values()}
     if kinds & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:

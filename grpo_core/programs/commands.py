@@ -22,6 +22,10 @@ from dataclasses import dataclass, field
 
 from grpo_core.protocol.sandbox import CommandResult, Limits, Sandbox, Session
 
+PATIENCE = 2
+"""After this number of cases that ran out of time, a program gets no more time."""
+LATE = ("timeout_cpu", "timeout_wall")
+
 
 @dataclass(frozen=True, slots=True)
 class TextCase:
@@ -68,7 +72,8 @@ async def check_cases(
 
     Args:
         sandbox: the sandbox, as `self.services.sandbox()`.
-        files: the files of the policy, by path.
+        files: the files of the policy, by path. All cases fail if one of the paths is none inside
+            the folder, or if they do not fit.
         cases: the hidden cases, which run one after the other.
         build: a command that runs once before them and must end with exit code 0.
         image: the image whose programs are there; see `Sandbox.session`.
@@ -76,11 +81,15 @@ async def check_cases(
             every command to use up its wall time.
 
     Raises:
-        ValueError: a path of the policy is none inside the folder; check paths before.
+        ValueError: a path of a hidden file is none inside the folder.
         SandboxError: the sandbox failed; let it through, so that the verdict is an error.
     """
     limits = limits or Limits(total_seconds=(len(cases) + 1) * Limits().wall_seconds)
-    session = await sandbox.session(files, image=image, limits=limits)
+    try:
+        session = await sandbox.session(files, image=image, limits=limits)
+    except ValueError as error:
+        refused = CommandResult("no_result", error=str(error))
+        return [CaseResult(passed=False, result=refused, built=False)] * len(cases)
     try:
         if build is not None:
             made = await session.exec(build)
@@ -95,10 +104,15 @@ async def check_cases_in(session: Session, cases: Sequence[TextCase]) -> Sequenc
     """Return the result of each case in a session that is open, as after an episode's last turn.
 
     The session is the policy's: it may hold whatever the policy has left in it. What a case's run
-    leaves there is found by the later ones.
+    leaves there is found by the later ones. After two that ran out of time, the others count as the
+    second one.
     """
-    results = []
+    results: list[CaseResult] = []
     for case in cases:
+        late = [earlier for earlier in results if earlier.result.status in LATE]
+        if len(late) >= PATIENCE:
+            results.append(late[-1])
+            continue
         if case.files:
             await session.write(case.files)
         result = await session.exec(case.command, input=case.stdin)

@@ -93,6 +93,9 @@ class Request:
     session: str | None = None
     """Id of the episode that is asked. Requests with the same session go to the same part of the
     place while it lives; where it is lost they are answered "lost". None: any part may answer."""
+    alone: bool = False
+    """Whether the episode that is opened gets a worker process of its own, which no other one can
+    take with it when it ends."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the request as JSON data."""

@@ -29,7 +29,7 @@ _PARAMETER = re.compile(
 )
 _PYTHON_TAG = "<|python_tag|>"
 _MISTRAL_MARK = "[TOOL_CALLS]"
-_NAMED_CALL = re.compile(r"\s*([\w.:-]+)\s*(?:\[CALL_ID\]\s*(\w*)\s*)?\[ARGS\](.*)", re.DOTALL)
+_NAMED_CALL = re.compile(r"\s*([\w./:-]+)\s*(?:\[CALL_ID\]\s*(\w*)\s*)?\[ARGS\](.*)", re.DOTALL)
 _NAMED_OBJECT = re.compile(r'\{\s*"(?:name|type)"\s*:')
 """How a call of Llama begins that has no tag before it."""
 

@@ -76,6 +76,10 @@ class Card:
     """The number of tasks of each split; None if it is endless."""
     turns: int
     """The most turns of the policy."""
+    episodes: bool
+    """Whether an attempt has state of its own."""
+    replayable: bool
+    """Whether a recorded attempt with state can be judged again."""
     max_new_tokens: int
     timeout_seconds: float
     """The deadline of a verdict."""
@@ -89,6 +93,8 @@ class Card:
     """The functions that the policy may call, as chat templates get them."""
     floors: tuple[Floor, ...] = ()
     """The measured floors; empty where nothing was measured."""
+    overlap_turns: bool | None = None
+    """Whether turns of different attempts overlap in this run; None outside of a run."""
     unmeasured: str = ""
     """Why no floors were measured."""
 
@@ -132,6 +138,8 @@ async def make_card(source: Source, *, seed: int = 0, level: float | None = None
         needs=tuple(sorted(env.needs)),
         tasks=sizes,
         turns=env.max_turns,
+        episodes=source.verifier.has_episodes,
+        replayable=env.replayable,
         max_new_tokens=env.max_new_tokens,
         timeout_seconds=env.timeout_seconds,
         seed=seed,

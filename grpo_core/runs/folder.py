@@ -337,6 +337,7 @@ def _rollout_lines(group: Group[Any]) -> Iterator[JsonObject]:
             "attempt": attempt,
             "messages": [message.to_json() for message in rollout.messages],
             "finish": rollout.finish,
+            **({"reply_dropped": True} if rollout.reply_dropped else {}),
             "tokens": len(rollout.token_ids),
             "versions": rollout.versions,
             "verdict": verdict.to_json(),

@@ -35,7 +35,7 @@ from grpo_core.train.rollout.dialogue import (
     start_attempts,
 )
 from grpo_core.train.rollout.judging import Judging
-from grpo_core.verify.sources import Sources
+from grpo_core.verify.sources import Source, Sources
 
 TIS_CAP = 2.0
 """Default of loss.tis_cap for samplers that draw for themselves."""
@@ -319,15 +319,15 @@ class Actor:
             self.sampler,
             params or self.config.sampling.params(),
             environments=sources,
-            overlap=lambda task: self._overlaps_turns(sources[task.key.env].verifier.has_episodes),
+            overlap=lambda task: self.overlaps_turns(sources[task.key.env]),
             seed=self.config.seed,
             step=step,
         )
 
-    def _overlaps_turns(self, has_episodes: bool) -> bool:
-        """Return whether the turns of dialogues overlap, as the config says."""
+    def overlaps_turns(self, source: Source) -> bool:
+        """Return whether the turns of an environment's attempts overlap, as the config says."""
         overlap = self.config.rollout.overlap_turns
-        return has_episodes if overlap is None else overlap
+        return source.verifier.has_episodes if overlap is None else overlap
 
     async def _sample(
         self,

@@ -7,14 +7,16 @@ Evaluation, logs, checkpoints, resume and several processes are those of a run.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 from grpo_core.config.config import RunConfig
 from grpo_core.config.settings import KLConfig, LossConfig
-from grpo_core.protocol.errors import ConfigError
-from grpo_core.protocol.types import Message, Rollout
+from grpo_core.protocol.errors import ConfigError, GrpoError
+from grpo_core.protocol.types import Message, Rollout, Script, Task
 from grpo_core.train.actor import Actor
 from grpo_core.train.compute.batch import Row
 from grpo_core.train.models.adapter import adapted_layers
@@ -25,6 +27,7 @@ from grpo_core.train.run.measure import decoded_together
 from grpo_core.train.run.method import Batch, Clock
 from grpo_core.train.run.metrics import peak_memory_mb
 from grpo_core.train.update.updater import Updater
+from grpo_core.verify.playing import play
 from grpo_core.verify.sources import Sources
 
 
@@ -32,7 +35,8 @@ class Sft:
     """Supervised fine-tuning; implements `run.method.Method`.
 
     What can be checked without the model is checked before it is loaded. Without a file of examples
-    the environments' reference answers are learned.
+    the environments' reference answers are learned; of one with several turns, each turn after what
+    was said before it.
 
     Args:
         config: the configuration of the run.
@@ -75,7 +79,7 @@ class Sft:
         """Take the next examples."""
         clock = Clock()
         examples = await self._batch(self.stream.position, step)
-        self.stream.position += len(examples)
+        self.stream.position += self.actor.config.sft.batch_size
         rollouts = [self._rollout(example) for example in examples]
         fitting = [rollout for rollout in rollouts if rollout is not None]
         if len(fitting) < len(rollouts) and not self._has_warned:
@@ -166,22 +170,37 @@ class Sft:
             return [self._nth_example(number) for number in range(start, start + count)]
         sources = self.actor.sources
         tasks = await self.stream.at(sources, start, count, step=step)
-        examples = []
-        for task, answer in zip(tasks, await sources.references(tasks), strict=True):
-            if answer is None:
-                raise ConfigError(
-                    f"environment {task.key.env!r} has no reference answer for task "
-                    f"{task.key.index}, so there is nothing to learn from; give examples in a "
-                    "file: --data FILE.jsonl"
-                )
-            if not isinstance(answer, str):
-                raise ConfigError(
-                    f"the reference answer of environment {task.key.env!r} for task "
-                    f"{task.key.index} has {len(answer)} turns, and a warm start learns single "
-                    "turns; give examples in a file: --data FILE.jsonl"
-                )
-            examples.append(Example(task.prompt, answer))
-        return examples
+        answers = await sources.references(tasks)
+        turns = await asyncio.gather(*map(self._turns, tasks, answers))
+        return [example for examples in turns for example in examples]
+
+    async def _turns(self, task: Task[Any], answer: Script | None) -> list[Example]:
+        """Return an example for each turn of a reference answer, after what was said before it.
+
+        Raises:
+            GrpoError: there is none, or the environment does not answer it.
+        """
+        if answer is None:
+            raise ConfigError(
+                f"environment {task.key.env!r} has no reference answer for task "
+                f"{task.key.index}, so there is nothing to learn from; give examples in a "
+                "file: --data FILE.jsonl"
+            )
+        source = self.actor.sources[task.key.env]
+        if isinstance(answer, str) and not source.verifier.has_episodes:
+            return [Example(task.prompt, answer)]
+        played = await play(self.actor.sources, task, answer, max_turns=source.env.max_turns)
+        if played.rollout.error:
+            raise GrpoError(
+                f"the reference answer of environment {task.key.env!r} for task {task.key.index} "
+                f"cannot be played: {played.rollout.error}"
+            )
+        messages = played.rollout.messages
+        return [
+            Example(_continued(task.prompt, messages[:place]), message.content)
+            for place, message in enumerate(messages)
+            if message.role == "assistant"
+        ]
 
     def _nth_example(self, number: int) -> Example:
         """Return an example of the file; each epoch has all of them in a new order."""
@@ -201,6 +220,15 @@ class Sft:
         finally:
             for layer in layers:
                 layer.lora_dropout.eval()
+
+
+def _continued(
+    prompt: str | tuple[Message, ...], messages: Sequence[Message]
+) -> str | tuple[Message, ...]:
+    """Return a prompt with the messages after it, which follow a raw text as bare contents."""
+    if isinstance(prompt, str):
+        return prompt + "".join(message.content for message in messages)
+    return (*prompt, *messages)
 
 
 def update_config(config: RunConfig) -> RunConfig:

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import GrpoError
+from grpo_core.protocol.executor import Op
 from grpo_core.protocol.types import Message, Rollout, Task, Verdict
 from grpo_core.verify.checks import check_opening, check_reply
 from grpo_core.verify.hosts import Host
@@ -23,6 +24,10 @@ from grpo_core.verify.pool import WorkerLostError
 T = TypeVar("T")
 _CLOSE_SECONDS = 10.0
 """How long an episode may take to close."""
+_LOSSES_IN_COMPANY = 2
+"""How often an episode may be lost with its worker before it gets one of its own."""
+_LOSSES_ALONE = 5
+"""How often it may then be lost; the last time counts as its own doing."""
 
 
 class Conversation(Protocol):
@@ -122,20 +127,21 @@ class StatelessConversations:
 class LiveEpisode:
     """Is one open episode, wherever it lives; its methods raise what `Host.call` raises."""
 
-    def __init__(self, host: Host, task: Task[Any], *, seconds: float) -> None:
+    def __init__(self, host: Host, task: Task[Any], *, seconds: float, alone: bool = False) -> None:
         """Name the episode; it is made by `open`.
 
         Args:
             host: calls the environment.
             task: the task.
             seconds: the timeout of each method.
+            alone: whether it gets a worker process of its own.
         """
-        self._host, self._task, self._seconds = host, task, seconds
+        self._host, self._task, self._seconds, self._alone = host, task, seconds, alone
         self._name = secrets.token_hex(16)
 
     async def open(self) -> Sequence[Message]:
         """Make the episode and return the messages with which it opens."""
-        return check_opening(await self._call("open"))
+        return check_opening(await self._call("open", alone=self._alone))
 
     async def reply(self, messages: Sequence[Message]) -> Sequence[Message] | None:
         """Return its answer to the policy's last turn."""
@@ -155,11 +161,47 @@ class LiveEpisode:
                 describe_failure(error, "close", _CLOSE_SECONDS),
             )
 
-    async def _call(self, op: Any, *arguments: Any, seconds: float | None = None) -> Any:
-        seconds = seconds or self._seconds
+    async def _call(
+        self, op: Op, *arguments: Any, seconds: float | None = None, alone: bool = False
+    ) -> Any:
         return await self._host.call(
-            op, self._task, *arguments, seconds=seconds, episode=self._name
+            op,
+            self._task,
+            *arguments,
+            seconds=seconds or self._seconds,
+            episode=self._name,
+            alone=alone,
         )
+
+
+class Fresh(Protocol):
+    """Makes an episode that is not open."""
+
+    def __call__(self, task: Task[Any], *, alone: bool) -> LiveEpisode:
+        """Return it; `alone` says whether it gets a worker process of its own."""
+        ...
+
+
+class Losses:
+    """Decide how often an episode that is lost with its worker is tried again, and where.
+
+    A worker has many episodes, any of which may have ended it, and machines end workers, too. So
+    the first losses are nobody's fault; after them the episode gets a worker of its own. What is
+    lost there again and again has ended it itself.
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    @property
+    def alone(self) -> bool:
+        """Return whether the next try has a worker of its own."""
+        return self._count >= _LOSSES_IN_COMPANY
+
+    def allow_another(self) -> bool:
+        """Count a loss, and return whether the episode is tried again."""
+        self._count += 1
+        return self._count < _LOSSES_IN_COMPANY + _LOSSES_ALONE
 
 
 class EpisodeConversation:
@@ -173,7 +215,7 @@ class EpisodeConversation:
         self,
         env: Environment[Any],
         task: Task[Any],
-        fresh: Callable[[Task[Any]], LiveEpisode],
+        fresh: Fresh,
         *,
         retries: int,
         seconds: float,
@@ -185,13 +227,15 @@ class EpisodeConversation:
             env: the environment.
             task: the task.
             fresh: returns a new episode, which is not open.
-            retries: how often a failed method is tried again.
+            retries: how often a failed method is tried again; an episode that was lost with its
+                worker is tried again as `Losses` says.
             seconds: the timeout of each method, for messages.
             judge: gets a verdict in the given ways, one after the other.
         """
         self._env, self._task, self._fresh, self._judge = env, task, fresh, judge
         self._retries, self._seconds = retries, seconds
         self._episode: LiveEpisode | None = None
+        self._losses = Losses()
         self._failure = ""
         """Why there is no open episode."""
 
@@ -199,28 +243,29 @@ class EpisodeConversation:
         """Open an episode; see `Conversation.open`."""
 
         async def attempt() -> Sequence[Message]:
-            self._episode = self._fresh(self._task)
+            self._episode = self._fresh(self._task, alone=self._losses.alone)
             return await self._episode.open()
 
-        return await self._with_retries("open", attempt, self._retries)
+        return await self._with_retries("open", attempt, may_repeat=True)
 
     async def reply(self, messages: Sequence[Message]) -> Sequence[Message] | None:
         """Return the episode's answer; see `Conversation.reply`."""
 
         async def attempt() -> Sequence[Message] | None:
             if self._episode is None:
-                self._episode = self._fresh(self._task)
+                self._episode = self._fresh(self._task, alone=self._losses.alone)
                 await replay(self._env, self._episode, messages)
             return await self._episode.reply(messages)
 
-        retries = self._retries if self._env.replayable else 0
-        return await self._with_retries("reply", attempt, retries)
+        return await self._with_retries("reply", attempt, may_repeat=self._env.replayable)
 
     async def verdict(self, rollout: Rollout) -> Verdict:
         """Judge the attempt: by the open episode, else by a replay."""
         ways: list[Ask] = [] if self._episode is None else [self._ask_episode]
         if self._env.replayable or not ways:
-            ways.append(lambda task, rollout: replayed(self._env, self._fresh(task), rollout))
+            ways.append(
+                lambda task, rollout: replayed(self._env, task, self._fresh, rollout, self._losses)
+            )
         return await self._judge(self._task, rollout, ways)
 
     async def close(self) -> None:
@@ -234,18 +279,31 @@ class EpisodeConversation:
             raise WorkerLostError(self._failure)
         return await self._episode.verdict(rollout)
 
-    async def _with_retries(self, op: str, attempt: Callable[[], Awaitable[T]], retries: int) -> T:
+    async def _with_retries(
+        self, op: Op, attempt: Callable[[], Awaitable[T]], *, may_repeat: bool
+    ) -> T:
         """Return the result of a method of the episode; a failed one is closed before the next.
+
+        Args:
+            op: name of the method, for messages.
+            attempt: calls the method, of a fresh episode if there is none.
+            may_repeat: whether a fresh episode may take the place of one that failed.
 
         Raises:
             GrpoError: every attempt failed.
         """
-        for _ in range(1 + retries):
+        failures, again = 0, True
+        while again:
             try:
                 return await attempt()
+            except WorkerLostError as error:  # and nothing is left to close
+                self._failure, self._episode = describe_failure(error, op, self._seconds), None
+                again = may_repeat and self._losses.allow_another()
             except Exception as error:  # noqa: BLE001 - environments raise what they like
                 self._failure = describe_failure(error, op, self._seconds)
                 await self.close()
+                failures += 1
+                again = may_repeat and failures <= self._retries
         key = self._task.key
         raise GrpoError(f"environment {key.env!r} failed in {op}() for {key}: {self._failure}")
 
@@ -289,12 +347,25 @@ async def replay(env: Environment[Any], episode: LiveEpisode, messages: Sequence
         place += 1 + len(reply)
 
 
-async def replayed(env: Environment[Any], episode: LiveEpisode, rollout: Rollout) -> Any:
+async def replayed(
+    env: Environment[Any], task: Task[Any], fresh: Fresh, rollout: Rollout, losses: Losses
+) -> Any:
     """Return the verdict, unchecked, of a fresh episode that a recorded attempt is played to.
 
     Raises:
         ReplayError: as `replay`.
+        WorkerLostError: it was lost as often as `losses` allows.
     """
+    while True:
+        try:
+            return await _verdict_of(env, fresh(task, alone=losses.alone), rollout)
+        except WorkerLostError:
+            if not losses.allow_another():
+                raise
+
+
+async def _verdict_of(env: Environment[Any], episode: LiveEpisode, rollout: Rollout) -> Any:
+    """Return the verdict of one episode, which is opened, hears an attempt, and is closed."""
     try:
         messages = rollout.messages
         await replay(env, episode, messages)

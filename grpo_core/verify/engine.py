@@ -22,6 +22,7 @@ from grpo_core.verify.conversation import (
     Conversation,
     EpisodeConversation,
     LiveEpisode,
+    Losses,
     PlainConversation,
     replayed,
 )
@@ -264,13 +265,13 @@ class Verifier:
         finally:
             await conversation.close()
 
-    def _episode(self, task: Task[Any]) -> LiveEpisode:
-        return LiveEpisode(self._host, task, seconds=self._timeout_seconds)
+    def _episode(self, task: Task[Any], *, alone: bool) -> LiveEpisode:
+        return LiveEpisode(self._host, task, seconds=self._timeout_seconds, alone=alone)
 
     async def _ask(self, task: Task[Any], rollout: Rollout) -> Any:
         """Return the verdict, unchecked, of one call for a rollout that has no episode."""
         if self.has_episodes:
-            return await replayed(self.env, self._episode(task), rollout)
+            return await replayed(self.env, task, self._episode, rollout, Losses())
         return await self._host.call("verify", task, rollout, seconds=self._timeout_seconds)
 
     async def _verdict(self, task: Task[Any], rollout: Rollout) -> Verdict:

@@ -13,6 +13,7 @@ from grpo_core.protocol.environment import Services
 from grpo_core.protocol.executor import Answer, EnvironmentToVerify, Place, Request
 from grpo_core.verify.borrowed import names_of
 from grpo_core.verify.episode_process import EpisodeProcess
+from grpo_core.verify.episodes import EpisodeSlots
 from grpo_core.verify.pool import WorkerLostError
 
 _FEW = 8
@@ -34,9 +35,9 @@ class OpensServices(Protocol):
 class EpisodePlace:
     """Keep the episodes of an environment in worker processes (see `Place`).
 
-    An episode stays in one worker; one that is opened goes to the worker with the fewest. A worker
-    that is lost takes its episodes with it. Requests that belong to no episode are answered
-    elsewhere, so that a slow search for a reference holds up no episode.
+    An episode stays in one worker; one that is opened goes to the worker with the fewest, unless it
+    asks for one of its own. A worker that is lost takes its episodes with it. Requests that belong
+    to no episode are answered elsewhere, so that a slow search for a reference holds up no episode.
     """
 
     def __init__(
@@ -61,7 +62,9 @@ class EpisodePlace:
         self._settings = VerifyConfig.model_validate(environment.settings)
         self._size = size
         stateful = environment.stateful
-        self._slots = Slots(1 if stateful else self._settings.max_concurrency)
+        self._slots = EpisodeSlots(1 if stateful else self._settings.max_concurrency)
+        self._lone_slots = Slots(size)
+        """Limits the workers that have one episode of their own."""
         self._workers: list[EpisodeProcess] = []
         self._starting: asyncio.Task[EpisodeProcess] | None = None
         self._closed = False
@@ -80,9 +83,10 @@ class EpisodePlace:
         try:
             if request.op == "close":
                 return await self._close_episode(request, request.session, seconds)
-            async with self._slots.here():
+            async with self._slots.here(request.op):
                 if request.op == "open":
-                    worker = await self._worker_for(request.session)
+                    find = self._lone_worker if request.alone else self._worker_for
+                    worker = await find(request.session)
                 else:
                     worker = self._worker_of(request.session)
                 reply = await worker.ask(request.to_json(), seconds=seconds)
@@ -126,8 +130,8 @@ class EpisodePlace:
             WorkerLostError: it cannot be started.
         """
         while True:
-            self._workers = [worker for worker in self._workers if worker.alive]
-            takers = [worker for worker in self._workers if not worker.retiring]
+            self._workers = [worker for worker in self._workers if not worker.ended]
+            takers = [each for each in self._workers if each.alive and not each.retiring]
             fewest = min(takers, key=lambda worker: len(worker.episodes), default=None)
             if fewest is not None and (not fewest.episodes or len(takers) >= self._size):
                 break
@@ -139,6 +143,24 @@ class EpisodePlace:
             await asyncio.shield(self._starting)
         fewest.admit(episode)
         return fewest
+
+    async def _lone_worker(self, episode: str) -> EpisodeProcess:
+        """Return a new worker that has no other episode, and ends with this one.
+
+        Raises:
+            WorkerLostError: it cannot be started.
+        """
+        slot = self._lone_slots.here()
+        await slot.acquire()
+        try:
+            worker = await self._start()
+        except BaseException:
+            slot.release()
+            raise
+        worker.when_lost(slot.release)
+        worker.retiring = True
+        worker.admit(episode)
+        return worker
 
     def _started(self, starting: asyncio.Task[EpisodeProcess]) -> None:
         self._starting = None

@@ -9,7 +9,7 @@ import queue
 import secrets
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from grpo_core.calls.call import Call, current_call
@@ -53,6 +53,7 @@ class EpisodeProcess:
     Attributes:
         episodes: the ids of the episodes that are open in it.
         retiring: whether it takes no further episodes.
+        ended: whether it is gone, with all that its episodes had borrowed.
     """
 
     def __init__(self, services: Services, further_variables: Iterable[str]) -> None:
@@ -66,7 +67,7 @@ class EpisodeProcess:
             OSError: it cannot be started.
         """
         self.episodes: set[str] = set()
-        self.retiring = False
+        self.retiring = self.ended = False
         self._names = names_of(services)
         self._process = WorkerProcess(further_variables)
         self._loop = asyncio.get_running_loop()
@@ -111,6 +112,10 @@ class EpisodeProcess:
     def alive(self) -> bool:
         """Return whether it can be asked."""
         return not self._lost.done()
+
+    def when_lost(self, call: Callable[[], None]) -> None:
+        """Call a function once, when the process can no longer be asked."""
+        self._lost.add_done_callback(lambda _: call())
 
     async def ask(
         self, message: Mapping[str, Any], *, seconds: float, boots: bool = False
@@ -170,6 +175,7 @@ class EpisodeProcess:
             await in_thread(self._process.end, politely=politely)
             self._lose(reason)
             await self._lending.close()
+            self.ended = True
 
     async def dismiss(self, episode: str) -> None:
         """Forget an episode that was closed, and end what it has borrowed and left open."""

@@ -4,14 +4,34 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
+from grpo_core.calls.deadline import Slots
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.episode import Episode
 from grpo_core.protocol.executor import Op
 from grpo_core.protocol.types import Message, Task
 from grpo_core.verify.checks import BrokenContractError, awaited, check_opening, check_reply
 from grpo_core.verify.pool import WorkerLostError
+
+
+class EpisodeSlots:
+    """Limit how many requests about episodes are worked on at once.
+
+    An episode that is being opened may wait for what open ones hold, such as a session of the
+    sandbox. So it never keeps one of those from going on, and what is closed waits for nobody.
+    """
+
+    def __init__(self, most: int) -> None:
+        """Prepare the slots: `most` for episodes that are opened, and as many for open ones."""
+        self._opening, self._open = Slots(most), Slots(most)
+
+    def here(self, op: Op) -> AbstractAsyncContextManager[None]:
+        """Return a block of work on a request, which begins when it is its turn."""
+        if op == "close":
+            return nullcontext()
+        return (self._opening if op == "open" else self._open).here()
 
 
 class OpenEpisodes:

@@ -55,6 +55,7 @@ class PlaceHost:
         *arguments: Any,
         seconds: float,
         episode: str | None = None,
+        alone: bool = False,
     ) -> Any:
         """Return the unchecked result of the environment's method; see `InlineHost.call`."""
         request = Request(
@@ -64,6 +65,7 @@ class PlaceHost:
             prompt_digest(task),
             [encode(value) for value in arguments],
             session=episode,
+            alone=alone,
         )
         return await self._ask(request, seconds)
 
@@ -82,6 +84,8 @@ class PlaceHost:
         return decode(answer.value)
 
 
+_MOST_EPISODES = 10_000
+"""More episodes than are ever asked at once in one place."""
 Host = InlineHost | PlaceHost
 """Call the methods of an environment.
 
@@ -236,15 +240,22 @@ def describe_environment(
         spec or spec_of(env),
         to_jsonable_python(env.config) if overrides is None else dict(overrides),
         isolated=isolated,
-        concurrency=(
-            settings.max_concurrency
-            if env.rung() in ("averify", "episode") and not env.stateful
-            else 1
-        ),
+        concurrency=_concurrency(env, settings),
         settings=settings.model_dump(mode="json"),
         episodes=env.rung() == "episode",
         stateful=env.stateful,
     )
+
+
+def _concurrency(env: Environment[Any], settings: VerifyConfig) -> int:
+    """Return the most requests that one copy of an environment can work on at once.
+
+    Episodes that wait to be opened must not keep the open ones from going on: their number is
+    limited where they live (`episodes.EpisodeSlots`).
+    """
+    if env.rung() == "episode":
+        return _MOST_EPISODES
+    return settings.max_concurrency if env.rung() == "averify" and not env.stateful else 1
 
 
 def boot_message(

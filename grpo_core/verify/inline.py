@@ -13,7 +13,7 @@ from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.executor import Op
 from grpo_core.protocol.types import Task, TaskKey, Verdict
 from grpo_core.verify.checks import awaited, check_task
-from grpo_core.verify.episodes import OpenEpisodes
+from grpo_core.verify.episodes import EpisodeSlots, OpenEpisodes
 
 
 class InlineHost:
@@ -41,6 +41,7 @@ class InlineHost:
         self._episodes = OpenEpisodes(env)
         self._thread_slot = Slots(1)
         self._await_slots = Slots(1 if env.stateful else max_concurrency)
+        self._episode_slots = EpisodeSlots(1 if env.stateful else max_concurrency)
 
     async def task(self, key: TaskKey, *, seconds: float) -> Task[Any]:
         """Return the task of `key`; `seconds` is the timeout."""
@@ -54,6 +55,7 @@ class InlineHost:
         *arguments: Any,
         seconds: float,
         episode: str | None = None,
+        alone: bool = False,
     ) -> Any:
         """Return the unchecked result of the environment's method `op`.
 
@@ -63,11 +65,12 @@ class InlineHost:
             *arguments: its other arguments.
             seconds: timeout of the call.
             episode: id of an episode at the task, whose method is meant.
+            alone: whether an episode that is opened needs a process of its own; here there is none.
         """
         env = self._env
         if episode is not None:
             work = self._episodes.call(op, task, episode, *arguments)
-            async with self._await_slots.here():
+            async with self._episode_slots.here(op):
                 return await within(_mark_cacheability(work), seconds)
         if op == "reply" and (self._replies_in_thread or type(env).reply is Environment.reply):
             # The inherited reply() calls the environment's tools, which are synchronous functions.

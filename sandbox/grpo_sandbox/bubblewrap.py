@@ -17,7 +17,7 @@ from typing import Any
 from grpo_core import ConfigError
 from grpo_sandbox.bundle import command
 from grpo_sandbox.interpreter import Interpreter
-from grpo_sandbox.jail import End, Jail, JailLostError
+from grpo_sandbox.jail import SCAN_SECONDS, START_SECONDS, End, Jail, JailLostError
 from grpo_sandbox.pool import PATIENCE_SECONDS, JailPool
 from grpo_sandbox.reach import INODES, SESSION_INODES, first_jail, forbidden_packages
 from grpo_sandbox.root import links, root_of_host, root_of_image
@@ -93,7 +93,7 @@ class Bubblewrap(JailPool):
             "forbidden": forbidden,
             "session": True,
         }
-        return _start(_command(root, python, settings))
+        return _start(root, python, settings)
 
     def _jail(self, forbidden: tuple[str, ...] = ()) -> Jail:
         root = [*self._interpreter.options(), *links()]
@@ -104,18 +104,18 @@ class Bubblewrap(JailPool):
             "forbidden": forbidden,
             "session": False,
         }
-        return _start(_command(root, str(self._interpreter.executable), settings))
+        return _start(root, str(self._interpreter.executable), settings)
 
 
-def _start(command_line: list[str]) -> Jail:
-    """Start a jail by the command line of bwrap."""
+def _start(root: list[str], python: str, settings: dict[str, Any]) -> Jail:
+    """Start a jail; the arguments are those of `_command`."""
     # RLIMIT_NPROC does not apply to root; it does to an unused uid, whose processes are
     # counted separately from all others.
     uid = secrets.choice(ROOT_UIDS) if os.geteuid() == 0 else None
     identity = {} if uid is None else {"user": uid, "group": uid, "extra_groups": ()}
     try:
         process = subprocess.Popen(
-            command_line,
+            _command(root, python, settings),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -136,6 +136,7 @@ def _start(command_line: list[str]) -> Jail:
             reader=process.stdout.fileno(),
             end=lambda: _end(process),
             interrupt=lambda: _kill(process),
+            start_seconds=SCAN_SECONDS if settings["forbidden"] else START_SECONDS,
         )
     except JailLostError:
         _end(process)

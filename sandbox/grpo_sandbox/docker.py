@@ -20,7 +20,7 @@ from typing import Any
 from grpo_core import ConfigError
 from grpo_sandbox import image
 from grpo_sandbox.bundle import command
-from grpo_sandbox.jail import End, Jail, JailLostError
+from grpo_sandbox.jail import SCAN_SECONDS, START_SECONDS, End, Jail, JailLostError
 from grpo_sandbox.pool import PATIENCE_SECONDS, JailPool
 from grpo_sandbox.reach import INODES, SESSION_INODES, first_jail, forbidden_packages
 from grpo_sandbox.sessions import SESSIONS
@@ -130,6 +130,7 @@ class Docker(JailPool):
                 end=lambda: self._end(container, stream),
                 interrupt=lambda: _hang_up(channel),
                 multiplexed=True,
+                start_seconds=SCAN_SECONDS if forbidden else START_SECONDS,
             )
         except (docker.errors.DockerException, requests.RequestException, OSError) as error:
             self._end(container, stream)

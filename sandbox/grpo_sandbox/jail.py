@@ -19,7 +19,8 @@ from grpo_core import Limits
 from grpo_sandbox.inside.frames import LENGTH_BYTES, MAX_BODY_BYTES, REPLY, STATUSES, pack
 from grpo_sandbox.inside.watch import STREAMS
 
-START_SECONDS = 20.0
+START_SECONDS, SCAN_SECONDS = 20.0, 180.0
+"""How long a supervisor may take to start, and to look for forbidden packages in its jail."""
 GRACE_SECONDS = 8.0
 """How much longer than a program's own deadline its supervisor may take to end the program and
 clean up: a supervisor that takes longer is broken, or its machine is stopped."""
@@ -58,11 +59,12 @@ class Jail:
         writer: Descriptor of the supervisor's stdin.
         reader: Descriptor of its stdout; it may be the same socket as `writer`.
         multiplexed: Whether the reader carries Docker's stream of both outputs.
+        start_seconds: How long it may take to report that it is ready.
         end: Kills the supervisor in any state, and returns what is known about its end.
         interrupt: Makes the supervisor end soon; quick, and harmless at any time before `end`.
 
     Raises:
-        JailLostError: It does not report within START_SECONDS that it is ready.
+        JailLostError: It does not report in time that it is ready.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class Jail:
         end: Callable[[], End],
         interrupt: Callable[[], None],
         multiplexed: bool = False,
+        start_seconds: float = START_SECONDS,
     ) -> None:
         self.name = name
         self.jobs = 0
@@ -86,7 +89,7 @@ class Jail:
         self._stderr = b""
         os.set_blocking(writer, False)
         os.set_blocking(reader, False)
-        ready = self._receive_head(time.monotonic() + START_SECONDS)
+        ready = self._receive_head(time.monotonic() + start_seconds)
         self.python = str(ready.get("python", "?"))
         self.visible = [str(path) for path in ready.get("visible", [])]
 

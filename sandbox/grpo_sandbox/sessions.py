@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from grpo_core import ConfigError, Limits, current_call
+from grpo_core import ConfigError, Limits, SandboxError, current_call
 from grpo_sandbox.blame import BlameGate
 from grpo_sandbox.jail import Jail, JailLostError
 from grpo_sandbox.reach import forbidden_packages, require_hidden
@@ -71,9 +71,13 @@ class SessionPool:
             return session
 
     async def close(self) -> None:
-        """End all sessions and their jails; later ones start again."""
+        """End all sessions and their jails, also those that wait; later ones start again."""
         with self._lock:
             sessions, executor, self._executor = list(self._open), self._executor, None
+            waiting, self._waiting = self._waiting, deque()
+        for place in waiting:
+            if place.set_running_or_notify_cancel():
+                place.set_exception(SandboxError(f"{self._name} was closed"))
         await asyncio.gather(*(asyncio.to_thread(session.end) for session in sessions))
         with self._lock:
             warm, self._warm = self._warm, []

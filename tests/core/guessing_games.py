@@ -120,6 +120,46 @@ class TrustedGames(Games):
     trusted = True
 
 
+class Culprit(Game):
+    """Ends its process at every word of an episode whose index is 0, after a moment for others."""
+
+    async def reply(self, messages: Sequence[Message]) -> Sequence[Message] | None:
+        if self.task.key.index == 0:
+            await asyncio.sleep(0.1)
+            self.note("die")
+            os.kill(os.getpid(), signal.SIGKILL)
+        await asyncio.sleep(0.3)
+        return await super().reply(messages)
+
+
+class CulpritGames(Games):
+    def episode(self, task: Task[int]) -> Episode:
+        return Culprit(self, task)
+
+
+class Seated(Game):
+    """Takes the only seat of its process while it is open."""
+
+    async def open(self) -> Sequence[Message]:
+        await SEAT.acquire()
+        return await super().open()
+
+    async def close(self) -> None:
+        SEAT.release()
+
+
+SEAT = asyncio.Semaphore(1)
+
+
+class SeatedGames(Games):
+    def episode(self, task: Task[int]) -> Episode:
+        return Seated(self, task)
+
+
+class TrustedSeatedGames(SeatedGames):
+    trusted = True
+
+
 class Running(Game):
     """Runs a program in the sandbox of the host for each guess."""
 
@@ -151,3 +191,25 @@ class Speaking(Game):
 class SpeaksForThePolicy(Games):
     def episode(self, task: Task[int]) -> Episode:
         return Speaking(self, task)
+
+
+class InSession(Game):
+    """Keeps its guesses in a session of the host's sandbox, which it never closes."""
+
+    async def open(self) -> Sequence[Message]:
+        self.session = await self.env.services.sandbox().session({"start": b"\xff\x00"})
+        return ()
+
+    async def reply(self, messages: Sequence[Message]) -> Sequence[Message] | None:
+        word = messages[-1].content
+        if word == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        await self.session.write({"guess": word})
+        result = await self.session.exec(["cat", "guess"], timeout=1.5)
+        start = await self.session.read("start")
+        return (Message("user", f"{result.stdout} {result.exit_code} {start!r}"),)
+
+
+class SessionGames(RunningGames):
+    def episode(self, task: Task[int]) -> Episode:
+        return InSession(self, task)

@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from grpo_core import (
+    CommandResult,
     ConfigError,
     Environment,
     GrpoError,
@@ -100,6 +101,31 @@ KINDS = pytest.mark.parametrize(
     [(games.Games, "auto"), (games.TrustedGames, "auto"), (games.Games, "inline")],
     ids=["in a worker", "trusted", "inline"],
 )
+
+
+def test_an_episode_that_ends_its_worker_every_time_takes_no_other_one_with_it(
+    tmp_path: Path,
+) -> None:
+    async def work(verifier: Verifier) -> list[Played]:
+        return await played(verifier, *[["a", "b"]] * 4)
+
+    env = games.CulpritGames(games.Config(folder=str(tmp_path)))
+    culprit, *others = with_verifier(env, work)
+    assert answers(others) == ["a,b"] * 3
+    assert culprit.verdict is not None
+    assert culprit.verdict.error is not None
+    assert "the worker process was killed by SIGKILL" in culprit.verdict.error
+    assert events(tmp_path)["die"] == 7
+
+
+@pytest.mark.parametrize("kind", [games.SeatedGames, games.TrustedSeatedGames])
+def test_episodes_that_wait_for_an_open_one_do_not_keep_it_from_going_on(
+    kind: type[games.Games],
+) -> None:
+    attempts = with_verifier(
+        kind(), lambda verifier: played(verifier, *[["a", "b", "c"]] * 4), max_concurrency=1
+    )
+    assert answers(attempts) == ["a,b,c"] * 4
 
 
 @KINDS
@@ -283,6 +309,55 @@ def test_time_that_a_service_stops_does_not_count_and_its_failure_is_an_error() 
     assert [reply[0].content for reply in attempt.replies] == ["1 2 ok"]
     broken = games.RunningGames(None, Services(sandboxes={"default": Broken()}))  # type: ignore[dict-item]
     assert "the sandbox is gone" in with_verifier(broken, work).rollout.error
+
+
+class Jail:
+    """A session in memory, which knows one command."""
+
+    def __init__(self, files: dict[str, str | bytes]) -> None:
+        self.files, self.closed = files, 0
+
+    async def exec(self, command: Any, *, input: str = "", timeout: float | None = None) -> Any:  # noqa: ASYNC109 - as a session has it
+        assert (command, input, timeout) == (["cat", "guess"], "", 1.5)
+        return CommandResult("ok", 0, str(self.files["guess"]))
+
+    async def write(self, files: dict[str, str | bytes]) -> None:
+        self.files |= files
+
+    async def read(self, path: str, *, limit: int = 64_000) -> bytes | None:
+        content = self.files[path]
+        return content if isinstance(content, bytes) else content.encode()
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+class Jails:
+    """A sandbox that opens sessions in memory."""
+
+    def __init__(self) -> None:
+        self.opened: list[Jail] = []
+
+    async def session(self, files: Any = None, *, image: Any = None, limits: Any = None) -> Jail:
+        self.opened.append(Jail(dict(files)))
+        return self.opened[-1]
+
+
+def test_sessions_live_in_the_host_and_end_with_their_episode_or_its_worker() -> None:
+    jails = Jails()
+    env = games.SessionGames(None, Services(sandboxes={"default": jails}))  # type: ignore[dict-item]
+
+    async def work(verifier: Verifier) -> None:
+        attempts = await played(verifier, ["a", "b"], ["c"])
+        replies = [[reply[0].content for reply in each.replies] for each in attempts]
+        start = "0 b'\\xff\\x00'"
+        assert replies == [[f"a {start}", f"b {start}"], [f"c {start}"]]
+        assert [jail.closed for jail in jails.opened] == [1, 1]
+        (lost,) = await played(verifier, ["a", "die"])
+        assert "SIGKILL" in lost.rollout.error
+
+    with_verifier(env, work)
+    assert [jail.closed for jail in jails.opened] == [1] * 4, "the last one was the replay's"
 
 
 class Afar:

@@ -14,7 +14,7 @@ from pydantic import Field
 from grpo_core import ConfigError, GrpoError, Message, Reward, Rollout, Spec, Task, TaskKey, Verdict
 from grpo_core.config.settings import VerifyConfig
 from grpo_core.protocol.environment import Environment
-from grpo_core.protocol.tools import MAX_CALLS, MAX_RESULT, answers, schemas
+from grpo_core.protocol.tools import MAX_CALLS, MAX_RESULT, DescribedTool, answers, schemas
 from grpo_core.testing import check_environment
 from grpo_core.verify.engine import Verifier
 
@@ -235,6 +235,12 @@ class Gossip(Letters):
         return (word,)
 
 
+class Served(Letters):
+    def tools(self):  # type: ignore[no-untyped-def]
+        schema = {"type": "object", "properties": {"text": {"type": "string"}}}
+        return (DescribedTool("words/count", "Count words.", schema, lambda given: len(given)),)
+
+
 class Unbound(Letters):
     def tools(self):  # type: ignore[no-untyped-def]
         return (Unbound.letter,)
@@ -251,6 +257,7 @@ def results_of(env: Environment[str]) -> dict[str, tuple[str, str]]:
 
 def test_the_kit_calls_tools_that_get_the_task_and_finds_one_that_tells_the_answer() -> None:
     assert {status for status, _ in results_of(Letters()).values()} == {"valid"}
+    assert results_of(Served())["tool.form"][0] == "valid"
     gossip = results_of(Gossip())
     assert gossip["tool.form"][0] == "valid"
     assert gossip["tool.secret"][0] == "invalid"

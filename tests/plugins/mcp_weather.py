@@ -9,9 +9,10 @@ from grpo_core import Environment, Message, Reward, Rollout, Task, TaskKey, Verd
 from grpo_mcp import McpEpisode, McpServer
 
 
-class Turn(McpEpisode[int]):
+class Talk(McpEpisode[int]):
     async def verdict(self, rollout: Rollout) -> Verdict:
-        raise NotImplementedError  # the environment judges
+        right = rollout.text.strip() == str(self.task.data)
+        return Verdict({"reward": Reward(right)}, passed=right)
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Config:
 
 
 class Weather(Environment[int]):
-    """Asks for a sum. The server keeps no state, so each reply may connect anew."""
+    """Asks for a sum."""
 
     Config = Config
     max_turns = 3
@@ -34,14 +35,5 @@ class Weather(Environment[int]):
     def tools(self) -> Sequence[Callable[..., object]]:
         return McpServer(url=self.config.url).tools()
 
-    async def reply(self, task: Task[int], messages: Sequence[Message]) -> Sequence[Message] | None:
-        episode = Turn(task, McpServer(url=self.config.url))
-        try:
-            await episode.open()
-            return await episode.reply(messages)
-        finally:
-            await episode.close()
-
-    def verify(self, task: Task[int], rollout: Rollout) -> Verdict:
-        right = rollout.text.strip() == str(task.data)
-        return Verdict({"reward": Reward(right)}, passed=right)
+    def episode(self, task: Task[int]) -> Talk:
+        return Talk(task, McpServer(url=self.config.url))

@@ -114,6 +114,26 @@ def test_slow_verdicts_scale_with_actors() -> None:
     assert min(row["of_linear"] for row in results) >= 0.9
 
 
+def test_episodes_stay_in_their_actor_and_are_replayed_when_it_is_killed() -> None:
+    core = str(Path(__file__).parents[1] / "core")  # where the actors find the module of games
+    path = os.pathsep.join(filter(None, [core, os.environ.get("PYTHONPATH", "")]))
+    done = subprocess.run(
+        [PYTHON, str(Path(__file__).parent / "ray_episodes.py")],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "PYTHONPATH": path},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(results) == 2
+    for result in results:
+        assert result["answers"] == [f"a{number},b{number}" for number in range(20)]
+        assert result["replies"] == ["2: no"] * 4
+        assert result["after"] == ["x,y"] * 4
+
+
 LETTERS = f"{Path(__file__).parents[1] / 'train' / 'letters.py'}:Letters"
 RUN = [
     "run", "--env=arithmetic", "--steps=2", "--set=prompts_per_step=2", "--set=group_size=4",

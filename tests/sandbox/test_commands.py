@@ -126,6 +126,21 @@ def test_a_test_command_without_expected_output_passes_by_its_exit_code(pool: Ja
     assert passed(pool, {"here": ""}, cases) == [True, False]
 
 
+@pytest.mark.parametrize("path", ["/etc/passwd", "../main", "a/../../b", ""])
+def test_a_path_that_leads_out_is_the_policys_own_failure_and_no_error(
+    pool: JailPool, path: str
+) -> None:
+    (result,) = checked(pool, {path: "x"}, [TextCase("true", expected=None)])
+    assert (result.passed, result.built, "path" in result.result.error) == (False, False, True)
+
+
+def test_a_program_that_never_ends_is_not_run_on_every_case(pool: JailPool) -> None:
+    limits = Limits(cpu_seconds=0.3)
+    results = checked(pool, {"main": "while :; do :; done"}, sum_cases("sh main"), limits=limits)
+    assert [result.passed for result in results] == [False] * 3
+    assert results[2] is results[1]
+
+
 def test_the_number_of_lines_counts_and_trailing_space_does_not() -> None:
     assert same_lines("a\nb\n\n", "a \nb")
     assert same_lines("", "\n")

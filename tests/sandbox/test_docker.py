@@ -228,6 +228,28 @@ def test_a_daemon_that_is_killed_and_comes_back_costs_no_verdict_and_is_said_onc
     wait_until_gone(engine)
 
 
+def test_a_daemon_that_is_killed_and_comes_back_loses_no_session(engine: Engine) -> None:
+    """Its containers end with it: one session is idle then, and one in the middle of a command."""
+    pool = Docker(DockerConfig(jails=1))
+
+    async def disturbed() -> tuple[str, str, bytes | None]:
+        idle, busy = await pool.session({"a": "1"}), await pool.session({"a": "2"})
+        await idle.exec("cat a a > b")
+        working = asyncio.ensure_future(busy.exec("sleep 2; cat a; echo done > b"))
+        await asyncio.sleep(0.5)
+        await asyncio.to_thread(engine.stop, signal.SIGKILL)
+        await asyncio.sleep(1)
+        await asyncio.to_thread(engine.start)
+        found = (await working).stdout, (await idle.exec("cat b")).stdout, await busy.read("b")
+        for session in (idle, busy):
+            await session.close()
+        return found
+
+    assert asyncio.run(disturbed()) == ("2", "11", b"done\n")
+    asyncio.run(pool.close())
+    wait_until_gone(engine)
+
+
 @pytest.mark.parametrize("seconds", [3, pytest.param(20, marks=pytest.mark.heavy)])
 def test_containers_that_are_paused_cost_no_verdict(engine: Engine, seconds: float) -> None:
     """For less time than a call may take more than its limit, and for more."""

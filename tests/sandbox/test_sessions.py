@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -24,9 +25,9 @@ from grpo_sandbox.docker import Docker, DockerConfig
 from grpo_sandbox.pool import JailPool
 
 from .engines import IMAGE
-from .test_backends import OURS, opened, supervisors, supervisors_beside
 from .test_backends import backend as backend
 from .test_backends import marked as marked
+from .test_backends import opened, supervisors, supervisors_beside
 
 SHORT = Limits(wall_seconds=2, cpu_seconds=1, memory_mb=128, file_mb=2, processes=8)
 T = TypeVar("T")
@@ -102,9 +103,22 @@ STATUSES = [
 def test_every_way_to_end_has_the_same_status_under_both_back_ends(
     pool: JailPool, command: Any, status: str, exit_code: int | None
 ) -> None:
-    limits = replace(SHORT, wall_seconds=6)
+    limits = replace(SHORT, wall_seconds=30)
     ended, after = results(pool, command, "echo after", limits=limits)
     assert (ended.status, ended.exit_code, ended.suspected) == (status, exit_code, False)
+    assert (after.status, after.stdout) == ("ok", "after\n")
+
+
+@pytest.mark.parametrize("line", [True, False], ids=["of a shell", "itself"])
+def test_a_command_that_the_kernel_ends_for_its_memory_is_named_so(
+    pool: JailPool, backend: str, line: bool
+) -> None:
+    if backend != "docker":
+        pytest.skip("only containers limit the memory of all processes")
+    program = ("python3", "-c", "b'x' * 10**9")
+    command = "python3 -c 'b\"x\" * 10**9'; exit $?" if line else program
+    ended, after = results(pool, command, "echo after", limits=Limits(memory_mb=4000))
+    assert (ended.status, ended.suspected) == ("oom", False)
     assert (after.status, after.stdout) == ("ok", "after\n")
 
 
@@ -303,14 +317,15 @@ def test_a_program_that_ends_itself_again_and_again_does_not_become_an_error(
 
 
 def test_a_command_whose_jail_is_lost_every_time_ends_the_session(backend: str) -> None:
-    async def whole(pool: JailPool, before: set[int]) -> None:
-        session = await pool.session()
-        done = asyncio.ensure_future(session.exec("sleep 4"))
+    seconds = f"60.{os.getpid()}"
+
+    async def whole(pool: JailPool) -> None:
+        session = await pool.session(limits=Limits(wall_seconds=60))
+        done = asyncio.ensure_future(session.exec(["sleep", seconds]))
         while not done.done():
-            await asyncio.sleep(0.3)
-            for pid in supervisors() - before:
-                if children(pid):  # a command is under way, not a probe
-                    os.kill(pid, signal.SIGKILL)
+            await asyncio.sleep(0.1)
+            for pid in await asyncio.to_thread(jails_that_sleep, seconds):
+                os.kill(pid, signal.SIGKILL)
         ended = await done
         assert (ended.status, ended.suspected) == ("signal", True)
         assert await session.exec("echo") == ended
@@ -319,14 +334,24 @@ def test_a_command_whose_jail_is_lost_every_time_ends_the_session(backend: str) 
         await session.close()
         await pool.close()
 
-    asyncio.run(whole(opened(backend, 1), supervisors()))
+    asyncio.run(whole(opened(backend, 1)))
 
 
-def children(parent: int) -> list[str]:
-    done = subprocess.run(
-        ["ps", "--ppid", str(parent), "-o", "args="], capture_output=True, text=True, check=False
-    )
-    return [line for line in done.stdout.splitlines() if OURS not in line or "sleep" in line]
+def jails_that_sleep(seconds: str) -> set[int]:
+    """Return the outermost process of each jail in which a command sleeps so long."""
+    ours, found = supervisors(), set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            if (folder / "cmdline").read_bytes() == f"sleep\0{seconds}\0".encode():
+                pid = int(folder.name)
+                while (parent := parent_of(pid)) in ours:
+                    pid = parent
+                found.add(pid)
+    return found
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def test_a_cancelled_command_is_ended_and_the_session_goes_on(pool: JailPool) -> None:
@@ -368,8 +393,12 @@ def test_more_sessions_than_may_be_open_wait_with_their_clock_stopped(backend: s
         gave_up.cancel()
         await first.close()
         assert await waiting > 0
-        await (await pool.session()).close()
+        await pool.session()
+        too_late = asyncio.ensure_future(pool.session())
+        await asyncio.sleep(0.1)
         await pool.close()
+        with pytest.raises(SandboxError, match="was closed"):
+            await too_late
 
     asyncio.run(whole())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -143,6 +144,19 @@ def test_turns_that_overlap_are_drawn_with_the_same_numbers(policy: Policy) -> N
     assert max(len(rollout.messages) for rollout in rounds) > 3
 
 
+@pytest.mark.parametrize("overlap", [False, True])
+def test_an_attempt_that_waits_for_another_to_end_holds_up_no_round(
+    policy: Policy, overlap: bool
+) -> None:
+    sampler = Scripted(policy, *["a<|im_end|>"] * 12)
+    budget = Budget(6, turns=4)
+    rollouts = play(
+        policy, sampler, games.TrustedSeatedGames(), budget=budget, attempts=3, overlap=overlap
+    )
+    assert [rollout.finish for rollout in rollouts] == ["stop"] * 3
+    assert [sum(m.role == "assistant" for m in r.messages) for r in rollouts] == [4] * 3
+
+
 def test_an_attempt_that_overlaps_waits_for_no_other(policy: Policy) -> None:
     """One environment replies late; the others have long had their last turns."""
 
@@ -254,6 +268,8 @@ def test_episodes_train_and_every_one_of_them_is_closed(
     metrics = [line for line in read_lines(folder.path / "metrics.jsonl") if "reward/mean" in line]
     assert [line["verify/error_rate"] for line in metrics] == [0.0, 0.0]
     assert metrics[-1]["reward/mean"] > 0, "the state of the episodes decides the reward"
+    card = json.loads((folder.path / "cards.json").read_text())["games"]
+    assert (card["episodes"], card["overlap_turns"]) == (True, overlap is None)
     rollouts = list(read_lines(folder.path / "rollouts.jsonl"))
     assert all(line["messages"][0]["content"] == "you have 4 guesses" for line in rollouts)
     events = (tmp_path / "events.txt").read_text().split()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 from typer.testing import CliRunner
 
+from grpo_core import Environment, Episode, Reward, Rollout, Task, TaskKey, Verdict
 from grpo_core.cli.app import app
 from grpo_core.config.overrides import build_config
 from grpo_core.protocol.errors import ConfigError
@@ -83,6 +85,48 @@ def test_the_loss_is_the_mean_cross_entropy_of_the_answers_tokens(settings, tmp_
     assert logged(tmp_path / "run", "loss") == pytest.approx([total.item() / count], rel=1e-9)
     assert logged(tmp_path / "run", "grad_norm") == pytest.approx([norm], rel=1e-9)
     assert logged(tmp_path / "run", "tokens/trained") == [count]
+
+
+class Asked(Environment[str]):
+    """Asks for a letter twice; an episode that has opened says so first."""
+
+    max_turns = 2
+    max_new_tokens = 4
+    trusted = True
+    replayable = True
+
+    def task(self, key: TaskKey) -> Task[str]:
+        return Task(key, "name a letter:", "b")
+
+    def episode(self, task: Task[str]) -> Episode:
+        return Questions()
+
+    def reference(self, task: Task[str]) -> Sequence[str]:
+        return ("abc", "zz")
+
+
+class Questions(Episode):
+    async def open(self) -> Sequence[Message]:
+        return (Message("user", "now!"),)
+
+    async def reply(self, messages: Sequence[Message]) -> Sequence[Message] | None:
+        return (Message("user", f"more than {messages[-1].content}:"),)
+
+    async def verdict(self, rollout: Rollout) -> Verdict:
+        return Verdict({"reward": Reward(0.0)})
+
+
+def test_each_turn_of_a_reference_is_learned_after_what_was_said_before_it(settings, tmp_path):
+    """Equal to the loss on the same turns from a file."""
+    rows = [("name a letter:now!", "abc"), ("name a letter:now!abcmore than abc:", "zz")]
+    data = written(tmp_path / "rows.jsonl", [{"prompt": p, "completion": c} for p, c in rows])
+    from_file = sft(settings, environment=None, steps=1, sft={"data": data, "batch_size": 2})
+    Trainer(from_file, policy=tiny_policy(), folder=tmp_path / "file").run()
+    config = sft(settings, steps=1, sft={"batch_size": 1}, eval={"tasks": 0})
+    Trainer(config, Asked(), policy=tiny_policy(), folder=tmp_path / "run").run()
+    for name in ("examples", "tokens/trained", "loss", "grad_norm"):
+        assert logged(tmp_path / "run", name) == logged(tmp_path / "file", name)
+    assert logged(tmp_path / "run", "examples") == [2]
 
 
 def test_references_are_learned_and_the_held_out_gain_is_told(settings, tmp_path):

@@ -22,6 +22,7 @@ from grpo_core.train.models import chat
 from grpo_core.train.models.chat import Frame
 from grpo_core.train.policy.causal import Policy
 from grpo_core.train.rollout.dialogue import Attempt, Budget
+from grpo_core.verify.conversation import StatelessConversations
 
 from .tiny import tiny_model, tiny_tokenizer
 
@@ -31,7 +32,6 @@ assert TRL is not None
 assert TRL.submodule_search_locations is not None
 FOLDERS = (HERE / "chat_templates", Path(TRL.submodule_search_locations[0]) / "chat_templates")
 NAMES = {
-    "hermes_2_pro": "hermes",
     "qwen2_5": "hermes",
     "qwen3": "hermes",
     "qwen3_6": "qwen-coder",
@@ -151,15 +151,17 @@ def test_results_follow_the_very_tokens_of_the_policy_in_every_turn(case: Simple
         0,
     )
 
-    class Calculator:
+    class Calculator(StatelessConversations):
         async def reply(self, task: Any, messages: Any) -> Any:
             return answers((add, note), messages[-1])
+
+    attempt.transcript.conversation = Calculator().conversation(attempt.task)
 
     async def play() -> None:
         for _ in range(2):
             tokens = ids(policy, WRITTEN[case.format])
             attempt.add_completion(Completion(tokens, (0.0,) * len(tokens), "stop"), policy)
-            assert await attempt.add_reply(Calculator(), policy)
+            assert await attempt.add_reply(policy)
 
     asyncio.run(play())
     rollout = attempt.rollout()

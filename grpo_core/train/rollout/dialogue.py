@@ -176,7 +176,7 @@ class Dialogues:
             for attempt in attempts:
                 attempt.transcript.conversation = self._environments.conversation(attempt.task)
         overlap = [self._overlap is not None and self._overlap(each.task) for each in attempts]
-        rounds = _Rounds(len(attempts) - sum(overlap))
+        rounds = _Rounds()
         places = {
             asyncio.create_task(
                 self._play(attempt, place, None if overlap[place] else rounds)
@@ -200,9 +200,11 @@ class Dialogues:
 
     async def _play(self, attempt: Attempt, place: int, rounds: _Rounds | None) -> None:
         """Play one dialogue to its end, in rounds or, where they are None, by itself."""
+        if not await attempt.open(self._policy):
+            return
+        if rounds is not None:
+            rounds.join()
         try:
-            if not await attempt.open(self._policy):
-                return
             while True:
                 if rounds is not None:
                     await rounds.wait_for_others(place)
@@ -218,12 +220,17 @@ class Dialogues:
 class _Rounds:
     """Let dialogues wait until all that have not ended are ready for their next turn.
 
-    They then continue in the order of their places, whichever was ready first.
+    They then continue in the order of their places, whichever was ready first. A dialogue takes
+    part once it is open: an episode may have to wait for another one to end before it can be.
     """
 
-    def __init__(self, members: int) -> None:
-        self._members = members
+    def __init__(self) -> None:
+        self._members = 0
         self._ready: dict[int, asyncio.Future[None]] = {}
+
+    def join(self) -> None:
+        """Take part in the rounds that begin from now on."""
+        self._members += 1
 
     async def wait_for_others(self, place: int) -> None:
         """Wait until every member is ready."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -344,7 +345,8 @@ class Run:
         If it cannot be made, the run continues without it.
         """
         try:
-            return (await make_card(source, seed=self._config.seed)).to_json()
+            card = await make_card(source, seed=self._config.seed)
+            return replace(card, overlap_turns=self._actor.overlaps_turns(source)).to_json()
         except GrpoError as error:
             self._journal.warn(f"the run's folder has no card of {source.name!r}: {error}")
             return None

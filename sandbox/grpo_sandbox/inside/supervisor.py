@@ -38,8 +38,8 @@ _PR_SET_DUMPABLE = 4
 _CGROUP_V2 = "/sys/fs/cgroup/memory.events"
 _CGROUP_V1 = "/sys/fs/cgroup/memory/memory."
 _NEARLY_ALL = 0.98
-_SHELL_SAYS_CPU = 128 + signal.SIGXCPU
-"""The exit code of a shell whose command the kernel ended at its limit of processor time."""
+_SHELL_SAYS = 128
+"""A shell whose command was ended by a signal exits with this and the number of the signal."""
 
 
 def main(settings: dict[str, Any]) -> None:
@@ -161,15 +161,17 @@ class _Jail:
             return "timeout_cpu"
         if cpu >= 0.95 * limits["cpu_seconds"] and (watch.late or killed):
             return "timeout_cpu"  # it ignores the signal, or has several processes
-        said = kind == "exec" and os.waitstatus_to_exitcode(watch.status or 0) == _SHELL_SAYS_CPU
-        if said and cpu >= 0.5 * limits["cpu_seconds"]:  # the kernel's two clocks may differ
+        said = os.waitstatus_to_exitcode(watch.status or 0) - _SHELL_SAYS if kind == "exec" else 0
+        if said == signal.SIGXCPU and cpu >= 0.5 * limits["cpu_seconds"]:  # by another clock
             return "timeout_cpu"
         if cpu > limits["cpu_seconds"]:  # the kernel's limit has whole seconds
             return "timeout_cpu"
         if watch.late:
             return "timeout_wall"
+        if (killed or said == signal.SIGKILL) and self._memory.ran_out():
+            return "oom"
         if killed:
-            return "oom" if self._memory.ran_out() else "signal"
+            return "signal"
         has_result = self._capture.size["result"] > len(STARTED)
         if kind == "exec":
             return "no_result" if has_result else "ended"  # a result says why it never started
