@@ -1,7 +1,7 @@
 """Make databases, and run queries that nobody trusts on them.
 
 A query can only read: SQLite's own authorizer refuses everything else, and limits of SQLite bound
-its work and its memory. So no query needs a sandbox, and every one of them ends.
+its work and its memory. So no query needs a sandbox, and every one of them ends soon.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import random
 import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from time import thread_time
 
 SCHEMA = """
 CREATE TABLE customers (id INTEGER PRIMARY KEY, name TEXT, city TEXT, age INTEGER);
@@ -31,8 +32,15 @@ MAX_ROWS = 1000
 MAX_QUERY_CHARS = 2000
 _MAX_STEPS = 2_000_000
 """The most instructions of SQLite's virtual machine that a query may take: below half a second."""
-_STEPS_BETWEEN_LOOKS = 10_000
-_MAX_VALUE_BYTES = 100_000
+_STEPS_BETWEEN_LOOKS = 1000
+_MAX_CPU_SECONDS = 1.0
+"""The most processor time of a query; a function of SQL is one instruction, however long it takes.
+"""
+_MAX_VALUE_BYTES = 2000
+"""The most bytes of a value, and of a row that is sorted.
+
+It is small because nothing interrupts one instruction, and searching takes the square of a length.
+"""
 _READING = {
     sqlite3.SQLITE_SELECT,
     sqlite3.SQLITE_READ,
@@ -143,8 +151,13 @@ def _open(shop: Shop) -> Iterator[sqlite3.Connection]:
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE_BYTES)
         connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
         connection.set_authorizer(_authorize)
-        steps = iter(range(_MAX_STEPS // _STEPS_BETWEEN_LOOKS))
-        connection.set_progress_handler(lambda: next(steps, None) is None, _STEPS_BETWEEN_LOOKS)
+        looks, end = (
+            iter(range(_MAX_STEPS // _STEPS_BETWEEN_LOOKS)),
+            thread_time() + _MAX_CPU_SECONDS,
+        )
+        connection.set_progress_handler(
+            lambda: next(looks, None) is None or thread_time() > end, _STEPS_BETWEEN_LOOKS
+        )
         yield connection
     finally:
         connection.close()

@@ -57,6 +57,8 @@ class Sql(Environment[Problem]):
     """Parts: runs 0.1, the last query has a result; right 0.9, it is that of a right query."""
 
     parts: ClassVar[Mapping[str, float]] = {"runs": 0.1, "right": 0.9}
+    timeout_seconds: ClassVar[float] = 60.0
+    """Ample for the queries of one turn, whose processor time is limited, on a busy machine."""
     max_turns = 4
     max_new_tokens = 192
     replayable = True

@@ -272,7 +272,7 @@ class EpisodeConversation:
         """Close the episode, if one is open."""
         episode, self._episode = self._episode, None
         if episode is not None:
-            await asyncio.shield(asyncio.create_task(episode.close()))  # also when cancelled
+            await _closed(episode)
 
     async def _ask_episode(self, task: Task[Any], rollout: Rollout) -> Any:
         if self._episode is None:
@@ -377,7 +377,22 @@ async def _verdict_of(env: Environment[Any], episode: LiveEpisode, rollout: Roll
                 compare_messages(reply or (), (), len(messages))
         return await episode.verdict(rollout)
     finally:
-        await asyncio.shield(asyncio.create_task(episode.close()))
+        await _closed(episode)
+
+
+async def _closed(episode: LiveEpisode) -> None:
+    """Close an episode; a cancellation comes only afterwards.
+
+    Whoever cancels an attempt goes on to close what the episode needs for its end.
+    """
+    closing, cancelled = asyncio.create_task(episode.close()), False
+    while not closing.done():
+        try:
+            await asyncio.wait([closing])
+        except asyncio.CancelledError:
+            cancelled = True
+    if cancelled:
+        raise asyncio.CancelledError
 
 
 def compare_messages(said: Sequence[Message], recorded: Sequence[Message], place: int = 0) -> None:

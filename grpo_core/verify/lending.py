@@ -82,9 +82,12 @@ class Lending:
         if METHODS.get((service, str(method))) != arguments.keys():
             raise BadValueError(f"there is no method {service!s:.40}.{method!s:.40} of these names")
         with clock.current():
-            borrower.calls[number] = asyncio.create_task(
+            task = asyncio.create_task(
                 self._answer(number, borrower, f"{service}.{method}", arguments)
             )
+        borrower.calls[number] = task
+        # Not at the end of the coroutine: one that is dropped at once never begins.
+        task.add_done_callback(lambda _: borrower.calls.pop(number, None))
 
     def drop(self, message: Mapping[str, Any]) -> None:
         """Give up a call that its episode no longer waits for."""
@@ -117,18 +120,15 @@ class Lending:
     ) -> None:
         """Make a call and send its result."""
         try:
-            try:
-                answer = {"result": number, "value": await self._value(borrower, method, arguments)}
-            except Exception as error:  # noqa: BLE001 - services raise what they like
-                text = str(error) if isinstance(error, GrpoError | ValueError) else describe(error)
-                answer = {"result": number, "error": pack_error(error, text)}
-            try:
-                self._send(answer)
-            except (TypeError, ValueError) as error:
-                text = f"the result of {method} cannot be sent: {describe(error)}"
-                self._send({"result": number, "error": pack_error(error, text)})
-        finally:
-            borrower.calls.pop(number, None)
+            answer = {"result": number, "value": await self._value(borrower, method, arguments)}
+        except Exception as error:  # noqa: BLE001 - services raise what they like
+            text = str(error) if isinstance(error, GrpoError | ValueError) else describe(error)
+            answer = {"result": number, "error": pack_error(error, text)}
+        try:
+            self._send(answer)
+        except (TypeError, ValueError) as error:
+            text = f"the result of {method} cannot be sent: {describe(error)}"
+            self._send({"result": number, "error": pack_error(error, text)})
 
     async def _value(self, borrower: _Borrower, method: str, values: Mapping[str, Any]) -> Any:
         """Return the result of a call, as JSON data.

@@ -213,3 +213,19 @@ class InSession(Game):
 class SessionGames(RunningGames):
     def episode(self, task: Task[int]) -> Episode:
         return InSession(self, task)
+
+
+class Hasty(InSession):
+    """Calls its session more often than a worker may at once, and gives up each call at once."""
+
+    async def reply(self, messages: Sequence[Message]) -> Sequence[Message] | None:
+        for _ in range(1500):
+            call = asyncio.create_task(self.session.read("start"))
+            await asyncio.sleep(0)
+            call.cancel()
+        return (Message("user", "gave up 1500 calls"),)
+
+
+class HastyGames(SessionGames):
+    def episode(self, task: Task[int]) -> Episode:
+        return Hasty(self, task)

@@ -277,6 +277,37 @@ def test_every_episode_is_closed_whatever_happens(
     assert found["open"] == found["close"] == 6
 
 
+@KINDS
+def test_a_cancelled_close_ends_after_the_episode(
+    kind: type[games.Games], isolation: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work(verifier: Verifier) -> None:
+        (task,) = await verifier.tasks(NUMBERS[:1])
+        conversation = verifier.conversation(task)
+        await conversation.open()
+        closing = asyncio.create_task(conversation.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert events(tmp_path)["close"] == 1
+
+    with_verifier(kind(games.Config(folder=str(tmp_path))), work, isolation=isolation)
+    assert not caplog.records
+
+
+def test_calls_that_an_episode_gives_up_at_once_are_forgotten() -> None:
+    env = games.HastyGames(None, Services(sandboxes={"default": Jails()}))  # type: ignore[dict-item]
+
+    async def work(verifier: Verifier) -> Played:
+        (attempt,) = await played(verifier, ["a"])
+        return attempt
+
+    attempt = with_verifier(env, work)
+    assert attempt.rollout.error == ""
+    assert [reply[0].content for reply in attempt.replies] == ["gave up 1500 calls"]
+
+
 def test_episodes_use_the_sandbox_of_the_host() -> None:
     lender = Lender(PluginHost(), SandboxConfig())
 

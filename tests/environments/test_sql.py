@@ -115,6 +115,9 @@ def test_cheats_and_canaries_earn_nothing() -> None:
         "SELECT zeroblob(1000000000)",
         "SELECT * FROM customers a, customers b, customers c, customers d",
         "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT COUNT(*) FROM c",
+        "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c LIMIT 300000) "
+        "SELECT SUM(INSTR(HEX(ZEROBLOB(990)), HEX(ZEROBLOB(400)) || x)) FROM c",
+        "SELECT HEX(ZEROBLOB(49000)) LIKE '%' || HEX(ZEROBLOB(20000)) || '1'",
         "SELECT MAX(HEX(ZEROBLOB(40000)) || a.name || b.name || c.name) FROM customers a, orders b, orders c",
     ],
 )
