@@ -48,6 +48,9 @@ CASES: dict[str, list[list[str]]] = {
             *SMALL,
         ]
     ],
+    "dialogue": [
+        ["run", "--env", "{checkout}/examples/04_dialogue.py:Guess", "--steps", "5", *SMALL]
+    ],
     "two processes": [
         ["processes=2", "run", "--env", "arithmetic", "--steps", "5", "--dtype", "float32", *SMALL]
     ],
@@ -118,7 +121,10 @@ def run(checkout: Path, python: str, name: str, place: Path, folder: Path) -> No
             shutil.rmtree(folder / "checkpoints" / "step-000006")
             continue
         words = [
-            word.replace("{place}", str(place)).replace("{run}", str(folder)) for word in command
+            word.replace("{place}", str(place))
+            .replace("{run}", str(folder))
+            .replace("{checkout}", str(checkout))
+            for word in command
         ]
         launcher = [python]
         if words[0].startswith("processes="):

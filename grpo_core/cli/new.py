@@ -45,12 +45,13 @@ def env(
         ),
     ],
     kind: Annotated[
-        Literal["text", "code", "judge", "dialogue", "episode", "dataset"],
+        Literal["text", "code", "judge", "dialogue", "episode", "terminal", "dataset"],
         typer.Option(
             "--kind",
             help="text: an exact answer; code: a function, run in a sandbox; "
             "judge: a text that a model scores; dialogue: several turns; "
-            "episode: several turns with state; dataset: rows of a file.",
+            "episode: several turns with state; terminal: a shell in a sandbox; "
+            "dataset: rows of a file.",
         ),
     ] = "text",
     out: Annotated[

@@ -22,6 +22,7 @@ from grpo_core.kit.players import (
     limited,
     ordinary_players,
     require_available,
+    silent,
 )
 from grpo_core.kit.result import BrokenPromiseError, NotCheckedError
 from grpo_core.kit.rota import Rota, asked_twice
@@ -31,12 +32,10 @@ from grpo_core.kit.tool_calls import call_text
 from grpo_core.kit.verdicts import comparable_fields
 from grpo_core.protocol.types import Message, Rollout, Task, Verdict
 from grpo_core.report.floors import shorten
-from grpo_core.verify.playing import Player, play
+from grpo_core.verify.playing import Player, play, scripted
 
 _SECONDS = 6.0
 """No further episode is begun after this time."""
-_GROUP = 6
-"""Episodes that are open at once where they need no service."""
 _TOGETHER_SECONDS = 60.0
 """The most seconds for episodes that are open at once."""
 _MB = 1_000_000
@@ -51,13 +50,20 @@ def require_episodes(subject: Subject) -> None:
     require_available(subject)
 
 
+def _players(subject: Subject, index: int) -> Mapping[str, Player]:
+    """Return ordinary policies, and one that stops in the middle of the reference."""
+    turns = split_turns(subject.references[index] or "")
+    begun = {"the beginning of the reference": scripted(turns[:-1])} if len(turns) > 1 else {}
+    return {**begun, **ordinary_players(subject, index)}
+
+
 async def check_replay(subject: Subject) -> str:
     """Check that a fresh episode that hears the same turns says and gives the same."""
     require_episodes(subject)
     subject.require_replays()
     clock, count = Clock(_SECONDS), 0
     for index, task in enumerate(subject.tasks[: subject.small_count]):
-        for kind, player in ordinary_players(subject, index).items():
+        for kind, player in _players(subject, index).items():
             if clock.up and count:
                 break
             rollout, verdict = await judged(subject, task, player)
@@ -88,7 +94,7 @@ async def check_repeat(subject: Subject) -> str:
     require_episodes(subject)
     clock, count = Clock(_SECONDS), 0
     for index, task in enumerate(subject.tasks[: subject.small_count]):
-        for kind, player in ordinary_players(subject, index).items():
+        for kind, player in _players(subject, index).items():
             if clock.up and count:
                 break
             conversations, verdicts = asked_twice(subject.replies)
@@ -157,13 +163,14 @@ async def _alone(subject: Subject) -> list[_Part]:
     """Return some attempts, each played while no other episode is open."""
     parts = []
     for index, task in enumerate(subject.tasks[:2]):
-        players = ordinary_players(subject, index)
-        chosen = ("the reference", "the reference of another task", "a word")
+        # one without a turn is closed while the others go on
+        players = {"no turn": silent, **ordinary_players(subject, index)}
+        chosen = ("the reference", "no turn", "the reference of another task", "a word")
         for kind in [kind for kind in chosen if kind in players]:
             rollout, verdict = await judged(subject, task, players[kind])
             if verdict.scored:
                 parts.append(_Part(task, kind, players[kind], rollout, verdict))
-    return parts[:_GROUP]
+    return parts
 
 
 async def _together(subject: Subject, group: Sequence[_Part]) -> list[tuple[Rollout, Verdict]]:
@@ -209,7 +216,7 @@ def _difference(part: _Part, rollout: Rollout, verdict: Verdict) -> str:
 async def check_talk(subject: Subject) -> str:
     """Check that silence, endless talk, unknown tools and 1 MB get a verdict and do not pass."""
     require_episodes(subject)
-    limit = affordable_turns(subject, dialogues=len(_TALK), most=subject.env.max_turns)
+    limit = affordable_turns(subject, dialogues=1, most=subject.env.max_turns)
     for task in subject.tasks[: subject.small_count]:
         for kind, player in _TALK.items():
             _, verdict = await judged(

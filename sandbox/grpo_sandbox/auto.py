@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from grpo_core import ConfigError, Limits, Outcome, Program, Session
+from grpo_core import ConfigError, Limits, MissingExtraError, Outcome, Program, Session
 from grpo_sandbox.bubblewrap import Bubblewrap, BubblewrapConfig
 from grpo_sandbox.pool import PATIENCE_SECONDS, JailPool
 from grpo_sandbox.sessions import SESSIONS
@@ -44,7 +44,7 @@ class Auto:
         shared = asdict(config or AutoConfig())
         try:
             self.chosen = _docker(shared)
-        except (ConfigError, ModuleNotFoundError) as no_docker:
+        except (ConfigError, MissingExtraError) as no_docker:
             try:
                 self.chosen = Bubblewrap(BubblewrapConfig(**shared))
             except ConfigError as no_bubblewrap:

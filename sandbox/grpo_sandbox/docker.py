@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grpo_core import ConfigError
+from grpo_core import ConfigError, MissingExtraError
 from grpo_sandbox import image
 from grpo_sandbox.bundle import command
 from grpo_sandbox.jail import SCAN_SECONDS, START_SECONDS, End, Jail, JailLostError
@@ -318,9 +318,9 @@ class Docker(JailPool):
             mirror: Debian mirror; None for the one of this system's apt, or debootstrap's own.
             say: Shows a message to the user.
         """
+        client, tag = _client(), DockerConfig().image
         import docker
 
-        client, tag = _client(), DockerConfig().image
         ids_before = {listed.id for listed in client.images.list(tag)}
         try:
             if origin in ("registry", None):
@@ -353,8 +353,10 @@ class Docker(JailPool):
 
 
 def _client() -> Any:
-    import docker
-
+    try:
+        import docker
+    except ModuleNotFoundError:
+        raise MissingExtraError("the sandbox 'docker'", "sandbox", package="docker") from None
     try:
         client = docker.from_env(timeout=API_SECONDS, max_pool_size=64)
         client.ping()

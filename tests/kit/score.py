@@ -1,7 +1,7 @@
 """Measure the kit's checks by the catalogue: how many faults they find, what they condemn wrongly.
 
-    python tests/kit/score.py [--part dev|fresh|fresh2|fresh3] [--only NAME] [--quick] [--write]
-        [--least SHARE] [--jobs N]
+    python tests/kit/score.py [--part dev|fresh|fresh2|fresh3] [--only NAME] [--theme THEME]
+        [--quick] [--write] [--least SHARE] [--jobs N]
 
 Each environment is checked in a process of its own, in an empty folder that is also its home. A
 fault is found if one of the checks that its entry names fails; other checks are not asked. An
@@ -53,6 +53,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--part", choices=catalogue.PARTS, default="dev")
     parser.add_argument("--only", default="", help="the name of one environment")
+    parser.add_argument("--theme", default="", help="the entries of one theme, such as episodes")
     parser.add_argument("--quick", action="store_true", help=f"one of {_QUICK_STEP} entries")
     parser.add_argument(
         "--write", action="store_true", help="store the scores, and update the page"
@@ -68,17 +69,22 @@ def main() -> None:
         print(json.dumps(checked(entry)))
         return
     step = _QUICK_STEP if arguments.quick else 1
-    entries = chosen(arguments.part, arguments.only, step)
+    entries = [
+        entry
+        for entry in chosen(arguments.part, arguments.only, step)
+        if arguments.theme in ("", entry.theme)
+    ]
     if not entries:
-        parser.error(f"there is no {arguments.only or 'entry'!r} in the part {arguments.part}")
+        name = arguments.only or arguments.theme or "entry"
+        parser.error(f"there is no {name!r} in the part {arguments.part}")
     scores = score(arguments.part, entries, jobs=arguments.jobs, report=True)
     print(f"\n{table(scores)}\n\n{misses(scores)}")
     if arguments.only:
         print(json.dumps(scores, indent=1))
     if arguments.write:
         if arguments.only or arguments.quick:
-            parser.error("--write stores the scores of a whole part")
-        write(scores)
+            parser.error("--write stores the scores of a whole part, or of a theme of it")
+        write(merged(stored(arguments.part), scores) if arguments.theme else scores)
     if share_found(scores) < arguments.least:
         sys.exit(f"less than {arguments.least:.0%} of the faults were found")
 
@@ -244,6 +250,17 @@ def stored(part: catalogue.Part) -> Scores | None:
     """Return the stored scores of a part, if there are some."""
     path = SCORES / f"{part}.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def merged(before: Scores | None, scores: Scores) -> Scores:
+    """Return stored scores of a part with those of some of its entries in their place."""
+    if before is None:
+        return scores
+    return {
+        "part": scores["part"],
+        "faults": before["faults"] | scores["faults"],
+        "honest": before["honest"] | scores["honest"],
+    }
 
 
 def _summary(scores: Scores) -> Scores:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,17 @@ def test_an_unknown_sandbox_is_a_mistake_with_the_nearest_name() -> None:
     done = CliRunner().invoke(app, ["sandbox", "prune", "--name", "dokcer"])
     assert done.exit_code == 2
     assert "did you mean 'docker'" in done.output
+
+
+@pytest.mark.parametrize("command", ["build", "prune", "check"])
+def test_without_the_package_one_line_says_what_to_install(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "docker", None)
+    done = CliRunner().invoke(app, ["sandbox", command, "--name", "docker"])
+    assert isinstance(done.exception, SystemExit), done.exception
+    assert done.exit_code == 2
+    assert "pip install 'grpo-core[sandbox]'" in done.output
 
 
 def test_without_a_daemon_build_says_what_to_start(
