@@ -21,7 +21,11 @@ class Episode(ABC):
     """
 
     async def open(self) -> Sequence[Message]:
-        """Prepare the state, and return the messages that follow the prompt; none by default."""
+        """Prepare the state, and return the messages that follow the prompt; none by default.
+
+        Take here what only so many episodes can have at once, such as a session of a sandbox. One
+        that waits for it in `reply`, while others hold theirs, may keep them from going on.
+        """
         return ()
 
     @abstractmethod
