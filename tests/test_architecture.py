@@ -154,6 +154,7 @@ OWN_WORDS = {
     "sandbox",
     "judge",
     "dataset",
+    "terminal",
     "recipes",
     "grpo",
     "auto",

@@ -279,6 +279,7 @@ def _long_scripts(subject: Subject, reference: str) -> list[tuple[str, ...]]:
     return [
         script
         for script in (
+            (*turns[:-1], *_STALLING[: max(1, 3 - len(turns))], turns[-1])[:most],
             (*_STALLING, *turns)[:most],
             (_STALLING[0], *turns, *_STALLING)[:most],
             tuple([*turns] + [turns[-1]] * most)[:most],

@@ -82,9 +82,10 @@ def main() -> None:
     if arguments.only:
         print(json.dumps(scores, indent=1))
     if arguments.write:
-        if arguments.only or arguments.quick:
-            parser.error("--write stores the scores of a whole part, or of a theme of it")
-        write(merged(stored(arguments.part), scores) if arguments.theme else scores)
+        if arguments.quick:
+            parser.error("--write stores all scores of a part, of a theme or of one environment")
+        is_part = not arguments.theme and not arguments.only
+        write(scores if is_part else merged(stored(arguments.part), scores))
     if share_found(scores) < arguments.least:
         sys.exit(f"less than {arguments.least:.0%} of the faults were found")
 
