@@ -228,6 +228,7 @@ def test_a_daemon_that_is_killed_and_comes_back_costs_no_verdict_and_is_said_onc
     wait_until_gone(engine)
 
 
+@pytest.mark.heavy
 def test_a_daemon_that_is_killed_and_comes_back_loses_no_session(engine: Engine) -> None:
     """Its containers end with it: one session is idle then, and one in the middle of a command."""
     pool = Docker(DockerConfig(jails=1))
