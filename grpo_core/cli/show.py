@@ -51,7 +51,7 @@ def show(
         prompt = (
             task.prompt
             if isinstance(task.prompt, str)
-            else [dataclasses.asdict(message) for message in task.prompt]
+            else [message.to_json() for message in task.prompt]
         )
         print_json(
             {"key": dataclasses.asdict(task.key), "prompt": prompt}

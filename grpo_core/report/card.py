@@ -100,8 +100,14 @@ class Card:
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as a dictionary that JSON can hold."""
-        data: dict[str, Any] = json.loads(json.dumps(asdict(self), default=str))
+        prompt = self.prompt if isinstance(self.prompt, str) else _to_json(self.prompt)
+        fields = {**asdict(self), "prompt": prompt}
+        data: dict[str, Any] = json.loads(json.dumps(fields, default=str))
         return data
+
+
+def _to_json(messages: tuple[Message, ...]) -> list[dict[str, Any]]:
+    return [message.to_json() for message in messages]
 
 
 async def make_card(source: Source, *, seed: int = 0, level: float | None = None) -> Card:

@@ -53,6 +53,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import planted
 import planted_answers
 import planted_dialogues
+import planted_episodes
 
 COUNT = 8
 IN_A_WORKER = ("floor.large", "safety.", "cost.")
@@ -80,7 +81,9 @@ def sound() -> Report:
 
 def test_the_sound_twin_has_no_fault(sound: Report) -> None:
     assert not problems(sound), str(sound)
-    of_dialogues = {check for check in catalogue() if check.startswith(("reply.", "tool."))}
+    of_dialogues = {
+        check for check in catalogue() if check.startswith(("reply.", "tool.", "episode."))
+    }
     assert {r.check for r in sound.results if r.status == "not_checked"} - of_dialogues == {
         "verdict.outage",
         "floor.canaries",
@@ -98,7 +101,8 @@ def test_enough_faults_are_planted_and_each_check_has_one() -> None:
         "floor.judge",
         *planted_answers.FAULTS.values(),
         *planted_dialogues.FAULTS.values(),
-    }  # these have tests of their own below, or in test_kit_answers.py and test_kit_dialogues.py
+        *planted_episodes.FAULTS.values(),
+    }  # these have tests of their own below, or in test_kit_{answers,dialogues,episodes}.py
     assert set(planted.FAULTS.values()) | without == set(catalogue())
 
 
