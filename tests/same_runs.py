@@ -49,7 +49,14 @@ CASES: dict[str, list[list[str]]] = {
         ]
     ],
     "dialogue": [
-        ["run", "--env", "{checkout}/examples/04_dialogue.py:Guess", "--steps", "5", *SMALL]
+        [
+            "run",
+            "--env",
+            "{checkout}/examples/04_dialogue.py:Guess",
+            "--steps",
+            "3",
+            *("--prompts-per-step", "2", "--group-size", "4", "--set", "eval.tasks=4"),
+        ]
     ],
     "two processes": [
         ["processes=2", "run", "--env", "arithmetic", "--steps", "5", "--dtype", "float32", *SMALL]
