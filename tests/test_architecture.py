@@ -171,8 +171,6 @@ NAMED = {
         "grpo_core.cli.sandbox",
         "docker",
     ),  # the default of `grpo sandbox build`, which makes an image
-    ("grpo_core.cli.new", "terminal"),  # a kind of new environment, as well as a bundled one
-    ("grpo_core.kit.new", "terminal"),
 }
 """What the core may name all the same, and why."""
 
