@@ -357,13 +357,13 @@ def parent_of(pid: int) -> int:
 def test_a_cancelled_command_is_ended_and_the_session_goes_on(pool: JailPool) -> None:
     async def use(session: Session) -> None:
         await session.exec("echo 1 > a")
-        working = asyncio.ensure_future(session.exec("echo 2 >> a; sleep 1.5; echo 3 >> a"))
+        working = asyncio.ensure_future(session.exec("echo 2 >> a; sleep 4; echo 3 >> a"))
         await asyncio.sleep(0.5)
         working.cancel()
         started = time.monotonic()
         with pytest.raises(asyncio.CancelledError):
             await working
-        assert time.monotonic() - started < 1
+        assert time.monotonic() - started < 3
         assert (await session.exec("cat a")).stdout == "1\n"
 
     used(pool, use)
