@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from grpo_core import CommandResult, Limits, SandboxError, current_call
@@ -111,7 +112,7 @@ class JailSession:
 
     async def _write(self, steps: Sequence[Step]) -> None:
         for step in steps:
-            await self._ask(lambda cancelled, step=step: self._write_step(step, cancelled))  # type: ignore[misc]
+            await self._ask(partial(self._write_step, step))
 
     def _write_step(self, step: Step, cancelled: Callable[[], bool]) -> None:
         """Write files; if commands have left no room for them, that ends the session."""

@@ -88,7 +88,7 @@ class SessionPool:
 
     @property
     def is_used(self) -> bool:
-        """Whether any session is open."""
+        """Return whether any session is open."""
         with self._lock:
             return bool(self._open)
 

@@ -166,7 +166,7 @@ def _content(path: str, limit: int) -> bytes | None:
 
 
 def _mode(name: bytes) -> int | None:
-    """Return the mode of what is at `name`, or None if nothing is."""
+    """Return the mode of the file at `name`, or None if there is no file."""
     try:
         return os.lstat(name).st_mode
     except FileNotFoundError:
