@@ -305,7 +305,8 @@ def test_a_jail_that_is_lost_while_a_session_is_idle_or_at_work_is_made_again(
 
 async def kill_jails(known: set[int]) -> None:
     for pid in await asyncio.to_thread(supervisors_beside, known):
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it has ended since
+            os.kill(pid, signal.SIGKILL)
 
 
 def test_a_program_that_ends_itself_again_and_again_does_not_become_an_error(
