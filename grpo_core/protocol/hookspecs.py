@@ -20,7 +20,15 @@ hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
 
 Kind = Literal[
-    "environment", "sandbox", "judge", "sampler", "executor", "algorithm", "recipe", "tracker"
+    "environment",
+    "sandbox",
+    "judge",
+    "sampler",
+    "executor",
+    "endpoint",
+    "algorithm",
+    "recipe",
+    "tracker",
 ]
 Event = Literal["grpo_run_start", "grpo_verdicts", "grpo_step_end", "grpo_eval_end", "grpo_run_end"]
 
@@ -30,6 +38,7 @@ OFFER_HOOKS: Mapping[Kind, str] = {
     "judge": "grpo_judges",
     "sampler": "grpo_samplers",
     "executor": "grpo_executors",
+    "endpoint": "grpo_endpoints",
     "algorithm": "grpo_algorithms",
     "recipe": "grpo_recipes",
     "tracker": "grpo_trackers",
@@ -68,6 +77,16 @@ def grpo_executors() -> Sequence[Spec]:
     """Offer places where verifiers run: targets make a `grpo_core.protocol.executor.Executor`.
 
     They take the executor's settings (an instance of its Config).
+    """
+    return ()
+
+
+@hookspec
+def grpo_endpoints() -> Sequence[Spec]:
+    """Offer servers for programs that drive the policy: targets make an `Endpoint`.
+
+    They take the endpoint's settings (an instance of its Config). `grpo_core.protocol.endpoint` has
+    the protocol.
     """
     return ()
 

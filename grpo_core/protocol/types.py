@@ -135,6 +135,27 @@ class Task(Generic[Data]):
 
 
 @dataclass(frozen=True, slots=True)
+class Segment:
+    """Holds one sequence of tokens of an attempt: a prefix, and what followed it.
+
+    An attempt has one, unless an agent rewrote its history: what it then had the policy continue is
+    a further one. Each sampled token is trainable in exactly one of them. P is the number of tokens
+    in the prefix, T the number of tokens after it.
+    """
+
+    prompt_ids: tuple[int, ...]
+    """(P,) The tokens of the prefix, none of them trainable."""
+    token_ids: tuple[int, ...]
+    """(T,) All tokens after the prefix, in order."""
+    logprobs: tuple[float, ...]
+    """(T,) The log-probability of each token when it was sampled, as in `Rollout`."""
+    trainable: tuple[int, ...]
+    """(T,) 1 where the policy wrote the token, 0 where it did not."""
+    positions: tuple[int, ...] | None = None
+    """As in `Rollout`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Rollout:
     """Records one attempt of the policy at one task.
 
@@ -176,7 +197,28 @@ class Rollout:
     There was no room for another turn, or a script had ended.
     """
     turn_lengths: tuple[int, ...] = ()
-    """The number of tokens of each of the policy's turns, in order; () where it is not known."""
+    """The number of tokens of each of the policy's turns, in order; () where it is not known.
+
+    With several segments they come segment by segment."""
+    later_segments: tuple[Segment, ...] = ()
+    """What an agent had the policy continue after it had rewritten its history.
+
+    The fields above hold the first segment. `messages` are those of the last one."""
+    returned: Any = None
+    """What an agent returned (see `AgentEnvironment.agent`), as JSON data."""
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """Return all segments, the first one included."""
+        first = Segment(
+            self.prompt_ids, self.token_ids, self.logprobs, self.trainable, self.positions
+        )
+        return (first, *self.later_segments)
+
+    @property
+    def sampled_tokens(self) -> int:
+        """Return how many tokens the policy wrote, in all segments."""
+        return sum(sum(segment.trainable) for segment in self.segments)
 
     @property
     def turns(self) -> int:
