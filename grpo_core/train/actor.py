@@ -15,6 +15,7 @@ from contextlib import aclosing, asynccontextmanager, nullcontext
 from typing import Any
 
 from grpo_core.calls.deadline import describe, within
+from grpo_core.calls.stopping import StopRequest
 from grpo_core.config.config import RunConfig
 from grpo_core.config.sizes import with_defaults
 from grpo_core.protocol.sampler import Sampler, SamplingParams
@@ -43,23 +44,6 @@ WAIT = "sampler_wait"
 """Name of the phase in which rollouts wait for their turn to be sampled."""
 CLOSE_SECONDS = 30.0
 """Timeout for closing a sampler."""
-
-
-class StopRequest:
-    """Ask work that is in progress to end soon; the first reason counts."""
-
-    def __init__(self) -> None:
-        self.is_made = False
-        self.reason = ""
-
-    def make(self, reason: str = "a stop was requested") -> None:
-        """Request the stop."""
-        self.reason = self.reason or reason
-        self.is_made = True
-
-    def withdraw(self) -> None:
-        """Forget the request, which has been fulfilled."""
-        self.is_made, self.reason = False, ""
 
 
 class Actor:

@@ -18,9 +18,9 @@ from grpo_core.config.settings import SamplingConfig
 from grpo_core.protocol.environment import Environment
 from grpo_core.protocol.errors import ConfigError
 from grpo_core.protocol.sampler import Completion, Request, Sampler, SamplingParams
-from grpo_core.protocol.tools import schemas
 from grpo_core.protocol.types import Rollout, Task, TaskKey
 from grpo_core.train.policy.causal import Policy
+from grpo_core.verify.checks import offered_tools
 from grpo_core.verify.conversation import Conversations
 from grpo_core.verify.playing import Transcript
 
@@ -64,12 +64,7 @@ def budget_of(env: Environment[Any], policy: Policy, sampling: SamplingConfig) -
     Raises:
         ConfigError: the environment needs what `policy` cannot do.
     """
-    tools = schemas(env.tools())
-    if tools and env.max_turns < 2:
-        raise ConfigError(
-            f"{type(env).__qualname__} offers tools, but its max_turns is {env.max_turns}, so no "
-            "tool call could be answered; set max_turns to 2 or more in the class"
-        )
+    tools = offered_tools(env)
     turn_tokens = sampling.max_new_tokens or env.max_new_tokens
     if not policy.fills:
         return Budget(
