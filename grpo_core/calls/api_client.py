@@ -30,7 +30,7 @@ MAX_ERROR_BYTES = 50_000
 _PASSING_STATUSES = frozenset({408, 409, 425, 429})
 _REFUSAL = re.compile(
     r"content[ _-]?(filter|policy|management)|context[ _-]?(length|size|window)|maximum context"
-    r"|too (long|large)",
+    r"|exceed.{0,60}context|too (long|large)",
     re.IGNORECASE,
 )
 _SECRET_HEADER = re.compile(r"key|auth|token|secret|cookie", re.IGNORECASE)
