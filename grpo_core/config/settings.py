@@ -186,6 +186,15 @@ class SamplerConfig(Section):
     """Settings of an engine that a plugin offers."""
 
 
+class EndpointConfig(Section):
+    """Select the server by which agents reach the policy."""
+
+    name: str = "http"
+    """Server for environments with an agent, offered by a plugin."""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """Settings of that server."""
+
+
 class OptimizerConfig(Section):
     """Set the optimizer and its learning rate."""
 

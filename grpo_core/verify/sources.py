@@ -139,7 +139,7 @@ class Sources:
                 verifier = make_verifier(env, weights=member.weights, closes_env=closes_given)
             else:
                 host = host or PluginHost()
-                lender = lender or Lender(host, config.sandbox, config.judges)
+                lender = lender or Lender(host, config.sandbox, config.judges, config.endpoint)
                 spec = host.get("environment", name)
                 env = load_environment(host, name, member.env, lend=lend or lender.services)
                 source_name = spec.name
